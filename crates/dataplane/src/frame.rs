@@ -1,0 +1,58 @@
+//! What a mechanism may know of a packet, and nothing more.
+
+/// A guest of this host: its place in the host's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuestId(pub u32);
+
+/// What a packet's flow is worth to the switches on its way (Small is Better,
+/// 4.3): small flows go first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// The flow sends within its token bucket: switches serve it first.
+    High,
+    /// The flow sends more than that, or is not known.
+    #[default]
+    BestEffort,
+}
+
+/// All IP packets from one guest to one address, whatever their ports (Small is
+/// Better, 4.3: a switch queue does not care how many connections fill it).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// The guest that sends.
+    pub source: GuestId,
+    /// The destination's address; IPv4 as an IPv4-mapped IPv6 address.
+    pub destination: u128,
+}
+
+/// A packet as the mechanisms see it.
+///
+/// The host implements it for bytes from a port ([`crate::Packet`]), a
+/// simulation for a record with a length: both run the same mechanisms.
+pub trait Frame: Sized {
+    /// Bytes from the Ethernet header to the end of the payload, without FCS,
+    /// preamble and gap. More than the MTU for a packet that is yet to be
+    /// segmented.
+    fn len(&self) -> usize;
+
+    /// The guest of this host that sent it; `None` for what came from outside.
+    fn source(&self) -> Option<GuestId>;
+
+    /// The flow it belongs to; `None` where it is not IP or has no source here.
+    fn flow(&self) -> Option<FlowKey>;
+
+    /// The class it was given last.
+    fn class(&self) -> Class;
+
+    /// Gives it a class and writes that where switches read it (DSCP, and PCP
+    /// where the frame has a VLAN tag), over whatever the guest wrote there.
+    fn set_class(&mut self, class: Class);
+
+    /// How many packets of at most one MTU it will be; 1 where it is one
+    /// already.
+    fn segments(&self) -> usize;
+
+    /// Cuts it into packets of at most one MTU and hands each to `sink` in
+    /// order. What needs no cutting is handed over as it is.
+    fn segment(self, sink: impl FnMut(Self));
+}

@@ -1,0 +1,10 @@
+//! System calls that no safe library wraps, and the thin shells around those
+//! that one does. The only crate of the workspace that may hold `unsafe`.
+
+pub mod netns;
+pub mod packet;
+pub mod process;
+pub mod procfs;
+pub mod sched;
+pub mod tap;
+pub mod user_namespace;

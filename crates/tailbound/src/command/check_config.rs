@@ -1,0 +1,13 @@
+//! `tailbound check-config`.
+
+use std::process::ExitCode;
+
+/// Arguments of `tailbound check-config`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        ExitCode::from(2)
+    }
+}

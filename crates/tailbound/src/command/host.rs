@@ -1,0 +1,13 @@
+//! `tailbound host`.
+
+use std::process::ExitCode;
+
+/// Arguments of `tailbound host`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        ExitCode::from(2)
+    }
+}

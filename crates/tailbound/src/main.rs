@@ -1,0 +1,28 @@
+//! The `tailbound` command. Each subcommand is one file in `command`; what it
+//! does lives in the crate of the same name.
+
+mod command;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Bounds the tail of network latency for virtual machines and containers that
+/// share hosts, from the host alone.
+#[derive(Debug, Parser)]
+#[command(name = "tailbound", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: command::Command,
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("TAILBOUND_LOG")
+                .unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    Cli::parse().command.run()
+}

@@ -1,0 +1,21 @@
+//! Exact integer units for time, size and rate.
+//!
+//! Read [`Nanos`] first: it is both a moment (on whatever clock the caller
+//! uses) and a length of time. [`Bytes`] counts bytes, [`Rate`] bits a second.
+//! Arithmetic never goes through floating point, and where a result is not
+//! whole the name says which way it is rounded, so that a shaper built on these
+//! types loses no remainder without saying so.
+//!
+//! All three parse from and print as text with their unit: `10ms`, `37500B`,
+//! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is
+//! exact too: `1.5KB` is 1500 bytes, `1.0005KB` is refused.
+
+mod bytes;
+mod nanos;
+mod parse;
+mod rate;
+
+pub use bytes::Bytes;
+pub use nanos::Nanos;
+pub use parse::ParseError;
+pub use rate::Rate;

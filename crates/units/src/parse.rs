@@ -1,0 +1,185 @@
+//! Decimal numbers with a unit, read exactly.
+
+/// Why a text is not a quantity. The message names the text and what would be
+/// right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// There is no number at the start.
+    #[error("{text:?} does not start with a number: write for example {example:?}")]
+    Number {
+        /// What was read.
+        text: String,
+        /// A text that would be right.
+        example: &'static str,
+    },
+    /// The unit is missing or not one of those known here.
+    #[error("{text:?} has {}: use one of {known}", unit_words(.unit))]
+    Unit {
+        /// What was read.
+        text: String,
+        /// What stands where the unit belongs.
+        unit: String,
+        /// The units known here.
+        known: String,
+    },
+    /// The value has a fraction of the smallest unit.
+    #[error("{text:?} is not a whole number of {smallest}")]
+    Fraction {
+        /// What was read.
+        text: String,
+        /// The smallest unit, in words.
+        smallest: &'static str,
+    },
+    /// The value does not fit in 64 bits.
+    #[error("{text:?} is more than {max}, the largest value there is")]
+    TooLarge {
+        /// What was read.
+        text: String,
+        /// The largest value, with its unit.
+        max: String,
+    },
+}
+
+fn unit_words(unit: &str) -> String {
+    if unit.is_empty() {
+        "no unit".to_owned()
+    } else {
+        format!("the unknown unit {unit:?}")
+    }
+}
+
+/// What a quantity's text looks like.
+pub(crate) struct Form {
+    /// Unit names and how many of the smallest unit each is, largest first.
+    pub(crate) units: &'static [(&'static str, u64)],
+    pub(crate) smallest: &'static str,
+    pub(crate) example: &'static str,
+}
+
+impl Form {
+    /// Reads `number unit`, white space between them allowed. `0` needs no unit.
+    pub(crate) fn parse(&self, text: &str) -> Result<u64, ParseError> {
+        let trimmed = text.trim();
+        let split = trimmed
+            .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+            .unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(split);
+        let unit = unit.trim();
+        let bad_number = || ParseError::Number {
+            text: text.to_owned(),
+            example: self.example,
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() || fraction.contains('.') || (number.ends_with('.')) {
+            return Err(bad_number());
+        }
+        let digits = |part: &str| part.chars().filter(|c| *c != '_').collect::<String>();
+        let (whole, fraction) = (digits(whole), digits(fraction));
+        if whole.is_empty() {
+            return Err(bad_number());
+        }
+        let too_large = || ParseError::TooLarge {
+            text: text.to_owned(),
+            max: self.print(u64::MAX),
+        };
+        let scale = match self.units.iter().find(|(name, _)| *name == unit) {
+            Some((_, scale)) => *scale,
+            None if unit.is_empty() && whole.bytes().all(|b| b == b'0') && fraction.is_empty() => {
+                return Ok(0);
+            }
+            None => {
+                return Err(ParseError::Unit {
+                    text: text.to_owned(),
+                    unit: unit.to_owned(),
+                    known: self.known(),
+                });
+            }
+        };
+        let whole: u64 = whole.parse().map_err(|_| too_large())?;
+        let whole = whole.checked_mul(scale).ok_or_else(too_large)?;
+        whole
+            .checked_add(self.fraction(text, &fraction, scale)?)
+            .ok_or_else(too_large)
+    }
+
+    /// `0.fraction` of `scale`, in the smallest unit; refused unless whole.
+    fn fraction(&self, text: &str, fraction: &str, scale: u64) -> Result<u64, ParseError> {
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.is_empty() {
+            return Ok(0);
+        }
+        let not_whole = || ParseError::Fraction {
+            text: text.to_owned(),
+            smallest: self.smallest,
+        };
+        // A fraction with more digits than this cannot be whole in any unit.
+        let power = u32::try_from(fraction.len()).map_err(|_| not_whole())?;
+        let denominator = 10u128.checked_pow(power).ok_or_else(not_whole)?;
+        let numerator: u128 = fraction.parse().map_err(|_| not_whole())?;
+        let scaled = numerator
+            .checked_mul(u128::from(scale))
+            .ok_or_else(not_whole)?;
+        if scaled % denominator != 0 {
+            return Err(not_whole());
+        }
+        // A fraction of a 64-bit scale is below it.
+        Ok((scaled / denominator) as u64)
+    }
+
+    fn known(&self) -> String {
+        let names: Vec<_> = self.units.iter().map(|(name, _)| *name).collect();
+        names.join(", ")
+    }
+
+    /// Prints `value` in the largest unit in which it needs at most three
+    /// digits behind the point, so that what is printed parses to the same.
+    pub(crate) fn print(&self, value: u64) -> String {
+        for (name, scale) in self.units {
+            if value < *scale {
+                continue;
+            }
+            let (whole, rest) = (value / scale, value % scale);
+            let thousandths = u128::from(rest) * 1000;
+            if thousandths.is_multiple_of(u128::from(*scale)) {
+                let digits = format!("{:03}", thousandths / u128::from(*scale));
+                let digits = digits.trim_end_matches('0');
+                return if digits.is_empty() {
+                    format!("{whole}{name}")
+                } else {
+                    format!("{whole}.{digits}{name}")
+                };
+            }
+        }
+        let smallest = self.units.last().map_or("", |(name, _)| name);
+        format!("{value}{smallest}")
+    }
+}
+
+/// Implements `FromStr`, `Display` and serde for a newtype over `u64`.
+macro_rules! quantity {
+    ($name:ident, $form:expr) => {
+        impl std::str::FromStr for $name {
+            type Err = $crate::ParseError;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $form.parse(text).map(Self)
+            }
+        }
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(&$form.print(self.0))
+            }
+        }
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use quantity;

@@ -1,0 +1,110 @@
+//! Units parse, print and compute exactly.
+
+use proptest::prelude::*;
+use tailbound_units::{Bytes, Nanos, ParseError, Rate};
+
+#[test]
+fn text_with_a_unit_is_read_exactly() {
+    assert_eq!("10ms".parse(), Ok(Nanos(10_000_000)));
+    assert_eq!("0.5 ms".parse(), Ok(Nanos(500_000)));
+    assert_eq!("1.5KB".parse(), Ok(Bytes(1500)));
+    assert_eq!("64KiB".parse(), Ok(Bytes(65536)));
+    assert_eq!("1Gbit/s".parse(), Ok(Rate(1_000_000_000)));
+    assert_eq!("37_500B".parse(), Ok(Bytes(37_500)));
+    assert_eq!("0".parse(), Ok(Nanos::ZERO));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_would_be_right() {
+    let message = |text: &str| text.parse::<Nanos>().unwrap_err().to_string();
+    assert_eq!(
+        message("10"),
+        "\"10\" has no unit: use one of s, ms, us, ns"
+    );
+    assert_eq!(
+        message("10mins"),
+        "\"10mins\" has the unknown unit \"mins\": use one of s, ms, us, ns"
+    );
+    assert_eq!(
+        message("0.3ns"),
+        "\"0.3ns\" is not a whole number of nanoseconds"
+    );
+    assert_eq!(
+        message("fast"),
+        "\"fast\" does not start with a number: write for example \"10ms\""
+    );
+    assert!(matches!(
+        "-1ms".parse::<Nanos>(),
+        Err(ParseError::Number { .. })
+    ));
+    assert!(matches!(
+        "1..5ms".parse::<Nanos>(),
+        Err(ParseError::Number { .. })
+    ));
+    assert!(matches!(
+        "99999999999999999999s".parse::<Nanos>(),
+        Err(ParseError::TooLarge { .. })
+    ));
+    assert!(matches!(
+        "20000000000s".parse::<Nanos>(),
+        Err(ParseError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_full_frame_at_ten_gigabit_takes_what_the_wire_takes() {
+    // 84 bytes, preamble and gap included, are the smallest step of a 10 Gbit/s
+    // wire: 67.2 ns (Silo, 4.3.1).
+    assert_eq!(Rate(10_000_000_000).time_for(Bytes(84)), Nanos(68));
+    assert_eq!(
+        Rate(1_000_000_000).time_for(Bytes(37_500)),
+        Nanos::from_micros(300)
+    );
+    assert_eq!(
+        Rate(1_000_000_000).bytes_in(Nanos::from_micros(300)),
+        Bytes(37_500)
+    );
+    assert_eq!(Rate(0).time_for(Bytes(1)), Nanos::MAX);
+}
+
+#[test]
+fn serde_uses_the_text() {
+    #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)]
+    struct Config {
+        rate: Rate,
+    }
+    let config: Config = toml::from_str("rate = \"10Mbit/s\"").unwrap();
+    assert_eq!(config.rate, Rate::from_mbit(10));
+    assert_eq!(toml::to_string(&config).unwrap(), "rate = \"10Mbit/s\"\n");
+    let error = toml::from_str::<Config>("rate = \"10Mb\"")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("unknown unit \"Mb\""), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_parses_to_the_same(value: u64) {
+        prop_assert_eq!(Nanos(value).to_string().parse(), Ok(Nanos(value)));
+        prop_assert_eq!(Bytes(value).to_string().parse(), Ok(Bytes(value)));
+        prop_assert_eq!(Rate(value).to_string().parse(), Ok(Rate(value)));
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text: String) {
+        let _ = text.parse::<Nanos>();
+        let _ = text.parse::<Bytes>();
+    }
+
+    #[test]
+    fn time_and_bytes_are_inverse(rate in 1u64..1_000_000_000_000, bytes in 0u64..1 << 40) {
+        let (rate, bytes) = (Rate(rate), Bytes(bytes));
+        let time = rate.time_for(bytes);
+        if time != Nanos::MAX {
+            prop_assert!(rate.bytes_in(time) >= bytes);
+            if time > Nanos::ZERO {
+                prop_assert!(rate.bytes_in(time - Nanos(1)) < bytes || bytes == Bytes::ZERO);
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+# The one front door. `make` alone lists what there is.
+
+CARGO ?= cargo
+# Which experiment `make demo` runs: traps, host-queue, switch-queue or vcpu.
+EXPERIMENT ?= traps
+# Where reports go.
+OUT ?= out
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+# Must match the `gungraun` dependency.
+GUNGRAUN := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
+
+TAILBOUND := target/release/tailbound
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+.PHONY: demo
+demo: build ## Run the lab: three latency traps open and close on this machine (two minutes)
+	@scripts/need lab
+	$(TAILBOUND) lab run $(EXPERIMENT) --out $(OUT)
+
+.PHONY: experiments
+experiments: build ## Run all four experiments (eight minutes)
+	@scripts/need lab
+	@scripts/experiments $(TAILBOUND) $(OUT)
+
+.PHONY: build
+build: ## Build the tailbound binary
+	@scripts/need build
+	$(CARGO) build --release --locked --bin tailbound
+
+.PHONY: test
+test: ## Run all tests
+	@scripts/need build lab
+	$(CARGO) test --workspace --locked
+
+.PHONY: lint
+lint: ## Check formatting, lints and documentation
+	@scripts/need build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+
+.PHONY: bench
+bench: bench-instructions bench-forward ## Measure: instructions per packet, forwarding against a bridge and Open vSwitch
+
+.PHONY: bench-instructions
+bench-instructions: ## Count instructions per packet
+	@scripts/need build bench-instructions
+	@scripts/gungraun-runner $(GUNGRAUN)
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) bench --locked -p tailbound-dataplane --bench instructions
+
+.PHONY: bench-forward
+bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch (root)
+	@scripts/need lab bench-forward
+	$(TAILBOUND) lab forward --out $(OUT)
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
+	@scripts/need build
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+.PHONY: docs
+docs: ## Build the API documentation
+	$(CARGO) doc --workspace --no-deps --locked
+	@echo "target/doc/tailbound_dataplane/index.html"
+
+.PHONY: clean
+clean: ## Remove what was built and what a crashed lab left
+	-@test ! -x $(TAILBOUND) || $(TAILBOUND) lab clean
+	$(CARGO) clean
+	rm -rf $(OUT)

@@ -1,1 +1,19 @@
-//! report
+//! What an experiment found: the types of the result file, the file itself as
+//! JSON, one HTML page beside it, and text for a terminal.
+//!
+//! Read [`Results`] first: it is the whole of a run and knows every way to show
+//! itself. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
+//! side. The format is an interface, described field by field in
+//! `docs/results.md`.
+
+mod error;
+mod results;
+mod stats;
+mod summary;
+mod text;
+
+pub use error::{HistogramError, ReportError};
+pub use results::{
+    CheckResult, Hit, Results, SCHEMA, Series, Spread, Value, Variant, Verdict, Written,
+};
+pub use stats::{Statistic, Stats, empty_histogram};

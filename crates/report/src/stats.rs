@@ -1,0 +1,267 @@
+//! One set of samples: its percentiles, and the histogram they came from.
+//!
+//! The histogram travels as text in the form that `HdrHistogram` logs use (V2,
+//! deflated, base64), so it can be merged with others and pasted into that
+//! project's own plotters. What is read back comes from a file and may be
+//! anything, so the header and the counts are checked here before the library
+//! sees them: it would allocate what the header asks for, and negate a count
+//! that has no negative.
+
+use crate::error::HistogramError;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+use std::io::Read as _;
+
+/// Percentiles, mean and count of one set of samples, in the unit of its series.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// How many samples there are.
+    pub count: u64,
+    /// Their mean, rounded.
+    pub mean: u64,
+    /// Half of the samples are at most this.
+    pub p50: u64,
+    /// 90 % of the samples are at most this.
+    pub p90: u64,
+    /// 99 % of the samples are at most this.
+    pub p99: u64,
+    /// 99.9 % of the samples are at most this.
+    pub p99_9: u64,
+    /// The largest sample.
+    pub max: u64,
+    /// The whole histogram: V2 `HdrHistogram`, deflated, in base64.
+    pub hdr: String,
+}
+
+/// A figure of [`Stats`], by name: what tables list and comparisons run over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Statistic {
+    /// The median.
+    P50,
+    /// The 90th percentile.
+    P90,
+    /// The 99th percentile.
+    P99,
+    /// The 99.9th percentile.
+    P999,
+    /// The largest sample.
+    Max,
+    /// The mean.
+    Mean,
+    /// The number of samples.
+    Count,
+}
+
+impl Statistic {
+    /// All of them, in the order of every table.
+    pub const ALL: [Self; 7] = [
+        Self::P50,
+        Self::P90,
+        Self::P99,
+        Self::P999,
+        Self::Max,
+        Self::Mean,
+        Self::Count,
+    ];
+
+    /// The name of the field in the file, and the key in a spread.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::P999 => "p99_9",
+            Self::Max => "max",
+            Self::Mean => "mean",
+            Self::Count => "count",
+        }
+    }
+
+    /// What a table's head says.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::P50 => "50th",
+            Self::P90 => "90th",
+            Self::P99 => "99th",
+            Self::P999 => "99.9th",
+            Self::Max => "max",
+            Self::Mean => "mean",
+            Self::Count => "count",
+        }
+    }
+}
+
+/// A histogram fit for latencies in nanoseconds: three significant digits, from
+/// 1 ns, growing as needed (1 hour takes 50 KB).
+#[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
+pub fn empty_histogram() -> Histogram<u64> {
+    let mut histogram =
+        Histogram::new_with_bounds(1, 1_000_000_000, 3).expect("the bounds are constant and valid");
+    histogram.auto(true);
+    histogram
+}
+
+impl Default for Stats {
+    /// Of no samples.
+    fn default() -> Self {
+        Self::from_histogram(&empty_histogram())
+    }
+}
+
+impl Stats {
+    /// Figures and histogram of `samples`; of none, all figures are zero.
+    #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
+    pub fn from_histogram(samples: &Histogram<u64>) -> Self {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(samples, &mut bytes)
+            .expect("writing to memory does not fail, and no count exceeds 2^63");
+        let at = |quantile| match samples.len() {
+            0 => 0,
+            _ => samples.value_at_quantile(quantile).min(samples.max()),
+        };
+        Self {
+            count: samples.len(),
+            mean: samples.mean().round() as u64,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: samples.max(),
+            hdr: BASE64.encode(bytes),
+        }
+    }
+
+    /// The histogram that [`Stats::hdr`] holds.
+    ///
+    /// # Errors
+    /// The text is not base64, or its bytes are not a V2 histogram with values
+    /// up to 2^62. Text from anywhere may be given: nothing panics, and at most
+    /// [`LARGEST`] bytes are unpacked.
+    pub fn histogram(&self) -> Result<Histogram<u64>, HistogramError> {
+        let bytes = BASE64.decode(&self.hdr)?;
+        let plain = match cookie(&bytes)? {
+            COMPRESSED_COOKIE => inflate(&bytes)?,
+            _ => bytes,
+        };
+        check(&plain)?;
+        Deserializer::new()
+            .deserialize(&mut plain.as_slice())
+            .map_err(|error| HistogramError::Encoding(error.to_string()))
+    }
+
+    /// One figure.
+    pub const fn get(&self, statistic: Statistic) -> u64 {
+        match statistic {
+            Statistic::P50 => self.p50,
+            Statistic::P90 => self.p90,
+            Statistic::P99 => self.p99,
+            Statistic::P999 => self.p99_9,
+            Statistic::Max => self.max,
+            Statistic::Mean => self.mean,
+            Statistic::Count => self.count,
+        }
+    }
+}
+
+/// First four bytes of a plain V2 histogram: format 3 with 1-byte words.
+const COOKIE: u32 = 0x1c84_9303 | 0x10;
+/// First four bytes of a deflated one.
+const COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
+/// Cookie, length of the counts, offset, digits, lowest, highest, ratio.
+const HEADER: usize = 40;
+/// No histogram of five digits or fewer needs more bytes: 47 buckets of 2^17
+/// counts with 9 bytes each, about 55 MB.
+pub(crate) const LARGEST: u64 = 64 << 20;
+
+fn word(bytes: &[u8], at: usize) -> Result<u32, HistogramError> {
+    bytes
+        .get(at..at + 4)
+        .and_then(|four| four.try_into().ok())
+        .map(u32::from_be_bytes)
+        .ok_or_else(|| short(at + 4, bytes.len()))
+}
+
+fn long(bytes: &[u8], at: usize) -> Result<u64, HistogramError> {
+    Ok(u64::from(word(bytes, at)?) << 32 | u64::from(word(bytes, at + 4)?))
+}
+
+fn short(wanted: usize, found: usize) -> HistogramError {
+    HistogramError::Length {
+        wanted: wanted as u64,
+        found: found as u64,
+    }
+}
+
+fn cookie(bytes: &[u8]) -> Result<u32, HistogramError> {
+    match word(bytes, 0)? {
+        known @ (COOKIE | COMPRESSED_COOKIE) => Ok(known),
+        other => Err(HistogramError::Encoding(format!(
+            "it begins with {other:08x}"
+        ))),
+    }
+}
+
+fn inflate(bytes: &[u8]) -> Result<Vec<u8>, HistogramError> {
+    let wanted = word(bytes, 4)? as usize;
+    let packed = &bytes[8..];
+    if packed.len() != wanted {
+        return Err(short(8 + wanted, bytes.len()));
+    }
+    let mut plain = Vec::new();
+    flate2::read::ZlibDecoder::new(packed)
+        .take(LARGEST)
+        .read_to_end(&mut plain)
+        .map_err(HistogramError::Deflate)?;
+    Ok(plain)
+}
+
+/// Checks a plain histogram: that its lengths agree, that its bounds can be had,
+/// and that its counts stay inside the array and add up.
+fn check(plain: &[u8]) -> Result<(), HistogramError> {
+    if word(plain, 0)? != COOKIE {
+        return Err(HistogramError::Encoding("compressed twice".into()));
+    }
+    let counts = word(plain, 4)? as usize;
+    let (digits, low, high) = (word(plain, 12)?, long(plain, 16)?, long(plain, 24)?);
+    if plain.len() < HEADER || plain.len() - HEADER != counts {
+        return Err(short(HEADER.saturating_add(counts), plain.len()));
+    }
+    if digits > 5 || low == 0 || high > 1 << 62 || low > high / 2 {
+        return Err(HistogramError::Bounds { low, high, digits });
+    }
+    let mut rest = &plain[HEADER..];
+    let mut total = 0_i64;
+    while !rest.is_empty() {
+        let number = zigzag_varint(&mut rest).ok_or(HistogramError::Counts)?;
+        if number == i64::MIN {
+            return Err(HistogramError::Counts);
+        }
+        total = total
+            .checked_add(number.max(0))
+            .ok_or(HistogramError::Counts)?;
+    }
+    Ok(())
+}
+
+/// The next number of a V2 payload: little end first, 7 bits a byte, a ninth
+/// byte whole, the sign in bit 0.
+fn zigzag_varint(rest: &mut &[u8]) -> Option<i64> {
+    let mut value = 0_u64;
+    for place in 0..9 {
+        let (&byte, after) = rest.split_first()?;
+        *rest = after;
+        if place == 8 {
+            value |= u64::from(byte) << 56;
+            break;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+}

@@ -1,0 +1,166 @@
+//! A run as text for a terminal.
+
+use crate::results::{Results, Series, Variant, Verdict};
+use crate::stats::{Statistic, Stats};
+use crate::text::{NOTHING, Paint, Table, human, one_line, plain};
+use std::fmt::Write as _;
+
+impl Results {
+    /// The run as text: the verdict and its reason, the checks, a table for each
+    /// series, the values. `colour` adds ANSI colours.
+    pub fn summary(&self, colour: bool) -> String {
+        let paint = Paint(colour);
+        let mut out = String::new();
+        let verdict = match self.verdict {
+            Verdict::Pass => paint.good("PASS"),
+            Verdict::Fail => paint.bad("FAIL"),
+            Verdict::Noisy => paint.doubtful("NOISY"),
+        };
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            out,
+            "{verdict}  {}: {}",
+            one_line(&self.experiment),
+            one_line(&self.verdict_reason)
+        );
+        let mut blocks = Vec::new();
+        if !self.checks.is_empty() {
+            blocks.push(self.checks_table().render(paint));
+        }
+        for name in self.series_names() {
+            blocks.push(self.series_table(name).render(paint));
+            if let Some(table) = self.noise_table(name) {
+                blocks.push(table.render(paint));
+            }
+        }
+        if !self.value_names().is_empty() {
+            blocks.push(self.values_table().render(paint));
+        }
+        for block in blocks {
+            out.push('\n');
+            out += &block;
+        }
+        out
+    }
+
+    fn checks_table(&self) -> Table {
+        let mut table = Table::new(&["check", "want", "got", "result", "source"], &[1, 3, 4]);
+        for check in &self.checks {
+            let got = check
+                .got
+                .map_or_else(|| NOTHING.into(), |got| human(got, ""));
+            let source = match &check.note {
+                Some(note) => format!("{} ({note})", check.source),
+                None => check.source.clone(),
+            };
+            let result = if check.pass { "pass" } else { "FAIL" };
+            table.row([&check.name, &check.want, &got, result, &source]);
+        }
+        table
+    }
+
+    fn series_table(&self, name: &str) -> Table {
+        let head: Vec<&str> = [name]
+            .into_iter()
+            .chain(Statistic::ALL.map(Statistic::label))
+            .chain(["unanswered", "unexplained"])
+            .collect();
+        let mut table = Table::new(&head, &[]);
+        for variant in &self.variants {
+            match variant.series.get(name) {
+                Some(series) => table.row(
+                    [variant.name.clone()]
+                        .into_iter()
+                        .chain(figures(&series.stats, &series.unit))
+                        .chain([
+                            series.unanswered.to_string(),
+                            series.unexplained.to_string(),
+                        ]),
+                ),
+                None => table.remark(&variant.name, &missing(variant)),
+            }
+        }
+        table
+    }
+
+    /// The same series with the samples that were hit; only when some were.
+    fn noise_table(&self, name: &str) -> Option<Table> {
+        let hit: Vec<(&Variant, &Series)> = self
+            .variants
+            .iter()
+            .filter_map(|variant| Some((variant, variant.series.get(name)?)))
+            .filter(|(_, series)| series.hit.total() > 0)
+            .collect();
+        if hit.is_empty() {
+            return None;
+        }
+        let title = format!("{name}, hit included");
+        let head: Vec<&str> = [title.as_str()]
+            .into_iter()
+            .chain(Statistic::ALL.map(Statistic::label))
+            .chain(["hit: ours", "stolen"])
+            .collect();
+        let mut table = Table::new(&head, &[]);
+        for (variant, series) in hit {
+            table.row(
+                [variant.name.clone()]
+                    .into_iter()
+                    .chain(figures(&series.all, &series.unit))
+                    .chain([series.hit.ours.to_string(), series.hit.stolen.to_string()]),
+            );
+        }
+        Some(table)
+    }
+
+    fn values_table(&self) -> Table {
+        let names = self.value_names();
+        let head: Vec<&str> = ["value"].into_iter().chain(names.iter().copied()).collect();
+        let mut table = Table::new(&head, &[]);
+        for variant in &self.variants {
+            if variant.values.is_empty() {
+                table.remark(&variant.name, &missing(variant));
+                continue;
+            }
+            let cell = |name: &&str| {
+                variant
+                    .values
+                    .get(*name)
+                    .map_or_else(|| NOTHING.into(), |value| human(value.value, &value.unit))
+            };
+            table.row(
+                [variant.name.clone()]
+                    .into_iter()
+                    .chain(names.iter().map(cell)),
+            );
+        }
+        table
+    }
+
+    /// The conditions as pairs of text, in order.
+    pub(crate) fn condition_pairs(&self) -> impl Iterator<Item = (&str, String)> {
+        self.conditions
+            .iter()
+            .map(|(key, value)| (key.as_str(), plain(value)))
+    }
+}
+
+/// What a table says of a variant without figures.
+pub(crate) fn missing(variant: &Variant) -> String {
+    match &variant.unavailable {
+        Some(why) => format!("not available: {why}"),
+        None => NOTHING.into(),
+    }
+}
+
+/// The figures of `stats` in the order of [`Statistic::ALL`].
+pub(crate) fn figures(stats: &Stats, unit: &str) -> [String; 7] {
+    Statistic::ALL.map(|statistic| figure(stats.get(statistic), statistic, unit))
+}
+
+/// One figure with its unit; a count has none.
+pub(crate) fn figure(value: u64, statistic: Statistic, unit: &str) -> String {
+    match statistic {
+        Statistic::Count => value.to_string(),
+        _ => human(value as f64, unit),
+    }
+}

@@ -1,0 +1,217 @@
+//! Figures as people read them, and tables whose columns line up.
+
+use std::fmt::Write as _;
+
+/// What stands where there is no figure.
+pub(crate) const NOTHING: &str = "-";
+
+/// `value` of `unit` with three significant digits and a fitting prefix:
+/// "12.3 ms", "93.1 Mbit/s", "1.50 MB", "42 op/s".
+pub(crate) fn human(value: f64, unit: &str) -> String {
+    if !value.is_finite() {
+        return NOTHING.into();
+    }
+    let steps: &[(f64, &str)] = match unit {
+        "ns" => &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")],
+        "bit/s" => &[
+            (1e9, "Gbit/s"),
+            (1e6, "Mbit/s"),
+            (1e3, "kbit/s"),
+            (1.0, "bit/s"),
+        ],
+        "B" => &[(1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B")],
+        "" => return digits(value),
+        _ => return format!("{} {unit}", digits(value)),
+    };
+    // A value that would round up to 1000 of a step belongs to the next one.
+    let (scale, name) = steps
+        .iter()
+        .find(|(scale, _)| value.abs() >= scale * 0.9995)
+        .or(steps.last())
+        .copied()
+        .unwrap_or((1.0, unit));
+    format!("{} {name}", digits(value / scale))
+}
+
+/// Three significant digits, whole numbers whole.
+pub(crate) fn digits(value: f64) -> String {
+    let size = value.abs();
+    if value.fract() == 0.0 && size < 1e15 {
+        return format!("{value:.0}");
+    }
+    let decimals = match size {
+        _ if size >= 99.95 => 0,
+        _ if size >= 9.995 => 1,
+        _ if size >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// `new / old` as "0.42x"; nothing where there is nothing to divide by.
+pub(crate) fn ratio(value: Option<f64>) -> String {
+    match value {
+        Some(value) if value.is_finite() => format!("{}x", digits(value)),
+        _ => NOTHING.into(),
+    }
+}
+
+/// A JSON value on one line, text without its quotes.
+pub(crate) fn plain(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Colours of a terminal, or none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint(pub(crate) bool);
+
+impl Paint {
+    pub(crate) fn good(self, text: &str) -> String {
+        self.wrap("32;1", text)
+    }
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.wrap("31;1", text)
+    }
+    pub(crate) fn doubtful(self, text: &str) -> String {
+        self.wrap("33;1", text)
+    }
+    pub(crate) fn strong(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.0 {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.into()
+        }
+    }
+}
+
+/// A table of text: the first column and those named so are left-aligned, the
+/// others right-aligned. Cells hold no colours, so that widths are true.
+#[derive(Debug)]
+pub(crate) struct Table {
+    head: Vec<String>,
+    rows: Vec<Row>,
+    left: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Row {
+    Cells(Vec<String>),
+    /// A name, and a text that runs over all other columns.
+    Remark(String, String),
+}
+
+impl Table {
+    pub(crate) fn new(head: &[&str], left: &[usize]) -> Self {
+        Self {
+            head: head.iter().map(|&cell| one_line(cell)).collect(),
+            rows: Vec::new(),
+            left: left.to_vec(),
+        }
+    }
+
+    pub(crate) fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        let cells = cells.into_iter().map(|cell| one_line(cell.as_ref()));
+        self.rows.push(Row::Cells(cells.collect()));
+    }
+
+    pub(crate) fn remark(&mut self, name: &str, text: &str) {
+        self.rows.push(Row::Remark(one_line(name), one_line(text)));
+    }
+
+    pub(crate) fn render(&self, paint: Paint) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| match row {
+                Row::Cells(cells) => cells.get(column),
+                Row::Remark(name, _) => (column == 0).then_some(name),
+            });
+            cells
+                .chain(self.head.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
+        let line = |cells: &[String]| {
+            let mut line = String::new();
+            for (column, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                // Writing to a String does not fail.
+                let _ = if column == 0 || self.left.contains(&column) {
+                    write!(line, "{gap}{cell:<width$}")
+                } else {
+                    write!(line, "{gap}{cell:>width$}")
+                };
+            }
+            line.truncate(line.trim_end().len());
+            line
+        };
+        let mut out = paint.strong(&line(&self.head));
+        for row in &self.rows {
+            out.push('\n');
+            out += &match row {
+                Row::Cells(cells) => line(cells),
+                Row::Remark(name, text) => format!("{name:<0$}  {text}", widths[0]),
+            };
+        }
+        out.push('\n');
+        out
+    }
+}
+
+/// `text` with what would break a line, or drive a terminal, made visible.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_and_a_fitting_unit() {
+        for (value, unit, text) in [
+            (0.0, "ns", "0 ns"),
+            (999.0, "ns", "999 ns"),
+            (1_000.0, "ns", "1 us"),
+            (12_345.0, "ns", "12.3 us"),
+            (999_960.0, "ns", "1.00 ms"),
+            (4_560_000.0, "ns", "4.56 ms"),
+            (61_000_000_000.0, "ns", "61 s"),
+            (93_120_000.0, "bit/s", "93.1 Mbit/s"),
+            (1500.0, "B", "1.50 KB"),
+            (1234.56, "op/s", "1235 op/s"),
+            (-0.25, "", "-0.250"),
+            (f64::NAN, "op/s", "-"),
+        ] {
+            assert_eq!(human(value, unit), text);
+        }
+    }
+
+    #[test]
+    fn a_table_lines_up_and_a_remark_runs_on() {
+        let mut table = Table::new(&["name", "x", "note"], &[2]);
+        table.row(["a", "1", "left"]);
+        table.row(["longer", "1000", "b"]);
+        table.remark("c", "not available: nothing");
+        let expected = "\
+name       x  note
+a          1  left
+longer  1000  b
+c       not available: nothing
+";
+        assert_eq!(table.render(Paint(false)), expected);
+    }
+
+    #[test]
+    fn what_a_file_says_cannot_drive_the_terminal() {
+        assert_eq!(one_line("a\x1b[31m\nb"), "a [31m b");
+    }
+}

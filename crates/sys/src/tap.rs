@@ -1,1 +1,282 @@
-//! tap
+//! TAP devices: Ethernet interfaces whose other end is a file descriptor.
+//!
+//! A [`Tap`] speaks in frames behind a `virtio_net_hdr` of
+//! [`VIRTIO_HEADER_LEN`] bytes, and takes over checksums and TCP segmentation
+//! from the kernel (`TUN_F_CSUM`, `TUN_F_TSO4`, `TUN_F_TSO6`, `TUN_F_TSO_ECN`):
+//! whoever sends on the interface hands over packets of up to 64 KiB, as a guest
+//! with a virtio NIC does. Kernel side: `Documentation/networking/tuntap.rst`.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Length of the `virtio_net_hdr` in front of each frame, in bytes.
+pub const VIRTIO_HEADER_LEN: usize = 10;
+
+/// Longest name of an interface, in bytes (`IFNAMSIZ` less the final zero).
+pub const MAX_INTERFACE_NAME: usize = libc::IFNAMSIZ - 1;
+
+/// Why a TAP could not be opened. The message says what would help.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// There is no TUN/TAP driver to open.
+    #[error("cannot open /dev/net/tun: {0}; load the driver with `modprobe tun`")]
+    NoDriver(#[source] io::Error),
+    /// Opening the driver or making the device is not allowed.
+    #[error(
+        "not allowed to open the TAP {interface:?}: {source}; it takes CAP_NET_ADMIN in the \
+         interface's network namespace and read and write access to /dev/net/tun"
+    )]
+    NotAllowed {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another process holds the device.
+    #[error(
+        "the TAP {interface:?} is attached to another process; end that process or use another name"
+    )]
+    Busy {
+        /// The interface.
+        interface: String,
+    },
+    /// The name is not one an interface can have.
+    #[error(
+        "{interface:?} cannot name an interface: it takes 1 to {MAX_INTERFACE_NAME} bytes without '/' and white space"
+    )]
+    Name {
+        /// The name.
+        interface: String,
+    },
+    /// There is an interface of that name which is no TAP, or one made with
+    /// other flags.
+    #[error(
+        "the interface {interface:?} exists and is not a single-queue TAP; remove it with \
+         `ip link delete {interface}` or use another name"
+    )]
+    NotTap {
+        /// The interface.
+        interface: String,
+    },
+    /// The network namespace cannot be entered.
+    #[error("cannot enter the network namespace {}: {source}", path.display())]
+    Namespace {
+        /// The namespace's file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("cannot {step} for the TAP {interface:?}: {source}")]
+    Other {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// One open queue of a TAP device, non-blocking.
+#[derive(Debug)]
+pub struct Tap {
+    fd: OwnedFd,
+    persistent: bool,
+}
+
+impl Tap {
+    /// Attaches to the TAP `interface`, which is made where there is none yet.
+    /// It lives in the network namespace `netns`, or in the caller's; the
+    /// descriptor works from anywhere.
+    ///
+    /// A device made here disappears with the returned value; one that was made
+    /// persistent beforehand (`ip tuntap add mode tap`) stays.
+    pub fn open(interface: &str, netns: Option<&Path>) -> Result<Self, TapError> {
+        match netns {
+            None => Self::open_here(interface),
+            Some(path) => {
+                crate::netns::within(path, || Self::open_here(interface)).map_err(|source| {
+                    TapError::Namespace {
+                        path: path.to_owned(),
+                        source,
+                    }
+                })?
+            }
+        }
+    }
+
+    fn open_here(interface: &str) -> Result<Self, TapError> {
+        let mut request = request(interface).ok_or_else(|| TapError::Name {
+            interface: interface.to_owned(),
+        })?;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|errno| {
+            if errno == Errno::ACCESS || errno == Errno::PERM {
+                TapError::NotAllowed {
+                    interface: interface.to_owned(),
+                    source: errno.into(),
+                }
+            } else {
+                TapError::NoDriver(errno.into())
+            }
+        })?;
+        let failed = |step| {
+            move |source: io::Error| {
+                let interface = interface.to_owned();
+                match source.raw_os_error() {
+                    Some(libc::EBUSY) => TapError::Busy { interface },
+                    Some(libc::EINVAL) if step == ATTACH => TapError::NotTap { interface },
+                    Some(libc::EPERM | libc::EACCES) => TapError::NotAllowed { interface, source },
+                    _ => TapError::Other {
+                        interface,
+                        step,
+                        source,
+                    },
+                }
+            }
+        };
+        // IFF_TAP and the others are small positive constants: they fit.
+        request.ifr_ifru.ifru_flags =
+            (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+        // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
+            .map_err(failed(ATTACH))?;
+        let header_len = (VIRTIO_HEADER_LEN as libc::c_uint).cast_signed();
+        // SAFETY: TUNSETVNETHDRSZ reads one `int`.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header_len) })
+            .map_err(failed("set the header size"))?;
+        let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
+        check(unsafe {
+            libc::ioctl(
+                fd.as_raw_fd(),
+                libc::TUNSETOFFLOAD,
+                libc::c_ulong::from(offload),
+            )
+        })
+        .map_err(failed("take over checksums and segmentation"))?;
+        // SAFETY: TUNGETIFF writes one `ifreq`, which `request` is.
+        check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })
+            .map_err(failed("read the flags"))?;
+        // SAFETY: TUNGETIFF filled in the flags, and any bits are a valid integer.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        Ok(Self {
+            fd,
+            persistent: libc::c_int::from(flags) & libc::IFF_PERSIST != 0,
+        })
+    }
+
+    /// Whether the device was there before and stays when this is dropped.
+    pub fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+
+    /// Gives the interface a MAC address.
+    ///
+    /// # Errors
+    /// The address is a multicast one, or the interface is in use in a way that
+    /// forbids the change.
+    pub fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        // SAFETY: `ifreq` is plain old data, for which all zeros is a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let mut address = libc::sockaddr {
+            sa_family: libc::ARPHRD_ETHER,
+            sa_data: [0; 14],
+        };
+        for (to, from) in address.sa_data.iter_mut().zip(mac) {
+            *to = from.cast_signed();
+        }
+        request.ifr_ifru.ifru_hwaddr = address;
+        // SAFETY: SIOCSIFHWADDR reads one `ifreq`; on a TAP's descriptor it
+        // means that TAP, whatever name the request has.
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCSIFHWADDR, &raw const request) })
+    }
+
+    /// Takes the next frame off the device: the virtio header and the frame go
+    /// into `buffers`, one after the other. Returns their length together.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none. See [`is_gone`] for the rest.
+    pub fn receive(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::readv(&self.fd, buffers)?)
+    }
+
+    /// Hands a frame behind its virtio header to the device.
+    ///
+    /// # Errors
+    /// `EIO` when the interface is down, `EINVAL` when the header contradicts
+    /// the frame, `WouldBlock` when the device is full. See [`is_gone`] for the
+    /// rest.
+    pub fn transmit(&self, header_and_frame: &[u8]) -> io::Result<()> {
+        rustix::io::write(&self.fd, header_and_frame)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Whether an error of a TAP or a packet socket says that the interface behind
+/// it does not exist any more (or, for a packet socket, is down).
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EBADFD | libc::ENODEV | libc::ENXIO | libc::ENETDOWN)
+    )
+}
+
+const ATTACH: &str = "attach";
+
+/// An `ifreq` that names `interface`.
+fn request(interface: &str) -> Option<libc::ifreq> {
+    let bytes = interface.as_bytes();
+    let fits = (1..=MAX_INTERFACE_NAME).contains(&bytes.len());
+    // The kernel would take "%d" as a pattern, and a name with a slash or white
+    // space it refuses (dev_valid_name).
+    if !fits
+        || bytes
+            .iter()
+            .any(|b| matches!(b, 0 | b'/' | b':' | b'%') || b.is_ascii_whitespace())
+    {
+        return None;
+    }
+    // SAFETY: `ifreq` is plain old data, for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
+        *to = from.cast_signed();
+    }
+    Some(request)
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_interface_can_have_are_refused_before_the_kernel_sees_them() {
+        for name in ["", "a-name-of-16-byt", "a/b", "a b", "tap%d", "nul\0"] {
+            assert!(matches!(Tap::open(name, None), Err(TapError::Name { .. })));
+        }
+        assert!(request("a-name-of-15-by").is_some());
+    }
+
+    #[test]
+    fn a_namespace_that_does_not_exist_is_named_in_the_error() {
+        let error = Tap::open("tap0", Some(Path::new("/nonexistent/netns"))).expect_err("no file");
+        assert!(error.to_string().contains("/nonexistent/netns"), "{error}");
+    }
+}

@@ -1,1 +1,226 @@
-//! process
+//! Child processes that cannot outlive their parent.
+
+use rustix::process::{Pid, Signal};
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+
+/// A program to start, and where.
+#[derive(Debug)]
+pub struct Spawn {
+    command: Command,
+    netns: Option<File>,
+    cpus: Option<CpuSet>,
+}
+
+impl Spawn {
+    /// `program`, looked up in `PATH` where it is a bare name.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let mut command = Command::new(program);
+        command.stdin(Stdio::null());
+        Self {
+            command,
+            netns: None,
+            cpus: None,
+        }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets an environment variable; the rest is inherited.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it in the network namespace that `path` names.
+    pub fn netns(mut self, path: &Path) -> io::Result<Self> {
+        self.netns = Some(File::open(path)?);
+        Ok(self)
+    }
+
+    /// Runs it on these CPUs only.
+    #[must_use]
+    pub fn cpus(mut self, cpus: CpuSet) -> Self {
+        self.cpus = Some(cpus);
+        self
+    }
+
+    /// Sends its output to files.
+    #[must_use]
+    pub fn output(mut self, stdout: File, stderr: File) -> Self {
+        self.command.stdout(stdout).stderr(stderr);
+        self
+    }
+
+    /// Gives it a pipe as its standard input: [`Child::stdin`].
+    #[must_use]
+    pub fn piped_stdin(mut self) -> Self {
+        self.command.stdin(Stdio::piped());
+        self
+    }
+
+    /// Starts it as the leader of a process group of its own, so that a Ctrl-C
+    /// meant for the parent does not reach it. The kernel kills it when the
+    /// calling *thread* ends, whatever ends that: call this from the main
+    /// thread.
+    ///
+    /// # Errors
+    /// The program is not there, or the namespace cannot be entered.
+    pub fn start(self) -> io::Result<Child> {
+        let Self {
+            mut command,
+            netns,
+            cpus,
+        } = self;
+        let parent = rustix::process::getpid();
+        command.process_group(0);
+        // SAFETY: between fork and exec the closure makes system calls through
+        // rustix only, which neither allocate nor lock; all it uses was made
+        // before the fork.
+        unsafe {
+            command.pre_exec(move || {
+                if let Some(netns) = &netns {
+                    move_into_link_name_space(netns.as_fd(), Some(LinkNameSpaceType::Network))?;
+                }
+                if let Some(cpus) = &cpus {
+                    sched_setaffinity(None, cpus)?;
+                }
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                // The parent may have died before the line above took effect.
+                if rustix::process::getppid() != Some(parent) {
+                    return Err(io::Error::from(rustix::io::Errno::SRCH));
+                }
+                Ok(())
+            });
+        }
+        let mut process = command.spawn()?;
+        Ok(Child {
+            stdin: process.stdin.take(),
+            process,
+            ended: None,
+        })
+    }
+}
+
+/// A running child. Dropping it kills its process group and reaps it.
+#[derive(Debug)]
+pub struct Child {
+    process: std::process::Child,
+    ended: Option<ExitStatus>,
+    /// The other end of its standard input, if that is a pipe.
+    pub stdin: Option<ChildStdin>,
+}
+
+impl Child {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.ended.is_none() {
+            self.ended = self.process.try_wait()?;
+        }
+        Ok(self.ended)
+    }
+
+    /// Sends a signal to its process group; nothing if it has ended.
+    pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        if self.try_wait()?.is_some() {
+            return Ok(());
+        }
+        Ok(rustix::process::kill_process_group(
+            Pid::from_child(&self.process),
+            signal,
+        )?)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            // Nothing is left to do about an error here: the kernel kills the
+            // child when this process ends.
+            let group = Pid::from_child(&self.process);
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// In words: `exit status 1`, `killed by SIGKILL`.
+pub fn how_it_ended(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match status.signal() {
+        Some(number) => match Signal::from_named_raw(number) {
+            Some(signal) => format!("killed by {}", signal_name(signal)),
+            None => format!("killed by signal {number}"),
+        },
+        None => format!("exit status {}", status.code().unwrap_or(-1)),
+    }
+}
+
+fn signal_name(signal: Signal) -> String {
+    match signal {
+        Signal::KILL => "SIGKILL".into(),
+        Signal::TERM => "SIGTERM".into(),
+        Signal::INT => "SIGINT".into(),
+        Signal::SEGV => "SIGSEGV".into(),
+        Signal::ABORT => "SIGABRT".into(),
+        other => format!("signal {}", other.as_raw()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeper() -> Child {
+        Spawn::new("sleep").args(["60"]).start().unwrap()
+    }
+
+    #[test]
+    fn a_child_leads_a_process_group_of_its_own() {
+        let child = sleeper();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        assert_eq!(rustix::process::getpgid(pid).ok(), pid);
+    }
+
+    #[test]
+    fn dropping_a_child_ends_it() {
+        let child = sleeper();
+        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        drop(child);
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+
+    #[test]
+    fn a_child_dies_with_the_thread_that_started_it() {
+        let mut child = std::thread::spawn(sleeper).join().unwrap();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(how_it_ended(status), "killed by SIGKILL");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        assert!(Spawn::new("/nonexistent/program").start().is_err());
+    }
+}

@@ -1,1 +1,165 @@
-//! procfs
+//! What `/proc` says about time that was lost: steal, run-queue wait, load.
+//!
+//! The parsers are pure and take any text; the readers around them do the I/O.
+
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use tailbound_units::Nanos;
+
+/// Time one CPU was ready to run but the hypervisor gave to others, since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steal {
+    /// The CPU.
+    pub cpu: u32,
+    /// The total. The kernel counts nanoseconds but shows whole ticks of
+    /// [`TICK`], so this is up to one tick behind.
+    pub total: Nanos,
+}
+
+/// The unit of times in `/proc/stat`: `USER_HZ` is 100 on every Linux
+/// architecture this runs on.
+pub const TICK: Nanos = Nanos::from_millis(10);
+
+/// The steal time of each CPU in the text of `/proc/stat`.
+pub fn parse_steal(stat: &str) -> Vec<Steal> {
+    let cpu_line = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let cpu = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
+        // user nice system idle iowait irq softirq steal
+        let ticks: u64 = fields.nth(7)?.parse().ok()?;
+        Some(Steal {
+            cpu,
+            total: Nanos(ticks.saturating_mul(TICK.as_nanos())),
+        })
+    };
+    stat.lines().filter_map(cpu_line).collect()
+}
+
+/// How long a thread waited in a run queue while it could have run, from the
+/// text of `/proc/PID/task/TID/schedstat` ("run wait slices", nanoseconds).
+pub fn parse_run_delay(schedstat: &str) -> Option<Nanos> {
+    let wait = schedstat.split_ascii_whitespace().nth(1)?;
+    wait.parse().ok().map(Nanos)
+}
+
+/// When a process started, in ticks since boot, from the text of
+/// `/proc/PID/stat`. With the process id it names one process for good.
+pub fn parse_start_time(stat: &str) -> Option<u64> {
+    // The name in parentheses may hold anything, parentheses included.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The start time of a process, [`parse_start_time`]; `None` if it is not there.
+pub fn start_time(pid: u32) -> Option<u64> {
+    parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The threads of a process.
+pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    numbers_in(PathBuf::from(format!("/proc/{pid}/task")))
+}
+
+/// All processes.
+pub fn processes() -> io::Result<Vec<u32>> {
+    numbers_in(PathBuf::from("/proc"))
+}
+
+fn numbers_in(directory: PathBuf) -> io::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        if let Some(number) = entry?.file_name().to_str().and_then(|n| n.parse().ok()) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// The value of a variable in the environment a process was started with;
+/// `None` if it has none, is gone, or may not be looked at.
+pub fn environment_variable(pid: u32, name: &str) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environment
+        .split(|byte| *byte == 0)
+        .filter_map(|entry| std::str::from_utf8(entry).ok())
+        .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
+        .map(str::to_owned)
+}
+
+/// A file of `/proc` that is read again and again.
+#[derive(Debug)]
+pub struct Reread {
+    file: fs::File,
+    buffer: Vec<u8>,
+}
+
+impl Reread {
+    /// Opens it.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        Ok(Self {
+            file: fs::File::open(path.into())?,
+            buffer: vec![0; 16 << 10],
+        })
+    }
+
+    /// Its text now, at most the first 16 KiB; `None` once the process it
+    /// belongs to is gone.
+    pub fn text(&mut self) -> io::Result<Option<&str>> {
+        match rustix::io::pread(&self.file, &mut self.buffer[..], 0) {
+            Ok(length) => Ok(Some(utf8_prefix(&self.buffer[..length]))),
+            Err(Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn utf8_prefix(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()])
+            .expect("the error says how far it is valid"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_column_of_each_cpu_and_not_of_the_sum() {
+        let stat = "cpu  1 2 3 4 5 6 7 99 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu12 0 0 0 0 0 0 0 3\nintr 5 cpu3\n";
+        let steal = |cpu, ms| Steal {
+            cpu,
+            total: Nanos::from_millis(ms),
+        };
+        assert_eq!(parse_steal(stat), [steal(0, 80), steal(12, 30)]);
+    }
+
+    #[test]
+    fn a_process_whose_name_holds_parentheses_has_a_start_time() {
+        let fields = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>();
+        let stat = format!("7 (a) b)) S {}", fields.join(" "));
+        assert_eq!(parse_start_time(&stat), Some(22));
+    }
+
+    #[test]
+    fn text_of_another_shape_is_no_figure() {
+        assert_eq!(parse_run_delay(""), None);
+        assert_eq!(parse_run_delay("12 x 3"), None);
+        assert_eq!(parse_run_delay("12 34 3\n"), Some(Nanos(34)));
+        assert_eq!(parse_start_time("1 (x) S 1"), None);
+        assert_eq!(parse_steal("cpu0 1 2 3\ncpux 1 2 3 4 5 6 7 8\n"), []);
+    }
+
+    #[test]
+    fn this_process_is_found_with_its_thread_and_start_time() {
+        let pid = std::process::id();
+        assert!(processes().unwrap().contains(&pid));
+        assert!(threads(pid).unwrap().contains(&pid));
+        assert!(start_time(pid).is_some());
+        let mut schedstat = Reread::open(format!("/proc/{pid}/schedstat")).unwrap();
+        assert!(parse_run_delay(schedstat.text().unwrap().unwrap()).is_some());
+    }
+}

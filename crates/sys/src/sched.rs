@@ -1,1 +1,180 @@
-//! sched
+//! Scheduling classes of a thread: `sched_setattr(2)`, which no safe library
+//! wraps.
+
+use std::io;
+use tailbound_units::Nanos;
+
+/// The reservation of a `SCHED_DEADLINE` thread: `runtime` of CPU in each
+/// `period`, by `deadline` after its start. The kernel wants
+/// runtime ≤ deadline ≤ period and runtime ≥ 1024 ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    /// CPU time in each period.
+    pub runtime: Nanos,
+    /// By when, after the period's start.
+    pub deadline: Nanos,
+    /// The period.
+    pub period: Nanos,
+}
+
+/// A thread's scheduling class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// `SCHED_OTHER`: a proportional share.
+    Normal,
+    /// `SCHED_DEADLINE`: a reservation.
+    Deadline(Deadline),
+    /// Another, by its number.
+    Other(u32),
+}
+
+/// `struct sched_attr` as of Linux 3.14; later kernels accept this size.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const SIZE: u32 = size_of::<Attributes>() as u32;
+const NORMAL: u32 = libc::SCHED_OTHER.cast_unsigned();
+const DEADLINE: u32 = libc::SCHED_DEADLINE.cast_unsigned();
+
+/// Gives a thread (0: the calling one) a scheduling class.
+///
+/// # Errors
+/// `SCHED_DEADLINE` needs `CAP_SYS_NICE` in the initial user namespace (EPERM),
+/// a CPU mask that covers the whole root domain (EPERM), and free bandwidth
+/// (EBUSY). [`io::ErrorKind::Unsupported`] for [`Policy::Other`].
+pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
+    let mut attributes = Attributes {
+        size: SIZE,
+        ..Attributes::default()
+    };
+    match policy {
+        Policy::Normal => attributes.policy = NORMAL,
+        Policy::Deadline(deadline) => {
+            attributes.policy = DEADLINE;
+            attributes.runtime = deadline.runtime.as_nanos();
+            attributes.deadline = deadline.deadline.as_nanos();
+            attributes.period = deadline.period.as_nanos();
+        }
+        Policy::Other(_) => return Err(io::ErrorKind::Unsupported.into()),
+    }
+    // SAFETY: the kernel reads `size` bytes from the pointer, which is to a
+    // live struct of that size.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setattr,
+            thread,
+            &raw const attributes,
+            0 as libc::c_uint,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The scheduling class of a thread (0: the calling one).
+///
+/// # Errors
+/// The thread is gone.
+pub fn policy(thread: u32) -> io::Result<Policy> {
+    let mut attributes = Attributes::default();
+    // SAFETY: the kernel writes at most the given size to the pointer, which is
+    // to a live struct of that size in which every bit pattern is valid.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            thread,
+            &raw mut attributes,
+            SIZE,
+            0 as libc::c_uint,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(match attributes.policy {
+        NORMAL => Policy::Normal,
+        DEADLINE => Policy::Deadline(Deadline {
+            runtime: Nanos(attributes.runtime),
+            deadline: Nanos(attributes.deadline),
+            period: Nanos(attributes.period),
+        }),
+        other => Policy::Other(other),
+    })
+}
+
+/// Whether this process may give a thread a deadline: tries it on a thread made
+/// for that.
+///
+/// # Errors
+/// What the kernel answered.
+pub fn probe_deadline(deadline: Deadline) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let probe = std::thread::Builder::new()
+            .spawn_scoped(scope, || set_policy(0, Policy::Deadline(deadline)))?;
+        match probe.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENTH: Deadline = Deadline {
+        runtime: Nanos::from_micros(500),
+        deadline: Nanos::from_millis(5),
+        period: Nanos::from_millis(5),
+    };
+
+    #[test]
+    fn a_new_thread_has_a_proportional_share() {
+        assert_eq!(policy(0).unwrap(), Policy::Normal);
+    }
+
+    #[test]
+    fn what_was_set_reads_back() {
+        if let Err(error) = probe_deadline(TENTH) {
+            println!("skipped: SCHED_DEADLINE is not available here: {error}");
+            return;
+        }
+        let seen = std::thread::spawn(|| {
+            set_policy(0, Policy::Deadline(TENTH)).unwrap();
+            let with = policy(0).unwrap();
+            set_policy(0, Policy::Normal).unwrap();
+            [with, policy(0).unwrap()]
+        });
+        assert_eq!(
+            seen.join().unwrap(),
+            [Policy::Deadline(TENTH), Policy::Normal]
+        );
+    }
+
+    #[test]
+    fn a_runtime_beyond_the_deadline_is_refused() {
+        let impossible = Deadline {
+            runtime: Nanos::from_millis(6),
+            ..TENTH
+        };
+        assert!(set_policy(0, Policy::Deadline(impossible)).is_err());
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_is_an_error() {
+        assert!(policy(u32::MAX >> 1).is_err());
+    }
+}

@@ -48,6 +48,12 @@ pub trait Frame: Sized {
     /// where the frame has a VLAN tag), over whatever the guest wrote there.
     fn set_class(&mut self, class: Class);
 
+    /// Marks it as one that met congestion (CE, RFC 3168), in place of dropping
+    /// it. False where its sender does not take such marks: then it is dropped.
+    fn mark_congestion(&mut self) -> bool {
+        false
+    }
+
     /// How many packets of at most one MTU it will be; 1 where it is one
     /// already.
     fn segments(&self) -> usize;

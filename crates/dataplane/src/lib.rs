@@ -1,5 +1,28 @@
 //! What happens to a packet between a guest and the wire.
+//!
+//! The modules follow the packet's way: a [`packet`] of bytes comes in and is
+//! checked once; the [`meter`] gives its flow a class and tags it; it is
+//! segmented, waits in a [`queue`], and is admitted by the NIC's queue. A
+//! [`pipeline`] is that way as data: which mechanisms, in which order, with
+//! which configuration. "Unpatched" is a pipeline too.
+//!
+//! Everything here is pure: `now` goes in, [`Pipeline::poll_at`] comes out. No
+//! clock, no I/O, no thread. The mechanisms know a packet only as a [`Frame`], so
+//! a simulated packet runs the same code as a real one.
 
 mod frame;
+pub mod meter;
+pub mod packet;
+pub mod pipeline;
+pub mod queue;
 
 pub use frame::{Class, FlowKey, Frame, GuestId};
+pub use meter::{Meter, MeterConfig, MeterStats};
+pub use packet::{
+    Buffer, Checksum, Claim, Gso, GsoKind, Malformed, Offload, Packet, Pool, VIRTIO_HEADER,
+};
+pub use pipeline::{Departure, Pipeline, PipelineConfig, PipelineStats};
+pub use queue::{
+    Backlog, CodelConfig, Count, Drops, FifoConfig, FqCodelConfig, Nic, NicConfig, PriorityConfig,
+    Queue, QueueConfig, QueueStats,
+};

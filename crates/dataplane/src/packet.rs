@@ -1,0 +1,518 @@
+//! A packet of bytes, checked once where it comes in.
+//!
+//! Read [`Packet::new`] first: whatever a guest may have written wrong is
+//! refused there with a [`Malformed`] that says what. Behind it, every method
+//! may rely on the offsets it stored. [`Pool`] hands out the buffers, [`Offload`]
+//! says what is still to be done to the packet.
+
+mod checksum;
+mod offload;
+mod pool;
+mod wire;
+
+pub use offload::{Checksum, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
+pub use pool::{Buffer, Pool};
+
+use crate::queue::segment;
+use crate::{Class, FlowKey, Frame, GuestId};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+use wire::{ETHERNET, Headers, ICMPV6, Network, TAG, be16, is_tag};
+
+pub(crate) use checksum::{fold, pseudo_header, sum};
+
+/// Why bytes are not a packet that may be forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The frame does not lie in the buffer with room for a virtio header
+    /// before it, or is longer than any frame.
+    #[error("a frame of {len} bytes at {start} does not fit its buffer")]
+    Bounds {
+        /// Where the frame starts in the buffer.
+        start: usize,
+        /// How long it is.
+        len: usize,
+    },
+    /// A header, or what its length field promises, goes beyond the end.
+    #[error("the frame ends before its {0} header or payload does")]
+    Truncated(&'static str),
+    /// The version or header length in the IP header contradicts the frame.
+    #[error("the IP header's version or header length is wrong")]
+    IpVersion,
+    /// More IPv6 extension headers than RFC 8200 has uses for.
+    #[error("the IPv6 packet has too many extension headers")]
+    Extensions,
+    /// ARP for anything but IPv4 over Ethernet.
+    #[error("the ARP packet is not one for IPv4 over Ethernet")]
+    Arp,
+    /// The virtio header has flags that a sender does not set.
+    #[error("virtio header: unknown flags {flags:#04x}")]
+    VirtioFlags {
+        /// All flags.
+        flags: u8,
+    },
+    /// The virtio header's `hdr_len` is beyond the packet.
+    #[error("virtio header: hdr_len {header_len} is beyond the packet")]
+    HeaderLength {
+        /// What it says.
+        header_len: u16,
+    },
+    /// The checksum is not where the packet's protocol has one.
+    #[error("virtio header: no checksum belongs at csum_start {start} + csum_offset {offset}")]
+    ChecksumPlace {
+        /// `csum_start`.
+        start: u16,
+        /// `csum_offset`.
+        offset: u16,
+    },
+    /// Segmentation of a kind that is not offered.
+    #[error("virtio header: gso_type {gso_type:#04x} was never offered")]
+    GsoType {
+        /// `gso_type`.
+        gso_type: u8,
+    },
+    /// A segment size of zero, or one that makes too many segments.
+    #[error("virtio header: gso_size {size} is 0 or makes more than {MAX_SEGMENTS} segments")]
+    GsoSize {
+        /// `gso_size`.
+        size: u16,
+    },
+    /// The GSO type is not that of the packet's headers, or those do not end
+    /// where the frame does.
+    #[error("virtio header: the GSO type contradicts the packet's headers")]
+    GsoMismatch,
+    /// TCP segmentation for what is not whole TCP.
+    #[error("virtio header: TCP segmentation for a packet that is not TCP")]
+    NotTcp,
+}
+
+impl Malformed {
+    /// One word for a counter's label.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Bounds { .. } => "bounds",
+            Self::Truncated(_) => "truncated",
+            Self::IpVersion => "ip_version",
+            Self::Extensions => "extensions",
+            Self::Arp => "arp",
+            Self::VirtioFlags { .. } => "virtio_flags",
+            Self::HeaderLength { .. } => "header_length",
+            Self::ChecksumPlace { .. } => "checksum_place",
+            Self::GsoType { .. } => "gso_type",
+            Self::GsoSize { .. } => "gso_size",
+            Self::GsoMismatch => "gso_mismatch",
+            Self::NotTcp => "not_tcp",
+        }
+    }
+}
+
+/// What a frame tells its receivers about who owns an address: what a check
+/// against spoofing has to look at beside the source addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// ARP's sender, or the target of a neighbour advertisement (RFC 4861, 4.4).
+    Address {
+        /// The address. `0.0.0.0` is an ARP probe (RFC 5227), which claims
+        /// nothing.
+        ip: IpAddr,
+        /// The MAC address that it is said to be at, where the frame says so.
+        mac: Option<[u8; 6]>,
+    },
+    /// A router advertisement or redirect (RFC 4861, 4.2 and 4.5): the sender
+    /// says that it is a router.
+    Router,
+}
+
+/// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
+/// are, and what is still to be done to it. Five words; cheap to move.
+pub struct Packet {
+    buffer: Buffer,
+    source: Option<GuestId>,
+    len: u32,
+    start: u16,
+    headers: Headers,
+    class: Class,
+    offload: Offload,
+}
+
+impl Packet {
+    /// Room in front of the frame for a virtio header, and 4 more bytes for a
+    /// VLAN tag that is put back; rounded up to keep the frame aligned.
+    pub const HEADROOM: usize = 16;
+    /// The longest frame: an IPv4 packet of 65,535 bytes, two VLAN tags, and the
+    /// Ethernet header.
+    pub const MAX_FRAME: usize = 65_535 + 2 * TAG + ETHERNET;
+    /// DSCP of [`Class::High`]: Expedited Forwarding (RFC 3246), which switches
+    /// serve first as they come. [`Class::BestEffort`] is 0 (RFC 2474).
+    pub const HIGH_DSCP: u8 = 46;
+    /// PCP of [`Class::High`] where the frame has a VLAN tag: the upper three
+    /// bits of its DSCP. [`Class::BestEffort`] is 0.
+    pub const HIGH_PCP: u8 = Self::HIGH_DSCP >> 3;
+
+    /// `buffer[start..start + len]` is an Ethernet frame, as it came from
+    /// `source` (`None`: from outside). Everything is checked here, once:
+    /// lengths, where headers end, and what the virtio header asks for.
+    ///
+    /// A short frame in a large buffer moves to a small one, so that a queue
+    /// holds no more memory than its packets' bytes need.
+    ///
+    /// The class of a frame from outside is what its tag says; a guest's frame
+    /// is best effort until a meter says otherwise.
+    pub fn new(
+        buffer: Buffer,
+        start: usize,
+        len: usize,
+        virtio: Option<[u8; VIRTIO_HEADER]>,
+        source: Option<GuestId>,
+    ) -> Result<Self, Malformed> {
+        let bounds = Malformed::Bounds { start, len };
+        let in_bounds = start >= VIRTIO_HEADER && len <= Self::MAX_FRAME;
+        let frame = buffer
+            .get(start..start.checked_add(len).ok_or(bounds)?)
+            .filter(|_| in_bounds)
+            .ok_or(bounds)?;
+        let headers = Headers::parse(frame)?;
+        let offload = match &virtio {
+            Some(virtio) => Offload::parse(virtio, frame, &headers)?,
+            None => Offload::NONE,
+        };
+        let mut packet = Self {
+            source,
+            len: len as u32,
+            start: u16::try_from(start).map_err(|_| bounds)?,
+            headers,
+            class: Class::BestEffort,
+            offload,
+            buffer,
+        };
+        if packet.buffer.len() > Pool::SMALL && Self::HEADROOM + len <= Pool::SMALL {
+            packet = packet.duplicate();
+        }
+        if source.is_none() {
+            packet.class = packet.class_of_tag();
+        }
+        if offload.gso.is_some() {
+            packet.write_pseudo_header_sum();
+        }
+        Ok(packet)
+    }
+
+    /// A copy in a buffer of its own, for a frame that goes to several ports.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let len = self.len as usize;
+        let mut buffer = self.buffer.sibling(Self::HEADROOM + len);
+        buffer[Self::HEADROOM..Self::HEADROOM + len].copy_from_slice(self.bytes());
+        Self {
+            buffer,
+            start: Self::HEADROOM as u16,
+            ..*self
+        }
+    }
+
+    /// A packet of this one's first `header_len` bytes and the bytes of
+    /// `payload`, not to be segmented any more.
+    pub(crate) fn part(&self, header_len: usize, payload: Range<usize>) -> Self {
+        let len = header_len + payload.len();
+        let mut buffer = self.buffer.sibling(Self::HEADROOM + len);
+        let bytes = self.bytes();
+        let (headers, rest) = buffer[Self::HEADROOM..Self::HEADROOM + len].split_at_mut(header_len);
+        headers.copy_from_slice(&bytes[..header_len]);
+        rest.copy_from_slice(&bytes[payload]);
+        Self {
+            buffer,
+            len: len as u32,
+            start: Self::HEADROOM as u16,
+            offload: Offload {
+                gso: None,
+                ..self.offload
+            },
+            ..*self
+        }
+    }
+
+    /// The IP header's and the next protocol's offset.
+    pub(crate) fn header_offsets(&self) -> (usize, usize) {
+        (
+            usize::from(self.headers.network),
+            usize::from(self.headers.transport),
+        )
+    }
+
+    /// The IP addresses, as they stand in the header; empty where it is not IP.
+    pub(crate) fn ip_addresses(&self) -> &[u8] {
+        self.headers.addresses(self.bytes())
+    }
+
+    /// The frame, from the Ethernet header to the end.
+    pub fn bytes(&self) -> &[u8] {
+        let start = usize::from(self.start);
+        &self.buffer[start..start + self.len as usize]
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let start = usize::from(self.start);
+        &mut self.buffer[start..start + self.len as usize]
+    }
+
+    /// What is still to be done to it.
+    pub const fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    /// The Ethernet destination.
+    pub fn destination_mac(&self) -> [u8; 6] {
+        mac_at(self.bytes(), 0)
+    }
+
+    /// The Ethernet source.
+    pub fn source_mac(&self) -> [u8; 6] {
+        mac_at(self.bytes(), 6)
+    }
+
+    /// The VLAN of the outermost tag; `None` without a tag.
+    pub fn vlan(&self) -> Option<u16> {
+        let bytes = self.bytes();
+        is_tag(be16(bytes, 12)).then(|| be16(bytes, ETHERNET) & 0xfff)
+    }
+
+    /// The IP source address; `None` where it is not IP.
+    pub fn ip_source(&self) -> Option<IpAddr> {
+        let addresses = self.headers.addresses(self.bytes());
+        let (source, _) = addresses.split_at(addresses.len() / 2);
+        ip_address(source)
+    }
+
+    /// The IP destination address; `None` where it is not IP.
+    pub fn ip_destination(&self) -> Option<IpAddr> {
+        let addresses = self.headers.addresses(self.bytes());
+        let (_, destination) = addresses.split_at(addresses.len() / 2);
+        ip_address(destination)
+    }
+
+    /// What it claims about an address (ARP, neighbour discovery), if anything.
+    pub fn claim(&self) -> Option<Claim> {
+        let bytes = self.bytes();
+        match self.headers.network_kind {
+            Network::Arp => {
+                let arp = usize::from(self.headers.network);
+                Some(Claim::Address {
+                    ip: ip_address(&bytes[arp + 14..arp + 18])?,
+                    mac: Some(mac_at(bytes, arp + 8)),
+                })
+            }
+            Network::Ipv6 if self.headers.protocol == ICMPV6 && self.headers.transport != 0 => {
+                let message = &bytes[usize::from(self.headers.transport)..self.headers.end(bytes)];
+                neighbour_claim(message)
+            }
+            _ => None,
+        }
+    }
+
+    /// The virtio header that asks for what is still to be done, and the frame,
+    /// contiguous: for one `write` to a TAP or a `PACKET_VNET_HDR` socket.
+    pub fn with_virtio_header(&mut self) -> &[u8] {
+        let start = usize::from(self.start);
+        let offload = self.offload;
+        let range = start - VIRTIO_HEADER..start + self.len as usize;
+        let bytes = &mut self.buffer[range];
+        if let Some(header) = bytes.first_chunk_mut() {
+            offload.write(header);
+        }
+        bytes
+    }
+
+    /// Finishes a checksum that was left to the NIC: for ports that cannot
+    /// (pcap, memory). A packet that is yet to be segmented gets the checksum of
+    /// the whole.
+    pub fn complete_checksum(&mut self) {
+        let Some(checksum) = self.offload.checksum.take() else {
+            return;
+        };
+        let end = self.headers.end(self.bytes());
+        let bytes = self.bytes_mut();
+        let total = !sum(&bytes[usize::from(checksum.start)..end]);
+        // Zero would mean "no checksum" to UDP; both are the same number in
+        // one's complement, and Linux too never writes zero.
+        let written = if total == 0 { 0xffff } else { total };
+        bytes[checksum.field()..checksum.field() + 2].copy_from_slice(&written.to_be_bytes());
+    }
+
+    /// Writes the sum of the pseudo-header into the checksum field, so that
+    /// whoever completes the checksum need not trust the guest's.
+    fn write_pseudo_header_sum(&mut self) {
+        let Some(checksum) = self.offload.checksum else {
+            return;
+        };
+        let headers = self.headers;
+        let bytes = self.bytes();
+        let length = headers.end(bytes) - usize::from(headers.transport);
+        let sum = fold(pseudo_header(headers.addresses(bytes), headers.protocol) + length as u32);
+        let field = checksum.field();
+        self.bytes_mut()[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    fn class_of_tag(&self) -> Class {
+        let bytes = self.bytes();
+        let network = usize::from(self.headers.network);
+        let high = match self.headers.network_kind {
+            Network::Ipv4 => bytes[network + 1] >> 2 == Self::HIGH_DSCP,
+            Network::Ipv6 => (be16(bytes, network) >> 6) & 0x3f == u16::from(Self::HIGH_DSCP),
+            Network::Arp | Network::Other => {
+                is_tag(be16(bytes, 12)) && bytes[ETHERNET] >> 5 == Self::HIGH_PCP
+            }
+        };
+        if high { Class::High } else { Class::BestEffort }
+    }
+
+    /// Replaces the bits of `mask` in the IPv4 TOS or IPv6 traffic class byte.
+    fn rewrite_traffic_class(&mut self, mask: u8, value: u8) {
+        let network = usize::from(self.headers.network);
+        let kind = self.headers.network_kind;
+        let bytes = self.bytes_mut();
+        match kind {
+            Network::Ipv4 => {
+                let old = be16(bytes, network);
+                let new = (old & !u16::from(mask)) | u16::from(value);
+                if old == new {
+                    return;
+                }
+                bytes[network + 1] = new as u8;
+                let updated = checksum::update(be16(bytes, network + 10), old, new);
+                bytes[network + 10..network + 12].copy_from_slice(&updated.to_be_bytes());
+            }
+            Network::Ipv6 => {
+                let old = be16(bytes, network);
+                let new = (old & !(u16::from(mask) << 4)) | u16::from(value) << 4;
+                bytes[network..network + 2].copy_from_slice(&new.to_be_bytes());
+            }
+            Network::Arp | Network::Other => {}
+        }
+    }
+}
+
+impl Frame for Packet {
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    fn source(&self) -> Option<GuestId> {
+        self.source
+    }
+
+    fn flow(&self) -> Option<FlowKey> {
+        let source = self.source?;
+        let bytes = self.bytes();
+        let network = usize::from(self.headers.network);
+        let destination = match self.headers.network_kind {
+            Network::Ipv4 => {
+                let address = bytes[network + 16..].first_chunk()?;
+                0xffff_0000_0000 | u128::from(u32::from_be_bytes(*address))
+            }
+            Network::Ipv6 => u128::from_be_bytes(*bytes[network + 24..].first_chunk()?),
+            Network::Arp | Network::Other => return None,
+        };
+        Some(FlowKey {
+            source,
+            destination,
+        })
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn set_class(&mut self, class: Class) {
+        self.class = class;
+        let (dscp, pcp) = match class {
+            Class::High => (Self::HIGH_DSCP, Self::HIGH_PCP),
+            Class::BestEffort => (0, 0),
+        };
+        self.rewrite_traffic_class(0xfc, dscp << 2);
+        // Every tag there is: which of them a switch reads depends on the port.
+        let tags_end = usize::from(self.headers.network);
+        let bytes = self.bytes_mut();
+        let mut at = ETHERNET;
+        while at < tags_end {
+            bytes[at] = (bytes[at] & 0x1f) | (pcp << 5);
+            at += TAG;
+        }
+    }
+
+    fn mark_congestion(&mut self) -> bool {
+        let bytes = self.bytes();
+        let network = usize::from(self.headers.network);
+        let ecn = match self.headers.network_kind {
+            Network::Ipv4 => bytes[network + 1] & 3,
+            Network::Ipv6 => (bytes[network + 1] >> 4) & 3,
+            Network::Arp | Network::Other => 0,
+        };
+        if ecn == 0 {
+            return false;
+        }
+        self.rewrite_traffic_class(0x03, 0x03);
+        true
+    }
+
+    fn segments(&self) -> usize {
+        self.offload.gso.map_or(1, |gso| {
+            (self.len() - usize::from(gso.header_len)).div_ceil(usize::from(gso.size))
+        })
+    }
+
+    fn segment(self, sink: impl FnMut(Self)) {
+        segment::segment(self, sink);
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("len", &self.len)
+            .field("source", &self.source)
+            .field("class", &self.class)
+            .field("headers", &self.headers)
+            .field("offload", &self.offload)
+            .finish_non_exhaustive()
+    }
+}
+
+fn mac_at(bytes: &[u8], at: usize) -> [u8; 6] {
+    std::array::from_fn(|i| bytes[at + i])
+}
+
+/// An address of 4 or 16 bytes.
+fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(Ipv4Addr::from(*bytes.first_chunk()?).into()),
+        16 => Some(Ipv6Addr::from(*bytes.first_chunk()?).into()),
+        _ => None,
+    }
+}
+
+/// What an `ICMPv6` message claims (RFC 4861).
+fn neighbour_claim(message: &[u8]) -> Option<Claim> {
+    const ROUTER_ADVERTISEMENT: u8 = 134;
+    const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+    const REDIRECT: u8 = 137;
+    match *message.first()? {
+        ROUTER_ADVERTISEMENT | REDIRECT => Some(Claim::Router),
+        NEIGHBOUR_ADVERTISEMENT => Some(Claim::Address {
+            ip: ip_address(message.get(8..24)?)?,
+            mac: target_link_layer_address(message.get(24..)?),
+        }),
+        _ => None,
+    }
+}
+
+/// The target link-layer address option (RFC 4861, 4.6.1), where there is one.
+fn target_link_layer_address(mut options: &[u8]) -> Option<[u8; 6]> {
+    while let [kind, units, rest @ ..] = options {
+        if *kind == 2 {
+            return rest.first_chunk().copied();
+        }
+        options = options.get(usize::from(*units).max(1) * 8..)?;
+    }
+    None
+}

@@ -1,0 +1,91 @@
+//! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
+
+/// The one's complement sum of `bytes`, folded to 16 bits and not inverted.
+pub(crate) fn sum(bytes: &[u8]) -> u16 {
+    // The sum is the same in any byte order (RFC 1071, 2 B), so words are added
+    // as they lie in memory, four bytes at a time, and swapped once at the end.
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut total: u64 = words
+        .iter()
+        .map(|word| u64::from(u32::from_ne_bytes(*word)))
+        .sum();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    total += u64::from(u32::from_ne_bytes(last));
+    // Twice: the first addition may itself carry.
+    total = (total & 0xffff_ffff) + (total >> 32);
+    total = (total & 0xffff_ffff) + (total >> 32);
+    u16::from_be(fold(total as u32))
+}
+
+/// Adds the carries of a sum of 16-bit words back into it.
+pub(crate) const fn fold(mut total: u32) -> u16 {
+    total = (total & 0xffff) + (total >> 16);
+    total = (total & 0xffff) + (total >> 16);
+    total as u16
+}
+
+/// The checksum after one 16-bit word under it changed from `old` to `new`
+/// (RFC 1624, equation 3: HC' = ~(~HC + ~m + m')).
+pub(crate) const fn update(checksum: u16, old: u16, new: u16) -> u16 {
+    !fold(!checksum as u32 + !old as u32 + new as u32)
+}
+
+/// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1) but for the length.
+///
+/// `addresses` is source and destination as they stand in the IP header.
+pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8) -> u32 {
+    u32::from(sum(addresses)) + u32::from(protocol)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, word by word.
+    fn plain(bytes: &[u8]) -> u16 {
+        let mut total = 0u64;
+        for pair in bytes.chunks(2) {
+            total += u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
+        }
+        while total >> 16 != 0 {
+            total = (total & 0xffff) + (total >> 16);
+        }
+        total as u16
+    }
+
+    #[test]
+    fn the_example_of_rfc_1071_sums_to_ddf2() {
+        assert_eq!(
+            sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
+            0xddf2
+        );
+    }
+
+    #[test]
+    fn the_example_of_rfc_1624_gives_zero() {
+        // Section 4: HC = 0xdd2f, m = 0x5555, m' = 0x3285.
+        assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_is_the_plain_sum(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            prop_assert_eq!(sum(&bytes), plain(&bytes));
+        }
+
+        #[test]
+        fn an_update_equals_a_new_sum(
+            mut bytes in prop::collection::vec(any::<u8>(), 20..60),
+            new in any::<u16>(),
+        ) {
+            bytes[0] = 0x45; // an IPv4 header is never all zero
+            bytes.truncate(bytes.len() & !1);
+            let old = u16::from_be_bytes([bytes[2], bytes[3]]);
+            let before = !sum(&bytes);
+            bytes[2..4].copy_from_slice(&new.to_be_bytes());
+            prop_assert_eq!(update(before, old, new), !sum(&bytes));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Where the headers of an Ethernet frame are, and whether they fit in it.
+
+use super::Malformed;
+use smoltcp::wire::{
+    EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
+};
+
+/// Ethernet header without tags.
+pub(super) const ETHERNET: usize = 14;
+/// A VLAN tag: TPID (in place of the `EtherType`) and TCI.
+pub(super) const TAG: usize = 4;
+/// Tags that are looked through: a provider's and a customer's (802.1ad).
+const MAX_TAGS: usize = 2;
+/// IPv6 extension headers that a packet may have. RFC 8200, 4.1 names seven, each
+/// once but for destination options.
+const MAX_EXTENSIONS: usize = 8;
+const IPV6: usize = 40;
+
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+pub(super) const ICMP: u8 = 1;
+pub(super) const ICMPV6: u8 = 58;
+
+/// What follows the Ethernet header and its tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    Ipv4,
+    Ipv6,
+    Arp,
+    /// Anything else: forwarded, never looked into.
+    Other,
+}
+
+/// Offsets from the first byte of the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Headers {
+    /// What stands behind the last IP header, where `transport` is known.
+    pub(super) protocol: u8,
+    pub(super) network_kind: Network,
+    /// The header behind Ethernet and its tags.
+    pub(super) network: u8,
+    /// Where that protocol's header starts; 0 where there is none to be found:
+    /// no IP, or a fragment.
+    pub(super) transport: u16,
+}
+
+impl Headers {
+    /// Finds the headers of `frame`. Every length that is read later is checked
+    /// here, once.
+    pub(super) fn parse(frame: &[u8]) -> Result<Self, Malformed> {
+        let ethernet =
+            EthernetFrame::new_checked(frame).map_err(|_| Malformed::Truncated("Ethernet"))?;
+        let (ethertype, network) = behind_tags(frame, u16::from(ethernet.ethertype()))?;
+        let mut headers = Self {
+            protocol: 0,
+            network_kind: Network::Other,
+            network: network as u8,
+            transport: 0,
+        };
+        let payload = &frame[network..];
+        match EthernetProtocol::from(ethertype) {
+            EthernetProtocol::Ipv4 => headers.ipv4(payload)?,
+            EthernetProtocol::Ipv6 => headers.ipv6(payload)?,
+            EthernetProtocol::Arp => headers.arp(payload)?,
+            EthernetProtocol::Unknown(_) => {}
+        }
+        Ok(headers)
+    }
+
+    fn ipv4(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let ip = Ipv4Packet::new_checked(bytes).map_err(|_| Malformed::Truncated("IPv4"))?;
+        if ip.version() != 4 || ip.header_len() < 20 {
+            return Err(Malformed::IpVersion);
+        }
+        self.network_kind = Network::Ipv4;
+        if !ip.more_frags() && ip.frag_offset() == 0 {
+            self.protocol = ip.next_header().into();
+            self.transport = u16::from(self.network) + u16::from(ip.header_len());
+        }
+        Ok(())
+    }
+
+    fn ipv6(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let ip = Ipv6Packet::new_checked(bytes).map_err(|_| Malformed::Truncated("IPv6"))?;
+        if ip.version() != 6 {
+            return Err(Malformed::IpVersion);
+        }
+        self.network_kind = Network::Ipv6;
+        let payload = ip.payload();
+        if let Some((protocol, offset)) = behind_extensions(ip.next_header(), payload)? {
+            self.protocol = protocol;
+            self.transport = u16::try_from(usize::from(self.network) + IPV6 + offset)
+                .map_err(|_| Malformed::Truncated("IPv6 extension"))?;
+        }
+        Ok(())
+    }
+
+    fn arp(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        // Only Ethernet and IPv4 are known here; the check of a sender's
+        // address relies on that.
+        let fixed = bytes.first_chunk::<6>();
+        if fixed != Some(&[0, 1, 8, 0, 6, 4]) || bytes.len() < 28 {
+            return Err(Malformed::Arp);
+        }
+        self.network_kind = Network::Arp;
+        Ok(())
+    }
+
+    /// The end of the IP packet; behind it stands only Ethernet padding.
+    pub(super) fn end(&self, frame: &[u8]) -> usize {
+        let network = usize::from(self.network);
+        match self.network_kind {
+            Network::Ipv4 => network + usize::from(be16(frame, network + 2)),
+            Network::Ipv6 => network + IPV6 + usize::from(be16(frame, network + 4)),
+            Network::Arp | Network::Other => frame.len(),
+        }
+    }
+
+    /// Source and destination address of an IP packet, as they stand there.
+    pub(super) fn addresses<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        let network = usize::from(self.network);
+        match self.network_kind {
+            Network::Ipv4 => &frame[network + 12..network + 20],
+            Network::Ipv6 => &frame[network + 8..network + 40],
+            Network::Arp | Network::Other => &[],
+        }
+    }
+
+    /// The end of the TCP header, where there is a whole one.
+    pub(super) fn tcp_end(&self, frame: &[u8]) -> Result<usize, Malformed> {
+        let transport = usize::from(self.transport);
+        let segment = frame
+            .get(transport..self.end(frame))
+            .filter(|_| transport != 0 && self.protocol == TCP)
+            .ok_or(Malformed::NotTcp)?;
+        let tcp = TcpPacket::new_checked(segment).map_err(|_| Malformed::Truncated("TCP"))?;
+        Ok(transport + usize::from(tcp.header_len()))
+    }
+}
+
+/// The type of what stands behind the VLAN tags, and where.
+fn behind_tags(frame: &[u8], mut ethertype: u16) -> Result<(u16, usize), Malformed> {
+    let mut offset = ETHERNET;
+    for _ in 0..MAX_TAGS {
+        if !is_tag(ethertype) {
+            break;
+        }
+        if frame.len() < offset + TAG {
+            return Err(Malformed::Truncated("VLAN"));
+        }
+        ethertype = be16(frame, offset + 2);
+        offset += TAG;
+    }
+    Ok((ethertype, offset))
+}
+
+pub(super) const fn is_tag(ethertype: u16) -> bool {
+    matches!(ethertype, 0x8100 | 0x88a8)
+}
+
+/// Protocol and offset behind IPv6 extension headers; none for a fragment.
+fn behind_extensions(
+    mut next: IpProtocol,
+    payload: &[u8],
+) -> Result<Option<(u8, usize)>, Malformed> {
+    let mut offset = 0;
+    for _ in 0..=MAX_EXTENSIONS {
+        let unit_and_fixed = match u8::from(next) {
+            // Hop-by-hop, routing, destination options, mobility: units of 8
+            // bytes, the first not counted (RFC 8200, 4.3).
+            0 | 43 | 60 | 135 => (8, 8),
+            // Authentication: units of 4 bytes, two of them not counted (RFC
+            // 4302, 2.2).
+            51 => (4, 8),
+            44 => return Ok(None),
+            protocol => return Ok(Some((protocol, offset))),
+        };
+        let header = payload
+            .get(offset..)
+            .and_then(|rest| rest.first_chunk::<2>())
+            .ok_or(Malformed::Truncated("IPv6 extension"))?;
+        let (unit, fixed) = unit_and_fixed;
+        next = IpProtocol::from(header[0]);
+        offset += usize::from(header[1]) * unit + fixed;
+        if offset > payload.len() {
+            return Err(Malformed::Truncated("IPv6 extension"));
+        }
+    }
+    // Passing it on unread would let a guest hide a neighbour advertisement.
+    Err(Malformed::Extensions)
+}
+
+/// Two bytes in network order. The caller has checked that they are there.
+pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}

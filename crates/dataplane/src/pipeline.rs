@@ -1,0 +1,172 @@
+//! A packet's way from a guest to the wire, as data.
+//!
+//! ```text
+//! push ► meter and tag ► segment ► queue ► pull, when the NIC's queue admits it
+//! ```
+//!
+//! Each part may be left out. What Linux does by itself is
+//! `{ queue = { kind = "fifo" } }`; all of Small is Better is a meter,
+//! `segment = true`, `fq-codel`, and a NIC queue: before and after are two
+//! configurations of one program.
+//!
+//! The order to call things in: [`Pipeline::push`] whenever a frame came,
+//! [`Pipeline::pull`] until it returns nothing, then sleep until
+//! [`Pipeline::poll_at`] or the next frame.
+
+use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats};
+use crate::{Frame, Meter, MeterConfig, MeterStats};
+use serde::{Deserialize, Serialize};
+use tailbound_units::Nanos;
+
+/// Which mechanisms, with which configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PipelineConfig {
+    /// Meters flows and tags their packets; without it, a frame keeps the class
+    /// that it came with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meter: Option<MeterConfig>,
+    /// Whether packets are cut to one MTU before they join the queue.
+    pub segment: bool,
+    /// The software queue; a FIFO of 1000 packets.
+    pub queue: QueueConfig,
+    /// Bounds what waits behind the software queue; without it, whatever is
+    /// behind takes frames as it likes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic: Option<NicConfig>,
+}
+
+/// What a pipeline has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PipelineStats {
+    /// Frames pushed, before segmentation.
+    pub frames: u64,
+    /// Frames among them that were segmented.
+    pub segmented: u64,
+    /// The queue's counters, after segmentation.
+    pub queue: QueueStats,
+    /// The meter's counters; zero without one.
+    pub meter: MeterStats,
+}
+
+/// A frame that leaves.
+#[derive(Debug)]
+pub struct Departure<F> {
+    /// The frame.
+    pub frame: F,
+    /// How long it waited in the software queue.
+    pub sojourn: Nanos,
+}
+
+/// A packet's way. See the module.
+#[derive(Debug)]
+pub struct Pipeline<F> {
+    config: PipelineConfig,
+    meter: Option<Meter>,
+    queue: Queue<F>,
+    nic: Option<Nic>,
+    stats: PipelineStats,
+    /// The latest moment that was handed in.
+    now: Nanos,
+}
+
+impl<F: Frame> Pipeline<F> {
+    /// An empty pipeline.
+    pub fn new(config: &PipelineConfig) -> Self {
+        Self {
+            config: config.clone(),
+            meter: config.meter.as_ref().map(Meter::new),
+            queue: Queue::new(&config.queue),
+            nic: config.nic.as_ref().map(Nic::new),
+            stats: PipelineStats::default(),
+            now: Nanos::ZERO,
+        }
+    }
+
+    /// Takes a frame in at `now`. It, or another one, may be dropped; the
+    /// counters say why.
+    pub fn push(&mut self, now: Nanos, mut frame: F) {
+        self.now = self.now.max(now);
+        self.stats.frames += 1;
+        if let Some(meter) = &mut self.meter {
+            meter.tag(now, &mut frame);
+            self.stats.meter = *meter.stats();
+        }
+        let Self { queue, stats, .. } = self;
+        if self.config.segment && frame.segments() > 1 {
+            stats.segmented += 1;
+            frame.segment(|segment| queue.push(now, segment, &mut stats.queue));
+        } else {
+            queue.push(now, frame, &mut stats.queue);
+        }
+    }
+
+    /// The frame that leaves at `now`, if any: nothing when nothing waits, or the
+    /// NIC's queue is full.
+    pub fn pull(&mut self, now: Nanos) -> Option<Departure<F>> {
+        self.now = self.now.max(now);
+        if let Some(nic) = &mut self.nic
+            && !nic.admits(now)
+        {
+            return None;
+        }
+        let queued = self.queue.pull(now, &mut self.stats.queue)?;
+        if let Some(nic) = &mut self.nic {
+            nic.sent(now, queued.frame.len());
+        }
+        Some(Departure {
+            sojourn: now.since(queued.enqueued),
+            frame: queued.frame,
+        })
+    }
+
+    /// When the next [`Pipeline::pull`] may succeed: not after now where it may at
+    /// once; `None` where nothing waits.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        if self.queue.backlog().packets == 0 {
+            return None;
+        }
+        Some(self.nic.as_ref().map_or(self.now, Nic::admits_at))
+    }
+
+    /// Becomes a pipeline of `config`. Frames that wait are kept, each flow in
+    /// order, even beyond a lower limit; a mechanism whose configuration is the
+    /// same is not touched; known flows keep their class.
+    ///
+    /// What waits has been metered and segmented as the old configuration said.
+    pub fn reconfigure(&mut self, now: Nanos, config: &PipelineConfig) {
+        self.now = self.now.max(now);
+        if self.config.meter != config.meter {
+            self.meter = match (self.meter.take(), &config.meter) {
+                (Some(mut meter), Some(config)) => {
+                    meter.reconfigure(config);
+                    Some(meter)
+                }
+                (_, config) => config.as_ref().map(Meter::new),
+            };
+        }
+        if self.config.queue != config.queue {
+            self.queue.reconfigure(&config.queue);
+        }
+        if self.config.nic != config.nic {
+            self.nic = match (self.nic.take(), &config.nic) {
+                (Some(mut nic), Some(config)) => {
+                    nic.reconfigure(now, config);
+                    Some(nic)
+                }
+                (_, config) => config.as_ref().map(Nic::new),
+            };
+        }
+        self.config = config.clone();
+    }
+
+    /// What waits in the software queue.
+    pub fn backlog(&self) -> Backlog {
+        self.queue.backlog()
+    }
+
+    /// What it has done so far.
+    pub const fn stats(&self) -> &PipelineStats {
+        &self.stats
+    }
+}

@@ -1,0 +1,235 @@
+//! The software queue before the wire, and what bounds it.
+//!
+//! [`segment`] cuts large packets right before they join a queue (Small is
+//! Better, 4.2), [`Nic`] bounds what the hardware may hold behind it (3.3). In
+//! between stands one of [`fifo`], [`codel`], [`fq_codel`] or two of them under
+//! [`priority`]. All are of one shape, [`Queue`]: a frame is pushed with the time
+//! it came at, and pulled with the time it leaves at.
+
+pub mod codel;
+pub mod fifo;
+pub mod fq_codel;
+pub mod nic;
+pub mod priority;
+pub mod segment;
+
+pub use codel::CodelConfig;
+pub use fifo::FifoConfig;
+pub use fq_codel::FqCodelConfig;
+pub use nic::{Nic, NicConfig};
+pub use priority::PriorityConfig;
+
+use crate::Frame;
+use codel::Codel;
+use fifo::Fifo;
+use fq_codel::FqCodel;
+use priority::Priority;
+use serde::{Deserialize, Serialize};
+use tailbound_units::{Bytes, Nanos};
+
+/// Which queue, with which limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum QueueConfig {
+    /// First in, first out; drops at the tail.
+    Fifo(FifoConfig),
+    /// One queue under `CoDel`.
+    Codel(CodelConfig),
+    /// A queue for each guest, under `CoDel` each, served in turn.
+    FqCodel(FqCodelConfig),
+    /// One queue a class; the high class goes first.
+    Priority(PriorityConfig),
+}
+
+impl Default for QueueConfig {
+    /// What Linux does by itself: a FIFO of 1000 packets.
+    fn default() -> Self {
+        Self::Fifo(FifoConfig::default())
+    }
+}
+
+/// A frame that waits.
+#[derive(Debug)]
+pub struct Queued<F> {
+    /// The frame.
+    pub frame: F,
+    /// When it was pushed.
+    pub enqueued: Nanos,
+}
+
+/// Packets and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many packets.
+    pub packets: u64,
+    /// How many bytes, as [`Frame::len`] counts them.
+    pub bytes: u64,
+}
+
+impl Count {
+    pub(crate) fn add(&mut self, len: usize) {
+        self.packets += 1;
+        self.bytes += len as u64;
+    }
+}
+
+/// What waits in a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// How many packets.
+    pub packets: usize,
+    /// How many bytes.
+    pub bytes: Bytes,
+}
+
+impl Backlog {
+    fn add(&mut self, len: usize) {
+        self.packets += 1;
+        self.bytes.0 += len as u64;
+    }
+
+    fn remove(&mut self, len: usize) {
+        self.packets -= 1;
+        self.bytes.0 -= len as u64;
+    }
+
+    /// Whether one more frame of `len` bytes stays within both limits.
+    fn has_room(&self, len: usize, packets: usize, memory: Bytes) -> bool {
+        self.packets < packets && self.bytes.0 + len as u64 <= memory.0
+    }
+}
+
+/// Packets that a queue dropped, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// Came to a full queue.
+    pub full: u64,
+    /// Stood at the head of the longest flow when FQ-CoDel was over its limit.
+    pub overload: u64,
+    /// `CoDel`'s signal to the sender: had waited too long for too long.
+    pub codel: u64,
+}
+
+impl Drops {
+    /// Each reason as one word for a counter's label, and its count.
+    pub const fn by_reason(&self) -> [(&'static str, u64); 3] {
+        [
+            ("queue_full", self.full),
+            ("overload", self.overload),
+            ("codel", self.codel),
+        ]
+    }
+
+    /// All drops.
+    pub const fn total(&self) -> u64 {
+        self.full + self.overload + self.codel
+    }
+}
+
+/// What a queue has done so far. Frames that came in are those that went out,
+/// were dropped, or still wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Frames pushed, dropped ones included.
+    pub pushed: Count,
+    /// Frames pulled.
+    pub pulled: Count,
+    /// Frames dropped.
+    pub drops: Drops,
+    /// Frames marked (ECN) where they would have been dropped by `CoDel`.
+    pub marked: u64,
+}
+
+/// A queue of whichever kind its configuration names.
+///
+/// Counters are handed in, so that they outlive a change of the queue.
+#[derive(Debug)]
+pub enum Queue<F> {
+    /// See [`fifo`].
+    Fifo(Fifo<F>),
+    /// See [`codel`].
+    Codel(Codel<F>),
+    /// See [`fq_codel`].
+    FqCodel(FqCodel<F>),
+    /// See [`priority`].
+    Priority(Box<Priority<F>>),
+}
+
+/// Calls one method of whichever queue it is.
+macro_rules! each {
+    ($self:expr, $queue:ident => $call:expr) => {
+        match $self {
+            Queue::Fifo($queue) => $call,
+            Queue::Codel($queue) => $call,
+            Queue::FqCodel($queue) => $call,
+            Queue::Priority($queue) => $call,
+        }
+    };
+}
+
+impl<F: Frame> Queue<F> {
+    /// An empty queue.
+    pub fn new(config: &QueueConfig) -> Self {
+        match config {
+            QueueConfig::Fifo(config) => Self::Fifo(Fifo::new(*config)),
+            QueueConfig::Codel(config) => Self::Codel(Codel::new(*config)),
+            QueueConfig::FqCodel(config) => Self::FqCodel(FqCodel::new(*config)),
+            QueueConfig::Priority(config) => Self::Priority(Box::new(Priority::new(config))),
+        }
+    }
+
+    /// Takes a frame in at `now`, or drops one that its limits name.
+    pub fn push(&mut self, now: Nanos, frame: F, stats: &mut QueueStats) {
+        stats.pushed.add(frame.len());
+        let queued = Queued {
+            frame,
+            enqueued: now,
+        };
+        self.enqueue(queued, stats);
+    }
+
+    fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
+        each!(self, queue => queue.enqueue(queued, stats));
+    }
+
+    /// The frame that leaves at `now`; `None` where none is left, which may be
+    /// because the last ones were dropped just now.
+    pub fn pull(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
+        let queued = self.dequeue(now, stats)?;
+        stats.pulled.add(queued.frame.len());
+        Some(queued)
+    }
+
+    fn dequeue(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
+        each!(self, queue => queue.dequeue(now, stats))
+    }
+
+    /// What waits.
+    pub fn backlog(&self) -> Backlog {
+        each!(self, queue => queue.backlog())
+    }
+
+    /// Puts a frame at the tail again that waited in another queue, whatever the
+    /// limits: nothing is lost when a configuration changes.
+    fn restore(&mut self, queued: Queued<F>) {
+        each!(self, queue => queue.restore(queued));
+    }
+
+    /// Takes everything out, each flow in order, and drops nothing.
+    fn drain(&mut self, into: &mut Vec<Queued<F>>) {
+        each!(self, queue => queue.drain(into));
+    }
+
+    /// Becomes a queue of `config` that holds the same frames in the order they
+    /// came.
+    pub fn reconfigure(&mut self, config: &QueueConfig) {
+        let mut waiting = Vec::with_capacity(self.backlog().packets);
+        self.drain(&mut waiting);
+        // Stable: frames of one flow that came at one moment keep their order.
+        waiting.sort_by_key(|queued| queued.enqueued);
+        *self = Self::new(config);
+        for queued in waiting {
+            self.restore(queued);
+        }
+    }
+}

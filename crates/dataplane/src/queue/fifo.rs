@@ -1,0 +1,76 @@
+//! First in, first out, drop tail: what Linux does by itself (Small is Better,
+//! 3.3: "a large drop tail queue (e.g., 1,000 packets)"). The queue to compare
+//! with.
+
+use super::{Backlog, QueueStats, Queued};
+use crate::Frame;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use tailbound_units::{Bytes, Nanos};
+
+/// Limits of a FIFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FifoConfig {
+    /// Most packets; 1000, Linux's `txqueuelen` for Ethernet.
+    pub packets: usize,
+    /// Most bytes; 64 MiB, which 1000 packets of 64 KiB do not reach: the limit
+    /// in packets is the one that Linux has, this one only bounds memory.
+    pub memory: Bytes,
+}
+
+impl Default for FifoConfig {
+    fn default() -> Self {
+        Self {
+            packets: 1000,
+            memory: Bytes(64 << 20),
+        }
+    }
+}
+
+/// A FIFO. See the module.
+#[derive(Debug)]
+pub struct Fifo<F> {
+    config: FifoConfig,
+    frames: VecDeque<Queued<F>>,
+    backlog: Backlog,
+}
+
+impl<F: Frame> Fifo<F> {
+    pub(super) fn new(config: FifoConfig) -> Self {
+        Self {
+            config,
+            frames: VecDeque::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
+        let FifoConfig { packets, memory } = self.config;
+        if self.backlog.has_room(queued.frame.len(), packets, memory) {
+            self.restore(queued);
+        } else {
+            stats.drops.full += 1;
+        }
+    }
+
+    pub(super) fn restore(&mut self, queued: Queued<F>) {
+        self.backlog.add(queued.frame.len());
+        self.frames.push_back(queued);
+    }
+
+    pub(super) fn dequeue(&mut self, _now: Nanos, _stats: &mut QueueStats) -> Option<Queued<F>> {
+        let queued = self.frames.pop_front()?;
+        self.backlog.remove(queued.frame.len());
+        Some(queued)
+    }
+
+    pub(super) fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+
+    pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
+        into.extend(self.frames.drain(..));
+        self.backlog = Backlog::default();
+    }
+}

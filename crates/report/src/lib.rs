@@ -6,13 +6,18 @@
 //! side. The format is an interface, described field by field in
 //! `docs/results.md`.
 
+mod compare;
 mod error;
+mod html;
+mod plot;
 mod results;
 mod stats;
 mod summary;
 mod text;
 
+pub use compare::{Comparison, ConditionPair, FigurePair, Run};
 pub use error::{HistogramError, ReportError};
+pub use plot::View;
 pub use results::{
     CheckResult, Hit, Results, SCHEMA, Series, Spread, Value, Variant, Verdict, Written,
 };

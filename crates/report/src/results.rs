@@ -217,11 +217,13 @@ impl Results {
         Ok(())
     }
 
-    /// Writes `EXPERIMENT.json` into `directory`, which is made if it is not there.
+    /// Writes `EXPERIMENT.json` and the page `EXPERIMENT.html` into `directory`,
+    /// which is made if it is not there. The JSON is written first, so that it is
+    /// there even when the page cannot be made.
     ///
     /// # Errors
-    /// The experiment's name cannot name a file, or the directory cannot be
-    /// written to.
+    /// The experiment's name cannot name a file, the directory cannot be written
+    /// to, or a histogram is damaged.
     pub fn write(&self, directory: &Path) -> Result<Written, ReportError> {
         let stem = self.file_stem()?;
         let json = directory.join(format!("{stem}.json"));
@@ -232,6 +234,7 @@ impl Results {
         };
         fs::create_dir_all(directory).map_err(failed(directory))?;
         fs::write(&json, self.to_json()).map_err(failed(&json))?;
+        fs::write(&html, self.to_html()?).map_err(failed(&html))?;
         Ok(Written { json, html })
     }
 

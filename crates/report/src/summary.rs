@@ -2,7 +2,7 @@
 
 use crate::results::{Results, Series, Variant, Verdict};
 use crate::stats::{Statistic, Stats};
-use crate::text::{NOTHING, Paint, Table, human, one_line, plain};
+use crate::text::{NOTHING, Paint, Table, human, one_line};
 use std::fmt::Write as _;
 
 impl Results {
@@ -67,17 +67,32 @@ impl Results {
             .collect();
         let mut table = Table::new(&head, &[]);
         for variant in &self.variants {
-            match variant.series.get(name) {
-                Some(series) => table.row(
-                    [variant.name.clone()]
+            let Some(series) = variant.series.get(name) else {
+                table.remark(&variant.name, &missing(variant));
+                continue;
+            };
+            table.row(
+                [variant.name.clone()]
+                    .into_iter()
+                    .chain(figures(&series.stats, &series.unit))
+                    .chain([
+                        series.unanswered.to_string(),
+                        series.unexplained.to_string(),
+                    ]),
+            );
+            let Some(spread) = &series.spread else {
+                continue;
+            };
+            for (label, end) in [("  least", 0), ("  greatest", 1)] {
+                let cell = |statistic: Statistic| match spread.get(statistic.key()) {
+                    Some(ends) => figure(ends[end], statistic, &series.unit),
+                    None => NOTHING.into(),
+                };
+                table.row(
+                    [label.to_owned()]
                         .into_iter()
-                        .chain(figures(&series.stats, &series.unit))
-                        .chain([
-                            series.unanswered.to_string(),
-                            series.unexplained.to_string(),
-                        ]),
-                ),
-                None => table.remark(&variant.name, &missing(variant)),
+                        .chain(Statistic::ALL.map(cell)),
+                );
             }
         }
         table
@@ -134,13 +149,6 @@ impl Results {
             );
         }
         table
-    }
-
-    /// The conditions as pairs of text, in order.
-    pub(crate) fn condition_pairs(&self) -> impl Iterator<Item = (&str, String)> {
-        self.conditions
-            .iter()
-            .map(|(key, value)| (key.as_str(), plain(value)))
     }
 }
 

@@ -154,10 +154,12 @@ impl Table {
         let mut out = paint.strong(&line(&self.head));
         for row in &self.rows {
             out.push('\n');
-            out += &match row {
-                Row::Cells(cells) => line(cells),
-                Row::Remark(name, text) => format!("{name:<0$}  {text}", widths[0]),
-            };
+            match row {
+                Row::Cells(cells) => out += &line(cells),
+                Row::Remark(name, text) => {
+                    let _ = write!(out, "{name:<0$}  {text}", widths[0]);
+                }
+            }
         }
         out.push('\n');
         out

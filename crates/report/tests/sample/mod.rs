@@ -8,7 +8,7 @@ use tailbound_report::{
 
 /// `count` samples: nine tenths spread evenly from `typical` to twice that, the
 /// rest up to `tail`, the same on every call.
-pub fn stats(count: u64, typical: u64, tail: u64) -> Stats {
+pub(crate) fn stats(count: u64, typical: u64, tail: u64) -> Stats {
     let mut histogram = empty_histogram();
     for index in 0..count {
         let place = index as f64 / count as f64;
@@ -50,7 +50,7 @@ fn variant(name: &str, small: (u64, u64), bulk: f64) -> Variant {
     }
 }
 
-pub fn results() -> Results {
+pub(crate) fn results() -> Results {
     let mut unpatched = variant("unpatched", (4_000_000, 220_000_000), 93_100_000.0);
     let small = unpatched.series.get_mut("small_fct").unwrap();
     small.all = stats(9_040, 4_000_000, 380_000_000);

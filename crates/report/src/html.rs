@@ -1,0 +1,283 @@
+//! A run as one page: no script, nothing loaded, light and dark.
+//!
+//! Everything that comes from the results goes through [`escape`], and the page
+//! forbids scripts and requests to itself, so a file from elsewhere can be
+//! rendered and opened.
+
+use crate::error::ReportError;
+use crate::plot::View;
+use crate::results::{CheckResult, Results, Series, Variant, Verdict};
+use crate::stats::{Statistic, Stats};
+use crate::summary::{figure, missing};
+use crate::text::{NOTHING, human, plain};
+use std::fmt::Write as _;
+
+const STYLE: &str = include_str!("page.css");
+
+/// Writes to a `String`, which does not fail.
+macro_rules! put {
+    ($out:expr, $($arguments:tt)*) => {
+        let _ = writeln!($out, $($arguments)*);
+    };
+}
+
+impl Results {
+    /// The page: verdict, checks, each series with its pictures, values,
+    /// conditions.
+    ///
+    /// # Errors
+    /// A histogram is damaged.
+    pub fn to_html(&self) -> Result<String, ReportError> {
+        let mut out = String::new();
+        self.head(&mut out);
+        self.checks(&mut out);
+        for name in self.series_names() {
+            self.series(&mut out, name)?;
+        }
+        self.values(&mut out);
+        self.conditions(&mut out);
+        put!(
+            out,
+            "<footer>All of this, histograms included, is in {}.json beside this page. \
+             Made by tailbound {}.</footer>\n</body>\n</html>",
+            escape(&self.experiment),
+            env!("CARGO_PKG_VERSION")
+        );
+        Ok(out)
+    }
+
+    fn head(&self, out: &mut String) {
+        let (name, title) = (escape(&self.experiment), escape(&self.title));
+        put!(
+            out,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" \
+             content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{} {name}: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>",
+            self.verdict
+        );
+        let class = match self.verdict {
+            Verdict::Pass => "pass",
+            Verdict::Fail => "fail",
+            Verdict::Noisy => "noisy",
+        };
+        put!(
+            out,
+            "<h1>{name}: {title}</h1>\n<p class=\"soft\">{}</p>\n\
+             <div class=\"verdict\"><span class=\"badge {class}\">{}</span> <span>{}</span></div>",
+            escape(&self.source),
+            self.verdict,
+            escape(&self.verdict_reason)
+        );
+    }
+
+    fn checks(&self, out: &mut String) {
+        if self.checks.is_empty() {
+            return;
+        }
+        put!(
+            out,
+            "<h2>Checks</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>check</th><th>want</th>\
+             <th>got</th><th>result</th><th>source</th></tr></thead>\n<tbody>"
+        );
+        for check in &self.checks {
+            check_row(out, check);
+        }
+        put!(out, "</tbody></table></div>");
+    }
+
+    fn series(&self, out: &mut String, name: &str) -> Result<(), ReportError> {
+        put!(out, "<h2>{}</h2>", escape(name));
+        self.picture(out, name, View::Percentiles)?;
+        put!(
+            out,
+            "<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
+        );
+        for label in Statistic::ALL.map(Statistic::label) {
+            put!(out, "<th>{label}</th>");
+        }
+        put!(
+            out,
+            "<th>unanswered</th><th>unexplained</th><th>hit: ours</th><th>stolen</th></tr></thead>\n<tbody>"
+        );
+        for variant in &self.variants {
+            match variant.series.get(name) {
+                Some(series) => series_rows(out, &variant.name, series),
+                None => remark(out, variant, Statistic::ALL.len() + 4),
+            }
+        }
+        put!(
+            out,
+            "</tbody></table></div>\n<p class=\"note\">Hit: samples that were late because this \
+             machine had no CPU for the measurement, by whose fault; the verdict rests on the others, \
+             and the rows below a variant have them all. Unexplained: late and not hit, the \
+             mechanism's own tail. Unanswered requests are in no figure.{}</p>",
+            if self.has_spread(name) {
+                " Figures are medians over the repeats, with least and greatest below."
+            } else {
+                ""
+            }
+        );
+        self.picture(out, name, View::Tail)?;
+        self.picture(out, name, View::Full)
+    }
+
+    fn has_spread(&self, name: &str) -> bool {
+        let mut series = self
+            .variants
+            .iter()
+            .filter_map(|variant| variant.series.get(name));
+        series.any(|series| series.spread.is_some())
+    }
+
+    fn picture(&self, out: &mut String, name: &str, view: View) -> Result<(), ReportError> {
+        put!(out, "<figure>\n{}</figure>", self.cdf_svg(name, view)?);
+        Ok(())
+    }
+
+    fn values(&self, out: &mut String) {
+        let names = self.value_names();
+        if names.is_empty() {
+            return;
+        }
+        put!(
+            out,
+            "<h2>Values</h2>\n<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th>"
+        );
+        for name in &names {
+            put!(out, "<th>{}</th>", escape(name));
+        }
+        put!(out, "</tr></thead>\n<tbody>");
+        for variant in &self.variants {
+            if variant.values.is_empty() {
+                remark(out, variant, names.len());
+                continue;
+            }
+            put!(out, "<tr><th>{}</th>", escape(&variant.name));
+            for name in &names {
+                let Some(value) = variant.values.get(*name) else {
+                    put!(out, "<td>{NOTHING}</td>");
+                    continue;
+                };
+                let shown = |figure| escape(&human(figure, &value.unit));
+                let spread = value.spread.map(|ends| ends.map(shown));
+                put!(out, "<td>{}{}</td>", shown(value.value), range(spread));
+            }
+            put!(out, "</tr>");
+        }
+        put!(out, "</tbody></table></div>");
+    }
+
+    fn conditions(&self, out: &mut String) {
+        put!(
+            out,
+            "<h2>Conditions</h2>\n<div class=\"wide\"><table>\n<tbody>\n<tr><th>seed</th><td>{}</td></tr>",
+            self.seed
+        );
+        for (key, value) in &self.conditions {
+            put!(
+                out,
+                "<tr><th>{}</th><td class=\"long\">{}</td></tr>",
+                escape(key),
+                escape(&plain(value))
+            );
+        }
+        put!(out, "</tbody></table></div>");
+    }
+}
+
+fn check_row(out: &mut String, check: &CheckResult) {
+    let (class, result) = if check.pass {
+        ("pass", "pass")
+    } else {
+        ("fail", "FAIL")
+    };
+    let got = check
+        .got
+        .map_or_else(|| NOTHING.into(), |got| human(got, ""));
+    let note = check.note.as_ref().map_or_else(String::new, |note| {
+        format!("<span class=\"spread\">{}</span>", escape(note))
+    });
+    put!(
+        out,
+        "<tr><th>{}</th><td>{}</td><td>{got}</td><td class=\"{class}\">{result}</td>\
+         <td class=\"long\">{}{note}</td></tr>",
+        escape(&check.name),
+        escape(&check.want),
+        escape(&check.source)
+    );
+}
+
+/// A variant's figures, and below them those with the samples that were hit.
+fn series_rows(out: &mut String, name: &str, series: &Series) {
+    put!(out, "<tr><th>{}</th>", escape(name));
+    for statistic in Statistic::ALL {
+        let shown = |value| escape(&figure(value, statistic, &series.unit));
+        let spread = series
+            .spread
+            .as_ref()
+            .and_then(|spread| spread.get(statistic.key()))
+            .map(|ends| ends.map(shown));
+        put!(
+            out,
+            "<td>{}{}</td>",
+            shown(series.stats.get(statistic)),
+            range(spread)
+        );
+    }
+    put!(
+        out,
+        "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        series.unanswered,
+        series.unexplained,
+        series.hit.ours,
+        series.hit.stolen
+    );
+    if series.hit.total() > 0 {
+        put!(out, "<tr class=\"soft\"><td>hit included</td>");
+        all_cells(out, &series.all, &series.unit);
+        put!(out, "<td></td><td></td><td></td><td></td></tr>");
+    }
+}
+
+fn all_cells(out: &mut String, stats: &Stats, unit: &str) {
+    for statistic in Statistic::ALL {
+        put!(
+            out,
+            "<td>{}</td>",
+            escape(&figure(stats.get(statistic), statistic, unit))
+        );
+    }
+}
+
+fn remark(out: &mut String, variant: &Variant, columns: usize) {
+    put!(
+        out,
+        "<tr class=\"soft\"><th>{}</th><td class=\"remark\" colspan=\"{columns}\">{}</td></tr>",
+        escape(&variant.name),
+        escape(&missing(variant))
+    );
+}
+
+fn range(ends: Option<[String; 2]>) -> String {
+    ends.map_or_else(String::new, |[least, greatest]| {
+        format!("<span class=\"spread\">{least} to {greatest}</span>")
+    })
+}
+
+/// Text as it may stand in an element or in a quoted attribute.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}

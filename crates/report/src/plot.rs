@@ -1,0 +1,383 @@
+//! Pictures of a series as SVG: one colour a variant, the same in every picture
+//! of a run.
+//!
+//! Latencies span decades, so the x axis is logarithmic in every view. The
+//! pictures have a background and need nothing else to be read; the page puts
+//! them inline and recolours them by attribute in dark mode.
+
+use crate::error::ReportError;
+use crate::results::Results;
+use crate::text::human;
+use hdrhistogram::Histogram;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
+
+/// Which picture of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// A line a variant from the median to the largest sample, with a mark at
+    /// each percentile of the tables: what changed, at a glance.
+    Percentiles,
+    /// The cumulative distribution, all of it.
+    Full,
+    /// The slowest tenth: the share of samples slower than x, down to one in
+    /// ten thousand, on a logarithmic axis.
+    Tail,
+}
+
+/// Okabe and Ito's palette, which colour-blind readers can tell apart, without
+/// its yellow, which is too faint on white. After these, lines are dashed.
+const PALETTE: [RGBColor; 7] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x22, 0x22, 0x22),
+    RGBColor(0x56, 0xb4, 0xe9),
+];
+const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
+const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+
+const WIDTH: u32 = 900;
+const HEIGHT: u32 = 380;
+/// Height of one variant in the view of percentiles.
+const ROW: u32 = 34;
+const LABEL: f64 = 16.0;
+/// The tail view starts at the 90th percentile and ends at the 99.99th.
+const TAIL: Range<f64> = -4.0..-1.0;
+
+/// A variant's samples, not empty.
+struct Curve {
+    name: String,
+    colour: RGBColor,
+    dashed: bool,
+    samples: Histogram<u64>,
+}
+
+type Failed = Box<dyn std::error::Error>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+
+/// A range with ticks of our choice, each with its label.
+struct Axis {
+    range: Range<f64>,
+    ticks: Vec<(f64, String)>,
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (start, end): (i32, i32)) -> i32 {
+        let share = (value - self.range.start) / (self.range.end - self.range.start);
+        start + (share * f64::from(end - start)).round() as i32
+    }
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() {
+            return Vec::new();
+        }
+        self.ticks.iter().map(|(at, _)| *at).collect()
+    }
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        let label = self
+            .ticks
+            .iter()
+            .find(|(at, _)| at.total_cmp(value).is_eq());
+        label.map_or_else(String::new, |(_, label)| label.clone())
+    }
+}
+
+impl Results {
+    /// The distributions of one series over all variants, as an SVG document.
+    /// Variants without samples of it are left out.
+    ///
+    /// # Errors
+    /// No variant has the series, or a histogram is damaged.
+    pub fn cdf_svg(&self, series: &str, view: View) -> Result<String, ReportError> {
+        let (curves, unit) = self.curves(series)?;
+        let mut svg = String::new();
+        draw(&mut svg, &curves, series, &unit, view).map_err(|error| ReportError::Drawing {
+            series: series.into(),
+            reason: error.to_string(),
+        })?;
+        Ok(svg)
+    }
+
+    fn curves(&self, name: &str) -> Result<(Vec<Curve>, String), ReportError> {
+        let mut curves = Vec::new();
+        let mut unit = None;
+        for (index, variant) in self.variants.iter().enumerate() {
+            let Some(series) = variant.series.get(name) else {
+                continue;
+            };
+            unit.get_or_insert_with(|| series.unit.clone());
+            let samples = series
+                .stats
+                .histogram()
+                .map_err(|source| ReportError::Histogram {
+                    place: format!("variant {:?}, series {name}", variant.name),
+                    source,
+                })?;
+            if !samples.is_empty() {
+                curves.push(Curve {
+                    name: variant.name.clone(),
+                    colour: PALETTE[index % PALETTE.len()],
+                    dashed: index >= PALETTE.len(),
+                    samples,
+                });
+            }
+        }
+        let unit = unit.ok_or_else(|| ReportError::NoSeries {
+            name: name.into(),
+            known: self
+                .series_names()
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join(", "),
+        })?;
+        Ok((curves, unit))
+    }
+}
+
+fn draw(
+    svg: &mut String,
+    curves: &[Curve],
+    series: &str,
+    unit: &str,
+    view: View,
+) -> Result<(), Failed> {
+    let height = match view {
+        View::Percentiles => 90 + ROW * curves.len() as u32,
+        View::Full | View::Tail => HEIGHT,
+    };
+    let root = SVGBackend::with_string(svg, (WIDTH, height)).into_drawing_area();
+    root.fill(&PAPER)?;
+    let title = match view {
+        View::Percentiles => {
+            format!("{series}: from the median to the slowest, marks at 50, 90, 99, 99.9 % and max")
+        }
+        View::Full => format!("{series}: share of samples that took at most x"),
+        View::Tail => {
+            format!("{series}: share of samples that took longer than x (the slowest tenth)")
+        }
+    };
+    root.draw(&Text::new(title, (14, 12), font(17.0)))?;
+    if curves.is_empty() {
+        root.draw(&Text::new("no samples", (14, 50), font(LABEL)))?;
+    } else {
+        let (_, body) = root.split_vertically(30);
+        match view {
+            View::Percentiles => percentiles(&body, curves, unit)?,
+            View::Full => full(&body, curves, unit)?,
+            View::Tail => tail(&body, curves, unit)?,
+        }
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn font(size: f64) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK)
+}
+
+fn full(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
+    let low = curves.iter().map(|curve| curve.samples.min()).min();
+    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(curves));
+    let shares = [0.0, 0.25, 0.5, 0.75, 0.9, 1.0];
+    let y = Axis {
+        range: 0.0..1.0,
+        ticks: shares.map(|y| (y, format!("{:.0} %", y * 100.0))).into(),
+    };
+    let mut chart = axes(&plot, x_axis(curves, low, unit), y, 60)?;
+    for curve in curves {
+        let total = curve.samples.len() as f64;
+        let mut below = 0;
+        let mut points = Vec::new();
+        for step in curve.samples.iter_recorded() {
+            let x = place(step.value_iterated_to());
+            points.push((x, below as f64 / total));
+            below += step.count_at_value();
+            points.push((x, below as f64 / total));
+        }
+        line(&mut chart, curve, points)?;
+    }
+    draw_legend(&legend, curves)
+}
+
+fn tail(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
+    let low = curves
+        .iter()
+        .map(|curve| curve.samples.value_at_quantile(0.9))
+        .min();
+    let (plot, legend) = body.split_horizontally(WIDTH - legend_width(curves));
+    let ticks = [
+        (-1.0, "10 % (p90)"),
+        (-2.0, "1 % (p99)"),
+        (-3.0, "0.1 % (p99.9)"),
+        (-4.0, "0.01 % (p99.99)"),
+    ];
+    let y = Axis {
+        range: TAIL,
+        ticks: ticks.map(|(y, label)| (y, label.into())).into(),
+    };
+    let mut chart = axes(&plot, x_axis(curves, low, unit), y, 130)?;
+    for curve in curves {
+        let total = curve.samples.len() as f64;
+        let log = |above: u64| (above as f64 / total).log10().max(TAIL.start);
+        let mut above = curve.samples.len();
+        let mut points = Vec::new();
+        for step in curve.samples.iter_recorded() {
+            let x = place(step.value_iterated_to());
+            let before = log(above);
+            above -= step.count_at_value();
+            if log(above) <= TAIL.end {
+                points.push((x, before.min(TAIL.end)));
+                points.push((x, log(above)));
+            }
+        }
+        line(&mut chart, curve, points)?;
+    }
+    draw_legend(&legend, curves)
+}
+
+fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
+    let low = curves
+        .iter()
+        .map(|curve| curve.samples.value_at_quantile(0.5))
+        .min();
+    // The first variant stands at the top.
+    let rows = curves.len() as f64;
+    let row = |index: usize| rows - 1.0 - index as f64;
+    let y = Axis {
+        range: -0.6..rows - 0.4,
+        ticks: (0..)
+            .zip(curves)
+            .map(|(index, curve)| (row(index), curve.name.clone()))
+            .collect(),
+    };
+    let mut chart = axes(
+        body,
+        x_axis(curves, low, unit),
+        y,
+        legend_width(curves) - 20,
+    )?;
+    for (index, curve) in curves.iter().enumerate() {
+        let y = row(index);
+        let at = |quantile| (place(curve.samples.value_at_quantile(quantile)), y);
+        line(&mut chart, curve, vec![at(0.5), at(1.0)])?;
+        let marks = [(0.5, 6), (0.9, 3), (0.99, 5), (0.999, 3)];
+        chart.draw_series(
+            marks.map(|(quantile, size)| Circle::new(at(quantile), size, curve.colour.filled())),
+        )?;
+        chart.draw_series([PathElement::new(
+            vec![(at(1.0).0, y - 0.2), (at(1.0).0, y + 0.2)],
+            curve.colour.stroke_width(2),
+        )])?;
+        // One to the left and one to the right, so that they never meet.
+        for (quantile, side) in [(0.5, HPos::Right), (0.99, HPos::Left)] {
+            let value = human(curve.samples.value_at_quantile(quantile) as f64, unit);
+            let above = font(13.0).pos(Pos::new(side, VPos::Bottom));
+            let (x, y) = at(quantile);
+            chart.draw_series([Text::new(value, (x, y + 0.17), above)])?;
+        }
+    }
+    Ok(())
+}
+
+/// A chart with its grid, ticks and labels.
+fn axes<'a>(area: &Area<'a>, x: Axis, y: Axis, y_width: u32) -> Result<Chart<'a>, Failed> {
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(24)
+        .margin_top(6)
+        .x_label_area_size(34)
+        .y_label_area_size(y_width)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .label_style(font(LABEL))
+        .draw()?;
+    Ok(chart)
+}
+
+/// Where a value stands on the x axis. Zero has no logarithm and stands with one.
+fn place(value: u64) -> f64 {
+    (value.max(1) as f64).log10()
+}
+
+/// The logarithm of the unit, from `low` to the largest sample with some room on
+/// both sides. Ticks stand at 1, 2 and 5 of each decade, at decades only where
+/// there are many, and closer where there is less than half of one.
+fn x_axis(curves: &[Curve], low: Option<u64>, unit: &str) -> Axis {
+    let high = curves.iter().map(|curve| curve.samples.max()).max();
+    let (low, high) = (place(low.unwrap_or(1)), place(high.unwrap_or(1)));
+    let room = ((high - low) * 0.08).max(0.02);
+    let range = low - room..high + room;
+    let steps: &[f64] = match range.end - range.start {
+        wide if wide > 3.5 => &[1.0],
+        wide if wide > 0.5 => &[1.0, 2.0, 5.0],
+        _ => &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+    };
+    let ticks = (range.start.floor() as i32..=range.end.ceil() as i32)
+        .flat_map(|decade| steps.iter().map(move |step| 10_f64.powi(decade) * step))
+        .map(|value| (value.log10(), human(value, unit)))
+        .filter(|(at, _)| range.contains(at))
+        .collect();
+    Axis { range, ticks }
+}
+
+/// Draws a curve without the points that no one could tell apart.
+fn line(chart: &mut Chart<'_>, curve: &Curve, points: Vec<(f64, f64)>) -> Result<(), Failed> {
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    let mut last_pixel = None;
+    for point in points {
+        let pixel = chart.backend_coord(&point);
+        if last_pixel != Some(pixel) {
+            kept.push(point);
+            last_pixel = Some(pixel);
+        }
+    }
+    let style = curve.colour.stroke_width(2);
+    if curve.dashed {
+        chart.draw_series(DashedLineSeries::new(kept, 8, 4, style))?;
+    } else {
+        chart.draw_series(LineSeries::new(kept, style))?;
+    }
+    Ok(())
+}
+
+/// Room for the longest name; the backend cannot measure text, so by its length.
+fn legend_width(curves: &[Curve]) -> u32 {
+    let longest = curves.iter().map(|curve| curve.name.chars().count()).max();
+    (longest.unwrap_or(0) as u32 * 8 + 60).min(WIDTH / 3)
+}
+
+fn draw_legend(area: &Area<'_>, curves: &[Curve]) -> Result<(), Failed> {
+    for (y, curve) in (20..).step_by(24).zip(curves) {
+        let style = curve.colour.stroke_width(3);
+        let swatch: &[(i32, i32)] = if curve.dashed {
+            &[(4, 12), (16, 24)]
+        } else {
+            &[(4, 24)]
+        };
+        for &(from, to) in swatch {
+            area.draw(&PathElement::new(vec![(from, y), (to, y)], style))?;
+        }
+        let text = font(LABEL).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new(curve.name.clone(), (32, y), text))?;
+    }
+    Ok(())
+}

@@ -29,6 +29,7 @@ pub struct FlowKey {
 ///
 /// The host implements it for bytes from a port ([`crate::Packet`]), a
 /// simulation for a record with a length: both run the same mechanisms.
+#[expect(clippy::len_without_is_empty, reason = "no frame is empty")]
 pub trait Frame: Sized {
     /// Bytes from the Ethernet header to the end of the payload, without FCS,
     /// preamble and gap. More than the MTU for a packet that is yet to be

@@ -15,6 +15,8 @@ pub mod meter;
 pub mod packet;
 pub mod pipeline;
 pub mod queue;
+#[cfg(test)]
+mod testing;
 
 pub use frame::{Class, FlowKey, Frame, GuestId};
 pub use meter::{Meter, MeterConfig, MeterStats};

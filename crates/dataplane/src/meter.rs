@@ -40,7 +40,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 pub struct MeterConfig {
     /// How fast a flow's bucket fills; 10 Mbit/s, 1 % of a 1 Gbit/s link.
     pub rate: Rate,
-    /// What the bucket holds; 30 KB, some twenty full frames. At most 1 GB.
+    /// What the bucket holds; 30 KB, some twenty full frames. More than 250 MB
+    /// counts as that.
     pub burst: Bytes,
     /// After what time a low flow is checked again; 100 ms.
     pub recheck: Nanos,
@@ -86,8 +87,8 @@ const COLLECT: usize = 2;
 /// Bit-nanoseconds a second in a byte.
 const BYTE: i64 = 8_000_000_000;
 
-/// Largest bucket, so that twice its tokens fit in 63 bits.
-const MAX_BURST: u64 = 500_000_000;
+/// Largest bucket: three times its tokens fit in 63 bits.
+const MAX_BURST: u64 = 250_000_000;
 
 /// A flow meter. See the module.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ pub struct Meter {
     config: MeterConfig,
     /// A full bucket.
     full: i64,
-    /// Time in which an empty bucket, or the deepest debt, is filled.
+    /// Nanoseconds in which even the deepest debt becomes a full bucket.
     fill_time: u64,
     flows: Table<Bucket>,
     stats: MeterStats,
@@ -112,13 +113,15 @@ impl Meter {
     /// A meter that knows no flow. Its table is allocated here.
     pub fn new(config: &MeterConfig) -> Self {
         let burst = config.burst.0.min(MAX_BURST);
-        let full = burst as i64 * BYTE;
+        let full = burst.cast_signed() * BYTE;
+        let fill_time = match config.rate.0 {
+            0 => u64::MAX,
+            rate => (2 * full).cast_unsigned().div_ceil(rate),
+        };
         Self {
             config: *config,
             full,
-            fill_time: (2 * full as u64)
-                .checked_div(config.rate.0)
-                .unwrap_or(u64::MAX),
+            fill_time,
             flows: Table::new(config.flows),
             stats: MeterStats::default(),
         }
@@ -150,7 +153,7 @@ impl Meter {
     pub fn class(&mut self, now: Nanos, key: FlowKey, len: usize) -> Class {
         let idle = self.config.idle;
         self.stats.collected += self.flows.collect(now, idle, COLLECT);
-        let cost = (len as i64).saturating_mul(BYTE);
+        let cost = i64::try_from(len).unwrap_or(i64::MAX).saturating_mul(BYTE);
         let fresh = Bucket {
             tokens: self.full,
             low_until: None,
@@ -164,14 +167,14 @@ impl Meter {
         } else {
             // Less than twice a full bucket, since less than `fill_time` passed.
             let gain = touched.since_last.0 * self.config.rate.0;
-            self.full.min(bucket.tokens + gain as i64)
+            self.full.min(bucket.tokens + gain.cast_signed())
         };
         let enough = bucket.tokens >= cost;
         let high = match bucket.low_until {
             None => enough,
             Some(until) => now >= until && enough && bucket.tokens >= self.full / 2,
         };
-        bucket.tokens = (bucket.tokens - cost).max(-self.full);
+        bucket.tokens = bucket.tokens.saturating_sub(cost).max(-self.full);
         match (high, bucket.low_until) {
             (true, None) => {}
             (true, Some(_)) => {
@@ -209,3 +212,6 @@ impl Meter {
 /// Stands for every destination that is not an IP address: the unspecified
 /// address, which no packet is sent to.
 const NOT_IP: u128 = 0;
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,8 @@
 mod checksum;
 mod offload;
 mod pool;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use offload::{Checksum, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
@@ -37,8 +39,8 @@ pub enum Malformed {
     /// A header, or what its length field promises, goes beyond the end.
     #[error("the frame ends before its {0} header or payload does")]
     Truncated(&'static str),
-    /// The version or header length in the IP header contradicts the frame.
-    #[error("the IP header's version or header length is wrong")]
+    /// The version in the IP header is not that of the frame's type.
+    #[error("the IP header's version contradicts the frame's type")]
     IpVersion,
     /// More IPv6 extension headers than RFC 8200 has uses for.
     #[error("the IPv6 packet has too many extension headers")]
@@ -125,7 +127,7 @@ pub enum Claim {
 }
 
 /// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
-/// are, and what is still to be done to it. Five words; cheap to move.
+/// are, and what is still to be done to it. Seven words; cheap to move.
 pub struct Packet {
     buffer: Buffer,
     source: Option<GuestId>,
@@ -174,7 +176,7 @@ impl Packet {
             .ok_or(bounds)?;
         let headers = Headers::parse(frame)?;
         let offload = match &virtio {
-            Some(virtio) => Offload::parse(virtio, frame, &headers)?,
+            Some(virtio) => Offload::parse(*virtio, frame, headers)?,
             None => Offload::NONE,
         };
         let mut packet = Self {
@@ -202,7 +204,7 @@ impl Packet {
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let len = self.len as usize;
-        let mut buffer = self.buffer.sibling(Self::HEADROOM + len);
+        let mut buffer = self.buffer.pool().buffer(Self::HEADROOM + len);
         buffer[Self::HEADROOM..Self::HEADROOM + len].copy_from_slice(self.bytes());
         Self {
             buffer,
@@ -215,7 +217,7 @@ impl Packet {
     /// `payload`, not to be segmented any more.
     pub(crate) fn part(&self, header_len: usize, payload: Range<usize>) -> Self {
         let len = header_len + payload.len();
-        let mut buffer = self.buffer.sibling(Self::HEADROOM + len);
+        let mut buffer = self.buffer.pool().buffer(Self::HEADROOM + len);
         let bytes = self.bytes();
         let (headers, rest) = buffer[Self::HEADROOM..Self::HEADROOM + len].split_at_mut(header_len);
         headers.copy_from_slice(&bytes[..header_len]);

@@ -126,7 +126,8 @@ impl<F: Frame> Pipeline<F> {
         if self.queue.backlog().packets == 0 {
             return None;
         }
-        Some(self.nic.as_ref().map_or(self.now, Nic::admits_at))
+        let admitted = self.nic.as_ref().map_or(self.now, Nic::admits_at);
+        Some(admitted.max(self.now))
     }
 
     /// Becomes a pipeline of `config`. Frames that wait are kept, each flow in
@@ -170,3 +171,6 @@ impl<F: Frame> Pipeline<F> {
         &self.stats
     }
 }
+
+#[cfg(test)]
+mod tests;

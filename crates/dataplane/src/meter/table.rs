@@ -237,3 +237,6 @@ impl MultilinearHash {
         (total >> 32) as u32
     }
 }
+
+#[cfg(test)]
+mod tests;

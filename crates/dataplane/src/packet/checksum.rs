@@ -41,19 +41,8 @@ pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::tcp::plain_sum;
     use proptest::prelude::*;
-
-    /// The definition, word by word.
-    fn plain(bytes: &[u8]) -> u16 {
-        let mut total = 0u64;
-        for pair in bytes.chunks(2) {
-            total += u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
-        }
-        while total >> 16 != 0 {
-            total = (total & 0xffff) + (total >> 16);
-        }
-        total as u16
-    }
 
     #[test]
     fn the_example_of_rfc_1071_sums_to_ddf2() {
@@ -72,7 +61,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_sum_is_the_plain_sum(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
-            prop_assert_eq!(sum(&bytes), plain(&bytes));
+            prop_assert_eq!(sum(&bytes), plain_sum(&bytes, 0));
         }
 
         #[test]

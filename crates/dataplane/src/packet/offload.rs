@@ -84,11 +84,11 @@ impl Offload {
     /// packet's own protocol has one: it is written later, and must not touch
     /// addresses that were checked before.
     pub(super) fn parse(
-        virtio: &[u8; VIRTIO_HEADER],
+        virtio: [u8; VIRTIO_HEADER],
         frame: &[u8],
-        headers: &Headers,
+        headers: Headers,
     ) -> Result<Self, Malformed> {
-        let [flags, gso_type, ..] = *virtio;
+        let [flags, gso_type, ..] = virtio;
         let word = |at| u16::from_le_bytes([virtio[at], virtio[at + 1]]);
         let (header_len, size, start, offset) = (word(2), word(4), word(6), word(8));
 
@@ -124,7 +124,7 @@ impl Offload {
     }
 
     /// Writes the virtio header that asks for what is still to be done.
-    pub(super) fn write(&self, virtio: &mut [u8; VIRTIO_HEADER]) {
+    pub(super) fn write(self, virtio: &mut [u8; VIRTIO_HEADER]) {
         *virtio = [0; VIRTIO_HEADER];
         if let Some(Checksum { start, offset }) = self.checksum {
             virtio[0] = NEEDS_CHECKSUM;
@@ -145,7 +145,7 @@ impl Offload {
     }
 }
 
-fn check_checksum(checksum: Checksum, frame: &[u8], headers: &Headers) -> Result<(), Malformed> {
+fn check_checksum(checksum: Checksum, frame: &[u8], headers: Headers) -> Result<(), Malformed> {
     let Checksum { start, offset } = checksum;
     let refused = Err(Malformed::ChecksumPlace { start, offset });
     let transport = headers.transport;
@@ -172,7 +172,7 @@ fn check_gso(
     size: u16,
     ecn: bool,
     frame: &[u8],
-    headers: &Headers,
+    headers: Headers,
 ) -> Result<Option<Gso>, Malformed> {
     let network = match kind {
         GsoKind::Tcp4 => Network::Ipv4,

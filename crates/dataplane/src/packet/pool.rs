@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
@@ -17,15 +18,8 @@ pub struct Pool(Rc<Lists>);
 
 #[derive(Default)]
 struct Lists {
-    small: RefCell<Vec<Box<Block>>>,
-    large: RefCell<Vec<Box<Block>>>,
-}
-
-struct Block {
-    bytes: Box<[u8]>,
-    /// The pool to return to; none while the block lies there, so that a pool
-    /// whose handles are gone is freed.
-    home: Option<Pool>,
+    small: RefCell<Vec<Box<[u8]>>>,
+    large: RefCell<Vec<Box<[u8]>>>,
 }
 
 impl Pool {
@@ -43,27 +37,28 @@ impl Pool {
     /// A buffer of at least `at_least` bytes. Its contents are whatever was
     /// there last. Sizes above [`Pool::LARGE`] are served, and freed on drop.
     pub fn buffer(&self, at_least: usize) -> Buffer {
-        let free = match at_least {
-            ..=Self::SMALL => self.0.small.borrow_mut().pop(),
-            ..=Self::LARGE => self.0.large.borrow_mut().pop(),
-            _ => None,
-        };
-        let mut block = free.unwrap_or_else(|| Block::new(at_least));
-        block.home = Some(self.clone());
-        Buffer(Some(block))
+        let free = self
+            .list_for(at_least)
+            .and_then(|list| list.borrow_mut().pop());
+        Buffer {
+            bytes: free.unwrap_or_else(|| fresh(at_least)),
+            pool: self.clone(),
+        }
+    }
+
+    fn list_for(&self, size: usize) -> Option<&RefCell<Vec<Box<[u8]>>>> {
+        if size <= Self::SMALL {
+            Some(&self.0.small)
+        } else if size <= Self::LARGE {
+            Some(&self.0.large)
+        } else {
+            None
+        }
     }
 
     /// How many small and large buffers lie unused.
     pub fn free(&self) -> (usize, usize) {
         (self.0.small.borrow().len(), self.0.large.borrow().len())
-    }
-
-    fn take_back(&self, block: Box<Block>) {
-        match block.bytes.len() {
-            Self::SMALL => self.0.small.borrow_mut().push(block),
-            Self::LARGE => self.0.large.borrow_mut().push(block),
-            _ => {}
-        }
     }
 }
 
@@ -74,62 +69,47 @@ impl fmt::Debug for Pool {
     }
 }
 
-impl Block {
-    #[cold]
-    fn new(at_least: usize) -> Box<Self> {
-        let capacity = match at_least {
-            ..=Pool::SMALL => Pool::SMALL,
-            ..=Pool::LARGE => Pool::LARGE,
-            more => more,
-        };
-        Box::new(Self {
-            bytes: vec![0; capacity].into_boxed_slice(),
-            home: None,
-        })
-    }
+#[cold]
+fn fresh(at_least: usize) -> Box<[u8]> {
+    let capacity = if at_least <= Pool::SMALL {
+        Pool::SMALL
+    } else {
+        at_least.max(Pool::LARGE)
+    };
+    vec![0; capacity].into_boxed_slice()
 }
 
-/// A buffer from a [`Pool`]: all of its capacity as a slice. One pointer wide.
-pub struct Buffer(Option<Box<Block>>);
+/// A buffer from a [`Pool`]: all of its capacity as a slice.
+pub struct Buffer {
+    bytes: Box<[u8]>,
+    pool: Pool,
+}
 
 impl Buffer {
     /// The pool it came from.
-    pub fn pool(&self) -> Pool {
-        self.block().home.clone().unwrap_or_default()
-    }
-
-    /// Another buffer from the same pool.
-    pub(crate) fn sibling(&self, at_least: usize) -> Self {
-        match &self.block().home {
-            Some(pool) => pool.buffer(at_least),
-            None => Pool::new().buffer(at_least),
-        }
-    }
-
-    fn block(&self) -> &Block {
-        self.0.as_deref().expect("taken only on drop")
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
     }
 }
 
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.block().bytes
+        &self.bytes
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0.as_deref_mut().expect("taken only on drop").bytes
+        &mut self.bytes
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(mut block) = self.0.take()
-            && let Some(pool) = block.home.take()
-        {
-            pool.take_back(block);
+        let bytes = mem::take(&mut self.bytes);
+        if let Some(list) = self.pool.list_for(bytes.len()) {
+            list.borrow_mut().push(bytes);
         }
     }
 }

@@ -69,7 +69,7 @@ impl Headers {
 
     fn ipv4(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         let ip = Ipv4Packet::new_checked(bytes).map_err(|_| Malformed::Truncated("IPv4"))?;
-        if ip.version() != 4 || ip.header_len() < 20 {
+        if ip.version() != 4 {
             return Err(Malformed::IpVersion);
         }
         self.network_kind = Network::Ipv4;
@@ -107,7 +107,7 @@ impl Headers {
     }
 
     /// The end of the IP packet; behind it stands only Ethernet padding.
-    pub(super) fn end(&self, frame: &[u8]) -> usize {
+    pub(super) fn end(self, frame: &[u8]) -> usize {
         let network = usize::from(self.network);
         match self.network_kind {
             Network::Ipv4 => network + usize::from(be16(frame, network + 2)),
@@ -117,7 +117,7 @@ impl Headers {
     }
 
     /// Source and destination address of an IP packet, as they stand there.
-    pub(super) fn addresses<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+    pub(super) fn addresses(self, frame: &[u8]) -> &[u8] {
         let network = usize::from(self.network);
         match self.network_kind {
             Network::Ipv4 => &frame[network + 12..network + 20],
@@ -127,7 +127,7 @@ impl Headers {
     }
 
     /// The end of the TCP header, where there is a whole one.
-    pub(super) fn tcp_end(&self, frame: &[u8]) -> Result<usize, Malformed> {
+    pub(super) fn tcp_end(self, frame: &[u8]) -> Result<usize, Malformed> {
         let transport = usize::from(self.transport);
         let segment = frame
             .get(transport..self.end(frame))

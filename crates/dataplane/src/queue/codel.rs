@@ -149,6 +149,11 @@ impl Control {
         dropping: false,
     };
 
+    #[cfg(test)]
+    pub(super) const fn dropping(&self) -> bool {
+        self.dropping
+    }
+
     /// The next frame that may leave (RFC 8289, 5.5).
     ///
     /// `pop` takes the frame at the head, and says whether no more than one
@@ -254,3 +259,6 @@ fn control_law(interval: Nanos, from: Nanos, count: u32) -> Nanos {
     };
     from.saturating_add(Nanos(step))
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,3 +74,6 @@ impl<F: Frame> Fifo<F> {
         self.backlog = Backlog::default();
     }
 }
+
+#[cfg(test)]
+mod tests;

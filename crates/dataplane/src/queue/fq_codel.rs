@@ -153,9 +153,9 @@ impl<F: Frame> FqCodel<F> {
 
     pub(super) fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
         self.restore(queued);
-        // Over the limit even by one packet of the flow itself: then it is the
-        // longest that loses, and this packet may stay.
-        if self.backlog.packets > self.config.packets || self.backlog.bytes > self.config.memory {
+        // It is the longest flow that loses, which need not be this packet's.
+        while self.backlog.packets > self.config.packets || self.backlog.bytes > self.config.memory
+        {
             self.drop_from_longest(stats);
         }
     }
@@ -199,7 +199,8 @@ impl<F: Frame> FqCodel<F> {
             let flow = &mut self.flows[index as usize];
             flow.control = control;
             if let Some(queued) = queued {
-                flow.deficit -= queued.frame.len() as i64;
+                let len = i64::try_from(queued.frame.len()).unwrap_or(i64::MAX);
+                flow.deficit = flow.deficit.saturating_sub(len);
                 return Some(queued);
             }
             // An empty new flow waits among the old ones for a turn, so that it
@@ -293,15 +294,15 @@ impl<F: Frame> FqCodel<F> {
     /// packets (RFC 8290, 4.1.2).
     #[cold]
     fn drop_from_longest(&mut self, stats: &mut QueueStats) {
-        let longest = (0..self.flows.len()).max_by_key(|index| self.flows[*index].backlog.bytes);
-        let Some(longest) = longest else { return };
-        let half = self.flows[longest].backlog.bytes.0 / 2;
+        let bytes = |index: &u32| self.flows[*index as usize].backlog.bytes;
+        let longest = (0..self.flows.len() as u32).max_by_key(bytes).unwrap_or(0);
+        let half = bytes(&longest).0 / 2;
         for _ in 0..BATCH {
-            if self.pop(longest as u32).is_none() {
+            if self.pop(longest).is_none() {
                 break;
             }
             stats.drops.overload += 1;
-            if self.flows[longest].backlog.bytes.0 <= half {
+            if self.flows[longest as usize].backlog.bytes.0 <= half {
                 break;
             }
         }
@@ -311,6 +312,9 @@ impl<F: Frame> FqCodel<F> {
 impl FqCodelConfig {
     fn quantum(&self) -> i64 {
         // At least a minimal frame, or a turn would take many rounds.
-        self.quantum.0.clamp(64, 1 << 30) as i64
+        self.quantum.0.clamp(64, 1 << 30).cast_signed()
     }
 }
+
+#[cfg(test)]
+mod tests;

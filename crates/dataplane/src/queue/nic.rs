@@ -126,3 +126,6 @@ impl Nic {
         u128::from(now.since(self.as_of).0) * self.rate
     }
 }
+
+#[cfg(test)]
+mod tests;

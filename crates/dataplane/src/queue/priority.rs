@@ -78,3 +78,6 @@ impl<F: Frame> Priority<F> {
         self.best_effort.drain(into);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
 //! Segmentation of TCP over IPv4 and IPv6, as Linux does it (Small is Better,
-//! 4.2; net/core/gso.c, net/ipv4/tcp_offload.c).
+//! 4.2; `net/core/gso.c`, `net/ipv4/tcp_offload.c`).
 //!
 //! A packet of up to 64 KiB becomes packets of `gso.size` payload bytes, the last
 //! one of the rest. Each carries all headers of the first: VLAN tags, IP options,
@@ -139,3 +139,6 @@ fn ipv4_template(header: &[u8]) -> (u32, u16) {
 fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+use super::*;
+use crate::GuestId;
+use crate::testing::Record;
+use proptest::prelude::*;
+
+fn key(guest: u32, destination: u128) -> FlowKey {
+    FlowKey {
+        source: GuestId(guest),
+        destination,
+    }
+}
+
+fn meter() -> Meter {
+    Meter::new(&MeterConfig::default())
+}
+
+/// Sends packets of `len` every `gap` from `from` to `to`; how many were high.
+fn send(meter: &mut Meter, len: usize, gap: Nanos, from: Nanos, to: Nanos) -> u64 {
+    let (mut now, mut high) = (from, 0);
+    while now < to {
+        high += u64::from(meter.class(now, key(1, 2), len) == Class::High);
+        now += gap;
+    }
+    high
+}
+
+const START: Nanos = Nanos::from_secs(5);
+
+#[test]
+fn a_burst_is_high_until_the_bucket_is_empty() {
+    let mut meter = meter();
+    // 30 KB are 20 packets of 1500 bytes, all at once.
+    assert_eq!(
+        send(&mut meter, 1500, Nanos(1), START, START + Nanos(30)),
+        20
+    );
+}
+
+#[test]
+fn a_64_kb_packet_needs_tokens_for_all_its_bytes() {
+    assert_eq!(
+        meter().class(START, key(1, 2), 65_000),
+        Class::BestEffort,
+        "more than any burst"
+    );
+    let mut meter = meter();
+    assert_eq!(meter.class(START, key(1, 2), 30_000), Class::High);
+    assert_eq!(meter.class(START, key(1, 2), 1), Class::BestEffort);
+}
+
+#[test]
+fn flows_do_not_share_a_bucket() {
+    let mut meter = meter();
+    meter.class(START, key(1, 2), 65_000);
+    assert_eq!(meter.class(START, key(1, 3), 100), Class::High);
+    assert_eq!(meter.class(START, key(2, 2), 100), Class::High);
+    assert_eq!(meter.class(START, key(1, 2), 100), Class::BestEffort);
+    assert_eq!(meter.flows(), 3);
+}
+
+#[test]
+fn a_flow_below_the_rate_is_always_high() {
+    let mut meter = meter();
+    // 1500 bytes in 1.2 ms are 10 Mbit/s exactly.
+    let gap = Nanos::from_micros(1200);
+    let packets = 10_000;
+    let end = START + Nanos(gap.0 * packets);
+    assert_eq!(send(&mut meter, 1500, gap, START, end), packets);
+}
+
+#[test]
+fn a_flow_above_the_rate_does_not_flap() {
+    // 1 % above the rate, for a minute: the burst lasts a while, then it is low
+    // for good.
+    let mut meter = meter();
+    let gap = Nanos(1_188_000);
+    send(&mut meter, 1500, gap, START, START + Nanos::from_secs(60));
+    assert_eq!(meter.stats().demoted, 1);
+    assert_eq!(meter.stats().promoted, 0);
+}
+
+#[test]
+fn a_low_flow_that_falls_silent_is_high_at_the_next_check() {
+    let mut meter = meter();
+    // Ten times the rate: deep in debt at once.
+    let gap = Nanos::from_micros(120);
+    let busy = START + Nanos::from_millis(350);
+    send(&mut meter, 1500, gap, START, busy);
+    assert_eq!(meter.stats().promoted, 0);
+    // 35 ms later the bucket would do, 37 ms later it does. A check is due.
+    let soon = busy + Nanos::from_millis(30);
+    assert_eq!(meter.class(soon, key(1, 2), 100), Class::BestEffort);
+    let late = busy + Nanos::from_millis(140);
+    assert_eq!(meter.class(late, key(1, 2), 100), Class::High);
+    assert_eq!(meter.stats().promoted, 1);
+}
+
+#[test]
+fn a_low_flow_is_not_checked_before_its_time() {
+    let mut meter = meter();
+    meter.class(START, key(1, 2), 65_000);
+    // The bucket is full again after 48 ms, the check due after 100.
+    for ms in [50, 70, 99] {
+        let now = START + Nanos::from_millis(ms);
+        assert_eq!(meter.class(now, key(1, 2), 100), Class::BestEffort);
+    }
+    let now = START + Nanos::from_millis(100);
+    assert_eq!(meter.class(now, key(1, 2), 100), Class::High);
+}
+
+#[test]
+fn a_low_flow_that_slows_down_becomes_high_and_stays_so() {
+    let mut meter = meter();
+    let slow_from = START + Nanos::from_millis(500);
+    send(&mut meter, 1500, Nanos::from_micros(120), START, slow_from);
+    // Half the rate: 45 KB of surplus take 72 ms.
+    let gap = Nanos::from_micros(2400);
+    let settled = slow_from + Nanos::from_millis(200);
+    send(&mut meter, 1500, gap, slow_from, settled);
+    let end = settled + Nanos::from_secs(10);
+    let before = meter.stats().best_effort;
+    send(&mut meter, 1500, gap, settled, end);
+    assert_eq!(meter.stats().best_effort, before);
+    assert_eq!(meter.stats().promoted, 1);
+}
+
+#[test]
+fn high_traffic_never_exceeds_rate_and_burst() {
+    // Bursts of 100 KB every 150 ms: only a bucket's worth of each is high.
+    let mut meter = meter();
+    let mut high = 0;
+    for burst in 0..100 {
+        let from = START + Nanos::from_millis(150 * burst);
+        high += send(&mut meter, 1000, Nanos(1), from, from + Nanos(100));
+    }
+    assert!(high * 1000 <= 30_000 * 100, "{high} KB");
+    assert!(high >= 29 * 100, "{high} KB");
+}
+
+#[test]
+fn idle_flows_leave_a_few_at_a_time() {
+    let mut meter = meter();
+    for destination in 0..1000 {
+        meter.class(START, key(1, destination), 100);
+    }
+    let later = START + Nanos::from_secs(10);
+    meter.class(later - Nanos(1), key(2, 1), 100);
+    assert_eq!(meter.flows(), 1001, "not idle for 10 s yet");
+    for packet in 1..=500 {
+        meter.class(later, key(2, 1), 100);
+        assert_eq!(meter.flows(), 1001 - 2 * packet);
+    }
+    assert_eq!(meter.stats().collected, 1000);
+}
+
+#[test]
+fn a_full_table_forgets_the_flow_that_was_idle_for_longest() {
+    let config = MeterConfig {
+        flows: 3,
+        ..MeterConfig::default()
+    };
+    let mut meter = Meter::new(&config);
+    let at = |ms| START + Nanos::from_millis(ms);
+    for (ms, destination) in [(0, 1), (1, 2), (2, 3), (3, 1), (4, 4)] {
+        meter.class(at(ms), key(1, destination), 30_000);
+    }
+    assert_eq!(meter.flows(), 3);
+    assert_eq!(meter.stats().evicted, 1);
+    // Flow 1 is known and empty, flow 2 was forgotten and starts afresh.
+    assert_eq!(meter.class(at(5), key(1, 1), 30_000), Class::BestEffort);
+    assert_eq!(meter.class(at(5), key(1, 2), 30_000), Class::High);
+}
+
+#[test]
+fn what_is_not_ip_is_one_metered_flow_a_guest() {
+    let mut meter = meter();
+    let mut arp = |guest| {
+        let mut frame = Record {
+            destination: None,
+            ..Record::new(0, guest, 60)
+        };
+        meter.tag(START, &mut frame);
+        frame.class
+    };
+    let flood: Vec<_> = (0..1000).map(|_| arp(1)).collect();
+    assert_eq!(flood.iter().filter(|c| **c == Class::High).count(), 500);
+    assert_eq!(arp(2), Class::High);
+}
+
+#[test]
+fn frames_from_outside_keep_their_class() {
+    let mut meter = meter();
+    for class in [Class::High, Class::BestEffort] {
+        let mut frame = Record {
+            source: None,
+            class,
+            ..Record::new(0, 0, 65_000)
+        };
+        meter.tag(START, &mut frame);
+        assert_eq!(frame.class, class);
+    }
+    assert_eq!(meter.flows(), 0);
+}
+
+#[test]
+fn a_new_configuration_keeps_known_flows() {
+    let mut meter = meter();
+    meter.class(START, key(1, 1), 65_000);
+    meter.class(START + Nanos(1), key(1, 2), 20_000);
+    meter.reconfigure(&MeterConfig {
+        burst: Bytes(5_000),
+        ..MeterConfig::default()
+    });
+    let now = START + Nanos(2);
+    assert_eq!(meter.class(now, key(1, 1), 10), Class::BestEffort);
+    assert_eq!(meter.class(now, key(1, 2), 5_000), Class::High);
+    assert_eq!(meter.class(now, key(1, 2), 10), Class::BestEffort);
+    meter.reconfigure(&MeterConfig {
+        flows: 1,
+        ..MeterConfig::default()
+    });
+    assert_eq!(meter.flows(), 1);
+}
+
+#[test]
+fn extreme_configurations_do_not_overflow() {
+    for rate in [0, 1, u64::MAX] {
+        for burst in [0, 1, u64::MAX] {
+            let mut meter = Meter::new(&MeterConfig {
+                rate: Rate(rate),
+                burst: Bytes(burst),
+                recheck: Nanos::MAX,
+                idle: Nanos::MAX,
+                flows: 0,
+            });
+            for now in [0, 1, u64::MAX / 2, u64::MAX] {
+                for len in [0, 1500, usize::MAX] {
+                    meter.class(Nanos(now), key(1, 1), len);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// The tokens are those of the definition, in 128 bits and without clamps in
+    /// between: no remainder is lost however often packets come.
+    #[test]
+    fn tokens_are_exact(
+        rate in 1u64..1_000_000_000_000,
+        burst in 1u64..1_000_000,
+        steps in prop::collection::vec((0u64..50_000_000, 0usize..70_000), 1..200),
+    ) {
+        let config = MeterConfig { rate: Rate(rate), burst: Bytes(burst), ..MeterConfig::default() };
+        let mut meter = Meter::new(&config);
+        let full = i128::from(burst) * 8_000_000_000;
+        let mut tokens = full;
+        let mut low_until = None;
+        let mut now = START;
+        for (gap, len) in steps {
+            now += Nanos(gap);
+            tokens = full.min(tokens + i128::from(gap) * i128::from(rate));
+            let cost = len as i128 * 8_000_000_000;
+            let due = low_until.is_none_or(|until| now >= until);
+            let enough = tokens >= cost && (low_until.is_none() || tokens >= full / 2);
+            if due {
+                low_until = (!enough).then(|| now + config.recheck);
+            }
+            let expected = if due && enough { Class::High } else { Class::BestEffort };
+            prop_assert_eq!(meter.class(now, key(1, 1), len), expected);
+            tokens = (tokens - cost).max(-full);
+        }
+    }
+
+    /// Two meters differ in the secret keys of their tables, and in nothing else.
+    #[test]
+    fn results_do_not_depend_on_the_keys(
+        steps in prop::collection::vec((0u64..2_000_000_000, 0u32..3, 0u128..40, 60usize..20_000), 1..300),
+    ) {
+        let config = MeterConfig { flows: 16, ..MeterConfig::default() };
+        let (mut one, mut other) = (Meter::new(&config), Meter::new(&config));
+        let mut now = START;
+        for (gap, guest, destination, len) in steps {
+            now += Nanos(gap);
+            let key = key(guest, destination);
+            prop_assert_eq!(one.class(now, key, len), other.class(now, key, len));
+        }
+        prop_assert_eq!(one.stats(), other.stats());
+    }
+}

@@ -1,0 +1,57 @@
+use super::*;
+use crate::testing::Record;
+
+fn push(fifo: &mut Fifo<Record>, stats: &mut QueueStats, id: u64, len: usize) {
+    let queued = Queued {
+        frame: Record::new(id, 1, len),
+        enqueued: Nanos::ZERO,
+    };
+    fifo.enqueue(queued, stats);
+}
+
+fn ids(fifo: &mut Fifo<Record>) -> Vec<u64> {
+    let mut stats = QueueStats::default();
+    std::iter::from_fn(|| fifo.dequeue(Nanos::ZERO, &mut stats))
+        .map(|queued| queued.frame.id)
+        .collect()
+}
+
+#[test]
+fn it_drops_what_comes_when_it_is_full() {
+    let mut fifo = Fifo::new(FifoConfig {
+        packets: 3,
+        ..FifoConfig::default()
+    });
+    let mut stats = QueueStats::default();
+    for id in 0..5 {
+        push(&mut fifo, &mut stats, id, 100);
+    }
+    assert_eq!(stats.drops.full, 2);
+    assert_eq!(fifo.backlog().bytes, Bytes(300));
+    assert_eq!(ids(&mut fifo), [0, 1, 2]);
+    assert_eq!(fifo.backlog(), Backlog::default());
+}
+
+#[test]
+fn a_large_packet_counts_all_its_bytes() {
+    let mut fifo = Fifo::new(FifoConfig {
+        packets: 1000,
+        memory: Bytes(100_000),
+    });
+    let mut stats = QueueStats::default();
+    push(&mut fifo, &mut stats, 0, 65_000);
+    push(&mut fifo, &mut stats, 1, 65_000);
+    push(&mut fifo, &mut stats, 2, 35_000);
+    assert_eq!(stats.drops.full, 1);
+    assert_eq!(ids(&mut fifo), [0, 2]);
+}
+
+#[test]
+fn a_thousand_packets_of_64_kib_fit_by_default() {
+    let mut fifo = Fifo::new(FifoConfig::default());
+    let mut stats = QueueStats::default();
+    for id in 0..1001 {
+        push(&mut fifo, &mut stats, id, 65_550);
+    }
+    assert_eq!(fifo.backlog().packets, 1000);
+}

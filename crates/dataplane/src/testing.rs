@@ -1,0 +1,85 @@
+//! What the tests share: a frame that is only a record, and TCP packets.
+
+pub(crate) mod tcp;
+
+use crate::{Class, FlowKey, Frame, GuestId, Malformed, Packet, Pool};
+
+/// A simulated packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) id: u64,
+    pub(crate) len: usize,
+    pub(crate) source: Option<GuestId>,
+    pub(crate) destination: Option<u128>,
+    pub(crate) class: Class,
+    pub(crate) takes_marks: bool,
+    pub(crate) marked: bool,
+}
+
+impl Record {
+    pub(crate) fn new(id: u64, guest: u32, len: usize) -> Self {
+        Self {
+            id,
+            len,
+            source: Some(GuestId(guest)),
+            destination: Some(1),
+            class: Class::BestEffort,
+            takes_marks: false,
+            marked: false,
+        }
+    }
+}
+
+/// Payload bytes of a record's segments.
+pub(crate) const RECORD_MTU: usize = 1500;
+
+impl Frame for Record {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn source(&self) -> Option<GuestId> {
+        self.source
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: self.source?,
+            destination: self.destination?,
+        })
+    }
+    fn class(&self) -> Class {
+        self.class
+    }
+    fn set_class(&mut self, class: Class) {
+        self.class = class;
+    }
+    fn mark_congestion(&mut self) -> bool {
+        self.marked = self.takes_marks;
+        self.takes_marks
+    }
+    fn segments(&self) -> usize {
+        self.len.div_ceil(RECORD_MTU)
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        let mut left = self.len;
+        while left > 0 {
+            let len = left.min(RECORD_MTU);
+            sink(Self { len, ..self });
+            left -= len;
+        }
+    }
+}
+
+/// A packet of `frame` from guest 1, in a pool of its own.
+pub(crate) fn packet(frame: &[u8], virtio: Option<[u8; 10]>) -> Result<Packet, Malformed> {
+    packet_from(frame, virtio, Some(GuestId(1)))
+}
+
+pub(crate) fn packet_from(
+    frame: &[u8],
+    virtio: Option<[u8; 10]>,
+    source: Option<GuestId>,
+) -> Result<Packet, Malformed> {
+    let mut buffer = Pool::new().buffer(Packet::HEADROOM + frame.len());
+    buffer[Packet::HEADROOM..Packet::HEADROOM + frame.len()].copy_from_slice(frame);
+    Packet::new(buffer, Packet::HEADROOM, frame.len(), virtio, source)
+}

@@ -1,1 +1,24 @@
-//! host
+//! The host daemon: it stands between the guests of one machine and its uplink,
+//! and every packet between them passes its pipelines.
+//!
+//! Read [`switch`] first: the packet loop's core, pure but for the ports it is
+//! given. [`port`] has those, [`forward`] says where a frame goes and [`guard`]
+//! what a guest may send. [`config`] is the file that says all this, and [`run`]
+//! the daemon that opens ports, waits for them and answers to signals and
+//! scrapes.
+
+pub mod config;
+mod daemon;
+pub mod forward;
+pub mod guard;
+pub mod histogram;
+mod mac;
+mod metrics;
+pub mod port;
+mod reason;
+pub mod switch;
+
+pub use config::{Config, ConfigError};
+pub use daemon::{HostError, OpenError, UPLINK, run};
+pub use mac::{Mac, MacError};
+pub use reason::Reason;

@@ -10,6 +10,7 @@ use crate::tap::VIRTIO_HEADER_LEN;
 use std::ffi::{c_int, c_uint};
 use std::io;
 use std::mem::{size_of, zeroed};
+use std::ops::DerefMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -159,11 +160,12 @@ impl Socket {
     /// Receives a burst of at most [`Batch::LEN`] frames into `received`, which
     /// is emptied first. Frame `i` goes, its virtio header first, to
     /// `heads[i][offset..]` and, as far as it does not fit there, on to
-    /// `tails[i]`. Fewer frames than buffers: there were no more.
+    /// `tails[i][heads[i].len()..]`: the place it would have if it were in
+    /// `tails[i]` whole. Fewer frames than buffers: there were no more.
     ///
     /// # Errors
     /// `WouldBlock` when there is none. See [`crate::tap::is_gone`] for the rest.
-    pub fn receive<B: AsMut<[u8]>>(
+    pub fn receive<B: DerefMut<Target = [u8]>>(
         &self,
         batch: &mut Batch,
         offset: usize,
@@ -174,8 +176,8 @@ impl Socket {
         received.clear();
         let count = heads.len().min(tails.len()).min(Batch::LEN);
         for (i, (head, tail)) in heads.iter_mut().zip(tails).take(count).enumerate() {
-            let head = head.as_mut().get_mut(offset..).unwrap_or_default();
-            let tail = tail.as_mut();
+            let tail = tail.get_mut(head.len()..).unwrap_or_default();
+            let head = head.get_mut(offset..).unwrap_or_default();
             batch.vectors[2 * i] = io_vector(head.as_mut_ptr(), head.len());
             batch.vectors[2 * i + 1] = io_vector(tail.as_mut_ptr(), tail.len());
             let message = &mut batch.messages[i].msg_hdr;

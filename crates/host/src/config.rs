@@ -1,0 +1,233 @@
+//! The host's configuration: what is in the file, and what is wrong with it.
+//!
+//! [`Config::load`] reads a file whole and reports every mistake it can find,
+//! each with its line and column: first all of TOML's own, then one a section
+//! where the values have the wrong type or an unknown key, then what contradicts
+//! itself. Only a configuration without any is returned.
+
+mod check;
+mod locate;
+
+use crate::mac::Mac;
+use locate::Document;
+use serde::Deserialize;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use tailbound_dataplane::PipelineConfig;
+
+/// What a host forwards for whom.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    /// Where metrics are served; not at all by default.
+    pub metrics: Option<SocketAddr>,
+    /// The way out; a host without one only connects its guests.
+    pub uplink: Option<UplinkConfig>,
+    /// The guests.
+    pub guests: Vec<GuestConfig>,
+}
+
+/// The way out of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UplinkConfig {
+    /// Where it is.
+    pub port: PortConfig,
+    /// The way of a packet to it; a FIFO of 1000 packets by default.
+    #[serde(default)]
+    pub pipeline: PipelineConfig,
+}
+
+/// A guest.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestConfig {
+    /// Its name in logs and metrics.
+    pub name: String,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Its IP addresses. The IPv6 link-local address that follows from the MAC
+    /// need not be listed.
+    #[serde(default)]
+    pub ip: Vec<IpAddr>,
+    /// Where it is.
+    pub port: PortConfig,
+    /// Whether it may send in its own name only; true by default.
+    #[serde(default = "yes")]
+    pub anti_spoofing: bool,
+    /// The way of a packet to it; a FIFO of 1000 packets by default.
+    #[serde(default)]
+    pub pipeline: PipelineConfig,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Where frames come from and go to.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum PortConfig {
+    /// A TAP, which is made where there is none yet.
+    Tap {
+        /// Its name.
+        interface: String,
+        /// The network namespace it lives in, as a file; the daemon's own by
+        /// default.
+        netns: Option<PathBuf>,
+    },
+    /// An interface that exists and is up.
+    AfPacket {
+        /// Its name.
+        interface: String,
+        /// The network namespace it lives in, as a file; the daemon's own by
+        /// default.
+        netns: Option<PathBuf>,
+    },
+    /// Captures in place of an interface.
+    Pcap {
+        /// Replayed, once, at the spacing it was captured with.
+        read: Option<PathBuf>,
+        /// Gets what is sent.
+        write: Option<PathBuf>,
+    },
+}
+
+impl fmt::Display for PortConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, interface, netns) = match self {
+            Self::Tap { interface, netns } => ("tap", interface, netns),
+            Self::AfPacket { interface, netns } => ("af-packet", interface, netns),
+            Self::Pcap { read, write } => {
+                let name = |path: &Option<PathBuf>| {
+                    path.as_ref()
+                        .map_or("-".into(), |path| path.display().to_string())
+                };
+                return write!(f, "pcap {} > {}", name(read), name(write));
+            }
+        };
+        write!(f, "{kind} {interface}")?;
+        match netns {
+            Some(netns) => write!(f, " in {}", netns.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One mistake in a configuration: what is wrong; what would be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There are mistakes in it, at least one, in the order of their place.
+    Mistakes {
+        /// The file.
+        path: PathBuf,
+        /// The mistakes.
+        mistakes: Vec<Mistake>,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    /// One line a mistake: `FILE:LINE:COLUMN: what is wrong; what would be right`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, source } => {
+                write!(f, "{}: cannot be read: {source}", path.display())
+            }
+            Self::Mistakes { path, mistakes } => {
+                for (
+                    i,
+                    Mistake {
+                        line,
+                        column,
+                        message,
+                    },
+                ) in mistakes.iter().enumerate()
+                {
+                    let separator = if i == 0 { "" } else { "\n" };
+                    write!(
+                        f,
+                        "{separator}{}:{line}:{column}: {message}",
+                        path.display()
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } => Some(source),
+            Self::Mistakes { .. } => None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// All mistakes found, as [`ConfigError`] prints them.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|mistakes| ConfigError::Mistakes {
+            path: path.to_owned(),
+            mistakes,
+        })
+    }
+
+    /// Reads a configuration from its text.
+    ///
+    /// # Errors
+    /// All mistakes found, in the order of their place; at least one.
+    pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+        let document = Document::parse(text)?;
+        let (config, mut mistakes) = document.read();
+        mistakes.extend(
+            check::check(&config)
+                .into_iter()
+                .map(|wrong| document.mistake(document.find(&wrong.place), wrong.message)),
+        );
+        if mistakes.is_empty() {
+            return Ok(config.into());
+        }
+        mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+        Err(mistakes)
+    }
+
+    /// In one line: what this host connects.
+    pub fn summary(&self) -> String {
+        let guests = self.guests.len();
+        let plural = if guests == 1 { "" } else { "s" };
+        match &self.uplink {
+            Some(uplink) => format!("{guests} guest{plural}, uplink {}", uplink.port),
+            None => format!("{guests} guest{plural}, no uplink"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! What contradicts itself in a configuration that can be read.
+
+use super::locate::{Draft, Step};
+use super::{GuestConfig, PortConfig};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use tailbound_dataplane::{PipelineConfig, QueueConfig};
+use tailbound_sys::tap::MAX_INTERFACE_NAME;
+use tailbound_units::{Bytes, Nanos};
+
+/// Something wrong, and where.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) place: Vec<Step>,
+    pub(super) message: String,
+}
+
+/// The longest name of a guest, in bytes.
+const MAX_NAME: usize = 64;
+
+/// Bytes of a full Ethernet frame without FCS.
+const FULL_FRAME: Bytes = Bytes(1514);
+
+/// Everything that is wrong in `draft`.
+pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
+    let mut checks = Checks::default();
+    if let Some(address) = draft.metrics
+        && !address.ip().is_loopback()
+    {
+        checks.wrong(
+            &[Step::Key("metrics")],
+            format!(
+                "metrics at {address} could be read from other machines; use an address of this \
+                 one alone, for example \"127.0.0.1:{}\"",
+                address.port()
+            ),
+        );
+    }
+    if let Some(uplink) = &draft.uplink {
+        let at = [Step::Key("uplink")];
+        checks.port(&at, "the uplink", &uplink.port);
+        checks.pipeline(&at, &uplink.pipeline);
+    }
+    for (index, guest) in &draft.guests {
+        checks.guest(&[Step::Key("guest"), Step::Index(*index)], guest);
+    }
+    checks.wrong
+}
+
+#[derive(Default)]
+struct Checks {
+    wrong: Vec<Wrong>,
+    names: HashMap<String, String>,
+    macs: HashMap<crate::Mac, String>,
+    addresses: HashMap<IpAddr, String>,
+    interfaces: HashMap<(String, Option<PathBuf>), String>,
+    captures: HashMap<String, String>,
+}
+
+fn join(at: &[Step], more: &[Step]) -> Vec<Step> {
+    [at, more].concat()
+}
+
+impl Checks {
+    fn wrong(&mut self, place: &[Step], message: impl Into<String>) {
+        self.wrong.push(Wrong {
+            place: place.to_owned(),
+            message: message.into(),
+        });
+    }
+
+    fn guest(&mut self, at: &[Step], guest: &GuestConfig) {
+        let name = &guest.name;
+        let place = join(at, &[Step::Key("name")]);
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(plain) {
+            self.wrong(
+                &place,
+                format!(
+                    "{name:?} cannot name a guest; use 1 to {MAX_NAME} letters, digits, '-', '_' \
+                     and '.'"
+                ),
+            );
+        } else if name == crate::UPLINK {
+            self.wrong(&place, "a guest cannot be called uplink; use another name");
+        }
+        unique(
+            &mut self.wrong,
+            &mut self.names,
+            &place,
+            "name",
+            name.clone(),
+            name,
+        );
+
+        let place = join(at, &[Step::Key("mac")]);
+        if guest.mac.is_multicast() || guest.mac.0 == [0; 6] {
+            self.wrong(
+                &place,
+                format!(
+                    "{} is no single station's address; use one whose first byte is even, for \
+                     example \"02:00:00:00:00:01\"",
+                    guest.mac
+                ),
+            );
+        }
+        unique(
+            &mut self.wrong,
+            &mut self.macs,
+            &place,
+            "MAC address",
+            guest.mac,
+            name,
+        );
+
+        for (index, address) in guest.ip.iter().enumerate() {
+            let place = join(at, &[Step::Key("ip"), Step::Index(index)]);
+            let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+            if address.is_unspecified() || address.is_multicast() || broadcast {
+                self.wrong(
+                    &place,
+                    format!("{address} is no single station's address; use the guest's own"),
+                );
+            }
+            unique(
+                &mut self.wrong,
+                &mut self.addresses,
+                &place,
+                "IP address",
+                *address,
+                name,
+            );
+        }
+        if guest.ip.is_empty() && guest.anti_spoofing {
+            self.wrong(
+                at,
+                format!(
+                    "{name} may send from no IP address; list them as `ip = [...]`, or let it send \
+                     whatever it likes with `anti_spoofing = false`"
+                ),
+            );
+        }
+        self.port(at, name, &guest.port);
+        self.pipeline(at, &guest.pipeline);
+    }
+
+    fn port(&mut self, at: &[Step], owner: &str, port: &PortConfig) {
+        let at = join(at, &[Step::Key("port")]);
+        match port {
+            PortConfig::Tap { interface, netns } | PortConfig::AfPacket { interface, netns } => {
+                let place = join(&at, &[Step::Key("interface")]);
+                if interface.is_empty() || interface.len() > MAX_INTERFACE_NAME {
+                    self.wrong(
+                        &place,
+                        format!(
+                            "{interface:?} cannot name an interface; use 1 to \
+                             {MAX_INTERFACE_NAME} bytes"
+                        ),
+                    );
+                }
+                let key = (interface.clone(), netns.clone());
+                let known = self.interfaces.insert(key, owner.to_owned());
+                if let Some(other) = known {
+                    self.wrong(
+                        &place,
+                        format!("the interface {interface} is {other}'s; give each port its own"),
+                    );
+                }
+            }
+            PortConfig::Pcap {
+                read: None,
+                write: None,
+            } => self.wrong(
+                &at,
+                "a capture port without files does nothing; add `read = FILE` or `write = FILE`",
+            ),
+            PortConfig::Pcap { write: None, .. } => {}
+            PortConfig::Pcap {
+                write: Some(path), ..
+            } => {
+                let place = join(&at, &[Step::Key("write")]);
+                let text = path.display().to_string();
+                unique(
+                    &mut self.wrong,
+                    &mut self.captures,
+                    &place,
+                    "capture",
+                    text,
+                    owner,
+                );
+            }
+        }
+    }
+
+    fn pipeline(&mut self, at: &[Step], pipeline: &PipelineConfig) {
+        let at = join(at, &[Step::Key("pipeline")]);
+        if let Some(meter) = &pipeline.meter {
+            let at = join(&at, &[Step::Key("meter")]);
+            if meter.rate.0 == 0 {
+                let message = "a meter of rate 0 tags everything low; use at least 1bit/s, or no \
+                               meter";
+                self.wrong(&join(&at, &[Step::Key("rate")]), message);
+            }
+            if meter.burst < FULL_FRAME {
+                self.wrong(
+                    &join(&at, &[Step::Key("burst")]),
+                    format!(
+                        "a burst of {} lets no full frame pass; use at least {FULL_FRAME}",
+                        meter.burst
+                    ),
+                );
+            }
+            self.above_zero(&join(&at, &[Step::Key("flows")]), "flow", meter.flows);
+        }
+        if let Some(nic) = &pipeline.nic {
+            let at = join(&at, &[Step::Key("nic")]);
+            if nic.rate.0 == 0 {
+                self.wrong(
+                    &join(&at, &[Step::Key("rate")]),
+                    "a NIC of rate 0 sends nothing; give the link's rate, for example \"1Gbit/s\"",
+                );
+            }
+            if nic.limit() < FULL_FRAME {
+                self.wrong(
+                    &join(&at, &[Step::Key("limit")]),
+                    format!(
+                        "a limit of {} holds no full frame; use at least {FULL_FRAME}",
+                        nic.limit()
+                    ),
+                );
+            }
+        }
+        self.queue(&join(&at, &[Step::Key("queue")]), &pipeline.queue);
+    }
+
+    fn queue(&mut self, at: &[Step], queue: &QueueConfig) {
+        let packets = join(at, &[Step::Key("packets")]);
+        match queue {
+            QueueConfig::Fifo(fifo) => self.above_zero(&packets, "packet", fifo.packets),
+            QueueConfig::Codel(codel) => {
+                self.above_zero(&packets, "packet", codel.packets);
+                self.codel(at, codel.target, codel.interval);
+            }
+            QueueConfig::FqCodel(fq) => {
+                self.above_zero(&packets, "packet", fq.packets);
+                self.above_zero(&join(at, &[Step::Key("flows")]), "flow", fq.flows);
+                self.codel(at, fq.target, fq.interval);
+                if fq.quantum.0 == 0 {
+                    self.wrong(
+                        &join(at, &[Step::Key("quantum")]),
+                        format!("a quantum of 0 serves nobody; use at least {FULL_FRAME}"),
+                    );
+                }
+            }
+            QueueConfig::Priority(priority) => {
+                self.queue(&join(at, &[Step::Key("high")]), &priority.high);
+                self.queue(
+                    &join(at, &[Step::Key("best_effort")]),
+                    &priority.best_effort,
+                );
+            }
+        }
+    }
+
+    fn codel(&mut self, at: &[Step], target: Nanos, interval: Nanos) {
+        if target >= interval || target.0 == 0 {
+            self.wrong(
+                &join(at, &[Step::Key("target")]),
+                format!(
+                    "a target of {target} does not fit an interval of {interval}; use 5 to 10 % of \
+                     it (RFC 8289, 4.4)"
+                ),
+            );
+        }
+    }
+
+    fn above_zero(&mut self, place: &[Step], what: &str, value: usize) {
+        if value == 0 {
+            self.wrong(
+                place,
+                format!("a limit of no {what}s lets nothing pass; use at least 1"),
+            );
+        }
+    }
+}
+
+/// Notes that `value` is `owner`'s; wrong when it was another's already.
+fn unique<T: Eq + Hash + ToString>(
+    wrong: &mut Vec<Wrong>,
+    known: &mut HashMap<T, String>,
+    place: &[Step],
+    what: &str,
+    value: T,
+    owner: &str,
+) {
+    let text = value.to_string();
+    if let Some(other) = known.insert(value, owner.to_owned()) {
+        wrong.push(Wrong {
+            place: place.to_owned(),
+            message: format!("the {what} {text} is {other}'s already; give each guest its own"),
+        });
+    }
+}

@@ -1,0 +1,467 @@
+//! The daemon around the switch: it opens ports, waits for them, and answers to
+//! signals and scrapes.
+//!
+//! One thread does everything but serve metrics. It sleeps in `epoll_wait` until
+//! a port is readable, a pipeline's next frame is due, or somebody wakes it;
+//! with nothing to do it sets no timer at all.
+
+mod notify;
+mod open;
+mod poller;
+mod signals;
+
+use crate::config::{Config, ConfigError, PortConfig};
+use crate::forward::PortIndex;
+use crate::guard::Guard;
+use crate::mac::Mac;
+use crate::metrics::{Exposition, Server};
+use crate::port::Port;
+use crate::switch::{LinkConfig, Switch};
+use notify::notify;
+pub use open::OpenError;
+use poller::{Poller, Ready};
+pub(crate) use signals::{Signals, Waker};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use tailbound_units::Nanos;
+
+/// The name of the uplink in logs and metrics.
+pub const UPLINK: &str = "uplink";
+
+/// How long SIGTERM lets queues drain.
+const DRAIN: Nanos = Nanos::from_secs(1);
+
+/// How soon a missing interface is looked for again: at first, and at last, with
+/// twice the time after each failure.
+const RETRY: (Nanos, Nanos) = (Nanos::from_millis(250), Nanos::from_secs(2));
+
+/// Why the daemon cannot start, or a reload was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The configuration has mistakes.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A port cannot be opened.
+    #[error("port {name} ({port}): {source}")]
+    Port {
+        /// The guest's name, or `uplink`.
+        name: String,
+        /// What was to be opened.
+        port: PortConfig,
+        /// Why it was not.
+        source: OpenError,
+    },
+    /// Metrics cannot be served.
+    #[error("cannot serve metrics at {address}: {source}; is another tailbound host running?")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system refused what the loop itself needs.
+    #[error("cannot {step}: {source}")]
+    System {
+        /// What was tried.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Forwards packets as the configuration at `path` says, until SIGTERM or SIGINT.
+///
+/// SIGHUP reads the configuration again: it is checked whole and applied whole,
+/// or the one in force stays.
+///
+/// # Errors
+/// The configuration has mistakes, a port or the metrics address cannot be
+/// opened. Once the daemon is ready it only ends with a system error of the loop
+/// itself.
+pub fn run(path: &Path) -> Result<(), HostError> {
+    let signals = Signals::catch().map_err(system("catch signals"))?;
+    // The default of 50 us would be added to every deadline of a pipeline.
+    if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
+        tracing::warn!(%error, "timers stay coarse: cannot set the timer slack to 1 ns");
+    }
+    let mut daemon = Daemon::start(path, signals)?;
+    let names: Vec<_> = daemon.links.iter().map(|link| link.name.as_str()).collect();
+    tracing::info!(ports = names.join(","), metrics = ?daemon.metrics_address(), "ready");
+    notify("READY=1");
+    let result = daemon.run();
+    notify("STOPPING=1");
+    result?;
+    daemon.drain()
+}
+
+fn system(step: &'static str) -> impl Fn(io::Error) -> HostError {
+    move |source| HostError::System { step, source }
+}
+
+/// What a port was opened from.
+#[derive(Debug)]
+struct LinkPlan {
+    name: String,
+    port: PortConfig,
+    mac: Option<Mac>,
+}
+
+/// A port whose interface vanished.
+#[derive(Debug)]
+struct Missing {
+    index: usize,
+    retry_at: Nanos,
+    delay: Nanos,
+}
+
+struct Daemon {
+    path: PathBuf,
+    clock: Clock,
+    signals: Signals,
+    poller: Poller,
+    switch: Switch,
+    links: Vec<LinkPlan>,
+    ports: Vec<Option<Box<dyn Port>>>,
+    missing: Vec<Missing>,
+    metrics: Option<Server>,
+    reloads_applied: u64,
+    reloads_refused: u64,
+}
+
+impl Daemon {
+    fn start(path: &Path, signals: Signals) -> Result<Self, HostError> {
+        let config = Config::load(path)?;
+        let clock = Clock::start();
+        let (links, configs) = plan(&config);
+        let mut ports = Vec::with_capacity(links.len());
+        for link in &links {
+            ports.push(Some(link.open(&clock)?));
+        }
+        let metrics = config
+            .metrics
+            .map(|at| Server::start(at, &signals))
+            .transpose()?;
+        let poller = Poller::new(&signals, &ports).map_err(system("wait for the ports"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            clock,
+            signals,
+            poller,
+            switch: Switch::new(configs),
+            links,
+            ports,
+            missing: Vec::new(),
+            metrics,
+            reloads_applied: 0,
+            reloads_refused: 0,
+        })
+    }
+
+    fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Server::address)
+    }
+
+    /// The packet loop.
+    fn run(&mut self) -> Result<(), HostError> {
+        let mut woken = true;
+        loop {
+            let now = self.clock.now();
+            if woken {
+                if self.signals.take_stop() {
+                    return Ok(());
+                }
+                if self.signals.take_reload() {
+                    self.reload();
+                }
+                self.answer();
+            }
+            self.look_for_missing(now);
+            let turn = self.switch.poll(now, &mut self.ports);
+            for (port, error) in turn.gone {
+                self.lost(now, port, &error);
+            }
+            let until = if turn.busy {
+                Some(now)
+            } else {
+                self.next_event()
+            };
+            woken = self.wait(now, until, true)?;
+        }
+    }
+
+    /// When there is something to do, whatever happens.
+    fn next_event(&self) -> Option<Nanos> {
+        let retry = self.missing.iter().map(|missing| missing.retry_at).min();
+        [self.switch.poll_at(&self.ports), retry]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Sleeps until `until`, a port is ready or somebody wakes the loop; returns
+    /// whether that was so.
+    fn wait(
+        &mut self,
+        now: Nanos,
+        until: Option<Nanos>,
+        receiving: bool,
+    ) -> Result<bool, HostError> {
+        for (index, port) in self.ports.iter().enumerate() {
+            if let Some(port) = port.as_ref().and_then(|port| port.descriptor()) {
+                let full = self.switch.is_full(PortIndex(index));
+                self.poller
+                    .watch(index, port, receiving, full)
+                    .map_err(system("wait for a port"))?;
+            }
+        }
+        let timeout = until.map(|until| until.since(now));
+        let mut woken = false;
+        let ready = self
+            .poller
+            .wait(timeout)
+            .map_err(system("wait for the ports"))?;
+        for event in ready {
+            match event {
+                Ready::Woken => woken = true,
+                Ready::Port {
+                    index,
+                    readable,
+                    writable,
+                } => {
+                    if readable {
+                        self.switch.readable(PortIndex(index));
+                    }
+                    if writable {
+                        self.switch.writable(PortIndex(index));
+                    }
+                }
+            }
+        }
+        if woken {
+            self.signals.clear();
+        }
+        for (index, port) in self.ports.iter().enumerate() {
+            if port
+                .as_ref()
+                .is_some_and(|port| port.descriptor().is_none())
+            {
+                self.switch.readable(PortIndex(index));
+            }
+        }
+        Ok(woken)
+    }
+
+    /// Answers the scrapes that wait.
+    fn answer(&mut self) {
+        let Some(metrics) = &self.metrics else {
+            return;
+        };
+        for scrape in metrics.scrapes() {
+            scrape.answer(Exposition {
+                snapshot: self.switch.snapshot(&mut self.ports),
+                reloads_applied: self.reloads_applied,
+                reloads_refused: self.reloads_refused,
+            });
+        }
+    }
+
+    fn lost(&mut self, now: Nanos, port: PortIndex, error: &io::Error) {
+        if self.ports[port.0].take().is_none() {
+            // Receiving and transmitting both found out.
+            return;
+        }
+        self.poller.forget(port.0);
+        let link = &self.links[port.0];
+        tracing::error!(
+            port = link.name, interface = %link.port, %error,
+            "port lost: its interface vanished or went down; the others go on, and it is taken \
+             up again when it returns"
+        );
+        self.missing.push(Missing {
+            index: port.0,
+            retry_at: now + RETRY.0,
+            delay: RETRY.0,
+        });
+    }
+
+    /// Opens ports whose interface is there again.
+    fn look_for_missing(&mut self, now: Nanos) {
+        let Self {
+            missing,
+            links,
+            ports,
+            clock,
+            switch,
+            ..
+        } = self;
+        missing.retain_mut(|missing| {
+            if missing.retry_at > now {
+                return true;
+            }
+            let link = &links[missing.index];
+            match link.open(clock) {
+                Ok(port) => {
+                    tracing::info!(port = link.name, interface = %link.port, "port is back");
+                    ports[missing.index] = Some(port);
+                    switch.readable(PortIndex(missing.index));
+                    switch.writable(PortIndex(missing.index));
+                    false
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "port is still missing");
+                    missing.delay = Nanos(missing.delay.0 * 2).min(RETRY.1);
+                    missing.retry_at = now + missing.delay;
+                    true
+                }
+            }
+        });
+    }
+
+    fn reload(&mut self) {
+        notify(&notify::reloading());
+        match self.try_reload() {
+            Ok(()) => {
+                self.reloads_applied += 1;
+                tracing::info!(ports = self.links.len(), "configuration reloaded");
+            }
+            Err(error) => {
+                self.reloads_refused += 1;
+                tracing::error!(%error, "reload refused; the configuration in force stays");
+            }
+        }
+        notify("READY=1");
+    }
+
+    /// Whatever may fail comes first, and changes nothing; then all is applied.
+    fn try_reload(&mut self) -> Result<(), HostError> {
+        let config = Config::load(&self.path)?;
+        let (links, configs) = plan(&config);
+        let mut kept = Vec::with_capacity(links.len());
+        let mut fresh = Vec::with_capacity(links.len());
+        for link in &links {
+            let old = self.links.iter().position(|old| old.port == link.port);
+            kept.push(old);
+            fresh.push(if old.is_some() {
+                None
+            } else {
+                Some(link.open(&self.clock)?)
+            });
+        }
+        let metrics = match config.metrics {
+            at if at == self.metrics_address() => None,
+            at => Some(at.map(|at| Server::start(at, &self.signals)).transpose()?),
+        };
+        let views: Vec<_> = kept
+            .iter()
+            .zip(&fresh)
+            .map(|(kept, fresh)| kept.map_or(fresh, |old| &self.ports[old]))
+            .collect();
+        let poller = Poller::new(&self.signals, views).map_err(system("wait for the ports"))?;
+
+        self.poller = poller;
+        if let Some(metrics) = metrics {
+            self.metrics = metrics;
+        }
+        for (place, old) in fresh.iter_mut().zip(&kept) {
+            if let Some(old) = old {
+                *place = self.ports[*old].take();
+            }
+        }
+        self.missing.retain_mut(|missing| {
+            let place = kept.iter().position(|old| *old == Some(missing.index));
+            missing.index = place.unwrap_or_default();
+            place.is_some()
+        });
+        self.ports = fresh;
+        self.links = links;
+        self.switch.reconfigure(self.clock.now(), configs);
+        Ok(())
+    }
+
+    /// Sends what waits, for at most [`DRAIN`], and receives nothing.
+    fn drain(&mut self) -> Result<(), HostError> {
+        let deadline = self.clock.now() + DRAIN;
+        loop {
+            let now = self.clock.now();
+            for (port, error) in self.switch.drain(now, &mut self.ports).gone {
+                self.lost(now, port, &error);
+            }
+            let waiting = self.switch.waiting(&self.ports);
+            if waiting == 0 || now >= deadline {
+                tracing::info!(unsent = waiting, "stopped");
+                return Ok(());
+            }
+            let next = self.switch.poll_at(&self.ports).unwrap_or(deadline);
+            self.wait(now, Some(next.min(deadline)), false)?;
+        }
+    }
+}
+
+/// What to open and what to forward, for each port of `config`: the uplink
+/// first.
+fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
+    let uplink = config.uplink.iter().map(|uplink| {
+        let plan = LinkPlan {
+            name: UPLINK.to_owned(),
+            port: uplink.port.clone(),
+            mac: None,
+        };
+        let link = LinkConfig {
+            name: UPLINK.to_owned(),
+            guest: None,
+            pipeline: uplink.pipeline.clone(),
+        };
+        (plan, link)
+    });
+    let guests = config.guests.iter().map(|guest| {
+        let plan = LinkPlan {
+            name: guest.name.clone(),
+            port: guest.port.clone(),
+            mac: Some(guest.mac),
+        };
+        let guard = guest
+            .anti_spoofing
+            .then(|| Guard::new(guest.mac, guest.ip.iter().copied()));
+        let link = LinkConfig {
+            name: guest.name.clone(),
+            guest: Some((guest.mac, guard)),
+            pipeline: guest.pipeline.clone(),
+        };
+        (plan, link)
+    });
+    uplink.chain(guests).unzip()
+}
+
+impl LinkPlan {
+    fn open(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
+        open::open(&self.port, self.mac, clock.epoch).map_err(|source| HostError::Port {
+            name: self.name.clone(),
+            port: self.port.clone(),
+            source,
+        })
+    }
+}
+
+/// The clock of the packet loop: `CLOCK_MONOTONIC`, zero at the start.
+#[derive(Debug)]
+struct Clock {
+    start: Instant,
+    /// The time of day at the start, since 1970.
+    epoch: Duration,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            start: Instant::now(),
+            epoch: since_1970.unwrap_or_default(),
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.start.elapsed().into()
+    }
+}

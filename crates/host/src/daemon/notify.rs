@@ -1,0 +1,34 @@
+//! Telling systemd how the daemon is (`sd_notify(3)`), where it asks to be told.
+
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Sends `state` to the socket in `NOTIFY_SOCKET`, if that is set. Nobody
+/// depends on it arriving: an error is only logged.
+pub(super) fn notify(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    if let Err(error) = send(&name, state) {
+        tracing::warn!(%error, "cannot tell systemd {state:?}");
+    }
+}
+
+/// The state at the start of a reload, with the time that systemd wants with it
+/// (`Type=notify-reload`).
+pub(super) fn reloading() -> String {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+    format!("RELOADING=1\nMONOTONIC_USEC={micros}")
+}
+
+fn send(name: &OsStr, state: &str) -> std::io::Result<()> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}

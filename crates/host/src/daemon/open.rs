@@ -1,0 +1,42 @@
+//! From a port's configuration to an open port.
+
+use crate::config::PortConfig;
+use crate::mac::Mac;
+use crate::port::{AfPacketPort, PcapError, PcapPort, Port, TapPort};
+use std::time::Duration;
+use tailbound_sys::packet::PacketError;
+use tailbound_sys::tap::TapError;
+
+/// Why a port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A TAP.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// An interface of the host.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// A capture.
+    #[error(transparent)]
+    Pcap(#[from] PcapError),
+}
+
+/// Opens a port. A TAP that is made here gets the guest's `mac`; `epoch` is the
+/// time of day at the clock's zero, for captures.
+pub(super) fn open(
+    config: &PortConfig,
+    mac: Option<Mac>,
+    epoch: Duration,
+) -> Result<Box<dyn Port>, OpenError> {
+    Ok(match config {
+        PortConfig::Tap { interface, netns } => {
+            Box::new(TapPort::open(interface, netns.as_deref(), mac)?)
+        }
+        PortConfig::AfPacket { interface, netns } => {
+            Box::new(AfPacketPort::open(interface, netns.as_deref())?)
+        }
+        PortConfig::Pcap { read, write } => {
+            Box::new(PcapPort::open(read.as_deref(), write.as_deref(), epoch)?)
+        }
+    })
+}

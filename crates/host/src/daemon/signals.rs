@@ -1,0 +1,78 @@
+//! What wakes the packet loop besides packets: signals, and whoever holds a
+//! [`Waker`].
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Signals as flags, and a socket that becomes readable when there is reason to
+/// look.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    stop: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+    socket: UnixStream,
+    waker: Waker,
+}
+
+/// Wakes the packet loop, from any thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Waker(Arc<UnixStream>);
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        // When the socket is full the loop is as good as awake.
+        let _ = (&*self.0).write(&[0]);
+    }
+}
+
+impl Signals {
+    pub(crate) fn catch() -> io::Result<Self> {
+        let (socket, writer) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        let stop = Arc::default();
+        let reload = Arc::default();
+        for (signal, flag) in [(SIGTERM, &stop), (SIGINT, &stop), (SIGHUP, &reload)] {
+            // In this order, so that the flag is set when the loop wakes.
+            signal_hook::flag::register(signal, Arc::clone(flag))?;
+            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+        }
+        let waker = Waker(Arc::new(writer));
+        Ok(Self {
+            stop,
+            reload,
+            socket,
+            waker,
+        })
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Reads what woke the loop, so that the next wake-up is seen.
+    pub(super) fn clear(&self) {
+        let mut bytes = [0; 64];
+        while matches!((&self.socket).read(&mut bytes), Ok(1..)) {}
+    }
+
+    /// Whether to end.
+    pub(super) fn take_stop(&self) -> bool {
+        self.stop.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether to reload.
+    pub(super) fn take_reload(&self) -> bool {
+        self.reload.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

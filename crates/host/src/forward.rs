@@ -1,0 +1,343 @@
+//! Where a frame goes: forwarding by destination MAC address.
+//!
+//! A guest's address is in the configuration and pinned to the guest's port:
+//! whoever else claims it is counted and not believed. Other stations are
+//! learned from the source address of what they send, as an 802.1D bridge does
+//! (IEEE 802.1Q, 8.7), from the uplink and from guests that may send with
+//! several addresses (`anti_spoofing = false`).
+//!
+//! Unlike a bridge, a host knows where strangers are: behind the uplink. So an
+//! unknown unicast address is never flooded. From a guest it goes to the uplink
+//! alone; from the uplink it is dropped.
+
+use crate::mac::Mac;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use tailbound_units::Nanos;
+
+/// A port's place in the switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortIndex(pub usize);
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// To this port, which is not the one it came from.
+    To(PortIndex),
+    /// To every port but the one it came from.
+    Flood,
+    /// Nowhere.
+    Drop(NoRoute),
+}
+
+/// Why a frame goes nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRoute {
+    /// The address is reserved for the link itself (IEEE 802.1Q, 8.6.3).
+    LinkLocal,
+    /// The destination is behind the port that the frame came from.
+    SamePort,
+    /// Nobody here has that address, and there is no uplink to try.
+    Unknown,
+}
+
+/// What [`Forwarding::learn`] made of a source address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learned {
+    /// It is known to be there, now if not before.
+    Accepted,
+    /// It belongs to a guest behind another port: somebody claims to be that
+    /// guest. The frame must be dropped.
+    Claimed,
+    /// It is no station's address (a group's, or all zeros). The frame must be
+    /// dropped.
+    Invalid,
+    /// It was not entered, since the port has as many stations as it may have.
+    /// The frame is none the worse for it.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Station {
+    port: PortIndex,
+    seen: Nanos,
+}
+
+/// The forwarding table.
+#[derive(Debug)]
+pub struct Forwarding {
+    uplink: Option<PortIndex>,
+    guests: HashMap<Mac, PortIndex>,
+    stations: HashMap<Mac, Station>,
+    /// How many stations each port has, by [`PortIndex`].
+    per_port: Vec<usize>,
+    /// When aged stations were last looked for, so that a full table costs a
+    /// walk at most once a second.
+    swept: Nanos,
+}
+
+impl Forwarding {
+    /// A station that has been silent for this long is forgotten
+    /// (IEEE 802.1Q, table 8-6).
+    pub const AGEING: Nanos = Nanos::from_secs(300);
+    /// Most stations learned from one port. A port's share is its own, so that
+    /// no port can crowd out another's stations.
+    pub const STATIONS_PER_PORT: usize = 1024;
+
+    /// A table for `ports` ports, with the guests' addresses pinned.
+    pub fn new(
+        ports: usize,
+        uplink: Option<PortIndex>,
+        guests: impl IntoIterator<Item = (Mac, PortIndex)>,
+    ) -> Self {
+        Self {
+            uplink,
+            guests: guests.into_iter().collect(),
+            stations: HashMap::new(),
+            per_port: vec![0; ports],
+            swept: Nanos::ZERO,
+        }
+    }
+
+    /// Takes over what `old` has learned; `moved` says where an old port is now.
+    pub fn inherit(&mut self, old: &Self, moved: impl Fn(PortIndex) -> Option<PortIndex>) {
+        for (mac, station) in &old.stations {
+            let Some(port) = moved(station.port) else {
+                continue;
+            };
+            let Some(count) = self.per_port.get_mut(port.0) else {
+                continue;
+            };
+            if !self.guests.contains_key(mac) {
+                *count += 1;
+                let station = Station { port, ..*station };
+                self.stations.insert(*mac, station);
+            }
+        }
+        self.swept = old.swept;
+    }
+
+    /// Notes that `source` has sent from `port`.
+    pub fn learn(&mut self, now: Nanos, port: PortIndex, source: Mac) -> Learned {
+        if source.is_multicast() || source.0 == [0; 6] {
+            return Learned::Invalid;
+        }
+        if let Some(home) = self.guests.get(&source) {
+            return if *home == port {
+                Learned::Accepted
+            } else {
+                Learned::Claimed
+            };
+        }
+        let Some(count) = self.per_port.get(port.0).copied() else {
+            return Learned::Full;
+        };
+        match self.stations.entry(source) {
+            Entry::Occupied(mut known) => {
+                let station = known.get_mut();
+                if station.port == port {
+                    station.seen = now;
+                    return Learned::Accepted;
+                }
+                if count < Self::STATIONS_PER_PORT {
+                    self.per_port[station.port.0] -= 1;
+                    self.per_port[port.0] += 1;
+                    *station = Station { port, seen: now };
+                    return Learned::Accepted;
+                }
+            }
+            Entry::Vacant(place) => {
+                if count < Self::STATIONS_PER_PORT {
+                    place.insert(Station { port, seen: now });
+                    self.per_port[port.0] += 1;
+                    return Learned::Accepted;
+                }
+            }
+        }
+        self.sweep(now);
+        Learned::Full
+    }
+
+    /// Forgets silent stations, at most once a second.
+    fn sweep(&mut self, now: Nanos) {
+        if now.since(self.swept) < Nanos::from_secs(1) {
+            return;
+        }
+        self.swept = now;
+        let per_port = &mut self.per_port;
+        self.stations.retain(|_, station| {
+            let keep = now.since(station.seen) < Self::AGEING;
+            if !keep {
+                per_port[station.port.0] -= 1;
+            }
+            keep
+        });
+    }
+
+    /// Where a frame from `from` to `destination` goes.
+    pub fn route(&self, now: Nanos, from: PortIndex, destination: Mac) -> Verdict {
+        if destination.is_multicast() {
+            return if destination.is_link_local_group() {
+                Verdict::Drop(NoRoute::LinkLocal)
+            } else {
+                Verdict::Flood
+            };
+        }
+        let known = self.guests.get(&destination).copied().or_else(|| {
+            let station = self.stations.get(&destination)?;
+            (now.since(station.seen) < Self::AGEING).then_some(station.port)
+        });
+        match known.or(self.uplink) {
+            Some(port) if port != from => Verdict::To(port),
+            Some(_) => Verdict::Drop(NoRoute::SamePort),
+            None => Verdict::Drop(NoRoute::Unknown),
+        }
+    }
+
+    /// How many stations are known besides the guests.
+    pub fn stations(&self) -> usize {
+        self.stations.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UPLINK: PortIndex = PortIndex(0);
+    const A: PortIndex = PortIndex(1);
+    const B: PortIndex = PortIndex(2);
+    const MAC_A: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const MAC_B: Mac = Mac([2, 0, 0, 0, 0, 2]);
+    const NOW: Nanos = Nanos::from_secs(1000);
+
+    fn table() -> Forwarding {
+        Forwarding::new(3, Some(UPLINK), [(MAC_A, A), (MAC_B, B)])
+    }
+
+    fn stranger(n: u16) -> Mac {
+        let [high, low] = n.to_be_bytes();
+        Mac([2, 1, 0, 0, high, low])
+    }
+
+    #[test]
+    fn local_guests_reach_each_other_without_the_uplink() {
+        assert_eq!(table().route(NOW, A, MAC_B), Verdict::To(B));
+    }
+
+    #[test]
+    fn an_unknown_address_goes_to_the_uplink_alone_and_never_back() {
+        let table = table();
+        assert_eq!(table.route(NOW, A, stranger(1)), Verdict::To(UPLINK));
+        assert_eq!(
+            table.route(NOW, UPLINK, stranger(1)),
+            Verdict::Drop(NoRoute::SamePort)
+        );
+        let isolated = Forwarding::new(2, None, [(MAC_A, PortIndex(0)), (MAC_B, PortIndex(1))]);
+        assert_eq!(
+            isolated.route(NOW, PortIndex(0), stranger(1)),
+            Verdict::Drop(NoRoute::Unknown)
+        );
+    }
+
+    #[test]
+    fn broadcast_and_multicast_flood_and_link_local_groups_do_not() {
+        let table = table();
+        assert_eq!(table.route(NOW, A, Mac::BROADCAST), Verdict::Flood);
+        assert_eq!(
+            table.route(NOW, UPLINK, Mac([0x33, 0x33, 0, 0, 0, 1])),
+            Verdict::Flood
+        );
+        assert_eq!(
+            table.route(NOW, A, Mac([0x01, 0x80, 0xc2, 0, 0, 0x0e])),
+            Verdict::Drop(NoRoute::LinkLocal)
+        );
+        assert_eq!(
+            table.route(NOW, A, Mac([0x01, 0x80, 0xc2, 0, 0, 0x10])),
+            Verdict::Flood
+        );
+    }
+
+    #[test]
+    fn nobody_can_claim_a_guests_address() {
+        let mut table = table();
+        assert_eq!(table.learn(NOW, UPLINK, MAC_A), Learned::Claimed);
+        assert_eq!(table.learn(NOW, B, MAC_A), Learned::Claimed);
+        assert_eq!(table.learn(NOW, A, MAC_A), Learned::Accepted);
+        assert_eq!(table.route(NOW, B, MAC_A), Verdict::To(A));
+        assert_eq!(table.stations(), 0);
+    }
+
+    #[test]
+    fn a_station_is_learned_moves_and_is_forgotten_after_five_minutes() {
+        let mut table = table();
+        table.learn(NOW, A, stranger(1));
+        assert_eq!(table.route(NOW, B, stranger(1)), Verdict::To(A));
+        table.learn(NOW, B, stranger(1));
+        assert_eq!(table.route(NOW, A, stranger(1)), Verdict::To(B));
+        let last = NOW + Forwarding::AGEING - Nanos(1);
+        assert_eq!(table.route(last, A, stranger(1)), Verdict::To(B));
+        let late = NOW + Forwarding::AGEING;
+        assert_eq!(table.route(late, A, stranger(1)), Verdict::To(UPLINK));
+    }
+
+    #[test]
+    fn one_ports_stations_cannot_crowd_out_anothers_and_aged_ones_make_room() {
+        let mut table = table();
+        for n in 0..2000 {
+            table.learn(NOW, UPLINK, stranger(n));
+        }
+        assert_eq!(table.stations(), Forwarding::STATIONS_PER_PORT);
+        assert_eq!(table.learn(NOW, A, stranger(3000)), Learned::Accepted);
+        let late = NOW + Forwarding::AGEING;
+        assert_eq!(table.learn(late, UPLINK, stranger(5000)), Learned::Full);
+        assert_eq!(table.stations(), 0);
+        assert_eq!(table.learn(late, UPLINK, stranger(5000)), Learned::Accepted);
+    }
+
+    #[test]
+    fn what_was_learned_survives_a_change_of_ports() {
+        let mut old = table();
+        old.learn(NOW, A, stranger(1));
+        old.learn(NOW, B, stranger(2));
+        old.learn(NOW, UPLINK, stranger(3));
+        // Guest A leaves, and stranger 3 becomes a guest.
+        let mut new = Forwarding::new(3, Some(UPLINK), [(MAC_B, A), (stranger(3), B)]);
+        new.inherit(&old, |port| match port {
+            UPLINK => Some(UPLINK),
+            B => Some(A),
+            _ => None,
+        });
+        assert_eq!(new.stations(), 1);
+        assert_eq!(new.route(NOW, UPLINK, stranger(2)), Verdict::To(A));
+        assert_eq!(new.route(NOW, UPLINK, stranger(3)), Verdict::To(B));
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_goes_back_and_every_count_holds(
+            events in prop::collection::vec((0usize..3, any::<[u8; 6]>(), any::<[u8; 6]>(), 0u64..400), 1..300)
+        ) {
+            let mut table = table();
+            let mut now = NOW;
+            for (port, source, destination, seconds) in events {
+                // A small set of addresses, so that they meet again.
+                let source = Mac([source[0] & 3, 0, 0, 0, 0, source[5] & 7]);
+                let destination = Mac([destination[0] & 3, 0, 0, 0, 0, destination[5] & 7]);
+                now = now + Nanos::from_secs(seconds);
+                let learned = table.learn(now, PortIndex(port), source);
+                if source == MAC_A && port != A.0 {
+                    prop_assert_eq!(learned, Learned::Claimed);
+                }
+                if let Verdict::To(to) = table.route(now, PortIndex(port), destination) {
+                    prop_assert_ne!(to, PortIndex(port));
+                }
+                if port != A.0 {
+                    prop_assert_eq!(table.route(now, PortIndex(port), MAC_A), Verdict::To(A));
+                }
+                prop_assert_eq!(table.per_port.iter().sum::<usize>(), table.stations.len());
+            }
+        }
+    }
+}

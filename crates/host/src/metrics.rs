@@ -1,0 +1,140 @@
+//! Metrics for Prometheus: a thread that serves them, and their text.
+//!
+//! The packet loop's counters are plain integers. A scrape asks the loop for a
+//! snapshot through a channel and wakes it; so the packet path has neither
+//! atomics nor locks, and a scrape shows one moment.
+
+mod text;
+
+pub(crate) use text::Exposition;
+
+use crate::HostError;
+use crate::daemon::{Signals, Waker};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tiny_http::{Header, Method, Request, Response};
+
+/// How long a scrape waits for the packet loop.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the exposition's text is called (OpenMetrics 1.0).
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A scrape that waits for the packet loop.
+pub(crate) struct Scrape(SyncSender<Exposition>);
+
+impl Scrape {
+    pub(crate) fn answer(self, exposition: Exposition) {
+        // Whoever asked may have lost patience.
+        let _ = self.0.send(exposition);
+    }
+}
+
+/// Serves metrics until it is dropped.
+pub(crate) struct Server {
+    address: SocketAddr,
+    http: Arc<tiny_http::Server>,
+    scrapes: Receiver<Scrape>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn start(address: SocketAddr, signals: &Signals) -> Result<Self, HostError> {
+        let failed = |source| HostError::Metrics { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let http = tiny_http::Server::from_listener(listener, None)
+            .map_err(|error| failed(std::io::Error::other(error)))?;
+        let http = Arc::new(http);
+        let (ask, scrapes) = channel();
+        let client = Client {
+            ask,
+            waker: signals.waker(),
+        };
+        let served = Arc::clone(&http);
+        let thread = std::thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || {
+                for request in served.incoming_requests() {
+                    client.serve(request);
+                }
+            })
+            .map_err(failed)?;
+        Ok(Self {
+            address,
+            http,
+            scrapes,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens; with the port that was chosen where 0 was asked for.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The scrapes that wait for an answer.
+    pub(crate) fn scrapes(&self) -> impl Iterator<Item = Scrape> + '_ {
+        self.scrapes.try_iter()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.http.unblock();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct Client {
+    ask: Sender<Scrape>,
+    waker: Waker,
+}
+
+impl Client {
+    fn serve(&self, request: Request) {
+        let known = matches!(request.url(), "/metrics" | "/healthz");
+        let sent = if !known {
+            request.respond(plain(404, "there are /metrics and /healthz\n"))
+        } else if !matches!(request.method(), Method::Get | Method::Head) {
+            request.respond(plain(405, "only GET\n"))
+        } else {
+            match self.ask() {
+                None => request.respond(plain(503, "the packet loop does not answer\n")),
+                Some(_) if request.url() == "/healthz" => request.respond(plain(200, "ok\n")),
+                Some(exposition) => match exposition.text() {
+                    Ok(text) => request.respond(with_type(200, text, CONTENT_TYPE)),
+                    Err(error) => request.respond(plain(500, &format!("{error}\n"))),
+                },
+            }
+        };
+        if let Err(error) = sent {
+            tracing::debug!(%error, "a scraper went away");
+        }
+    }
+
+    fn ask(&self) -> Option<Exposition> {
+        let (answer, wait) = sync_channel(1);
+        self.ask.send(Scrape(answer)).ok()?;
+        self.waker.wake();
+        wait.recv_timeout(PATIENCE).ok()
+    }
+}
+
+fn plain(status: u16, text: &str) -> Response<std::io::Cursor<Vec<u8>>> {
+    with_type(status, text.to_owned(), "text/plain; charset=utf-8")
+}
+
+fn with_type(status: u16, text: String, kind: &str) -> Response<std::io::Cursor<Vec<u8>>> {
+    let response = Response::from_string(text).with_status_code(status);
+    match Header::from_bytes("Content-Type", kind) {
+        Ok(header) => response.with_header(header),
+        Err(()) => response,
+    }
+}

@@ -1,0 +1,208 @@
+//! A snapshot as text in the OpenMetrics format.
+
+use crate::histogram::Histogram;
+use crate::switch::{LinkSnapshot, Snapshot, Sojourn};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt::Error;
+
+/// Everything that one scrape shows.
+#[derive(Debug, Clone)]
+pub(crate) struct Exposition {
+    /// What the switch has counted.
+    pub(crate) snapshot: Snapshot,
+    /// How many reloads were applied.
+    pub(crate) reloads_applied: u64,
+    /// How many reloads were refused.
+    pub(crate) reloads_refused: u64,
+}
+
+type Labels<const N: usize> = [(&'static str, String); N];
+
+impl Exposition {
+    /// The text.
+    pub(crate) fn text(self) -> Result<String, Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        encode(&mut text, &registry)?;
+        Ok(text)
+    }
+
+    /// One sample for each port and what `samples` makes of it.
+    fn per_port<const N: usize>(
+        &self,
+        samples: impl Fn(&LinkSnapshot) -> Vec<(Labels<N>, u64)>,
+    ) -> Vec<(Labels<N>, u64)> {
+        self.snapshot.links.iter().flat_map(samples).collect()
+    }
+}
+
+fn port(link: &LinkSnapshot) -> (&'static str, String) {
+    ("port", link.name.clone())
+}
+
+fn counter<const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: &[(Labels<N>, u64)],
+) -> Result<(), Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (labels, value) in samples {
+        family
+            .encode_family(labels)?
+            .encode_counter::<NoLabelSet, _, u64>(value, None)?;
+    }
+    Ok(())
+}
+
+fn gauge<const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: &[(Labels<N>, u64)],
+) -> Result<(), Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in samples {
+        // A gauge is a signed number here; no count of packets reaches its end.
+        let value = i64::try_from(*value).unwrap_or(i64::MAX);
+        family.encode_family(labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let encoder = &mut encoder;
+        let both = |link: &LinkSnapshot, received: u64, sent: u64| {
+            let of =
+                |direction: &str, value| ([port(link), ("direction", direction.to_owned())], value);
+            vec![of("received", received), of("sent", sent)]
+        };
+        counter(
+            encoder,
+            "tailbound_packets",
+            "Packets received from and sent to a port, as they crossed it",
+            &self.per_port(|link| both(link, link.received.0, link.sent.0)),
+        )?;
+        counter(
+            encoder,
+            "tailbound_bytes",
+            "Bytes of those packets, from the Ethernet header on",
+            &self.per_port(|link| both(link, link.received.1, link.sent.1)),
+        )?;
+        counter(
+            encoder,
+            "tailbound_drops",
+            "Packets dropped, by the port where and the reason why",
+            &self.per_port(|link| {
+                let drops = link.drops.iter();
+                drops
+                    .map(|(reason, count)| ([port(link), ("reason", (*reason).to_owned())], *count))
+                    .collect()
+            }),
+        )?;
+        counter(
+            encoder,
+            "tailbound_segmented_packets",
+            "Packets cut to one MTU on their way to a port",
+            &self.per_port(|link| vec![([port(link)], link.segmented)]),
+        )?;
+        counter(
+            encoder,
+            "tailbound_ecn_marks",
+            "Packets marked in place of dropped on their way to a port",
+            &self.per_port(|link| vec![([port(link)], link.marked)]),
+        )?;
+        counter(
+            encoder,
+            "tailbound_metered_packets",
+            "Packets that the meter before a port gave a class",
+            &self.per_port(|link| {
+                let of = |class: &str, value| ([port(link), ("class", class.to_owned())], value);
+                vec![
+                    of("high", link.meter.high),
+                    of("best_effort", link.meter.best_effort),
+                ]
+            }),
+        )?;
+        gauge(
+            encoder,
+            "tailbound_backlog_packets",
+            "Packets that wait for a port",
+            &self.per_port(|link| vec![([port(link)], link.backlog_packets as u64)]),
+        )?;
+        gauge(
+            encoder,
+            "tailbound_backlog_bytes",
+            "Bytes that wait for a port in its software queue",
+            &self.per_port(|link| vec![([port(link)], link.backlog_bytes.0)]),
+        )?;
+        gauge(
+            encoder,
+            "tailbound_port_up",
+            "1 while the port's interface is there",
+            &self.per_port(|link| vec![([port(link)], u64::from(link.up))]),
+        )?;
+        gauge::<0>(
+            encoder,
+            "tailbound_learned_stations",
+            "MAC addresses learned besides the guests' own",
+            &[([], self.snapshot.stations as u64)],
+        )?;
+        let result = |result: &str, count| ([("result", result.to_owned())], count);
+        counter(
+            encoder,
+            "tailbound_reloads",
+            "Configurations that were reloaded, or refused",
+            &[
+                result("applied", self.reloads_applied),
+                result("refused", self.reloads_refused),
+            ],
+        )?;
+        self.sojourns(encoder)
+    }
+}
+
+impl Exposition {
+    fn sojourns(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let mut family = encoder.encode_descriptor(
+            "tailbound_sojourn",
+            "How long a guest's packets waited in software queues",
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        for link in &self.snapshot.links {
+            for Sojourn {
+                direction,
+                class,
+                histogram,
+            } in &link.sojourns
+            {
+                let labels = [
+                    ("guest", link.name.as_str()),
+                    ("class", class),
+                    ("direction", direction),
+                ];
+                // What is beyond all bounds goes to the bucket without one.
+                let bounds = (0..Histogram::BUCKETS)
+                    .map(|index| Histogram::bound(index).as_secs_f64())
+                    .chain([f64::MAX]);
+                let buckets: Vec<_> = bounds.zip(histogram.counts().iter().copied()).collect();
+                family
+                    .encode_family(&labels)?
+                    .encode_histogram::<NoLabelSet>(
+                        histogram.sum().as_secs_f64(),
+                        histogram.count(),
+                        &buckets,
+                        None,
+                    )?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Where frames come from and go to: one file a kind of port.
+//!
+//! A [`Port`] receives and transmits bursts and never waits. What it is used in
+//! decides when: the daemon when the descriptor is ready, a test when it likes.
+
+mod af_packet;
+mod memory;
+mod pcap;
+mod tap;
+
+pub use af_packet::AfPacketPort;
+pub use memory::{MemoryPort, Wire};
+pub use pcap::{PcapError, PcapPort};
+pub use tap::TapPort;
+
+use crate::reason::Reason;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use tailbound_dataplane::{Buffer, Packet, Pool};
+use tailbound_sys::tap::VIRTIO_HEADER_LEN;
+use tailbound_units::Nanos;
+
+/// Most frames in one burst.
+pub const BURST: usize = 32;
+
+/// A burst ends with the frame that brings it to this many bytes: a few large
+/// packets, so that they are still in the cache when they are sent on.
+pub const BURST_BYTES: usize = 256 * 1024;
+
+/// A frame as it came from a port, not yet looked at.
+#[derive(Debug)]
+pub struct Received {
+    /// Where the frame is.
+    pub buffer: Buffer,
+    /// Its first byte's place.
+    pub start: usize,
+    /// Its length in bytes.
+    pub len: usize,
+    /// What the sender left to the NIC.
+    pub virtio: Option<[u8; VIRTIO_HEADER_LEN]>,
+}
+
+/// What a port received.
+#[derive(Debug, Default)]
+pub struct Burst {
+    /// The frames, in order.
+    pub frames: Vec<Received>,
+    /// Frames that were lost since they were longer than any buffer.
+    pub truncated: u64,
+}
+
+/// Whether a port may have more to receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// There is no more until the port is readable again.
+    No,
+    /// The burst ended before the port was seen empty.
+    Maybe,
+}
+
+/// What became of the frames given to [`Port::transmit`].
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Frames sent.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The port is full: what it left is to be offered again when it is
+    /// writable.
+    pub full: bool,
+    /// Frames lost since the interface is down.
+    pub link_down: u64,
+    /// Frames lost in the full queue of the interface.
+    pub device_full: u64,
+    /// Frames that the kernel refused.
+    pub refused: u64,
+}
+
+impl Sent {
+    /// The losses by reason.
+    pub fn losses(&self) -> [(Reason, u64); 3] {
+        [
+            (Reason::LinkDown, self.link_down),
+            (Reason::DeviceFull, self.device_full),
+            (Reason::Refused, self.refused),
+        ]
+    }
+}
+
+/// A place that frames come from and go to.
+///
+/// An error of either method means that the port is of no use any more: its
+/// interface vanished, its file cannot be read. What concerns single frames is
+/// counted instead.
+pub trait Port {
+    /// Appends a burst of frames to `burst`: at most [`BURST`], about
+    /// [`BURST_BYTES`].
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More>;
+
+    /// Sends frames from the front of `frames` and removes what was sent or
+    /// lost; what stays is what there was no room for.
+    fn transmit(&mut self, now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent>;
+
+    /// The descriptor that tells when the port can receive and transmit; `None`
+    /// where [`Port::poll_at`] does.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// When there is something to receive, for a port without a descriptor.
+    fn poll_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// How many frames were lost before they could be received, since the last
+    /// call.
+    fn take_overruns(&mut self) -> u64 {
+        0
+    }
+}
+
+/// Puts a frame, of which the first part was received into `head` and the rest
+/// into `tail` as if the two were one buffer, into one of the two: small frames
+/// keep the small buffer, and only the start of a large one is copied.
+///
+/// Both start at `offset` in the buffer; `len` counts from there. The buffer
+/// that is used is replaced by a fresh one.
+fn join(pool: &Pool, head: &mut Buffer, tail: &mut Buffer, offset: usize, len: usize) -> Buffer {
+    let end = offset + len;
+    let head_len = head.len();
+    if end <= head_len {
+        return std::mem::replace(head, pool.buffer(head_len));
+    }
+    tail[offset..head_len].copy_from_slice(&head[offset..]);
+    let fresh = pool.buffer(tail.len());
+    std::mem::replace(tail, fresh)
+}

@@ -1,0 +1,192 @@
+//! An interface of the host, whole: the uplink, or a guest behind a veth.
+
+use super::{BURST, Burst, More, Port, Received, Sent, join};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use tailbound_dataplane::{Buffer, Frame, Packet, Pool};
+use tailbound_sys::packet::{self, Batch, PacketError, Socket};
+use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
+use tailbound_units::Nanos;
+
+const _: () = assert!(BURST <= Batch::LEN);
+
+/// Where the virtio header goes, so that the frame behind it has the headroom
+/// that a [`Packet`] wants.
+const OFFSET: usize = Packet::HEADROOM - VIRTIO_HEADER_LEN;
+
+const MAC_ADDRESSES: usize = 12;
+const TAG: usize = 4;
+
+const ENOBUFS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
+
+/// A packet socket with offloads on: packets of up to 64 KiB cross it whole,
+/// both ways.
+#[derive(Debug)]
+pub struct AfPacketPort {
+    socket: Socket,
+    batch: Batch,
+    heads: Vec<Buffer>,
+    tails: Vec<Buffer>,
+    received: Vec<packet::Received>,
+}
+
+impl AfPacketPort {
+    /// Opens `interface` in `netns`. It must exist and be up.
+    pub fn open(interface: &str, netns: Option<&Path>) -> Result<Self, PacketError> {
+        Ok(Self {
+            socket: Socket::open(interface, netns)?,
+            batch: Batch::new(),
+            heads: Vec::with_capacity(BURST),
+            tails: Vec::with_capacity(BURST),
+            received: Vec::with_capacity(BURST),
+        })
+    }
+}
+
+/// Puts the tag that the kernel took out back behind the MAC addresses. The
+/// frame then starts [`TAG`] bytes earlier, and what the virtio header says of
+/// places in it moves by as much.
+fn put_tag_back(frame: &mut Received, tag: [u8; TAG]) {
+    if frame.len < MAC_ADDRESSES || frame.start < TAG {
+        // Too short to be Ethernet: whoever checks it will say so.
+        return;
+    }
+    let start = frame.start - TAG;
+    let bytes = &mut frame.buffer[start..];
+    bytes.copy_within(TAG..TAG + MAC_ADDRESSES, 0);
+    bytes[MAC_ADDRESSES..MAC_ADDRESSES + TAG].copy_from_slice(&tag);
+    frame.start = start;
+    frame.len += TAG;
+    if let Some(header) = &mut frame.virtio {
+        const NEEDS_CSUM: u8 = 1;
+        const HDR_LEN: usize = 2;
+        const CSUM_START: usize = 6;
+        move_behind_tag(header, HDR_LEN);
+        if header[0] & NEEDS_CSUM != 0 {
+            move_behind_tag(header, CSUM_START);
+        }
+    }
+}
+
+/// Adds the length of a tag to the 16 bits at `at`.
+fn move_behind_tag(header: &mut [u8; VIRTIO_HEADER_LEN], at: usize) {
+    let place = u16::from_le_bytes([header[at], header[at + 1]]);
+    let moved = place.saturating_add(TAG as u16);
+    header[at..at + 2].copy_from_slice(&moved.to_le_bytes());
+}
+
+impl Port for AfPacketPort {
+    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        self.heads.resize_with(BURST, || pool.buffer(Pool::SMALL));
+        self.tails.resize_with(BURST, || pool.buffer(Pool::LARGE));
+        let result = self.socket.receive(
+            &mut self.batch,
+            OFFSET,
+            &mut self.heads,
+            &mut self.tails,
+            &mut self.received,
+        );
+        match result {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(More::Maybe),
+            Err(error) => return Err(error),
+        }
+        let buffers = self.heads.iter_mut().zip(&mut self.tails);
+        for (received, (head, tail)) in self.received.iter().zip(buffers) {
+            if received.truncated {
+                burst.truncated += 1;
+                continue;
+            }
+            let buffer = join(pool, head, tail, OFFSET, received.len);
+            let mut frame = Received {
+                start: Packet::HEADROOM,
+                len: received.len.saturating_sub(VIRTIO_HEADER_LEN),
+                virtio: buffer[OFFSET..].first_chunk().copied(),
+                buffer,
+            };
+            if let Some(tag) = received.vlan_tag {
+                put_tag_back(&mut frame, tag);
+            }
+            burst.frames.push(frame);
+        }
+        if self.received.len() < BURST {
+            return Ok(More::No);
+        }
+        Ok(More::Maybe)
+    }
+
+    fn transmit(&mut self, _now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent> {
+        let mut sent = Sent::default();
+        while !frames.is_empty() {
+            let wire = frames.iter_mut().map(Packet::with_virtio_header);
+            match self.socket.transmit(&mut self.batch, wire) {
+                Ok(count) => {
+                    for packet in frames.drain(..count) {
+                        sent.packets += 1;
+                        sent.bytes += packet.len() as u64;
+                    }
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sent.full = true;
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if is_gone(&error) => return Err(error),
+                // The queue of the interface had no room and dropped it
+                // (packet_snd returns what dev_queue_xmit said).
+                Err(error) if error.raw_os_error() == Some(ENOBUFS) => sent.device_full += 1,
+                Err(_) => sent.refused += 1,
+            }
+            frames.pop_front();
+        }
+        Ok(sent)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn take_overruns(&mut self) -> u64 {
+        self.socket.take_overruns().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_the_kernel_took_out_goes_back_behind_the_addresses() {
+        let mut buffer = Pool::new().buffer(Pool::SMALL);
+        let frame: Vec<u8> = (0..60).collect();
+        buffer[Packet::HEADROOM..Packet::HEADROOM + 60].copy_from_slice(&frame);
+        let mut received = Received {
+            buffer,
+            start: Packet::HEADROOM,
+            len: 60,
+            // A checksum left to do: csum_start 34, csum_offset 16.
+            virtio: Some([1, 0, 54, 0, 0, 0, 34, 0, 16, 0]),
+        };
+        put_tag_back(&mut received, [0x81, 0, 0xa0, 7]);
+        let bytes = &received.buffer[received.start..received.start + received.len];
+        let expected = [&frame[..12], &[0x81, 0, 0xa0, 7], &frame[12..]].concat();
+        assert_eq!(bytes, expected);
+        assert_eq!(received.virtio, Some([1, 0, 58, 0, 0, 0, 38, 0, 16, 0]));
+    }
+
+    #[test]
+    fn a_frame_too_short_for_a_tag_stays_as_it_is() {
+        let mut received = Received {
+            buffer: Pool::new().buffer(Pool::SMALL),
+            start: Packet::HEADROOM,
+            len: 11,
+            virtio: None,
+        };
+        put_tag_back(&mut received, [0x81, 0, 0, 1]);
+        assert_eq!((received.start, received.len), (Packet::HEADROOM, 11));
+    }
+}

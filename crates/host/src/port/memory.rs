@@ -1,0 +1,90 @@
+//! A port whose wire is a pair of queues in memory: for tests and benchmarks in
+//! virtual time.
+
+use super::{BURST, Burst, More, Port, Received, Sent};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use tailbound_dataplane::{Frame, Packet, Pool, VIRTIO_HEADER};
+use tailbound_units::Nanos;
+
+/// What is on the other side of a [`MemoryPort`].
+#[derive(Debug, Default)]
+pub struct Wire {
+    /// Frames for the port to receive, each with its virtio header, if any.
+    pub to_port: VecDeque<(Vec<u8>, Option<[u8; VIRTIO_HEADER]>)>,
+    /// Frames that the port has sent, and when.
+    pub from_port: Vec<(Nanos, Vec<u8>)>,
+    /// How many more frames the port takes before it is full; `None`: any
+    /// number.
+    pub room: Option<usize>,
+    /// The interface vanished: the port answers with an error.
+    pub gone: bool,
+    /// The port finishes no checksums and does not segment: frames leave as
+    /// they are, as on a TAP.
+    pub offload: bool,
+}
+
+/// The port's side of a [`Wire`].
+#[derive(Debug, Default, Clone)]
+pub struct MemoryPort(Rc<RefCell<Wire>>);
+
+impl MemoryPort {
+    /// A port and the handle on its wire.
+    pub fn new() -> (Self, Rc<RefCell<Wire>>) {
+        let wire = Rc::default();
+        (Self(Rc::clone(&wire)), wire)
+    }
+}
+
+fn gone(wire: &Wire) -> io::Result<()> {
+    if wire.gone {
+        return Err(rustix::io::Errno::NODEV.into());
+    }
+    Ok(())
+}
+
+impl Port for MemoryPort {
+    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        let mut wire = self.0.borrow_mut();
+        gone(&wire)?;
+        for _ in 0..BURST {
+            let Some((bytes, virtio)) = wire.to_port.pop_front() else {
+                return Ok(More::No);
+            };
+            let end = Packet::HEADROOM + bytes.len();
+            let mut buffer = pool.buffer(end);
+            buffer[Packet::HEADROOM..end].copy_from_slice(&bytes);
+            burst.frames.push(Received {
+                buffer,
+                start: Packet::HEADROOM,
+                len: bytes.len(),
+                virtio,
+            });
+        }
+        Ok(More::Maybe)
+    }
+
+    fn transmit(&mut self, now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent> {
+        let mut wire = self.0.borrow_mut();
+        gone(&wire)?;
+        let mut sent = Sent::default();
+        while !frames.is_empty() {
+            if wire.room == Some(0) {
+                sent.full = true;
+                break;
+            }
+            wire.room = wire.room.map(|room| room - 1);
+            if let Some(mut packet) = frames.pop_front() {
+                if !wire.offload {
+                    packet.complete_checksum();
+                }
+                sent.packets += 1;
+                sent.bytes += packet.len() as u64;
+                wire.from_port.push((now, packet.bytes().to_vec()));
+            }
+        }
+        Ok(sent)
+    }
+}

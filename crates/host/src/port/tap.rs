@@ -1,0 +1,108 @@
+//! A guest behind a TAP.
+
+use super::{BURST, BURST_BYTES, Burst, More, Port, Received, Sent, join};
+use crate::mac::Mac;
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use tailbound_dataplane::{Frame, Packet, Pool};
+use tailbound_sys::tap::{Tap, TapError, VIRTIO_HEADER_LEN, is_gone};
+use tailbound_units::Nanos;
+
+/// Where the virtio header goes, so that the frame behind it has the headroom
+/// that a [`Packet`] wants.
+const OFFSET: usize = Packet::HEADROOM - VIRTIO_HEADER_LEN;
+
+/// A TAP with offloads on: packets of up to 64 KiB cross it whole, both ways.
+#[derive(Debug)]
+pub struct TapPort {
+    tap: Tap,
+    /// The next frame's buffers; empty until the first burst.
+    spare: Option<(tailbound_dataplane::Buffer, tailbound_dataplane::Buffer)>,
+}
+
+impl TapPort {
+    /// Attaches to the TAP `interface` in `netns`, which is made where there is
+    /// none yet. One that is made gets the MAC address `mac`: its kernel side
+    /// is the guest.
+    pub fn open(interface: &str, netns: Option<&Path>, mac: Option<Mac>) -> Result<Self, TapError> {
+        let tap = Tap::open(interface, netns)?;
+        if let Some(mac) = mac
+            && !tap.is_persistent()
+        {
+            tap.set_mac(mac.0).map_err(|source| TapError::Other {
+                interface: interface.to_owned(),
+                step: "set the MAC address",
+                source,
+            })?;
+        }
+        Ok(Self { tap, spare: None })
+    }
+}
+
+impl Port for TapPort {
+    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        let (head, tail) = self
+            .spare
+            .get_or_insert_with(|| (pool.buffer(Pool::SMALL), pool.buffer(Pool::LARGE)));
+        let mut bytes = 0;
+        for _ in 0..BURST {
+            // A small frame fits the small buffer. Of a large one, the rest is
+            // read to where it belongs in the large buffer.
+            let rest = head.len();
+            let mut parts = [
+                IoSliceMut::new(&mut head[OFFSET..]),
+                IoSliceMut::new(&mut tail[rest..]),
+            ];
+            let got = match self.tap.receive(&mut parts) {
+                Ok(got) => got,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let buffer = join(pool, head, tail, OFFSET, got);
+            let virtio = buffer[OFFSET..].first_chunk().copied();
+            burst.frames.push(Received {
+                start: Packet::HEADROOM,
+                len: got.saturating_sub(VIRTIO_HEADER_LEN),
+                virtio,
+                buffer,
+            });
+            bytes += got;
+            if bytes >= BURST_BYTES {
+                break;
+            }
+        }
+        Ok(More::Maybe)
+    }
+
+    fn transmit(&mut self, _now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent> {
+        let mut sent = Sent::default();
+        while let Some(packet) = frames.front_mut() {
+            match self.tap.transmit(packet.with_virtio_header()) {
+                Ok(()) => {
+                    sent.packets += 1;
+                    sent.bytes += packet.len() as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sent.full = true;
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if is_gone(&error) => return Err(error),
+                // What a TAP says while nobody has set it up (tun_get_user).
+                Err(error) if error.raw_os_error() == Some(EIO) => sent.link_down += 1,
+                Err(_) => sent.refused += 1,
+            }
+            frames.pop_front();
+        }
+        Ok(sent)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.tap.as_fd())
+    }
+}
+
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();

@@ -1,0 +1,115 @@
+//! Why frames are dropped.
+
+/// Why the host dropped a frame outside of a pipeline. Each has a counter; the
+/// pipelines count their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Its headers, or what it asks of the NIC, contradict its bytes.
+    Malformed,
+    /// It is longer than any frame the port can carry.
+    Truncated,
+    /// Its source MAC is not the guest's.
+    SpoofedMac,
+    /// Its IP source is not one of the guest's.
+    SpoofedIp,
+    /// Its ARP sender, MAC or IP, is not the guest's.
+    SpoofedArp,
+    /// Its neighbour advertisement speaks for somebody else.
+    SpoofedNeighbour,
+    /// A guest says that it is a router (router advertisement, redirect).
+    RouterClaim,
+    /// A guest sends with a VLAN tag.
+    VlanTag,
+    /// A guest sends what is neither IPv4, IPv6 nor ARP.
+    EtherType,
+    /// Its source MAC belongs to a guest behind another port.
+    MacClaimed,
+    /// Its source MAC is a group's or all zeros.
+    InvalidSource,
+    /// Its destination is reserved for the link itself (01:80:C2:00:00:0X).
+    LinkLocalGroup,
+    /// Its destination is behind the port that it came from.
+    SamePort,
+    /// Nobody here has its destination, and there is no uplink.
+    UnknownDestination,
+    /// The port it goes to has lost its interface.
+    PortMissing,
+    /// The interface it goes to is down.
+    LinkDown,
+    /// The queue of the interface it goes to was full.
+    DeviceFull,
+    /// The kernel refused it.
+    Refused,
+    /// The socket was full: more frames came than the host took.
+    Overrun,
+}
+
+impl Reason {
+    /// All of them, in the order of [`Reason::index`].
+    pub const ALL: [Self; 19] = [
+        Self::Malformed,
+        Self::Truncated,
+        Self::SpoofedMac,
+        Self::SpoofedIp,
+        Self::SpoofedArp,
+        Self::SpoofedNeighbour,
+        Self::RouterClaim,
+        Self::VlanTag,
+        Self::EtherType,
+        Self::MacClaimed,
+        Self::InvalidSource,
+        Self::LinkLocalGroup,
+        Self::SamePort,
+        Self::UnknownDestination,
+        Self::PortMissing,
+        Self::LinkDown,
+        Self::DeviceFull,
+        Self::Refused,
+        Self::Overrun,
+    ];
+
+    /// Its place in [`Reason::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The value of the label `reason`. Stable.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Truncated => "truncated",
+            Self::SpoofedMac => "spoofed_mac",
+            Self::SpoofedIp => "spoofed_ip",
+            Self::SpoofedArp => "spoofed_arp",
+            Self::SpoofedNeighbour => "spoofed_neighbour",
+            Self::RouterClaim => "router_claim",
+            Self::VlanTag => "vlan_tag",
+            Self::EtherType => "ethertype",
+            Self::MacClaimed => "mac_claimed",
+            Self::InvalidSource => "invalid_source",
+            Self::LinkLocalGroup => "link_local_group",
+            Self::SamePort => "same_port",
+            Self::UnknownDestination => "unknown_destination",
+            Self::PortMissing => "port_missing",
+            Self::LinkDown => "link_down",
+            Self::DeviceFull => "device_full",
+            Self::Refused => "refused",
+            Self::Overrun => "overrun",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_reason_has_its_own_place_and_label() {
+        for (i, reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), i);
+        }
+        let labels: HashSet<_> = Reason::ALL.iter().map(|reason| reason.label()).collect();
+        assert_eq!(labels.len(), Reason::ALL.len());
+    }
+}

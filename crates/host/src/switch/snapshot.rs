@@ -1,0 +1,54 @@
+//! What the switch has counted, as plain data: made on the packet loop's thread,
+//! read by the thread that serves metrics.
+
+use crate::histogram::Histogram;
+use tailbound_dataplane::MeterStats;
+use tailbound_units::Bytes;
+
+/// Everything that is counted.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// One entry a port.
+    pub links: Vec<LinkSnapshot>,
+    /// Stations learned besides the guests.
+    pub stations: usize,
+}
+
+/// What is counted of one port.
+#[derive(Debug, Clone)]
+pub struct LinkSnapshot {
+    /// The guest's name, or `uplink`.
+    pub name: String,
+    /// Its interface is there.
+    pub up: bool,
+    /// Frames and bytes received from the port.
+    pub received: (u64, u64),
+    /// Frames and bytes sent to the port.
+    pub sent: (u64, u64),
+    /// Frames dropped, by reason, where there were any: by the port they came
+    /// from if they were not let in, by the one they went to otherwise.
+    pub drops: Vec<(&'static str, u64)>,
+    /// Frames that wait to be sent to the port.
+    pub backlog_packets: usize,
+    /// Their bytes in the software queue.
+    pub backlog_bytes: Bytes,
+    /// Packets that were cut on their way to the port.
+    pub segmented: u64,
+    /// Packets that were marked (ECN) on their way to the port.
+    pub marked: u64,
+    /// What the meter before the port has done.
+    pub meter: MeterStats,
+    /// How long the guest's packets waited; empty for the uplink.
+    pub sojourns: Vec<Sojourn>,
+}
+
+/// How long a guest's packets waited.
+#[derive(Debug, Clone)]
+pub struct Sojourn {
+    /// `sent` by the guest, or `received` by it from outside.
+    pub direction: &'static str,
+    /// `high` or `best_effort`.
+    pub class: &'static str,
+    /// The times.
+    pub histogram: Histogram,
+}

@@ -3,6 +3,7 @@
 
 pub mod netns;
 pub mod packet;
+pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod sched;

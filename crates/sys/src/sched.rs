@@ -67,13 +67,17 @@ pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
         }
         Policy::Other(_) => return Err(io::ErrorKind::Unsupported.into()),
     }
+    write(thread, &attributes)
+}
+
+fn write(thread: u32, attributes: &Attributes) -> io::Result<()> {
     // SAFETY: the kernel reads `size` bytes from the pointer, which is to a
     // live struct of that size.
     let result = unsafe {
         libc::syscall(
             libc::SYS_sched_setattr,
             thread,
-            &raw const attributes,
+            &raw const *attributes,
             0 as libc::c_uint,
         )
     };
@@ -84,11 +88,7 @@ pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
     }
 }
 
-/// The scheduling class of a thread (0: the calling one).
-///
-/// # Errors
-/// The thread is gone.
-pub fn policy(thread: u32) -> io::Result<Policy> {
+fn read(thread: u32) -> io::Result<Attributes> {
     let mut attributes = Attributes::default();
     // SAFETY: the kernel writes at most the given size to the pointer, which is
     // to a live struct of that size in which every bit pattern is valid.
@@ -101,9 +101,19 @@ pub fn policy(thread: u32) -> io::Result<Policy> {
             0 as libc::c_uint,
         )
     };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
+    if result == 0 {
+        Ok(attributes)
+    } else {
+        Err(io::Error::last_os_error())
     }
+}
+
+/// The scheduling class of a thread (0: the calling one).
+///
+/// # Errors
+/// The thread is gone.
+pub fn policy(thread: u32) -> io::Result<Policy> {
+    let attributes = read(thread)?;
     Ok(match attributes.policy {
         NORMAL => Policy::Normal,
         DEADLINE => Policy::Deadline(Deadline {
@@ -124,6 +134,29 @@ pub fn probe_deadline(deadline: Deadline) -> io::Result<()> {
     std::thread::scope(|scope| {
         let probe = std::thread::Builder::new()
             .spawn_scoped(scope, || set_policy(0, Policy::Deadline(deadline)))?;
+        match probe.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Asks for a time slice of one's own under `SCHED_OTHER`, on a thread made for
+/// that, and returns what reads back: zero where the kernel knows none (before
+/// Linux 6.12), which it does not say otherwise.
+///
+/// # Errors
+/// What the kernel answered.
+pub fn probe_slice(slice: Nanos) -> io::Result<Nanos> {
+    std::thread::scope(|scope| {
+        let probe = std::thread::Builder::new().spawn_scoped(scope, || {
+            // The call sets everything, so what is there is read first.
+            let mut attributes = read(0)?;
+            attributes.size = SIZE;
+            attributes.runtime = slice.as_nanos();
+            write(0, &attributes)?;
+            Ok(Nanos(read(0)?.runtime))
+        })?;
         match probe.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),

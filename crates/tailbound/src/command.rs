@@ -4,6 +4,7 @@ mod check_config;
 mod doctor;
 mod host;
 mod lab;
+mod output;
 mod report;
 
 use std::process::ExitCode;

@@ -1,13 +1,131 @@
 //! `tailbound report`.
 
+use super::output::{self, Output};
+use std::fs;
+use std::io::{IsTerminal as _, stdout};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tailbound_report::{Comparison, ReportError, Results, View};
 
 /// Arguments of `tailbound report`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show the result of one experiment
+    Show(Show),
+    /// Put the results of two runs side by side
+    Compare(Compare),
+}
+
+/// Arguments of `tailbound report show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Prints the verdict, then the tables. \
+    Exit code: 0 whatever the verdict; 2 if the file cannot be read.")]
+struct Show {
+    /// The JSON file that an experiment wrote
+    file: PathBuf,
+    /// Write the page to this file instead
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
+    /// Print the picture of this series as SVG instead
+    #[arg(long, value_name = "SERIES", conflicts_with = "html")]
+    svg: Option<String>,
+    /// Which picture
+    #[arg(long, value_enum, default_value_t = Picture::Tail, requires = "svg")]
+    view: Picture,
+}
+
+/// The pictures of a series.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Picture {
+    /// Median to slowest sample, a line a variant
+    Percentiles,
+    /// The whole cumulative distribution
+    Full,
+    /// The slowest tenth
+    Tail,
+}
+
+impl From<Picture> for View {
+    fn from(picture: Picture) -> Self {
+        match picture {
+            Picture::Percentiles => Self::Percentiles,
+            Picture::Full => Self::Full,
+            Picture::Tail => Self::Tail,
+        }
+    }
+}
+
+/// Arguments of `tailbound report compare`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Prints the conditions that differ, what only one run has, \
+    and every figure of both with the ratio B/A. \
+    Exit code: 0, or 2 if a file cannot be read."
+)]
+struct Compare {
+    /// The JSON file of the first run
+    a: PathBuf,
+    /// The JSON file of the second run
+    b: PathBuf,
+    /// Text for people, or JSON with a schema version
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
 
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
-        ExitCode::from(2)
+        let text = match self.action {
+            Action::Show(show) => show.text(),
+            Action::Compare(compare) => compare.text(),
+        };
+        match text {
+            Ok(text) => {
+                output::print(&text);
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::from(2)
+            }
+        }
     }
+}
+
+impl Show {
+    fn text(&self) -> Result<String, ReportError> {
+        let results = Results::read(&self.file)?;
+        if let Some(series) = &self.svg {
+            return results.cdf_svg(series, self.view.into());
+        }
+        if let Some(path) = &self.html {
+            write(path, &results.to_html()?)?;
+            return Ok(format!("{}\n", path.display()));
+        }
+        Ok(results.summary(stdout().is_terminal()))
+    }
+}
+
+impl Compare {
+    fn text(&self) -> Result<String, ReportError> {
+        let (a, b) = (Results::read(&self.a)?, Results::read(&self.b)?);
+        let label = |path: &Path| path.display().to_string();
+        let comparison = Comparison::new((&label(&self.a), &a), (&label(&self.b), &b));
+        Ok(match self.output {
+            Output::Text => comparison.text(stdout().is_terminal()),
+            Output::Json => output::json(&comparison),
+        })
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ReportError> {
+    fs::write(path, text).map_err(|source| ReportError::Write {
+        path: path.to_owned(),
+        source,
+    })
 }

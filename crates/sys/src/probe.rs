@@ -1,0 +1,288 @@
+//! What this machine can do: one table for `tailbound doctor`, for tests that
+//! skip, and for the texts of errors.
+//!
+//! Each row names a [`Capability`], what it is for, what it requires, and a
+//! trial. Trials do the real thing where that is cheap and leave nothing behind:
+//! those with [`Place::Namespace`] change the network namespace they run in, and
+//! are run in one that is thrown away.
+
+mod trials;
+
+use std::fmt;
+use std::io;
+
+/// Something that this machine can or cannot do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table says what each is for")]
+pub enum Capability {
+    NetworkNamespaces,
+    UserNamespaces,
+    Tap,
+    PacketVnetHeader,
+    Veth,
+    Bridge,
+    Htb,
+    Tbf,
+    Prio,
+    Fq,
+    FqCodel,
+    Netem,
+    AfXdp,
+    SchedDeadline,
+    CustomSlice,
+    SchedExt,
+    Cpuset,
+    RtGroupSched,
+    Hugepages,
+    Steal,
+    Kvm,
+    Cpus,
+    Ip,
+    Tc,
+    Ping,
+    Iperf3,
+    Memcached,
+    Valgrind,
+    OpenVSwitch,
+}
+
+/// Where a trial has to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Anywhere; it changes nothing.
+    Anywhere,
+    /// As root of a network namespace that is thrown away afterwards.
+    Namespace,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Probe {
+    /// What it is about.
+    pub capability: Capability,
+    /// Its stable name.
+    pub name: &'static str,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// What it takes to have it, as in "not supported (requires ...)".
+    pub requires: &'static str,
+    /// Whether the lab or the host daemon cannot do without.
+    pub needed: bool,
+    /// Where its trial runs.
+    pub place: Place,
+    trial: fn() -> Outcome,
+}
+
+/// What a trial found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether it can be used.
+    pub works: bool,
+    /// What was seen.
+    pub detail: String,
+    /// How to get it, if it does not work.
+    pub mend: Option<Mend>,
+}
+
+/// How to get a capability.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mend {
+    /// A command, to be run as root.
+    Root(String),
+    /// Something no single command does.
+    Advice(String),
+}
+
+impl fmt::Display for Mend {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root(command) if rustix::process::geteuid().is_root() => {
+                formatter.write_str(command)
+            }
+            Self::Root(command) => write!(formatter, "sudo {command}"),
+            Self::Advice(text) => formatter.write_str(text),
+        }
+    }
+}
+
+impl Outcome {
+    fn works(detail: impl Into<String>) -> Self {
+        Self {
+            works: true,
+            detail: detail.into(),
+            mend: None,
+        }
+    }
+    fn lacks(detail: impl Into<String>, mend: Mend) -> Self {
+        Self {
+            works: false,
+            detail: detail.into(),
+            mend: Some(mend),
+        }
+    }
+}
+
+/// What the capability of user (and with them network) namespaces is like where
+/// [`crate::user_namespace::enter`] failed with `error`.
+pub fn namespaces_refused(error: &crate::user_namespace::EnterError) -> Outcome {
+    trials::user_namespace_refused(error.to_string())
+}
+
+/// What a trial is like that could not be run.
+pub fn not_tried(why: &str) -> Outcome {
+    Outcome::lacks(
+        format!("not tried: {why}"),
+        Mend::Advice("mend that first".into()),
+    )
+}
+
+/// Turns this process, which is root, into one of an ordinary user (`nobody`)
+/// for good, so that it meets what an ordinary user meets.
+///
+/// # Errors
+/// It is not root, or has other threads whose ids would stay.
+pub fn become_ordinary_user() -> io::Result<()> {
+    use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
+    let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    rustix::thread::set_thread_res_uid(user, user, user)?;
+    // Changed ids make /proc/self belong to root, id maps included.
+    Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+}
+
+impl Capability {
+    /// Its row.
+    pub fn probe(self) -> &'static Probe {
+        // A test holds the table to the order of the enum.
+        &TABLE[self as usize]
+    }
+
+    /// Runs its trial in the calling thread, which must be where
+    /// [`Probe::place`] asks for. Takes well under a second.
+    pub fn try_here(self) -> Outcome {
+        (self.probe().trial)()
+    }
+
+    /// What an error or a skipped test says where it is missing:
+    /// "htb is not supported (requires `CONFIG_NET_SCH_HTB` and tc)".
+    pub fn unsupported(self) -> String {
+        let Probe { name, requires, .. } = self.probe();
+        format!("{name} is not supported (requires {requires})")
+    }
+}
+
+macro_rules! table {
+    ($($capability:ident, $name:literal, $needed:literal, $place:ident, $trial:expr,
+       $purpose:literal, $requires:literal;)*) => {
+        /// Every capability, in the order of the report.
+        pub const TABLE: &[Probe] = &[$(Probe {
+            capability: Capability::$capability,
+            name: $name,
+            purpose: $purpose,
+            requires: $requires,
+            needed: $needed,
+            place: Place::$place,
+            trial: $trial,
+        }),*];
+    };
+}
+
+table! {
+    NetworkNamespaces, "netns", true, Namespace, trials::network_namespace,
+        "the lab's hosts and guests", "CAP_SYS_ADMIN or user namespaces";
+    UserNamespaces, "user-namespaces", false, Namespace, trials::user_namespace,
+        "the lab without root", "unprivileged user namespaces";
+    Tap, "tap", false, Namespace, trials::tap,
+        "guests behind a TAP", "/dev/net/tun and CAP_NET_ADMIN";
+    PacketVnetHeader, "af-packet", true, Namespace, trials::packet,
+        "uplinks, and guests behind a veth", "CAP_NET_RAW and PACKET_VNET_HDR";
+    Veth, "veth", true, Namespace, trials::veth,
+        "the lab's cables", "CONFIG_VETH and ip";
+    Bridge, "bridge", true, Namespace, trials::bridge,
+        "the lab's switch", "CONFIG_BRIDGE and ip";
+    Htb, "htb", true, Namespace, trials::htb,
+        "the link rate and the classes of a switch port", "CONFIG_NET_SCH_HTB and tc";
+    Tbf, "tbf", false, Namespace, trials::tbf,
+        "baseline shapers", "CONFIG_NET_SCH_TBF and tc";
+    Prio, "prio", false, Namespace, trials::prio,
+        "strict priority in a switch port", "CONFIG_NET_SCH_PRIO and tc";
+    Fq, "fq", false, Namespace, trials::fq,
+        "TCP pacing in guests, as a baseline", "CONFIG_NET_SCH_FQ and tc";
+    FqCodel, "fq-codel", false, Namespace, trials::fq_codel,
+        "the kernel's own FQ-CoDel, as a baseline", "CONFIG_NET_SCH_FQ_CODEL and tc";
+    Netem, "netem", false, Namespace, trials::netem,
+        "links with delay or loss", "CONFIG_NET_SCH_NETEM and tc";
+    AfXdp, "af-xdp", false, Namespace, trials::af_xdp,
+        "uplinks that bypass the kernel's stack", "CONFIG_XDP_SOCKETS and CAP_NET_RAW";
+    SchedDeadline, "sched-deadline", false, Anywhere, trials::sched_deadline,
+        "the periodic class of vCPU threads", "CAP_SYS_NICE and free bandwidth";
+    CustomSlice, "custom-slice", false, Anywhere, trials::custom_slice,
+        "the aperiodic class of vCPU threads", "Linux >= 6.12";
+    SchedExt, "sched-ext", false, Anywhere, trials::sched_ext,
+        "vCPU scheduling in BPF", "Linux >= 6.12 and CONFIG_SCHED_CLASS_EXT";
+    Cpuset, "cpuset", false, Anywhere, trials::cpuset,
+        "CPU partitions, so that pinned vCPUs may have deadlines", "cgroup v2 with the cpuset controller";
+    RtGroupSched, "no-rt-group-sched", false, Anywhere, trials::rt_group_sched,
+        "real-time classes inside cgroups", "a kernel that does not budget real time by cgroup";
+    Hugepages, "hugepages", false, Anywhere, trials::hugepages,
+        "rings and guests' memory without page faults", "reserved huge pages";
+    Steal, "steal-time", false, Anywhere, trials::steal,
+        "telling the machine's noise from the mechanism's tail", "steal time from the hypervisor";
+    Kvm, "kvm", false, Anywhere, trials::kvm,
+        "real virtual machines as guests", "/dev/kvm";
+    Cpus, "cpus", false, Anywhere, trials::cpus,
+        "guests that do not wait for their own measurement", "2 CPUs";
+    Ip, "ip", true, Anywhere, || trials::tool("ip", "iproute2"),
+        "building the lab", "the package iproute2";
+    Tc, "tc", true, Anywhere, || trials::tool("tc", "iproute2"),
+        "shaping the lab's switch ports", "the package iproute2";
+    Ping, "ping", false, Anywhere, || trials::tool("ping", "iputils-ping"),
+        "load named ping", "the package iputils-ping";
+    Iperf3, "iperf3", false, Anywhere, || trials::tool("iperf3", "iperf3"),
+        "load named iperf3", "the package iperf3";
+    Memcached, "memcached", false, Anywhere, || trials::tool("memcached", "memcached"),
+        "load named memcached", "the package memcached";
+    Valgrind, "valgrind", false, Anywhere, || trials::tool("valgrind", "valgrind"),
+        "instruction counts in make bench", "the package valgrind";
+    OpenVSwitch, "ovs", false, Anywhere, || trials::tool("ovs-vsctl", "openvswitch-switch"),
+        "the peer in make bench", "the package openvswitch-switch";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_enum() {
+        for (index, probe) in TABLE.iter().enumerate() {
+            assert_eq!(probe.capability as usize, index, "{}", probe.name);
+        }
+        let last = Capability::OpenVSwitch as usize;
+        assert_eq!(TABLE.len(), last + 1);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<_> = TABLE.iter().map(|probe| probe.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+    }
+
+    #[test]
+    fn a_trial_that_changes_nothing_says_what_it_saw_and_what_would_help() {
+        for probe in TABLE.iter().filter(|probe| probe.place == Place::Anywhere) {
+            let outcome = probe.capability.try_here();
+            assert!(!outcome.detail.is_empty(), "{}", probe.name);
+            assert_eq!(outcome.works, outcome.mend.is_none(), "{}", probe.name);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_it_requires() {
+        assert_eq!(
+            Capability::CustomSlice.unsupported(),
+            "custom-slice is not supported (requires Linux >= 6.12)"
+        );
+    }
+}

@@ -1,0 +1,386 @@
+//! The trials of the table, in its order.
+
+use super::{Mend, Outcome};
+use crate::{packet, procfs, sched, tap};
+use rustix::net::{AddressFamily, SocketType};
+use rustix::thread::CapabilitySet;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tailbound_units::Nanos;
+
+fn root(command: impl Into<String>) -> Mend {
+    Mend::Root(command.into())
+}
+
+fn advice(text: impl Into<String>) -> Mend {
+    Mend::Advice(text.into())
+}
+
+fn text(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// The trial runs inside one, so it is there.
+pub(super) fn network_namespace() -> Outcome {
+    Outcome::works("made one")
+}
+
+/// As above: whoever could not enter one does not get here.
+pub(super) fn user_namespace() -> Outcome {
+    Outcome::works("made one")
+}
+
+/// What is wrong where an ordinary user could not enter a user namespace, going
+/// by the switches that kernels and distributions have for it.
+pub(super) fn user_namespace_refused(error: String) -> Outcome {
+    let switches = [
+        (
+            "/proc/sys/user/max_user_namespaces",
+            "0",
+            "user.max_user_namespaces=10000",
+        ),
+        (
+            "/proc/sys/kernel/unprivileged_userns_clone",
+            "0",
+            "kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ];
+    let off = switches
+        .into_iter()
+        .find(|(path, off, _)| text(path).as_deref() == Some(off));
+    let mend = match off {
+        Some((_, _, setting)) => root(format!("sysctl -w {setting}")),
+        None => advice("run as root; in a container, allow unshare(2) in its seccomp profile"),
+    };
+    Outcome::lacks(error, mend)
+}
+
+pub(super) fn tap() -> Outcome {
+    let driver = "/dev/net/tun";
+    let opened = fs::OpenOptions::new().read(true).write(true).open(driver);
+    if let Err(error) = opened {
+        let mend = match error.kind() {
+            ErrorKind::NotFound => root("modprobe tun"),
+            _ => root(format!("chmod 0666 {driver}")),
+        };
+        return Outcome::lacks(format!("{driver}: {error}"), mend);
+    }
+    match tap::Tap::open("tbprobe0", None) {
+        Ok(_) => Outcome::works("made one with checksum and TSO offload"),
+        Err(error) => Outcome::lacks(error.to_string(), module_or_kernel("tun", "TUN")),
+    }
+}
+
+pub(super) fn packet() -> Outcome {
+    // A packet socket wants an interface that is up.
+    if let Err(error) = command("ip", "link set lo up") {
+        return Outcome::lacks(error, install("iproute2"));
+    }
+    match packet::Socket::open("lo", None) {
+        Ok(_) => Outcome::works("opened one with PACKET_VNET_HDR"),
+        Err(error) => Outcome::lacks(
+            error.to_string(),
+            advice("run as root, or where user namespaces are allowed"),
+        ),
+    }
+}
+
+pub(super) fn veth() -> Outcome {
+    link("veth", "link add tbprobe1 type veth peer name tbprobe2")
+}
+
+pub(super) fn bridge() -> Outcome {
+    link("bridge", "link add tbprobe3 type bridge")
+}
+
+fn link(module: &str, arguments: &str) -> Outcome {
+    match command("ip", arguments) {
+        Ok(()) => Outcome::works("made one"),
+        Err(error) => Outcome::lacks(error, module_or_kernel(module, &module.to_uppercase())),
+    }
+}
+
+pub(super) fn htb() -> Outcome {
+    qdisc("htb", "")
+}
+pub(super) fn tbf() -> Outcome {
+    qdisc("tbf", "rate 1mbit burst 32k latency 50ms")
+}
+pub(super) fn prio() -> Outcome {
+    qdisc("prio", "")
+}
+pub(super) fn fq() -> Outcome {
+    qdisc("fq", "")
+}
+pub(super) fn fq_codel() -> Outcome {
+    qdisc("fq_codel", "")
+}
+pub(super) fn netem() -> Outcome {
+    qdisc("netem", "delay 1ms")
+}
+
+fn qdisc(kind: &str, arguments: &str) -> Outcome {
+    match command(
+        "tc",
+        &format!("qdisc replace dev lo root {kind} {arguments}"),
+    ) {
+        Ok(()) => Outcome::works("set one up"),
+        Err(error) => Outcome::lacks(
+            error,
+            module_or_kernel(
+                &format!("sch_{kind}"),
+                &format!("NET_SCH_{}", kind.to_uppercase()),
+            ),
+        ),
+    }
+}
+
+pub(super) fn af_xdp() -> Outcome {
+    match rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None) {
+        Ok(_) => Outcome::works("opened a socket; its program needs CAP_BPF besides"),
+        Err(rustix::io::Errno::AFNOSUPPORT) => Outcome::lacks(
+            "the kernel has no AF_XDP",
+            advice("use a kernel with CONFIG_XDP_SOCKETS"),
+        ),
+        Err(error) => Outcome::lacks(error.to_string(), advice("run as root")),
+    }
+}
+
+pub(super) fn sched_deadline() -> Outcome {
+    let reservation = sched::Deadline {
+        runtime: Nanos::from_micros(500),
+        deadline: Nanos::from_millis(3),
+        period: Nanos::from_millis(3),
+    };
+    let Err(error) = sched::probe_deadline(reservation) else {
+        return Outcome::works("gave a thread 0.5 ms in 3 ms");
+    };
+    let permitted = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE));
+    match rustix::io::Errno::from_io_error(&error) {
+        Some(rustix::io::Errno::PERM) if !permitted => Outcome::lacks(
+            "EPERM: this process has no CAP_SYS_NICE",
+            advice("run as root, or in a service with AmbientCapabilities=CAP_SYS_NICE"),
+        ),
+        Some(rustix::io::Errno::PERM) => Outcome::lacks(
+            "EPERM in spite of CAP_SYS_NICE: the CPU mask does not cover the root domain, \
+             or real time has no budget",
+            advice(
+                "run outside of taskset and cpusets; sysctl -w kernel.sched_rt_runtime_us=950000",
+            ),
+        ),
+        Some(rustix::io::Errno::BUSY) => Outcome::lacks(
+            "EBUSY: other deadlines have taken the bandwidth",
+            advice("end them: ps -eLo pid,tid,cls,comm | grep DLN"),
+        ),
+        _ => Outcome::lacks(error.to_string(), advice("use Linux >= 3.14")),
+    }
+}
+
+pub(super) fn custom_slice() -> Outcome {
+    // Unlike every kernel's default.
+    let slice = Nanos::from_micros(300);
+    match sched::probe_slice(slice) {
+        Ok(seen) if seen == slice => Outcome::works(format!("{slice} read back")),
+        Ok(seen) => Outcome::lacks(
+            format!("asked for {slice}, {seen} read back"),
+            advice("use Linux >= 6.12"),
+        ),
+        Err(error) => Outcome::lacks(error.to_string(), advice("use Linux >= 6.12")),
+    }
+}
+
+pub(super) fn sched_ext() -> Outcome {
+    match text("/sys/kernel/sched_ext/state") {
+        Some(state) => Outcome::works(state),
+        None => Outcome::lacks(
+            "/sys/kernel/sched_ext is not there",
+            advice("use Linux >= 6.12 with CONFIG_SCHED_CLASS_EXT"),
+        ),
+    }
+}
+
+pub(super) fn cpuset() -> Outcome {
+    // Each line: device, mount point, type, options.
+    let mounts = text("/proc/self/mounts").unwrap_or_default();
+    let unified = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (_, at, kind) = (fields.next()?, fields.next()?, fields.next()?);
+        (kind == "cgroup2").then(|| at.to_owned())
+    });
+    let boot = advice("boot with systemd.unified_cgroup_hierarchy=1 and without cgroup v1");
+    let Some(at) = unified else {
+        return Outcome::lacks("no cgroup v2 is mounted", boot);
+    };
+    let controllers = text(&format!("{at}/cgroup.controllers")).unwrap_or_default();
+    if controllers.split(' ').any(|name| name == "cpuset") {
+        Outcome::works(format!("cgroup v2 at {at}"))
+    } else {
+        Outcome::lacks(format!("cgroup v2 at {at} has no cpuset controller"), boot)
+    }
+}
+
+pub(super) fn rt_group_sched() -> Outcome {
+    let budget = [
+        "/sys/fs/cgroup/cpu/cpu.rt_runtime_us",
+        "/sys/fs/cgroup/cpu,cpuacct/cpu.rt_runtime_us",
+    ];
+    if let Some(path) = budget.into_iter().find(|path| Path::new(path).exists()) {
+        return Outcome::lacks(
+            format!(
+                "RT_GROUP_SCHED is on: {path}; SCHED_FIFO in a cgroup without a budget gives EPERM"
+            ),
+            advice(
+                "boot with rt_group_sched=0 where the kernel knows it, or use one without CONFIG_RT_GROUP_SCHED",
+            ),
+        );
+    }
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    match text(&format!("/boot/config-{release}")) {
+        Some(config) if config.contains("CONFIG_RT_GROUP_SCHED=y") => Outcome::lacks(
+            "the kernel has RT_GROUP_SCHED: with cgroup v2, real-time threads must stay in the root group",
+            advice(
+                "boot with rt_group_sched=0 where the kernel knows it, or use one without CONFIG_RT_GROUP_SCHED",
+            ),
+        ),
+        Some(_) => Outcome::works("the kernel has no RT_GROUP_SCHED"),
+        None => Outcome::works("no budget files seen"),
+    }
+}
+
+pub(super) fn hugepages() -> Outcome {
+    let read = |name| text(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
+    let (total, free) = (read("nr_hugepages"), read("free_hugepages"));
+    match total.as_deref() {
+        None | Some("0") => Outcome::lacks(
+            "none of 2 MiB are reserved",
+            root("sysctl -w vm.nr_hugepages=64"),
+        ),
+        Some(total) => Outcome::works(format!(
+            "{} of {total} of 2 MiB are free",
+            free.as_deref().unwrap_or("0")
+        )),
+    }
+}
+
+pub(super) fn steal() -> Outcome {
+    let guest = text("/proc/cpuinfo")
+        .is_some_and(|cpus| cpus.split_whitespace().any(|flag| flag == "hypervisor"));
+    let stat = text("/proc/stat").unwrap_or_default();
+    let stolen: u64 = procfs::parse_steal(&stat)
+        .iter()
+        .map(|cpu| cpu.total.as_nanos())
+        .sum();
+    // The first line sums all CPUs: user, nice, system, idle, ... in ticks.
+    let ticks: u64 = stat.lines().next().map_or(0, |line| {
+        line.split_whitespace()
+            .skip(1)
+            .take(8)
+            .flat_map(str::parse::<u64>)
+            .sum()
+    });
+    let share = 100.0 * stolen as f64 / (ticks.max(1) * procfs::TICK.as_nanos()) as f64;
+    match (guest, stolen) {
+        (false, _) => Outcome::works("not a guest: nothing can be stolen"),
+        (true, 0) => Outcome::lacks(
+            "a guest without steal time: what its host takes shows as the mechanism's own tail",
+            advice("measure on the host itself, or where its hypervisor reports steal"),
+        ),
+        (true, _) => Outcome::works(format!("a guest; {share:.2} % stolen since boot")),
+    }
+}
+
+pub(super) fn kvm() -> Outcome {
+    let path = "/dev/kvm";
+    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    match rustix::fs::access(path, access) {
+        Ok(()) => Outcome::works(path),
+        Err(rustix::io::Errno::NOENT) => Outcome::lacks(
+            "/dev/kvm is not there",
+            advice(
+                "switch virtualization on in the firmware, or nested virtualization in the host",
+            ),
+        ),
+        Err(error) => Outcome::lacks(
+            format!("{path}: {error}"),
+            root(format!("chmod 0666 {path}")),
+        ),
+    }
+}
+
+pub(super) fn cpus() -> Outcome {
+    match std::thread::available_parallelism().map_or(1, usize::from) {
+        1 => Outcome::lacks("1", advice("use a machine with 2 CPUs or more")),
+        count => Outcome::works(count.to_string()),
+    }
+}
+
+pub(super) fn tool(name: &str, package: &str) -> Outcome {
+    match find(name) {
+        Some(path) => Outcome::works(path.display().to_string()),
+        None => Outcome::lacks(format!("{name} is not installed"), install(package)),
+    }
+}
+
+/// A program in `PATH`, or where an ordinary user's `PATH` does not look.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(name))
+        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
+}
+
+fn install(package: &str) -> Mend {
+    let managers = [
+        ("apt-get", "apt-get install -y"),
+        ("dnf", "dnf install -y"),
+        ("zypper", "zypper install -y"),
+        ("pacman", "pacman -S --noconfirm"),
+        ("apk", "apk add"),
+    ];
+    match managers.iter().find(|(program, _)| find(program).is_some()) {
+        Some((_, command)) => root(format!("{command} {package}")),
+        None => advice(format!("install the package {package}")),
+    }
+}
+
+/// How to get a part of the kernel: by its module where this kernel has modules.
+fn module_or_kernel(module: &str, option: &str) -> Mend {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    if Path::new("/lib/modules").join(release).exists() {
+        root(format!("modprobe {module}"))
+    } else {
+        advice(format!("use a kernel with CONFIG_{option}"))
+    }
+}
+
+/// Runs `program` with `arguments`, which are split at spaces. The error is the
+/// first line of what it said.
+fn command(program: &str, arguments: &str) -> Result<(), String> {
+    let path = find(program).ok_or_else(|| format!("{program} is not installed"))?;
+    let output = Command::new(path)
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error: io::Error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().next().unwrap_or("failed without a word");
+    Err(format!("{program}: {line}"))
+}

@@ -1,0 +1,213 @@
+//! Running the trials. Those that need a network namespace run in a child
+//! process: a user namespace can only be entered by a single thread, and what
+//! the trials make goes away with the child. The child says what it found line
+//! by line, so that one trial that hangs does not hide the others.
+
+use super::{Finding, Grade, Inside};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _, stdout};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tailbound_sys::probe::{self, Capability, Mend, Outcome, Place, Probe, TABLE};
+use tailbound_sys::user_namespace;
+
+/// What a child may take. The trials take well under a second together.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An outcome on its way from a child.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    name: String,
+    works: bool,
+    detail: String,
+    command: Option<String>,
+    advice: Option<String>,
+}
+
+type Outcomes = BTreeMap<String, Outcome>;
+
+/// The whole table, tried.
+pub(super) fn findings() -> Vec<Finding> {
+    let mut inside = child(Inside::ThisUser);
+    if rustix::process::geteuid().is_root() {
+        let user = user_namespaces_of_others(&child(Inside::OrdinaryUser));
+        inside.insert(Capability::UserNamespaces.probe().name.into(), user);
+    }
+    TABLE
+        .iter()
+        .map(|probe| {
+            let outcome = match probe.place {
+                Place::Anywhere => probe.capability.try_here(),
+                Place::Namespace => inside
+                    .remove(probe.name)
+                    .unwrap_or_else(|| probe::not_tried("the trial did not end in 10 s")),
+            };
+            finding(probe, outcome)
+        })
+        .collect()
+}
+
+fn finding(probe: &Probe, outcome: Outcome) -> Finding {
+    Finding {
+        name: probe.name,
+        grade: match (outcome.works, probe.needed) {
+            (true, _) => Grade::Pass,
+            (false, true) => Grade::Fail,
+            (false, false) => Grade::Warn,
+        },
+        purpose: probe.purpose,
+        // One line, whatever a tool said.
+        detail: outcome.detail.replace(char::is_control, " "),
+        mend: outcome.mend.map(|mend| mend.to_string()),
+    }
+}
+
+/// What root learns about namespaces of ordinary users: whether there are any,
+/// and whether a TAP can be made in one.
+fn user_namespaces_of_others(outcomes: &Outcomes) -> Outcome {
+    let of = |capability: Capability| outcomes.get(capability.probe().name);
+    let mut outcome = of(Capability::UserNamespaces)
+        .cloned()
+        .unwrap_or_else(|| probe::not_tried("the trial did not end in 10 s"));
+    if outcome.works {
+        outcome.detail = match of(Capability::Tap) {
+            Some(tap) if !tap.works => {
+                format!(
+                    "an ordinary user made one, but no TAP in it ({})",
+                    tap.detail
+                )
+            }
+            _ => "an ordinary user made one, and a TAP in it".into(),
+        };
+    }
+    outcome
+}
+
+/// Runs this program again with the trials that need a namespace. What is not in
+/// the result was not reached in time.
+fn child(inside: Inside) -> Outcomes {
+    let user = match inside {
+        Inside::ThisUser => "this-user",
+        Inside::OrdinaryUser => "ordinary-user",
+    };
+    let started = std::env::current_exe().and_then(|program| {
+        Command::new(program)
+            .args(["doctor", "--inside", user])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+    });
+    let Ok(mut process) = started else {
+        return not_reached("this program cannot start itself again");
+    };
+    let (sender, lines) = mpsc::channel();
+    let stdout = process.stdout.take();
+    std::thread::spawn(move || {
+        for line in stdout
+            .into_iter()
+            .flat_map(|out| BufReader::new(out).lines())
+        {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let deadline = Instant::now() + TIMEOUT;
+    let mut outcomes = Outcomes::new();
+    // Ends when the child has closed its output, or is out of time.
+    while let Ok(text) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        if let Ok(line) = serde_json::from_str::<Line>(&text) {
+            outcomes.insert(line.name.clone(), line.into());
+        }
+    }
+    // Nothing is left to do about an error: the group is gone, or is reaped below.
+    let group = rustix::process::Pid::from_child(&process);
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    let _ = process.wait();
+    outcomes
+}
+
+fn not_reached(why: &str) -> Outcomes {
+    namespace_probes()
+        .map(|probe| (probe.name.to_owned(), probe::not_tried(why)))
+        .collect()
+}
+
+fn namespace_probes() -> impl Iterator<Item = &'static Probe> {
+    TABLE.iter().filter(|probe| probe.place == Place::Namespace)
+}
+
+/// The child: enters a namespace of its own and prints what each trial found.
+pub(super) fn inside(inside: Inside) -> ExitCode {
+    if inside == Inside::OrdinaryUser
+        && let Err(error) = probe::become_ordinary_user()
+    {
+        say_all(&not_reached(&format!(
+            "cannot become an ordinary user: {error}"
+        )));
+        return ExitCode::SUCCESS;
+    }
+    // After a change of user, which clears it. An error only means that a trial
+    // which hangs outlives a parent that was killed.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    match user_namespace::enter() {
+        Ok(_) => {
+            for probe in namespace_probes() {
+                say(probe.name, &probe.capability.try_here());
+            }
+        }
+        Err(error) => {
+            let mut outcomes = not_reached("no network namespace can be made");
+            for capability in [Capability::NetworkNamespaces, Capability::UserNamespaces] {
+                let refused = probe::namespaces_refused(&error);
+                outcomes.insert(capability.probe().name.into(), refused);
+            }
+            say_all(&outcomes);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn say_all(outcomes: &Outcomes) {
+    for (name, outcome) in outcomes {
+        say(name, outcome);
+    }
+}
+
+fn say(name: &str, outcome: &Outcome) {
+    let (command, advice) = match &outcome.mend {
+        Some(Mend::Root(command)) => (Some(command.clone()), None),
+        Some(Mend::Advice(advice)) => (None, Some(advice.clone())),
+        None => (None, None),
+    };
+    let line = Line {
+        name: name.into(),
+        works: outcome.works,
+        detail: outcome.detail.clone(),
+        command,
+        advice,
+    };
+    // A parent that went away wants nothing more.
+    if let Ok(text) = serde_json::to_string(&line) {
+        let _ = writeln!(stdout(), "{text}");
+    }
+}
+
+impl From<Line> for Outcome {
+    fn from(line: Line) -> Self {
+        Self {
+            works: line.works,
+            detail: line.detail,
+            mend: line
+                .command
+                .map(Mend::Root)
+                .or(line.advice.map(Mend::Advice)),
+        }
+    }
+}

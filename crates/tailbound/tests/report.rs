@@ -1,0 +1,153 @@
+//! `tailbound report`, run as its user runs it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tailbound_report::{Results, SCHEMA, Series, Stats, Variant, Verdict, empty_histogram};
+
+fn tailbound(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tailbound"))
+        .args(arguments)
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A result file with one variant whose round trips took `rtt` nanoseconds.
+fn run(directory: &Path, name: &str, rtt: u64) -> PathBuf {
+    let mut histogram = empty_histogram();
+    histogram.record_n(rtt, 100).unwrap();
+    let stats = Stats::from_histogram(&histogram);
+    let series = Series {
+        unit: "ns".into(),
+        all: stats.clone(),
+        stats,
+        ..Series::default()
+    };
+    let results = Results {
+        schema: SCHEMA,
+        experiment: name.into(),
+        title: "Round trips".into(),
+        source: "Small is Better, table 4".into(),
+        seed: 1,
+        conditions: BTreeMap::from([("kernel".into(), name.into())]),
+        variants: vec![Variant {
+            name: "fifo".into(),
+            series: BTreeMap::from([("rtt".into(), series)]),
+            ..Variant::default()
+        }],
+        checks: Vec::new(),
+        verdict: Verdict::Pass,
+        verdict_reason: "nothing was expected".into(),
+    };
+    results.write(directory).unwrap().json
+}
+
+#[test]
+fn show_prints_the_verdict_and_the_table() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = run(directory.path(), "one", 1_500_000);
+    let shown = tailbound(&["report", "show", file.to_str().unwrap()]);
+    assert!(shown.status.success());
+    insta::assert_snapshot!(text(&shown.stdout), @r"
+    PASS  one: nothing was expected
+
+    rtt      50th     90th     99th   99.9th      max     mean  count  unanswered  unexplained
+    fifo  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms    100           0            0
+    ");
+}
+
+#[test]
+fn show_writes_the_page_and_prints_the_picture() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = run(directory.path(), "one", 1_500_000);
+    let page = directory.path().join("page.html");
+    let (file, page) = (file.to_str().unwrap(), page.to_str().unwrap());
+    assert!(
+        tailbound(&["report", "show", file, "--html", page])
+            .status
+            .success()
+    );
+    assert!(
+        std::fs::read_to_string(page)
+            .unwrap()
+            .starts_with("<!doctype html>")
+    );
+    for view in ["percentiles", "full", "tail"] {
+        let picture = tailbound(&["report", "show", file, "--svg", "rtt", "--view", view]);
+        assert!(text(&picture.stdout).starts_with("<svg"), "{view}");
+    }
+    let unknown = tailbound(&["report", "show", file, "--svg", "fct"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(
+        text(&unknown.stderr),
+        "error: no series \"fct\"; there are: rtt\n"
+    );
+}
+
+#[test]
+fn compare_shows_ratios_after_what_differs() {
+    let directory = tempfile::tempdir().unwrap();
+    let a = run(directory.path(), "one", 1_500_000);
+    let b = run(directory.path(), "two", 3_000_000);
+    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    let compared = tailbound(&["report", "compare", a, b]);
+    assert!(compared.status.success());
+    let shown = text(&compared.stdout).replace(directory.path().to_str().unwrap(), "DIR");
+    insta::assert_snapshot!(shown, @r"
+    A  PASS  one  DIR/one.json
+    B  PASS  two  DIR/two.json
+
+    different condition  A    B
+    kernel               one  two
+
+    rtt   run     50th     90th     99th   99.9th      max     mean  count
+    fifo  A    1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms  1.50 ms    100
+          B    3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms  3.00 ms    100
+          B/A    2.00x    2.00x    2.00x    2.00x    2.00x       2x     1x
+    ");
+    let json = tailbound(&["report", "compare", a, b, "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["figures"][0]["statistic"], "p50");
+}
+
+#[test]
+fn a_bad_file_is_one_line_and_exit_code_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = run(directory.path(), "one", 1);
+    let bad = directory.path().join("bad.json");
+    std::fs::write(&bad, "{}").unwrap();
+    let (good, bad) = (good.to_str().unwrap(), bad.to_str().unwrap());
+    for arguments in [
+        ["report", "show", bad].as_slice(),
+        &["report", "compare", good, bad],
+    ] {
+        let output = tailbound(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty());
+        assert_eq!(
+            text(&output.stderr),
+            format!(
+                "error: {bad}: not a result file: missing field `schema` at line 1 column 2; \
+                 give the NAME.json that an experiment wrote\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn the_help_is_stable() {
+    for command in ["", "show", "compare"] {
+        let arguments = ["report", command, "--help"];
+        let arguments = arguments
+            .into_iter()
+            .filter(|argument| !argument.is_empty());
+        let help = tailbound(&arguments.collect::<Vec<_>>());
+        insta::assert_snapshot!(format!("help {command}"), text(&help.stdout));
+    }
+}

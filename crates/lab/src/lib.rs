@@ -1,1 +1,31 @@
-//! lab
+//! A data centre on one machine, and experiments in it.
+//!
+//! Read [`run()`] first: it takes an experiment from its TOML to its verdict.
+//! Hosts, guests and the switch are network namespaces ([`topology`] plans them,
+//! `build` makes them); each host runs this program's own daemon; what runs
+//! inside guests is in [`guest`]. `variant` runs one variant; [`monitor`] and
+//! [`noise`] tell the mechanism's own tail from the machine's.
+
+pub mod arrivals;
+mod build;
+pub mod check;
+mod cpus;
+mod error;
+pub mod experiment;
+pub mod guest;
+mod hosts;
+mod monitor;
+pub mod noise;
+mod processes;
+mod progress;
+mod run;
+mod run_dir;
+mod summarise;
+mod tools;
+pub mod topology;
+mod variant;
+mod wire;
+
+pub use error::LabError;
+pub use run::{Options, run};
+pub use run_dir::{Cleaned, clean};

@@ -1,0 +1,459 @@
+//! An experiment as data: what its TOML file says, checked.
+//!
+//! Read [`Experiment`] first. Every error names file, line and column.
+
+mod validate;
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tailbound_dataplane::PipelineConfig;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// A text that remembers where in the file it stands.
+pub type Name = toml::Spanned<String>;
+
+/// An experiment: a data centre, load on it, variants to compare, and what is
+/// expected of the comparison.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Names the result files.
+    pub name: Name,
+    /// What it shows, in one line.
+    pub title: String,
+    /// Paper and section.
+    pub source: String,
+    /// How long each variant is measured.
+    pub duration: Nanos,
+    /// How long the load runs before that.
+    #[serde(default = "default_warmup")]
+    pub warmup: Nanos,
+    /// The rate of every link.
+    #[serde(default = "default_link_rate")]
+    pub link_rate: Rate,
+    /// What a switch port can queue for each of its classes.
+    #[serde(default = "default_switch_buffer")]
+    pub switch_buffer: Bytes,
+    /// The guests of each host.
+    pub hosts: BTreeMap<String, Vec<Name>>,
+    /// Guests that share one core.
+    pub shared_core: Option<SharedCore>,
+    /// What hosts do with packets, by name.
+    #[serde(default)]
+    pub pipeline: BTreeMap<String, Pipeline>,
+    /// Request and response load.
+    #[serde(default)]
+    pub query: Vec<Query>,
+    /// Bulk streams.
+    #[serde(default)]
+    pub bulk: Vec<Bulk>,
+    /// Echo requests.
+    #[serde(default)]
+    pub ping: Vec<Ping>,
+    /// Guests that use CPU.
+    #[serde(default)]
+    pub hog: Vec<Hog>,
+    /// A guest that sleeps and sees when it wakes.
+    #[serde(default)]
+    pub wakeup: Vec<Wakeup>,
+    /// What is compared.
+    pub variant: Vec<Variant>,
+    /// What is expected.
+    #[serde(default)]
+    pub check: Vec<Check>,
+}
+
+const fn default_warmup() -> Nanos {
+    Nanos::from_secs(1)
+}
+
+const fn default_link_rate() -> Rate {
+    Rate::from_mbit(100)
+}
+
+/// Small is Better, table 5: without QoS the 99.9th percentile levels off near
+/// 5.3 ms at 1 Gbit/s, the time of about 650 KB.
+const fn default_switch_buffer() -> Bytes {
+    Bytes(650_000)
+}
+
+/// Guests whose threads all run on one CPU, and the class that some of them get
+/// in variants with `vcpu = "periodic"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedCore {
+    /// The guests.
+    pub guests: Vec<Name>,
+    /// Which of them have the reservation, and what it is.
+    pub periodic: Periodic,
+}
+
+/// A reservation of CPU time (`SCHED_DEADLINE`).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Periodic {
+    /// Who has it.
+    pub guests: Vec<Name>,
+    /// CPU time in each period.
+    pub runtime: Nanos,
+    /// By when.
+    pub deadline: Nanos,
+    /// The period.
+    pub period: Nanos,
+}
+
+/// What a host does with packets on their way out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// How long the NIC's own queue is, in time at the link rate: its limit in
+    /// bytes follows the rate.
+    pub nic_queue: Nanos,
+    /// The host's pipeline without its NIC.
+    pub config: toml::Spanned<PipelineConfig>,
+}
+
+/// Requests at random moments, each answered by one of several servers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Query {
+    /// What variants call it.
+    pub name: Name,
+    /// The guest that asks.
+    pub client: Name,
+    /// The guests that answer; each request goes to one of them at random.
+    pub servers: Vec<Name>,
+    /// The size of an answer.
+    pub answer: Bytes,
+    /// The mean time between requests, or
+    pub mean_gap: Option<Nanos>,
+    /// the share of the link that the answers fill on average.
+    pub utilisation: Option<f64>,
+    /// Connections to each server that are open from the start.
+    #[serde(default = "default_connections")]
+    pub connections: usize,
+    /// Who answers.
+    #[serde(default)]
+    pub tool: QueryTool,
+    /// The series of completion times.
+    pub series: String,
+}
+
+const fn default_connections() -> usize {
+    4
+}
+
+/// Who answers queries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueryTool {
+    /// The lab's own server.
+    #[default]
+    Own,
+    /// memcached, asked for one value of the answer's size.
+    Memcached,
+}
+
+/// One TCP stream that never ends.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bulk {
+    /// What variants call it.
+    pub name: Name,
+    /// The sender.
+    pub from: Name,
+    /// The receiver.
+    pub to: Name,
+    /// Who sends.
+    #[serde(default)]
+    pub tool: BulkTool,
+    /// The value of the rate received.
+    pub value: String,
+}
+
+/// Who sends a bulk stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BulkTool {
+    /// The lab's own sender.
+    #[default]
+    Own,
+    /// iperf3.
+    Iperf3,
+}
+
+/// ICMP echo requests at fixed moments.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ping {
+    /// What variants call it.
+    pub name: Name,
+    /// Who asks.
+    pub from: Name,
+    /// Whose kernel answers.
+    pub to: Name,
+    /// The time between requests.
+    pub every: Nanos,
+    /// Who sends.
+    #[serde(default)]
+    pub tool: PingTool,
+    /// The series of round trips.
+    pub series: String,
+}
+
+/// Who sends echo requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PingTool {
+    /// The lab's own sender: a late reply never delays the next request.
+    #[default]
+    Own,
+    /// ping of iputils.
+    Ping,
+}
+
+/// CPU-bound work with brief sleeps (Small is Better, 5.2): scans of a block as
+/// large as the L2 cache.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hog {
+    /// What variants call it.
+    pub name: Name,
+    /// The guests; each runs one.
+    pub guests: Vec<Name>,
+    /// Scans between two sleeps.
+    #[serde(default = "default_scans")]
+    pub scans: u32,
+    /// The length of a sleep.
+    #[serde(default = "default_sleep")]
+    pub sleep: Nanos,
+    /// The value of all guests' scans a second together.
+    pub value: String,
+}
+
+const fn default_scans() -> u32 {
+    100
+}
+
+const fn default_sleep() -> Nanos {
+    Nanos::from_millis(1)
+}
+
+/// A guest that sleeps until random moments.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wakeup {
+    /// What variants call it.
+    pub name: Name,
+    /// The guest.
+    pub guest: Name,
+    /// The mean time between two moments.
+    pub mean_gap: Nanos,
+    /// The series of how late it woke.
+    pub series: String,
+}
+
+/// One of the configurations that are compared.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Stable name: an interface.
+    pub name: Name,
+    /// The hosts' pipeline, where the load uses the network.
+    pub pipeline: Option<Name>,
+    /// What the switch makes of the tags.
+    #[serde(default)]
+    pub switch: SwitchMode,
+    /// The scheduling class of the guests named under `shared_core.periodic`.
+    #[serde(default)]
+    pub vcpu: VcpuMode,
+    /// Run it only where scheduling classes cannot be set: what remains of the
+    /// comparison there.
+    #[serde(default)]
+    pub only_without_periodic: bool,
+    /// The loads that run, by name.
+    pub loads: Vec<Name>,
+}
+
+/// What the switch makes of the tags.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwitchMode {
+    /// One queue for all.
+    #[default]
+    TagsIgnored,
+    /// The high class goes first.
+    TagsHonoured,
+}
+
+/// The scheduling class of a guest's threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VcpuMode {
+    /// What the kernel gives to any thread.
+    #[default]
+    Default,
+    /// A reservation.
+    Periodic,
+}
+
+/// An expectation.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Stable name.
+    pub name: Name,
+    /// How the figure is computed.
+    pub kind: CheckKind,
+    /// Which figure: `SERIES.STATISTIC` or the name of a value.
+    pub of: Name,
+    /// The variant to compare with.
+    pub from: Option<Name>,
+    /// The variant that is judged. Of several the first that could run.
+    pub to: Vec<Name>,
+    /// The figure must be this or more, or
+    pub at_least: Option<f64>,
+    /// this or less.
+    pub at_most: Option<f64>,
+    /// Where the expectation comes from.
+    pub source: String,
+}
+
+/// How a check's figure is computed from `a`, the figure of the variant `from`,
+/// and `b`, that of `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckKind {
+    /// 1 - b/a: by which part it went down.
+    Reduction,
+    /// b/a - 1: by which part it went up.
+    Increase,
+    /// a/b: how many times lower it is.
+    TimesLower,
+    /// b alone.
+    Value,
+}
+
+/// Why an experiment cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{file}:{line}:{column}: {message}")]
+    Invalid {
+        /// The file.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// In characters, counted from 1.
+        column: usize,
+        /// What is wrong, and what would be right.
+        message: String,
+    },
+    /// There is no such experiment.
+    #[error("there is no experiment {name:?}: name a file, or one of {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+}
+
+/// The experiments that come with the program.
+pub const EMBEDDED: [(&str, &str); 4] = [
+    ("traps", include_str!("../../../experiments/traps.toml")),
+    (
+        "host-queue",
+        include_str!("../../../experiments/host-queue.toml"),
+    ),
+    (
+        "switch-queue",
+        include_str!("../../../experiments/switch-queue.toml"),
+    ),
+    ("vcpu", include_str!("../../../experiments/vcpu.toml")),
+];
+
+/// The text of an experiment: one that comes with the program by its name, else
+/// a file. The second of the pair names it in messages.
+///
+/// # Errors
+/// There is neither.
+pub fn source_text(name_or_path: &str) -> Result<(String, String), ExperimentError> {
+    if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
+        return Ok(((*text).to_owned(), format!("experiments/{name}.toml")));
+    }
+    let is_path = name_or_path.contains('/') || name_or_path.ends_with(".toml");
+    if !is_path && !Path::new(name_or_path).exists() {
+        return Err(ExperimentError::Unknown {
+            name: name_or_path.to_owned(),
+            known: EMBEDDED.map(|(name, _)| name).join(", "),
+        });
+    }
+    let text = std::fs::read_to_string(name_or_path).map_err(|source| ExperimentError::Read {
+        path: name_or_path.to_owned(),
+        source,
+    })?;
+    Ok((text, name_or_path.to_owned()))
+}
+
+impl Experiment {
+    /// Reads and checks an experiment. `file` is for messages.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ExperimentError> {
+        let experiment: Self = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            invalid(text, file, offset, error.message().to_owned())
+        })?;
+        experiment.recheck(text, file)?;
+        Ok(experiment)
+    }
+
+    /// Checks it again after something was changed.
+    pub(crate) fn recheck(&self, text: &str, file: &str) -> Result<(), ExperimentError> {
+        self.validate()
+            .map_err(|problem| invalid(text, file, problem.offset, problem.message))
+    }
+
+    /// All guests with their hosts, hosts and guests in order.
+    pub fn guests(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.hosts.iter().flat_map(|(host, guests)| {
+            let guests = guests.iter();
+            guests.map(move |guest| (host.as_str(), guest.get_ref().as_str()))
+        })
+    }
+}
+
+impl Query {
+    /// The mean time between requests where every link has `rate`.
+    pub fn gap(&self, rate: Rate) -> Nanos {
+        match (self.mean_gap, self.utilisation) {
+            (Some(gap), _) => gap,
+            (None, Some(share)) if share > 0.0 => {
+                let busy = rate.time_for(self.answer).as_nanos() as f64;
+                Nanos((busy / share) as u64)
+            }
+            (None, _) => Nanos::MAX,
+        }
+    }
+}
+
+fn invalid(text: &str, file: &str, offset: usize, message: String) -> ExperimentError {
+    let before = text.get(..offset).unwrap_or_default();
+    ExperimentError::Invalid {
+        file: file.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: before.chars().rev().take_while(|c| *c != '\n').count() + 1,
+        message,
+    }
+}

@@ -1,0 +1,297 @@
+//! What runs inside guests: the lab starts its own program there, with a task.
+//!
+//! A task is prepared (sockets opened, connections made, memory filled), says
+//! `ready` on standard output, reads the moment to start from standard input,
+//! and writes its [`Outcome`] to a file. Tasks that are load for others go on
+//! after that until they are killed, so that the last requests of the others
+//! meet the same conditions as the first.
+
+mod bulk;
+mod echo;
+mod events;
+mod hog;
+mod memcached;
+mod protocol;
+mod query;
+mod server;
+mod wakeup;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Write};
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use tailbound_units::{Bytes, Nanos};
+
+/// What one process in a guest is to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// The work.
+    pub work: Work,
+    /// How long the load runs before samples count.
+    pub warmup: Nanos,
+    /// How long samples count.
+    pub duration: Nanos,
+    /// How long to wait for answers after that.
+    pub grace: Nanos,
+    /// Where the outcome goes.
+    pub outcome: PathBuf,
+}
+
+/// The kinds of work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// Answers requests.
+    Server {
+        /// Where it listens.
+        port: u16,
+    },
+    /// Sends requests at random moments.
+    Query {
+        /// Who answers.
+        servers: Vec<SocketAddrV4>,
+        /// What they speak.
+        protocol: Protocol,
+        /// The size of an answer.
+        answer: Bytes,
+        /// The mean time between requests.
+        mean_gap: Nanos,
+        /// Connections to each server that are open from the start.
+        connections: usize,
+        /// Where the arrivals come from.
+        seed: u64,
+    },
+    /// Sends one TCP stream.
+    BulkSender {
+        /// To whom.
+        to: SocketAddrV4,
+    },
+    /// Receives TCP streams; the amount is bytes.
+    BulkReceiver {
+        /// Where it listens.
+        port: u16,
+    },
+    /// Sends ICMP echo requests.
+    Echo {
+        /// To whom.
+        to: std::net::Ipv4Addr,
+        /// The time between requests.
+        every: Nanos,
+    },
+    /// Scans memory; the amount is scans.
+    Hog {
+        /// Scans between two sleeps.
+        scans: u32,
+        /// The length of a sleep.
+        sleep: Nanos,
+        /// The size of the block.
+        block: Bytes,
+    },
+    /// Sleeps until random moments.
+    Wakeup {
+        /// The mean time between two.
+        mean_gap: Nanos,
+        /// Where the moments come from.
+        seed: u64,
+    },
+}
+
+/// What a query client and its servers speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// The lab's own: eight bytes that name the size of the answer.
+    Own,
+    /// The text protocol of memcached.
+    Memcached,
+}
+
+/// One measured event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Its place among the arrivals: the same in every variant.
+    pub arrival: u32,
+    /// When it was to start, on `CLOCK_MONOTONIC`.
+    pub start: Nanos,
+    /// When it was over.
+    pub end: Nanos,
+}
+
+impl Sample {
+    /// How long it took, from when it was *to* start.
+    pub fn latency(&self) -> Nanos {
+        self.end.since(self.start)
+    }
+}
+
+/// What a task found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The events whose start lay in the measured time, in order of arrival.
+    pub samples: Vec<Sample>,
+    /// Events that had no end when the grace was over.
+    pub unanswered: u64,
+    /// Bytes or scans in the measured time.
+    pub amount: u64,
+    /// How long that was.
+    pub time: Nanos,
+    /// How many requests were served on each CPU.
+    pub served: BTreeMap<u32, u64>,
+}
+
+impl Outcome {
+    /// The amount in a second.
+    pub fn rate(&self) -> f64 {
+        match self.time {
+            Nanos::ZERO => 0.0,
+            time => self.amount as f64 / time.as_secs_f64(),
+        }
+    }
+}
+
+/// When a task's phases begin, on `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    /// The load starts.
+    pub(crate) start: Nanos,
+    /// Samples count from here
+    pub(crate) from: Nanos,
+    /// to here; the load of those who measure ends.
+    pub(crate) to: Nanos,
+    /// What has no answer yet will have none.
+    pub(crate) give_up: Nanos,
+}
+
+impl Schedule {
+    fn new(task: &Task, start: Nanos) -> Self {
+        let from = start.saturating_add(task.warmup);
+        let to = from.saturating_add(task.duration);
+        Self {
+            start,
+            from,
+            to,
+            give_up: to.saturating_add(task.grace),
+        }
+    }
+
+    /// Whether something that starts at `moment` counts.
+    pub(crate) fn counts(&self, moment: Nanos) -> bool {
+        (self.from..self.to).contains(&moment)
+    }
+}
+
+/// The time on `CLOCK_MONOTONIC`.
+pub(crate) fn now() -> Nanos {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+}
+
+/// Sleeps until `moment`; returns at once if that has passed.
+pub(crate) fn sleep_until(moment: Nanos) {
+    let moment = events::timespec(moment);
+    while rustix::thread::clock_nanosleep_absolute(rustix::thread::ClockId::Monotonic, &moment)
+        .is_err()
+    {}
+}
+
+/// Says that everything is prepared and waits for the moment to start.
+struct Starter<'a>(&'a Task);
+
+impl Starter<'_> {
+    fn ready(&self) -> io::Result<Schedule> {
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{READY}")?;
+        stdout.flush()?;
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line)?;
+        let start = line.trim().parse().map_err(|_| {
+            let message = format!("expected the time to start on standard input, got {line:?}");
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })?;
+        Ok(Schedule::new(self.0, Nanos(start)))
+    }
+
+    fn finish(&self, outcome: &Outcome) -> io::Result<()> {
+        // Under another name first: whoever sees the file sees all of it.
+        let partial = self.0.outcome.with_extension("partial");
+        std::fs::write(&partial, serde_json::to_vec(outcome)?)?;
+        std::fs::rename(&partial, &self.0.outcome)
+    }
+}
+
+/// What a task prints when it is prepared.
+pub const READY: &str = "ready";
+
+/// Why a task could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// The file that describes it is of no use.
+    #[error("cannot read the task {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It failed.
+    #[error("{what}: {source}")]
+    Failed {
+        /// Which work.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Does the task that `path` describes.
+///
+/// # Errors
+/// The task cannot be read or a system call failed.
+pub fn run(path: &Path) -> Result<(), TaskError> {
+    let read = |source| TaskError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let text = std::fs::read(path).map_err(read)?;
+    let task: Task = serde_json::from_slice(&text).map_err(|error| read(error.into()))?;
+    // Wake up when asked to, not 50 us later (the default timer slack).
+    if let Some(least) = std::num::NonZeroU64::new(1) {
+        let _ = rustix::thread::set_current_timer_slack(Some(least));
+    }
+    let starter = Starter(&task);
+    let (what, result) = match &task.work {
+        Work::Server { port } => ("server", server::run(&starter, *port)),
+        Work::Query {
+            servers,
+            protocol,
+            answer,
+            mean_gap,
+            connections,
+            seed,
+        } => {
+            let config = query::Config {
+                servers,
+                protocol: *protocol,
+                answer: *answer,
+                mean_gap: *mean_gap,
+                connections: *connections,
+                seed: *seed,
+            };
+            ("query client", query::run(&starter, &task, &config))
+        }
+        Work::BulkSender { to } => ("bulk sender", bulk::send(&starter, *to)),
+        Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),
+        Work::Echo { to, every } => ("echo client", echo::run(&starter, *to, *every)),
+        Work::Hog {
+            scans,
+            sleep,
+            block,
+        } => ("hog", hog::run(&starter, *scans, *sleep, *block)),
+        Work::Wakeup { mean_gap, seed } => (
+            "wakeup",
+            wakeup::run(&starter, task.warmup + task.duration, *mean_gap, *seed),
+        ),
+    };
+    result.map_err(|source| TaskError::Failed { what, source })
+}

@@ -1,0 +1,157 @@
+//! ICMP echo requests at fixed moments (RFC 792). Open loop, as the queries are.
+
+use super::events::{ALARM, Events};
+use super::{Outcome, Sample, Starter, now};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use tailbound_units::Nanos;
+
+/// Data bytes of a request: what `ping` sends.
+const DATA: usize = 56;
+const HEADER: usize = 8;
+
+pub(super) fn run(starter: &Starter<'_>, to: Ipv4Addr, every: Nanos) -> io::Result<()> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::RAW,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        Some(ipproto::ICMP),
+    )?;
+    rustix::net::connect(&socket, &SocketAddrV4::new(to, 0))?;
+    let mut events = Events::new()?;
+    events.add(&socket, 0)?;
+    let identifier = std::process::id() as u16;
+
+    let schedule = starter.ready()?;
+    let moment = |n: u32| schedule.start.saturating_add(Nanos(every.as_nanos() * u64::from(n)));
+    let mut outcome = Outcome::default();
+    let mut answered: Vec<bool> = Vec::new();
+    let mut happened = Vec::new();
+    let mut buffer = [0; 2048];
+    loop {
+        let mut sent = answered.len() as u32;
+        while moment(sent) < schedule.to && moment(sent) <= now() {
+            let request = request(identifier, sent);
+            match rustix::net::send(&socket, &request, SendFlags::empty()) {
+                // A request that the guest's own queue has no room for is lost
+                // like any other: it stays unanswered.
+                Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {}
+                Err(error) => return Err(error.into()),
+            }
+            answered.push(false);
+            sent += 1;
+        }
+        let all_sent = moment(sent) >= schedule.to;
+        if now() >= schedule.give_up || all_sent && answered.iter().all(|answered| *answered) {
+            break;
+        }
+        events.set_alarm(if all_sent { schedule.give_up } else { moment(sent) })?;
+        events.wait(&mut happened)?;
+        if happened.iter().all(|event| event.key == ALARM) {
+            continue;
+        }
+        loop {
+            let length = match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let end = now();
+            let Some(number) = reply(&buffer[..length.min(buffer.len())], identifier) else {
+                continue;
+            };
+            // The first reply counts; one to a request that was never sent is
+            // somebody's invention.
+            if answered.get(number as usize) == Some(&false) {
+                answered[number as usize] = true;
+                let start = moment(number);
+                if schedule.counts(start) {
+                    outcome.samples.push(Sample {
+                        arrival: number,
+                        start,
+                        end,
+                    });
+                }
+            }
+        }
+    }
+    let lost = |(number, answered): (usize, &bool)| {
+        !answered && schedule.counts(moment(number as u32))
+    };
+    outcome.unanswered = answered.iter().enumerate().filter(|entry| lost(*entry)).count() as u64;
+    outcome.samples.sort_by_key(|sample| sample.arrival);
+    starter.finish(&outcome)
+}
+
+/// Request `number`. The sequence field is too short for all of them, so the
+/// number stands in the data, too.
+fn request(identifier: u16, number: u32) -> [u8; HEADER + DATA] {
+    let mut packet = [0x5a; HEADER + DATA];
+    packet[..4].copy_from_slice(&[8, 0, 0, 0]);
+    packet[4..6].copy_from_slice(&identifier.to_be_bytes());
+    packet[6..8].copy_from_slice(&(number as u16).to_be_bytes());
+    packet[8..12].copy_from_slice(&number.to_be_bytes());
+    let checksum = checksum(&packet);
+    packet[2..4].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+/// The number of the request that `packet`, IP header included, replies to;
+/// `None` for anything else.
+fn reply(packet: &[u8], identifier: u16) -> Option<u32> {
+    let header_length = usize::from(packet.first()? & 0x0f) * 4;
+    let icmp = packet.get(header_length..)?;
+    let ([0, 0], identifier_field) = (icmp.get(..2)?, icmp.get(4..6)?) else {
+        return None;
+    };
+    if identifier_field != identifier.to_be_bytes() {
+        return None;
+    }
+    let number = icmp.get(8..12)?.try_into().ok()?;
+    Some(u32::from_be_bytes(number))
+}
+
+/// The Internet checksum (RFC 1071) of an even number of bytes.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2);
+    let sum: u32 = words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn answer(identifier: u16, number: u32) -> Vec<u8> {
+        let mut packet = vec![0; 20];
+        packet[0] = 0x45;
+        packet.extend(request(identifier, number));
+        packet[20] = 0;
+        packet
+    }
+
+    #[test]
+    fn a_request_has_a_checksum_that_adds_up_to_nothing() {
+        assert_eq!(checksum(&request(1234, 70_000)), 0);
+    }
+
+    #[test]
+    fn a_reply_is_told_from_requests_and_from_replies_to_others() {
+        assert_eq!(reply(&answer(7, 70_000), 7), Some(70_000));
+        assert_eq!(reply(&answer(8, 70_000), 7), None);
+        let mut other = answer(7, 1);
+        other[20] = 8;
+        assert_eq!(reply(&other, 7), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), id: u16) {
+            let _ = reply(&bytes, id);
+        }
+    }
+}

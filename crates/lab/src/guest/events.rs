@@ -1,0 +1,114 @@
+//! Waiting for sockets and for a moment at once.
+
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::time::{Itimerspec, Timespec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+use std::io;
+use tailbound_units::Nanos;
+
+/// What [`Events::wait`] reports for the alarm.
+pub(super) const ALARM: u64 = u64::MAX;
+
+/// An epoll set with an alarm in it. A timer file, not epoll's own timeout: that
+/// is in milliseconds.
+pub(super) struct Events {
+    epoll: OwnedFd,
+    alarm: OwnedFd,
+    ready: Vec<epoll::Event>,
+}
+
+/// What happened to one member of the set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event {
+    pub(super) key: u64,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+}
+
+impl Events {
+    pub(super) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let alarm = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let data = epoll::EventData::new_u64(ALARM);
+        epoll::add(&epoll, &alarm, data, epoll::EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            alarm,
+            ready: Vec::with_capacity(256),
+        })
+    }
+
+    /// Adds a socket, edge-triggered: read and write until it would block.
+    pub(super) fn add(&self, socket: impl AsFd, key: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            epoll::EventData::new_u64(key),
+            flags,
+        )?)
+    }
+
+    /// Sets the alarm to `moment`; one that has passed rings at once.
+    pub(super) fn set_alarm(&self, moment: Nanos) -> io::Result<()> {
+        let time = Itimerspec {
+            it_interval: timespec(Nanos::ZERO),
+            // Zero would disarm it.
+            it_value: timespec(moment.max(Nanos(1))),
+        };
+        rustix::time::timerfd_settime(&self.alarm, TimerfdTimerFlags::ABSTIME, &time)?;
+        Ok(())
+    }
+
+    /// Waits until something happens and adds it to `happened`.
+    pub(super) fn wait(&mut self, happened: &mut Vec<Event>) -> io::Result<()> {
+        self.ready.clear();
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.ready),
+            None,
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        happened.clear();
+        for event in &self.ready {
+            let key = event.data.u64();
+            let flags = event.flags;
+            if key == ALARM {
+                let mut expirations = [0; 8];
+                match rustix::io::read(&self.alarm, &mut expirations[..]) {
+                    Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let ended =
+                epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP;
+            happened.push(Event {
+                key,
+                readable: flags.intersects(epoll::EventFlags::IN | ended),
+                writable: flags.contains(epoll::EventFlags::OUT),
+            });
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn timespec(moment: Nanos) -> Timespec {
+    Timespec {
+        tv_sec: (moment.as_nanos() / 1_000_000_000).cast_signed(),
+        tv_nsec: (moment.as_nanos() % 1_000_000_000).cast_signed(),
+    }
+}
+
+/// Whether a non-blocking call may succeed later.
+pub(super) fn is_retry(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}

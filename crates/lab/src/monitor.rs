@@ -1,0 +1,81 @@
+//! Watches what the machine takes away while an experiment runs: the readings
+//! that [`crate::noise`] judges by.
+
+use crate::guest::now;
+use crate::noise::Lost;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use tailbound_sys::procfs::{self, Reread};
+use tailbound_units::Nanos;
+
+const INTERVAL: Nanos = Nanos::from_millis(10);
+
+/// A monitor that runs.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Record>>,
+}
+
+/// What it saw.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// Time taken from each CPU by the hypervisor below.
+    pub(crate) stolen: BTreeMap<u32, Lost>,
+    /// Time that each thread of each process waited in a run queue.
+    pub(crate) waited: BTreeMap<u32, Vec<Lost>>,
+}
+
+impl Monitor {
+    /// Watches all CPUs, and the threads that these processes have now.
+    pub(crate) fn start(processes: &[u32]) -> io::Result<Self> {
+        let mut threads = Vec::new();
+        for pid in processes {
+            for thread in procfs::threads(*pid)? {
+                let path = format!("/proc/{pid}/task/{thread}/schedstat");
+                threads.push((*pid, Reread::open(path)?, Lost::default()));
+            }
+        }
+        let mut stat = Reread::open("/proc/stat")?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("monitor".into())
+            .spawn(move || {
+                let mut record = Record::default();
+                let mut next = now();
+                while !stopped.load(Ordering::Relaxed) {
+                    let at = now();
+                    for steal in procfs::parse_steal(stat.text()?.unwrap_or_default()) {
+                        let lost = record.stolen.entry(steal.cpu).or_default();
+                        lost.read(at, steal.total, procfs::TICK);
+                    }
+                    for (_, schedstat, lost) in &mut threads {
+                        let text = schedstat.text()?.unwrap_or_default();
+                        if let Some(wait) = procfs::parse_run_delay(text) {
+                            lost.read(at, wait, Nanos(1));
+                        }
+                    }
+                    next = next.saturating_add(INTERVAL).max(at);
+                    crate::guest::sleep_until(next);
+                }
+                for (pid, _, lost) in threads {
+                    record.waited.entry(pid).or_default().push(lost);
+                }
+                Ok(record)
+            })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Stops it and takes what it saw.
+    pub(crate) fn finish(self) -> io::Result<Record> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.join() {
+            Ok(record) => record,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Which late samples were the machine's fault.
+//!
+//! The machines that run this are shared. While an experiment runs, a monitor
+//! notes every 10 ms how much time the hypervisor below has taken from each CPU
+//! (*stolen*) and how long the threads that a request passes through waited in
+//! a run queue (*ours*: our infrastructure had no CPU). Threads whose waiting is
+//! the very thing under test are not among them.
+//!
+//! A sample is *late* when it took more than twice its variant's median. A late
+//! sample is *hit* when the time lost around it explains at least half of its
+//! excess over the median; stolen time is looked at first. A late sample that is
+//! not hit is *unexplained*: the mechanism's own tail.
+
+use crate::guest::Sample;
+use tailbound_units::Nanos;
+
+/// What the monitor may be late by, added to both ends of a sample.
+pub const MARGIN: Nanos = Nanos::from_millis(10);
+
+/// A sample is late beyond this many medians.
+const LATE: u64 = 2;
+
+/// A growing total that was read now and then, such as a CPU's steal time.
+///
+/// `/proc/stat` shows whole ticks of 10 ms. A step of one tick says only that
+/// the last 10 ms of loss lie somewhere since the step before, so they are
+/// spread evenly over that time; of a larger step the rest was lost since the
+/// reading before.
+#[derive(Debug, Clone, Default)]
+pub struct Lost {
+    /// Amounts, each spread evenly over its time.
+    spans: Vec<Span>,
+    previous: Option<Reading>,
+    /// When the total last changed.
+    changed: Nanos,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: Nanos,
+    to: Nanos,
+    amount: Nanos,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at: Nanos,
+    total: Nanos,
+}
+
+impl Lost {
+    /// Adds a reading of a total that is shown in steps of `tick` (1 ns: exact).
+    pub fn read(&mut self, at: Nanos, total: Nanos, tick: Nanos) {
+        let Some(previous) = self.previous.replace(Reading { at, total }) else {
+            self.changed = at;
+            return;
+        };
+        let step = total.since(previous.total);
+        if step == Nanos::ZERO {
+            return;
+        }
+        let first = if tick > Nanos(1) { step.min(tick) } else { Nanos::ZERO };
+        self.add(self.changed, at, first);
+        self.add(previous.at, at, step.since(first));
+        self.changed = at;
+    }
+
+    fn add(&mut self, from: Nanos, to: Nanos, amount: Nanos) {
+        if amount > Nanos::ZERO {
+            self.spans.push(Span { from, to, amount });
+        }
+    }
+
+    /// What was lost between two moments.
+    pub fn between(&self, from: Nanos, to: Nanos) -> Nanos {
+        // Spans end in order; those that begin after `to` may still be followed
+        // by one that began earlier, so all that end after `from` are looked at.
+        let start = self.spans.partition_point(|span| span.to <= from);
+        let overlap = |span: &Span| {
+            let common = span.to.min(to).since(span.from.max(from)).as_nanos();
+            let length = span.to.since(span.from).as_nanos().max(1);
+            u128::from(span.amount.as_nanos()) * u128::from(common) / u128::from(length)
+        };
+        let sum: u128 = self.spans[start..].iter().map(overlap).sum();
+        Nanos(u64::try_from(sum).unwrap_or(u64::MAX))
+    }
+
+    /// All that was lost.
+    pub fn total(&self) -> Nanos {
+        let total = self.spans.iter().map(|span| span.amount.as_nanos());
+        Nanos(total.fold(0, u64::saturating_add))
+    }
+}
+
+/// What became of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// In time.
+    OnTime,
+    /// Late for no reason that lies outside of what is measured.
+    Unexplained,
+    /// Late because our infrastructure waited for a CPU.
+    Ours,
+    /// Late because the hypervisor below took the CPU away.
+    Stolen,
+}
+
+impl Fate {
+    /// Whether the machine is to blame: such a sample is set apart.
+    pub const fn is_hit(self) -> bool {
+        matches!(self, Self::Ours | Self::Stolen)
+    }
+}
+
+/// The fate of each sample of a series, in their order. `stolen` has one entry a
+/// CPU, `ours` one a thread on the requests' way.
+pub fn judge(samples: &[Sample], stolen: &[&Lost], ours: &[&Lost]) -> Vec<Fate> {
+    let median = median(samples);
+    let sum = |lost: &[&Lost], sample: &Sample| {
+        let (from, to) = (
+            sample.start.saturating_sub(MARGIN),
+            sample.end.saturating_add(MARGIN),
+        );
+        let amounts = lost.iter().map(|lost| lost.between(from, to).as_nanos());
+        amounts.fold(0, u64::saturating_add)
+    };
+    let fate = |sample: &Sample| {
+        let latency = sample.latency().as_nanos();
+        if latency <= median.saturating_mul(LATE) {
+            return Fate::OnTime;
+        }
+        let half = (latency - median).div_ceil(2);
+        if sum(stolen, sample) >= half {
+            Fate::Stolen
+        } else if sum(ours, sample) >= half {
+            Fate::Ours
+        } else {
+            Fate::Unexplained
+        }
+    };
+    samples.iter().map(fate).collect()
+}
+
+fn median(samples: &[Sample]) -> u64 {
+    let mut latencies: Vec<u64> = samples.iter().map(|s| s.latency().as_nanos()).collect();
+    if latencies.is_empty() {
+        return 0;
+    }
+    let middle = (latencies.len() - 1) / 2;
+    *latencies.select_nth_unstable(middle).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: fn(u64) -> Nanos = Nanos::from_millis;
+    const TICK: Nanos = MS(10);
+    const EXACT: Nanos = Nanos(1);
+
+    fn lost(tick: Nanos, readings: &[(u64, u64)]) -> Lost {
+        let mut lost = Lost::default();
+        for (at, total) in readings {
+            lost.read(MS(*at), MS(*total), tick);
+        }
+        lost
+    }
+
+    fn sample(start: u64, latency: u64) -> Sample {
+        Sample {
+            arrival: 0,
+            start: MS(start),
+            end: MS(start + latency),
+        }
+    }
+
+    /// Nine samples of 10 ms long before, so that the median is 10 ms.
+    fn with_median_10ms(late: Sample) -> Vec<Sample> {
+        let usual = (0..9).map(|_| sample(100, 10));
+        usual.chain([late]).collect()
+    }
+
+    #[test]
+    fn a_sample_within_two_medians_is_on_time_whatever_was_lost() {
+        let stolen = lost(EXACT, &[(0, 0), (2000, 2000)]);
+        let fates = judge(&with_median_10ms(sample(1000, 20)), &[&stolen], &[]);
+        assert_eq!(fates, [Fate::OnTime; 10]);
+    }
+
+    #[test]
+    fn a_late_sample_is_stolen_when_steal_explains_half_of_its_excess() {
+        let samples = with_median_10ms(sample(1000, 50)); // excess 40 ms
+        let enough = lost(EXACT, &[(0, 0), (1000, 0), (1010, 20)]);
+        let too_little = lost(EXACT, &[(0, 0), (1000, 0), (1010, 19)]);
+        assert_eq!(judge(&samples, &[&enough], &[])[9], Fate::Stolen);
+        assert_eq!(judge(&samples, &[&too_little], &[])[9], Fate::Unexplained);
+    }
+
+    #[test]
+    fn steal_is_blamed_before_our_own_waiting() {
+        let samples = with_median_10ms(sample(1000, 50));
+        let loss = lost(EXACT, &[(1000, 0), (1010, 30)]);
+        assert_eq!(judge(&samples, &[&loss], &[&loss])[9], Fate::Stolen);
+        assert_eq!(judge(&samples, &[], &[&loss])[9], Fate::Ours);
+    }
+
+    #[test]
+    fn time_lost_long_before_or_after_explains_nothing() {
+        let samples = with_median_10ms(sample(1000, 50));
+        let before = lost(EXACT, &[(900, 0), (980, 80)]);
+        let after = lost(EXACT, &[(1070, 0), (1150, 80)]);
+        assert_eq!(judge(&samples, &[&before, &after], &[])[9], Fate::Unexplained);
+    }
+
+    #[test]
+    fn one_tick_after_a_long_quiet_time_explains_little() {
+        // 10 ms of steal somewhere in the last second.
+        let readings: Vec<_> = (0..=100).map(|n| (n * 10, if n == 100 { 10 } else { 0 })).collect();
+        let lost = lost(TICK, &readings);
+        assert_eq!(lost.between(MS(900), MS(1000)), MS(1));
+        assert_eq!(lost.total(), MS(10));
+    }
+
+    #[test]
+    fn of_many_ticks_at_once_all_but_one_are_recent() {
+        let readings: Vec<_> = (0..=100).map(|n| (n * 10, if n == 100 { 50 } else { 0 })).collect();
+        let lost = lost(TICK, &readings);
+        assert_eq!(lost.between(MS(990), MS(1000)), Nanos(40_100_000));
+    }
+
+    #[test]
+    fn no_samples_have_no_fate() {
+        assert_eq!(judge(&[], &[], &[]), []);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_invented(
+            steps in prop::collection::vec((1u64..50, 0u64..5), 1..50), cut in 0u64..2000,
+        ) {
+            let (mut at, mut total) = (0, 0);
+            let mut lost = Lost::default();
+            lost.read(MS(0), MS(0), TICK);
+            for (time, ticks) in steps {
+                at += time;
+                total += ticks * 10;
+                lost.read(MS(at), MS(total), TICK);
+            }
+            prop_assert_eq!(lost.total(), MS(total));
+            let parts = lost.between(Nanos::ZERO, MS(cut)).0 + lost.between(MS(cut), Nanos::MAX).0;
+            // Each span rounds down once on either side of the cut.
+            prop_assert!(parts <= MS(total).0 && parts + 400 >= MS(total).0);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The children of a run: daemons, servers, clients. All die with the lab, and
+//! none dies unnoticed.
+
+use crate::LabError;
+use crate::run_dir::{OWNER_VARIABLE, RunDir};
+use rustix::process::Signal;
+use rustix::thread::CpuSet;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tailbound_sys::process::{Child, Spawn, how_it_ended};
+
+/// How often children are looked after.
+pub(crate) const POLL: Duration = Duration::from_millis(20);
+/// How long a child may take to become ready.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How much of what a dead child said is shown.
+const TAIL_LINES: usize = 12;
+
+/// What a child says when it is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// A line of this text on standard output.
+    Stdout(&'static str),
+    /// A line with this word on standard error.
+    Stderr(&'static str),
+    /// Nothing: it needs no preparation, or its peers wait for it.
+    Silent,
+}
+
+/// A child and what is expected of it.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// In words, for messages.
+    pub(crate) name: String,
+    pub(crate) child: Child,
+    pub(crate) stdout: PathBuf,
+    stderr: PathBuf,
+    ready: Ready,
+    /// Whether it ends by itself when it has measured.
+    ends: bool,
+}
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) netns: &'a std::path::Path,
+    pub(crate) cpus: CpuSet,
+    pub(crate) ready: Ready,
+    pub(crate) ends: bool,
+}
+
+/// Starts and looks after children.
+#[derive(Debug)]
+pub(crate) struct Nursery<'a> {
+    run_dir: &'a RunDir,
+    signal: Arc<AtomicUsize>,
+    members: Vec<Member>,
+    started: usize,
+}
+
+impl<'a> Nursery<'a> {
+    pub(crate) fn new(run_dir: &'a RunDir, signal: Arc<AtomicUsize>) -> Self {
+        Self {
+            run_dir,
+            signal,
+            members: Vec::new(),
+            started: 0,
+        }
+    }
+
+    /// Starts a child and returns its place.
+    pub(crate) fn start(&mut self, start: Start<'_>) -> Result<usize, LabError> {
+        self.started += 1;
+        let stem: String = start
+            .name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let file = |extension: &str| {
+            let name = format!("{:03}-{stem}.{extension}", self.started);
+            self.run_dir.path().join(name)
+        };
+        let (stdout, stderr) = (file("out"), file("err"));
+        let create = |path: &PathBuf| File::create(path).map_err(LabError::file("creating", path));
+        let what = || format!("starting {} ({})", start.name, start.program.display());
+        let child = Spawn::new(&start.program)
+            .args(&start.args)
+            .env(OWNER_VARIABLE, self.run_dir.owner())
+            .cpus(start.cpus)
+            .output(create(&stdout)?, create(&stderr)?)
+            .piped_stdin()
+            .netns(start.netns)
+            .and_then(Spawn::start)
+            .map_err(LabError::io(what()))?;
+        self.members.push(Member {
+            name: start.name,
+            child,
+            stdout,
+            stderr,
+            ready: start.ready,
+            ends: start.ends,
+        });
+        Ok(self.members.len() - 1)
+    }
+
+    pub(crate) fn member(&self, place: usize) -> &Member {
+        &self.members[place]
+    }
+
+    /// Waits until all children from `first` on are ready.
+    pub(crate) fn wait_ready(&mut self, first: usize) -> Result<(), LabError> {
+        let deadline = Instant::now() + PATIENCE;
+        let is_ready = |member: &Member| {
+            let (path, word) = match member.ready {
+                Ready::Stdout(word) => (&member.stdout, word),
+                Ready::Stderr(word) => (&member.stderr, word),
+                Ready::Silent => return true,
+            };
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains(word))
+        };
+        loop {
+            self.look()?;
+            match self.members[first..].iter().find(|member| !is_ready(member)) {
+                None => return Ok(()),
+                Some(late) if Instant::now() > deadline => {
+                    return Err(late.problem(format!("is not ready after {} s", PATIENCE.as_secs())));
+                }
+                Some(_) => std::thread::sleep(POLL),
+            }
+        }
+    }
+
+    /// Gives every child that waits for it the moment to start.
+    pub(crate) fn start_at(&mut self, line: &str) -> Result<(), LabError> {
+        for member in &mut self.members {
+            if !matches!(member.ready, Ready::Stdout(_)) {
+                continue;
+            }
+            if let Some(mut stdin) = member.child.stdin.take() {
+                let told = stdin.write_all(line.as_bytes());
+                told.map_err(LabError::io(format!("telling {} to start", member.name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all that end by themselves have ended.
+    pub(crate) fn all_ended(&mut self) -> Result<bool, LabError> {
+        self.look()?;
+        for member in self.members.iter_mut().filter(|member| member.ends) {
+            if member.ended()?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// An error if a signal asked this process to end, or if a child died that
+    /// should not have.
+    pub(crate) fn look(&mut self) -> Result<(), LabError> {
+        let signal = self.signal.load(Ordering::Relaxed);
+        if signal != 0 {
+            return Err(LabError::Interrupted { signal });
+        }
+        for member in &mut self.members {
+            if let Some(status) = member.ended()?
+                && !(member.ends && status.success())
+            {
+                let pid = member.child.id();
+                let how = how_it_ended(status);
+                return Err(member.problem(format!("(process {pid}) died: {how}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, and looks after the children meanwhile.
+    pub(crate) fn rest(&mut self, time: Duration) -> Result<(), LabError> {
+        let end = Instant::now() + time;
+        loop {
+            self.look()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(POLL));
+        }
+    }
+
+    /// Kills the load and asks the daemons to end; those that do not are killed.
+    pub(crate) fn end(mut self) -> Result<(), LabError> {
+        let daemons = |member: &Member| matches!(member.ready, Ready::Stderr(_));
+        self.members.retain(daemons);
+        for member in &mut self.members {
+            let asked = member.child.signal(Signal::TERM);
+            asked.map_err(LabError::io(format!("ending {}", member.name)))?;
+        }
+        let deadline = Instant::now() + Duration::from_secs(2);
+        for member in &mut self.members {
+            while member.ended()?.is_none() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    fn ended(&mut self) -> Result<Option<std::process::ExitStatus>, LabError> {
+        let ended = self.child.try_wait();
+        ended.map_err(LabError::io(format!("waiting for {}", self.name)))
+    }
+
+    fn problem(&self, what: String) -> LabError {
+        let text = std::fs::read_to_string(&self.stderr).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+        LabError::Child {
+            who: self.name.clone(),
+            what,
+            stderr: tail.join("\n"),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! An experiment from its TOML to its verdict.
+
+use crate::LabError;
+use crate::build::{self, CONGESTION_CONTROL};
+use crate::check;
+use crate::cpus::Cpus;
+use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant, VcpuMode};
+use crate::progress::Progress;
+use crate::run_dir::RunDir;
+use crate::summarise;
+use crate::topology::{GuestPort, Topology};
+use crate::variant::{self, Measured, Scene};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tailbound_report::Results;
+use tailbound_sys::sched::{Deadline, probe_deadline};
+use tailbound_sys::user_namespace::{self, Privilege};
+use tailbound_units::{Nanos, Rate};
+
+/// What to run, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The name of one of the embedded experiments, or a file.
+    pub experiment: String,
+    /// In place of the experiment's own link rate.
+    pub link_rate: Option<Rate>,
+    /// In place of the experiment's own duration.
+    pub duration: Option<Nanos>,
+    /// Only these variants.
+    pub variants: Option<Vec<String>>,
+    /// Every arrival follows from it.
+    pub seed: u64,
+    /// How often each variant runs, in turn.
+    pub repeat: u32,
+    /// Whether the run's files are kept.
+    pub keep: bool,
+}
+
+/// Runs an experiment. Moves this process into namespaces of its own, so it must
+/// have a single thread, and cannot go back.
+///
+/// # Errors
+/// See [`LabError`]. Nothing of the run is left then, either.
+pub fn run(options: &Options) -> Result<Results, LabError> {
+    let experiment = load(options)?;
+    let chosen = choose(&experiment, options)?;
+    require_tools(&experiment, &chosen)?;
+    let privilege = user_namespace::enter()?;
+    let signal = watch_signals()?;
+    let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
+    let no_periodic = no_periodic(&experiment, privilege);
+    cpus.leave_shared_core()
+        .map_err(LabError::io("leaving the shared core"))?;
+    let run_dir = RunDir::create(options.keep)
+        .map_err(LabError::io("making a directory for the run"))?;
+    let topology = Topology::new(&experiment, guest_port());
+    if chosen.iter().any(|variant| variant.pipeline.is_some()) {
+        build::build(&topology)?;
+    } else {
+        build::namespaces(&topology)?;
+    }
+    let scene = Scene {
+        experiment: &experiment,
+        topology: &topology,
+        cpus,
+        run_dir: &run_dir,
+        program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+        seed: options.seed,
+        signal,
+    };
+
+    let mut conditions = conditions(&scene, options, privilege);
+    let mut measured: Vec<Vec<Measured>> = chosen.iter().map(|_| Vec::new()).collect();
+    let mut progress = Progress::new();
+    let runs = |variant: &Variant| match variant.vcpu {
+        VcpuMode::Periodic => no_periodic.is_none(),
+        VcpuMode::Default => no_periodic.is_some() || !variant.only_without_periodic,
+    };
+    let total = chosen.iter().filter(|variant| runs(variant)).count() * options.repeat as usize;
+    let mut done = 0;
+    for _ in 0..options.repeat {
+        for (variant, repeats) in chosen.iter().zip(&mut measured) {
+            if !runs(variant) {
+                continue;
+            }
+            done += 1;
+            let head = format!("[{done}/{total}] {}", variant.name.get_ref());
+            let mut announce = |what: &str| progress.show(&format!("{head}: {what}"));
+            repeats.push(variant::run(&scene, variant, &mut announce)?);
+        }
+    }
+    progress.clear();
+
+    let stolen: u64 = measured.iter().flatten().map(|m| m.stolen.as_nanos()).sum();
+    conditions.insert("stolen_ns".into(), json!(stolen));
+    conditions.insert("load_average_after".into(), json!(load_average()));
+    let variants = chosen.iter().zip(&measured).filter_map(|(variant, repeats)| {
+        let name = variant.name.get_ref();
+        match (&no_periodic, repeats.is_empty()) {
+            (_, false) => Some(summarise::variant(name, repeats)),
+            (Some(why), true) => Some(summarise::unavailable(name, why)),
+            (None, true) => None,
+        }
+    });
+    let variants: Vec<_> = variants.collect();
+    let checks = check::evaluate(&experiment.check, &variants);
+    let (verdict, verdict_reason) = check::verdict(&variants, &checks);
+    Ok(Results {
+        schema: tailbound_report::SCHEMA,
+        experiment: experiment.name.get_ref().clone(),
+        title: experiment.title.clone(),
+        source: experiment.source.clone(),
+        seed: options.seed,
+        conditions,
+        variants,
+        checks,
+        verdict,
+        verdict_reason,
+    })
+}
+
+fn load(options: &Options) -> Result<Experiment, LabError> {
+    let (text, file) = crate::experiment::source_text(&options.experiment)?;
+    let mut experiment = Experiment::parse(&text, &file)?;
+    experiment.link_rate = options.link_rate.unwrap_or(experiment.link_rate);
+    experiment.duration = options.duration.unwrap_or(experiment.duration);
+    experiment.recheck(&text, &file)?;
+    Ok(experiment)
+}
+
+fn choose<'a>(experiment: &'a Experiment, options: &Options) -> Result<Vec<&'a Variant>, LabError> {
+    let Some(names) = &options.variants else {
+        return Ok(experiment.variant.iter().collect());
+    };
+    let known = |name: &String| experiment.variant.iter().any(|v| v.name.get_ref() == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        let known: Vec<&str> = experiment.variant.iter().map(|v| v.name.get_ref().as_str()).collect();
+        return Err(LabError::UnknownVariant {
+            experiment: experiment.name.get_ref().clone(),
+            name: unknown.clone(),
+            known: known.join(", "),
+        });
+    }
+    let wanted = |variant: &&Variant| names.contains(variant.name.get_ref());
+    Ok(experiment.variant.iter().filter(wanted).collect())
+}
+
+/// Sees that the programs are there that the experiment names as load.
+fn require_tools(experiment: &Experiment, chosen: &[&Variant]) -> Result<(), LabError> {
+    let runs = |name: &crate::experiment::Name| {
+        let mut loads = chosen.iter().flat_map(|variant| &variant.loads);
+        loads.any(|load| load.get_ref() == name.get_ref())
+    };
+    let mut needed: Vec<(&'static str, &'static str)> = Vec::new();
+    if experiment.query.iter().any(|q| q.tool == QueryTool::Memcached && runs(&q.name)) {
+        needed.push(("memcached", "memcached"));
+    }
+    if experiment.bulk.iter().any(|b| b.tool == BulkTool::Iperf3 && runs(&b.name)) {
+        needed.push(("iperf3", "iperf3"));
+    }
+    if experiment.ping.iter().any(|p| p.tool == PingTool::Ping && runs(&p.name)) {
+        needed.push(("ping", "iputils-ping"));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for (program, package) in needed {
+        if !std::env::split_paths(&path).any(|directory| directory.join(program).is_file()) {
+            return Err(LabError::Missing { program, package });
+        }
+    }
+    Ok(())
+}
+
+/// Why scheduling classes cannot be set; `None` where they can.
+fn no_periodic(experiment: &Experiment, privilege: Privilege) -> Option<String> {
+    let periodic = &experiment.shared_core.as_ref()?.periodic;
+    let deadline = Deadline {
+        runtime: periodic.runtime,
+        deadline: periodic.deadline,
+        period: periodic.period,
+    };
+    if privilege == Privilege::UserNamespace {
+        return Some("SCHED_DEADLINE needs CAP_SYS_NICE outside of a user namespace: run as root".into());
+    }
+    let error = probe_deadline(deadline).err()?;
+    Some(format!(
+        "the kernel refuses SCHED_DEADLINE ({error}): it needs CAP_SYS_NICE, all CPUs, and free bandwidth"
+    ))
+}
+
+/// TAPs where they can be opened, as guests of virtual machines have them.
+fn guest_port() -> GuestPort {
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    if opened.is_ok() {
+        GuestPort::Tap
+    } else {
+        GuestPort::Veth
+    }
+}
+
+/// Notes the first signal that asks this process to end.
+fn watch_signals() -> Result<Arc<AtomicUsize>, LabError> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let noted = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let number = signal.unsigned_abs() as usize;
+        signal_hook::flag::register_usize(signal, Arc::clone(&noted), number)
+            .map_err(LabError::io("watching for signals"))?;
+    }
+    Ok(noted)
+}
+
+fn conditions(
+    scene: &Scene<'_>,
+    options: &Options,
+    privilege: Privilege,
+) -> BTreeMap<String, Value> {
+    let experiment = scene.experiment;
+    let system = rustix::system::uname();
+    let kernel = system.release().to_string_lossy().into_owned();
+    let network = experiment.variant.iter().any(|variant| variant.pipeline.is_some());
+    let mut conditions: BTreeMap<String, Value> = BTreeMap::from([
+        ("tailbound".into(), json!(env!("CARGO_PKG_VERSION"))),
+        ("kernel".into(), json!(kernel)),
+        ("cpus".into(), json!(scene.cpus.count)),
+        ("cpu".into(), json!(cpu_model())),
+        ("duration_ns".into(), json!(experiment.duration.as_nanos())),
+        ("warmup_ns".into(), json!(experiment.warmup.as_nanos())),
+        ("repeat".into(), json!(options.repeat)),
+        ("load_average_before".into(), json!(load_average())),
+        (
+            "privilege".into(),
+            json!(match privilege {
+                Privilege::Root => "root",
+                Privilege::UserNamespace => "user namespace",
+            }),
+        ),
+    ]);
+    if network {
+        conditions.extend([
+            ("link_bit_s".into(), json!(experiment.link_rate.as_bit_s())),
+            ("switch_buffer_bytes".into(), json!(experiment.switch_buffer.as_u64())),
+            ("guest_port".into(), json!(scene.topology.guest_port.name())),
+            ("congestion_control".into(), json!(CONGESTION_CONTROL)),
+        ]);
+    }
+    if scene.cpus.count == 1 {
+        let note = "guests, daemons and monitor share the only CPU";
+        conditions.insert("note".into(), json!(note));
+    }
+    conditions
+}
+
+fn cpu_model() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.and_then(|rest| rest.split_once(':'));
+    model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}
+
+/// The machine's load average over the last minute.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}

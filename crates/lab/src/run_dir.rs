@@ -1,0 +1,173 @@
+//! The directory a run keeps its files in, and what a crashed run left behind.
+//!
+//! Namespaces, interfaces and processes of a run vanish by themselves when the
+//! lab ends, however it ends. Its directory does not, and a child that runs a
+//! program with file capabilities (`ping`) may survive it: [`clean`] sees to
+//! both.
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use tailbound_sys::procfs;
+
+/// The variable that every child of a lab carries: whose it is.
+pub const OWNER_VARIABLE: &str = "TAILBOUND_LAB";
+
+const PREFIX: &str = "tailbound-lab-";
+const OWNER_FILE: &str = "owner";
+
+/// A process for good: its id may be given to another one later, but not with
+/// the same start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    pid: u32,
+    start_time: u64,
+}
+
+impl Owner {
+    fn this_process() -> Self {
+        let pid = std::process::id();
+        Self {
+            pid,
+            start_time: procfs::start_time(pid).unwrap_or(0),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (pid, start_time) = text.trim().split_once('.')?;
+        Some(Self {
+            pid: pid.parse().ok()?,
+            start_time: start_time.parse().ok()?,
+        })
+    }
+
+    fn text(self) -> String {
+        format!("{}.{}", self.pid, self.start_time)
+    }
+
+    fn lives(self) -> bool {
+        procfs::start_time(self.pid) == Some(self.start_time)
+    }
+}
+
+/// The directory of this run. Dropping it removes it, unless it is to be kept.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    owner: Owner,
+    keep: bool,
+}
+
+impl RunDir {
+    /// Makes it, for the user's eyes only.
+    pub fn create(keep: bool) -> io::Result<Self> {
+        let owner = Owner::this_process();
+        let path = std::env::temp_dir().join(format!("{PREFIX}{}", owner.pid));
+        if is_ours(&path) {
+            // Of an earlier process with the same id.
+            fs::remove_dir_all(&path)?;
+        }
+        DirBuilder::new().mode(0o700).create(&path)?;
+        fs::write(path.join(OWNER_FILE), owner.text())?;
+        Ok(Self { path, owner, keep })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What children of this run carry in [`OWNER_VARIABLE`].
+    pub fn owner(&self) -> String {
+        self.owner.text()
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        if !self.keep {
+            // What is left is for `lab clean`.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// What [`clean`] found and did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Directories that were removed.
+    pub directories: Vec<PathBuf>,
+    /// Processes that were killed.
+    pub processes: Vec<u32>,
+}
+
+/// Removes the directories and ends the processes of labs that are gone. Those
+/// of other users and of labs that run are left alone.
+pub fn clean() -> io::Result<Cleaned> {
+    let mut cleaned = Cleaned::default();
+    for pid in procfs::processes()? {
+        let owner = procfs::environment_variable(pid, OWNER_VARIABLE);
+        let orphan = owner.is_some_and(|text| Owner::parse(&text).is_some_and(|o| !o.lives()));
+        if orphan
+            && let Some(process) = Pid::from_raw(pid.cast_signed())
+            && kill_process(process, Signal::KILL).is_ok()
+        {
+            cleaned.processes.push(pid);
+        }
+    }
+    for entry in fs::read_dir(std::env::temp_dir())? {
+        let path = entry?.path();
+        if is_ours(&path) && !owner_of(&path).is_some_and(Owner::lives) {
+            fs::remove_dir_all(&path)?;
+            cleaned.directories.push(path);
+        }
+    }
+    Ok(cleaned)
+}
+
+fn owner_of(directory: &Path) -> Option<Owner> {
+    Owner::parse(&fs::read_to_string(directory.join(OWNER_FILE)).ok()?)
+}
+
+/// Whether it is the directory of a run of this user.
+fn is_ours(path: &Path) -> bool {
+    let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
+        name.strip_prefix(PREFIX)
+            .is_some_and(|pid| pid.parse::<u32>().is_ok())
+    });
+    // Not through a link: that could lead anywhere.
+    named
+        && fs::symlink_metadata(path)
+            .is_ok_and(|meta| meta.is_dir() && meta.uid() == geteuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_reads_back_as_it_was_written() {
+        let owner = Owner::this_process();
+        assert_eq!(Owner::parse(&owner.text()), Some(owner));
+        assert!(owner.lives());
+    }
+
+    #[test]
+    fn a_process_with_the_same_id_that_started_later_is_somebody_else() {
+        let owner = Owner::this_process();
+        let earlier = Owner {
+            start_time: owner.start_time.wrapping_sub(1),
+            ..owner
+        };
+        assert!(!earlier.lives());
+    }
+
+    #[test]
+    fn text_that_names_no_owner_is_nobody() {
+        for text in ["", "12", "a.b", "1.2.3", "-1.5"] {
+            assert_eq!(Owner::parse(text), None, "{text:?}");
+        }
+    }
+}

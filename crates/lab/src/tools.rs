@@ -1,0 +1,141 @@
+//! Load from programs that are installed anyway: how they are called, and what
+//! they print.
+
+use crate::guest::Sample;
+use crate::topology::Guest;
+use tailbound_units::Nanos;
+
+/// The port of every server that an experiment starts: each guest has its own
+/// addresses, so loads differ by it only.
+pub(crate) const FIRST_PORT: u16 = 7_000;
+
+/// `iperf3` as a receiver.
+pub(crate) fn iperf3_server(port: u16) -> Vec<String> {
+    ["-s", "-1", "-p", &port.to_string()].map(str::to_owned).into()
+}
+
+/// `iperf3` as a sender. It starts at once and counts after the warm-up, in whole seconds.
+pub(crate) fn iperf3_client(to: &Guest, port: u16, warmup: Nanos, duration: Nanos) -> Vec<String> {
+    let seconds = |time: Nanos| time.as_nanos().div_ceil(1_000_000_000).to_string();
+    [
+        "-c",
+        &to.ip.to_string(),
+        "-p",
+        &port.to_string(),
+        "-O",
+        &seconds(warmup),
+        "-t",
+        &seconds(duration).max("1".into()),
+        "-J",
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+/// The rate, in bits a second, that the receiver of `iperf3 -J` saw.
+pub(crate) fn iperf3_rate(json: &str) -> Option<f64> {
+    let report: serde_json::Value = serde_json::from_str(json).ok()?;
+    report
+        .pointer("/end/sum_received/bits_per_second")?
+        .as_f64()
+        .filter(|rate| rate.is_finite())
+}
+
+/// memcached with room for the values asked for. It listens on all addresses of
+/// its guest.
+pub(crate) fn memcached(port: u16) -> Vec<String> {
+    [
+        "-p",
+        &port.to_string(),
+        "-U",
+        "0",
+        "-t",
+        "1",
+        "-u",
+        "root",
+        "-m",
+        "512",
+        "-I",
+        "128m",
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+/// `ping` with time stamps.
+pub(crate) fn ping(to: &Guest, every: Nanos, count: u64) -> Vec<String> {
+    [
+        "-n",
+        "-D",
+        "-i",
+        &format!("{}", every.as_secs_f64()),
+        "-c",
+        &count.to_string(),
+        "-W",
+        "2",
+        &to.ip.to_string(),
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+/// What `ping -D` printed, as samples. Its time stamps are of the wall clock,
+/// which was `ahead` of the monotonic one.
+pub(crate) fn ping_samples(output: &str, ahead: Nanos) -> Vec<Sample> {
+    let line = |line: &str| {
+        let (stamp, rest) = line.strip_prefix('[')?.split_once(']')?;
+        let (seconds, micros) = stamp.split_once('.')?;
+        if micros.len() != 6 {
+            return None;
+        }
+        let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
+        let at = seconds.checked_mul(1_000_000_000)?.checked_add(micros * 1000)?;
+        let (_, rest) = rest.split_once("icmp_seq=")?;
+        let (sequence, rest) = rest.split_once(' ')?;
+        let (_, rest) = rest.split_once("time=")?;
+        let (time, _) = rest.split_once(" ms")?;
+        let time: f64 = time.parse().ok().filter(|t| (0.0..1e9).contains(t))?;
+        let end = Nanos(at).since(ahead);
+        Some(Sample {
+            arrival: sequence.parse().ok()?,
+            start: end.saturating_sub(Nanos((time * 1e6) as u64)),
+            end,
+        })
+    };
+    output.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_line_of_ping_is_a_sample() {
+        let output = "PING 10.77.5.8 (10.77.5.8) 56(84) bytes of data.\n\
+            [100.000500] 64 bytes from 10.77.5.8: icmp_seq=3 ttl=64 time=0.250 ms\n";
+        let sample = Sample {
+            arrival: 3,
+            start: Nanos(90_000_250_000),
+            end: Nanos(90_000_500_000),
+        };
+        assert_eq!(ping_samples(output, Nanos::from_secs(10)), [sample]);
+    }
+
+    #[test]
+    fn the_rate_that_iperf3_received_is_read() {
+        let json = r#"{"end": {"sum_received": {"bits_per_second": 9.5e7}}}"#;
+        assert_eq!(iperf3_rate(json), Some(9.5e7));
+        assert_eq!(iperf3_rate("{}"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_output_is_read_without_panic(text: String, number: u64) {
+            let _ = ping_samples(&text, Nanos::ZERO);
+            let _ = iperf3_rate(&text);
+            let line = format!("[{number}.{:06}] icmp_seq={number} time={number} ms", number % 1_000_000);
+            let _ = ping_samples(&line, Nanos(number));
+        }
+    }
+}

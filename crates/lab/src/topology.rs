@@ -1,0 +1,236 @@
+//! The plan of the data centre: which namespaces there are, what their
+//! interfaces are called, and who has which address. Pure: [`crate::build`]
+//! carries it out.
+//!
+//! Each host and each guest is a network namespace of its own, and so is the
+//! switch. A host's `uplink` is a veth pair whose other end is a port of the
+//! switch's bridge. A guest's `eth0` is the kernel side of a TAP whose other
+//! side the host's daemon holds, or one end of a veth pair where TAPs cannot be
+//! opened.
+
+use crate::experiment::Experiment;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+/// The namespace of the switch.
+pub const SWITCH: &str = "switch";
+/// The interface of a host towards the switch.
+pub const UPLINK: &str = "uplink";
+/// The interface of a guest.
+pub const GUEST_INTERFACE: &str = "eth0";
+/// What every frame fits in: Ethernet's MTU.
+pub const MTU: u32 = 1500;
+
+/// How guests are connected to their host's daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestPort {
+    /// As a virtual machine is: a TAP.
+    Tap,
+    /// As a container is: a veth pair, the daemon's end through `AF_PACKET`.
+    Veth,
+}
+
+impl GuestPort {
+    /// The word for it in a report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tap => "tap",
+            Self::Veth => "veth",
+        }
+    }
+}
+
+/// A guest, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    /// Its name, and its namespace's.
+    pub name: String,
+    /// Its host's name.
+    pub host: String,
+    /// Its address, in 10.77.0.0/16.
+    pub ip: Ipv4Addr,
+    /// Its MAC address, locally administered.
+    pub mac: [u8; 6],
+}
+
+impl Guest {
+    /// The MAC address as text.
+    pub fn mac_text(&self) -> String {
+        self.mac.map(|byte| format!("{byte:02x}")).join(":")
+    }
+
+    /// The host's end of the veth pair, where there is one.
+    pub fn host_interface(&self) -> String {
+        format!("guest-{}", self.name)
+    }
+}
+
+/// All hosts and guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    /// The hosts' names, which are their namespaces', too.
+    pub hosts: Vec<String>,
+    /// The guests, in the order of their hosts.
+    pub guests: Vec<Guest>,
+    /// How guests are connected.
+    pub guest_port: GuestPort,
+}
+
+impl Topology {
+    /// Gives everybody an address.
+    pub fn new(experiment: &Experiment, guest_port: GuestPort) -> Self {
+        let hosts: Vec<String> = experiment.hosts.keys().cloned().collect();
+        let guest = |(index, (host, name)): (usize, (&str, &str))| {
+            // The experiment's checks allow at most 64 guests.
+            let number = index as u8 + 1;
+            let host_number = hosts.iter().position(|h| h == host).unwrap_or(0) as u8 + 1;
+            Guest {
+                name: name.to_owned(),
+                host: host.to_owned(),
+                ip: Ipv4Addr::new(10, 77, host_number, number),
+                mac: [2, 0, 0, 0, host_number, number],
+            }
+        };
+        let guests = experiment.guests().enumerate().map(guest).collect();
+        Self {
+            hosts,
+            guests,
+            guest_port,
+        }
+    }
+
+    /// The guest of that name, which the experiment's checks have seen to.
+    pub fn guest(&self, name: &str) -> Option<&Guest> {
+        self.guests.iter().find(|guest| guest.name == name)
+    }
+
+    /// The guests of a host.
+    pub fn guests_of<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Guest> {
+        self.guests.iter().filter(move |guest| guest.host == host)
+    }
+
+    /// All namespaces.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        let hosts = self.hosts.iter().map(String::as_str);
+        let guests = self.guests.iter().map(|guest| guest.name.as_str());
+        hosts.chain(guests).chain([SWITCH])
+    }
+
+    /// The `ip` commands that make everything but the insides of guests, to be
+    /// run in the lab's own namespace.
+    pub fn links(&self) -> String {
+        let mut batch = String::new();
+        for host in &self.hosts {
+            batch += &format!(
+                "link add {UPLINK} netns {host} mtu {MTU} type veth peer name {} netns {SWITCH} mtu {MTU}\n",
+                switch_port(host)
+            );
+        }
+        if self.guest_port == GuestPort::Veth {
+            for guest in &self.guests {
+                batch += &format!(
+                    "link add {GUEST_INTERFACE} netns {} mtu {MTU} type veth peer name {} netns {} mtu {MTU}\n",
+                    guest.name,
+                    guest.host_interface(),
+                    guest.host
+                );
+            }
+        }
+        batch
+    }
+
+    /// The `ip` commands inside a host.
+    pub fn host_links(&self, host: &str) -> String {
+        let mut batch = format!("link set {UPLINK} up\n");
+        if self.guest_port == GuestPort::Veth {
+            for guest in self.guests_of(host) {
+                batch += &format!("link set {} up\n", guest.host_interface());
+            }
+        }
+        batch
+    }
+
+    /// The `ip` commands inside a guest. It knows everybody's MAC address, so
+    /// that no address resolution disturbs a tail.
+    pub fn guest_links(&self, guest: &Guest) -> String {
+        let mut batch = String::from("link set lo up\n");
+        if self.guest_port == GuestPort::Tap {
+            batch += &format!("tuntap add dev {GUEST_INTERFACE} mode tap vnet_hdr\n");
+        }
+        batch += &format!(
+            "link set {GUEST_INTERFACE} address {} mtu {MTU} up\n\
+             address add {}/16 dev {GUEST_INTERFACE}\n",
+            guest.mac_text(),
+            guest.ip
+        );
+        for other in self.guests.iter().filter(|other| *other != guest) {
+            batch += &format!(
+                "neighbour add {} lladdr {} dev {GUEST_INTERFACE} nud permanent\n",
+                other.ip,
+                other.mac_text()
+            );
+        }
+        batch
+    }
+
+    /// The `ip` commands inside the switch.
+    pub fn switch_links(&self) -> String {
+        let mut batch = String::from(
+            "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n",
+        );
+        for host in &self.hosts {
+            batch += &format!("link set {} master bridge up\n", switch_port(host));
+        }
+        batch += "link set bridge up\n";
+        batch
+    }
+
+    /// The `bridge` commands inside the switch: where every guest is.
+    pub fn switch_stations(&self) -> String {
+        let station = |guest: &Guest| {
+            format!(
+                "fdb add {} dev {} master static\n",
+                guest.mac_text(),
+                switch_port(&guest.host)
+            )
+        };
+        self.guests.iter().map(station).collect()
+    }
+}
+
+/// The switch's port to a host.
+pub fn switch_port(host: &str) -> String {
+    format!("port-{host}")
+}
+
+/// Where `ip netns` keeps the namespace `name`.
+pub fn namespace_path(name: &str) -> PathBuf {
+    PathBuf::from("/run/netns").join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{EMBEDDED, Experiment};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_guest_has_an_address_of_its_own() {
+        for (name, text) in EMBEDDED {
+            let experiment = Experiment::parse(text, name).unwrap();
+            let topology = Topology::new(&experiment, GuestPort::Tap);
+            let ips: BTreeSet<_> = topology.guests.iter().map(|guest| guest.ip).collect();
+            let macs: BTreeSet<_> = topology.guests.iter().map(|guest| guest.mac).collect();
+            assert_eq!(ips.len(), topology.guests.len());
+            assert_eq!(macs.len(), topology.guests.len());
+        }
+    }
+
+    #[test]
+    fn interface_names_fit_the_kernel() {
+        // The experiment's checks allow names of at most 8 characters.
+        let longest = format!("guest-{}", "x".repeat(8));
+        assert!(longest.len() < 16);
+        assert!(switch_port(&"x".repeat(8)).len() < 16);
+    }
+}

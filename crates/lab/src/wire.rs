@@ -1,0 +1,97 @@
+//! The emulated hardware: a NIC's wire and a switch's ports, as `tc` commands.
+//!
+//! The wire is a TBF on a host's uplink. It cuts packets to one MTU, as a NIC
+//! with segmentation offload does, and sends them at the link rate. A switch
+//! port is an HTB with two classes that both may use the whole link, the high
+//! one first, each with a finite buffer.
+//!
+//! Both run half a percent faster than the rate that the hosts are told. What
+//! limits a sender is then the byte-limited NIC queue of its own host, as with a
+//! real NIC, and no queue stands before the wire, or before a switch port that
+//! only one host sends to.
+
+use crate::experiment::SwitchMode;
+use tailbound_dataplane::Packet;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// A full frame and a little more: a GSO packet above it is cut.
+const FRAME: u64 = 1_540;
+/// The time a timer may be late without the rate suffering.
+const LATENESS: Nanos = Nanos::from_micros(200);
+
+/// What the wire and the switch run at where hosts are told `link`.
+pub(crate) fn wire_rate(link: Rate) -> Rate {
+    Rate(link.as_bit_s() + link.as_bit_s() / 200)
+}
+
+/// What may be sent at once to make up for a timer that was late.
+fn burst(link: Rate) -> u64 {
+    link.bytes_in(LATENESS).as_u64().max(3 * FRAME)
+}
+
+/// The `tc` commands that make `interface` a wire of `link`, for a host whose
+/// NIC queue holds `nic_queue`.
+pub(crate) fn wire(interface: &str, link: Rate, nic_queue: Bytes) -> String {
+    let rate = wire_rate(link).as_bit_s();
+    // Room for what the NIC's queue admits, its one overshooting packet, and
+    // whatever the host sends past its queue. It is never full.
+    let limit = nic_queue.as_u64() + 1_000_000;
+    format!(
+        "qdisc replace dev {interface} root handle 1: tbf rate {rate}bit burst {} limit {limit} peakrate {}bit mtu {FRAME}\n",
+        burst(link),
+        2 * rate,
+    )
+}
+
+/// The `tc` commands that make `interface` a switch port of `link`.
+pub(crate) fn switch_port(interface: &str, link: Rate, buffer: Bytes, mode: SwitchMode) -> String {
+    let rate = wire_rate(link).as_bit_s();
+    let burst = burst(link);
+    let buffer = buffer.as_u64();
+    // The leaves have next to no rate of their own: they borrow from the link,
+    // and whoever borrows first is the one with the higher priority. A packet
+    // that is being sent is not interrupted.
+    let mut batch = format!(
+        "qdisc replace dev {interface} root handle 1: htb default 20\n\
+         class replace dev {interface} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {FRAME}\n"
+    );
+    for (class, priority) in [(10, 0), (20, 1)] {
+        batch += &format!(
+            "class replace dev {interface} parent 1:1 classid 1:{class} htb rate 8kbit ceil {rate}bit burst {FRAME} cburst {burst} quantum {FRAME} prio {priority}\n\
+             qdisc replace dev {interface} parent 1:{class} handle {class}: bfifo limit {buffer}\n"
+        );
+    }
+    if mode == SwitchMode::TagsHonoured {
+        let tag = Packet::HIGH_DSCP << 2;
+        batch += &format!(
+            "filter replace dev {interface} parent 1: protocol ip prio 1 u32 match ip dsfield {tag:#x} 0xfc flowid 1:10\n\
+             filter replace dev {interface} parent 1: protocol ipv6 prio 2 u32 match ip6 priority {tag:#x} 0xfc flowid 1:10\n"
+        );
+    }
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: Rate = Rate::from_mbit(100);
+
+    #[test]
+    fn a_switch_that_ignores_tags_has_no_filter() {
+        let port = |mode| switch_port("port-E", LINK, Bytes(650_000), mode);
+        assert!(!port(SwitchMode::TagsIgnored).contains("filter"));
+        assert!(port(SwitchMode::TagsHonoured).contains("ip dsfield 0xb8 0xfc"));
+    }
+
+    #[test]
+    fn the_wire_is_a_little_faster_than_what_hosts_are_told() {
+        assert_eq!(wire_rate(LINK), Rate(100_500_000));
+    }
+
+    #[test]
+    fn the_wire_holds_what_the_nic_queue_admits() {
+        let deep = Bytes(50_000_000);
+        assert!(wire("uplink", LINK, deep).contains("limit 51000000"));
+    }
+}

@@ -22,6 +22,7 @@ pub enum Capability {
     Veth,
     Bridge,
     Htb,
+    U32,
     Tbf,
     Prio,
     Fq,
@@ -202,9 +203,11 @@ table! {
     Bridge, "bridge", true, Namespace, trials::bridge,
         "the lab's switch", "CONFIG_BRIDGE and ip";
     Htb, "htb", true, Namespace, trials::htb,
-        "the link rate and the classes of a switch port", "CONFIG_NET_SCH_HTB and tc";
-    Tbf, "tbf", false, Namespace, trials::tbf,
-        "baseline shapers", "CONFIG_NET_SCH_TBF and tc";
+        "the rate and the classes of a switch port", "CONFIG_NET_SCH_HTB and tc";
+    U32, "u32", true, Namespace, trials::u32_filter,
+        "the tag that a switch port sorts by", "CONFIG_NET_CLS_U32 and tc";
+    Tbf, "tbf", true, Namespace, trials::tbf,
+        "the wire of a host's NIC", "CONFIG_NET_SCH_TBF and tc";
     Prio, "prio", false, Namespace, trials::prio,
         "strict priority in a switch port", "CONFIG_NET_SCH_PRIO and tc";
     Fq, "fq", false, Namespace, trials::fq,

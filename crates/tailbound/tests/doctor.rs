@@ -45,7 +45,7 @@ fn every_capability_is_judged_and_nothing_is_left_behind() {
             !finding["detail"]
                 .as_str()
                 .unwrap()
-                .contains("not end in 10 s"),
+                .contains("did not end in 10 s"),
             "{finding}"
         );
     }

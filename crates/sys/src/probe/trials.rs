@@ -110,6 +110,20 @@ fn link(module: &str, arguments: &str) -> Outcome {
 pub(super) fn htb() -> Outcome {
     qdisc("htb", "")
 }
+
+/// Sorts by DSCP into a class, as the lab's switch does.
+pub(super) fn u32_filter() -> Outcome {
+    let steps = [
+        "qdisc replace dev lo root handle 1: htb",
+        "class replace dev lo parent 1: classid 1:1 htb rate 1mbit",
+        "filter replace dev lo parent 1: protocol ip prio 1 u32 match ip dsfield 0xb8 0xfc flowid 1:1",
+    ];
+    match steps.iter().try_for_each(|step| command("tc", step)) {
+        Ok(()) => Outcome::works("set one up"),
+        Err(error) => Outcome::lacks(error, module_or_kernel("cls_u32", "NET_CLS_U32")),
+    }
+}
+
 pub(super) fn tbf() -> Outcome {
     qdisc("tbf", "rate 1mbit burst 32k latency 50ms")
 }

@@ -16,6 +16,7 @@ use tailbound_sys::user_namespace;
 
 /// What a child may take. The trials take well under a second together.
 const TIMEOUT: Duration = Duration::from_secs(10);
+const OUT_OF_TIME: &str = "this trial or one before it did not end in 10 s";
 
 /// An outcome on its way from a child.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ pub(super) fn findings() -> Vec<Finding> {
                 Place::Anywhere => probe.capability.try_here(),
                 Place::Namespace => inside
                     .remove(probe.name)
-                    .unwrap_or_else(|| probe::not_tried("the trial did not end in 10 s")),
+                    .unwrap_or_else(|| probe::not_tried(OUT_OF_TIME)),
             };
             finding(probe, outcome)
         })
@@ -71,7 +72,7 @@ fn user_namespaces_of_others(outcomes: &Outcomes) -> Outcome {
     let of = |capability: Capability| outcomes.get(capability.probe().name);
     let mut outcome = of(Capability::UserNamespaces)
         .cloned()
-        .unwrap_or_else(|| probe::not_tried("the trial did not end in 10 s"));
+        .unwrap_or_else(|| probe::not_tried(OUT_OF_TIME));
     if outcome.works {
         outcome.detail = match of(Capability::Tap) {
             Some(tap) if !tap.works => {
@@ -158,8 +159,12 @@ pub(super) fn inside(inside: Inside) -> ExitCode {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     match user_namespace::enter() {
         Ok(_) => {
+            // As another user only what is asked about other users.
+            let about_users = [Capability::UserNamespaces, Capability::Tap];
             for probe in namespace_probes() {
-                say(probe.name, &probe.capability.try_here());
+                if inside == Inside::ThisUser || about_users.contains(&probe.capability) {
+                    say(probe.name, &probe.capability.try_here());
+                }
             }
         }
         Err(error) => {

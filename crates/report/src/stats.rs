@@ -139,8 +139,8 @@ impl Stats {
     ///
     /// # Errors
     /// The text is not base64, or its bytes are not a V2 histogram with values
-    /// up to 2^62. Text from anywhere may be given: nothing panics, and at most
-    /// [`LARGEST`] bytes are unpacked.
+    /// up to 2^62. Text from anywhere may be given: nothing panics, and no more is
+    /// unpacked than the largest histogram takes.
     pub fn histogram(&self) -> Result<Histogram<u64>, HistogramError> {
         let bytes = BASE64.decode(&self.hdr)?;
         let plain = match cookie(&bytes)? {
@@ -175,7 +175,7 @@ const COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
 const HEADER: usize = 40;
 /// No histogram of five digits or fewer needs more bytes: 47 buckets of 2^17
 /// counts with 9 bytes each, about 55 MB.
-pub(crate) const LARGEST: u64 = 64 << 20;
+const LARGEST: u64 = 64 << 20;
 
 fn word(bytes: &[u8], at: usize) -> Result<u32, HistogramError> {
     bytes

@@ -2,7 +2,8 @@
 
 mod sample;
 
-use tailbound_report::{ReportError, View};
+use proptest::prelude::*;
+use tailbound_report::{ReportError, Stats, View, empty_histogram};
 
 #[test]
 fn the_page_needs_nothing_from_elsewhere() {
@@ -112,4 +113,20 @@ fn samples_that_are_all_alike_or_none_can_be_drawn() {
             .contains("no samples")
     );
     assert!(results.to_html().is_ok());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_samples_can_be_drawn(samples in proptest::collection::vec((0_u64..1 << 61, 1_u64..1 << 55), 0..20)) {
+        let mut histogram = empty_histogram();
+        for (value, count) in samples {
+            histogram.record_n(value, count).unwrap();
+        }
+        let mut results = sample::results();
+        results.variants[0].series.get_mut("small_fct").unwrap().stats = Stats::from_histogram(&histogram);
+        for view in [View::Percentiles, View::Full, View::Tail] {
+            prop_assert!(results.cdf_svg("small_fct", view).is_ok());
+        }
+    }
 }

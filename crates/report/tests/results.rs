@@ -6,8 +6,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use tailbound_report::{ReportError, Results, Stats, empty_histogram};
 use tempfile::TempDir;
+
+static SAMPLE: LazyLock<Vec<u8>> = LazyLock::new(|| sample::results().to_json().into_bytes());
 
 fn file_with(contents: &[u8]) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -216,7 +219,7 @@ proptest! {
 
     #[test]
     fn a_file_with_one_byte_changed_is_read_or_refused(place in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let mut bytes = sample::results().to_json().into_bytes();
+        let mut bytes = SAMPLE.clone();
         let place = place.index(bytes.len());
         bytes[place] = byte;
         let (_directory, path) = file_with(&bytes);

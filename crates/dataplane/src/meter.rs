@@ -47,8 +47,8 @@ pub struct MeterConfig {
     pub recheck: Nanos,
     /// After what time without a packet a flow is forgotten; 10 s.
     pub idle: Nanos,
-    /// Flows that are known at once; 65,536, about 6 MB. When there is no room,
-    /// the one that has been idle for longest goes.
+    /// Flows that are known at once; 65,536, about 5 MB. When there is no room,
+    /// the one that has been idle for longest goes (to within 10 ms).
     pub flows: usize,
 }
 
@@ -84,10 +84,17 @@ pub struct MeterStats {
 /// Idle flows collected for each packet: more than the one that it may add.
 const COLLECT: usize = 2;
 
+/// How exact the order is in which flows are forgotten: 2^23 ns are 8.4 ms.
+const GRAIN_BITS: u32 = 23;
+
 /// Bit-nanoseconds a second in a byte.
 const BYTE: i64 = 8_000_000_000;
 
-/// Largest bucket: three times its tokens fit in 63 bits.
+/// Longest packet that is told from longer ones: it fits in no bucket.
+const MAX_LEN: usize = 2 * MAX_BURST as usize;
+
+/// Largest bucket: with twice a full one and a longest packet, 63 bits hold all
+/// sums.
 const MAX_BURST: u64 = 250_000_000;
 
 /// A flow meter. See the module.
@@ -99,14 +106,41 @@ pub struct Meter {
     /// Nanoseconds in which even the deepest debt becomes a full bucket.
     fill_time: u64,
     flows: Table<Bucket>,
-    stats: MeterStats,
+    /// Collected and evicted flows are in the table's own counters, and those of
+    /// tables before it here.
+    pub(crate) stats: MeterStats,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     tokens: i64,
-    /// When a low flow is checked again; `None` while it is high.
-    low_until: Option<Nanos>,
+    /// When a low flow is checked again; zero while it is high.
+    check_at: Nanos,
+}
+
+impl Bucket {
+    /// The class of a packet of a flow that is low, or becomes so with it.
+    #[inline(never)]
+    fn low(
+        &mut self,
+        now: Nanos,
+        recheck: Nanos,
+        promotable: bool,
+        stats: &mut MeterStats,
+    ) -> Class {
+        if now >= self.check_at {
+            if promotable {
+                self.check_at = Nanos::ZERO;
+                stats.promoted += 1;
+                stats.high += 1;
+                return Class::High;
+            }
+            stats.demoted += u64::from(self.check_at == Nanos::ZERO);
+            self.check_at = now.saturating_add(recheck).max(Nanos(1));
+        }
+        stats.best_effort += 1;
+        Class::BestEffort
+    }
 }
 
 impl Meter {
@@ -122,14 +156,18 @@ impl Meter {
             config: *config,
             full,
             fill_time,
-            flows: Table::new(config.flows),
+            flows: Table::new(config.flows, GRAIN_BITS),
             stats: MeterStats::default(),
         }
     }
 
     /// What it has done so far.
-    pub const fn stats(&self) -> &MeterStats {
-        &self.stats
+    pub fn stats(&self) -> MeterStats {
+        MeterStats {
+            collected: self.stats.collected + self.flows.collected,
+            evicted: self.stats.evicted + self.flows.evicted,
+            ..self.stats
+        }
     }
 
     /// How many flows it knows.
@@ -139,6 +177,8 @@ impl Meter {
 
     /// Decides the class of a frame at `now` and writes it into the frame. A
     /// frame without a source guest is left as it is.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub fn tag<F: Frame>(&mut self, now: Nanos, frame: &mut F) {
         let Some(source) = frame.source() else { return };
         let key = frame.flow().unwrap_or(FlowKey {
@@ -149,58 +189,40 @@ impl Meter {
         frame.set_class(class);
     }
 
-    /// The class of a packet of `len` bytes that flow `key` sends at `now`.
+    /// The class of a packet of `len` bytes that flow `key` sends at `now`, which
+    /// never goes back.
+    #[inline]
     pub fn class(&mut self, now: Nanos, key: FlowKey, len: usize) -> Class {
-        let idle = self.config.idle;
-        self.stats.collected += self.flows.collect(now, idle, COLLECT);
-        let cost = i64::try_from(len).unwrap_or(i64::MAX).saturating_mul(BYTE);
+        self.flows.collect(now, self.config.idle, COLLECT);
         let fresh = Bucket {
             tokens: self.full,
-            low_until: None,
+            check_at: Nanos::ZERO,
         };
-        let touched = self.flows.touch(now, key, fresh);
-        self.stats.evicted += u64::from(touched.evicted);
-        let bucket = touched.value;
+        let (bucket, since_last) = self.flows.touch(now, key, fresh);
 
-        bucket.tokens = if touched.since_last.0 >= self.fill_time {
-            self.full
-        } else {
+        let mut tokens = self.full;
+        if since_last.0 < self.fill_time {
             // Less than twice a full bucket, since less than `fill_time` passed.
-            let gain = touched.since_last.0 * self.config.rate.0;
-            self.full.min(bucket.tokens + gain.cast_signed())
-        };
-        let enough = bucket.tokens >= cost;
-        let high = match bucket.low_until {
-            None => enough,
-            Some(until) => now >= until && enough && bucket.tokens >= self.full / 2,
-        };
-        bucket.tokens = bucket.tokens.saturating_sub(cost).max(-self.full);
-        match (high, bucket.low_until) {
-            (true, None) => {}
-            (true, Some(_)) => {
-                bucket.low_until = None;
-                self.stats.promoted += 1;
-            }
-            (false, Some(until)) if now < until => {}
-            (false, was) => {
-                bucket.low_until = Some(now.saturating_add(self.config.recheck));
-                self.stats.demoted += u64::from(was.is_none());
-            }
+            let gain = since_last.0 * self.config.rate.0;
+            tokens = tokens.min(bucket.tokens + gain.cast_signed());
         }
-        if high {
+        let cost = len.min(MAX_LEN) as i64 * BYTE;
+        let left = tokens - cost;
+        if left >= 0 && bucket.check_at == Nanos::ZERO {
+            bucket.tokens = left;
             self.stats.high += 1;
-            Class::High
-        } else {
-            self.stats.best_effort += 1;
-            Class::BestEffort
+            return Class::High;
         }
+        let promotable = left >= 0 && tokens >= self.full / 2;
+        bucket.tokens = left.max(-self.full);
+        bucket.low(now, self.config.recheck, promotable, &mut self.stats)
     }
 
     /// Takes another configuration over. Known flows keep their tokens, as far as
     /// the new bucket holds them, and their class.
     pub fn reconfigure(&mut self, config: &MeterConfig) {
         let mut next = Self::new(config);
-        next.stats = self.stats;
+        next.stats = self.stats();
         self.flows.move_into(&mut next.flows);
         let full = next.full;
         next.flows

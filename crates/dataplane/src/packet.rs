@@ -19,7 +19,6 @@ use crate::queue::segment;
 use crate::{Class, FlowKey, Frame, GuestId};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::Range;
 use wire::{ETHERNET, Headers, ICMPV6, Network, TAG, be16, is_tag};
 
 pub(crate) use checksum::{fold, pseudo_header, sum};
@@ -213,15 +212,21 @@ impl Packet {
         }
     }
 
-    /// A packet of this one's first `header_len` bytes and the bytes of
-    /// `payload`, not to be segmented any more.
-    pub(crate) fn part(&self, header_len: usize, payload: Range<usize>) -> Self {
+    /// A packet of this one's first `header_len` bytes, as `rewrite` changes them,
+    /// and of `payload`; not to be segmented any more.
+    #[inline]
+    pub(crate) fn part(
+        &self,
+        header_len: usize,
+        payload: &[u8],
+        rewrite: impl FnOnce(&mut [u8]),
+    ) -> Self {
         let len = header_len + payload.len();
         let mut buffer = self.buffer.pool().buffer(Self::HEADROOM + len);
-        let bytes = self.bytes();
-        let (headers, rest) = buffer[Self::HEADROOM..Self::HEADROOM + len].split_at_mut(header_len);
-        headers.copy_from_slice(&bytes[..header_len]);
-        rest.copy_from_slice(&bytes[payload]);
+        let (headers, rest) = buffer[Self::HEADROOM..][..len].split_at_mut(header_len);
+        headers.copy_from_slice(&self.bytes()[..header_len]);
+        rest.copy_from_slice(payload);
+        rewrite(headers);
         Self {
             buffer,
             len: len as u32,
@@ -248,11 +253,13 @@ impl Packet {
     }
 
     /// The frame, from the Ethernet header to the end.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         let start = usize::from(self.start);
         &self.buffer[start..start + self.len as usize]
     }
 
+    #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let start = usize::from(self.start);
         &mut self.buffer[start..start + self.len as usize]
@@ -368,51 +375,77 @@ impl Packet {
         if high { Class::High } else { Class::BestEffort }
     }
 
+    /// The first bytes of the header behind Ethernet and its tags. `new` checked
+    /// that an IP header is whole.
+    #[inline]
+    fn network_header<const N: usize>(&self) -> Option<&[u8; N]> {
+        let at = usize::from(self.start) + usize::from(self.headers.network);
+        self.buffer.get(at..at + N)?.first_chunk()
+    }
+
+    #[inline]
+    fn network_header_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
+        let at = usize::from(self.start) + usize::from(self.headers.network);
+        self.buffer.get_mut(at..at + N)?.first_chunk_mut()
+    }
+
     /// Replaces the bits of `mask` in the IPv4 TOS or IPv6 traffic class byte.
+    #[inline]
     fn rewrite_traffic_class(&mut self, mask: u8, value: u8) {
-        let network = usize::from(self.headers.network);
         let kind = self.headers.network_kind;
-        let bytes = self.bytes_mut();
+        let Some(ip) = self.network_header_mut::<20>() else {
+            return;
+        };
         match kind {
             Network::Ipv4 => {
-                let old = be16(bytes, network);
-                let new = (old & !u16::from(mask)) | u16::from(value);
-                if old == new {
-                    return;
+                let (old, new) = (ip[1], (ip[1] & !mask) | value);
+                if old != new {
+                    // The other byte of the word stays, so it cancels out.
+                    let checksum = u16::from_be_bytes([ip[10], ip[11]]);
+                    let updated = checksum::update(checksum, old.into(), new.into());
+                    ip[1] = new;
+                    [ip[10], ip[11]] = updated.to_be_bytes();
                 }
-                bytes[network + 1] = new as u8;
-                let updated = checksum::update(be16(bytes, network + 10), old, new);
-                bytes[network + 10..network + 12].copy_from_slice(&updated.to_be_bytes());
             }
             Network::Ipv6 => {
-                let old = be16(bytes, network);
-                let new = (old & !(u16::from(mask) << 4)) | u16::from(value) << 4;
-                bytes[network..network + 2].copy_from_slice(&new.to_be_bytes());
+                ip[0] = (ip[0] & !(mask >> 4)) | value >> 4;
+                ip[1] = (ip[1] & !(mask << 4)) | value << 4;
             }
             Network::Arp | Network::Other => {}
+        }
+    }
+
+    /// Writes the PCP of every VLAN tag: which of them a switch reads depends on
+    /// its port.
+    fn rewrite_priority(&mut self, pcp: u8) {
+        let tags_end = usize::from(self.headers.network);
+        let bytes = self.bytes_mut();
+        for tag in (ETHERNET..tags_end).step_by(TAG) {
+            bytes[tag] = (bytes[tag] & 0x1f) | (pcp << 5);
         }
     }
 }
 
 impl Frame for Packet {
+    #[inline]
     fn len(&self) -> usize {
         self.len as usize
     }
 
+    #[inline]
     fn source(&self) -> Option<GuestId> {
         self.source
     }
 
+    #[inline]
     fn flow(&self) -> Option<FlowKey> {
         let source = self.source?;
-        let bytes = self.bytes();
-        let network = usize::from(self.headers.network);
         let destination = match self.headers.network_kind {
             Network::Ipv4 => {
-                let address = bytes[network + 16..].first_chunk()?;
-                0xffff_0000_0000 | u128::from(u32::from_be_bytes(*address))
+                let [.., a, b, c, d] = *self.network_header::<20>()?;
+                0xffff_0000_0000 | u128::from(u32::from_be_bytes([a, b, c, d]))
             }
-            Network::Ipv6 => u128::from_be_bytes(*bytes[network + 24..].first_chunk()?),
+            Network::Ipv6 => u128::from_be_bytes(*self.network_header::<40>()?.last_chunk()?),
             Network::Arp | Network::Other => return None,
         };
         Some(FlowKey {
@@ -421,10 +454,12 @@ impl Frame for Packet {
         })
     }
 
+    #[inline]
     fn class(&self) -> Class {
         self.class
     }
 
+    #[inline]
     fn set_class(&mut self, class: Class) {
         self.class = class;
         let (dscp, pcp) = match class {
@@ -432,13 +467,8 @@ impl Frame for Packet {
             Class::BestEffort => (0, 0),
         };
         self.rewrite_traffic_class(0xfc, dscp << 2);
-        // Every tag there is: which of them a switch reads depends on the port.
-        let tags_end = usize::from(self.headers.network);
-        let bytes = self.bytes_mut();
-        let mut at = ETHERNET;
-        while at < tags_end {
-            bytes[at] = (bytes[at] & 0x1f) | (pcp << 5);
-            at += TAG;
+        if usize::from(self.headers.network) > ETHERNET {
+            self.rewrite_priority(pcp);
         }
     }
 
@@ -457,12 +487,14 @@ impl Frame for Packet {
         true
     }
 
+    #[inline]
     fn segments(&self) -> usize {
         self.offload.gso.map_or(1, |gso| {
             (self.len() - usize::from(gso.header_len)).div_ceil(usize::from(gso.size))
         })
     }
 
+    #[inline]
     fn segment(self, sink: impl FnMut(Self)) {
         segment::segment(self, sink);
     }

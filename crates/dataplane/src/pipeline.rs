@@ -90,7 +90,6 @@ impl<F: Frame> Pipeline<F> {
         self.stats.frames += 1;
         if let Some(meter) = &mut self.meter {
             meter.tag(now, &mut frame);
-            self.stats.meter = *meter.stats();
         }
         let Self { queue, stats, .. } = self;
         if self.config.segment && frame.segments() > 1 {
@@ -138,12 +137,18 @@ impl<F: Frame> Pipeline<F> {
     pub fn reconfigure(&mut self, now: Nanos, config: &PipelineConfig) {
         self.now = self.now.max(now);
         if self.config.meter != config.meter {
+            self.stats.meter = self.stats().meter;
             self.meter = match (self.meter.take(), &config.meter) {
                 (Some(mut meter), Some(config)) => {
                     meter.reconfigure(config);
                     Some(meter)
                 }
-                (_, config) => config.as_ref().map(Meter::new),
+                (_, Some(config)) => {
+                    let mut meter = Meter::new(config);
+                    meter.stats = self.stats.meter;
+                    Some(meter)
+                }
+                (_, None) => None,
             };
         }
         if self.config.queue != config.queue {
@@ -167,8 +172,11 @@ impl<F: Frame> Pipeline<F> {
     }
 
     /// What it has done so far.
-    pub const fn stats(&self) -> &PipelineStats {
-        &self.stats
+    pub fn stats(&self) -> PipelineStats {
+        PipelineStats {
+            meter: self.meter.as_ref().map_or(self.stats.meter, Meter::stats),
+            ..self.stats
+        }
     }
 }
 

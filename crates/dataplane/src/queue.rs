@@ -179,6 +179,7 @@ impl<F: Frame> Queue<F> {
     }
 
     /// Takes a frame in at `now`, or drops one that its limits name.
+    #[inline]
     pub fn push(&mut self, now: Nanos, frame: F, stats: &mut QueueStats) {
         stats.pushed.add(frame.len());
         let queued = Queued {
@@ -188,18 +189,21 @@ impl<F: Frame> Queue<F> {
         self.enqueue(queued, stats);
     }
 
+    #[inline]
     fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
         each!(self, queue => queue.enqueue(queued, stats));
     }
 
     /// The frame that leaves at `now`; `None` where none is left, which may be
     /// because the last ones were dropped just now.
+    #[inline]
     pub fn pull(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
         let queued = self.dequeue(now, stats)?;
         stats.pulled.add(queued.frame.len());
         Some(queued)
     }
 
+    #[inline]
     fn dequeue(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
         each!(self, queue => queue.dequeue(now, stats))
     }

@@ -160,13 +160,13 @@ fn a_full_table_forgets_the_flow_that_was_idle_for_longest() {
         ..MeterConfig::default()
     };
     let mut meter = Meter::new(&config);
-    let at = |ms| START + Nanos::from_millis(ms);
+    let at = |ms: u64| START + Nanos::from_millis(10 * ms);
     for (ms, destination) in [(0, 1), (1, 2), (2, 3), (3, 1), (4, 4)] {
         meter.class(at(ms), key(1, destination), 30_000);
     }
     assert_eq!(meter.flows(), 3);
     assert_eq!(meter.stats().evicted, 1);
-    // Flow 1 is known and empty, flow 2 was forgotten and starts afresh.
+    // Flow 1 is known and low, flow 2 was forgotten and starts afresh.
     assert_eq!(meter.class(at(5), key(1, 1), 30_000), Class::BestEffort);
     assert_eq!(meter.class(at(5), key(1, 2), 30_000), Class::High);
 }

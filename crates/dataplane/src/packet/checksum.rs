@@ -19,6 +19,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
 }
 
 /// Adds the carries of a sum of 16-bit words back into it.
+#[inline]
 pub(crate) const fn fold(mut total: u32) -> u16 {
     total = (total & 0xffff) + (total >> 16);
     total = (total & 0xffff) + (total >> 16);
@@ -26,9 +27,14 @@ pub(crate) const fn fold(mut total: u32) -> u16 {
 }
 
 /// The checksum after one 16-bit word under it changed from `old` to `new`
-/// (RFC 1624, equation 3: HC' = ~(~HC + ~m + m')).
+/// (RFC 1624, equation 3: HC' = ~(~HC + ~m + m'), with ~m + m' as one difference).
+#[inline]
 pub(crate) const fn update(checksum: u16, old: u16, new: u16) -> u16 {
-    !fold(!checksum as u32 + !old as u32 + new as u32)
+    // In one's complement a borrow and a carry come back in at the other end.
+    let (difference, borrow) = new.overflowing_sub(old);
+    let difference = difference - borrow as u16;
+    let (sum, carry) = (!checksum).overflowing_add(difference);
+    !(sum + carry as u16)
 }
 
 /// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1) but for the length.
@@ -50,6 +56,12 @@ mod tests {
             sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
             0xddf2
         );
+    }
+
+    #[test]
+    fn an_update_of_nothing_changes_nothing() {
+        assert_eq!(update(0, 5, 5), 0);
+        assert_eq!(update(0xffff, 5, 5), 0xffff);
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl Pool {
 
     /// A buffer of at least `at_least` bytes. Its contents are whatever was
     /// there last. Sizes above [`Pool::LARGE`] are served, and freed on drop.
+    #[inline]
     pub fn buffer(&self, at_least: usize) -> Buffer {
         let free = self
             .list_for(at_least)
@@ -46,6 +47,7 @@ impl Pool {
         }
     }
 
+    #[inline]
     fn list_for(&self, size: usize) -> Option<&RefCell<Vec<Box<[u8]>>>> {
         if size <= Self::SMALL {
             Some(&self.0.small)
@@ -87,6 +89,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// The pool it came from.
+    #[inline]
     pub const fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -94,18 +97,21 @@ impl Buffer {
 
 impl Deref for Buffer {
     type Target = [u8];
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 impl DerefMut for Buffer {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
         let bytes = mem::take(&mut self.bytes);
         if let Some(list) = self.pool.list_for(bytes.len()) {

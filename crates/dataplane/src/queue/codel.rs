@@ -48,9 +48,41 @@ impl Default for CodelConfig {
 pub struct Codel<F> {
     config: CodelConfig,
     control: Control,
+    waiting: Waiting<F>,
+}
+
+/// The frames that wait.
+#[derive(Debug)]
+struct Waiting<F> {
     frames: VecDeque<Queued<F>>,
     backlog: Backlog,
+    /// The longest frame seen.
     largest: u64,
+}
+
+impl<F: Frame> Waiting<F> {
+    fn pop(&mut self) -> Option<Queued<F>> {
+        let queued = self.frames.pop_front()?;
+        self.backlog.remove(queued.frame.len());
+        Some(queued)
+    }
+}
+
+impl<F: Frame> Line for Waiting<F> {
+    fn head(&self) -> Option<(Nanos, bool)> {
+        let head = self.frames.front()?;
+        let behind = self.backlog.bytes.0 - head.frame.len() as u64;
+        Some((head.enqueued, behind <= self.largest))
+    }
+
+    fn drop_head(&mut self) {
+        self.pop();
+    }
+
+    fn mark_head(&mut self) -> bool {
+        let head = self.frames.front_mut();
+        head.is_some_and(|queued| queued.frame.mark_congestion())
+    }
 }
 
 impl<F: Frame> Codel<F> {
@@ -58,9 +90,11 @@ impl<F: Frame> Codel<F> {
         Self {
             config,
             control: Control::NEW,
-            frames: VecDeque::new(),
-            backlog: Backlog::default(),
-            largest: FULL_FRAME,
+            waiting: Waiting {
+                frames: VecDeque::new(),
+                backlog: Backlog::default(),
+                largest: FULL_FRAME,
+            },
         }
     }
 
@@ -68,7 +102,8 @@ impl<F: Frame> Codel<F> {
         let CodelConfig {
             packets, memory, ..
         } = self.config;
-        if self.backlog.has_room(queued.frame.len(), packets, memory) {
+        let backlog = self.waiting.backlog;
+        if backlog.has_room(queued.frame.len(), packets, memory) {
             self.restore(queued);
         } else {
             stats.drops.full += 1;
@@ -76,39 +111,31 @@ impl<F: Frame> Codel<F> {
     }
 
     pub(super) fn restore(&mut self, queued: Queued<F>) {
-        self.backlog.add(queued.frame.len());
-        self.frames.push_back(queued);
+        let waiting = &mut self.waiting;
+        let len = queued.frame.len();
+        waiting.backlog.add(len);
+        waiting.largest = waiting.largest.max(len as u64);
+        waiting.frames.push_back(queued);
     }
 
     pub(super) fn dequeue(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
-        let Self {
-            config,
-            control,
-            frames,
-            backlog,
-            largest,
-        } = self;
         let parameters = Parameters {
-            target: config.target,
-            interval: config.interval,
-            ecn: config.ecn,
+            target: self.config.target,
+            interval: self.config.interval,
+            ecn: self.config.ecn,
         };
-        control.dequeue(parameters, now, stats, || {
-            let queued = frames.pop_front()?;
-            let len = queued.frame.len();
-            backlog.remove(len);
-            *largest = (*largest).max(len as u64);
-            Some((queued, backlog.bytes.0 <= *largest))
-        })
+        self.control
+            .admit(parameters, now, stats, &mut self.waiting);
+        self.waiting.pop()
     }
 
     pub(super) fn backlog(&self) -> Backlog {
-        self.backlog
+        self.waiting.backlog
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
-        into.extend(self.frames.drain(..));
-        self.backlog = Backlog::default();
+        into.extend(self.waiting.frames.drain(..));
+        self.waiting.backlog = Backlog::default();
     }
 }
 
@@ -116,6 +143,18 @@ impl<F: Frame> Codel<F> {
 /// no standing queue (RFC 8289, 5.4: `maxpacket`). Grows with the largest packet
 /// seen, as in Linux, for queues of packets that are not segmented.
 pub(super) const FULL_FRAME: u64 = 1514;
+
+/// A line of frames as the control loop sees it: it looks at the head, and drops
+/// it or lets it be taken. Frames are not moved for that.
+pub(super) trait Line {
+    /// When the head was pushed, and whether no more than one frame's worth of
+    /// bytes stands behind it; `None` where nothing waits.
+    fn head(&self) -> Option<(Nanos, bool)>;
+    /// Drops the head.
+    fn drop_head(&mut self);
+    /// Marks the head; false where its sender takes no marks.
+    fn mark_head(&mut self) -> bool;
+}
 
 /// What the control loop is tuned by.
 #[derive(Debug, Clone, Copy)]
@@ -128,8 +167,9 @@ pub(super) struct Parameters {
 /// The state of one control loop (RFC 8289, 5.3).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Control {
-    /// When the sojourn time will have been above target for an interval.
-    first_above: Option<Nanos>,
+    /// When the sojourn time will have been above target for an interval; zero
+    /// while it is below.
+    first_above: Nanos,
     /// When the next drop is due, while dropping.
     drop_next: Nanos,
     /// Drops since dropping began.
@@ -142,7 +182,7 @@ pub(super) struct Control {
 impl Control {
     /// A loop that has seen nothing.
     pub(super) const NEW: Self = Self {
-        first_above: None,
+        first_above: Nanos::ZERO,
         drop_next: Nanos::ZERO,
         count: 0,
         last_count: 0,
@@ -154,77 +194,93 @@ impl Control {
         self.dropping
     }
 
-    /// The next frame that may leave (RFC 8289, 5.5).
-    ///
-    /// `pop` takes the frame at the head, and says whether no more than one
-    /// packet's worth of bytes is left behind it.
-    pub(super) fn dequeue<F: Frame>(
+    /// Drops from the head of `line` until there stands the frame that may leave
+    /// at `now`; false where none is left (RFC 8289, 5.5).
+    #[inline]
+    pub(super) fn admit(
         &mut self,
         parameters: Parameters,
         now: Nanos,
         stats: &mut QueueStats,
-        mut pop: impl FnMut() -> Option<(Queued<F>, bool)>,
-    ) -> Option<Queued<F>> {
-        let Some((mut queued, above)) = self.next(parameters, now, &mut pop) else {
-            self.dropping = false;
-            return None;
-        };
-        if self.dropping {
-            self.dropping = above;
-            while self.dropping && now >= self.drop_next {
-                self.count = self.count.saturating_add(1);
-                let next_drop = control_law(parameters.interval, self.drop_next, self.count);
-                if mark(&mut queued, parameters, stats) {
-                    self.drop_next = next_drop;
-                    break;
-                }
-                stats.drops.codel += 1;
-                match self.next(parameters, now, &mut pop) {
-                    Some((next, true)) => {
-                        self.drop_next = next_drop;
-                        queued = next;
-                    }
-                    Some((next, false)) => {
-                        self.dropping = false;
-                        queued = next;
-                    }
-                    None => {
-                        self.dropping = false;
-                        return None;
-                    }
-                }
+        line: &mut impl Line,
+    ) -> bool {
+        match self.look(parameters, now, line) {
+            Head::None => {
+                self.dropping = false;
+                false
             }
-        } else if above {
-            self.begin(parameters.interval, now);
-            if !mark(&mut queued, parameters, stats) {
-                stats.drops.codel += 1;
-                (queued, _) = self.next(parameters, now, &mut pop)?;
+            Head::Good => {
+                self.dropping = false;
+                true
             }
+            Head::Bad => self.admit_bad(parameters, now, stats, line),
         }
-        Some(queued)
     }
 
-    /// The frame at the head, and whether the sojourn time has been above target
-    /// for an interval (RFC 8289, 5.4 `dodequeue`).
-    fn next<F: Frame>(
+    /// As [`Control::admit`], where the head has waited too long for too long.
+    #[inline(never)]
+    fn admit_bad(
         &mut self,
         parameters: Parameters,
         now: Nanos,
-        pop: &mut impl FnMut() -> Option<(Queued<F>, bool)>,
-    ) -> Option<(Queued<F>, bool)> {
-        let Some((queued, last)) = pop() else {
-            self.first_above = None;
-            return None;
-        };
-        if now.since(queued.enqueued) < parameters.target || last {
-            self.first_above = None;
-            return Some((queued, false));
+        stats: &mut QueueStats,
+        line: &mut impl Line,
+    ) -> bool {
+        if !self.dropping {
+            self.begin(parameters.interval, now);
+            return self.signal(parameters, stats, line)
+                || self.look(parameters, now, line) != Head::None;
         }
-        let Some(first_above) = self.first_above else {
-            self.first_above = Some(now.saturating_add(parameters.interval));
-            return Some((queued, false));
+        while now >= self.drop_next {
+            self.count = self.count.saturating_add(1);
+            let next_drop = control_law(parameters.interval, self.drop_next, self.count);
+            if self.signal(parameters, stats, line) {
+                self.drop_next = next_drop;
+                return true;
+            }
+            match self.look(parameters, now, line) {
+                Head::Bad => self.drop_next = next_drop,
+                head => {
+                    self.dropping = false;
+                    return head == Head::Good;
+                }
+            }
+        }
+        true
+    }
+
+    /// Tells the sender to slow down: marks the head, which then may leave, or
+    /// drops it and returns false.
+    fn signal(&self, parameters: Parameters, stats: &mut QueueStats, line: &mut impl Line) -> bool {
+        if parameters.ecn && line.mark_head() {
+            stats.marked += 1;
+            return true;
+        }
+        line.drop_head();
+        stats.drops.codel += 1;
+        false
+    }
+
+    /// Judges the head: bad where the sojourn time has been above target for an
+    /// interval (RFC 8289, 5.4 `dodequeue`).
+    #[inline]
+    fn look(&mut self, parameters: Parameters, now: Nanos, line: &impl Line) -> Head {
+        let Some((enqueued, last)) = line.head() else {
+            self.first_above = Nanos::ZERO;
+            return Head::None;
         };
-        Some((queued, now >= first_above))
+        if now.since(enqueued) < parameters.target || last {
+            self.first_above = Nanos::ZERO;
+            return Head::Good;
+        }
+        if self.first_above == Nanos::ZERO {
+            self.first_above = now.saturating_add(parameters.interval).max(Nanos(1));
+            return Head::Good;
+        }
+        if now < self.first_above {
+            return Head::Good;
+        }
+        Head::Bad
     }
 
     /// Begins to drop: at the rate of last time where that was not long ago.
@@ -242,11 +298,14 @@ impl Control {
     }
 }
 
-/// Marks the frame where that is wanted and its sender takes marks.
-fn mark<F: Frame>(queued: &mut Queued<F>, parameters: Parameters, stats: &mut QueueStats) -> bool {
-    let marked = parameters.ecn && queued.frame.mark_congestion();
-    stats.marked += u64::from(marked);
-    marked
+/// What stands at the head of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Head {
+    None,
+    /// May leave.
+    Good,
+    /// Has waited too long, as those before it have for an interval.
+    Bad,
 }
 
 /// `from` + interval / sqrt(count), rounded down (RFC 8289, 3.3). Exact, since

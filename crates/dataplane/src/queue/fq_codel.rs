@@ -6,7 +6,7 @@
 //! more connections. What comes from outside is one flow more. A flow that was
 //! idle is new and goes before the old ones once (RFC 8290, 4.2).
 
-use super::codel::{Control, FULL_FRAME, Parameters};
+use super::codel::{Control, FULL_FRAME, Line, Parameters};
 use super::{Backlog, QueueStats, Queued};
 use crate::{Frame, GuestId};
 use serde::{Deserialize, Serialize};
@@ -64,17 +64,12 @@ pub struct FqCodel<F> {
     flows: Vec<Flow>,
     new: FlowList,
     old: FlowList,
-    nodes: Vec<Node<F>>,
-    free: u32,
-    backlog: Backlog,
-    largest: u64,
+    frames: Frames<F>,
 }
 
 #[derive(Debug)]
 struct Flow {
-    head: u32,
-    tail: u32,
-    backlog: Backlog,
+    waiting: Waiting,
     /// Bytes it may still send in this turn.
     deficit: i64,
     control: Control,
@@ -84,26 +79,112 @@ struct Flow {
 }
 
 impl Flow {
-    const fn new() -> Self {
-        Self {
+    const NEW: Self = Self {
+        waiting: Waiting {
             head: NIL,
             tail: NIL,
-            backlog: Backlog {
-                packets: 0,
-                bytes: Bytes::ZERO,
-            },
-            deficit: 0,
-            control: Control::NEW,
-            next: NIL,
-            active: false,
-        }
-    }
+            bytes: 0,
+        },
+        deficit: 0,
+        control: Control::NEW,
+        next: NIL,
+        active: false,
+    };
+}
+
+/// The frames of one flow, linked through [`Node::next`].
+#[derive(Debug)]
+struct Waiting {
+    head: u32,
+    tail: u32,
+    bytes: u64,
+}
+
+/// The frames of all flows: a slab that grows to the largest backlog seen.
+#[derive(Debug)]
+struct Frames<F> {
+    nodes: Vec<Node<F>>,
+    /// Unused nodes, linked through [`Node::next`].
+    free: u32,
+    backlog: Backlog,
+    /// The longest frame seen.
+    largest: u64,
 }
 
 #[derive(Debug)]
 struct Node<F> {
     queued: Option<Queued<F>>,
     next: u32,
+}
+
+impl<F: Frame> Frames<F> {
+    #[inline]
+    fn append(&mut self, flow: &mut Waiting, queued: Queued<F>) {
+        let len = queued.frame.len();
+        self.backlog.add(len);
+        self.largest = self.largest.max(len as u64);
+        flow.bytes += len as u64;
+        let index = if let Some(node) = self.nodes.get_mut(self.free as usize) {
+            let index = self.free;
+            self.free = node.next;
+            node.queued = Some(queued);
+            node.next = NIL;
+            index
+        } else {
+            self.nodes.push(Node {
+                queued: Some(queued),
+                next: NIL,
+            });
+            self.nodes.len() as u32 - 1
+        };
+        if flow.head == NIL {
+            flow.head = index;
+        } else {
+            self.nodes[flow.tail as usize].next = index;
+        }
+        flow.tail = index;
+    }
+
+    /// Takes the frame at a flow's head.
+    #[inline]
+    fn pop(&mut self, flow: &mut Waiting) -> Option<Queued<F>> {
+        let index = flow.head;
+        let node = self.nodes.get_mut(index as usize)?;
+        let queued = node.queued.take()?;
+        flow.head = node.next;
+        node.next = self.free;
+        self.free = index;
+        let len = queued.frame.len();
+        self.backlog.remove(len);
+        flow.bytes -= len as u64;
+        Some(queued)
+    }
+}
+
+/// One flow's frames, to its control loop.
+struct FlowLine<'a, F> {
+    frames: &'a mut Frames<F>,
+    flow: &'a mut Waiting,
+}
+
+impl<F: Frame> Line for FlowLine<'_, F> {
+    #[inline]
+    fn head(&self) -> Option<(Nanos, bool)> {
+        let node = self.frames.nodes.get(self.flow.head as usize)?;
+        let queued = node.queued.as_ref()?;
+        let behind = self.flow.bytes - queued.frame.len() as u64;
+        Some((queued.enqueued, behind <= self.frames.largest))
+    }
+
+    fn drop_head(&mut self) {
+        self.frames.pop(self.flow);
+    }
+
+    fn mark_head(&mut self) -> bool {
+        let node = self.frames.nodes.get_mut(self.flow.head as usize);
+        node.and_then(|node| node.queued.as_mut())
+            .is_some_and(|queued| queued.frame.mark_congestion())
+    }
 }
 
 /// Flows in the order of their turns, linked through [`Flow::next`].
@@ -128,13 +209,6 @@ impl FlowList {
         }
         self.tail = flow;
     }
-
-    /// Takes the flow at the head off; there is one.
-    fn pop(&mut self, flows: &[Flow]) -> u32 {
-        let flow = self.head;
-        self.head = flows[flow as usize].next;
-        flow
-    }
 }
 
 impl<F: Frame> FqCodel<F> {
@@ -144,29 +218,34 @@ impl<F: Frame> FqCodel<F> {
             flows: Vec::new(),
             new: FlowList::EMPTY,
             old: FlowList::EMPTY,
-            nodes: Vec::new(),
-            free: NIL,
-            backlog: Backlog::default(),
-            largest: FULL_FRAME,
+            frames: Frames {
+                nodes: Vec::new(),
+                free: NIL,
+                backlog: Backlog::default(),
+                largest: FULL_FRAME,
+            },
         }
     }
 
+    #[inline]
     pub(super) fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
         self.restore(queued);
         // It is the longest flow that loses, which need not be this packet's.
-        while self.backlog.packets > self.config.packets || self.backlog.bytes > self.config.memory
-        {
+        while self.is_over() {
             self.drop_from_longest(stats);
         }
     }
 
+    fn is_over(&self) -> bool {
+        let Backlog { packets, bytes } = self.frames.backlog;
+        packets > self.config.packets || bytes > self.config.memory
+    }
+
+    #[inline]
     pub(super) fn restore(&mut self, queued: Queued<F>) {
         let index = self.flow_of(queued.frame.source());
-        let len = queued.frame.len();
-        self.append(index, queued);
-        self.backlog.add(len);
         let flow = &mut self.flows[index as usize];
-        flow.backlog.add(len);
+        self.frames.append(&mut flow.waiting, queued);
         if !flow.active {
             flow.active = true;
             flow.deficit = self.config.quantum();
@@ -174,6 +253,7 @@ impl<F: Frame> FqCodel<F> {
         }
     }
 
+    #[inline]
     pub(super) fn dequeue(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
         let parameters = Parameters {
             target: self.config.target,
@@ -182,127 +262,81 @@ impl<F: Frame> FqCodel<F> {
         };
         loop {
             let from_new = self.new.head != NIL;
-            let list = if from_new { &self.new } else { &self.old };
-            let index = list.head;
-            if index == NIL {
-                return None;
-            }
-            let flow = &mut self.flows[index as usize];
-            if flow.deficit <= 0 {
-                flow.deficit += self.config.quantum();
-                self.leave_list(from_new);
-                self.old.push(&mut self.flows, index);
-                continue;
-            }
-            let mut control = flow.control;
-            let queued = control.dequeue(parameters, now, stats, || self.pop(index));
-            let flow = &mut self.flows[index as usize];
-            flow.control = control;
-            if let Some(queued) = queued {
-                let len = i64::try_from(queued.frame.len()).unwrap_or(i64::MAX);
-                flow.deficit = flow.deficit.saturating_sub(len);
-                return Some(queued);
-            }
-            // An empty new flow waits among the old ones for a turn, so that it
-            // cannot become new again at once (RFC 8290, 4.2).
-            self.leave_list(from_new);
-            if from_new {
-                self.old.push(&mut self.flows, index);
+            let list = if from_new {
+                &mut self.new
             } else {
-                self.flows[index as usize].active = false;
+                &mut self.old
+            };
+            let index = list.head;
+            let flow = self.flows.get_mut(index as usize)?;
+            if flow.deficit > 0 {
+                let mut line = FlowLine {
+                    frames: &mut self.frames,
+                    flow: &mut flow.waiting,
+                };
+                if flow.control.admit(parameters, now, stats, &mut line) {
+                    let queued = self.frames.pop(&mut flow.waiting)?;
+                    let len = i64::try_from(queued.frame.len()).unwrap_or(i64::MAX);
+                    flow.deficit = flow.deficit.saturating_sub(len);
+                    return Some(queued);
+                }
+                // An empty new flow waits among the old ones for a turn, so that
+                // it cannot become new again at once (RFC 8290, 4.2).
+                flow.active = from_new;
+            } else {
+                flow.deficit += self.config.quantum();
+            }
+            list.head = flow.next;
+            if flow.active {
+                self.old.push(&mut self.flows, index);
             }
         }
     }
 
     pub(super) fn backlog(&self) -> Backlog {
-        self.backlog
+        self.frames.backlog
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
-        for index in 0..self.flows.len() as u32 {
-            while let Some((queued, _)) = self.pop(index) {
+        for flow in &mut self.flows {
+            while let Some(queued) = self.frames.pop(&mut flow.waiting) {
                 into.push(queued);
             }
         }
     }
 
-    fn leave_list(&mut self, from_new: bool) {
-        let list = if from_new {
-            &mut self.new
-        } else {
-            &mut self.old
-        };
-        list.pop(&self.flows);
-    }
-
     /// The flow of a source: 0 for the outside, one for each guest.
+    #[inline]
     fn flow_of(&mut self, source: Option<GuestId>) -> u32 {
         let index = match source {
             None => 0,
-            Some(GuestId(guest)) => {
-                let shared = self.config.flows.clamp(2, 1 << 16) - 1;
-                1 + (guest as usize) % shared
-            }
+            Some(GuestId(guest)) => 1 + guest % self.config.guests(),
         };
-        if index >= self.flows.len() {
-            self.flows.resize_with(index + 1, Flow::new);
+        if index as usize >= self.flows.len() {
+            self.grow(index);
         }
-        index as u32
+        index
     }
 
-    fn append(&mut self, flow: u32, queued: Queued<F>) {
-        let node = Node {
-            queued: Some(queued),
-            next: NIL,
-        };
-        let index = if self.free == NIL {
-            self.nodes.push(node);
-            self.nodes.len() as u32 - 1
-        } else {
-            let index = self.free;
-            self.free = self.nodes[index as usize].next;
-            self.nodes[index as usize] = node;
-            index
-        };
-        let flow = &mut self.flows[flow as usize];
-        if flow.head == NIL {
-            flow.head = index;
-        } else {
-            self.nodes[flow.tail as usize].next = index;
-        }
-        flow.tail = index;
-    }
-
-    /// Takes the frame at a flow's head, and whether no more than one packet's
-    /// worth of bytes is left in that flow.
-    fn pop(&mut self, flow: u32) -> Option<(Queued<F>, bool)> {
-        let flow = &mut self.flows[flow as usize];
-        let index = flow.head;
-        let node = self.nodes.get_mut(index as usize)?;
-        let queued = node.queued.take()?;
-        flow.head = node.next;
-        node.next = self.free;
-        self.free = index;
-        let len = queued.frame.len();
-        flow.backlog.remove(len);
-        self.backlog.remove(len);
-        self.largest = self.largest.max(len as u64);
-        Some((queued, flow.backlog.bytes.0 <= self.largest))
+    #[cold]
+    fn grow(&mut self, index: u32) {
+        self.flows.resize_with(index as usize + 1, || Flow::NEW);
     }
 
     /// Drops from the head of the flow with the most bytes: half of them, or 64
     /// packets (RFC 8290, 4.1.2).
     #[cold]
     fn drop_from_longest(&mut self, stats: &mut QueueStats) {
-        let bytes = |index: &u32| self.flows[*index as usize].backlog.bytes;
-        let longest = (0..self.flows.len() as u32).max_by_key(bytes).unwrap_or(0);
-        let half = bytes(&longest).0 / 2;
+        let Some(longest) = self.flows.iter_mut().max_by_key(|flow| flow.waiting.bytes) else {
+            return;
+        };
+        let half = longest.waiting.bytes / 2;
         for _ in 0..BATCH {
-            if self.pop(longest).is_none() {
+            if self.frames.pop(&mut longest.waiting).is_none() {
                 break;
             }
             stats.drops.overload += 1;
-            if self.flows[longest as usize].backlog.bytes.0 <= half {
+            if longest.waiting.bytes <= half {
                 break;
             }
         }
@@ -313,6 +347,11 @@ impl FqCodelConfig {
     fn quantum(&self) -> i64 {
         // At least a minimal frame, or a turn would take many rounds.
         self.quantum.0.clamp(64, 1 << 30).cast_signed()
+    }
+
+    /// How many guests have a flow of their own.
+    fn guests(&self) -> u32 {
+        (self.flows.clamp(2, 1 << 16) - 1) as u32
     }
 }
 

@@ -12,23 +12,29 @@
 //! - TCP's checksum stays partial: the sum of the segment's own pseudo-header is
 //!   in the field, and [`Packet::complete_checksum`] or the NIC adds the rest.
 
-use crate::Frame;
 use crate::packet::{GsoKind, Packet, fold, pseudo_header, sum};
 
 /// Cuts `packet` into segments and hands each to `sink` in order. A packet that
 /// is not to be segmented is handed over as it is.
+#[inline]
 pub fn segment(packet: Packet, mut sink: impl FnMut(Packet)) {
-    let Some(cut) = Cut::of(&packet) else {
+    let Some((mut template, header_len, size)) = Template::of(&packet) else {
         return sink(packet);
     };
-    for index in 0..cut.count {
-        sink(cut.nth(&packet, index));
+    let payload = &packet.bytes()[header_len..];
+    let mut left = payload.len();
+    for chunk in payload.chunks(size) {
+        left -= chunk.len();
+        let segment = packet.part(header_len, chunk, |headers| {
+            template.write(headers, chunk.len(), left == 0);
+        });
+        sink(segment);
     }
 }
 
 /// The segments of `packet` as they would stand on a wire, checksums done.
 pub fn on_the_wire(packet: Packet) -> Vec<Vec<u8>> {
-    let mut segments = Vec::with_capacity(packet.offload().gso.map_or(1, |_| 64));
+    let mut segments = Vec::new();
     segment(packet, |mut segment| {
         segment.complete_checksum();
         segments.push(segment.bytes().to_vec());
@@ -36,95 +42,97 @@ pub fn on_the_wire(packet: Packet) -> Vec<Vec<u8>> {
     segments
 }
 
-/// What all segments of one packet share.
-struct Cut {
-    count: usize,
-    /// Payload bytes of each but the last.
-    size: usize,
-    kind: GsoKind,
-    network: usize,
-    transport: usize,
-    /// Where the payload starts.
-    payload: usize,
-    /// Sum of the IPv4 header without length, identification and checksum.
-    ip_sum: u32,
-    /// Identification of the first segment.
-    id: u16,
-    /// Sum of the pseudo-header without the length.
-    pseudo: u32,
-    sequence: u32,
-}
-
 /// TCP's protocol number.
 const TCP: u8 = 6;
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
+/// The fixed IPv6 header.
+const IPV6: usize = 40;
 
-impl Cut {
-    fn of(packet: &Packet) -> Option<Self> {
+/// What is written into the headers of the next segment.
+struct Template {
+    kind: GsoKind,
+    network: usize,
+    transport: usize,
+    /// Bytes of all headers that IP's length field counts.
+    counted: usize,
+    tcp_len: usize,
+    /// Sum of the IPv4 header without length, identification and checksum.
+    ip_sum: u32,
+    /// Sum of the pseudo-header without the length.
+    pseudo: u32,
+    id: u16,
+    sequence: u32,
+    flags: u8,
+}
+
+impl Template {
+    /// With the length of all headers, and the size of a segment; `None` where
+    /// there is nothing to segment.
+    fn of(packet: &Packet) -> Option<(Self, usize, usize)> {
         let offload = packet.offload();
         let gso = offload.gso?;
-        let bytes = packet.bytes();
+        let header_len = usize::from(gso.header_len);
         let (network, transport) = packet.header_offsets();
-        let (ip_sum, id) = match gso.kind {
-            GsoKind::Tcp4 => ipv4_template(&bytes[network..transport]),
-            GsoKind::Tcp6 => (0, 0),
+        let headers = &packet.bytes()[..header_len];
+        let (ip, tcp) = (&headers[network..transport], &headers[transport..]);
+        let (ip_sum, id, uncounted) = match gso.kind {
+            GsoKind::Tcp4 => {
+                let (sum, id) = ipv4_template(ip);
+                (sum, id, 0)
+            }
+            GsoKind::Tcp6 => (0, 0, IPV6),
         };
-        let payload = usize::from(gso.header_len);
-        Some(Self {
-            count: packet.segments(),
-            size: usize::from(gso.size),
+        let template = Self {
             kind: gso.kind,
             network,
             transport,
-            payload,
+            counted: header_len - network - uncounted,
+            tcp_len: tcp.len(),
             ip_sum,
-            id,
             pseudo: pseudo_header(packet.ip_addresses(), TCP),
-            sequence: u32::from_be_bytes(*bytes[transport + 4..].first_chunk()?),
-        })
+            id,
+            sequence: u32::from_be_bytes(*tcp[4..].first_chunk()?),
+            flags: tcp[13],
+        };
+        Some((template, header_len, usize::from(gso.size)))
     }
 
-    fn nth(&self, packet: &Packet, index: usize) -> Packet {
-        let start = self.payload + index * self.size;
-        let last = index + 1 == self.count;
-        let end = if last {
-            packet.bytes().len()
-        } else {
-            start + self.size
-        };
-        let mut segment = packet.part(self.payload, start..end);
-        let headers = &mut segment.bytes_mut()[..self.payload];
+    /// Rewrites the headers of the next segment, which has `payload` bytes.
+    #[inline]
+    fn write(&mut self, headers: &mut [u8], payload: usize, last: bool) {
         let (ip, tcp) = headers.split_at_mut(self.transport);
-        let ip = &mut ip[self.network..];
-        let tcp_len = self.payload - self.transport + end - start;
+        // Whole headers: both were read when the packet came in.
+        let (Some(ip), Some(tcp)) = (
+            ip[self.network..].first_chunk_mut::<20>(),
+            tcp.first_chunk_mut::<20>(),
+        ) else {
+            return;
+        };
+        let length = (self.counted + payload) as u16;
         match self.kind {
             GsoKind::Tcp4 => {
-                let total = (ip.len() + tcp_len) as u16;
-                let id = self.id.wrapping_add(index as u16);
-                let sum = !fold(self.ip_sum + u32::from(total) + u32::from(id));
-                put(ip, 2, total);
-                put(ip, 4, id);
-                put(ip, 10, sum);
+                let sum = !fold(self.ip_sum + u32::from(length) + u32::from(self.id));
+                [ip[2], ip[3]] = length.to_be_bytes();
+                [ip[4], ip[5]] = self.id.to_be_bytes();
+                [ip[10], ip[11]] = sum.to_be_bytes();
+                self.id = self.id.wrapping_add(1);
             }
-            GsoKind::Tcp6 => put(ip, 4, (ip.len() - IPV6 + tcp_len) as u16),
+            GsoKind::Tcp6 => [ip[4], ip[5]] = length.to_be_bytes(),
         }
-        let sequence = self.sequence.wrapping_add((index * self.size) as u32);
-        tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
-        if index > 0 {
-            tcp[13] &= !CWR;
-        }
-        if !last {
-            tcp[13] &= !(FIN | PSH);
-        }
-        put(tcp, 16, fold(self.pseudo + tcp_len as u32));
-        segment
+        [tcp[4], tcp[5], tcp[6], tcp[7]] = self.sequence.to_be_bytes();
+        self.sequence = self.sequence.wrapping_add(payload as u32);
+        tcp[13] = if last {
+            self.flags
+        } else {
+            self.flags & !(FIN | PSH)
+        };
+        self.flags &= !CWR;
+        let partial = fold(self.pseudo + (self.tcp_len + payload) as u32);
+        [tcp[16], tcp[17]] = partial.to_be_bytes();
     }
 }
-
-/// The fixed IPv6 header.
-const IPV6: usize = 40;
 
 /// The sum of an IPv4 header without the fields that differ between segments, and
 /// its identification.
@@ -134,10 +142,6 @@ fn ipv4_template(header: &[u8]) -> (u32, u16) {
     // One's complement: subtracting is adding the inverse.
     let without = whole + u32::from(!word(2)) + u32::from(!word(4)) + u32::from(!word(10));
     (u32::from(fold(without)), word(4))
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Frame;
 use crate::testing::packet;
 use crate::testing::tcp::Tcp;
 use proptest::prelude::*;

@@ -1,0 +1,227 @@
+//! Instructions a packet, counted by valgrind: steady on a noisy machine.
+//!
+//! Each benchmark runs [`PACKETS`] packets through a mechanism that is warm (flows
+//! known, buffers in the pool), so its count divided by [`PACKETS`] is one packet's. Each
+//! has a bare loop of the same shape beside it; the difference is what the
+//! mechanism costs. The limits are the promised budgets, for the mechanism *with*
+//! its loop, so that a run fails before the promise is broken.
+//!
+//! Needs valgrind and `gungraun-runner` of the same version as the crate.
+
+#![allow(missing_docs, reason = "the benchmark macros write public items")]
+
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind};
+use std::collections::VecDeque;
+use std::hint::black_box;
+use tailbound_dataplane::{
+    FqCodelConfig, Frame, GuestId, Meter, MeterConfig, NicConfig, Packet, Pipeline, PipelineConfig,
+    Pool, Queue, QueueConfig, QueueStats,
+};
+use tailbound_units::{Nanos, Rate};
+
+#[path = "../src/testing/tcp.rs"]
+mod tcp;
+use tcp::Tcp;
+
+/// Packets (or segments) in one run.
+const PACKETS: u64 = 990;
+/// Segments of one 64 KB packet.
+const SEGMENTS: u64 = 45;
+/// Headers and payload of one segment.
+const HEADERS: usize = 66;
+const PAYLOAD: usize = 1448;
+const START: Nanos = Nanos::from_secs(1);
+
+fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
+    LibraryBenchmarkConfig::default()
+        .tool(Callgrind::default().hard_limits([(EventKind::Ir, per_packet * PACKETS)]))
+        .clone()
+}
+
+fn packet(pool: &Pool, tcp: &Tcp, guest: u32, destination: u8) -> Packet {
+    let mut frame = tcp.frame();
+    frame[33] = destination;
+    let start = Packet::HEADROOM;
+    let mut buffer = pool.buffer(start + frame.len());
+    buffer[start..start + frame.len()].copy_from_slice(&frame);
+    let source = Some(GuestId(guest));
+    Packet::new(buffer, start, frame.len(), Some(tcp.virtio()), source).expect("well formed")
+}
+
+/// Full frames of four guests to sixteen addresses each, in turn.
+fn frames(count: u64) -> Vec<Packet> {
+    let pool = Pool::new();
+    let tcp = Tcp {
+        payload: PAYLOAD,
+        gso: 0,
+        ..Tcp::default()
+    };
+    (0..count)
+        .map(|i| packet(&pool, &tcp, i as u32 % 4, (i / 4 % 16) as u8))
+        .collect()
+}
+
+/// A meter that knows the flows of the frames, and gives them the high class: the
+/// tag is written and the header checksum updated.
+fn warm_meter() -> (Meter, Vec<Packet>) {
+    let mut meter = Meter::new(&MeterConfig {
+        rate: Rate::from_mbit(1000),
+        ..MeterConfig::default()
+    });
+    for mut frame in frames(64) {
+        meter.tag(START, &mut frame);
+    }
+    (meter, frames(PACKETS))
+}
+
+#[library_benchmark]
+#[bench::high(args = (warm_meter()), config = limit(120))]
+fn meter_and_tag(input: (Meter, Vec<Packet>)) -> (Meter, Vec<Packet>) {
+    let (mut meter, mut frames) = input;
+    let mut now = START;
+    for frame in &mut frames {
+        now += Nanos::from_micros(12);
+        meter.tag(now, black_box(frame));
+    }
+    (meter, frames)
+}
+
+#[library_benchmark]
+#[bench::bare(args = (frames(PACKETS)))]
+fn meter_and_tag_bare(mut frames: Vec<Packet>) -> Vec<Packet> {
+    let mut now = START;
+    for frame in &mut frames {
+        now += Nanos::from_micros(12);
+        black_box((now, black_box(frame)));
+    }
+    frames
+}
+
+/// A queue in which four guests have a backlog below `CoDel`'s target.
+fn warm_queue() -> Queue<Packet> {
+    let mut queue = Queue::new(&QueueConfig::FqCodel(FqCodelConfig::default()));
+    let mut stats = QueueStats::default();
+    for frame in frames(64) {
+        queue.push(START, frame, &mut stats);
+    }
+    queue
+}
+
+#[library_benchmark]
+#[bench::backlogged(args = (warm_queue()), config = limit(300))]
+fn fq_codel(mut queue: Queue<Packet>) -> (Queue<Packet>, QueueStats) {
+    let mut stats = QueueStats::default();
+    let mut now = START;
+    for _ in 0..PACKETS {
+        now += Nanos::from_micros(12);
+        if let Some(queued) = queue.pull(now, &mut stats) {
+            queue.push(now, black_box(queued.frame), &mut stats);
+        }
+    }
+    assert_eq!(stats.pulled.packets, PACKETS);
+    (queue, stats)
+}
+
+#[library_benchmark]
+#[bench::bare(args = (frames(64).into()))]
+fn fq_codel_bare(mut queue: VecDeque<Packet>) -> VecDeque<Packet> {
+    for _ in 0..PACKETS {
+        if let Some(frame) = queue.pop_front() {
+            queue.push_back(black_box(frame));
+        }
+    }
+    queue
+}
+
+/// As many 64 KB packets as make [`PACKETS`] segments, and a pool with buffers.
+fn large_packets(v6: bool) -> Vec<Packet> {
+    let pool = Pool::new();
+    let tcp = Tcp {
+        v6,
+        ..Tcp::default()
+    };
+    drop(pool.buffer(Pool::SMALL));
+    (0..PACKETS / SEGMENTS)
+        .map(|i| packet(&pool, &tcp, i as u32, 2))
+        .collect()
+}
+
+/// What valgrind counts for the two copies of a segment; `segment_bare` shows it.
+const COPY: u64 = 100;
+
+#[library_benchmark]
+#[bench::tcp4(args = (large_packets(false)), config = limit(150 + COPY))]
+#[bench::tcp6(args = (large_packets(true)), config = limit(150 + COPY))]
+fn segment(packets: Vec<Packet>) -> u64 {
+    let mut segments = 0;
+    for packet in packets {
+        packet.segment(|segment| {
+            segments += 1;
+            black_box(&segment);
+        });
+    }
+    assert_eq!(segments, PACKETS);
+    segments
+}
+
+#[library_benchmark]
+#[bench::copies(args = (large_packets(false), vec![0; 2048]))]
+fn segment_bare(packets: Vec<Packet>, mut out: Vec<u8>) -> Vec<u8> {
+    for packet in packets {
+        let (headers, payload) = packet.bytes().split_at(HEADERS);
+        for chunk in payload.chunks_exact(PAYLOAD) {
+            out[16..16 + HEADERS].copy_from_slice(black_box(headers));
+            out[16 + HEADERS..16 + HEADERS + PAYLOAD].copy_from_slice(black_box(chunk));
+            black_box(&mut out);
+        }
+    }
+    out
+}
+
+fn warm_pipeline() -> (Pipeline<Packet>, Vec<Packet>) {
+    let mut pipeline = Pipeline::new(&PipelineConfig {
+        meter: Some(MeterConfig::default()),
+        segment: true,
+        queue: QueueConfig::FqCodel(FqCodelConfig::default()),
+        nic: Some(NicConfig::new(Rate::from_mbit(10_000))),
+    });
+    let mut packets = large_packets(false);
+    for packet in packets.split_off(packets.len() / 2) {
+        pipeline.push(START, packet);
+    }
+    let later = START + Nanos::from_millis(1);
+    while pipeline.pull(pipeline.poll_at().unwrap_or(later)).is_some() {}
+    (pipeline, large_packets(false))
+}
+
+// All of it: 64 KB packets in, segments out at 10 Gbit/s.
+#[library_benchmark]
+#[bench::patched(args = (warm_pipeline()))]
+fn pipeline(input: (Pipeline<Packet>, Vec<Packet>)) -> Pipeline<Packet> {
+    let (mut pipeline, packets) = input;
+    let mut now = START + Nanos::from_millis(2);
+    for packet in packets {
+        pipeline.push(now, packet);
+        while let Some(at) = pipeline.poll_at() {
+            now = at.max(now);
+            black_box(pipeline.pull(now));
+        }
+    }
+    pipeline
+}
+
+library_benchmark_group!(
+    name = instructions,
+    benchmarks = [
+        meter_and_tag,
+        meter_and_tag_bare,
+        fq_codel,
+        fq_codel_bare,
+        segment,
+        segment_bare,
+        pipeline
+    ]
+);
+
+main!(library_benchmark_groups = instructions);

@@ -1,0 +1,101 @@
+//! The packet path allocates nothing for a packet once it is warm.
+
+use tailbound_dataplane::{
+    CodelConfig, FifoConfig, FqCodelConfig, GuestId, MeterConfig, NicConfig, Packet, Pipeline,
+    PipelineConfig, Pool, PriorityConfig, QueueConfig,
+};
+use tailbound_units::{Nanos, Rate};
+
+#[path = "../src/testing/tcp.rs"]
+mod tcp;
+use tcp::Tcp;
+
+/// What a port does: a frame from outside is read into a buffer of the pool.
+fn read(pool: &Pool, frame: &[u8], virtio: [u8; 10], guest: u32) -> Packet {
+    let mut buffer = pool.buffer(Pool::LARGE);
+    let start = Packet::HEADROOM;
+    buffer[start..start + frame.len()].copy_from_slice(frame);
+    let source = Some(GuestId(guest));
+    Packet::new(buffer, start, frame.len(), Some(virtio), source).expect("well formed")
+}
+
+/// Bursts of all kinds of packets from four guests to many addresses, some more
+/// than the queue takes; everything is written out.
+fn burst(
+    pipeline: &mut Pipeline<Packet>,
+    pool: &Pool,
+    packets: &[(Vec<u8>, [u8; 10])],
+    round: u32,
+) {
+    let now = Nanos::from_secs(1) + Nanos::from_millis(u64::from(round));
+    for guest in 0..4 {
+        for (frame, virtio) in packets {
+            let mut packet = read(pool, frame, *virtio, guest);
+            if guest == 3 {
+                packet.complete_checksum();
+                packet = packet.duplicate();
+            }
+            pipeline.push(now, packet);
+        }
+    }
+    let mut now = now;
+    while let Some(at) = pipeline.poll_at() {
+        now = now.max(at);
+        if let Some(mut departure) = pipeline.pull(now) {
+            assert!(departure.frame.with_virtio_header().len() > 10);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_allocated_once_it_is_warm() {
+    let mut packets = Vec::new();
+    for v6 in [false, true] {
+        for payload in [0, 100, 1448, 30_000, 65_000] {
+            let tcp = Tcp {
+                v6,
+                payload,
+                ..Tcp::default()
+            };
+            packets.push((tcp.frame(), tcp.virtio()));
+        }
+    }
+    let queues = [
+        QueueConfig::Fifo(FifoConfig {
+            packets: 200,
+            ..FifoConfig::default()
+        }),
+        QueueConfig::Codel(CodelConfig::default()),
+        QueueConfig::FqCodel(FqCodelConfig {
+            packets: 200,
+            ..FqCodelConfig::default()
+        }),
+        QueueConfig::Priority(PriorityConfig::default()),
+    ];
+    for queue in queues {
+        for segment in [false, true] {
+            let mut pipeline = Pipeline::new(&PipelineConfig {
+                meter: Some(MeterConfig::default()),
+                segment,
+                queue: queue.clone(),
+                nic: Some(NicConfig::new(Rate::from_mbit(1000))),
+            });
+            let pool = Pool::new();
+            for round in 0..3 {
+                burst(&mut pipeline, &pool, &packets, round);
+            }
+            let counted = allocation_counter::measure(|| {
+                for round in 3..20 {
+                    burst(&mut pipeline, &pool, &packets, round);
+                }
+            });
+            assert_eq!(counted.count_total, 0, "{queue:?}, segment = {segment}");
+        }
+    }
+}
+
+#[test]
+fn the_counter_counts() {
+    let counted = allocation_counter::measure(|| drop(Pool::new().buffer(1)));
+    assert!(counted.count_total > 0);
+}

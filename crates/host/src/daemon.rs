@@ -49,9 +49,9 @@ pub enum HostError {
         /// The guest's name, or `uplink`.
         name: String,
         /// What was to be opened.
-        port: PortConfig,
+        port: Box<PortConfig>,
         /// Why it was not.
-        source: OpenError,
+        source: Box<OpenError>,
     },
     /// Metrics cannot be served.
     #[error("cannot serve metrics at {address}: {source}; is another tailbound host running?")]
@@ -88,7 +88,8 @@ pub fn run(path: &Path) -> Result<(), HostError> {
     }
     let mut daemon = Daemon::start(path, signals)?;
     let names: Vec<_> = daemon.links.iter().map(|link| link.name.as_str()).collect();
-    tracing::info!(ports = names.join(","), metrics = ?daemon.metrics_address(), "ready");
+    let metrics = daemon.metrics_address().map(tracing::field::display);
+    tracing::info!(ports = names.join(","), metrics, "ready");
     notify("READY=1");
     let result = daemon.run();
     notify("STOPPING=1");
@@ -268,10 +269,7 @@ impl Daemon {
     }
 
     fn lost(&mut self, now: Nanos, port: PortIndex, error: &io::Error) {
-        if self.ports[port.0].take().is_none() {
-            // Receiving and transmitting both found out.
-            return;
-        }
+        self.ports[port.0] = None;
         self.poller.forget(port.0);
         let link = &self.links[port.0];
         tracing::error!(
@@ -438,8 +436,8 @@ impl LinkPlan {
     fn open(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
         open::open(&self.port, self.mac, clock.epoch).map_err(|source| HostError::Port {
             name: self.name.clone(),
-            port: self.port.clone(),
-            source,
+            port: Box::new(self.port.clone()),
+            source: Box::new(source),
         })
     }
 }

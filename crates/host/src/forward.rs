@@ -325,7 +325,7 @@ mod tests {
                 // A small set of addresses, so that they meet again.
                 let source = Mac([source[0] & 3, 0, 0, 0, 0, source[5] & 7]);
                 let destination = Mac([destination[0] & 3, 0, 0, 0, 0, destination[5] & 7]);
-                now = now + Nanos::from_secs(seconds);
+                now += Nanos::from_secs(seconds);
                 let learned = table.learn(now, PortIndex(port), source);
                 if source == MAC_A && port != A.0 {
                     prop_assert_eq!(learned, Learned::Claimed);

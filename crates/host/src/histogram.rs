@@ -42,7 +42,7 @@ impl Histogram {
     /// The upper bound of bucket `index`, inclusive.
     pub const fn bound(index: usize) -> Nanos {
         let power = 1 << (Self::LOWEST as usize + index / 2);
-        Nanos(if index % 2 == 0 {
+        Nanos(if index.is_multiple_of(2) {
             power
         } else {
             power + power / 2

@@ -17,6 +17,8 @@ mod metrics;
 pub mod port;
 mod reason;
 pub mod switch;
+#[cfg(test)]
+mod test_frames;
 
 pub use config::{Config, ConfigError};
 pub use daemon::{HostError, OpenError, UPLINK, run};

@@ -25,8 +25,17 @@ impl Mac {
     /// The interface identifier that a stateless IPv6 address takes from this
     /// one (RFC 4291, appendix A).
     pub const fn eui64(self) -> [u8; 8] {
-        let [a, b, c, d, e, f] = self.0;
-        [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+        let mac = self.0;
+        [
+            mac[0] ^ 2,
+            mac[1],
+            mac[2],
+            0xff,
+            0xfe,
+            mac[3],
+            mac[4],
+            mac[5],
+        ]
     }
 }
 
@@ -59,8 +68,9 @@ impl FromStr for Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        let [first, rest @ ..] = self.0;
+        write!(f, "{first:02x}")?;
+        rest.iter().try_for_each(|byte| write!(f, ":{byte:02x}"))
     }
 }
 

@@ -20,7 +20,7 @@ use tiny_http::{Header, Method, Request, Response};
 /// How long a scrape waits for the packet loop.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the exposition's text is called (OpenMetrics 1.0).
+/// What the exposition's text is called (`OpenMetrics` 1.0).
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A scrape that waits for the packet loop.

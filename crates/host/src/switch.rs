@@ -34,7 +34,7 @@ pub type Ports = [Option<Box<dyn Port>>];
 pub struct Turn {
     /// There is more to do at once: do not sleep.
     pub busy: bool,
-    /// Ports that are of no use any more, and why.
+    /// Ports that are of no use any more, each once, and why.
     pub gone: Vec<(PortIndex, io::Error)>,
 }
 
@@ -274,10 +274,13 @@ impl Switch {
     }
 
     fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
-        for index in 0..self.links.len() {
-            let Some(port) = &mut ports[index] else {
+        for (index, port) in ports.iter_mut().enumerate() {
+            let Some(port) = port else {
                 continue;
             };
+            if turn.gone.iter().any(|(gone, _)| gone.0 == index) {
+                continue;
+            }
             // A port that is full is offered nothing until it is writable.
             let link = &mut self.links[index];
             if link.full || (link.held.is_empty() && link.pipeline.backlog().packets == 0) {

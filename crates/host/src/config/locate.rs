@@ -86,7 +86,7 @@ impl<'t> Document<'t> {
                     )),
                 },
                 unknown => {
-                    mistakes.push(self.mistake(key.span(), unknown_word("key", unknown, TOP)))
+                    mistakes.push(self.mistake(key.span(), unknown_word("key", unknown, TOP)));
                 }
             }
         }

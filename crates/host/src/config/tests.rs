@@ -1,1 +1,246 @@
+use super::*;
+use proptest::prelude::*;
+use tailbound_dataplane::QueueConfig;
 
+const WHOLE: &str = r#"
+metrics = "127.0.0.1:9464"
+
+[uplink]
+port = { kind = "af-packet", interface = "eth0" }
+pipeline = { meter = { rate = "10Mbit/s", burst = "30KB" }, segment = true, queue = { kind = "fq-codel" }, nic = { rate = "100Mbit/s", limit = "3750B" } }
+
+[[guest]]
+name = "A1"
+mac = "02:00:00:00:00:01"
+ip = ["10.77.0.1", "fd77::1"]
+port = { kind = "tap", interface = "tap-a1", netns = "/run/netns/A1" }
+
+[[guest]]
+name = "A2"
+mac = "02:00:00:00:00:02"
+port = { kind = "pcap", write = "a2.pcap" }
+anti_spoofing = false
+pipeline = { queue = { kind = "fifo", packets = 10 } }
+"#;
+
+/// The mistakes in `text`, as `LINE:COLUMN: message`.
+fn mistakes(text: &str) -> Vec<String> {
+    let mistakes = Config::parse(text).expect_err("it is wrong");
+    let show = |m: Mistake| format!("{}:{}: {}", m.line, m.column, m.message);
+    mistakes.into_iter().map(show).collect()
+}
+
+/// The mistakes in [`WHOLE`] with `from` replaced by `to`.
+fn mistakes_with(from: &str, to: &str) -> Vec<String> {
+    assert!(WHOLE.contains(from), "{from}");
+    mistakes(&WHOLE.replacen(from, to, 1))
+}
+
+#[test]
+fn a_whole_configuration_is_read() {
+    let config = Config::parse(WHOLE).expect("it is right");
+    assert_eq!(config.guests.len(), 2);
+    assert!(config.guests[0].anti_spoofing);
+    assert!(!config.guests[1].anti_spoofing);
+    let uplink = config.uplink.as_ref().expect("there is one");
+    assert!(uplink.pipeline.segment);
+    assert!(matches!(uplink.pipeline.queue, QueueConfig::FqCodel(_)));
+    assert_eq!(config.summary(), "2 guests, uplink af-packet eth0");
+}
+
+#[test]
+fn an_error_is_printed_with_file_line_and_column() {
+    let path = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(path.path(), WHOLE.replace("af-packet", "af-paket")).expect("written");
+    let error = Config::load(path.path())
+        .expect_err("it is wrong")
+        .to_string();
+    let expected = format!(
+        "{}:5:17: unknown kind `af-paket`; did you mean `af-packet`?",
+        path.path().display()
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::load(Path::new("/nonexistent/host.toml")).expect_err("no file");
+    assert!(
+        error
+            .to_string()
+            .starts_with("/nonexistent/host.toml: cannot be read: ")
+    );
+}
+
+#[test]
+fn a_misspelt_key_is_shown_with_the_one_that_was_meant() {
+    assert_eq!(
+        mistakes_with("anti_spoofing", "antispoofing"),
+        ["18:1: unknown key `antispoofing`; did you mean `anti_spoofing`?"]
+    );
+    assert_eq!(
+        mistakes_with("[uplink]", "[uplnk]"),
+        ["4:2: unknown key `uplnk`; did you mean `uplink`?"]
+    );
+    assert_eq!(
+        mistakes_with("burst =", "brust ="),
+        ["6:43: unknown key `brust`; did you mean `burst`?"]
+    );
+    // Inside of a tagged enum serde knows the table alone.
+    assert_eq!(
+        mistakes_with("packets = 10", "packet = 10"),
+        ["19:39: unknown key `packet`; did you mean `packets`?"]
+    );
+    assert_eq!(
+        mistakes_with("fq-codel", "red"),
+        ["6:94: unknown kind `red`; known here: fifo, codel, fq-codel, priority"]
+    );
+}
+
+#[test]
+fn values_of_the_wrong_type_or_form_are_shown_at_their_place() {
+    let found = mistakes_with("segment = true", "segment = 1");
+    assert_eq!(
+        found,
+        ["6:71: invalid type: integer `1`; expected a boolean"]
+    );
+    let found = mistakes_with("02:00:00:00:00:01", "02:00");
+    assert!(
+        found[0].starts_with("10:7: \"02:00\" is not a MAC address; write six"),
+        "{found:?}"
+    );
+    let found = mistakes_with("100Mbit/s", "100Mbps");
+    assert!(found[0].contains("unknown unit"), "{found:?}");
+    let found = mistakes_with("mac = \"02:00:00:00:00:02\"\n", "");
+    assert_eq!(
+        found,
+        ["14:1: the key `mac` is missing; add `mac = ...` here"]
+    );
+}
+
+#[test]
+fn what_is_not_toml_is_shown_at_its_place() {
+    let found = mistakes("metrics = \n[uplink\n");
+    assert!(found.len() >= 2, "{found:?}");
+    assert!(found[0].starts_with("1:11: not TOML: "), "{found:?}");
+}
+
+#[test]
+fn every_section_reports_its_own_mistake() {
+    let text = WHOLE
+        .replace("segment = true", "segment = 1")
+        .replace("anti_spoofing", "antispoofing")
+        .replace("127.0.0.1:9464", "0.0.0.0:9464")
+        .replace("02:00:00:00:00:01", "03:00:00:00:00:01");
+    let lines: Vec<_> = mistakes(&text)
+        .iter()
+        .map(|found| {
+            found
+                .split(':')
+                .next()
+                .map(str::to_owned)
+                .unwrap_or_default()
+        })
+        .collect();
+    assert_eq!(lines, ["2", "6", "10", "18"]);
+}
+
+/// What stands at a mistake's place in `text`.
+fn pointed_at<'t>(text: &'t str, mistake: &Mistake) -> &'t str {
+    let line = text
+        .lines()
+        .nth(mistake.line - 1)
+        .expect("the line is there");
+    &line[mistake.column - 1..]
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_where_it_stands() {
+    let tap = r#"kind = "tap", interface = "tap-a1", netns = "/run/netns/A1""#;
+    for (from, to, place, what) in [
+        ("\"A2\"", "\"A1\"", "\"A1\"", "give each"),
+        ("00:02", "00:01", "\"02:00:00:00:00:01\"", "give each"),
+        ("fd77::1", "10.77.0.1", "\"10.77.0.1\"]", "give each"),
+        (
+            "kind = \"pcap\", write = \"a2.pcap\"",
+            tap,
+            "\"tap-a1\"",
+            "give each",
+        ),
+        ("127.0.0.1", "192.0.2.1", "\"192", "other machines"),
+        (
+            "02:00:00:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "\"ff",
+            "single station",
+        ),
+        ("10.77.0.1", "224.0.0.1", "\"224", "single station"),
+        (
+            r#"["10.77.0.1", "fd77::1"]"#,
+            "[]",
+            "[[guest]]",
+            "from no IP address",
+        ),
+        (
+            "tap-a1",
+            "a-name-of-16-byt",
+            "\"a-name",
+            "cannot name an interface",
+        ),
+        (
+            "\"A1\"\nmac",
+            "\"uplink\"\nmac",
+            "\"uplink\"",
+            "another name",
+        ),
+        (
+            "\"A1\"\nmac",
+            "\"A 1\"\nmac",
+            "\"A 1\"",
+            "cannot name a guest",
+        ),
+        ("10Mbit/s", "0bit/s", "\"0bit/s\"", "tags everything low"),
+        ("30KB", "1KB", "\"1KB\"", "no full frame"),
+        ("100Mbit/s", "0bit/s", "\"0bit/s\"", "sends nothing"),
+        ("3750B", "1513B", "\"1513B\"", "no full frame"),
+        ("packets = 10", "packets = 0", "0 }", "at least 1"),
+        (
+            "\"fq-codel\"",
+            "\"fq-codel\", target = \"1s\"",
+            "\"1s\"",
+            "RFC 8289",
+        ),
+        (
+            ", write = \"a2.pcap\"",
+            "",
+            "{ kind = \"pcap\"",
+            "without files",
+        ),
+    ] {
+        let text = WHOLE.replacen(from, to, 1);
+        assert_ne!(text, WHOLE, "{from}");
+        let found = Config::parse(&text).expect_err(from);
+        assert_eq!(found.len(), 1, "{from}: {found:?}");
+        assert!(found[0].message.contains(what), "{from}: {found:?}");
+        let at = pointed_at(&text, &found[0]);
+        assert!(at.starts_with(place), "{from}: points at {at}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = Config::parse(&text);
+    }
+
+    #[test]
+    fn no_change_makes_it_panic(at in any::<prop::sample::Index>(), insert in "[\\PC\n]{0,6}", cut in 0usize..8) {
+        let chars: Vec<char> = WHOLE.chars().collect();
+        let at = at.index(chars.len());
+        let rest = (at + cut).min(chars.len());
+        let text: String = chars[..at].iter().copied().chain(insert.chars()).chain(chars[rest..].iter().copied()).collect();
+        if let Err(mistakes) = Config::parse(&text) {
+            prop_assert!(!mistakes.is_empty());
+        }
+    }
+}

@@ -95,7 +95,7 @@ impl Poller {
     ) -> io::Result<impl Iterator<Item = Ready> + '_> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.0 / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: (timeout.0 % 1_000_000_000) as _,
+            tv_nsec: (timeout.0 % 1_000_000_000).cast_signed(),
         });
         self.events.clear();
         let events = rustix::buffer::spare_capacity(&mut self.events);

@@ -1,4 +1,4 @@
-//! A snapshot as text in the OpenMetrics format.
+//! A snapshot as text, in the format of `OpenMetrics` 1.0.
 
 use crate::histogram::Histogram;
 use crate::switch::{LinkSnapshot, Snapshot, Sojourn};

@@ -196,3 +196,84 @@ impl Port for PcapPort {
         self.due()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_frames::{A4, B4, MAC_A, MAC_B, ethernet, ipv4, packet, udp};
+
+    fn frame(n: u8) -> Vec<u8> {
+        ethernet(MAC_B, MAC_A, 0x0800, &ipv4(A4, B4, 17, &udp(1, 2, &[n])))
+    }
+
+    /// A capture of frames 0, 1, 2, ... at these times.
+    fn capture(path: &Path, times: &[Nanos]) {
+        let mut writer = PcapPort::open(None, Some(path), Duration::ZERO).expect("made");
+        for (n, time) in (0..).zip(times) {
+            let mut frames = VecDeque::from([packet(&frame(n), None).expect("well formed")]);
+            let sent = writer.transmit(*time, &mut frames).expect("written");
+            assert_eq!((sent.packets, sent.bytes), (1, 60));
+        }
+    }
+
+    fn receive(port: &mut PcapPort, now: Nanos) -> Burst {
+        let mut burst = Burst::default();
+        port.receive(now, &Pool::new(), &mut burst)
+            .expect("it never fails");
+        burst
+    }
+
+    fn bytes(burst: &Burst) -> Vec<Vec<u8>> {
+        let frames = burst.frames.iter();
+        frames
+            .map(|frame| frame.buffer[frame.start..frame.start + frame.len].to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn a_capture_is_replayed_at_its_own_spacing_to_the_nanosecond() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        capture(
+            file.path(),
+            &[
+                Nanos(1_000_000_007),
+                Nanos(1_000_000_008),
+                Nanos(3_000_000_000),
+            ],
+        );
+        let mut port = PcapPort::open(Some(file.path()), None, Duration::ZERO).expect("a capture");
+        let start = Nanos::from_secs(50);
+        assert_eq!(port.poll_at(), Some(Nanos::ZERO));
+        assert_eq!(bytes(&receive(&mut port, start)), [frame(0)]);
+        assert_eq!(port.poll_at(), Some(start + Nanos(1)));
+        assert_eq!(bytes(&receive(&mut port, start + Nanos(1))), [frame(1)]);
+        let last = start + Nanos(1_999_999_993);
+        assert_eq!(port.poll_at(), Some(last));
+        assert!(bytes(&receive(&mut port, last.saturating_sub(Nanos(1)))).is_empty());
+        assert_eq!(bytes(&receive(&mut port, last)), [frame(2)]);
+        assert_eq!(port.poll_at(), None);
+    }
+
+    #[test]
+    fn what_is_no_capture_of_ethernet_is_refused_and_named() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), b"not a capture at all, whatever").expect("written");
+        let error =
+            PcapPort::open(Some(file.path()), None, Duration::ZERO).expect_err("no capture");
+        assert!(error.to_string().contains("is no pcap file"), "{error}");
+        let error = PcapPort::open(Some(Path::new("/nonexistent")), None, Duration::ZERO);
+        assert!(matches!(error, Err(PcapError::Open { .. })));
+    }
+
+    #[test]
+    fn a_broken_capture_gives_what_is_whole_and_then_nothing() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        capture(file.path(), &[Nanos(1), Nanos(2)]);
+        let bytes = std::fs::read(file.path()).expect("read");
+        std::fs::write(file.path(), &bytes[..bytes.len() - 5]).expect("written");
+        let mut port = PcapPort::open(Some(file.path()), None, Duration::ZERO).expect("a capture");
+        assert_eq!(receive(&mut port, Nanos(0)).frames.len(), 1);
+        assert_eq!(port.poll_at(), None);
+        assert!(receive(&mut port, Nanos::from_secs(9)).frames.is_empty());
+    }
+}

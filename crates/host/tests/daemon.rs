@@ -1,0 +1,209 @@
+//! The daemon as a process, on real interfaces.
+
+mod support;
+
+use rustix::process::Signal;
+use support::{
+    Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
+};
+
+/// Not a test of its own: the process of the daemons below.
+#[test]
+fn daemon_process() {
+    support::daemon_process();
+}
+
+fn config(guests: &[&Guest], rest: &str) -> String {
+    let sections: String = guests.iter().map(|guest| guest.section()).collect();
+    format!("metrics = {METRICS:?}\n{rest}\n{sections}")
+}
+
+#[test]
+fn guests_reach_each_other_and_spoofed_frames_reach_nobody() {
+    sandboxed(
+        "guests_reach_each_other_and_spoofed_frames_reach_nobody",
+        || {
+            for kind in kinds() {
+                let (a, b) = (Guest::new(kind, 1), Guest::new(kind, 2));
+                let daemon = Daemon::start(&config(&[&a, &b], ""));
+                let (mut nic_a, mut nic_b) = (a.nic(), b.nic());
+                let spoofed = datagram_of(b.mac, a.mac, [10, 77, 0, 9], 1);
+                nic_a.send(&spoofed);
+                nic_a.send(&datagram(&b, &a, 2));
+                let mut seen = Vec::new();
+                until("the honest frame", || {
+                    seen.extend(nic_b.receive().iter().map(|packet| packet.bytes().to_vec()));
+                    seen.contains(&datagram(&b, &a, 2))
+                });
+                assert!(!seen.contains(&spoofed));
+                let drops = "tailbound_drops_total{port=\"g1\",reason=\"spoofed_ip\"}";
+                assert!(daemon.metric(drops) >= Some(1.0), "{}", daemon.log());
+                nic_b.send(&datagram(&a, &b, 3));
+                nic_a.expect(&datagram(&a, &b, 3));
+            }
+        },
+    );
+}
+
+#[test]
+fn a_reload_is_applied_whole_or_not_at_all() {
+    sandboxed("a_reload_is_applied_whole_or_not_at_all", || {
+        for kind in kinds() {
+            let (a, b, c) = (
+                Guest::new(kind, 1),
+                Guest::new(kind, 2),
+                Guest::new(kind, 3),
+            );
+            let daemon = Daemon::start(&config(&[&a, &b], ""));
+            let (mut nic_a, mut nic_b) = (a.nic(), b.nic());
+            let reloads = |result: &str| {
+                daemon.metric(&format!("tailbound_reloads_total{{result={result:?}}}"))
+            };
+            // A wrong one: guest c is new and right, guest a is not.
+            let wrong = config(&[&a, &b, &c], "").replacen("10.77.0.1", "10.77.0.300", 1);
+            daemon.configure(&wrong);
+            until("the refusal", || reloads("refused") == Some(1.0));
+            assert_eq!(daemon.metric("tailbound_port_up{port=\"g3\"}"), None);
+            nic_a.send(&datagram(&b, &a, 1));
+            nic_b.expect(&datagram(&b, &a, 1));
+            // One whose port cannot be opened.
+            let missing = "[uplink]\nport = { kind = \"af-packet\", interface = \"nowhere\" }\n";
+            daemon.configure(&config(&[&a, &b, &c], missing));
+            until("the refusal", || reloads("refused") == Some(2.0));
+            assert_eq!(daemon.metric("tailbound_port_up{port=\"g3\"}"), None);
+            // A right one; the counters of those that stay go on.
+            daemon.configure(&config(&[&c, &a], ""));
+            until("the reload", || reloads("applied") == Some(1.0));
+            let mut nic_c = c.nic();
+            nic_a.send(&datagram(&c, &a, 2));
+            nic_c.expect(&datagram(&c, &a, 2));
+            let received = "tailbound_packets_total{port=\"g1\",direction=\"received\"}";
+            assert!(daemon.metric(received) >= Some(2.0));
+            assert_eq!(daemon.metric("tailbound_port_up{port=\"g2\"}"), None);
+        }
+    });
+}
+
+#[test]
+fn an_interface_that_vanishes_is_reported_and_taken_up_again() {
+    sandboxed(
+        "an_interface_that_vanishes_is_reported_and_taken_up_again",
+        || {
+            for kind in kinds() {
+                let (a, b, c) = (
+                    Guest::new(kind, 1),
+                    Guest::new(kind, 2),
+                    Guest::new(kind, 3),
+                );
+                let daemon = Daemon::start(&config(&[&a, &b, &c], ""));
+                let (mut nic_a, mut nic_c) = (a.nic(), c.nic());
+                b.unplug();
+                let up = "tailbound_port_up{port=\"g2\"}";
+                if kind == Kind::Veth {
+                    until("the loss", || daemon.metric(up) == Some(0.0));
+                    nic_a.send(&datagram(&c, &a, 1));
+                    nic_c.expect(&datagram(&c, &a, 1));
+                    b.plug();
+                }
+                // A TAP is made anew by the daemon itself.
+                until("the return", || daemon.metric(up) == Some(1.0));
+                let mut nic_b = b.nic();
+                until("frames for the one that returned", || {
+                    nic_a.send(&datagram(&b, &a, 2));
+                    nic_b
+                        .receive()
+                        .iter()
+                        .any(|packet| packet.bytes() == datagram(&b, &a, 2))
+                });
+                nic_a.send(&datagram(&c, &a, 3));
+                nic_c.expect(&datagram(&c, &a, 3));
+            }
+        },
+    );
+}
+
+#[test]
+fn sigterm_drains_what_waits_and_ends_with_0() {
+    sandboxed("sigterm_drains_what_waits_and_ends_with_0", || {
+        let a = Guest::new(Kind::Veth, 1);
+        command(
+            "ip",
+            &["link", "add", "up0", "type", "veth", "peer", "name", "far0"],
+        );
+        command("ip", &["link", "set", "up0", "up"]);
+        command("ip", &["link", "set", "far0", "up"]);
+        // 100 frames of 60 bytes at 400 kbit/s: 120 ms, less what goes at once.
+        let uplink = "[uplink]\nport = { kind = \"af-packet\", interface = \"up0\" }\n\
+                      pipeline = { nic = { rate = \"400kbit/s\", limit = \"1514B\" } }\n";
+        let mut daemon = Daemon::start(&config(&[&a], uplink));
+        let mut far = Nic::open("far0", None);
+        let mut nic = a.nic();
+        let stranger = [2, 9, 9, 9, 9, 9];
+        for n in 0..100 {
+            nic.send(&datagram_of(stranger, a.mac, [10, 77, 0, 1], n));
+        }
+        let received = "tailbound_packets_total{port=\"g1\",direction=\"received\"}";
+        until("the daemon to have them", || {
+            daemon.metric(received) >= Some(100.0)
+        });
+        daemon.signal(Signal::TERM);
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        let mut seen = 0;
+        until("all frames", || {
+            let came = far.receive();
+            seen += came
+                .iter()
+                .filter(|packet| packet.destination_mac() == stranger)
+                .count();
+            seen == 100
+        });
+    });
+}
+
+#[test]
+fn a_port_that_is_missing_at_the_start_is_named_and_nothing_starts() {
+    sandboxed(
+        "a_port_that_is_missing_at_the_start_is_named_and_nothing_starts",
+        || {
+            let a = Guest::new(Kind::Veth, 1);
+            let uplink = "[uplink]\nport = { kind = \"af-packet\", interface = \"nowhere\" }\n";
+            let mut daemon = Daemon::spawn(&config(&[&a], uplink));
+            assert_eq!(daemon.wait().code(), Some(1));
+            let log = daemon.log();
+            assert!(
+                log.contains("port uplink") && log.contains("no interface \"nowhere\""),
+                "{log}"
+            );
+            command("ip", &["link", "set", "g1", "down"]);
+            let mut daemon = Daemon::spawn(&config(&[&a], ""));
+            assert_eq!(daemon.wait().code(), Some(1));
+            assert!(
+                daemon.log().contains("ip link set g1 up"),
+                "{}",
+                daemon.log()
+            );
+        },
+    );
+}
+
+#[test]
+fn a_tap_of_another_process_is_busy() {
+    sandboxed("a_tap_of_another_process_is_busy", || {
+        if !kinds().contains(&Kind::Tap) {
+            return;
+        }
+        let first = tailbound_sys::tap::Tap::open("tap0", None).expect("it is free");
+        let error = tailbound_sys::tap::Tap::open("tap0", None).expect_err("it is taken");
+        assert!(
+            matches!(error, tailbound_sys::tap::TapError::Busy { .. }),
+            "{error}"
+        );
+        drop(first);
+        command("ip", &["link", "add", "bridge0", "type", "bridge"]);
+        let error = tailbound_sys::tap::Tap::open("bridge0", None).expect_err("it is no TAP");
+        assert!(
+            matches!(error, tailbound_sys::tap::TapError::NotTap { .. }),
+            "{error}"
+        );
+    });
+}

@@ -1,0 +1,400 @@
+//! A sandbox for tests that need interfaces: its own network namespace, as root
+//! or as an ordinary user in a user namespace. A guest is one more namespace.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tailbound_dataplane::{Buffer, Packet, Pool};
+use tailbound_sys::packet::{Batch, Socket};
+
+const INSIDE: &str = "TAILBOUND_TEST_SANDBOX";
+const CONFIG: &str = "TAILBOUND_TEST_CONFIG";
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs `test`, the body of the test called `name`, in a sandbox; says so when
+/// there can be none.
+pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        command("ip", &["link", "set", "lo", "up"]);
+        return test();
+    }
+    let mut unshare = vec!["--net", "--mount", "--kill-child"];
+    if !rustix::process::geteuid().is_root() {
+        unshare.extend(["--user", "--map-root-user"]);
+    }
+    let probe = Command::new("unshare")
+        .args(&unshare)
+        .args(["ip", "link"])
+        .output();
+    match probe {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr);
+            return println!("skipped: no network namespace of our own: {}", why.trim());
+        }
+        Err(error) => return println!("skipped: unshare (util-linux) is missing: {error}"),
+    }
+    let status = Command::new("unshare")
+        .args(&unshare)
+        .arg(std::env::current_exe().expect("a test has a file"))
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .status()
+        .expect("unshare was there a moment ago");
+    assert!(status.success(), "{name} failed in its sandbox");
+}
+
+/// Runs a command that must succeed.
+pub(crate) fn command(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
+}
+
+/// Asks `done` until it is true.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How a guest is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// By a TAP.
+    Tap,
+    /// By a veth, whose other end is a packet socket's.
+    Veth,
+}
+
+/// The kinds that this machine allows.
+pub(crate) fn kinds() -> Vec<Kind> {
+    match tailbound_sys::tap::Tap::open("probe", None) {
+        Ok(_) => vec![Kind::Tap, Kind::Veth],
+        Err(error) => {
+            println!("skipped: guests behind TAPs: {error}");
+            vec![Kind::Veth]
+        }
+    }
+}
+
+/// A namespace with one interface, `eth0` in it if it is a veth.
+pub(crate) struct Guest {
+    pub(crate) name: String,
+    pub(crate) mac: [u8; 6],
+    kind: Kind,
+    holder: Child,
+}
+
+impl Guest {
+    /// The guest number `number`, with 10.77.0.NUMBER. A veth is there at once,
+    /// a TAP once a daemon opened it.
+    pub(crate) fn new(kind: Kind, number: u8) -> Self {
+        let holder = Command::new("unshare")
+            .args(["--net", "sleep", "300"])
+            .spawn()
+            .expect("unshare was there a moment ago");
+        let guest = Self {
+            name: format!("g{number}"),
+            mac: [2, 0, 0, 0, 0, number],
+            kind,
+            holder,
+        };
+        let ours = std::fs::read_link("/proc/self/ns/net").expect("there is /proc");
+        until("a namespace for the guest", || {
+            std::fs::read_link(guest.netns()).is_ok_and(|theirs| theirs != ours)
+        });
+        if kind == Kind::Veth {
+            guest.plug();
+        }
+        guest
+    }
+
+    pub(crate) fn netns(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.holder.id()).into()
+    }
+
+    /// Makes the veth.
+    pub(crate) fn plug(&self) {
+        let pid = self.holder.id().to_string();
+        let mac = self.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let outer = &self.name;
+        command(
+            "ip",
+            &[
+                "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", &pid,
+            ],
+        );
+        self.inside("ip", &["link", "set", "eth0", "address", &mac, "up"]);
+        command("ip", &["link", "set", outer, "up"]);
+    }
+
+    /// Removes the interface.
+    pub(crate) fn unplug(&self) {
+        let (device, inside) = self.device();
+        if inside {
+            self.inside("ip", &["link", "delete", device]);
+        } else {
+            command("ip", &["link", "delete", &self.name]);
+        }
+    }
+
+    fn device(&self) -> (&'static str, bool) {
+        match self.kind {
+            Kind::Tap => ("tap0", true),
+            Kind::Veth => ("eth0", false),
+        }
+    }
+
+    fn inside(&self, program: &str, arguments: &[&str]) {
+        let net = format!("--net={}", self.netns().display());
+        command("nsenter", &[&[net.as_str(), program], arguments].concat());
+    }
+
+    /// The guest's section in a configuration.
+    pub(crate) fn section(&self) -> String {
+        let port = match self.kind {
+            Kind::Tap => format!(
+                "kind = \"tap\", interface = \"tap0\", netns = \"{}\"",
+                self.netns().display()
+            ),
+            Kind::Veth => format!("kind = \"af-packet\", interface = {:?}", self.name),
+        };
+        format!(
+            "[[guest]]\nname = {:?}\nmac = \"{}\"\nip = [\"10.77.0.{}\"]\nport = {{ {port} }}\n",
+            self.name,
+            self.mac.map(|byte| format!("{byte:02x}")).join(":"),
+            self.mac[5],
+        )
+    }
+
+    /// The guest's own end of the link, once it is there and up.
+    pub(crate) fn nic(&self) -> Nic {
+        let (device, _) = self.device();
+        if self.kind == Kind::Tap {
+            until("the TAP", || {
+                let net = format!("--net={}", self.netns().display());
+                let up = ["ip", "link", "set", device, "up"];
+                Command::new("nsenter")
+                    .arg(net)
+                    .args(up)
+                    .stderr(Stdio::null())
+                    .status()
+                    .is_ok_and(|s| s.success())
+            });
+        }
+        Nic::open(device, Some(&self.netns()))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// Sends and receives frames on an interface, from its own side.
+pub(crate) struct Nic {
+    socket: Socket,
+    batch: Batch,
+    pool: Pool,
+    heads: Vec<Buffer>,
+    tails: Vec<Buffer>,
+}
+
+const OFFSET: usize = Packet::HEADROOM - 10;
+
+impl Nic {
+    pub(crate) fn open(device: &str, netns: Option<&Path>) -> Self {
+        let pool = Pool::new();
+        Self {
+            socket: Socket::open(device, netns).expect("the interface is there and up"),
+            batch: Batch::new(),
+            heads: (0..Batch::LEN).map(|_| pool.buffer(Pool::SMALL)).collect(),
+            tails: (0..Batch::LEN).map(|_| pool.buffer(Pool::LARGE)).collect(),
+            pool,
+        }
+    }
+
+    /// Sends a frame behind a virtio header.
+    pub(crate) fn send_with(&mut self, header: [u8; 10], frame: &[u8]) {
+        let wire = [&header[..], frame].concat();
+        until("room to send", || {
+            self.socket
+                .transmit(&mut self.batch, std::iter::once(&wire[..]))
+                .is_ok()
+        });
+    }
+
+    pub(crate) fn send(&mut self, frame: &[u8]) {
+        self.send_with([0; 10], frame);
+    }
+
+    /// What came since the last call.
+    pub(crate) fn receive(&mut self) -> Vec<Packet> {
+        let mut received = Vec::new();
+        let result = self.socket.receive(
+            &mut self.batch,
+            OFFSET,
+            &mut self.heads,
+            &mut self.tails,
+            &mut received,
+        );
+        if result.is_err() {
+            return Vec::new();
+        }
+        let mut packets = Vec::new();
+        for (i, frame) in received.iter().enumerate() {
+            let mut buffer = self.pool.buffer(Pool::LARGE);
+            let head = self.heads[i].len();
+            buffer[OFFSET..head].copy_from_slice(&self.heads[i][OFFSET..]);
+            let end = (OFFSET + frame.len).max(head);
+            buffer[head..end].copy_from_slice(&self.tails[i][head..end]);
+            let virtio = buffer[OFFSET..].first_chunk().copied();
+            packets.extend(Packet::new(
+                buffer,
+                Packet::HEADROOM,
+                frame.len - 10,
+                virtio,
+                None,
+            ));
+        }
+        packets
+    }
+
+    /// Waits for `frame`, whatever else comes.
+    pub(crate) fn expect(&mut self, frame: &[u8]) {
+        until("a frame", || {
+            self.receive().iter().any(|packet| packet.bytes() == frame)
+        });
+    }
+}
+
+/// A frame with a local experimental `EtherType` would not pass the guard, so
+/// this is a datagram between guests, told from others by `n`.
+pub(crate) fn datagram(to: &Guest, from: &Guest, n: u16) -> Vec<u8> {
+    datagram_of(to.mac, from.mac, [10, 77, 0, from.mac[5]], n)
+}
+
+pub(crate) fn datagram_of(to: [u8; 6], from: [u8; 6], source: [u8; 4], n: u16) -> Vec<u8> {
+    let mut frame = [
+        &to[..],
+        &from,
+        &[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0],
+    ]
+    .concat();
+    frame.extend(source);
+    frame.extend([10, 77, 0, to[5]]);
+    frame.extend([0, 1, 0, 2, 0, 26, 0, 0]);
+    frame.extend(n.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
+
+/// A running daemon.
+pub(crate) struct Daemon {
+    child: Child,
+    address: SocketAddr,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// Starts one and waits until its metrics answer.
+    pub(crate) fn start(config: &str) -> Self {
+        let daemon = Self::spawn(config);
+        until("the daemon", || daemon.metrics().is_some());
+        daemon
+    }
+
+    pub(crate) fn spawn(config: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("host.toml");
+        std::fs::write(&path, config).expect("written");
+        let log = File::create(directory.path().join("log")).expect("created");
+        let child = Command::new(std::env::current_exe().expect("a test has a file"))
+            .args(["--exact", "daemon_process", "--nocapture"])
+            .env(CONFIG, path)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("it is our own file");
+        let address = METRICS.parse().expect("an address");
+        Self {
+            child,
+            address,
+            directory,
+        }
+    }
+
+    pub(crate) fn configure(&self, config: &str) {
+        std::fs::write(self.directory.path().join("host.toml"), config).expect("written");
+        self.signal(rustix::process::Signal::HUP);
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// The value of a sample, by its name and labels.
+    pub(crate) fn metric(&self, sample: &str) -> Option<f64> {
+        let text = self.metrics()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(sample))?;
+        line.trim().parse().ok()
+    }
+
+    fn metrics(&self) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        text.contains("# EOF").then_some(text)
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the daemon's end", || {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        status.expect("it ended")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where daemons serve metrics; each sandbox has its own loopback.
+pub(crate) const METRICS: &str = "127.0.0.1:9464";
+
+/// The daemon, in the process that [`Daemon::spawn`] starts.
+pub(crate) fn daemon_process() {
+    let Some(config) = std::env::var_os(CONFIG) else {
+        return;
+    };
+    if let Err(error) = tailbound_host::run(Path::new(&config)) {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}

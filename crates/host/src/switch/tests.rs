@@ -219,7 +219,10 @@ fn a_full_port_keeps_its_frames_and_nobody_spins_on_it() {
     assert!(bench.switch.is_full(PortIndex(B)));
     assert_eq!(bench.switch.poll_at(&bench.ports), None);
     assert!(!bench.switch.poll(bench.now, &mut bench.ports).busy);
+    // It is not offered anything before it says that there is room.
     bench.wires[B].borrow_mut().room = None;
+    bench.switch.poll(bench.now, &mut bench.ports);
+    assert!(bench.sent(B).is_empty());
     bench.switch.writable(PortIndex(B));
     bench.settle();
     let expected: Vec<_> = (3..100).map(a_to_b).collect();
@@ -268,6 +271,43 @@ fn one_busy_port_does_not_starve_another_and_a_turn_is_bounded() {
     let sent = bench.sent(UPLINK);
     assert!(sent.len() <= 2 * BURST);
     assert!(sent.contains(&datagram(GATEWAY, MAC_B, (B4, FAR), 0)));
+}
+
+#[test]
+fn a_long_queue_is_sent_in_turns_of_two_bursts() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    bench.wires[B].borrow_mut().room = Some(0);
+    for n in 0..500 {
+        bench.send(A, &a_to_b(n));
+    }
+    bench.settle();
+    bench.wires[B].borrow_mut().room = None;
+    bench.switch.writable(PortIndex(B));
+    assert!(bench.switch.poll(bench.now, &mut bench.ports).busy);
+    assert_eq!(bench.sent(B).len(), 2 * BURST);
+    bench.settle();
+    assert_eq!(bench.sent(B).len(), 500 - 2 * BURST);
+}
+
+#[test]
+fn what_was_learned_from_an_unguarded_guest_outlives_a_reload() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let mut links = configs(&PipelineConfig::default());
+    links[B].guest = Some((MAC_B, None));
+    bench.switch.reconfigure(bench.now, links.clone());
+    let nested = Mac([2, 7, 7, 7, 7, 7]);
+    bench.send(B, &datagram(MAC_A, nested, (FAR, A4), 1));
+    bench.settle();
+    assert_eq!(bench.sent(A).len(), 1);
+    // A and B change places.
+    links.swap(A, B);
+    bench.ports.swap(A, B);
+    bench.wires.swap(A, B);
+    bench.switch.reconfigure(bench.now, links);
+    let answer = datagram(nested, GATEWAY, (FAR, B4), 2);
+    bench.send(UPLINK, &answer);
+    bench.settle();
+    assert_eq!(bench.sent(A), [answer]);
 }
 
 #[test]

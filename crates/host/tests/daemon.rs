@@ -46,6 +46,31 @@ fn guests_reach_each_other_and_spoofed_frames_reach_nobody() {
 }
 
 #[test]
+fn a_vlan_tag_crosses_from_a_guest_that_may_send_it() {
+    sandboxed("a_vlan_tag_crosses_from_a_guest_that_may_send_it", || {
+        let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
+        let guarded = a.section();
+        let free = format!("{guarded}anti_spoofing = false\n");
+        let daemon = Daemon::start(&config(&[&a, &b], "").replace(&guarded, &free));
+        let (mut nic_a, mut nic_b) = (a.nic(), b.nic());
+        let frame = datagram(&b, &a, 1);
+        let tag = [0x81, 0x00, 0xa0, 0x07];
+        nic_a.send(&[&frame[..12], &tag, &frame[12..]].concat());
+        until("the tagged frame", || {
+            nic_b.receive();
+            nic_b.tags.contains(&tag)
+        });
+        daemon.configure(&config(&[&a, &b], ""));
+        until("the reload", || {
+            daemon.metric("tailbound_reloads_total{result=\"applied\"}") == Some(1.0)
+        });
+        nic_a.send(&[&frame[..12], &tag, &frame[12..]].concat());
+        let drops = "tailbound_drops_total{port=\"g1\",reason=\"vlan_tag\"}";
+        until("the drop", || daemon.metric(drops) == Some(1.0));
+    });
+}
+
+#[test]
 fn a_reload_is_applied_whole_or_not_at_all() {
     sandboxed("a_reload_is_applied_whole_or_not_at_all", || {
         for kind in kinds() {

@@ -38,18 +38,33 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr);
-            return println!("skipped: no network namespace of our own: {}", why.trim());
+            return skipped(&format!("no network namespace of our own: {}", why.trim()));
         }
-        Err(error) => return println!("skipped: unshare (util-linux) is missing: {error}"),
+        Err(error) => return skipped(&format!("unshare (util-linux) is missing: {error}")),
     }
-    let status = Command::new("unshare")
+    let output = Command::new("unshare")
         .args(&unshare)
         .arg(std::env::current_exe().expect("a test has a file"))
         .args(["--exact", name, "--nocapture"])
         .env(INSIDE, "1")
-        .status()
+        .output()
         .expect("unshare was there a moment ago");
-    assert!(status.success(), "{name} failed in its sandbox");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    for line in text.lines() {
+        if let Some(why) = line.strip_prefix("skipped: ") {
+            skipped(why);
+        }
+    }
+    assert!(
+        output.status.success(),
+        "{name} failed in its sandbox:\n{text}"
+    );
+}
+
+/// Says why a test did not run, past the harness, which would keep it.
+fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
 /// Runs a command that must succeed.
@@ -83,7 +98,7 @@ pub(crate) fn kinds() -> Vec<Kind> {
     match tailbound_sys::tap::Tap::open("probe", None) {
         Ok(_) => vec![Kind::Tap, Kind::Veth],
         Err(error) => {
-            println!("skipped: guests behind TAPs: {error}");
+            skipped(&format!("guests behind TAPs: {error}"));
             vec![Kind::Veth]
         }
     }
@@ -212,6 +227,8 @@ pub(crate) struct Nic {
     pool: Pool,
     heads: Vec<Buffer>,
     tails: Vec<Buffer>,
+    /// The VLAN tags that the kernel took out of received frames.
+    pub(crate) tags: Vec<[u8; 4]>,
 }
 
 const OFFSET: usize = Packet::HEADROOM - 10;
@@ -225,6 +242,7 @@ impl Nic {
             heads: (0..Batch::LEN).map(|_| pool.buffer(Pool::SMALL)).collect(),
             tails: (0..Batch::LEN).map(|_| pool.buffer(Pool::LARGE)).collect(),
             pool,
+            tags: Vec::new(),
         }
     }
 
@@ -257,6 +275,7 @@ impl Nic {
         }
         let mut packets = Vec::new();
         for (i, frame) in received.iter().enumerate() {
+            self.tags.extend(frame.vlan_tag);
             let mut buffer = self.pool.buffer(Pool::LARGE);
             let head = self.heads[i].len();
             buffer[OFFSET..head].copy_from_slice(&self.heads[i][OFFSET..]);

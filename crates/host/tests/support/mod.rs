@@ -49,16 +49,16 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
         .env(INSIDE, "1")
         .output()
         .expect("unshare was there a moment ago");
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    for line in text.lines() {
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    for line in printed.lines() {
         if let Some(why) = line.strip_prefix("skipped: ") {
             skipped(why);
         }
     }
     assert!(
         output.status.success(),
-        "{name} failed in its sandbox:\n{text}"
+        "{name} failed in its sandbox:\n{printed}"
     );
 }
 

@@ -25,7 +25,8 @@
 //! and a packet costs no division.
 //!
 //! The work a packet costs is bounded: one look-up, and at most two idle flows
-//! collected.
+//! collected, which happens when a flow is added or is used for the first time in
+//! 8.4 ms.
 
 mod table;
 
@@ -81,9 +82,6 @@ pub struct MeterStats {
     pub evicted: u64,
 }
 
-/// Idle flows collected for each packet: more than the one that it may add.
-const COLLECT: usize = 2;
-
 /// How exact the order is in which flows are forgotten: 2^23 ns are 8.4 ms.
 const GRAIN_BITS: u32 = 23;
 
@@ -93,8 +91,8 @@ const BYTE: i64 = 8_000_000_000;
 /// Longest packet that is told from longer ones: it fits in no bucket.
 const MAX_LEN: usize = 2 * MAX_BURST as usize;
 
-/// Largest bucket: with twice a full one and a longest packet, 63 bits hold all
-/// sums.
+/// Largest bucket: 63 bits hold three times its tokens, and the cost of a longest
+/// packet below its deepest debt.
 const MAX_BURST: u64 = 250_000_000;
 
 /// A flow meter. See the module.
@@ -105,7 +103,7 @@ pub struct Meter {
     full: i64,
     /// Nanoseconds in which even the deepest debt becomes a full bucket.
     fill_time: u64,
-    flows: Table<Bucket>,
+    flows: Table<Bucket, GRAIN_BITS>,
     /// Collected and evicted flows are in the table's own counters, and those of
     /// tables before it here.
     pub(crate) stats: MeterStats,
@@ -156,7 +154,7 @@ impl Meter {
             config: *config,
             full,
             fill_time,
-            flows: Table::new(config.flows, GRAIN_BITS),
+            flows: Table::new(config.flows, config.idle),
             stats: MeterStats::default(),
         }
     }
@@ -191,31 +189,38 @@ impl Meter {
 
     /// The class of a packet of `len` bytes that flow `key` sends at `now`, which
     /// never goes back.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub fn class(&mut self, now: Nanos, key: FlowKey, len: usize) -> Class {
-        self.flows.collect(now, self.config.idle, COLLECT);
         let fresh = Bucket {
             tokens: self.full,
             check_at: Nanos::ZERO,
         };
-        let (bucket, since_last) = self.flows.touch(now, key, fresh);
-
-        let mut tokens = self.full;
-        if since_last.0 < self.fill_time {
-            // Less than twice a full bucket, since less than `fill_time` passed.
-            let gain = since_last.0 * self.config.rate.0;
-            tokens = tokens.min(bucket.tokens + gain.cast_signed());
-        }
-        let cost = len.min(MAX_LEN) as i64 * BYTE;
-        let left = tokens - cost;
-        if left >= 0 && bucket.check_at == Nanos::ZERO {
-            bucket.tokens = left;
-            self.stats.high += 1;
-            return Class::High;
-        }
-        let promotable = left >= 0 && tokens >= self.full / 2;
-        bucket.tokens = left.max(-self.full);
-        bucket.low(now, self.config.recheck, promotable, &mut self.stats)
+        let Self {
+            config,
+            full,
+            fill_time,
+            flows,
+            stats,
+        } = self;
+        let cost = len.min(MAX_LEN).cast_signed() as i64 * BYTE;
+        flows.touch(now, key, fresh, |bucket, since_last| {
+            let mut tokens = *full;
+            if since_last.0 < *fill_time {
+                // Less than twice a full bucket, as less than `fill_time` passed.
+                let gain = since_last.0 * config.rate.0;
+                tokens = tokens.min(bucket.tokens + gain.cast_signed());
+            }
+            let left = tokens - cost;
+            if left >= 0 && bucket.check_at == Nanos::ZERO {
+                bucket.tokens = left;
+                stats.high += 1;
+                return Class::High;
+            }
+            let promotable = left >= 0 && tokens >= *full / 2;
+            bucket.tokens = left.max(-*full);
+            bucket.low(now, config.recheck, promotable, stats)
+        })
     }
 
     /// Takes another configuration over. Known flows keep their tokens, as far as

@@ -131,7 +131,9 @@ pub struct Packet {
     buffer: Buffer,
     source: Option<GuestId>,
     len: u32,
+    /// Where the frame starts in the buffer, and the header behind Ethernet.
     start: u16,
+    network_start: u16,
     headers: Headers,
     class: Class,
     offload: Offload,
@@ -182,6 +184,8 @@ impl Packet {
             source,
             len: len as u32,
             start: u16::try_from(start).map_err(|_| bounds)?,
+            network_start: u16::try_from(start + usize::from(headers.network))
+                .map_err(|_| bounds)?,
             headers,
             class: Class::BestEffort,
             offload,
@@ -208,29 +212,31 @@ impl Packet {
         Self {
             buffer,
             start: Self::HEADROOM as u16,
+            network_start: Self::HEADROOM as u16 + u16::from(self.headers.network),
             ..*self
         }
     }
 
-    /// A packet of this one's first `header_len` bytes, as `rewrite` changes them,
-    /// and of `payload`; not to be segmented any more.
+    /// A packet with this one's `headers`, as `rewrite` changes them, and with
+    /// `payload`; not to be segmented any more.
     #[inline]
     pub(crate) fn part(
         &self,
-        header_len: usize,
+        headers: &[u8],
         payload: &[u8],
         rewrite: impl FnOnce(&mut [u8]),
     ) -> Self {
-        let len = header_len + payload.len();
+        let len = headers.len() + payload.len();
         let mut buffer = self.buffer.pool().buffer(Self::HEADROOM + len);
-        let (headers, rest) = buffer[Self::HEADROOM..][..len].split_at_mut(header_len);
-        headers.copy_from_slice(&self.bytes()[..header_len]);
-        rest.copy_from_slice(payload);
-        rewrite(headers);
+        let (front, back) = buffer[Self::HEADROOM..][..len].split_at_mut(headers.len());
+        front.copy_from_slice(headers);
+        back.copy_from_slice(payload);
+        rewrite(front);
         Self {
             buffer,
             len: len as u32,
             start: Self::HEADROOM as u16,
+            network_start: Self::HEADROOM as u16 + u16::from(self.headers.network),
             offload: Offload {
                 gso: None,
                 ..self.offload
@@ -263,6 +269,11 @@ impl Packet {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let start = usize::from(self.start);
         &mut self.buffer[start..start + self.len as usize]
+    }
+
+    /// The pool that its buffer came from.
+    pub const fn pool(&self) -> &Pool {
+        self.buffer.pool()
     }
 
     /// What is still to be done to it.
@@ -379,13 +390,13 @@ impl Packet {
     /// that an IP header is whole.
     #[inline]
     fn network_header<const N: usize>(&self) -> Option<&[u8; N]> {
-        let at = usize::from(self.start) + usize::from(self.headers.network);
+        let at = usize::from(self.network_start);
         self.buffer.get(at..at + N)?.first_chunk()
     }
 
     #[inline]
     fn network_header_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
-        let at = usize::from(self.start) + usize::from(self.headers.network);
+        let at = usize::from(self.network_start);
         self.buffer.get_mut(at..at + N)?.first_chunk_mut()
     }
 
@@ -396,22 +407,18 @@ impl Packet {
         let Some(ip) = self.network_header_mut::<20>() else {
             return;
         };
-        match kind {
-            Network::Ipv4 => {
-                let (old, new) = (ip[1], (ip[1] & !mask) | value);
-                if old != new {
-                    // The other byte of the word stays, so it cancels out.
-                    let checksum = u16::from_be_bytes([ip[10], ip[11]]);
-                    let updated = checksum::update(checksum, old.into(), new.into());
-                    ip[1] = new;
-                    [ip[10], ip[11]] = updated.to_be_bytes();
-                }
+        if kind == Network::Ipv4 {
+            let (old, new) = (ip[1], (ip[1] & !mask) | value);
+            if old != new {
+                // The other byte of the word stays, so it cancels out.
+                let checksum = u16::from_be_bytes([ip[10], ip[11]]);
+                let updated = checksum::update(checksum, old.into(), new.into());
+                ip[1] = new;
+                [ip[10], ip[11]] = updated.to_be_bytes();
             }
-            Network::Ipv6 => {
-                ip[0] = (ip[0] & !(mask >> 4)) | value >> 4;
-                ip[1] = (ip[1] & !(mask << 4)) | value << 4;
-            }
-            Network::Arp | Network::Other => {}
+        } else if kind == Network::Ipv6 {
+            ip[0] = (ip[0] & !(mask >> 4)) | value >> 4;
+            ip[1] = (ip[1] & !(mask << 4)) | value << 4;
         }
     }
 
@@ -440,13 +447,14 @@ impl Frame for Packet {
     #[inline]
     fn flow(&self) -> Option<FlowKey> {
         let source = self.source?;
-        let destination = match self.headers.network_kind {
-            Network::Ipv4 => {
-                let [.., a, b, c, d] = *self.network_header::<20>()?;
-                0xffff_0000_0000 | u128::from(u32::from_be_bytes([a, b, c, d]))
-            }
-            Network::Ipv6 => u128::from_be_bytes(*self.network_header::<40>()?.last_chunk()?),
-            Network::Arp | Network::Other => return None,
+        // The most frequent first: a `match` would test for all kinds at once.
+        let destination = if self.headers.network_kind == Network::Ipv4 {
+            let [.., a, b, c, d] = *self.network_header::<20>()?;
+            0xffff_0000_0000 | u128::from(u32::from_be_bytes([a, b, c, d]))
+        } else if self.headers.network_kind == Network::Ipv6 {
+            u128::from_be_bytes(*self.network_header::<40>()?.last_chunk()?)
+        } else {
+            return None;
         };
         Some(FlowKey {
             source,
@@ -462,13 +470,13 @@ impl Frame for Packet {
     #[inline]
     fn set_class(&mut self, class: Class) {
         self.class = class;
-        let (dscp, pcp) = match class {
-            Class::High => (Self::HIGH_DSCP, Self::HIGH_PCP),
-            Class::BestEffort => (0, 0),
+        let dscp = match class {
+            Class::High => Self::HIGH_DSCP,
+            Class::BestEffort => 0,
         };
         self.rewrite_traffic_class(0xfc, dscp << 2);
         if usize::from(self.headers.network) > ETHERNET {
-            self.rewrite_priority(pcp);
+            self.rewrite_priority(dscp >> 3);
         }
     }
 

@@ -7,21 +7,22 @@
 //! Time is cut into grains, and an entry moves to the new end of the list at its
 //! first use in a grain only: the other packets of a busy flow then touch its own
 //! cache line and not its neighbours', and the order is exact to within one grain.
+//! Idle entries are collected then, and whenever one is added.
 
 use crate::{FlowKey, GuestId};
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use tailbound_units::Nanos;
 
 const NIL: u32 = u32::MAX;
 
+/// `GRAIN_BITS`: bits of a time within one grain.
 #[derive(Debug)]
-pub(super) struct Table<V> {
+pub(super) struct Table<V, const GRAIN_BITS: u32> {
     slots: Vec<Slot<V>>,
     capacity: usize,
-    /// Bits of a time within one grain.
-    grain_bits: u32,
-    /// No flow is idle before then, but for one grain.
-    collect_at: Nanos,
+    /// After what time without use a flow is forgotten.
+    idle: Nanos,
     /// Flows forgotten since they were idle.
     pub(super) collected: u64,
     /// Flows forgotten since another needed the room.
@@ -69,14 +70,13 @@ const fn halves(destination: u128) -> [u64; 2] {
     [(destination >> 64) as u64, destination as u64]
 }
 
-impl<V: Copy> Table<V> {
-    pub(super) fn new(capacity: usize, grain_bits: u32) -> Self {
+impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
+    pub(super) fn new(capacity: usize, idle: Nanos) -> Self {
         let capacity = capacity.clamp(1, 1 << 24);
         Self {
             slots: Vec::with_capacity(capacity),
             capacity,
-            grain_bits,
-            collect_at: Nanos::ZERO,
+            idle,
             collected: 0,
             evicted: 0,
             chains: vec![NIL; (2 * capacity).next_power_of_two()].into_boxed_slice(),
@@ -92,57 +92,55 @@ impl<V: Copy> Table<V> {
         self.len
     }
 
-    /// Finds `key`, or adds it with `fresh`. Its value, and the time since its last
-    /// use, which is zero when it is new.
-    #[inline]
-    pub(super) fn touch(&mut self, now: Nanos, key: FlowKey, fresh: V) -> (&mut V, Nanos) {
+    /// Finds `key`, or adds it with `fresh`, and lets `update` have its value and
+    /// the time since its last use, which is zero when it is new.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
+    pub(super) fn touch<R>(
+        &mut self,
+        now: Nanos,
+        key: FlowKey,
+        fresh: V,
+        update: impl FnOnce(&mut V, Nanos) -> R,
+    ) -> R {
         let chain = self.chain_of(key);
         let mut index = self.chains[chain];
-        while let Some(slot) = self.slots.get(index as usize) {
-            if slot.is(key) {
-                if (slot.last.0 ^ now.0) >> self.grain_bits != 0 {
-                    self.move_to_newest(index);
-                }
-                break;
+        loop {
+            let Some(slot) = self.slots.get_mut(index as usize) else {
+                index = self.add(now, key, fresh, chain);
+                continue;
+            };
+            if !slot.is(key) {
+                index = slot.chain;
+                continue;
             }
-            index = slot.chain;
-        }
-        if index == NIL {
-            index = self.add(now, key, fresh, chain);
-        }
-        let slot = &mut self.slots[index as usize];
-        let since_last = now.since(slot.last);
-        slot.last = now;
-        (&mut slot.value, since_last)
-    }
-
-    /// Forgets the oldest flows that were idle for `idle`, at most `at_most` of
-    /// them.
-    #[inline]
-    pub(super) fn collect(&mut self, now: Nanos, idle: Nanos, at_most: usize) {
-        if now >= self.collect_at {
-            self.collect_now(now, idle, at_most);
+            let last = mem::replace(&mut slot.last, now);
+            // A clock that goes back, which it must not, is taken for a long time.
+            let result = update(&mut slot.value, Nanos(now.0.wrapping_sub(last.0)));
+            if (last.0 ^ now.0) >> GRAIN_BITS != 0 {
+                self.move_to_newest(index, now);
+            }
+            return result;
         }
     }
 
-    #[cold]
-    fn collect_now(&mut self, now: Nanos, idle: Nanos, at_most: usize) {
-        for _ in 0..at_most {
+    /// Forgets the oldest flows that were idle for long enough: at most two, which
+    /// is more than the one that may come with each call.
+    fn collect(&mut self, now: Nanos) {
+        for _ in 0..2 {
             match self.slots.get(self.oldest as usize) {
-                Some(slot) if now.since(slot.last) >= idle => self.remove(self.oldest),
+                Some(slot) if now.since(slot.last) >= self.idle => self.remove(self.oldest),
                 _ => break,
             }
             self.collected += 1;
         }
-        let oldest = self.slots.get(self.oldest as usize);
-        self.collect_at = oldest.map_or(now, |slot| slot.last).saturating_add(idle);
     }
 
     /// Adds every flow to `other`, oldest first.
     pub(super) fn move_into(&self, other: &mut Self) {
         let mut index = self.oldest;
         while let Some(slot) = self.slots.get(index as usize) {
-            other.touch(slot.last, slot.key(), slot.value);
+            other.touch(slot.last, slot.key(), slot.value, |_, _| ());
             index = slot.newer;
         }
     }
@@ -160,6 +158,7 @@ impl<V: Copy> Table<V> {
 
     #[cold]
     fn add(&mut self, now: Nanos, key: FlowKey, value: V, chain: usize) -> u32 {
+        self.collect(now);
         if self.len == self.capacity {
             self.remove(self.oldest);
             self.evicted += 1;
@@ -207,7 +206,8 @@ impl<V: Copy> Table<V> {
     }
 
     #[cold]
-    fn move_to_newest(&mut self, index: u32) {
+    fn move_to_newest(&mut self, index: u32, now: Nanos) {
+        self.collect(now);
         if index != self.newest {
             self.unlink(index);
             self.link_newest(index);
@@ -250,32 +250,53 @@ impl<V: Copy> Table<V> {
 /// do not depend on them.
 #[derive(Debug)]
 struct MultilinearHash {
-    keys: [u64; 6],
+    /// For the source and the lowest 32 bits of the destination.
+    low: [u64; 2],
+    /// For the upper 96 bits of the destination: added, and two pairs.
+    high: [u64; 5],
+    /// The sum over the upper 96 bits of every IPv4 address.
+    ipv4: u64,
 }
+
+/// The bits of an IPv4-mapped address above its IPv4 address; those above are 0.
+const IPV4: u64 = 0xffff;
 
 impl MultilinearHash {
     fn new() -> Self {
         let random = RandomState::new();
-        Self {
-            keys: std::array::from_fn(|i| random.hash_one(i)),
-        }
+        let mut hash = Self {
+            low: [random.hash_one(0), random.hash_one(1)],
+            high: std::array::from_fn(|i| random.hash_one(2 + i)),
+            ipv4: 0,
+        };
+        hash.ipv4 = hash.of_high(0, IPV4);
+        hash
     }
 
     #[inline]
     fn of(&self, key: FlowKey) -> u32 {
-        let [whole, source, pairs @ ..] = &self.keys;
-        let pair = |half: u64, keys: [u64; 2]| {
-            let upper = keys[0].wrapping_add(half >> 32);
-            let lower = keys[1].wrapping_add(half & 0xffff_ffff);
-            upper.wrapping_mul(lower)
-        };
         let [upper, lower] = halves(key.destination);
-        let total = whole
-            .wrapping_add(source.wrapping_mul(u64::from(key.source.0)))
-            .wrapping_add(pair(upper, [pairs[0], pairs[1]]))
-            .wrapping_add(pair(lower, [pairs[2], pairs[3]]));
-        (total >> 32) as u32
+        let low = pair((lower as u32, key.source.0), self.low);
+        let high = if upper == 0 && lower >> 32 == IPV4 {
+            self.ipv4
+        } else {
+            self.of_high(upper, lower >> 32)
+        };
+        (high.wrapping_add(low) >> 32) as u32
     }
+
+    fn of_high(&self, upper: u64, rest: u64) -> u64 {
+        let [added, a, b, c, d] = self.high;
+        added
+            .wrapping_add(pair((upper as u32, (upper >> 32) as u32), [a, b]))
+            .wrapping_add(pair((rest as u32, 0), [c, d]))
+    }
+}
+
+#[inline]
+fn pair(pieces: (u32, u32), keys: [u64; 2]) -> u64 {
+    let first = keys[0].wrapping_add(pieces.0.into());
+    first.wrapping_mul(keys[1].wrapping_add(pieces.1.into()))
 }
 
 #[cfg(test)]

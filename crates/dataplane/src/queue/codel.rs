@@ -228,13 +228,13 @@ impl Control {
     ) -> bool {
         if !self.dropping {
             self.begin(parameters.interval, now);
-            return self.signal(parameters, stats, line)
+            return Self::signal(parameters, stats, line)
                 || self.look(parameters, now, line) != Head::None;
         }
         while now >= self.drop_next {
             self.count = self.count.saturating_add(1);
             let next_drop = control_law(parameters.interval, self.drop_next, self.count);
-            if self.signal(parameters, stats, line) {
+            if Self::signal(parameters, stats, line) {
                 self.drop_next = next_drop;
                 return true;
             }
@@ -251,7 +251,7 @@ impl Control {
 
     /// Tells the sender to slow down: marks the head, which then may leave, or
     /// drops it and returns false.
-    fn signal(&self, parameters: Parameters, stats: &mut QueueStats, line: &mut impl Line) -> bool {
+    fn signal(parameters: Parameters, stats: &mut QueueStats, line: &mut impl Line) -> bool {
         if parameters.ecn && line.mark_head() {
             stats.marked += 1;
             return true;

@@ -21,12 +21,15 @@ pub fn segment(packet: Packet, mut sink: impl FnMut(Packet)) {
     let Some((mut template, header_len, size)) = Template::of(&packet) else {
         return sink(packet);
     };
-    let payload = &packet.bytes()[header_len..];
+    let (headers, payload) = packet.bytes().split_at(header_len);
     let mut left = payload.len();
     for chunk in payload.chunks(size) {
         left -= chunk.len();
-        let segment = packet.part(header_len, chunk, |headers| {
-            template.write(headers, chunk.len(), left == 0);
+        let segment = packet.part(headers, chunk, |headers| {
+            if chunk.len() != template.payload {
+                template.resize(chunk.len());
+            }
+            template.write(headers, left == 0);
         });
         sink(segment);
     }
@@ -57,7 +60,11 @@ struct Template {
     transport: usize,
     /// Bytes of all headers that IP's length field counts.
     counted: usize,
-    tcp_len: usize,
+    tcp_header: usize,
+    /// Payload of a segment, and what follows from it.
+    payload: usize,
+    ip_len: u16,
+    tcp_checksum: u16,
     /// Sum of the IPv4 header without length, identification and checksum.
     ip_sum: u32,
     /// Sum of the pseudo-header without the length.
@@ -89,7 +96,10 @@ impl Template {
             network,
             transport,
             counted: header_len - network - uncounted,
-            tcp_len: tcp.len(),
+            tcp_header: tcp.len(),
+            payload: 0,
+            ip_len: 0,
+            tcp_checksum: 0,
             ip_sum,
             pseudo: pseudo_header(packet.ip_addresses(), TCP),
             id,
@@ -99,9 +109,17 @@ impl Template {
         Some((template, header_len, usize::from(gso.size)))
     }
 
-    /// Rewrites the headers of the next segment, which has `payload` bytes.
+    /// Sets the payload of the segments that follow: all but the last are of one
+    /// size.
+    fn resize(&mut self, payload: usize) {
+        self.payload = payload;
+        self.ip_len = (self.counted + payload) as u16;
+        self.tcp_checksum = fold(self.pseudo + (self.tcp_header + payload) as u32);
+    }
+
+    /// Rewrites the headers of the next segment.
     #[inline]
-    fn write(&mut self, headers: &mut [u8], payload: usize, last: bool) {
+    fn write(&mut self, headers: &mut [u8], last: bool) {
         let (ip, tcp) = headers.split_at_mut(self.transport);
         // Whole headers: both were read when the packet came in.
         let (Some(ip), Some(tcp)) = (
@@ -110,27 +128,25 @@ impl Template {
         ) else {
             return;
         };
-        let length = (self.counted + payload) as u16;
         match self.kind {
             GsoKind::Tcp4 => {
-                let sum = !fold(self.ip_sum + u32::from(length) + u32::from(self.id));
-                [ip[2], ip[3]] = length.to_be_bytes();
+                let sum = !fold(self.ip_sum + u32::from(self.ip_len) + u32::from(self.id));
+                [ip[2], ip[3]] = self.ip_len.to_be_bytes();
                 [ip[4], ip[5]] = self.id.to_be_bytes();
                 [ip[10], ip[11]] = sum.to_be_bytes();
                 self.id = self.id.wrapping_add(1);
             }
-            GsoKind::Tcp6 => [ip[4], ip[5]] = length.to_be_bytes(),
+            GsoKind::Tcp6 => [ip[4], ip[5]] = self.ip_len.to_be_bytes(),
         }
         [tcp[4], tcp[5], tcp[6], tcp[7]] = self.sequence.to_be_bytes();
-        self.sequence = self.sequence.wrapping_add(payload as u32);
+        self.sequence = self.sequence.wrapping_add(self.payload as u32);
         tcp[13] = if last {
             self.flags
         } else {
             self.flags & !(FIN | PSH)
         };
         self.flags &= !CWR;
-        let partial = fold(self.pseudo + (self.tcp_len + payload) as u32);
-        [tcp[16], tcp[17]] = partial.to_be_bytes();
+        [tcp[16], tcp[17]] = self.tcp_checksum.to_be_bytes();
     }
 }
 

@@ -11,45 +11,39 @@ fn key(destination: u128) -> FlowKey {
 }
 
 proptest! {
-    /// Against a plain list in the order of last use.
+    /// Against a plain list in the order of last use. With grains of 1 ns every use
+    /// is the first in its grain.
     #[test]
     fn it_is_a_list_in_the_order_of_last_use(
         capacity in 1usize..20,
-        steps in prop::collection::vec((0u128..40, 1u64..5, any::<bool>()), 1..500),
+        steps in prop::collection::vec((0u128..40, 1u64..5), 1..500),
     ) {
-        let mut table = Table::new(capacity, 0);
+        let mut table = Table::<_, 0>::new(capacity, Nanos(20));
         let mut model: Vec<(u128, u64, u32)> = Vec::new();
-        let mut now = 0;
-        for (serial, (destination, gap, collect)) in steps.into_iter().enumerate() {
+        let (mut now, mut collected, mut evicted) = (0, 0, 0);
+        for (serial, (destination, gap)) in steps.into_iter().enumerate() {
             now += gap;
-            if collect {
-                let before = table.collected as usize;
-                table.collect(Nanos(now), Nanos(20), 2);
-                let collected = table.collected as usize - before;
-                let idle = model.iter().take_while(|m| now - m.1 >= 20).count().min(2);
-                prop_assert_eq!(collected, idle);
-                model.drain(..idle);
-            }
             let fresh = serial as u32;
-            let evicted = table.evicted;
-            let (value_found, since_last) = table.touch(Nanos(now), key(destination), fresh);
-            let value_found = *value_found;
-            let evicted = table.evicted - evicted;
+            let found = table.touch(Nanos(now), key(destination), fresh, |v, t| (*v, t));
             let known = model.iter().position(|m| m.0 == destination);
-            let (value, last) = if let Some(at) = known {
-                let (_, last, value) = model.remove(at);
-                (value, last)
-            } else {
-                prop_assert_eq!(evicted == 1, model.len() == capacity);
-                if model.len() == capacity {
-                    model.remove(0);
-                }
-                (fresh, now)
-            };
-            prop_assert_eq!(value_found, value);
-            prop_assert_eq!(since_last, Nanos(now - last));
-            model.push((destination, now, value));
+            let mut expected = (fresh, Nanos::ZERO);
+            if let Some(at) = known {
+                expected = (model[at].2, Nanos(now - model[at].1));
+                model[at].1 = now;
+            }
+            let idle = model.iter().take_while(|m| now - m.1 >= 20).count().min(2);
+            model.drain(..idle);
+            collected += idle as u64;
+            if let Some(at) = model.iter().position(|m| m.0 == destination) {
+                model.remove(at);
+            } else if model.len() == capacity {
+                model.remove(0);
+                evicted += 1;
+            }
+            model.push((destination, now, expected.0));
+            prop_assert_eq!(found, expected);
             prop_assert_eq!(table.len(), model.len());
+            prop_assert_eq!((table.collected, table.evicted), (collected, evicted));
         }
     }
 }
@@ -57,16 +51,17 @@ proptest! {
 #[test]
 fn within_a_grain_of_time_the_order_is_that_of_the_move() {
     // Grains of 16 ns.
-    let mut table = Table::new(2, 4);
-    table.touch(Nanos(0), key(1), 'a');
-    table.touch(Nanos(1), key(2), 'b');
-    table.touch(Nanos(15), key(1), 'a');
+    let mut table = Table::<_, 4>::new(2, Nanos::MAX);
+    let mut touch = |at, flow, fresh| table.touch(Nanos(at), key(flow), fresh, |v, _| *v);
+    touch(0, 1, 'a');
+    touch(1, 2, 'b');
+    touch(15, 1, 'c');
     // Flow 1 did not move, so it goes, though flow 2 was used before.
-    table.touch(Nanos(15), key(3), 'c');
-    assert_eq!(*table.touch(Nanos(16), key(2), 'd').0, 'b');
+    touch(15, 3, 'd');
+    assert_eq!(touch(16, 2, 'e'), 'b');
     // Flow 2 moved, so flow 3 goes.
-    table.touch(Nanos(17), key(4), 'e');
-    assert_eq!(*table.touch(Nanos(18), key(2), 'd').0, 'b');
+    touch(17, 4, 'f');
+    assert_eq!(touch(18, 2, 'g'), 'b');
     assert_eq!(table.evicted, 2);
 }
 
@@ -77,7 +72,7 @@ fn a_slot_is_a_cache_line() {
 
 #[test]
 fn consecutive_addresses_spread_over_the_chains() {
-    let table: Table<u32> = Table::new(65_536, 0);
+    let table = Table::<u32, 0>::new(65_536, Nanos::MAX);
     for stride in [1u128, 1 << 16, 1 << 32, 1 << 64, 1 << 96] {
         let chains: HashSet<_> = (0..10_000u128)
             .map(|i| table.chain_of(key(i.wrapping_mul(stride))))
@@ -90,11 +85,10 @@ fn consecutive_addresses_spread_over_the_chains() {
 
 #[test]
 fn nothing_is_allocated_after_the_table_was_made() {
-    let mut table = Table::new(100, 0);
+    let mut table = Table::<_, 0>::new(100, Nanos(50));
     let capacity = table.slots.capacity();
     for i in 0..10_000u32 {
-        table.touch(Nanos(u64::from(i)), key(u128::from(i)), i);
-        table.collect(Nanos(u64::from(i)), Nanos(50), 2);
+        table.touch(Nanos(u64::from(i)), key(u128::from(i)), i, |_, _| ());
     }
     assert_eq!(table.slots.capacity(), capacity);
     assert!(table.slots.len() <= 100);

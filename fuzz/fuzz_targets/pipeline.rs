@@ -13,10 +13,22 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Debug, Arbitrary)]
 enum Step {
-    Push { guest: Option<u8>, frame: Vec<u8>, virtio: [u8; 10] },
-    Bulk { guest: u8, destination: u8, packets: u8 },
-    Pull { times: u8 },
-    Wait { micros: u16 },
+    Push {
+        guest: Option<u8>,
+        frame: Vec<u8>,
+        virtio: [u8; 10],
+    },
+    Bulk {
+        guest: u8,
+        destination: u8,
+        packets: u8,
+    },
+    Pull {
+        times: u8,
+    },
+    Wait {
+        micros: u16,
+    },
     Reconfigure(Shape),
 }
 
@@ -87,7 +99,24 @@ fn bulk(destination: u8) -> (Vec<u8>, [u8; 10]) {
     let mut frame = vec![2; 12];
     frame.extend([8, 0, 0x45, 2]);
     frame.extend(10_040u16.to_be_bytes());
-    frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, destination]);
+    frame.extend([
+        0,
+        1,
+        0x40,
+        0,
+        64,
+        6,
+        0,
+        0,
+        10,
+        0,
+        0,
+        1,
+        10,
+        0,
+        0,
+        destination,
+    ]);
     frame.resize(34 + 20 + 10_000, 0);
     frame[34 + 12] = 0x50;
     let mut virtio = [1, 1, 54, 0, 0, 0, 34, 0, 16, 0];
@@ -102,12 +131,20 @@ fuzz_target!(|input: (Shape, Vec<Step>)| {
     let mut now = Nanos::ZERO;
     for step in steps {
         match step {
-            Step::Push { guest, frame, virtio } => {
+            Step::Push {
+                guest,
+                frame,
+                virtio,
+            } => {
                 if let Ok(packet) = packet(&pool, &frame, Some(virtio), guest.map(u32::from)) {
                     pipeline.push(now, packet);
                 }
             }
-            Step::Bulk { guest, destination, packets } => {
+            Step::Bulk {
+                guest,
+                destination,
+                packets,
+            } => {
                 let (frame, virtio) = bulk(destination);
                 for _ in 0..packets % 16 {
                     let packet = packet(&pool, &frame, Some(virtio), Some(guest.into()));
@@ -135,7 +172,10 @@ fuzz_target!(|input: (Shape, Vec<Step>)| {
         }
         let stats = pipeline.stats().queue;
         let waiting = pipeline.backlog().packets as u64;
-        assert_eq!(stats.pushed.packets, stats.pulled.packets + stats.drops.total() + waiting);
+        assert_eq!(
+            stats.pushed.packets,
+            stats.pulled.packets + stats.drops.total() + waiting
+        );
     }
     while let Some(at) = pipeline.poll_at() {
         pipeline.pull(at.max(now));

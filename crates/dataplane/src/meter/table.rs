@@ -264,9 +264,13 @@ const IPV4: u64 = 0xffff;
 impl MultilinearHash {
     fn new() -> Self {
         let random = RandomState::new();
+        Self::with_keys(std::array::from_fn(|i| random.hash_one(i)))
+    }
+
+    fn with_keys([a, b, high @ ..]: [u64; 7]) -> Self {
         let mut hash = Self {
-            low: [random.hash_one(0), random.hash_one(1)],
-            high: std::array::from_fn(|i| random.hash_one(2 + i)),
+            low: [a, b],
+            high,
             ipv4: 0,
         };
         hash.ipv4 = hash.of_high(0, IPV4);

@@ -2,7 +2,6 @@
 
 use rand::RngExt;
 use rand::SeedableRng;
-use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64Mcg;
 use tailbound_units::Nanos;
 
@@ -15,24 +14,25 @@ pub struct Arrival {
     pub peer: usize,
 }
 
-/// A Poisson process over `span`: gaps are exponential with mean `mean_gap`,
-/// peers are uniform over `peers`. Depends on nothing but its arguments, so
-/// every variant of an experiment sees the same load.
+/// A Poisson process over `span` with a mean gap of `mean_gap`, given that
+/// exactly as many arrivals happen as are expected: they are then independent and
+/// uniform. So the load is what was asked for also where only a few large
+/// requests fit into a run. Peers are uniform over `peers`.
+///
+/// Depends on nothing but its arguments, so every variant of an experiment sees
+/// the same load.
 pub fn poisson(seed: u64, mean_gap: Nanos, span: Nanos, peers: usize) -> Vec<Arrival> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let mut arrivals = Vec::new();
-    let mut at = Nanos::ZERO;
-    loop {
-        let gap: f64 = Exp1.sample(&mut random);
-        // At least 1 ns, so that the process ends.
-        let gap = (gap * mean_gap.as_nanos() as f64).max(1.0);
-        at = at.saturating_add(Nanos(gap as u64));
-        if at >= span {
-            return arrivals;
-        }
-        let peer = random.random_range(0..peers.max(1));
-        arrivals.push(Arrival { at, peer });
-    }
+    let gap = mean_gap.as_nanos().max(1);
+    let count = span.as_nanos().saturating_add(gap / 2) / gap;
+    let mut arrival = |_| Arrival {
+        at: Nanos(random.random_range(0..span.as_nanos())),
+        peer: random.random_range(0..peers.max(1)),
+    };
+    // With arrivals at all the span is not empty.
+    let mut arrivals: Vec<_> = (0..count).map(&mut arrival).collect();
+    arrivals.sort_unstable_by_key(|arrival| arrival.at);
+    arrivals
 }
 
 /// The seed of one load: different loads of a run must not be in step.
@@ -59,14 +59,23 @@ mod tests {
         assert_eq!(first, GOLDEN);
     }
 
-    const GOLDEN: [(u64, usize); 3] = [(0, 0), (0, 0), (0, 0)];
+    const GOLDEN: [(u64, usize); 3] = [(1_163_693, 1), (8_296_379, 0), (20_531_243, 1)];
 
     #[test]
-    fn the_mean_gap_is_what_was_asked_for() {
-        let span = Nanos::from_secs(1000);
-        let count = poisson(1, Nanos::from_millis(5), span, 1).len() as f64;
-        // 200,000 expected, standard deviation 447.
-        assert!((count - 200_000.0).abs() < 5.0 * 447.0, "{count}");
+    fn the_load_is_what_was_asked_for_even_with_few_arrivals() {
+        let count = |span| poisson(1, Nanos::from_secs(2), span, 1).len();
+        assert_eq!(count(Nanos::from_secs(16)), 8);
+        assert_eq!(count(Nanos::from_millis(999)), 0);
+        assert_eq!(count(Nanos::ZERO), 0);
+    }
+
+    #[test]
+    fn gaps_are_those_of_a_poisson_process() {
+        let arrivals = poisson(1, Nanos::from_millis(5), Nanos::from_secs(1000), 1);
+        let gaps = arrivals.windows(2).map(|pair| pair[1].at.since(pair[0].at));
+        let long = gaps.filter(|gap| *gap > Nanos::from_millis(5)).count();
+        // exp(-1) of 200,000, standard deviation 216.
+        assert!((long as f64 - 73_576.0).abs() < 5.0 * 216.0, "{long}");
     }
 
     #[test]

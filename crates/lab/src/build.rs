@@ -16,13 +16,8 @@ const SETTINGS: [(&str, &str); 2] = [
     ("net/ipv6/conf/default/disable_ipv6", "1"),
 ];
 
-/// The congestion control of guests: the paper's guests ran Linux's default,
-/// which is still that of most guests, whatever this machine's is.
-pub(crate) const CONGESTION_CONTROL: &str = "cubic";
-
 /// What guests are told besides.
-const GUEST_SETTINGS: [(&str, &str); 2] = [
-    ("net/ipv4/tcp_congestion_control", CONGESTION_CONTROL),
+const GUEST_SETTINGS: [(&str, &str); 1] = [
     // What one variant learned about a path must not help the next.
     ("net/ipv4/tcp_no_metrics_save", "1"),
 ];

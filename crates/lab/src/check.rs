@@ -18,10 +18,16 @@ fn one(check: &Check, variants: &[Variant]) -> CheckResult {
         (Some(bound), _) => (">=", bound),
         (None, bound) => ("<=", bound.unwrap_or(f64::INFINITY)),
     };
-    let holds = |got: f64| if sign == ">=" { got >= bound } else { got <= bound };
+    let holds = |got: f64| {
+        if sign == ">=" {
+            got >= bound
+        } else {
+            got <= bound
+        }
+    };
     let (got, note) = match found {
         Ok((got, note)) => (Some(got), note),
-        Err(why) => (None, Some(why)),
+        Err(why) => (None, Some(format!("not judged: {why}"))),
     };
     CheckResult {
         name: check.name.get_ref().clone(),
@@ -39,23 +45,26 @@ fn figure(check: &Check, variants: &[Variant]) -> Result<(f64, Option<String>), 
         variants
             .iter()
             .find(|variant| variant.name == name)
-            .ok_or_else(|| format!("not judged: variant {name} did not run"))
+            .ok_or_else(|| format!("variant {name} did not run"))
     };
     let usable = |name: &str| {
         let variant = named(name)?;
         match &variant.unavailable {
-            Some(why) => Err(format!("not judged: variant {name} could not run: {why}")),
+            Some(why) => Err(format!("variant {name} could not run: {why}")),
             None => Ok(variant),
         }
     };
     let of = check.of.get_ref();
     let mut candidates = check.to.iter().map(|name| usable(name.get_ref()));
-    let first = candidates.next().ok_or("not judged: names no variant")?;
+    let first = candidates.next().ok_or("names no variant")?;
     let to = match first {
         Ok(variant) => variant,
         Err(why) => candidates.find_map(Result::ok).ok_or(why)?,
     };
-    let fallback = check.to.first().is_some_and(|name| *name.get_ref() != to.name);
+    let fallback = check
+        .to
+        .first()
+        .is_some_and(|name| *name.get_ref() != to.name);
     let note = fallback.then(|| format!("of variant {}", to.name));
     let b = read(to, of)?;
     let Some(from) = &check.from else {
@@ -71,18 +80,24 @@ fn figure(check: &Check, variants: &[Variant]) -> Result<(f64, Option<String>), 
     if got.is_finite() {
         Ok((got, note))
     } else {
-        Err(format!("not judged: {of} went from {a} to {b}"))
+        Err(format!("{of} went from {a} to {b}"))
     }
 }
 
 /// A figure of a variant: `SERIES.STATISTIC` or the name of a value.
 fn read(variant: &Variant, of: &str) -> Result<f64, String> {
-    let missing = || format!("not judged: variant {} has no {of}", variant.name);
+    let missing = || format!("variant {} has no {of}", variant.name);
     let Some((series, statistic)) = of.split_once('.') else {
-        return variant.values.get(of).map(|value| value.value).ok_or_else(missing);
+        return variant
+            .values
+            .get(of)
+            .map(|value| value.value)
+            .ok_or_else(missing);
     };
     let series = variant.series.get(series).ok_or_else(missing)?;
-    let statistic = Statistic::ALL.into_iter().find(|known| known.key() == statistic);
+    let statistic = Statistic::ALL
+        .into_iter()
+        .find(|known| known.key() == statistic);
     match statistic {
         Some(statistic) if series.stats.count > 0 => Ok(figure_of(&series.stats, statistic) as f64),
         _ => Err(missing()),
@@ -91,11 +106,22 @@ fn read(variant: &Variant, of: &str) -> Result<f64, String> {
 
 /// The verdict on a run and why, in one line.
 ///
-/// Checks that could not be judged because a variant is not available here do
+/// The machine is too noisy when too many samples were hit of a series that a
+/// check rests on. Checks that could not be judged because a variant is not available here do
 /// not count; with none that could be judged there is nothing to pass.
-pub fn verdict(variants: &[Variant], checks: &[CheckResult]) -> (Verdict, String) {
+pub fn verdict(
+    expected: &[Check],
+    variants: &[Variant],
+    checks: &[CheckResult],
+) -> (Verdict, String) {
     for variant in variants {
         for (name, series) in &variant.series {
+            if !expected
+                .iter()
+                .any(|check| rests_on(check, &variant.name, name))
+            {
+                continue;
+            }
             let (hit, all) = (series.hit.total(), series.all.count);
             let share = hit as f64 / all.max(1) as f64;
             if share > MAX_HIT_SHARE {
@@ -115,17 +141,34 @@ pub fn verdict(variants: &[Variant], checks: &[CheckResult]) -> (Verdict, String
         names.join(", ")
     };
     if !failed.is_empty() {
-        let reason = format!("{} of {} checks failed: {}", failed.len(), judged.len(), names(&failed));
+        let reason = format!(
+            "{} of {} checks failed: {}",
+            failed.len(),
+            judged.len(),
+            names(&failed)
+        );
         return (Verdict::Fail, reason);
     }
     let skipped = checks.len() - judged.len();
     let reason = match (judged.len(), skipped) {
         (0, 0) => "nothing is expected of this run".to_owned(),
-        (0, _) => "no check could be judged".to_owned(),
+        (0, _) => {
+            let why = checks
+                .iter()
+                .find_map(|check| check.note.clone())
+                .unwrap_or_default();
+            return (Verdict::Noisy, format!("cannot judge: {why}"));
+        }
         (judged, 0) => format!("all {judged} checks hold"),
         (judged, _) => format!("{judged} checks hold, {skipped} could not be judged"),
     };
     (Verdict::Pass, reason)
+}
+
+fn rests_on(check: &Check, variant: &str, series: &str) -> bool {
+    let of = check.of.get_ref().split_once('.').map(|(name, _)| name);
+    let mut variants = check.from.iter().chain(&check.to);
+    of == Some(series) && variants.any(|name| name.get_ref() == variant)
 }
 
 /// The exit code of `lab run` for `results`: 0 pass, 1 fail, 2 cannot tell.
@@ -136,3 +179,6 @@ pub fn exit_code(results: &Results) -> u8 {
         Verdict::Noisy => 2,
     }
 }
+
+#[cfg(test)]
+mod tests;

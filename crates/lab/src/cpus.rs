@@ -3,11 +3,8 @@
 //! One CPU plays the core that guests share. Everything else runs on the others:
 //! daemons, the other guests, the monitor. With a single CPU there is no choice.
 
-use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
-use tailbound_sys::sched::{Deadline, Policy, policy, set_policy};
-use tailbound_sys::procfs;
 
 /// The CPUs this process may use, and what for.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +23,9 @@ impl Cpus {
     /// Looks at what this thread may use.
     pub(crate) fn detect() -> io::Result<Self> {
         let all = sched_getaffinity(None)?;
-        let shared_core = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap_or(0);
+        let shared_core = (0..CpuSet::MAX_CPU)
+            .find(|cpu| all.is_set(*cpu))
+            .unwrap_or(0);
         let mut others = all;
         if all.count() > 1 {
             others.unset(shared_core);
@@ -49,26 +48,6 @@ impl Cpus {
     /// Keeps the calling thread, and what it starts, off the shared core.
     pub(crate) fn leave_shared_core(&self) -> io::Result<()> {
         Ok(sched_setaffinity(None, &self.others)?)
-    }
-
-    /// Gives every thread of a process that sleeps on the shared core a
-    /// reservation.
-    ///
-    /// The kernel takes a thread for `SCHED_DEADLINE` only when it may run on all
-    /// CPUs. A thread that alone has a deadline wakes where it ran last, so it
-    /// stays on the shared core all the same; the servers count where they ran.
-    pub(crate) fn reserve(&self, pid: u32, deadline: Deadline) -> io::Result<()> {
-        for thread in procfs::threads(pid)? {
-            sched_setaffinity(Pid::from_raw(thread.cast_signed()), &self.all)?;
-            set_policy(thread, Policy::Deadline(deadline))?;
-            let now = policy(thread)?;
-            if now != Policy::Deadline(deadline) {
-                return Err(io::Error::other(format!(
-                    "asked for {deadline:?}, the kernel made it {now:?}"
-                )));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -23,7 +23,9 @@ pub enum LabError {
         known: String,
     },
     /// No namespaces.
-    #[error("{0}\nThe lab needs namespaces of its own: `tailbound doctor` says what this machine allows and how to mend it")]
+    #[error(
+        "{0}\nThe lab needs namespaces of its own: `tailbound doctor` says what this machine allows and how to mend it"
+    )]
     Enter(#[from] EnterError),
     /// A program that the lab needs is not there.
     #[error("{program} is not installed: apt-get install {package}")]

@@ -187,6 +187,21 @@ pub(crate) fn now() -> Nanos {
     Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }
 
+/// The congestion control of guests: the paper's guests ran Linux's default,
+/// which most guests still do, whatever this machine's is.
+pub const CONGESTION_CONTROL: &str = "cubic";
+
+/// Gives a socket that; connections that a listener accepts inherit it.
+pub(crate) fn control_congestion(socket: impl std::os::fd::AsFd) -> io::Result<()> {
+    rustix::net::sockopt::set_tcp_congestion(socket, CONGESTION_CONTROL).map_err(|errno| {
+        let error = io::Error::from(errno);
+        io::Error::new(
+            error.kind(),
+            format!("congestion control {CONGESTION_CONTROL}: {error}"),
+        )
+    })
+}
+
 /// Sleeps until `moment`; returns at once if that has passed.
 pub(crate) fn sleep_until(moment: Nanos) {
     let moment = events::timespec(moment);

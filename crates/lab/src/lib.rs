@@ -18,6 +18,7 @@ mod monitor;
 pub mod noise;
 mod processes;
 mod progress;
+mod reservation;
 mod run;
 mod run_dir;
 mod summarise;

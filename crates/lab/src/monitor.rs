@@ -9,9 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tailbound_sys::procfs::{self, Reread};
+use tailbound_sys::sched::{Policy, set_policy};
 use tailbound_units::Nanos;
 
-const INTERVAL: Nanos = Nanos::from_millis(10);
+/// How often threads are looked at.
+pub(crate) const THREADS_EVERY: Nanos = Nanos::from_millis(2);
+/// How often CPUs are: what is shown of them changes no faster.
+pub(crate) const CPUS_EVERY: Nanos = procfs::TICK;
 
 /// A monitor that runs.
 #[derive(Debug)]
@@ -31,7 +35,8 @@ pub(crate) struct Record {
 
 impl Monitor {
     /// Watches all CPUs, and the threads that these processes have now.
-    pub(crate) fn start(processes: &[u32]) -> io::Result<Self> {
+    /// With `priority` it is not kept waiting itself.
+    pub(crate) fn start(processes: &[u32], priority: Option<Policy>) -> io::Result<Self> {
         let mut threads = Vec::new();
         for pid in processes {
             for thread in procfs::threads(*pid)? {
@@ -45,13 +50,19 @@ impl Monitor {
         let thread = std::thread::Builder::new()
             .name("monitor".into())
             .spawn(move || {
+                if let Some(policy) = priority {
+                    set_policy(0, policy)?;
+                }
                 let mut record = Record::default();
-                let mut next = now();
+                let (mut next, mut next_cpus) = (now(), now());
                 while !stopped.load(Ordering::Relaxed) {
                     let at = now();
-                    for steal in procfs::parse_steal(stat.text()?.unwrap_or_default()) {
-                        let lost = record.stolen.entry(steal.cpu).or_default();
-                        lost.read(at, steal.total, procfs::TICK);
+                    if at >= next_cpus {
+                        next_cpus = at.saturating_add(CPUS_EVERY);
+                        for steal in procfs::parse_steal(stat.text()?.unwrap_or_default()) {
+                            let lost = record.stolen.entry(steal.cpu).or_default();
+                            lost.read(at, steal.total, procfs::TICK);
+                        }
                     }
                     for (_, schedstat, lost) in &mut threads {
                         let text = schedstat.text()?.unwrap_or_default();
@@ -59,7 +70,7 @@ impl Monitor {
                             lost.read(at, wait, Nanos(1));
                         }
                     }
-                    next = next.saturating_add(INTERVAL).max(at);
+                    next = next.saturating_add(THREADS_EVERY).max(at);
                     crate::guest::sleep_until(next);
                 }
                 for (pid, _, lost) in threads {

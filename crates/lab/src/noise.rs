@@ -7,15 +7,13 @@
 //! the very thing under test are not among them.
 //!
 //! A sample is *late* when it took more than twice its variant's median. A late
-//! sample is *hit* when the time lost around it explains at least half of its
-//! excess over the median; stolen time is looked at first. A late sample that is
-//! not hit is *unexplained*: the mechanism's own tail.
+//! sample is *hit* when the time lost around it, beyond what samples that were in
+//! time met as well, explains at least half of its excess over the median; stolen
+//! time is looked at first. A late sample that is not hit is *unexplained*: the
+//! mechanism's own tail.
 
 use crate::guest::Sample;
 use tailbound_units::Nanos;
-
-/// What the monitor may be late by, added to both ends of a sample.
-pub const MARGIN: Nanos = Nanos::from_millis(10);
 
 /// A sample is late beyond this many medians.
 const LATE: u64 = 2;
@@ -59,7 +57,11 @@ impl Lost {
         if step == Nanos::ZERO {
             return;
         }
-        let first = if tick > Nanos(1) { step.min(tick) } else { Nanos::ZERO };
+        let first = if tick > Nanos(1) {
+            step.min(tick)
+        } else {
+            Nanos::ZERO
+        };
         self.add(self.changed, at, first);
         self.add(previous.at, at, step.since(first));
         self.changed = at;
@@ -112,27 +114,66 @@ impl Fate {
     }
 }
 
-/// The fate of each sample of a series, in their order. `stolen` has one entry a
-/// CPU, `ours` one a thread on the requests' way.
-pub fn judge(samples: &[Sample], stolen: &[&Lost], ours: &[&Lost]) -> Vec<Fate> {
+/// Time lost in one way, as far as it concerns a series.
+#[derive(Debug, Clone, Default)]
+pub struct Losses<'a> {
+    /// What was lost: one entry a CPU or a thread.
+    pub lost: Vec<&'a Lost>,
+    /// How often it was read: when in that time it was lost is not known, so
+    /// that much is added to both ends of a sample.
+    pub margin: Nanos,
+}
+
+impl Losses<'_> {
+    /// What was lost around a sample, and over how long a time.
+    fn around(&self, sample: &Sample) -> (u64, u64) {
+        let from = sample.start.saturating_sub(self.margin);
+        let to = sample.end.saturating_add(self.margin);
+        let amounts = self
+            .lost
+            .iter()
+            .map(|lost| lost.between(from, to).as_nanos());
+        (
+            amounts.fold(0, u64::saturating_add),
+            to.since(from).as_nanos(),
+        )
+    }
+
+    /// The share of time that is usually lost around these samples.
+    fn usual<'s>(&self, samples: impl Iterator<Item = &'s Sample>) -> f64 {
+        let share = |sample| {
+            let (amount, time) = self.around(sample);
+            amount as f64 / time.max(1) as f64
+        };
+        let mut shares: Vec<f64> = samples.map(share).collect();
+        if shares.is_empty() {
+            return 0.0;
+        }
+        let middle = (shares.len() - 1) / 2;
+        *shares.select_nth_unstable_by(middle, f64::total_cmp).1
+    }
+
+    /// What was lost around a sample beyond that.
+    fn unusual(&self, sample: &Sample, usual: f64) -> u64 {
+        let (amount, time) = self.around(sample);
+        amount.saturating_sub((time as f64 * usual) as u64)
+    }
+}
+
+/// The fate of each sample of a series, in their order.
+pub fn judge(samples: &[Sample], stolen: &Losses<'_>, ours: &Losses<'_>) -> Vec<Fate> {
     let median = median(samples);
-    let sum = |lost: &[&Lost], sample: &Sample| {
-        let (from, to) = (
-            sample.start.saturating_sub(MARGIN),
-            sample.end.saturating_add(MARGIN),
-        );
-        let amounts = lost.iter().map(|lost| lost.between(from, to).as_nanos());
-        amounts.fold(0, u64::saturating_add)
-    };
+    let late = |sample: &Sample| sample.latency().as_nanos() > median.saturating_mul(LATE);
+    let in_time = || samples.iter().filter(|sample| !late(sample));
+    let usual = [stolen.usual(in_time()), ours.usual(in_time())];
     let fate = |sample: &Sample| {
-        let latency = sample.latency().as_nanos();
-        if latency <= median.saturating_mul(LATE) {
+        if !late(sample) {
             return Fate::OnTime;
         }
-        let half = (latency - median).div_ceil(2);
-        if sum(stolen, sample) >= half {
+        let half = (sample.latency().as_nanos() - median).div_ceil(2);
+        if stolen.unusual(sample, usual[0]) >= half {
             Fate::Stolen
-        } else if sum(ours, sample) >= half {
+        } else if ours.unusual(sample, usual[1]) >= half {
             Fate::Ours
         } else {
             Fate::Unexplained
@@ -156,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     const MS: fn(u64) -> Nanos = Nanos::from_millis;
-    const TICK: Nanos = MS(10);
+    const TICK: Nanos = Nanos::from_millis(10);
     const EXACT: Nanos = Nanos(1);
 
     fn lost(tick: Nanos, readings: &[(u64, u64)]) -> Lost {
@@ -181,10 +222,25 @@ mod tests {
         usual.chain([late]).collect()
     }
 
+    fn losses<'a>(lost: &[&'a Lost]) -> Losses<'a> {
+        Losses {
+            lost: lost.to_vec(),
+            margin: MS(10),
+        }
+    }
+
+    fn nothing() -> Losses<'static> {
+        Losses::default()
+    }
+
     #[test]
     fn a_sample_within_two_medians_is_on_time_whatever_was_lost() {
-        let stolen = lost(EXACT, &[(0, 0), (2000, 2000)]);
-        let fates = judge(&with_median_10ms(sample(1000, 20)), &[&stolen], &[]);
+        let stolen = lost(EXACT, &[(0, 0), (990, 0), (2000, 1000)]);
+        let fates = judge(
+            &with_median_10ms(sample(1000, 20)),
+            &losses(&[&stolen]),
+            &nothing(),
+        );
         assert_eq!(fates, [Fate::OnTime; 10]);
     }
 
@@ -193,16 +249,18 @@ mod tests {
         let samples = with_median_10ms(sample(1000, 50)); // excess 40 ms
         let enough = lost(EXACT, &[(0, 0), (1000, 0), (1010, 20)]);
         let too_little = lost(EXACT, &[(0, 0), (1000, 0), (1010, 19)]);
-        assert_eq!(judge(&samples, &[&enough], &[])[9], Fate::Stolen);
-        assert_eq!(judge(&samples, &[&too_little], &[])[9], Fate::Unexplained);
+        let fate = |lost| judge(&samples, &losses(&[lost]), &nothing())[9];
+        assert_eq!(fate(&enough), Fate::Stolen);
+        assert_eq!(fate(&too_little), Fate::Unexplained);
     }
 
     #[test]
     fn steal_is_blamed_before_our_own_waiting() {
         let samples = with_median_10ms(sample(1000, 50));
         let loss = lost(EXACT, &[(1000, 0), (1010, 30)]);
-        assert_eq!(judge(&samples, &[&loss], &[&loss])[9], Fate::Stolen);
-        assert_eq!(judge(&samples, &[], &[&loss])[9], Fate::Ours);
+        let blame = |stolen, ours| judge(&samples, &stolen, &ours)[9];
+        assert_eq!(blame(losses(&[&loss]), losses(&[&loss])), Fate::Stolen);
+        assert_eq!(blame(nothing(), losses(&[&loss])), Fate::Ours);
     }
 
     #[test]
@@ -210,13 +268,25 @@ mod tests {
         let samples = with_median_10ms(sample(1000, 50));
         let before = lost(EXACT, &[(900, 0), (980, 80)]);
         let after = lost(EXACT, &[(1070, 0), (1150, 80)]);
-        assert_eq!(judge(&samples, &[&before, &after], &[])[9], Fate::Unexplained);
+        let fates = judge(&samples, &losses(&[&before, &after]), &nothing());
+        assert_eq!(fates[9], Fate::Unexplained);
+    }
+
+    #[test]
+    fn waiting_that_samples_in_time_met_as_well_explains_nothing() {
+        let samples = with_median_10ms(sample(1000, 50));
+        // Half of all the time: 35 ms around the late sample, more than its excess needs.
+        let always = lost(EXACT, &[(0, 0), (2000, 1000)]);
+        let fates = judge(&samples, &nothing(), &losses(&[&always]));
+        assert_eq!(fates[9], Fate::Unexplained);
     }
 
     #[test]
     fn one_tick_after_a_long_quiet_time_explains_little() {
         // 10 ms of steal somewhere in the last second.
-        let readings: Vec<_> = (0..=100).map(|n| (n * 10, if n == 100 { 10 } else { 0 })).collect();
+        let readings: Vec<_> = (0..=100)
+            .map(|n| (n * 10, if n == 100 { 10 } else { 0 }))
+            .collect();
         let lost = lost(TICK, &readings);
         assert_eq!(lost.between(MS(900), MS(1000)), MS(1));
         assert_eq!(lost.total(), MS(10));
@@ -224,14 +294,16 @@ mod tests {
 
     #[test]
     fn of_many_ticks_at_once_all_but_one_are_recent() {
-        let readings: Vec<_> = (0..=100).map(|n| (n * 10, if n == 100 { 50 } else { 0 })).collect();
+        let readings: Vec<_> = (0..=100)
+            .map(|n| (n * 10, if n == 100 { 50 } else { 0 }))
+            .collect();
         let lost = lost(TICK, &readings);
         assert_eq!(lost.between(MS(990), MS(1000)), Nanos(40_100_000));
     }
 
     #[test]
     fn no_samples_have_no_fate() {
-        assert_eq!(judge(&[], &[], &[]), []);
+        assert_eq!(judge(&[], &nothing(), &nothing()), []);
     }
 
     proptest! {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tailbound_sys::process::{Child, Spawn, how_it_ended};
+use tailbound_sys::sched::Policy;
 
 /// How often children are looked after.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
@@ -29,6 +30,36 @@ pub(crate) enum Ready {
     Stderr(&'static str),
     /// Nothing: it needs no preparation, or its peers wait for it.
     Silent,
+}
+
+/// How urgent a child is among those off the shared core.
+///
+/// Daemons stand for hardware and for a host's kernel, which do not wait behind
+/// programs; where that is allowed they get `SCHED_FIFO`, so that whatever else
+/// this machine does is not measured. Guests on the shared core keep the class
+/// that is under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// Watches the others.
+    Monitor,
+    /// Forwards packets, or measures.
+    Infrastructure,
+    /// Is load for others.
+    Load,
+    /// Is under test.
+    Tested,
+}
+
+impl Rank {
+    /// Its scheduling class, where that may be set; `None` for the default.
+    pub(crate) const fn policy(self) -> Option<Policy> {
+        match self {
+            Self::Monitor => Some(Policy::Fifo(3)),
+            Self::Infrastructure => Some(Policy::Fifo(2)),
+            Self::Load => Some(Policy::Fifo(1)),
+            Self::Tested => None,
+        }
+    }
 }
 
 /// A child and what is expected of it.
@@ -52,6 +83,8 @@ pub(crate) struct Start<'a> {
     pub(crate) args: Vec<String>,
     pub(crate) netns: &'a std::path::Path,
     pub(crate) cpus: CpuSet,
+    /// Its scheduling class; `None` for the default.
+    pub(crate) policy: Option<Policy>,
     pub(crate) ready: Ready,
     pub(crate) ends: bool,
 }
@@ -90,7 +123,11 @@ impl<'a> Nursery<'a> {
         let (stdout, stderr) = (file("out"), file("err"));
         let create = |path: &PathBuf| File::create(path).map_err(LabError::file("creating", path));
         let what = || format!("starting {} ({})", start.name, start.program.display());
-        let child = Spawn::new(&start.program)
+        let mut spawn = Spawn::new(&start.program);
+        if let Some(policy) = start.policy {
+            spawn = spawn.policy(policy);
+        }
+        let child = spawn
             .args(&start.args)
             .env(OWNER_VARIABLE, self.run_dir.owner())
             .cpus(start.cpus)
@@ -127,10 +164,15 @@ impl<'a> Nursery<'a> {
         };
         loop {
             self.look()?;
-            match self.members[first..].iter().find(|member| !is_ready(member)) {
+            match self.members[first..]
+                .iter()
+                .find(|member| !is_ready(member))
+            {
                 None => return Ok(()),
                 Some(late) if Instant::now() > deadline => {
-                    return Err(late.problem(format!("is not ready after {} s", PATIENCE.as_secs())));
+                    return Err(
+                        late.problem(format!("is not ready after {} s", PATIENCE.as_secs()))
+                    );
                 }
                 Some(_) => std::thread::sleep(POLL),
             }

@@ -1,10 +1,12 @@
 //! An experiment from its TOML to its verdict.
 
 use crate::LabError;
-use crate::build::{self, CONGESTION_CONTROL};
+use crate::build;
 use crate::check;
 use crate::cpus::Cpus;
 use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant, VcpuMode};
+use crate::guest::CONGESTION_CONTROL;
+use crate::processes::Rank;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::summarise;
@@ -15,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_report::Results;
-use tailbound_sys::sched::{Deadline, probe_deadline};
+use tailbound_sys::sched::{Deadline, Policy, probe};
 use tailbound_sys::user_namespace::{self, Privilege};
 use tailbound_units::{Nanos, Rate};
 
@@ -51,10 +53,13 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let signal = watch_signals()?;
     let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
     let no_periodic = no_periodic(&experiment, privilege);
+    let priority = Rank::Monitor
+        .policy()
+        .is_some_and(|policy| probe(policy).is_ok());
     cpus.leave_shared_core()
         .map_err(LabError::io("leaving the shared core"))?;
-    let run_dir = RunDir::create(options.keep)
-        .map_err(LabError::io("making a directory for the run"))?;
+    let run_dir =
+        RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
     let topology = Topology::new(&experiment, guest_port());
     if chosen.iter().any(|variant| variant.pipeline.is_some()) {
         build::build(&topology)?;
@@ -65,6 +70,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         experiment: &experiment,
         topology: &topology,
         cpus,
+        priority,
         run_dir: &run_dir,
         program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
         seed: options.seed,
@@ -96,17 +102,20 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let stolen: u64 = measured.iter().flatten().map(|m| m.stolen.as_nanos()).sum();
     conditions.insert("stolen_ns".into(), json!(stolen));
     conditions.insert("load_average_after".into(), json!(load_average()));
-    let variants = chosen.iter().zip(&measured).filter_map(|(variant, repeats)| {
-        let name = variant.name.get_ref();
-        match (&no_periodic, repeats.is_empty()) {
-            (_, false) => Some(summarise::variant(name, repeats)),
-            (Some(why), true) => Some(summarise::unavailable(name, why)),
-            (None, true) => None,
-        }
-    });
+    let variants = chosen
+        .iter()
+        .zip(&measured)
+        .filter_map(|(variant, repeats)| {
+            let name = variant.name.get_ref();
+            match (&no_periodic, repeats.is_empty()) {
+                (_, false) => Some(summarise::variant(name, repeats)),
+                (Some(why), true) => Some(summarise::unavailable(name, why)),
+                (None, true) => None,
+            }
+        });
     let variants: Vec<_> = variants.collect();
     let checks = check::evaluate(&experiment.check, &variants);
-    let (verdict, verdict_reason) = check::verdict(&variants, &checks);
+    let (verdict, verdict_reason) = check::verdict(&experiment.check, &variants, &checks);
     Ok(Results {
         schema: tailbound_report::SCHEMA,
         experiment: experiment.name.get_ref().clone(),
@@ -136,7 +145,11 @@ fn choose<'a>(experiment: &'a Experiment, options: &Options) -> Result<Vec<&'a V
     };
     let known = |name: &String| experiment.variant.iter().any(|v| v.name.get_ref() == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        let known: Vec<&str> = experiment.variant.iter().map(|v| v.name.get_ref().as_str()).collect();
+        let known: Vec<&str> = experiment
+            .variant
+            .iter()
+            .map(|v| v.name.get_ref().as_str())
+            .collect();
         return Err(LabError::UnknownVariant {
             experiment: experiment.name.get_ref().clone(),
             name: unknown.clone(),
@@ -154,13 +167,25 @@ fn require_tools(experiment: &Experiment, chosen: &[&Variant]) -> Result<(), Lab
         loads.any(|load| load.get_ref() == name.get_ref())
     };
     let mut needed: Vec<(&'static str, &'static str)> = Vec::new();
-    if experiment.query.iter().any(|q| q.tool == QueryTool::Memcached && runs(&q.name)) {
+    if experiment
+        .query
+        .iter()
+        .any(|q| q.tool == QueryTool::Memcached && runs(&q.name))
+    {
         needed.push(("memcached", "memcached"));
     }
-    if experiment.bulk.iter().any(|b| b.tool == BulkTool::Iperf3 && runs(&b.name)) {
+    if experiment
+        .bulk
+        .iter()
+        .any(|b| b.tool == BulkTool::Iperf3 && runs(&b.name))
+    {
         needed.push(("iperf3", "iperf3"));
     }
-    if experiment.ping.iter().any(|p| p.tool == PingTool::Ping && runs(&p.name)) {
+    if experiment
+        .ping
+        .iter()
+        .any(|p| p.tool == PingTool::Ping && runs(&p.name))
+    {
         needed.push(("ping", "iputils-ping"));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -181,9 +206,11 @@ fn no_periodic(experiment: &Experiment, privilege: Privilege) -> Option<String> 
         period: periodic.period,
     };
     if privilege == Privilege::UserNamespace {
-        return Some("SCHED_DEADLINE needs CAP_SYS_NICE outside of a user namespace: run as root".into());
+        return Some(
+            "SCHED_DEADLINE needs CAP_SYS_NICE outside of a user namespace: run as root".into(),
+        );
     }
-    let error = probe_deadline(deadline).err()?;
+    let error = probe(Policy::Deadline(deadline)).err()?;
     Some(format!(
         "the kernel refuses SCHED_DEADLINE ({error}): it needs CAP_SYS_NICE, all CPUs, and free bandwidth"
     ))
@@ -191,7 +218,10 @@ fn no_periodic(experiment: &Experiment, privilege: Privilege) -> Option<String> 
 
 /// TAPs where they can be opened, as guests of virtual machines have them.
 fn guest_port() -> GuestPort {
-    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    let opened = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
     if opened.is_ok() {
         GuestPort::Tap
     } else {
@@ -219,7 +249,10 @@ fn conditions(
     let experiment = scene.experiment;
     let system = rustix::system::uname();
     let kernel = system.release().to_string_lossy().into_owned();
-    let network = experiment.variant.iter().any(|variant| variant.pipeline.is_some());
+    let network = experiment
+        .variant
+        .iter()
+        .any(|variant| variant.pipeline.is_some());
     let mut conditions: BTreeMap<String, Value> = BTreeMap::from([
         ("tailbound".into(), json!(env!("CARGO_PKG_VERSION"))),
         ("kernel".into(), json!(kernel)),
@@ -228,6 +261,14 @@ fn conditions(
         ("duration_ns".into(), json!(experiment.duration.as_nanos())),
         ("warmup_ns".into(), json!(experiment.warmup.as_nanos())),
         ("repeat".into(), json!(options.repeat)),
+        (
+            "infrastructure_class".into(),
+            json!(if scene.priority {
+                "SCHED_FIFO"
+            } else {
+                "normal"
+            }),
+        ),
         ("load_average_before".into(), json!(load_average())),
         (
             "privilege".into(),
@@ -240,7 +281,10 @@ fn conditions(
     if network {
         conditions.extend([
             ("link_bit_s".into(), json!(experiment.link_rate.as_bit_s())),
-            ("switch_buffer_bytes".into(), json!(experiment.switch_buffer.as_u64())),
+            (
+                "switch_buffer_bytes".into(),
+                json!(experiment.switch_buffer.as_u64()),
+            ),
             ("guest_port".into(), json!(scene.topology.guest_port.name())),
             ("congestion_control".into(), json!(CONGESTION_CONTROL)),
         ]);
@@ -254,7 +298,9 @@ fn conditions(
 
 fn cpu_model() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
     let model = model.and_then(|rest| rest.split_once(':'));
     model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
 }

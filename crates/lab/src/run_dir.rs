@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tailbound_sys::procfs;
 
 /// The variable that every child of a lab carries: whose it is.
-pub const OWNER_VARIABLE: &str = "TAILBOUND_LAB";
+pub(crate) const OWNER_VARIABLE: &str = "TAILBOUND_LAB";
 
 const PREFIX: &str = "tailbound-lab-";
 const OWNER_FILE: &str = "owner";
@@ -54,7 +54,7 @@ impl Owner {
 
 /// The directory of this run. Dropping it removes it, unless it is to be kept.
 #[derive(Debug)]
-pub struct RunDir {
+pub(crate) struct RunDir {
     path: PathBuf,
     owner: Owner,
     keep: bool,
@@ -62,7 +62,7 @@ pub struct RunDir {
 
 impl RunDir {
     /// Makes it, for the user's eyes only.
-    pub fn create(keep: bool) -> io::Result<Self> {
+    pub(crate) fn create(keep: bool) -> io::Result<Self> {
         let owner = Owner::this_process();
         let path = std::env::temp_dir().join(format!("{PREFIX}{}", owner.pid));
         if is_ours(&path) {
@@ -75,12 +75,12 @@ impl RunDir {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// What children of this run carry in [`OWNER_VARIABLE`].
-    pub fn owner(&self) -> String {
+    pub(crate) fn owner(&self) -> String {
         self.owner.text()
     }
 }
@@ -133,10 +133,13 @@ fn owner_of(directory: &Path) -> Option<Owner> {
 
 /// Whether it is the directory of a run of this user.
 fn is_ours(path: &Path) -> bool {
-    let named = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
-        name.strip_prefix(PREFIX)
-            .is_some_and(|pid| pid.parse::<u32>().is_ok())
-    });
+    let named = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| {
+            name.strip_prefix(PREFIX)
+                .is_some_and(|pid| pid.parse::<u32>().is_ok())
+        });
     // Not through a link: that could lead anywhere.
     named
         && fs::symlink_metadata(path)

@@ -23,7 +23,11 @@ pub(crate) fn variant(name: &str, repeats: &[Measured]) -> Variant {
         variant.series.insert(name.clone(), series(&runs));
     }
     for (name, (unit, _)) in &first.values {
-        let runs: Vec<f64> = repeats.iter().filter_map(|r| r.values.get(name)).map(|(_, v)| *v).collect();
+        let runs: Vec<f64> = repeats
+            .iter()
+            .filter_map(|r| r.values.get(name))
+            .map(|(_, v)| *v)
+            .collect();
         variant.values.insert(name.clone(), value(unit, runs));
     }
     variant
@@ -65,7 +69,10 @@ fn series(runs: &[&MeasuredSeries]) -> Series {
         }
         histogram
     };
-    let kept: Vec<_> = runs.iter().map(|run| of(run, &|fate| !fate.is_hit())).collect();
+    let kept: Vec<_> = runs
+        .iter()
+        .map(|run| of(run, &|fate| !fate.is_hit()))
+        .collect();
     let all: Vec<_> = runs.iter().map(|run| of(run, &|_| true)).collect();
     let count = |wanted: Fate| {
         let fates = runs.iter().flat_map(|run| &run.fates);
@@ -110,7 +117,10 @@ fn over_repeats(runs: &[hdrhistogram::Histogram<u64>]) -> (Stats, Option<Spread>
             1 => figures[middle],
             _ => u64::midpoint(figures[middle - 1], figures[middle]),
         };
-        spread.insert(statistic.key().to_owned(), [figures[0], figures[figures.len() - 1]]);
+        spread.insert(
+            statistic.key().to_owned(),
+            [figures[0], figures[figures.len() - 1]],
+        );
         match statistic {
             Statistic::P50 => stats.p50 = median,
             Statistic::P90 => stats.p90 = median,
@@ -150,7 +160,10 @@ mod tests {
             end: Nanos(1000 + latency),
         };
         MeasuredSeries {
-            samples: latencies.iter().map(|(latency, _)| sample(*latency)).collect(),
+            samples: latencies
+                .iter()
+                .map(|(latency, _)| sample(*latency))
+                .collect(),
             fates: latencies.iter().map(|(_, fate)| *fate).collect(),
             unanswered: 1,
         }

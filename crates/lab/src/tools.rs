@@ -11,7 +11,9 @@ pub(crate) const FIRST_PORT: u16 = 7_000;
 
 /// `iperf3` as a receiver.
 pub(crate) fn iperf3_server(port: u16) -> Vec<String> {
-    ["-s", "-1", "-p", &port.to_string()].map(str::to_owned).into()
+    ["-s", "-1", "-p", &port.to_string()]
+        .map(str::to_owned)
+        .into()
 }
 
 /// `iperf3` as a sender. It starts at once and counts after the warm-up, in whole seconds.
@@ -26,6 +28,8 @@ pub(crate) fn iperf3_client(to: &Guest, port: u16, warmup: Nanos, duration: Nano
         &seconds(warmup),
         "-t",
         &seconds(duration).max("1".into()),
+        "-C",
+        crate::guest::CONGESTION_CONTROL,
         "-J",
     ]
     .map(str::to_owned)
@@ -89,7 +93,9 @@ pub(crate) fn ping_samples(output: &str, ahead: Nanos) -> Vec<Sample> {
             return None;
         }
         let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
-        let at = seconds.checked_mul(1_000_000_000)?.checked_add(micros * 1000)?;
+        let at = seconds
+            .checked_mul(1_000_000_000)?
+            .checked_add(micros * 1000)?;
         let (_, rest) = rest.split_once("icmp_seq=")?;
         let (sequence, rest) = rest.split_once(' ')?;
         let (_, rest) = rest.split_once("time=")?;

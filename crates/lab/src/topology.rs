@@ -119,70 +119,72 @@ impl Topology {
     /// The `ip` commands that make everything but the insides of guests, to be
     /// run in the lab's own namespace.
     pub fn links(&self) -> String {
-        let mut batch = String::new();
+        let mut batch = Vec::new();
         for host in &self.hosts {
-            batch += &format!(
+            batch.push(format!(
                 "link add {UPLINK} netns {host} mtu {MTU} type veth peer name {} netns {SWITCH} mtu {MTU}\n",
                 switch_port(host)
-            );
+            ));
         }
         if self.guest_port == GuestPort::Veth {
             for guest in &self.guests {
-                batch += &format!(
+                batch.push(format!(
                     "link add {GUEST_INTERFACE} netns {} mtu {MTU} type veth peer name {} netns {} mtu {MTU}\n",
                     guest.name,
                     guest.host_interface(),
                     guest.host
-                );
+                ));
             }
         }
-        batch
+        batch.concat()
     }
 
     /// The `ip` commands inside a host.
     pub fn host_links(&self, host: &str) -> String {
-        let mut batch = format!("link set {UPLINK} up\n");
+        let mut batch = vec![format!("link set {UPLINK} up\n")];
         if self.guest_port == GuestPort::Veth {
             for guest in self.guests_of(host) {
-                batch += &format!("link set {} up\n", guest.host_interface());
+                batch.push(format!("link set {} up\n", guest.host_interface()));
             }
         }
-        batch
+        batch.concat()
     }
 
     /// The `ip` commands inside a guest. It knows everybody's MAC address, so
     /// that no address resolution disturbs a tail.
     pub fn guest_links(&self, guest: &Guest) -> String {
-        let mut batch = String::from("link set lo up\n");
+        let mut batch = vec!["link set lo up\n".to_owned()];
         if self.guest_port == GuestPort::Tap {
-            batch += &format!("tuntap add dev {GUEST_INTERFACE} mode tap vnet_hdr\n");
+            batch.push(format!(
+                "tuntap add dev {GUEST_INTERFACE} mode tap vnet_hdr\n"
+            ));
         }
-        batch += &format!(
+        batch.push(format!(
             "link set {GUEST_INTERFACE} address {} mtu {MTU} up\n\
              address add {}/16 dev {GUEST_INTERFACE}\n",
             guest.mac_text(),
             guest.ip
-        );
+        ));
         for other in self.guests.iter().filter(|other| *other != guest) {
-            batch += &format!(
+            batch.push(format!(
                 "neighbour add {} lladdr {} dev {GUEST_INTERFACE} nud permanent\n",
                 other.ip,
                 other.mac_text()
-            );
+            ));
         }
-        batch
+        batch.concat()
     }
 
     /// The `ip` commands inside the switch.
     pub fn switch_links(&self) -> String {
-        let mut batch = String::from(
-            "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n",
-        );
+        let mut batch = vec![
+            "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n".to_owned(),
+        ];
         for host in &self.hosts {
-            batch += &format!("link set {} master bridge up\n", switch_port(host));
+            batch.push(format!("link set {} master bridge up\n", switch_port(host)));
         }
-        batch += "link set bridge up\n";
-        batch
+        batch.push("link set bridge up\n".to_owned());
+        batch.concat()
     }
 
     /// The `bridge` commands inside the switch: where every guest is.

@@ -10,9 +10,10 @@ use crate::experiment::{
 };
 use crate::guest::{self, Outcome, Protocol, Sample, Task, Work, now};
 use crate::hosts;
-use crate::monitor::{Monitor, Record};
-use crate::noise::{Fate, Lost, judge};
-use crate::processes::{Nursery, POLL, Ready, Start};
+use crate::monitor::{CPUS_EVERY, Monitor, Record, THREADS_EVERY};
+use crate::noise::{Fate, Losses, judge};
+use crate::processes::{Nursery, POLL, Rank, Ready, Start};
+use crate::reservation::Keeper;
 use crate::run_dir::RunDir;
 use crate::tools::{self, FIRST_PORT};
 use crate::topology::{Guest, Topology, namespace_path};
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-use tailbound_sys::sched::Deadline;
+use tailbound_sys::sched::{Deadline, Policy};
 use tailbound_units::{Bytes, Nanos};
 
 /// How long answers that are late are waited for.
@@ -41,12 +42,21 @@ pub(crate) struct Scene<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) topology: &'a Topology,
     pub(crate) cpus: Cpus,
+    /// Whether scheduling classes may be set.
+    pub(crate) priority: bool,
     pub(crate) run_dir: &'a RunDir,
     /// This very program.
     pub(crate) program: PathBuf,
     pub(crate) seed: u64,
     /// The signal that asked this process to end, or 0.
     pub(crate) signal: Arc<AtomicUsize>,
+}
+
+impl Scene<'_> {
+    /// The scheduling class of a rank, where it may be set.
+    fn policy(&self, rank: Rank) -> Option<Policy> {
+        rank.policy().filter(|_| self.priority)
+    }
 }
 
 /// What one run of a variant measured.
@@ -112,6 +122,8 @@ struct Run<'a> {
     servers: BTreeMap<&'a str, Vec<PathBuf>>,
     next_port: u16,
     tasks: usize,
+    /// How often a guest had used its reservation up and was moved.
+    brought_back: u64,
 }
 
 /// Runs a variant once. `announce` is told what happens.
@@ -131,13 +143,11 @@ pub(crate) fn run<'a>(
         servers: BTreeMap::new(),
         next_port: FIRST_PORT,
         tasks: 0,
+        brought_back: 0,
     };
     announce("setting up");
     run.start_daemons()?;
     run.start_load()?;
-    if variant.vcpu == VcpuMode::Periodic {
-        run.reserve()?;
-    }
     let record = run.measure(announce)?;
     let measured = run.collect(&record)?;
     announce("taking down");
@@ -155,7 +165,12 @@ impl<'a> Run<'a> {
         };
         let link = experiment.link_rate;
         let nic_queue = hosts::nic_queue(pipeline, link);
-        build::shape(self.scene.topology, experiment, self.variant.switch, nic_queue)?;
+        build::shape(
+            self.scene.topology,
+            experiment,
+            self.variant.switch,
+            nic_queue,
+        )?;
         for host in &self.scene.topology.hosts {
             let text = hosts::config(self.scene.topology, host, pipeline, link);
             let text = text.map_err(|error| {
@@ -169,6 +184,7 @@ impl<'a> Run<'a> {
                 args: vec!["host".into(), "--config".into(), path.display().to_string()],
                 netns: &namespace_path(host),
                 cpus: self.scene.cpus.others,
+                policy: self.scene.policy(Rank::Infrastructure),
                 ready: Ready::Stderr("ready"),
                 ends: false,
             })?;
@@ -180,32 +196,45 @@ impl<'a> Run<'a> {
     /// Starts servers, then clients.
     fn start_load(&mut self) -> Result<(), LabError> {
         let experiment = self.scene.experiment;
-        let variant = self.variant;
-        let runs = |name: &Name| variant.loads.iter().any(|l| l.get_ref() == name.get_ref());
         // Clients connect when they start: every server must be ready before.
         let first = self.daemons.len();
         let mut queries = Vec::new();
-        for query in experiment.query.iter().filter(|load| runs(&load.name)) {
+        for query in &experiment.query {
+            if !self.runs(&query.name) {
+                continue;
+            }
             queries.push((query, self.start_servers(query)?));
         }
         let mut bulks = Vec::new();
-        for bulk in experiment.bulk.iter().filter(|load| runs(&load.name)) {
+        for bulk in &experiment.bulk {
+            if !self.runs(&bulk.name) {
+                continue;
+            }
             bulks.push((bulk, self.start_receiver(bulk)?));
         }
         self.nursery.wait_ready(first)?;
         for (query, servers) in queries {
-            self.start_query(query, servers)?;
+            self.start_query(query, &servers)?;
         }
         for (bulk, to) in bulks {
             self.start_sender(bulk, to)?;
         }
-        for ping in experiment.ping.iter().filter(|load| runs(&load.name)) {
+        for ping in &experiment.ping {
+            if !self.runs(&ping.name) {
+                continue;
+            }
             self.start_ping(ping)?;
         }
-        for hog in experiment.hog.iter().filter(|load| runs(&load.name)) {
+        for hog in &experiment.hog {
+            if !self.runs(&hog.name) {
+                continue;
+            }
             self.start_hogs(hog)?;
         }
-        for wakeup in experiment.wakeup.iter().filter(|load| runs(&load.name)) {
+        for wakeup in &experiment.wakeup {
+            if !self.runs(&wakeup.name) {
+                continue;
+            }
             self.start_wakeup(wakeup)?;
         }
         self.nursery.wait_ready(first)
@@ -237,16 +266,18 @@ impl<'a> Run<'a> {
         ends: bool,
     ) -> Result<usize, LabError> {
         let cpus = &self.scene.cpus;
+        let (cpus, rank) = match (self.shares_core(guest), ends) {
+            (true, _) => (cpus.shared(), Rank::Tested),
+            (false, true) => (cpus.others, Rank::Infrastructure),
+            (false, false) => (cpus.others, Rank::Load),
+        };
         let place = self.nursery.start(Start {
             name: format!("guest {}'s {what}", guest.name),
             program,
             args,
             netns: &namespace_path(&guest.name),
-            cpus: if self.shares_core(guest) {
-                cpus.shared()
-            } else {
-                cpus.others
-            },
+            cpus,
+            policy: self.scene.policy(rank),
             ready,
             ends,
         })?;
@@ -265,7 +296,11 @@ impl<'a> Run<'a> {
     ) -> Result<(usize, PathBuf), LabError> {
         self.tasks += 1;
         let file = |extension: &str| {
-            let name = format!("{}-task{}.{extension}", self.variant.name.get_ref(), self.tasks);
+            let name = format!(
+                "{}-task{}.{extension}",
+                self.variant.name.get_ref(),
+                self.tasks
+            );
             self.scene.run_dir.path().join(name)
         };
         let (path, outcome) = (file("task.json"), file("outcome.json"));
@@ -314,7 +349,7 @@ impl<'a> Run<'a> {
     fn start_query(
         &mut self,
         query: &'a Query,
-        servers: Vec<(SocketAddrV4, usize)>,
+        servers: &[(SocketAddrV4, usize)],
     ) -> Result<(), LabError> {
         let guest = self.guest(&query.client)?;
         let work = Work::Query {
@@ -331,9 +366,9 @@ impl<'a> Run<'a> {
         let what = format!("client of {}", query.name.get_ref());
         let (place, outcome) = self.start_task(guest, &what, work, true)?;
         let mut way = self.daemons_of(std::iter::once(&query.client).chain(&query.servers));
-        way.extend(self.unless_shared(guest, place));
-        for (name, (_, server)) in query.servers.iter().zip(&servers) {
-            way.extend(self.unless_shared(self.guest(name)?, *server));
+        way.extend(self.unless_tested(guest, place));
+        for (name, (_, server)) in query.servers.iter().zip(servers) {
+            way.extend(self.unless_tested(self.guest(name)?, *server));
         }
         self.loads.push(Load {
             output: Output::Series(query.series.clone()),
@@ -353,9 +388,22 @@ impl<'a> Run<'a> {
         daemons.copied().collect()
     }
 
-    /// A child, unless its waiting for a CPU is what is measured.
-    fn unless_shared(&self, guest: &Guest, place: usize) -> Option<usize> {
-        (!self.shares_core(guest)).then_some(place)
+    /// A child, unless its waiting for a CPU is what is measured: it shares its
+    /// core with guests that compute in this variant.
+    fn unless_tested(&self, guest: &Guest, place: usize) -> Option<usize> {
+        let hogs = self.scene.experiment.hog.iter();
+        let contended = hogs.filter(|hog| self.runs(&hog.name)).any(|hog| {
+            let mut guests = hog.guests.iter().filter_map(|name| self.guest(name).ok());
+            guests.any(|guest| self.shares_core(guest))
+        });
+        (!contended || !self.shares_core(guest)).then_some(place)
+    }
+
+    fn runs(&self, load: &Name) -> bool {
+        self.variant
+            .loads
+            .iter()
+            .any(|name| name.get_ref() == load.get_ref())
     }
 
     fn start_receiver(&mut self, bulk: &'a Bulk) -> Result<(SocketAddrV4, PathBuf), LabError> {
@@ -420,7 +468,7 @@ impl<'a> Run<'a> {
                     every: ping.every,
                 };
                 let (place, outcome) = self.start_task(from, "echo client", work, true)?;
-                way.extend(self.unless_shared(from, place));
+                way.extend(self.unless_tested(from, place));
                 Source::Own(vec![outcome])
             }
             PingTool::Ping => {
@@ -471,8 +519,11 @@ impl<'a> Run<'a> {
             seed: seed_for(self.scene.seed, wakeup.name.get_ref()),
         };
         let (place, outcome) = self.start_task(guest, "sleeper", work, true)?;
-        self.servers.entry(&guest.name).or_default().push(outcome.clone());
-        let way = self.unless_shared(guest, place).into_iter().collect();
+        self.servers
+            .entry(&guest.name)
+            .or_default()
+            .push(outcome.clone());
+        let way = self.unless_tested(guest, place).into_iter().collect();
         self.loads.push(Load {
             output: Output::Series(wakeup.series.clone()),
             source: Source::Own(vec![outcome]),
@@ -482,9 +533,10 @@ impl<'a> Run<'a> {
     }
 
     /// Gives the guests that have one their reservation.
-    fn reserve(&mut self) -> Result<(), LabError> {
-        let Some(shared) = &self.scene.experiment.shared_core else {
-            return Ok(());
+    fn reserve(&self) -> Result<Option<Keeper>, LabError> {
+        let shared = self.scene.experiment.shared_core.as_ref();
+        let (VcpuMode::Periodic, Some(shared)) = (self.variant.vcpu, shared) else {
+            return Ok(None);
         };
         let periodic = &shared.periodic;
         let deadline = Deadline {
@@ -492,43 +544,63 @@ impl<'a> Run<'a> {
             deadline: periodic.deadline,
             period: periodic.period,
         };
-        for guest in &periodic.guests {
-            for place in self.inside.get(guest.get_ref().as_str()).into_iter().flatten() {
-                let member = self.nursery.member(*place);
-                let reserved = self.scene.cpus.reserve(member.child.id(), deadline);
-                let what = format!("giving {} its reservation", member.name);
-                reserved.map_err(LabError::io(what))?;
-            }
-        }
-        Ok(())
+        let guests = periodic.guests.iter();
+        let inside = guests.filter_map(|guest| self.inside.get(guest.get_ref().as_str()));
+        let pids = inside
+            .flatten()
+            .map(|place| self.nursery.member(*place).child.id());
+        let priority = self.scene.policy(Rank::Monitor);
+        Keeper::start(pids.collect(), deadline, &self.scene.cpus, priority)
+            .map(Some)
+            .map_err(LabError::io("giving guests their reservation"))
     }
 
     /// Lets the load run and waits for all outcomes.
     fn measure(&mut self, announce: &mut dyn FnMut(&str)) -> Result<Record, LabError> {
         let experiment = self.scene.experiment;
-        let on_way: BTreeSet<usize> = self.loads.iter().flat_map(|load| &load.way).copied().collect();
+        let on_way: BTreeSet<usize> = self
+            .loads
+            .iter()
+            .flat_map(|load| &load.way)
+            .copied()
+            .collect();
         let pids: Vec<u32> = on_way
             .iter()
             .map(|place| self.nursery.member(*place).child.id())
             .collect();
-        let monitor = Monitor::start(&pids).map_err(LabError::io("starting the monitor"))?;
+        let policy = self.scene.policy(Rank::Monitor);
+        let monitor =
+            Monitor::start(&pids, policy).map_err(LabError::io("starting the monitor"))?;
         let start = now().saturating_add(LEAD);
         self.nursery.start_at(&format!("{}\n", start.as_nanos()))?;
         self.nursery.rest(start.since(now()).into())?;
         for late in std::mem::take(&mut self.late) {
             let program = PathBuf::from(late.program);
-            let place = self.start(late.guest, late.program, program, late.args, Ready::Silent, true)?;
+            let place = self.start(
+                late.guest,
+                late.program,
+                program,
+                late.args,
+                Ready::Silent,
+                true,
+            )?;
             match &mut self.loads[late.load].source {
                 Source::Iperf3(client) | Source::Ping(client, _) => *client = place,
                 Source::Own(_) => {}
             }
         }
+        // In mid warm-up: a server that accepts all its connections would use its
+        // reservation up, and be moved to another CPU when it gets it back.
+        self.nursery
+            .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
+        let keeper = self.reserve()?;
         let end = start + experiment.warmup + experiment.duration;
         while now() < end {
             let passed = now().since(start + experiment.warmup).as_secs_f64();
             let of = experiment.duration.as_secs_f64();
             announce(&format!("measuring, {passed:.0} s of {of:.0} s"));
-            self.nursery.rest(Duration::from_millis(200).min(end.since(now()).into()))?;
+            self.nursery
+                .rest(Duration::from_millis(200).min(end.since(now()).into()))?;
         }
         announce("waiting for the last answers");
         let latest = end + GRACE + PATIENCE;
@@ -542,7 +614,13 @@ impl<'a> Run<'a> {
             }
             self.nursery.rest(POLL)?;
         }
-        monitor.finish().map_err(LabError::io("watching the machine"))
+        if let Some(keeper) = keeper {
+            let brought_back = keeper.finish();
+            self.brought_back = brought_back.map_err(LabError::io("keeping reservations"))?;
+        }
+        monitor
+            .finish()
+            .map_err(LabError::io("watching the machine"))
     }
 
     fn outcomes(&self) -> impl Iterator<Item = &PathBuf> {
@@ -554,18 +632,29 @@ impl<'a> Run<'a> {
     }
 
     fn collect(&self, record: &Record) -> Result<Measured, LabError> {
-        let stolen: Vec<&Lost> = record.stolen.values().collect();
+        let stolen = Losses {
+            lost: record.stolen.values().collect(),
+            margin: CPUS_EVERY,
+        };
         let mut measured = Measured {
-            stolen: Nanos(stolen.iter().map(|lost| lost.total().as_nanos()).sum()),
+            stolen: Nanos(stolen.lost.iter().map(|lost| lost.total().as_nanos()).sum()),
             ..Measured::default()
         };
         for load in &self.loads {
             match &load.output {
                 Output::Series(name) => {
                     let (samples, unanswered) = self.samples(&load.source)?;
-                    let pids = load.way.iter().map(|place| self.nursery.member(*place).child.id());
-                    let ours: Vec<&Lost> =
-                        pids.filter_map(|pid| record.waited.get(&pid)).flatten().collect();
+                    let pids = load
+                        .way
+                        .iter()
+                        .map(|place| self.nursery.member(*place).child.id());
+                    let ours = Losses {
+                        lost: pids
+                            .filter_map(|pid| record.waited.get(&pid))
+                            .flatten()
+                            .collect(),
+                        margin: THREADS_EVERY,
+                    };
                     let fates = judge(&samples, &stolen, &ours);
                     let series = MeasuredSeries {
                         samples,
@@ -642,7 +731,12 @@ impl<'a> Run<'a> {
         let (mut there, mut all) = (0, 0);
         let periodic = self.scene.experiment.shared_core.iter();
         for guest in periodic.flat_map(|shared| &shared.periodic.guests) {
-            for path in self.servers.get(guest.get_ref().as_str()).into_iter().flatten() {
+            for path in self
+                .servers
+                .get(guest.get_ref().as_str())
+                .into_iter()
+                .flatten()
+            {
                 let served = read(path)?.served;
                 there += served.get(&shared_core).copied().unwrap_or(0);
                 all += served.values().sum::<u64>();
@@ -652,7 +746,13 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let share = there as f64 / all as f64;
-        measured.values.insert("shared_core_share".into(), ("", share));
+        measured
+            .values
+            .insert("shared_core_share".into(), ("", share));
+        let overruns = self.brought_back as f64;
+        measured
+            .values
+            .insert("reservation_overruns".into(), ("", overruns));
         if share < SHARED_CORE_SHARE {
             measured.flaw = Some(format!(
                 "the kernel ran the guest with the reservation elsewhere: only {:.1} % of its work was done on the shared core",

@@ -51,24 +51,24 @@ pub(crate) fn switch_port(interface: &str, link: Rate, buffer: Bytes, mode: Swit
     // The leaves have next to no rate of their own: they borrow from the link,
     // and whoever borrows first is the one with the higher priority. A packet
     // that is being sent is not interrupted.
-    let mut batch = format!(
+    let mut batch = vec![format!(
         "qdisc replace dev {interface} root handle 1: htb default 20\n\
          class replace dev {interface} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {FRAME}\n"
-    );
+    )];
     for (class, priority) in [(10, 0), (20, 1)] {
-        batch += &format!(
+        batch.push(format!(
             "class replace dev {interface} parent 1:1 classid 1:{class} htb rate 8kbit ceil {rate}bit burst {FRAME} cburst {burst} quantum {FRAME} prio {priority}\n\
              qdisc replace dev {interface} parent 1:{class} handle {class}: bfifo limit {buffer}\n"
-        );
+        ));
     }
     if mode == SwitchMode::TagsHonoured {
         let tag = Packet::HIGH_DSCP << 2;
-        batch += &format!(
+        batch.push(format!(
             "filter replace dev {interface} parent 1: protocol ip prio 1 u32 match ip dsfield {tag:#x} 0xfc flowid 1:10\n\
              filter replace dev {interface} parent 1: protocol ipv6 prio 2 u32 match ip6 priority {tag:#x} 0xfc flowid 1:10\n"
-        );
+        ));
     }
-    batch
+    batch.concat()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Child processes that cannot outlive their parent.
 
+use crate::sched::{Policy, set_policy};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use std::ffi::OsStr;
@@ -16,6 +17,7 @@ pub struct Spawn {
     command: Command,
     netns: Option<File>,
     cpus: Option<CpuSet>,
+    policy: Option<Policy>,
 }
 
 impl Spawn {
@@ -27,6 +29,7 @@ impl Spawn {
             command,
             netns: None,
             cpus: None,
+            policy: None,
         }
     }
 
@@ -57,6 +60,13 @@ impl Spawn {
         self
     }
 
+    /// Runs it in this scheduling class.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
     /// Sends its output to files.
     #[must_use]
     pub fn output(mut self, stdout: File, stderr: File) -> Self {
@@ -83,12 +93,12 @@ impl Spawn {
             mut command,
             netns,
             cpus,
+            policy,
         } = self;
         let parent = rustix::process::getpid();
         command.process_group(0);
-        // SAFETY: between fork and exec the closure makes system calls through
-        // rustix only, which neither allocate nor lock; all it uses was made
-        // before the fork.
+        // SAFETY: between fork and exec the closure makes bare system calls only,
+        // which neither allocate nor lock; all it uses was made before the fork.
         unsafe {
             command.pre_exec(move || {
                 if let Some(netns) = &netns {
@@ -96,6 +106,9 @@ impl Spawn {
                 }
                 if let Some(cpus) = &cpus {
                     sched_setaffinity(None, cpus)?;
+                }
+                if let Some(policy) = policy {
+                    set_policy(0, policy)?;
                 }
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 // The parent may have died before the line above took effect.

@@ -52,6 +52,20 @@ pub fn parse_start_time(stat: &str) -> Option<u64> {
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// The state of a thread ('R' runs or could, 'S' sleeps, 'T' is stopped), from
+/// the text of `/proc/PID/task/TID/stat`.
+pub fn parse_state(stat: &str) -> Option<char> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.trim_start().chars().next()
+}
+
+/// The CPU a thread runs on or ran last, from the text of
+/// `/proc/PID/task/TID/stat`.
+pub fn parse_processor(stat: &str) -> Option<u32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
 /// The start time of a process, [`parse_start_time`]; `None` if it is not there.
 pub fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -142,6 +156,8 @@ mod tests {
         let fields = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>();
         let stat = format!("7 (a) b)) S {}", fields.join(" "));
         assert_eq!(parse_start_time(&stat), Some(22));
+        assert_eq!(parse_state(&stat), Some('S'));
+        assert_eq!(parse_processor(&stat), Some(39));
     }
 
     #[test]

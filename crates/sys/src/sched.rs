@@ -24,6 +24,8 @@ pub enum Policy {
     Normal,
     /// `SCHED_DEADLINE`: a reservation.
     Deadline(Deadline),
+    /// `SCHED_FIFO` with this priority, 1 to 99: before every proportional share.
+    Fifo(u32),
     /// Another, by its number.
     Other(u32),
 }
@@ -44,14 +46,15 @@ struct Attributes {
 
 const SIZE: u32 = size_of::<Attributes>() as u32;
 const NORMAL: u32 = libc::SCHED_OTHER.cast_unsigned();
+const FIFO: u32 = libc::SCHED_FIFO.cast_unsigned();
 const DEADLINE: u32 = libc::SCHED_DEADLINE.cast_unsigned();
 
 /// Gives a thread (0: the calling one) a scheduling class.
 ///
 /// # Errors
-/// `SCHED_DEADLINE` needs `CAP_SYS_NICE` in the initial user namespace (EPERM),
-/// a CPU mask that covers the whole root domain (EPERM), and free bandwidth
-/// (EBUSY). [`io::ErrorKind::Unsupported`] for [`Policy::Other`].
+/// All but a proportional share need `CAP_SYS_NICE` in the initial user
+/// namespace (EPERM). `SCHED_DEADLINE` also needs a CPU mask that covers the
+/// whole root domain (EPERM), and free bandwidth (EBUSY). [`io::ErrorKind::Unsupported`] for [`Policy::Other`].
 pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
     let mut attributes = Attributes {
         size: SIZE,
@@ -59,6 +62,10 @@ pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
     };
     match policy {
         Policy::Normal => attributes.policy = NORMAL,
+        Policy::Fifo(priority) => {
+            attributes.policy = FIFO;
+            attributes.priority = priority;
+        }
         Policy::Deadline(deadline) => {
             attributes.policy = DEADLINE;
             attributes.runtime = deadline.runtime.as_nanos();
@@ -116,6 +123,7 @@ pub fn policy(thread: u32) -> io::Result<Policy> {
     let attributes = read(thread)?;
     Ok(match attributes.policy {
         NORMAL => Policy::Normal,
+        FIFO => Policy::Fifo(attributes.priority),
         DEADLINE => Policy::Deadline(Deadline {
             runtime: Nanos(attributes.runtime),
             deadline: Nanos(attributes.deadline),
@@ -125,15 +133,14 @@ pub fn policy(thread: u32) -> io::Result<Policy> {
     })
 }
 
-/// Whether this process may give a thread a deadline: tries it on a thread made
-/// for that.
+/// Whether this process may give a thread that scheduling class: tries it on a
+/// thread made for that.
 ///
 /// # Errors
 /// What the kernel answered.
-pub fn probe_deadline(deadline: Deadline) -> io::Result<()> {
+pub fn probe(policy: Policy) -> io::Result<()> {
     std::thread::scope(|scope| {
-        let probe = std::thread::Builder::new()
-            .spawn_scoped(scope, || set_policy(0, Policy::Deadline(deadline)))?;
+        let probe = std::thread::Builder::new().spawn_scoped(scope, || set_policy(0, policy))?;
         match probe.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -181,20 +188,19 @@ mod tests {
 
     #[test]
     fn what_was_set_reads_back() {
-        if let Err(error) = probe_deadline(TENTH) {
-            println!("skipped: SCHED_DEADLINE is not available here: {error}");
-            return;
+        for wanted in [Policy::Deadline(TENTH), Policy::Fifo(3)] {
+            if let Err(error) = probe(wanted) {
+                println!("skipped: {wanted:?} is not available here: {error}");
+                continue;
+            }
+            let seen = std::thread::spawn(move || {
+                set_policy(0, wanted).unwrap();
+                let with = policy(0).unwrap();
+                set_policy(0, Policy::Normal).unwrap();
+                [with, policy(0).unwrap()]
+            });
+            assert_eq!(seen.join().unwrap(), [wanted, Policy::Normal]);
         }
-        let seen = std::thread::spawn(|| {
-            set_policy(0, Policy::Deadline(TENTH)).unwrap();
-            let with = policy(0).unwrap();
-            set_policy(0, Policy::Normal).unwrap();
-            [with, policy(0).unwrap()]
-        });
-        assert_eq!(
-            seen.join().unwrap(),
-            [Policy::Deadline(TENTH), Policy::Normal]
-        );
     }
 
     #[test]

@@ -65,14 +65,8 @@ pub fn enter() -> Result<Privilege, EnterError> {
             source,
         })?;
         map("/proc/self/setgroups", "deny")?;
-        map(
-            "/proc/self/uid_map",
-            &format!("0 {} 1", user.as_raw()),
-        )?;
-        map(
-            "/proc/self/gid_map",
-            &format!("0 {} 1", group.as_raw()),
-        )?;
+        map("/proc/self/uid_map", &format!("0 {} 1", user.as_raw()))?;
+        map("/proc/self/gid_map", &format!("0 {} 1", group.as_raw()))?;
         Privilege::UserNamespace
     };
     rustix::mount::mount_change(

@@ -18,7 +18,7 @@ fn problem(at: &Name, message: impl Into<String>) -> Problem {
 }
 
 /// The keys of the statistics a check can name.
-pub const STATISTICS: [&str; 6] = ["mean", "p50", "p90", "p99", "p99_9", "max"];
+const STATISTICS: [&str; 6] = ["mean", "p50", "p90", "p99", "p99_9", "max"];
 
 const MAX_GUESTS: usize = 64;
 const MAX_DURATION: Nanos = Nanos::from_secs(3600);
@@ -77,7 +77,10 @@ impl Experiment {
         }
         if self.link_rate < LINK_RATES[0] || self.link_rate > LINK_RATES[1] {
             let [low, high] = LINK_RATES;
-            return at(format!("link_rate {}: choose {low} to {high}", self.link_rate));
+            return at(format!(
+                "link_rate {}: choose {low} to {high}",
+                self.link_rate
+            ));
         }
         if self.switch_buffer < Bytes(3_000) || self.switch_buffer > Bytes(1 << 30) {
             return at(format!(
@@ -194,7 +197,10 @@ impl Experiment {
                 let message = format!("measures {out:?}: use letters, digits, - and _");
                 return Err(problem(name, message));
             }
-            if loads.insert(name.get_ref().as_str(), (output, network)).is_some() {
+            if loads
+                .insert(name.get_ref().as_str(), (output, network))
+                .is_some()
+            {
                 let message = format!("there are two loads {:?}", name.get_ref());
                 return Err(problem(name, message));
             }
@@ -308,12 +314,18 @@ impl Experiment {
             None => Output::Value(figure),
         };
         for name in check.from.iter().chain(&check.to) {
-            let Some(variant) = self.variant.iter().find(|v| v.name.get_ref() == name.get_ref())
+            let Some(variant) = self
+                .variant
+                .iter()
+                .find(|v| v.name.get_ref() == name.get_ref())
             else {
                 let message = format!("there is no variant {:?}", name.get_ref());
                 return Err(problem(name, message));
             };
-            let mut measured = variant.loads.iter().filter_map(|load| loads.get(load.get_ref().as_str()));
+            let mut measured = variant
+                .loads
+                .iter()
+                .filter_map(|load| loads.get(load.get_ref().as_str()));
             if !measured.any(|(measures, _)| *measures == output) {
                 let message = format!("variant {:?} does not measure it", name.get_ref());
                 return Err(problem(&check.of, message));

@@ -10,6 +10,7 @@ const CHUNK: usize = 256 << 10;
 
 pub(super) fn send(starter: &Starter<'_>, to: SocketAddrV4) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&to.into(), Duration::from_secs(5))?;
+    super::control_congestion(&stream)?;
     let chunk = vec![0x5a; CHUNK];
     let schedule = starter.ready()?;
     super::sleep_until(schedule.start);

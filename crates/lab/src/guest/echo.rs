@@ -24,7 +24,11 @@ pub(super) fn run(starter: &Starter<'_>, to: Ipv4Addr, every: Nanos) -> io::Resu
     let identifier = std::process::id() as u16;
 
     let schedule = starter.ready()?;
-    let moment = |n: u32| schedule.start.saturating_add(Nanos(every.as_nanos() * u64::from(n)));
+    let moment = |n: u32| {
+        schedule
+            .start
+            .saturating_add(Nanos(every.as_nanos() * u64::from(n)))
+    };
     let mut outcome = Outcome::default();
     let mut answered: Vec<bool> = Vec::new();
     let mut happened = Vec::new();
@@ -46,9 +50,13 @@ pub(super) fn run(starter: &Starter<'_>, to: Ipv4Addr, every: Nanos) -> io::Resu
         if now() >= schedule.give_up || all_sent && answered.iter().all(|answered| *answered) {
             break;
         }
-        events.set_alarm(if all_sent { schedule.give_up } else { moment(sent) })?;
+        events.set_alarm(if all_sent {
+            schedule.give_up
+        } else {
+            moment(sent)
+        })?;
         events.wait(&mut happened)?;
-        if happened.iter().all(|event| event.key == ALARM) {
+        if happened.iter().all(|key| *key == ALARM) {
             continue;
         }
         loop {
@@ -77,10 +85,13 @@ pub(super) fn run(starter: &Starter<'_>, to: Ipv4Addr, every: Nanos) -> io::Resu
             }
         }
     }
-    let lost = |(number, answered): (usize, &bool)| {
-        !answered && schedule.counts(moment(number as u32))
-    };
-    outcome.unanswered = answered.iter().enumerate().filter(|entry| lost(*entry)).count() as u64;
+    let lost =
+        |(number, answered): (usize, &bool)| !answered && schedule.counts(moment(number as u32));
+    outcome.unanswered = answered
+        .iter()
+        .enumerate()
+        .filter(|entry| lost(*entry))
+        .count() as u64;
     outcome.samples.sort_by_key(|sample| sample.arrival);
     starter.finish(&outcome)
 }
@@ -116,7 +127,9 @@ fn reply(packet: &[u8], identifier: u16) -> Option<u32> {
 /// The Internet checksum (RFC 1071) of an even number of bytes.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2);
-    let sum: u32 = words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let sum: u32 = words
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+        .sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded & 0xffff) + (folded >> 16)) as u16
 }

@@ -2,7 +2,7 @@
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::time::{Itimerspec, Timespec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::io;
 use tailbound_units::Nanos;
 
@@ -15,14 +15,6 @@ pub(super) struct Events {
     epoll: OwnedFd,
     alarm: OwnedFd,
     ready: Vec<epoll::Event>,
-}
-
-/// What happened to one member of the set.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Event {
-    pub(super) key: u64,
-    pub(super) readable: bool,
-    pub(super) writable: bool,
 }
 
 impl Events {
@@ -64,8 +56,9 @@ impl Events {
         Ok(())
     }
 
-    /// Waits until something happens and adds it to `happened`.
-    pub(super) fn wait(&mut self, happened: &mut Vec<Event>) -> io::Result<()> {
+    /// Waits until something happens and puts the keys of whom it happened to
+    /// into `happened`.
+    pub(super) fn wait(&mut self, happened: &mut Vec<u64>) -> io::Result<()> {
         self.ready.clear();
         match epoll::wait(
             &self.epoll,
@@ -78,7 +71,6 @@ impl Events {
         happened.clear();
         for event in &self.ready {
             let key = event.data.u64();
-            let flags = event.flags;
             if key == ALARM {
                 let mut expirations = [0; 8];
                 match rustix::io::read(&self.alarm, &mut expirations[..]) {
@@ -86,13 +78,7 @@ impl Events {
                     Err(error) => return Err(error.into()),
                 }
             }
-            let ended =
-                epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP;
-            happened.push(Event {
-                key,
-                readable: flags.intersects(epoll::EventFlags::IN | ended),
-                writable: flags.contains(epoll::EventFlags::OUT),
-            });
+            happened.push(key);
         }
         Ok(())
     }

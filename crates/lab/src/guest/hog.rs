@@ -7,12 +7,7 @@ use std::hint::black_box;
 use std::io;
 use tailbound_units::{Bytes, Nanos};
 
-pub(super) fn run(
-    starter: &Starter<'_>,
-    scans: u32,
-    sleep: Nanos,
-    block: Bytes,
-) -> io::Result<()> {
+pub(super) fn run(starter: &Starter<'_>, scans: u32, sleep: Nanos, block: Bytes) -> io::Result<()> {
     let words = (block.as_u64() as usize / size_of::<u64>()).max(1);
     let block: Vec<u64> = (0..words as u64).collect();
     let schedule = starter.ready()?;

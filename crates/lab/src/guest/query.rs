@@ -110,6 +110,7 @@ impl<'a> Client<'a> {
     }
 
     fn add(&mut self, stream: TcpStream, server: usize) -> io::Result<usize> {
+        super::control_congestion(&stream)?;
         stream.set_nodelay(true)?;
         let key = self.connections.len();
         self.events.add(&stream, key as u64)?;
@@ -129,7 +130,8 @@ impl<'a> Client<'a> {
             )));
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         match rustix::net::connect(&socket, &self.config.servers[server]) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
@@ -163,8 +165,8 @@ impl<'a> Client<'a> {
             let alarm = arrivals.get(next).map_or(schedule.give_up, moment);
             self.events.set_alarm(alarm)?;
             self.events.wait(&mut happened)?;
-            for event in happened.iter().filter(|event| event.key != ALARM) {
-                self.proceed(event.key as usize, schedule)?;
+            for key in happened.iter().filter(|key| **key != ALARM) {
+                self.proceed(*key as usize, schedule)?;
             }
         }
     }

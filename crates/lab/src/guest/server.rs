@@ -21,6 +21,7 @@ static FILLER: [u8; 256 << 10] = [0x5a; 256 << 10];
 
 pub(super) fn run(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
+    super::control_congestion(&listener)?;
     listener.set_nonblocking(true)?;
     let mut events = Events::new()?;
     events.add(&listener, LISTENER)?;
@@ -35,8 +36,8 @@ pub(super) fn run(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let mut happened = Vec::new();
     loop {
         events.wait(&mut happened)?;
-        for event in &happened {
-            match event.key {
+        for key in &happened {
+            match *key {
                 ALARM => starter.finish(&outcome)?,
                 LISTENER => accept(&listener, &events, &mut connections, &mut next_key)?,
                 key => {

@@ -173,7 +173,7 @@ pub(super) fn sched_deadline() -> Outcome {
         deadline: Nanos::from_millis(3),
         period: Nanos::from_millis(3),
     };
-    let Err(error) = sched::probe_deadline(reservation) else {
+    let Err(error) = sched::probe(sched::Policy::Deadline(reservation)) else {
         return Outcome::works("gave a thread 0.5 ms in 3 ms");
     };
     let permitted = rustix::thread::capabilities(None)

@@ -38,8 +38,10 @@ enum Action {
 
 /// Arguments of `tailbound lab run`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code: 0 all checks hold; 1 one does not; 2 the machine was too \
-    noisy to judge, or the experiment could not run.")]
+#[command(
+    after_help = "Exit code: 0 all checks hold; 1 one does not; 2 the machine was too \
+    noisy to judge, or the experiment could not run."
+)]
 struct Run {
     /// The name of an experiment (see `tailbound lab list`) or a TOML file
     experiment: String,

@@ -1,0 +1,194 @@
+use super::*;
+use proptest::prelude::*;
+
+const SMALLEST: &str = r#"
+name = "small"
+title = "t"
+source = "s"
+duration = "1s"
+
+[hosts]
+A = ["A1"]
+B = ["B1"]
+
+[pipeline.plain]
+nic_queue = "300us"
+config = { segment = true, queue = { kind = "fq-codel" } }
+
+[[ping]]
+name = "ping"
+from = "A1"
+to = "B1"
+every = "10ms"
+series = "rtt"
+
+[[variant]]
+name = "one"
+pipeline = "plain"
+loads = ["ping"]
+
+[[check]]
+name = "fast"
+kind = "value"
+of = "rtt.p99"
+to = ["one"]
+at_most = 1e6
+source = "s"
+"#;
+
+fn error(text: &str) -> String {
+    match Experiment::parse(text, "x.toml") {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn with(from: &str, to: &str) -> String {
+    assert!(SMALLEST.contains(from), "{from}");
+    SMALLEST.replacen(from, to, 1)
+}
+
+#[test]
+fn every_embedded_experiment_is_valid_and_named_after_its_file() {
+    for (name, text) in EMBEDDED {
+        let experiment = Experiment::parse(text, name).unwrap();
+        assert_eq!(experiment.name.get_ref(), name);
+    }
+}
+
+/// Names are an interface.
+#[test]
+fn the_variants_and_series_keep_their_names() {
+    let names = |experiment: &str| {
+        let (text, file) = source_text(experiment).unwrap();
+        let experiment = Experiment::parse(&text, &file).unwrap();
+        let variants = experiment.variant.iter().map(|v| v.name.get_ref().clone());
+        variants.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        names("traps"),
+        "alone unpatched vcpu-only host-only switch-only host-and-switch patched"
+    );
+    assert_eq!(names("host-queue"), "free fifo fq-codel segmented");
+    assert_eq!(names("vcpu"), "default periodic");
+    assert_eq!(
+        names("switch-queue"),
+        "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
+    );
+}
+
+#[test]
+fn a_syntax_error_has_its_place() {
+    let text = with("every = \"10ms\"", "every = \"10\"");
+    assert_eq!(
+        error(&text),
+        "x.toml:19:9: \"10\" has no unit: use one of s, ms, us, ns"
+    );
+}
+
+#[test]
+fn an_unknown_key_has_its_place() {
+    let message = error(&with("every =", "evry ="));
+    assert!(
+        message.starts_with("x.toml:19:1: unknown field `evry`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_guest_that_is_not_there_is_named_with_those_that_are() {
+    assert_eq!(
+        error(&with("to = \"B1\"", "to = \"B2\"")),
+        "x.toml:18:6: there is no guest \"B2\": hosts has A1, B1"
+    );
+}
+
+#[test]
+fn contradictions_are_found() {
+    for (from, to, expected) in [
+        ("to = \"B1\"", "to = \"A1\"", "its own peer"),
+        (
+            "loads = [\"ping\"]",
+            "loads = [\"pong\"]",
+            "there is no load \"pong\"",
+        ),
+        (
+            "loads = [\"ping\"]",
+            "loads = [\"ping\", \"ping\"]",
+            "two loads of this variant",
+        ),
+        (
+            "pipeline = \"plain\"",
+            "pipeline = \"fancy\"",
+            "there is no pipeline \"fancy\"",
+        ),
+        ("pipeline = \"plain\"\n", "", "name its pipeline"),
+        (
+            "pipeline = \"plain\"",
+            "pipeline = \"plain\"\nvcpu = \"periodic\"",
+            "needs [shared_core]",
+        ),
+        ("of = \"rtt.p99\"", "of = \"rtt.p98\"", "the statistics are"),
+        (
+            "of = \"rtt.p99\"",
+            "of = \"fct.p99\"",
+            "does not measure it",
+        ),
+        ("kind = \"value\"", "kind = \"reduction\"", "needs `from`"),
+        ("at_most = 1e6", "", "either at_least or at_most"),
+        (
+            "to = [\"one\"]",
+            "to = [\"two\"]",
+            "there is no variant \"two\"",
+        ),
+        ("duration = \"1s\"", "duration = \"1ms\"", "choose 100ms"),
+        ("B = [\"B1\"]", "B = [\"A1\"]", "there are two guests"),
+        ("B = [\"B1\"]", "B = [\"A\"]", "is a host already"),
+        ("B = [\"B1\"]", "B = [\"../x\"]", "use a letter"),
+        (
+            "nic_queue = \"300us\"",
+            "nic_queue = \"0\"",
+            "choose above 0",
+        ),
+        ("every = \"10ms\"", "every = \"1ns\"", "choose 50us"),
+    ] {
+        let message = error(&with(from, to));
+        assert!(message.contains(expected), "{to}: {message}");
+        assert!(message.starts_with("x.toml:"), "{message}");
+    }
+}
+
+#[test]
+fn an_unknown_experiment_is_named_with_those_there_are() {
+    let error = source_text("trap").unwrap_err().to_string();
+    assert!(
+        error.contains("traps, host-queue, switch-queue, vcpu"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_gap_of_a_query_follows_from_the_share_of_the_link() {
+    let (text, file) = source_text("traps").unwrap();
+    let experiment = Experiment::parse(&text, &file).unwrap();
+    let gap = |rate| experiment.query[1].gap(Rate::from_mbit(rate));
+    // 10 MB take 0.8 s at 100 Mbit/s: 40 % of 2 s. The paper says 210 ms at 1 Gbit/s.
+    assert_eq!(gap(100), Nanos::from_secs(2));
+    assert_eq!(gap(1000), Nanos::from_millis(200));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_accepted_or_refused_and_never_panics(text: String) {
+        let _ = Experiment::parse(&text, "x.toml");
+    }
+
+    #[test]
+    fn a_valid_text_with_something_else_in_it_never_panics(
+        at in 0..SMALLEST.len(), length in 0usize..20, other in "[ -~\n]{0,10}|.{0,3}",
+    ) {
+        let end = (at + length).min(SMALLEST.len());
+        let text = format!("{}{other}{}", &SMALLEST[..at], &SMALLEST[end..]);
+        let _ = Experiment::parse(&text, "x.toml");
+    }
+}

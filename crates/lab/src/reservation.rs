@@ -1,0 +1,135 @@
+//! Keeps guests with a reservation on the core they share.
+//!
+//! The kernel takes a thread for `SCHED_DEADLINE` only when it may run on all
+//! CPUs, so it cannot be pinned. A thread that alone has a deadline wakes where
+//! it ran last; but when it has used its reservation up, the kernel pushes it to
+//! another CPU as it hands out the next. Whoever watches it sees that within
+//! [`EVERY`] and brings it back. The servers count where they ran, so the report
+//! says what that did not catch.
+
+use crate::cpus::Cpus;
+use crate::guest::{now, sleep_until};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::sched_setaffinity;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use tailbound_sys::procfs::{self, Reread};
+use tailbound_sys::sched::{Deadline, Policy, policy, set_policy};
+use tailbound_units::Nanos;
+
+/// How often threads are looked at.
+const EVERY: Nanos = Nanos::from_millis(1);
+/// How long a process may take to stop.
+const PATIENCE: Nanos = Nanos::from_secs(1);
+
+/// Watches over the reservations.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<u64>>,
+}
+
+impl Keeper {
+    /// Gives each process, which runs on the shared core, a reservation, and
+    /// keeps it there. The watcher itself runs as `priority` says.
+    pub(crate) fn start(
+        processes: Vec<u32>,
+        deadline: Deadline,
+        cpus: &Cpus,
+        priority: Option<Policy>,
+    ) -> io::Result<Self> {
+        for pid in &processes {
+            reserve(*pid, deadline, cpus)?;
+        }
+        let cpus = *cpus;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("keeper".into())
+            .spawn(move || {
+                if let Some(policy) = priority {
+                    set_policy(0, policy)?;
+                }
+                keep(&processes, deadline, &cpus, &stopped)
+            })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Stops watching; returns how often a process had to be brought back.
+    pub(crate) fn finish(self) -> io::Result<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.join() {
+            Ok(count) => count,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+fn keep(
+    processes: &[u32],
+    deadline: Deadline,
+    cpus: &Cpus,
+    stopped: &AtomicBool,
+) -> io::Result<u64> {
+    let mut threads = Vec::new();
+    for pid in processes {
+        for thread in procfs::threads(*pid)? {
+            let stat = Reread::open(format!("/proc/{pid}/task/{thread}/stat"))?;
+            threads.push((*pid, stat));
+        }
+    }
+    let mut count = 0;
+    while !stopped.load(Ordering::Relaxed) {
+        for (pid, stat) in &mut threads {
+            let processor = procfs::parse_processor(stat.text()?.unwrap_or_default());
+            if processor.is_some_and(|cpu| cpu != cpus.shared_core) {
+                reserve(*pid, deadline, cpus)?;
+                count += 1;
+            }
+        }
+        sleep_until(now().saturating_add(EVERY));
+    }
+    Ok(count)
+}
+
+/// Brings a process to the shared core and gives its threads the reservation.
+///
+/// It is stopped meanwhile: a thread that runs with a wide mask and without a
+/// deadline would be taken over by any idle CPU.
+fn reserve(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
+    let process = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
+    let threads = procfs::threads(pid)?;
+    for thread in &threads {
+        // First of all on that core, so that it is there, and stops, at once.
+        set_policy(*thread, Policy::Fifo(1))?;
+        sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cpus.shared())?;
+    }
+    kill_process(process, Signal::STOP)?;
+    let reserved = threads
+        .iter()
+        .try_for_each(|thread| reserve_stopped(pid, *thread, deadline, cpus));
+    kill_process(process, Signal::CONT)?;
+    reserved
+}
+
+fn reserve_stopped(pid: u32, thread: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
+    let mut stat = Reread::open(format!("/proc/{pid}/task/{thread}/stat"))?;
+    let latest = now().saturating_add(PATIENCE);
+    while stat.text()?.and_then(procfs::parse_state) != Some('T') {
+        if now() > latest {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        sleep_until(now().saturating_add(Nanos::from_micros(50)));
+    }
+    sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cpus.all)?;
+    set_policy(thread, Policy::Deadline(deadline))?;
+    let seen = policy(thread)?;
+    if seen == Policy::Deadline(deadline) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "asked for {deadline:?}, the kernel made it {seen:?}"
+    )))
+}

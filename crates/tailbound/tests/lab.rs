@@ -1,0 +1,341 @@
+//! The lab from outside: runs that are shortened, interrupted and broken.
+//!
+//! They share two CPUs and look for each other's processes, so one runs at a
+//! time.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tailbound_report::{Results, Verdict};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The program in a temporary directory of its own, or why it cannot run here.
+struct Lab {
+    directory: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    fn new() -> Option<Self> {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let unshare = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--net", "true"])
+            .output();
+        let root = rustix::process::geteuid().is_root();
+        if !root && !unshare.is_ok_and(|output| output.status.success()) {
+            println!("skipped: user namespaces are not allowed here");
+            return None;
+        }
+        if Command::new("ip").arg("-V").output().is_err() {
+            println!("skipped: iproute2 is not installed");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        Some(Self {
+            directory,
+            _turn: turn,
+        })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        command
+            .arg("lab")
+            .args(args)
+            .current_dir(self.directory.path())
+            .env("TMPDIR", self.directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Starts a long run and waits until its load runs.
+    fn start(&self, args: &[&str]) -> Child {
+        let lab = self.command(args).spawn().unwrap();
+        wait_for("guests", || {
+            self.children(&lab)
+                .iter()
+                .any(|pid| command_line(*pid).contains("task1.task.json"))
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        lab
+    }
+
+    /// The processes that carry the mark of `lab`.
+    fn children(&self, lab: &Child) -> Vec<u32> {
+        let mark = format!("TAILBOUND_LAB={}.", lab.id());
+        processes()
+            .into_iter()
+            .filter(|pid| environment(*pid).contains(&mark))
+            .collect()
+    }
+
+    fn run_directory(&self, lab: &Child) -> PathBuf {
+        self.directory
+            .path()
+            .join(format!("tailbound-lab-{}", lab.id()))
+    }
+}
+
+fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn environment(pid: u32) -> String {
+    String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/environ")).unwrap_or_default())
+        .into_owned()
+}
+
+fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
+fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !come() {
+        assert!(Instant::now() < end, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+fn finish(mut lab: Child) -> (Option<i32>, String) {
+    let mut stderr = String::new();
+    lab.stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    (lab.wait().unwrap().code(), stderr)
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn results(directory: &Path, name: &str) -> Results {
+    Results::read(&directory.join(format!("out/{name}.json"))).unwrap()
+}
+
+#[test]
+fn a_shortened_experiment_runs_end_to_end_and_writes_its_report() {
+    let Some(lab) = Lab::new() else { return };
+    let output = lab.output(&[
+        "run",
+        "host-queue",
+        "--duration",
+        "1s",
+        "--variants",
+        "free,segmented",
+    ]);
+    let code = output.status.code().unwrap();
+    assert!(code <= 2, "{}", text(&output.stderr));
+    let results = results(lab.directory.path(), "host-queue");
+    assert_eq!(results.variants.len(), 2, "{}", text(&output.stderr));
+    for variant in &results.variants {
+        let rtt = &variant.series["rtt"];
+        assert_eq!(rtt.all.count + rtt.unanswered, 100, "{}", variant.name);
+        assert!(rtt.all.count > 90, "{}", variant.name);
+    }
+    // The link is 100 Mbit/s: more would mean that it is not emulated, far less
+    // that nothing gets through.
+    let bulk = results.variants[1].values["bulk_bit_s"].value;
+    assert!((10e6..101e6).contains(&bulk), "{bulk}");
+    assert!(lab.directory.path().join("out/host-queue.html").exists());
+    assert!(text(&output.stdout).contains("out/host-queue.html"));
+    assert_eq!(output.stderr, b"", "silence off a terminal");
+}
+
+#[test]
+fn queries_are_answered_through_the_switch_with_both_sizes() {
+    let Some(lab) = Lab::new() else { return };
+    let output = lab.output(&[
+        "run",
+        "switch-queue",
+        "--duration",
+        "2s",
+        "--variants",
+        "tags-honoured-60",
+        "--output",
+        "json",
+    ]);
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    let series = &results.variants[0].series;
+    assert_eq!(series["small_fct"].unanswered, 0);
+    assert!(series["small_fct"].all.count > 300);
+    assert!(series["large_fct"].all.count >= 1);
+    // 10 MB take 0.8 s at 100 Mbit/s.
+    assert!(series["large_fct"].all.p50 > 790_000_000);
+    assert_eq!(results.verdict, Verdict::Noisy, "nothing to compare with");
+}
+
+#[test]
+fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_not() {
+    let Some(lab) = Lab::new() else { return };
+    lab.output(&["run", "vcpu", "--duration", "1s", "--repeat", "2"]);
+    let results = results(lab.directory.path(), "vcpu");
+    let periodic = results.variant("periodic").unwrap();
+    match &periodic.unavailable {
+        Some(why) => println!("skipped: {why}"),
+        None => assert!(periodic.values["shared_core_share"].value >= 0.99),
+    }
+    let wakeup = &results.variant("default").unwrap().series["wakeup"];
+    assert!(wakeup.spread.as_ref().unwrap().contains_key("p99"));
+}
+
+#[test]
+fn a_killed_daemon_ends_the_run_with_its_name_and_leaves_nothing() {
+    let Some(lab) = Lab::new() else { return };
+    let run = lab.start(&["run", "host-queue", "--duration", "60s"]);
+    let children = lab.children(&run);
+    let is_daemon = |pid: &&u32| {
+        command_line(**pid).contains("host --config") && command_line(**pid).contains("/B.toml")
+    };
+    let daemon = children.iter().find(is_daemon).unwrap();
+    signal(*daemon, rustix::process::Signal::KILL);
+    let directory = lab.run_directory(&run);
+    let (code, stderr) = finish(run);
+    assert_eq!(code, Some(2), "{stderr}");
+    let expected = format!("host B's daemon (process {daemon}) died: killed by SIGKILL");
+    assert!(stderr.contains(&expected), "{stderr}");
+    assert!(children.iter().all(|pid| !alive(*pid)), "children are left");
+    assert!(!directory.exists());
+}
+
+fn alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn an_interrupt_ends_the_children_and_the_run() {
+    let Some(lab) = Lab::new() else { return };
+    for (sent, expected) in [
+        (rustix::process::Signal::INT, 130),
+        (rustix::process::Signal::TERM, 143),
+    ] {
+        let run = lab.start(&["run", "host-queue", "--duration", "60s"]);
+        let children = lab.children(&run);
+        assert!(children.len() > 3, "{children:?}");
+        let directory = lab.run_directory(&run);
+        signal(run.id(), sent);
+        let (code, stderr) = finish(run);
+        assert_eq!(code, Some(expected), "{stderr}");
+        assert!(children.iter().all(|pid| !alive(*pid)), "children are left");
+        assert!(!directory.exists());
+    }
+}
+
+#[test]
+fn a_killed_lab_leaves_no_process_and_clean_removes_its_directory() {
+    let Some(lab) = Lab::new() else { return };
+    let mut run = lab.start(&["run", "host-queue", "--duration", "60s"]);
+    let children = lab.children(&run);
+    let directory = lab.run_directory(&run);
+    // While it runs there is nothing to clean.
+    let output = lab.output(&["clean"]);
+    assert_eq!(text(&output.stdout), "nothing was left behind\n");
+    assert!(directory.exists());
+
+    run.kill().unwrap();
+    run.wait().unwrap();
+    wait_for("the children's end", || {
+        !children.iter().any(|pid| alive(*pid))
+    });
+    assert!(directory.exists());
+    let output = lab.output(&["clean"]);
+    assert!(text(&output.stdout).contains(&format!("removed {}", directory.display())));
+    assert!(!directory.exists());
+}
+
+#[test]
+fn clean_ends_processes_of_a_lab_that_is_gone() {
+    let Some(lab) = Lab::new() else { return };
+    // Process 1 did not start at tick 1 of a machine that runs this test.
+    let mut stray = Command::new("sleep")
+        .arg("60")
+        .env("TAILBOUND_LAB", "1.1")
+        .spawn()
+        .unwrap();
+    let output = lab.output(&["clean"]);
+    assert!(text(&output.stdout).contains(&format!("killed process {}", stray.id())));
+    assert_eq!(stray.wait().unwrap().code(), None);
+}
+
+#[test]
+fn a_wrong_experiment_names_file_line_and_column() {
+    let Some(lab) = Lab::new() else { return };
+    let shown = lab.output(&["show", "vcpu"]);
+    let wrong = text(&shown.stdout).replace("mean_gap = \"5ms\"", "mean_gap = \"5\"");
+    let path = lab.directory.path().join("wrong.toml");
+    fs::write(&path, wrong).unwrap();
+    let output = lab.output(&["run", "wrong.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("wrong.toml:20:12: \"5\" has no unit"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn installed_programs_can_be_the_load() {
+    let Some(lab) = Lab::new() else { return };
+    for program in ["ping", "iperf3", "memcached"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            println!("skipped: {program} is not installed");
+            return;
+        }
+    }
+    fs::write(lab.directory.path().join("tools.toml"), TOOLS).unwrap();
+    let output = lab.output(&["run", "tools.toml", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    let variant = &results.variants[0];
+    assert!(
+        variant.series["rtt"].all.count > 20,
+        "{:?}",
+        variant.series["rtt"].all.count
+    );
+    assert!(
+        variant.series["fct"].all.count > 50,
+        "{:?}",
+        variant.series["fct"].all.count
+    );
+    assert!(
+        (1e6..101e6).contains(&variant.values["rate"].value),
+        "{:?}",
+        variant.values
+    );
+}
+
+const TOOLS: &str = r#"
+name = "tools"
+title = "ping, iperf3 and memcached as load"
+source = "-"
+duration = "1s"
+hosts = { A = ["A1", "A2"], B = ["B1"] }
+pipeline.p = { nic_queue = "300us", config = { segment = true, queue = { kind = "fq-codel" } } }
+ping = [{ name = "ping", from = "A1", to = "B1", every = "20ms", tool = "ping", series = "rtt" }]
+bulk = [{ name = "bulk", from = "A2", to = "B1", tool = "iperf3", value = "rate" }]
+query = [{ name = "query", client = "A1", servers = ["B1"], answer = "2KB", mean_gap = "10ms", tool = "memcached", series = "fct" }]
+variant = [{ name = "all", pipeline = "p", loads = ["ping", "bulk", "query"] }]
+"#;

@@ -59,6 +59,12 @@ pub trait Frame: Sized {
     /// already.
     fn segments(&self) -> usize;
 
+    /// Bytes that a wire carries for it: those of all its segments, each with
+    /// headers of its own.
+    fn wire_len(&self) -> usize {
+        self.len()
+    }
+
     /// Cuts it into packets of at most one MTU and hands each to `sink` in
     /// order. What needs no cutting is handed over as it is.
     fn segment(self, sink: impl FnMut(Self));

@@ -517,6 +517,12 @@ impl Frame for Packet {
     }
 
     #[inline]
+    fn wire_len(&self) -> usize {
+        let headers = self.offload.gso.map_or(0, |gso| usize::from(gso.header_len));
+        self.len() + (self.segments() - 1) * headers
+    }
+
+    #[inline]
     fn segment(self, sink: impl FnMut(Self)) {
         segment::segment(self, sink);
     }

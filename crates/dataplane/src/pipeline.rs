@@ -111,7 +111,8 @@ impl<F: Frame> Pipeline<F> {
         }
         let queued = self.queue.pull(now, &mut self.stats.queue)?;
         if let Some(nic) = &mut self.nic {
-            nic.sent(now, queued.frame.len());
+            let frame = &queued.frame;
+            nic.sent(now, frame.wire_len(), frame.segments());
         }
         Some(Departure {
             sojourn: now.since(queued.enqueued),

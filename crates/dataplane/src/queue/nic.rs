@@ -95,10 +95,11 @@ impl Nic {
         self.outstanding < self.limit
     }
 
-    /// A frame of `len` bytes is handed over.
-    pub fn sent(&mut self, now: Nanos, len: usize) {
+    /// What will be `frames` frames on the wire, of `len` bytes together, is handed
+    /// over.
+    pub fn sent(&mut self, now: Nanos, len: usize, frames: usize) {
         self.advance(now);
-        self.outstanding += (len as u128 + self.overhead) * BYTE;
+        self.outstanding += (len as u128 + self.overhead * frames as u128) * BYTE;
     }
 
     /// The first moment at which a frame may be handed over.

@@ -52,7 +52,7 @@ fn a_flow_that_emptied_as_new_is_not_new_again_at_once() {
     let mut queue = filled(FqCodelConfig::default(), bulk);
     let small = |id| Record::new(id, 3, 100);
     let mut stats = QueueStats::default();
-    let mut next = |queue: &mut _| pull(queue).map(|frame| frame.id);
+    let next = |queue: &mut _| pull(queue).map(|frame| frame.id);
     // Both bulk flows use up their turns as new flows.
     assert_eq!((next(&mut queue), next(&mut queue)), (Some(0), Some(1)));
     push(&mut queue, &mut stats, small(1000));

@@ -6,7 +6,7 @@ fn saturate(nic: &mut Nic, len: usize, end: Nanos) -> u64 {
     let (mut now, mut sent) = (Nanos::ZERO, 0);
     while now < end {
         while nic.admits(now) {
-            nic.sent(now, len);
+            nic.sent(now, len, 1);
             sent += len as u64;
         }
         now = nic.admits_at();
@@ -27,7 +27,7 @@ fn one_frame_may_overshoot_the_limit_and_no_more() {
     let now = Nanos::from_secs(1);
     let mut frames = 0;
     while nic.admits(now) {
-        nic.sent(now, 1514);
+        nic.sent(now, 1514, 1);
         frames += 1;
     }
     assert_eq!(frames, 3);
@@ -42,7 +42,7 @@ fn one_frame_may_overshoot_the_limit_and_no_more() {
 fn a_64_kb_packet_is_admitted_and_then_blocks() {
     let mut nic = Nic::new(&NicConfig::new(Rate::from_mbit(1000)));
     assert!(nic.admits(Nanos(1)));
-    nic.sent(Nanos(1), 65_000);
+    nic.sent(Nanos(1), 65_000, 1);
     assert!(!nic.admits(Nanos(1)));
     assert_eq!(nic.admits_at(), Nanos(1 + (65_000 - 37_500) * 8 + 1));
 }
@@ -61,7 +61,7 @@ fn ethernets_overhead_is_paid_for_each_frame() {
 #[test]
 fn a_change_of_rate_keeps_what_is_outstanding() {
     let mut nic = Nic::new(&NicConfig::new(Rate::from_mbit(100)));
-    nic.sent(Nanos(0), 10_000);
+    nic.sent(Nanos(0), 10_000, 1);
     nic.reconfigure(
         Nanos::from_micros(80),
         &NicConfig::new(Rate::from_mbit(1000)),
@@ -100,8 +100,8 @@ proptest! {
                 asked.admits(now + Nanos(gap * part / 7));
             }
             now += Nanos(gap);
-            asked.sent(now, len);
-            plain.sent(now, len);
+            asked.sent(now, len, 1);
+            plain.sent(now, len, 1);
             prop_assert_eq!(asked.outstanding, plain.outstanding);
         }
     }

@@ -110,6 +110,13 @@ fn any_tcp() -> impl Strategy<Value = Tcp> {
 
 proptest! {
     #[test]
+    fn the_wire_carries_as_much_for_a_packet_as_for_its_segments(tcp in any_tcp()) {
+        let whole = packet(&tcp.frame(), Some(tcp.virtio())).expect("well formed");
+        let segments: usize = cut(&tcp).iter().map(Frame::len).sum();
+        prop_assert_eq!(whole.wire_len(), segments);
+    }
+
+    #[test]
     fn segments_carry_the_payload_under_right_headers(tcp in any_tcp()) {
         check(&tcp);
     }

@@ -100,6 +100,22 @@ enum Source {
     Ping(usize, u64),
 }
 
+/// What a child in a guest is there for.
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    /// It measures, and ends when it has.
+    Measures,
+    /// It is load, or answers, until it is killed.
+    Serves,
+    /// It uses CPU, until it is killed.
+    Computes,
+    /// Another program: it gets no real-time class, for it may spin.
+    Foreign {
+        /// Whether it ends by itself.
+        ends: bool,
+    },
+}
+
 /// What starts only when the load does, because it cannot wait for the word.
 struct Late<'a> {
     load: usize,
@@ -262,14 +278,14 @@ impl<'a> Run<'a> {
         what: &str,
         program: PathBuf,
         args: Vec<String>,
-        ready: Ready,
-        ends: bool,
+        role: Role,
     ) -> Result<usize, LabError> {
         let cpus = &self.scene.cpus;
-        let (cpus, rank) = match (self.shares_core(guest), ends) {
+        let (cpus, rank) = match (self.shares_core(guest), role) {
             (true, _) => (cpus.shared(), Rank::Tested),
-            (false, true) => (cpus.others, Rank::Infrastructure),
-            (false, false) => (cpus.others, Rank::Load),
+            (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
+            (false, Role::Serves) => (cpus.others, Rank::Load),
+            (false, Role::Computes | Role::Foreign { .. }) => (cpus.others, Rank::Tested),
         };
         let place = self.nursery.start(Start {
             name: format!("guest {}'s {what}", guest.name),
@@ -278,8 +294,11 @@ impl<'a> Run<'a> {
             netns: &namespace_path(&guest.name),
             cpus,
             policy: self.scene.policy(rank),
-            ready,
-            ends,
+            ready: match role {
+                Role::Foreign { .. } => Ready::Silent,
+                _ => Ready::Stdout(guest::READY),
+            },
+            ends: matches!(role, Role::Measures | Role::Foreign { ends: true }),
         })?;
         self.inside.entry(&guest.name).or_default().push(place);
         Ok(place)
@@ -292,7 +311,7 @@ impl<'a> Run<'a> {
         guest: &'a Guest,
         what: &str,
         work: Work,
-        ends: bool,
+        role: Role,
     ) -> Result<(usize, PathBuf), LabError> {
         self.tasks += 1;
         let file = |extension: &str| {
@@ -318,8 +337,7 @@ impl<'a> Run<'a> {
             .map_err(LabError::file("writing", &path))?;
         let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
         let program = self.scene.program.clone();
-        let ready = Ready::Stdout(guest::READY);
-        let place = self.start(guest, what, program, args, ready, ends)?;
+        let place = self.start(guest, what, program, args, role)?;
         Ok((place, outcome))
     }
 
@@ -331,14 +349,20 @@ impl<'a> Run<'a> {
             let place = match query.tool {
                 QueryTool::Own => {
                     let work = Work::Server { port };
-                    let (place, outcome) = self.start_task(guest, "server", work, false)?;
+                    let (place, outcome) = self.start_task(guest, "server", work, Role::Serves)?;
                     self.servers.entry(&guest.name).or_default().push(outcome);
                     place
                 }
                 QueryTool::Memcached => {
                     let args = tools::memcached(port);
                     let program = PathBuf::from("memcached");
-                    self.start(guest, "memcached", program, args, Ready::Silent, false)?
+                    self.start(
+                        guest,
+                        "memcached",
+                        program,
+                        args,
+                        Role::Foreign { ends: false },
+                    )?
                 }
             };
             servers.push((SocketAddrV4::new(guest.ip, port), place));
@@ -364,7 +388,7 @@ impl<'a> Run<'a> {
             seed: seed_for(self.scene.seed, query.name.get_ref()),
         };
         let what = format!("client of {}", query.name.get_ref());
-        let (place, outcome) = self.start_task(guest, &what, work, true)?;
+        let (place, outcome) = self.start_task(guest, &what, work, Role::Measures)?;
         let mut way = self.daemons_of(std::iter::once(&query.client).chain(&query.servers));
         way.extend(self.unless_tested(guest, place));
         for (name, (_, server)) in query.servers.iter().zip(servers) {
@@ -412,12 +436,13 @@ impl<'a> Run<'a> {
         let outcome = match bulk.tool {
             BulkTool::Own => {
                 let work = Work::BulkReceiver { port };
-                self.start_task(guest, "bulk receiver", work, false)?.1
+                self.start_task(guest, "bulk receiver", work, Role::Serves)?
+                    .1
             }
             BulkTool::Iperf3 => {
                 let args = tools::iperf3_server(port);
-                let ready = Ready::Silent;
-                self.start(guest, "iperf3 server", "iperf3".into(), args, ready, true)?;
+                let role = Role::Foreign { ends: true };
+                self.start(guest, "iperf3 server", "iperf3".into(), args, role)?;
                 PathBuf::new()
             }
         };
@@ -434,7 +459,7 @@ impl<'a> Run<'a> {
         let source = match bulk.tool {
             BulkTool::Own => {
                 let work = Work::BulkSender { to };
-                self.start_task(guest, "bulk sender", work, false)?;
+                self.start_task(guest, "bulk sender", work, Role::Serves)?;
                 Source::Own(vec![outcome])
             }
             BulkTool::Iperf3 => {
@@ -467,7 +492,8 @@ impl<'a> Run<'a> {
                     to: to.ip,
                     every: ping.every,
                 };
-                let (place, outcome) = self.start_task(from, "echo client", work, true)?;
+                let (place, outcome) =
+                    self.start_task(from, "echo client", work, Role::Measures)?;
                 way.extend(self.unless_tested(from, place));
                 Source::Own(vec![outcome])
             }
@@ -502,7 +528,7 @@ impl<'a> Run<'a> {
                 sleep: hog.sleep,
                 block,
             };
-            outcomes.push(self.start_task(guest, "hog", work, false)?.1);
+            outcomes.push(self.start_task(guest, "hog", work, Role::Computes)?.1);
         }
         self.loads.push(Load {
             output: Output::Value(hog.value.clone(), "op/s"),
@@ -518,7 +544,7 @@ impl<'a> Run<'a> {
             mean_gap: wakeup.mean_gap,
             seed: seed_for(self.scene.seed, wakeup.name.get_ref()),
         };
-        let (place, outcome) = self.start_task(guest, "sleeper", work, true)?;
+        let (place, outcome) = self.start_task(guest, "sleeper", work, Role::Measures)?;
         self.servers
             .entry(&guest.name)
             .or_default()
@@ -576,14 +602,8 @@ impl<'a> Run<'a> {
         self.nursery.rest(start.since(now()).into())?;
         for late in std::mem::take(&mut self.late) {
             let program = PathBuf::from(late.program);
-            let place = self.start(
-                late.guest,
-                late.program,
-                program,
-                late.args,
-                Ready::Silent,
-                true,
-            )?;
+            let role = Role::Foreign { ends: true };
+            let place = self.start(late.guest, late.program, program, late.args, role)?;
             match &mut self.loads[late.load].source {
                 Source::Iperf3(client) | Source::Ping(client, _) => *client = place,
                 Source::Own(_) => {}

@@ -1,7 +1,7 @@
 //! Child processes that cannot outlive their parent.
 
 use crate::sched::{Policy, set_policy};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,6 +10,10 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// How long a child with a real-time class may compute without sleeping.
+pub const RUNAWAY: Duration = Duration::from_millis(500);
 
 /// A program to start, and where.
 #[derive(Debug)]
@@ -60,7 +64,9 @@ impl Spawn {
         self
     }
 
-    /// Runs it in this scheduling class.
+    /// Runs it in this scheduling class. A real-time one that never sleeps
+    /// would take its CPU from everybody: the kernel kills it after
+    /// [`RUNAWAY`].
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
@@ -96,6 +102,11 @@ impl Spawn {
             policy,
         } = self;
         let parent = rustix::process::getpid();
+        let limit = Some(RUNAWAY.as_micros() as u64);
+        let runaway = Rlimit {
+            current: limit,
+            maximum: limit,
+        };
         command.process_group(0);
         // SAFETY: between fork and exec the closure makes bare system calls only,
         // which neither allocate nor lock; all it uses was made before the fork.
@@ -108,6 +119,7 @@ impl Spawn {
                     sched_setaffinity(None, cpus)?;
                 }
                 if let Some(policy) = policy {
+                    rustix::process::setrlimit(Resource::Rttime, runaway)?;
                     set_policy(0, policy)?;
                 }
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -228,6 +240,24 @@ mod tests {
                 break status;
             }
             std::thread::yield_now();
+        };
+        assert_eq!(how_it_ended(status), "killed by SIGKILL");
+    }
+
+    #[test]
+    fn a_runaway_with_a_real_time_class_is_killed() {
+        let fifo = Policy::Fifo(1);
+        if let Err(error) = crate::sched::probe(fifo) {
+            println!("skipped: SCHED_FIFO is not available here: {error}");
+            return;
+        }
+        let spin = Spawn::new("sh").args(["-c", "while :; do :; done"]);
+        let mut child = spin.policy(fifo).start().unwrap();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         };
         assert_eq!(how_it_ended(status), "killed by SIGKILL");
     }

@@ -33,7 +33,7 @@ pub struct FlowKey {
 pub trait Frame: Sized {
     /// Bytes from the Ethernet header to the end of the payload, without FCS,
     /// preamble and gap. More than the MTU for a packet that is yet to be
-    /// segmented.
+    /// segmented; always less than 500 MB.
     fn len(&self) -> usize;
 
     /// The guest of this host that sent it; `None` for what came from outside.

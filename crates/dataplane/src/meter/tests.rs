@@ -147,7 +147,7 @@ fn idle_flows_leave_a_few_at_a_time() {
     meter.class(later - Nanos(1), key(2, 1), 100);
     assert_eq!(meter.flows(), 1001, "not idle for 10 s yet");
     for packet in 1..=500 {
-        let now = later + Nanos::from_millis(10 * packet);
+        let now = later + Nanos::from_millis(70 * packet);
         meter.class(now, key(2, 1), 100);
         assert_eq!(meter.flows() as u64, 1001 - 2 * packet);
     }
@@ -158,12 +158,13 @@ fn idle_flows_leave_a_few_at_a_time() {
 fn a_full_table_forgets_the_flow_that_was_idle_for_longest() {
     let config = MeterConfig {
         flows: 3,
+        rate: Rate::from_mbit(1),
         ..MeterConfig::default()
     };
     let mut meter = Meter::new(&config);
-    let at = |ms: u64| START + Nanos::from_millis(10 * ms);
-    for (ms, destination) in [(0, 1), (1, 2), (2, 3), (3, 1), (4, 4)] {
-        meter.class(at(ms), key(1, destination), 30_000);
+    let at = |step: u64| START + Nanos::from_millis(70 * step);
+    for (step, destination) in [(0, 1), (1, 2), (2, 3), (3, 1), (4, 4)] {
+        meter.class(at(step), key(1, destination), 30_000);
     }
     assert_eq!(meter.flows(), 3);
     assert_eq!(meter.stats().evicted, 1);

@@ -27,14 +27,15 @@ pub(crate) const fn fold(mut total: u32) -> u16 {
 }
 
 /// The checksum after one 16-bit word under it changed from `old` to `new`
-/// (RFC 1624, equation 3: HC' = ~(~HC + ~m + m'), with ~m + m' as one difference).
-#[inline]
+/// (RFC 1624, equation 3: HC' = ~(~HC + ~m + m')).
+///
+/// In one's complement `~m + m'` is the difference, and a carry or borrow comes
+/// back in at the lower end.
 pub(crate) const fn update(checksum: u16, old: u16, new: u16) -> u16 {
-    // In one's complement a borrow and a carry come back in at the other end.
     let (difference, borrow) = new.overflowing_sub(old);
-    let difference = difference - borrow as u16;
-    let (sum, carry) = (!checksum).overflowing_add(difference);
-    !(sum + carry as u16)
+    let difference = difference.wrapping_sub(borrow as u16);
+    let (total, carry) = (!checksum).overflowing_add(difference);
+    !total.wrapping_add(carry as u16)
 }
 
 /// The sum of a pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1) but for the length.

@@ -518,7 +518,10 @@ impl Frame for Packet {
 
     #[inline]
     fn wire_len(&self) -> usize {
-        let headers = self.offload.gso.map_or(0, |gso| usize::from(gso.header_len));
+        let headers = self
+            .offload
+            .gso
+            .map_or(0, |gso| usize::from(gso.header_len));
         self.len() + self.segments().saturating_sub(1) * headers
     }
 

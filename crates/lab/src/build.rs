@@ -96,7 +96,11 @@ fn configure(namespace: &str, settings: &[(&str, &str)]) -> Result<(), LabError>
 }
 
 /// Runs `ip`, `bridge` or `tc` on a list of commands.
-fn batch(program: &'static str, namespace: Option<&str>, commands: &str) -> Result<(), LabError> {
+pub(crate) fn batch(
+    program: &'static str,
+    namespace: Option<&str>,
+    commands: &str,
+) -> Result<(), LabError> {
     if commands.is_empty() {
         return Ok(());
     }

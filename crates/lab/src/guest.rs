@@ -9,6 +9,7 @@
 mod bulk;
 mod echo;
 mod events;
+mod flood;
 mod hog;
 mod memcached;
 mod protocol;
@@ -16,6 +17,7 @@ mod query;
 mod server;
 mod wakeup;
 
+use crate::LabError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
@@ -36,6 +38,15 @@ pub struct Task {
     pub grace: Nanos,
     /// Where the outcome goes.
     pub outcome: PathBuf,
+}
+
+impl Task {
+    /// Writes it where the process that is to do it finds it.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), LabError> {
+        let text = serde_json::to_vec_pretty(self).map_err(io::Error::from);
+        text.and_then(|text| std::fs::write(path, text))
+            .map_err(LabError::file("writing", path))
+    }
 }
 
 /// The kinds of work.
@@ -69,6 +80,18 @@ pub enum Work {
     },
     /// Receives TCP streams; the amount is bytes.
     BulkReceiver {
+        /// Where it listens.
+        port: u16,
+    },
+    /// Sends UDP datagrams as fast as it can; the amount is datagrams.
+    Flood {
+        /// To whom.
+        to: SocketAddrV4,
+        /// The size of each, without headers.
+        payload: Bytes,
+    },
+    /// Receives UDP datagrams; the amount is datagrams.
+    Sink {
         /// Where it listens.
         port: u16,
     },
@@ -141,6 +164,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What a task left in its file.
+    pub(crate) fn read(path: &Path) -> Result<Self, LabError> {
+        let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
+        let outcome = serde_json::from_slice(&text).map_err(io::Error::from);
+        outcome.map_err(LabError::file("reading", path))
+    }
+
     /// The amount in a second.
     pub fn rate(&self) -> f64 {
         match self.time {
@@ -297,6 +327,8 @@ pub fn run(path: &Path) -> Result<(), TaskError> {
         }
         Work::BulkSender { to } => ("bulk sender", bulk::send(&starter, *to)),
         Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),
+        Work::Flood { to, payload } => ("flood", flood::send(&starter, *to, *payload)),
+        Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
         Work::Echo { to, every } => ("echo client", echo::run(&starter, *to, *every)),
         Work::Hog {
             scans,

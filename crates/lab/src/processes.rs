@@ -147,6 +147,11 @@ impl<'a> Nursery<'a> {
         Ok(self.members.len() - 1)
     }
 
+    /// How many children there are: the place of the next.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
     pub(crate) fn member(&self, place: usize) -> &Member {
         &self.members[place]
     }

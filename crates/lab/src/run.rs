@@ -6,6 +6,7 @@ use crate::check;
 use crate::cpus::Cpus;
 use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant, VcpuMode};
 use crate::guest::CONGESTION_CONTROL;
+use crate::machine::{self, is_installed, load_average, watch_signals};
 use crate::processes::Rank;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
@@ -14,8 +15,6 @@ use crate::topology::{GuestPort, Topology};
 use crate::variant::{self, Measured, Scene};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use tailbound_report::Results;
 use tailbound_sys::sched::{Deadline, Policy, probe};
 use tailbound_sys::user_namespace::{self, Privilege};
@@ -188,9 +187,8 @@ fn require_tools(experiment: &Experiment, chosen: &[&Variant]) -> Result<(), Lab
     {
         needed.push(("ping", "iputils-ping"));
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
     for (program, package) in needed {
-        if !std::env::split_paths(&path).any(|directory| directory.join(program).is_file()) {
+        if !is_installed(program) {
             return Err(LabError::Missing { program, package });
         }
     }
@@ -229,54 +227,27 @@ fn guest_port() -> GuestPort {
     }
 }
 
-/// Notes the first signal that asks this process to end.
-fn watch_signals() -> Result<Arc<AtomicUsize>, LabError> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let noted = Arc::new(AtomicUsize::new(0));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        let number = signal.unsigned_abs() as usize;
-        signal_hook::flag::register_usize(signal, Arc::clone(&noted), number)
-            .map_err(LabError::io("watching for signals"))?;
-    }
-    Ok(noted)
-}
-
 fn conditions(
     scene: &Scene<'_>,
     options: &Options,
     privilege: Privilege,
 ) -> BTreeMap<String, Value> {
     let experiment = scene.experiment;
-    let system = rustix::system::uname();
-    let kernel = system.release().to_string_lossy().into_owned();
     let network = experiment
         .variant
         .iter()
         .any(|variant| variant.pipeline.is_some());
-    let mut conditions: BTreeMap<String, Value> = BTreeMap::from([
-        ("tailbound".into(), json!(env!("CARGO_PKG_VERSION"))),
-        ("kernel".into(), json!(kernel)),
-        ("cpus".into(), json!(scene.cpus.count)),
-        ("cpu".into(), json!(cpu_model())),
+    let mut conditions = machine::conditions(privilege, &scene.cpus);
+    let class = if scene.priority {
+        "SCHED_FIFO"
+    } else {
+        "normal"
+    };
+    conditions.extend([
         ("duration_ns".into(), json!(experiment.duration.as_nanos())),
         ("warmup_ns".into(), json!(experiment.warmup.as_nanos())),
         ("repeat".into(), json!(options.repeat)),
-        (
-            "infrastructure_class".into(),
-            json!(if scene.priority {
-                "SCHED_FIFO"
-            } else {
-                "normal"
-            }),
-        ),
-        ("load_average_before".into(), json!(load_average())),
-        (
-            "privilege".into(),
-            json!(match privilege {
-                Privilege::Root => "root",
-                Privilege::UserNamespace => "user namespace",
-            }),
-        ),
+        ("infrastructure_class".into(), json!(class)),
     ]);
     if network {
         conditions.extend([
@@ -294,19 +265,4 @@ fn conditions(
         conditions.insert("note".into(), json!(note));
     }
     conditions
-}
-
-fn cpu_model() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let model = model.and_then(|rest| rest.split_once(':'));
-    model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
-}
-
-/// The machine's load average over the last minute.
-fn load_average() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_ascii_whitespace().next()?.parse().ok()
 }

@@ -332,9 +332,7 @@ impl<'a> Run<'a> {
             grace: GRACE,
             outcome: outcome.clone(),
         };
-        let text = serde_json::to_vec_pretty(&task).map_err(std::io::Error::from);
-        text.and_then(|text| std::fs::write(&path, text))
-            .map_err(LabError::file("writing", &path))?;
+        task.write(&path)?;
         let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
         let program = self.scene.program.clone();
         let place = self.start(guest, what, program, args, role)?;
@@ -700,7 +698,7 @@ impl<'a> Run<'a> {
             Source::Own(outcomes) => {
                 let (mut samples, mut unanswered) = (Vec::new(), 0);
                 for path in outcomes {
-                    let outcome = read(path)?;
+                    let outcome = Outcome::read(path)?;
                     samples.extend(outcome.samples);
                     unanswered += outcome.unanswered;
                 }
@@ -724,7 +722,7 @@ impl<'a> Run<'a> {
             Source::Own(outcomes) => {
                 let mut sum = 0.0;
                 for path in outcomes {
-                    sum += read(path)?.rate();
+                    sum += Outcome::read(path)?.rate();
                 }
                 Ok(if unit == "bit/s" { sum * 8.0 } else { sum })
             }
@@ -757,7 +755,7 @@ impl<'a> Run<'a> {
                 .into_iter()
                 .flatten()
             {
-                let served = read(path)?.served;
+                let served = Outcome::read(path)?.served;
                 there += served.get(&shared_core).copied().unwrap_or(0);
                 all += served.values().sum::<u64>();
             }
@@ -781,12 +779,6 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
-}
-
-fn read(path: &PathBuf) -> Result<Outcome, LabError> {
-    let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
-    let outcome = serde_json::from_slice(&text).map_err(std::io::Error::from);
-    outcome.map_err(LabError::file("reading", path))
 }
 
 /// How far the wall clock is ahead of the monotonic one.

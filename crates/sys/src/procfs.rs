@@ -76,6 +76,18 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     numbers_in(PathBuf::from(format!("/proc/{pid}/task")))
 }
 
+/// The CPU time that the threads of a process have used so far.
+pub fn cpu_time(pid: u32) -> io::Result<Nanos> {
+    let mut total = Nanos::ZERO;
+    for thread in threads(pid)? {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat"))?;
+        // "run wait slices", nanoseconds.
+        let run = text.split_ascii_whitespace().next();
+        total += Nanos(run.and_then(|run| run.parse().ok()).unwrap_or(0));
+    }
+    Ok(total)
+}
+
 /// All processes.
 pub fn processes() -> io::Result<Vec<u32>> {
     numbers_in(PathBuf::from("/proc"))

@@ -2,10 +2,11 @@
 
 use super::output::Output;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tailbound_lab::experiment::{EMBEDDED, Experiment, source_text};
 use tailbound_lab::{LabError, Options, check};
+use tailbound_report::Results;
 use tailbound_units::{Nanos, Rate};
 
 /// Arguments of `tailbound lab`.
@@ -19,6 +20,8 @@ pub(crate) struct Args {
 enum Action {
     /// Run an experiment and write its report
     Run(Run),
+    /// Compare forwarding with a Linux bridge and Open vSwitch
+    Forward(Forward),
     /// List the experiments that come with tailbound
     List,
     /// Print an experiment's TOML, to start another one from
@@ -71,10 +74,28 @@ struct Run {
     output: Output,
 }
 
+/// Arguments of `tailbound lab forward`.
+#[derive(Debug, clap::Args)]
+struct Forward {
+    /// How long each load is measured
+    #[arg(long, value_name = "TIME", default_value = "3s")]
+    duration: Nanos,
+    /// Measure each way this often, in turn; figures are medians
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Where the report goes
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         let done = match self.action {
             Action::Run(run) => run.run(),
+            Action::Forward(forward) => forward.run(),
             Action::List => list(),
             Action::Show { name } => show(&name),
             Action::Clean => clean(),
@@ -105,17 +126,32 @@ impl Run {
             repeat: self.repeat,
             keep: self.keep,
         })?;
-        let written = results.write(&self.out)?;
-        match self.output {
-            Output::Json => print!("{}", results.to_json()),
-            Output::Text => {
-                print!("{}", results.summary(std::io::stdout().is_terminal()));
-                println!("report  {}", written.html.display());
-                println!("data    {}", written.json.display());
-            }
-        }
-        Ok(ExitCode::from(check::exit_code(&results)))
+        finish(&results, &self.out, self.output)
     }
+}
+
+impl Forward {
+    fn run(self) -> Result<ExitCode, LabError> {
+        let results = tailbound_lab::forward::run(&tailbound_lab::forward::Options {
+            duration: self.duration,
+            repeat: self.repeat,
+        })?;
+        finish(&results, &self.out, self.output)
+    }
+}
+
+/// Writes the report and prints the verdict.
+fn finish(results: &Results, out: &Path, output: Output) -> Result<ExitCode, LabError> {
+    let written = results.write(out)?;
+    match output {
+        Output::Json => print!("{}", results.to_json()),
+        Output::Text => {
+            print!("{}", results.summary(std::io::stdout().is_terminal()));
+            println!("report  {}", written.html.display());
+            println!("data    {}", written.json.display());
+        }
+    }
+    Ok(ExitCode::from(check::exit_code(results)))
 }
 
 fn list() -> Result<ExitCode, LabError> {

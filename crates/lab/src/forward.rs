@@ -1,0 +1,360 @@
+//! How fast frames pass from one guest to another through tailbound, beside
+//! what else an operator could put there: a Linux bridge (the kernel's own
+//! limit) and Open vSwitch's userspace datapath.
+//!
+//! Two guests, one TCP stream, then a flood of the smallest UDP frames. The ways
+//! take turns (A B C D A B C D ...), and what counts is the ratio within one
+//! round, so a machine that changes its speed changes all of them. A guest of
+//! tailbound is behind a TAP; a bridge and Open vSwitch have the fastest port
+//! that they know, a veth pair.
+
+mod way;
+
+use crate::LabError;
+use crate::build::batch;
+use crate::check;
+use crate::cpus::Cpus;
+use crate::guest::{self, Outcome, Task, Work, now};
+use crate::machine;
+use crate::processes::{Nursery, POLL, Ready, Start};
+use crate::progress::Progress;
+use crate::run_dir::RunDir;
+use crate::topology::namespace_path;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tailbound_report::{CheckResult, Results, Value, Variant};
+use tailbound_sys::{procfs, user_namespace};
+use tailbound_units::{Bytes, Nanos};
+use way::Way;
+
+/// UDP payload of the smallest Ethernet frame: 64 bytes with the FCS.
+const SMALL_PAYLOAD: Bytes = Bytes(64 - 4 - 14 - 20 - 8);
+/// Where guests listen.
+const PORT: u16 = 7_000;
+const LEAD: Nanos = Nanos::from_millis(200);
+const WARMUP: Nanos = Nanos::from_millis(500);
+/// How long an idle daemon is watched.
+const IDLE: Nanos = Nanos::from_secs(5);
+/// The guests of an idle daemon.
+const IDLE_GUESTS: u8 = 4;
+
+/// What to measure, and how often.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long each load is measured.
+    pub duration: Nanos,
+    /// How often each way is measured, in turn.
+    pub repeat: u32,
+}
+
+/// One way, measured once.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    bulk_bit_s: f64,
+    small_packets_s: f64,
+    /// Share of the small packets that did not arrive.
+    small_loss: f64,
+}
+
+/// A figure of a measurement.
+type Figure = fn(&Measured) -> f64;
+
+/// The figures of a way: the name of each, its unit, and which it is.
+const FIGURES: [(&str, &str, Figure); 3] = [
+    ("bulk_bit_s", "bit/s", |m| m.bulk_bit_s),
+    ("small_packets_s", "packets/s", |m| m.small_packets_s),
+    ("small_loss", "ratio", |m| m.small_loss),
+];
+
+/// What the measurements share.
+struct Bench<'a> {
+    options: &'a Options,
+    run_dir: &'a RunDir,
+    program: PathBuf,
+    cpus: Cpus,
+    signal: Arc<AtomicUsize>,
+}
+
+/// Measures all ways. Moves this process into namespaces of its own, as
+/// [`crate::run()`] does.
+///
+/// # Errors
+/// See [`LabError`].
+pub fn run(options: &Options) -> Result<Results, LabError> {
+    Way::require_tools()?;
+    let privilege = user_namespace::enter()?;
+    let signal = machine::watch_signals()?;
+    let run_dir = RunDir::create(false).map_err(LabError::io("making a directory for the run"))?;
+    let bench = Bench {
+        options,
+        run_dir: &run_dir,
+        program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+        cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
+        signal,
+    };
+    let mut conditions = machine::conditions(privilege, &bench.cpus);
+    conditions.insert("duration_ns".into(), json!(options.duration.as_nanos()));
+    conditions.insert("repeat".into(), json!(options.repeat));
+
+    let mut progress = Progress::new();
+    progress.show("an idle daemon with four guests");
+    let idle = bench.idle_share()?;
+    let mut measured: BTreeMap<Way, Vec<Measured>> = BTreeMap::new();
+    for round in 1..=options.repeat {
+        for way in Way::ALL {
+            progress.show(&format!("[{round}/{}] {}", options.repeat, way.name()));
+            measured.entry(way).or_default().push(bench.measure(way)?);
+        }
+    }
+    progress.clear();
+
+    let checks = checks(&measured, idle);
+    let (verdict, verdict_reason) = check::verdict(&[], &[], &checks);
+    let mut variants: Vec<_> = Way::ALL
+        .iter()
+        .map(|way| variant(*way, &measured[way]))
+        .collect();
+    if let Some(tailbound) = variants
+        .iter_mut()
+        .find(|v| v.name == Way::Tailbound.name())
+    {
+        let value = Value {
+            unit: "ratio".into(),
+            value: idle,
+            spread: None,
+        };
+        tailbound.values.insert("idle_cpu_share".into(), value);
+    }
+    Ok(Results {
+        schema: tailbound_report::SCHEMA,
+        experiment: "forward".into(),
+        title: "Forwarding between two guests of one host".into(),
+        source: "one TCP stream; UDP frames of 64 B, as many as the sender can".into(),
+        seed: 0,
+        conditions,
+        variants,
+        checks,
+        verdict,
+        verdict_reason,
+    })
+}
+
+fn variant(way: Way, measured: &[Measured]) -> Variant {
+    let values = FIGURES.iter().map(|(name, unit, figure)| {
+        let mut all: Vec<f64> = measured.iter().map(figure).collect();
+        let value = Value {
+            unit: (*unit).into(),
+            value: median(&mut all),
+            spread: Some([all[0], all[all.len() - 1]]),
+        };
+        ((*name).into(), value)
+    });
+    Variant {
+        name: way.name().into(),
+        unavailable: None,
+        series: BTreeMap::new(),
+        values: values.collect(),
+    }
+}
+
+/// The median; sorts `all`. Of an even number the lower one, which is a figure
+/// that was measured.
+fn median(all: &mut [f64]) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(0.0)
+}
+
+fn checks(measured: &BTreeMap<Way, Vec<Measured>>, idle: f64) -> Vec<CheckResult> {
+    // Ratios of one round each; the median of those.
+    let ratio = |figure: Figure, other: Way| {
+        let pairs = measured[&Way::Tailbound].iter().zip(&measured[&other]);
+        let mut ratios: Vec<f64> = pairs
+            .map(|(ours, theirs)| figure(ours) / figure(theirs))
+            .collect();
+        median(&mut ratios)
+    };
+    let at_least = |name: &str, least: f64, got: f64, note: Option<&str>| CheckResult {
+        name: name.into(),
+        want: format!(">= {least}"),
+        got: Some(got),
+        pass: got >= least,
+        source: "tailbound's own aim".into(),
+        note: note.map(str::to_owned),
+    };
+    let bulk = |m: &Measured| m.bulk_bit_s;
+    let small = |m: &Measured| m.small_packets_s;
+    let ovs = Some("its default configuration");
+    let tso = Some("with userspace TSO");
+    vec![
+        at_least("bulk_to_bridge", 0.7, ratio(bulk, Way::Bridge), None),
+        at_least(
+            "bulk_to_open_vswitch",
+            1.0,
+            ratio(bulk, Way::OpenVswitch),
+            ovs,
+        ),
+        at_least(
+            "bulk_to_open_vswitch_tso",
+            1.0,
+            ratio(bulk, Way::OpenVswitchTso),
+            tso,
+        ),
+        at_least(
+            "small_to_open_vswitch",
+            1.0,
+            ratio(small, Way::OpenVswitch),
+            ovs,
+        ),
+        at_least(
+            "small_to_open_vswitch_tso",
+            1.0,
+            ratio(small, Way::OpenVswitchTso),
+            tso,
+        ),
+        CheckResult {
+            name: "idle_cpu_share".into(),
+            want: "<= 0.01".into(),
+            got: Some(idle),
+            pass: idle <= 0.01,
+            source: "tailbound's own aim".into(),
+            note: Some(format!(
+                "{IDLE_GUESTS} guests, no traffic, share of one core"
+            )),
+        },
+    ]
+}
+
+impl Bench<'_> {
+    fn measure(&self, way: Way) -> Result<Measured, LabError> {
+        let bulk = |to| (Work::BulkSender { to }, Work::BulkReceiver { port: PORT });
+        let [_, received] = self.load(way, bulk, false)?;
+        let flood = |to| {
+            let payload = SMALL_PAYLOAD;
+            (Work::Flood { to, payload }, Work::Sink { port: PORT })
+        };
+        let [sent, arrived] = self.load(way, flood, true)?;
+        Ok(Measured {
+            bulk_bit_s: received.rate() * 8.0,
+            small_packets_s: arrived.rate(),
+            small_loss: 1.0 - arrived.amount as f64 / sent.amount.max(1) as f64,
+        })
+    }
+
+    /// Runs a sender and a receiver in two guests that `way` connects. A
+    /// sender that ends has an outcome; a bulk stream goes on until it is killed.
+    fn load(
+        &self,
+        way: Way,
+        work: impl Fn(SocketAddrV4) -> (Work, Work),
+        sender_ends: bool,
+    ) -> Result<[Outcome; 2], LabError> {
+        let mut nursery = Nursery::new(self.run_dir, Arc::clone(&self.signal));
+        way.build(&mut nursery, self)?;
+        let (sender, receiver) = work(SocketAddrV4::new(address(2), PORT));
+        let first = nursery.len();
+        let arrived = self.start_task(&mut nursery, 2, receiver, false)?;
+        nursery.wait_ready(first)?;
+        let sent = self.start_task(&mut nursery, 1, sender, sender_ends)?;
+        nursery.wait_ready(first)?;
+        let start = now().saturating_add(LEAD);
+        nursery.start_at(&format!("{}\n", start.as_nanos()))?;
+        nursery.rest((LEAD + WARMUP + self.options.duration).into())?;
+        let waiting = |path: &Path| !path.exists();
+        while waiting(&arrived) || sender_ends && waiting(&sent) {
+            nursery.rest(POLL)?;
+        }
+        let outcomes = [
+            if sender_ends {
+                Outcome::read(&sent)?
+            } else {
+                Outcome::default()
+            },
+            Outcome::read(&arrived)?,
+        ];
+        nursery.end()?;
+        way.remove()?;
+        Ok(outcomes)
+    }
+
+    fn start_task(
+        &self,
+        nursery: &mut Nursery<'_>,
+        number: u8,
+        work: Work,
+        ends: bool,
+    ) -> Result<PathBuf, LabError> {
+        let file = |extension: &str| {
+            self.run_dir
+                .path()
+                .join(format!("guest{number}.{extension}"))
+        };
+        let (path, outcome) = (file("task.json"), file("outcome.json"));
+        // Of the measurement before.
+        let _ = std::fs::remove_file(&outcome);
+        let task = Task {
+            work,
+            warmup: WARMUP,
+            duration: self.options.duration,
+            grace: Nanos::ZERO,
+            outcome: outcome.clone(),
+        };
+        task.write(&path)?;
+        nursery.start(Start {
+            name: format!("guest {number}"),
+            program: self.program.clone(),
+            args: vec!["lab".into(), "guest".into(), path.display().to_string()],
+            netns: &namespace_path(&guest_name(number)),
+            cpus: self.cpus.all,
+            policy: None,
+            ready: Ready::Stdout(guest::READY),
+            ends,
+        })?;
+        Ok(outcome)
+    }
+
+    /// The share of a core that a daemon with nothing to do takes.
+    fn idle_share(&self) -> Result<f64, LabError> {
+        let mut nursery = Nursery::new(self.run_dir, Arc::clone(&self.signal));
+        let daemon = way::tailbound(&mut nursery, self, IDLE_GUESTS)?;
+        // What guests say when their interface comes up is soon over.
+        nursery.rest(WARMUP.into())?;
+        let pid = nursery.member(daemon).child.id();
+        let used = || procfs::cpu_time(pid).map_err(LabError::io("reading the daemon's CPU time"));
+        let before = (now(), used()?);
+        nursery.rest(IDLE.into())?;
+        let after = (now(), used()?);
+        nursery.end()?;
+        way::remove_guests(IDLE_GUESTS)?;
+        Ok(after.1.since(before.1).as_secs_f64() / after.0.since(before.0).as_secs_f64())
+    }
+}
+
+fn guest_name(number: u8) -> String {
+    format!("guest{number}")
+}
+
+fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, number)
+}
+
+fn mac(number: u8) -> String {
+    format!("02:00:00:01:00:{number:02x}")
+}
+
+/// The `ip` commands inside a guest, whose interface is there.
+fn configure_guest(number: u8) -> Result<(), LabError> {
+    let commands = format!(
+        "link set lo up\n\
+         link set eth0 address {} up\n\
+         address add {}/24 dev eth0\n",
+        mac(number),
+        address(number)
+    );
+    batch("ip", Some(&guest_name(number)), &commands)
+}

@@ -1,0 +1,258 @@
+//! The ways from one guest to another.
+
+use super::{Bench, address, configure_guest, guest_name, mac};
+use crate::LabError;
+use crate::build::batch;
+use crate::machine::is_installed;
+use crate::processes::{Nursery, Ready, Start};
+use crate::topology::namespace_path;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+/// The namespace of whatever stands between the guests.
+const MIDDLE: &str = "middle";
+/// Where Open vSwitch keeps its sockets: in the lab's own `/run`.
+const OVS_RUN: &str = "/run/openvswitch";
+const OVS_SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+
+/// A way from one guest to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    /// A Linux bridge.
+    Bridge,
+    /// `tailbound host` with meter, tag, anti-spoofing and FQ-CoDel.
+    Tailbound,
+    /// Open vSwitch's userspace datapath as it comes.
+    OpenVswitch,
+    /// The same with userspace TSO, which is off by default.
+    OpenVswitchTso,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 4] = [
+        Self::Bridge,
+        Self::Tailbound,
+        Self::OpenVswitch,
+        Self::OpenVswitchTso,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Tailbound => "tailbound",
+            Self::OpenVswitch => "open-vswitch",
+            Self::OpenVswitchTso => "open-vswitch-tso",
+        }
+    }
+
+    /// Sees that the programs of all ways are there.
+    pub(super) fn require_tools() -> Result<(), LabError> {
+        for (program, package) in [
+            ("ip", "iproute2"),
+            ("ethtool", "ethtool"),
+            ("ovs-vswitchd", "openvswitch-switch"),
+        ] {
+            if !is_installed(program) {
+                return Err(LabError::Missing { program, package });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes two guests and connects them.
+    pub(super) fn build(
+        self,
+        nursery: &mut Nursery<'_>,
+        bench: &Bench<'_>,
+    ) -> Result<(), LabError> {
+        match self {
+            Self::Tailbound => tailbound(nursery, bench, 2).map(drop),
+            Self::Bridge => {
+                veth_pairs()?;
+                batch(
+                    "ip",
+                    Some(MIDDLE),
+                    "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+                     link set port1 master bridge\n\
+                     link set port2 master bridge\n\
+                     link set bridge up\n",
+                )
+            }
+            Self::OpenVswitch | Self::OpenVswitchTso => {
+                veth_pairs()?;
+                open_vswitch(nursery, bench, self == Self::OpenVswitchTso)
+            }
+        }
+    }
+
+    /// Takes everything away again.
+    pub(super) fn remove(self) -> Result<(), LabError> {
+        if self != Self::Tailbound {
+            batch("ip", None, &format!("netns del {MIDDLE}\n"))?;
+        }
+        remove_guests(2)
+    }
+}
+
+pub(super) fn remove_guests(count: u8) -> Result<(), LabError> {
+    let delete = |number| format!("netns del {}\n", guest_name(number));
+    batch("ip", None, &(1..=count).map(delete).collect::<String>())
+}
+
+fn add_guests(count: u8) -> Result<(), LabError> {
+    let add = |number| format!("netns add {}\n", guest_name(number));
+    batch("ip", None, &(1..=count).map(add).collect::<String>())
+}
+
+fn veth_pairs() -> Result<(), LabError> {
+    add_guests(2)?;
+    batch(
+        "ip",
+        None,
+        &format!(
+            "netns add {MIDDLE}\n\
+             link add eth0 netns {one} type veth peer name port1 netns {MIDDLE}\n\
+             link add eth0 netns {two} type veth peer name port2 netns {MIDDLE}\n",
+            one = guest_name(1),
+            two = guest_name(2)
+        ),
+    )?;
+    batch("ip", Some(MIDDLE), "link set port1 up\nlink set port2 up\n")?;
+    (1..=2).try_for_each(configure_guest)
+}
+
+/// Starts a daemon with `count` guests behind TAPs; returns its place.
+pub(super) fn tailbound(
+    nursery: &mut Nursery<'_>,
+    bench: &Bench<'_>,
+    count: u8,
+) -> Result<usize, LabError> {
+    add_guests(count)?;
+    let mut config = String::new();
+    for number in 1..=count {
+        let name = guest_name(number);
+        batch("ip", Some(&name), "tuntap add dev eth0 mode tap vnet_hdr\n")?;
+        configure_guest(number)?;
+        // Writing to a string cannot fail.
+        let _ = write!(
+            config,
+            "[[guest]]\n\
+             name = \"{name}\"\n\
+             mac = \"{mac}\"\n\
+             ip = [\"{ip}\"]\n\
+             port = {{ kind = \"tap\", interface = \"eth0\", netns = \"{netns}\" }}\n\
+             pipeline = {{ meter = {{}}, queue = {{ kind = \"fq-codel\" }} }}\n",
+            mac = mac(number),
+            ip = address(number),
+            netns = namespace_path(&name).display()
+        );
+    }
+    let path = bench.run_dir.path().join("host.toml");
+    std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
+    let first = nursery.len();
+    let place = nursery.start(Start {
+        name: "the host's daemon".into(),
+        program: bench.program.clone(),
+        args: vec!["host".into(), "--config".into(), path.display().to_string()],
+        // The daemon has no uplink: it may as well live with a guest.
+        netns: &namespace_path(&guest_name(1)),
+        cpus: bench.cpus.all,
+        policy: None,
+        ready: Ready::Stderr("ready"),
+        ends: false,
+    })?;
+    nursery.wait_ready(first)?;
+    Ok(place)
+}
+
+fn open_vswitch(nursery: &mut Nursery<'_>, bench: &Bench<'_>, tso: bool) -> Result<(), LabError> {
+    if !tso {
+        // Without TSO it neither cuts packets nor finishes checksums.
+        for number in 1..=2 {
+            let name = guest_name(number);
+            tool(
+                "ip",
+                &["netns", "exec", &name, "ethtool", "-K", "eth0", "tx", "off"],
+            )?;
+        }
+    }
+    let directory = Path::new(OVS_RUN);
+    let _ = std::fs::remove_dir_all(directory);
+    std::fs::create_dir_all(directory).map_err(LabError::file("creating", directory))?;
+    let (database, socket) = (format!("{OVS_RUN}/conf.db"), format!("{OVS_RUN}/db.sock"));
+    tool("ovsdb-tool", &["create", &database, OVS_SCHEMA])?;
+    let middle = namespace_path(MIDDLE);
+    let mut start = |program: &str, args: &[&str]| {
+        nursery.start(Start {
+            name: program.to_owned(),
+            program: program.into(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            netns: &middle,
+            cpus: bench.cpus.all,
+            policy: None,
+            ready: Ready::Silent,
+            ends: false,
+        })
+    };
+    start(
+        "ovsdb-server",
+        &[&database, &format!("--remote=punix:{socket}")],
+    )?;
+    let remote = format!("--db=unix:{socket}");
+    // The server may not listen yet: try again, for at most ten seconds.
+    let set_tso = format!("other_config:userspace-tso-enable={tso}");
+    tool(
+        "ovs-vsctl",
+        &["-t", "10", "--retry", &remote, "--no-wait", "init"],
+    )?;
+    tool(
+        "ovs-vsctl",
+        &[
+            "-t",
+            "10",
+            &remote,
+            "--no-wait",
+            "set",
+            "Open_vSwitch",
+            ".",
+            &set_tso,
+        ],
+    )?;
+    start(
+        "ovs-vswitchd",
+        &[
+            &format!("unix:{socket}"),
+            "--disable-system",
+            "--disable-system-route",
+        ],
+    )?;
+    let ports = [
+        "add-port", "bridge", "port1", "--", "add-port", "bridge", "port2",
+    ];
+    let bridge = [
+        "add-br",
+        "bridge",
+        "--",
+        "set",
+        "bridge",
+        "bridge",
+        "datapath_type=netdev",
+        "--",
+    ];
+    let all = [&["-t", "10", "--retry", &remote][..], &bridge, &ports].concat();
+    tool("ovs-vsctl", &all)
+}
+
+/// Runs a program that ends by itself.
+fn tool(program: &'static str, args: &[&str]) -> Result<(), LabError> {
+    let output = Command::new(program).args(args).output();
+    let output = output.map_err(LabError::io(format!("running {program}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(LabError::Build {
+        command: format!("{program} {}", args.join(" ")),
+        message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}

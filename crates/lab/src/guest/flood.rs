@@ -1,0 +1,66 @@
+//! UDP datagrams as fast as the sender can, and who counts them.
+
+use super::{Outcome, Starter, now};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::Duration;
+use tailbound_units::Bytes;
+
+/// How many datagrams pass between two looks at the clock.
+const STRIDE: u64 = 32;
+
+const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
+
+pub(super) fn send(starter: &Starter<'_>, to: SocketAddrV4, payload: Bytes) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect(to)?;
+    let datagram = vec![0x5a; payload.as_u64() as usize];
+    let schedule = starter.ready()?;
+    super::sleep_until(schedule.start);
+    let mut outcome = Outcome::default();
+    loop {
+        let at = now();
+        let mut sent = 0;
+        for _ in 0..STRIDE {
+            match socket.send(&datagram) {
+                Ok(_) => sent += 1,
+                // The interface's queue is full: what it refused was not sent.
+                Err(error) if error.raw_os_error() == Some(NO_BUFFERS) => {}
+                Err(error) if super::events::is_retry(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if schedule.counts(at) {
+            outcome.amount += sent;
+        } else if at >= schedule.to {
+            outcome.time = schedule.to.since(schedule.from);
+            return starter.finish(&outcome);
+        }
+    }
+}
+
+pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+    // Silence must not keep the outcome back.
+    socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let schedule = starter.ready()?;
+    let mut buffer = [0; 2048];
+    let mut outcome = Outcome::default();
+    let mut done = false;
+    loop {
+        let received = match socket.recv(&mut buffer) {
+            Ok(_) => 1,
+            Err(error) if super::events::is_retry(&error) => 0,
+            Err(error) => return Err(error),
+        };
+        let at = now();
+        if schedule.counts(at) {
+            outcome.amount += received;
+        } else if at >= schedule.to && !done {
+            // Goes on: a port that nobody listens on would stop the sender.
+            done = true;
+            outcome.time = schedule.to.since(schedule.from);
+            starter.finish(&outcome)?;
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What this machine is, has and is asked to do.
+
+use crate::LabError;
+use crate::cpus::Cpus;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tailbound_sys::user_namespace::Privilege;
+
+/// The conditions of any run on this machine, as of now.
+pub(crate) fn conditions(privilege: Privilege, cpus: &Cpus) -> BTreeMap<String, Value> {
+    let system = rustix::system::uname();
+    let kernel = system.release().to_string_lossy().into_owned();
+    let privilege = match privilege {
+        Privilege::Root => "root",
+        Privilege::UserNamespace => "user namespace",
+    };
+    BTreeMap::from([
+        ("tailbound".into(), json!(env!("CARGO_PKG_VERSION"))),
+        ("kernel".into(), json!(kernel)),
+        ("cpus".into(), json!(cpus.count)),
+        ("cpu".into(), json!(cpu_model())),
+        ("load_average_before".into(), json!(load_average())),
+        ("privilege".into(), json!(privilege)),
+    ])
+}
+
+/// Whether `PATH` leads to a program of this name.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Notes the first signal that asks this process to end.
+pub(crate) fn watch_signals() -> Result<Arc<AtomicUsize>, LabError> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let noted = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let number = signal.unsigned_abs() as usize;
+        signal_hook::flag::register_usize(signal, Arc::clone(&noted), number)
+            .map_err(LabError::io("watching for signals"))?;
+    }
+    Ok(noted)
+}
+
+fn cpu_model() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let model = model.and_then(|rest| rest.split_once(':'));
+    model.map_or_else(|| "unknown".into(), |(_, name)| name.trim().to_owned())
+}
+
+/// The machine's load average over the last minute.
+pub(crate) fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}

@@ -36,13 +36,16 @@ pub(crate) enum Ready {
 ///
 /// Daemons stand for hardware and for a host's kernel, which do not wait behind
 /// programs; where that is allowed they get `SCHED_FIFO`, so that whatever else
-/// this machine does is not measured. Guests on the shared core keep the class
-/// that is under test.
+/// this machine does is not measured. Hosts of their own would not wait behind
+/// each other, either; here those that the experiment is about go first. Guests
+/// on the shared core keep the class that is under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rank {
     /// Watches the others.
     Monitor,
-    /// Forwards packets, or measures.
+    /// Forwards packets of what the experiment is about, or measures that.
+    Way,
+    /// Forwards or measures other packets.
     Infrastructure,
     /// Is load for others.
     Load,
@@ -54,7 +57,8 @@ impl Rank {
     /// Its scheduling class, where that may be set; `None` for the default.
     pub(crate) const fn policy(self) -> Option<Policy> {
         match self {
-            Self::Monitor => Some(Policy::Fifo(3)),
+            Self::Monitor => Some(Policy::Fifo(4)),
+            Self::Way => Some(Policy::Fifo(3)),
             Self::Infrastructure => Some(Policy::Fifo(2)),
             Self::Load => Some(Policy::Fifo(1)),
             Self::Tested => None,

@@ -187,6 +187,7 @@ impl<'a> Run<'a> {
             self.variant.switch,
             nic_queue,
         )?;
+        let way: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
         for host in &self.scene.topology.hosts {
             let text = hosts::config(self.scene.topology, host, pipeline, link);
             let text = text.map_err(|error| {
@@ -200,7 +201,11 @@ impl<'a> Run<'a> {
                 args: vec!["host".into(), "--config".into(), path.display().to_string()],
                 netns: &namespace_path(host),
                 cpus: self.scene.cpus.others,
-                policy: self.scene.policy(Rank::Infrastructure),
+                policy: self.scene.policy(if way.contains(host.as_str()) {
+                    Rank::Way
+                } else {
+                    Rank::Infrastructure
+                }),
                 ready: Ready::Stderr("ready"),
                 ends: false,
             })?;
@@ -261,6 +266,25 @@ impl<'a> Run<'a> {
         guest.ok_or_else(|| LabError::io("the plan")(std::io::ErrorKind::NotFound.into()))
     }
 
+    /// The guests whose samples the experiment is about: those of its first
+    /// series, a query's client and servers or a ping's two ends.
+    fn about(&self) -> impl Iterator<Item = &'a Guest> {
+        let experiment = self.scene.experiment;
+        let query = experiment.query.iter().find(|load| self.runs(&load.name));
+        let ping = experiment.ping.iter().find(|load| self.runs(&load.name));
+        let names: Vec<&Name> = match (query, ping) {
+            (Some(query), _) => std::iter::once(&query.client)
+                .chain(&query.servers)
+                .collect(),
+            (None, Some(ping)) => vec![&ping.from, &ping.to],
+            (None, None) => Vec::new(),
+        };
+        let topology = self.scene.topology;
+        names
+            .into_iter()
+            .filter_map(|name| topology.guest(name.get_ref()))
+    }
+
     fn port(&mut self) -> u16 {
         self.next_port += 1;
         self.next_port - 1
@@ -281,8 +305,10 @@ impl<'a> Run<'a> {
         role: Role,
     ) -> Result<usize, LabError> {
         let cpus = &self.scene.cpus;
+        let is_about = self.about().any(|other| other == guest);
         let (cpus, rank) = match (self.shares_core(guest), role) {
             (true, _) => (cpus.shared(), Rank::Tested),
+            (false, Role::Measures | Role::Serves) if is_about => (cpus.others, Rank::Way),
             (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
             (false, Role::Serves) => (cpus.others, Rank::Load),
             (false, Role::Computes | Role::Foreign { .. }) => (cpus.others, Rank::Tested),

@@ -67,7 +67,7 @@ impl Monitor {
                     for (_, schedstat, lost) in &mut threads {
                         let text = schedstat.text()?.unwrap_or_default();
                         if let Some(wait) = procfs::parse_run_delay(text) {
-                            lost.read(at, wait, Nanos(1));
+                            lost.read_stalls(at, wait);
                         }
                     }
                     next = next.saturating_add(THREADS_EVERY).max(at);

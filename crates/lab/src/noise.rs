@@ -1,9 +1,10 @@
 //! Which late samples were the machine's fault.
 //!
 //! The machines that run this are shared. While an experiment runs, a monitor
-//! notes every 10 ms how much time the hypervisor below has taken from each CPU
+//! notes how much time the hypervisor below has taken from each CPU
 //! (*stolen*) and how long the threads that a request passes through waited in
-//! a run queue (*ours*: our infrastructure had no CPU). Threads whose waiting is
+//! a run queue (*ours*: our infrastructure had no CPU; stalls only, see
+//! [`Lost::read_stalls`]). Threads whose waiting is
 //! the very thing under test are not among them.
 //!
 //! A sample is *late* when it took more than twice its variant's median. A late
@@ -65,6 +66,22 @@ impl Lost {
         self.add(self.changed, at, first);
         self.add(previous.at, at, step.since(first));
         self.changed = at;
+    }
+
+    /// Adds a reading of an exact total of which only stalls count: what was lost
+    /// since the reading before, if that is a quarter of the time or more. A
+    /// thread that wakes often waits a little each time; that belongs to any
+    /// busy host, adds up over a long request, and delays it by nothing like the
+    /// sum.
+    pub fn read_stalls(&mut self, at: Nanos, total: Nanos) {
+        let previous = self.previous.replace(Reading { at, total });
+        let Some(previous) = previous else {
+            return;
+        };
+        let step = total.since(previous.total);
+        if step.as_nanos().saturating_mul(4) >= at.since(previous.at).as_nanos() {
+            self.add(previous.at, at, step);
+        }
     }
 
     fn add(&mut self, from: Nanos, to: Nanos, amount: Nanos) {
@@ -299,6 +316,16 @@ mod tests {
             .collect();
         let lost = lost(TICK, &readings);
         assert_eq!(lost.between(MS(990), MS(1000)), Nanos(40_100_000));
+    }
+
+    #[test]
+    fn only_stalls_count_of_a_thread_that_waits_a_little_all_the_time() {
+        let mut lost = Lost::default();
+        for (at, total) in [(0, 0), (20, 4), (40, 8), (60, 13), (80, 33)] {
+            lost.read_stalls(MS(at), MS(total));
+        }
+        assert_eq!(lost.total(), MS(25));
+        assert_eq!(lost.between(MS(0), MS(40)), Nanos::ZERO);
     }
 
     #[test]

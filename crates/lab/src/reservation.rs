@@ -83,15 +83,28 @@ fn keep(
     let mut count = 0;
     while !stopped.load(Ordering::Relaxed) {
         for (pid, stat) in &mut threads {
-            let processor = procfs::parse_processor(stat.text()?.unwrap_or_default());
-            if processor.is_some_and(|cpu| cpu != cpus.shared_core) {
-                reserve(*pid, deadline, cpus)?;
-                count += 1;
+            let away = stat.text()?.is_some_and(|text| {
+                let ended = procfs::parse_state(text).is_none_or(|state| state == 'Z');
+                !ended && procfs::parse_processor(text).is_some_and(|cpu| cpu != cpus.shared_core)
+            });
+            if !away {
+                continue;
+            }
+            match reserve(*pid, deadline, cpus) {
+                Ok(()) => count += 1,
+                // It had done its work, and ended meanwhile.
+                Err(error) if is_gone(&error) => {}
+                Err(error) => return Err(error),
             }
         }
         sleep_until(now().saturating_add(EVERY));
     }
     Ok(count)
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
 /// Brings a process to the shared core and gives its threads the reservation.

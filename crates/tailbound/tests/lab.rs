@@ -62,7 +62,7 @@ impl Lab {
     fn start(&self, args: &[&str]) -> Child {
         let lab = self.command(args).spawn().unwrap();
         wait_for("guests", || {
-            self.children(&lab)
+            Self::children(&lab)
                 .iter()
                 .any(|pid| command_line(*pid).contains("task1.task.json"))
         });
@@ -71,7 +71,7 @@ impl Lab {
     }
 
     /// The processes that carry the mark of `lab`.
-    fn children(&self, lab: &Child) -> Vec<u32> {
+    fn children(lab: &Child) -> Vec<u32> {
         let mark = format!("TAILBOUND_LAB={}.", lab.id());
         processes()
             .into_iter()
@@ -204,7 +204,7 @@ fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_n
 fn a_killed_daemon_ends_the_run_with_its_name_and_leaves_nothing() {
     let Some(lab) = Lab::new() else { return };
     let run = lab.start(&["run", "host-queue", "--duration", "60s"]);
-    let children = lab.children(&run);
+    let children = Lab::children(&run);
     let is_daemon = |pid: &&u32| {
         command_line(**pid).contains("host --config") && command_line(**pid).contains("/B.toml")
     };
@@ -233,7 +233,7 @@ fn an_interrupt_ends_the_children_and_the_run() {
         (rustix::process::Signal::TERM, 143),
     ] {
         let run = lab.start(&["run", "host-queue", "--duration", "60s"]);
-        let children = lab.children(&run);
+        let children = Lab::children(&run);
         assert!(children.len() > 3, "{children:?}");
         let directory = lab.run_directory(&run);
         signal(run.id(), sent);
@@ -248,7 +248,7 @@ fn an_interrupt_ends_the_children_and_the_run() {
 fn a_killed_lab_leaves_no_process_and_clean_removes_its_directory() {
     let Some(lab) = Lab::new() else { return };
     let mut run = lab.start(&["run", "host-queue", "--duration", "60s"]);
-    let children = lab.children(&run);
+    let children = Lab::children(&run);
     let directory = lab.run_directory(&run);
     // While it runs there is nothing to clean.
     let output = lab.output(&["clean"]);

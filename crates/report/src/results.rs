@@ -247,12 +247,19 @@ impl Results {
         text
     }
 
-    /// The names of all series, over all variants.
-    pub fn series_names(&self) -> BTreeSet<&str> {
-        self.variants
-            .iter()
-            .flat_map(|variant| variant.series.keys().map(String::as_str))
-            .collect()
+    /// The names of all series of all variants. Those with the most samples come
+    /// first: they are what the run is about.
+    pub fn series_names(&self) -> Vec<&str> {
+        let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
+        for variant in &self.variants {
+            for (name, series) in &variant.series {
+                *samples.entry(name).or_default() += series.all.count;
+            }
+        }
+        let mut names: Vec<_> = samples.keys().copied().collect();
+        // Stable: equals stay in the order of their names.
+        names.sort_by_key(|name| std::cmp::Reverse(samples[name]));
+        names
     }
 
     /// The names of all values, over all variants.

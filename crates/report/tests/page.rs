@@ -90,7 +90,7 @@ fn a_series_that_is_not_there_is_named_with_those_that_are() {
     assert!(matches!(error, ReportError::NoSeries { .. }));
     assert_eq!(
         error.to_string(),
-        "no series \"rtt\"; there are: large_fct, small_fct"
+        "no series \"rtt\"; there are: small_fct, large_fct"
     );
 }
 

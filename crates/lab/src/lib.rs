@@ -3,7 +3,7 @@
 //! Read [`run()`] first: it takes an experiment from its TOML to its verdict.
 //! Hosts, guests and the switch are network namespaces ([`topology`] plans them,
 //! `build` makes them); each host runs this program's own daemon; what runs
-//! inside guests is in [`guest`]. `variant` runs one variant; [`monitor`] and
+//! inside guests is in [`guest`]. `variant` runs one variant; `monitor` and
 //! [`noise`] tell the mechanism's own tail from the machine's.
 
 pub mod arrivals;

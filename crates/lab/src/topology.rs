@@ -1,5 +1,5 @@
 //! The plan of the data centre: which namespaces there are, what their
-//! interfaces are called, and who has which address. Pure: [`crate::build`]
+//! interfaces are called, and who has which address. Pure: `build`
 //! carries it out.
 //!
 //! Each host and each guest is a network namespace of its own, and so is the

@@ -21,6 +21,8 @@ use tailbound_units::Nanos;
 
 /// How often threads are looked at.
 const EVERY: Nanos = Nanos::from_millis(1);
+/// Before every other real-time class on a usual machine.
+const FIRST: u32 = 50;
 /// How long a process may take to stop.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
@@ -116,7 +118,7 @@ fn reserve(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
     let threads = procfs::threads(pid)?;
     for thread in &threads {
         // First of all on that core, so that it is there, and stops, at once.
-        set_policy(*thread, Policy::Fifo(1))?;
+        set_policy(*thread, Policy::Fifo(FIRST))?;
         sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cpus.shared())?;
     }
     kill_process(process, Signal::STOP)?;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tailbound_sys::process::{Child, Spawn, how_it_ended};
 use tailbound_sys::sched::Policy;
+use tailbound_units::Nanos;
 
 /// How often children are looked after.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
@@ -54,8 +55,8 @@ pub(crate) enum Rank {
 }
 
 impl Rank {
-    /// Its scheduling class, where that may be set; `None` for the default.
-    pub(crate) const fn policy(self) -> Option<Policy> {
+    /// Its scheduling class where anything may be set; `None` for the default.
+    pub(crate) const fn real_time(self) -> Option<Policy> {
         match self {
             Self::Monitor => Some(Policy::Fifo(4)),
             Self::Way => Some(Policy::Fifo(3)),
@@ -63,6 +64,18 @@ impl Rank {
             Self::Load => Some(Policy::Fifo(1)),
             Self::Tested => None,
         }
+    }
+
+    /// What comes closest to that without a privilege.
+    pub(crate) const fn share(self) -> Option<Policy> {
+        const SHORT: Nanos = Nanos::from_micros(100);
+        let (nice, slice) = match self {
+            Self::Monitor | Self::Way => (0, SHORT),
+            Self::Infrastructure => (5, SHORT),
+            Self::Load => (10, Nanos::ZERO),
+            Self::Tested => return None,
+        };
+        Some(Policy::Share { nice, slice })
     }
 }
 

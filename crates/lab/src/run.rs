@@ -52,8 +52,8 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let signal = watch_signals()?;
     let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
     let no_periodic = no_periodic(&experiment, privilege);
-    let priority = Rank::Monitor
-        .policy()
+    let real_time = Rank::Monitor
+        .real_time()
         .is_some_and(|policy| probe(policy).is_ok());
     cpus.leave_shared_core()
         .map_err(LabError::io("leaving the shared core"))?;
@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         experiment: &experiment,
         topology: &topology,
         cpus,
-        priority,
+        real_time,
         run_dir: &run_dir,
         program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
         seed: options.seed,
@@ -238,10 +238,10 @@ fn conditions(
         .iter()
         .any(|variant| variant.pipeline.is_some());
     let mut conditions = machine::conditions(privilege, &scene.cpus);
-    let class = if scene.priority {
+    let class = if scene.real_time {
         "SCHED_FIFO"
     } else {
-        "normal"
+        "short slices, nice by rank"
     };
     conditions.extend([
         ("duration_ns".into(), json!(experiment.duration.as_nanos())),

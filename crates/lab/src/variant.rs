@@ -42,8 +42,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) topology: &'a Topology,
     pub(crate) cpus: Cpus,
-    /// Whether scheduling classes may be set.
-    pub(crate) priority: bool,
+    /// Whether real-time classes may be set.
+    pub(crate) real_time: bool,
     pub(crate) run_dir: &'a RunDir,
     /// This very program.
     pub(crate) program: PathBuf,
@@ -53,9 +53,13 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The scheduling class of a rank, where it may be set.
+    /// The scheduling class of a rank.
     fn policy(&self, rank: Rank) -> Option<Policy> {
-        rank.policy().filter(|_| self.priority)
+        if self.real_time {
+            rank.real_time()
+        } else {
+            rank.share()
+        }
     }
 }
 

@@ -22,6 +22,15 @@ pub struct Deadline {
 pub enum Policy {
     /// `SCHED_OTHER`: a proportional share.
     Normal,
+    /// `SCHED_OTHER` with a weight and a time slice. A thread with a shorter slice
+    /// runs sooner when it wakes; kernels before 6.12 ignore it.
+    Share {
+        /// 0 to 19: the higher, the smaller the share. Nobody needs a privilege to
+        /// be nicer than before.
+        nice: i32,
+        /// 0.1 ms to 100 ms; zero is the kernel's own.
+        slice: Nanos,
+    },
     /// `SCHED_DEADLINE`: a reservation.
     Deadline(Deadline),
     /// `SCHED_FIFO` with this priority, 1 to 99: before every proportional share.
@@ -52,7 +61,7 @@ const DEADLINE: u32 = libc::SCHED_DEADLINE.cast_unsigned();
 /// Gives a thread (0: the calling one) a scheduling class.
 ///
 /// # Errors
-/// All but a proportional share need `CAP_SYS_NICE` in the initial user
+/// All but proportional shares need `CAP_SYS_NICE` in the initial user
 /// namespace (EPERM). `SCHED_DEADLINE` also needs a CPU mask that covers the
 /// whole root domain (EPERM), and free bandwidth (EBUSY). [`io::ErrorKind::Unsupported`] for [`Policy::Other`].
 pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
@@ -62,6 +71,11 @@ pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
     };
     match policy {
         Policy::Normal => attributes.policy = NORMAL,
+        Policy::Share { nice, slice } => {
+            attributes.policy = NORMAL;
+            attributes.nice = nice;
+            attributes.runtime = slice.as_nanos();
+        }
         Policy::Fifo(priority) => {
             attributes.policy = FIFO;
             attributes.priority = priority;

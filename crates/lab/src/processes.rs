@@ -71,8 +71,8 @@ impl Rank {
         const SHORT: Nanos = Nanos::from_micros(100);
         let (nice, slice) = match self {
             Self::Monitor | Self::Way => (0, SHORT),
-            Self::Infrastructure => (5, SHORT),
-            Self::Load => (10, Nanos::ZERO),
+            Self::Infrastructure => (10, SHORT),
+            Self::Load => (19, Nanos::ZERO),
             Self::Tested => return None,
         };
         Some(Policy::Share { nice, slice })

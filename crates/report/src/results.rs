@@ -132,6 +132,17 @@ pub struct CheckResult {
     pub note: Option<String>,
 }
 
+impl CheckResult {
+    /// How it came out, in a word: without a figure there is nothing to judge.
+    pub const fn outcome(&self) -> &'static str {
+        match (self.got, self.pass) {
+            (None, _) => "not judged",
+            (Some(_), true) => "pass",
+            (Some(_), false) => "FAIL",
+        }
+    }
+}
+
 /// The outcome of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]

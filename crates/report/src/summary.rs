@@ -53,8 +53,7 @@ impl Results {
                 Some(note) => format!("{} ({note})", check.source),
                 None => check.source.clone(),
             };
-            let result = if check.pass { "pass" } else { "FAIL" };
-            table.row([&check.name, &check.want, &got, result, &source]);
+            table.row([&check.name, &check.want, &got, check.outcome(), &source]);
         }
         table
     }

@@ -1,0 +1,385 @@
+//! Starts the load of a variant: servers first, then those that ask them.
+
+use super::{GRACE, Late, Load, Output, Role, Run, Source};
+use crate::LabError;
+use crate::arrivals::seed_for;
+use crate::cpus::l2_size;
+use crate::experiment::{Bulk, BulkTool, Hog, Name, Ping, PingTool, Query, QueryTool, Wakeup};
+use crate::guest::{self, Protocol, Task, Work};
+use crate::processes::{Rank, Ready, Start};
+use crate::tools;
+use crate::topology::{Guest, namespace_path};
+use std::collections::BTreeSet;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use tailbound_units::{Bytes, Nanos};
+
+impl<'a> Run<'a> {
+    /// Starts servers, then clients.
+    pub(super) fn start_load(&mut self) -> Result<(), LabError> {
+        let experiment = self.scene.experiment;
+        // Clients connect when they start: every server must be ready before.
+        let first = self.daemons.len();
+        let mut queries = Vec::new();
+        for query in &experiment.query {
+            if !self.runs(&query.name) {
+                continue;
+            }
+            queries.push((query, self.start_servers(query)?));
+        }
+        let mut bulks = Vec::new();
+        for bulk in &experiment.bulk {
+            if !self.runs(&bulk.name) {
+                continue;
+            }
+            bulks.push((bulk, self.start_receiver(bulk)?));
+        }
+        self.nursery.wait_ready(first)?;
+        for (query, servers) in queries {
+            self.start_query(query, &servers)?;
+        }
+        for (bulk, to) in bulks {
+            self.start_sender(bulk, to)?;
+        }
+        for ping in &experiment.ping {
+            if !self.runs(&ping.name) {
+                continue;
+            }
+            self.start_ping(ping)?;
+        }
+        for hog in &experiment.hog {
+            if !self.runs(&hog.name) {
+                continue;
+            }
+            self.start_hogs(hog)?;
+        }
+        for wakeup in &experiment.wakeup {
+            if !self.runs(&wakeup.name) {
+                continue;
+            }
+            self.start_wakeup(wakeup)?;
+        }
+        self.nursery.wait_ready(first)
+    }
+
+    pub(super) fn guest(&self, name: &Name) -> Result<&'a Guest, LabError> {
+        let guest = self.scene.topology.guest(name.get_ref());
+        guest.ok_or_else(|| LabError::io("the plan")(std::io::ErrorKind::NotFound.into()))
+    }
+
+    /// The guests whose samples the experiment is about: those of its first
+    /// series, a query's client and servers or a ping's two ends.
+    pub(super) fn about(&self) -> impl Iterator<Item = &'a Guest> {
+        let experiment = self.scene.experiment;
+        let query = experiment.query.iter().find(|load| self.runs(&load.name));
+        let ping = experiment.ping.iter().find(|load| self.runs(&load.name));
+        let names: Vec<&Name> = match (query, ping) {
+            (Some(query), _) => std::iter::once(&query.client)
+                .chain(&query.servers)
+                .collect(),
+            (None, Some(ping)) => vec![&ping.from, &ping.to],
+            (None, None) => Vec::new(),
+        };
+        let topology = self.scene.topology;
+        names
+            .into_iter()
+            .filter_map(|name| topology.guest(name.get_ref()))
+    }
+
+    fn port(&mut self) -> u16 {
+        self.next_port += 1;
+        self.next_port - 1
+    }
+
+    pub(super) fn shares_core(&self, guest: &Guest) -> bool {
+        let shared = self.scene.experiment.shared_core.as_ref();
+        shared.is_some_and(|shared| shared.guests.iter().any(|g| *g.get_ref() == guest.name))
+    }
+
+    /// Starts a program in a guest.
+    pub(super) fn start(
+        &mut self,
+        guest: &'a Guest,
+        what: &str,
+        program: PathBuf,
+        args: Vec<String>,
+        role: Role,
+    ) -> Result<usize, LabError> {
+        let cpus = &self.scene.cpus;
+        let is_about = self.about().any(|other| other == guest);
+        let (cpus, rank) = match (self.shares_core(guest), role) {
+            (true, _) => (cpus.shared(), Rank::Tested),
+            (false, Role::Measures | Role::Serves) if is_about => (cpus.others, Rank::Way),
+            (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
+            (false, Role::Serves) => (cpus.others, Rank::Load),
+            (false, Role::Computes | Role::Foreign { .. }) => (cpus.others, Rank::Tested),
+        };
+        let place = self.nursery.start(Start {
+            name: format!("guest {}'s {what}", guest.name),
+            program,
+            args,
+            netns: &namespace_path(&guest.name),
+            cpus,
+            policy: self.scene.policy(rank),
+            ready: match role {
+                Role::Foreign { .. } => Ready::Silent,
+                _ => Ready::Stdout(guest::READY),
+            },
+            ends: matches!(role, Role::Measures | Role::Foreign { ends: true }),
+        })?;
+        self.inside.entry(&guest.name).or_default().push(place);
+        Ok(place)
+    }
+
+    /// Starts one of our own tasks in a guest; returns its place and where its
+    /// outcome will be.
+    fn start_task(
+        &mut self,
+        guest: &'a Guest,
+        what: &str,
+        work: Work,
+        role: Role,
+    ) -> Result<(usize, PathBuf), LabError> {
+        self.tasks += 1;
+        let file = |extension: &str| {
+            let name = format!(
+                "{}-task{}.{extension}",
+                self.variant.name.get_ref(),
+                self.tasks
+            );
+            self.scene.run_dir.path().join(name)
+        };
+        let (path, outcome) = (file("task.json"), file("outcome.json"));
+        // Of an earlier repeat.
+        let _ = std::fs::remove_file(&outcome);
+        let task = Task {
+            work,
+            warmup: self.scene.experiment.warmup,
+            duration: self.scene.experiment.duration,
+            grace: GRACE,
+            outcome: outcome.clone(),
+        };
+        task.write(&path)?;
+        let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
+        let program = self.scene.program.clone();
+        let place = self.start(guest, what, program, args, role)?;
+        Ok((place, outcome))
+    }
+
+    fn start_servers(&mut self, query: &'a Query) -> Result<Vec<(SocketAddrV4, usize)>, LabError> {
+        let mut servers = Vec::new();
+        for name in &query.servers {
+            let guest = self.guest(name)?;
+            let port = self.port();
+            let place = match query.tool {
+                QueryTool::Own => {
+                    let work = Work::Server { port };
+                    let (place, outcome) = self.start_task(guest, "server", work, Role::Serves)?;
+                    self.servers.entry(&guest.name).or_default().push(outcome);
+                    place
+                }
+                QueryTool::Memcached => {
+                    let args = tools::memcached(port);
+                    let program = PathBuf::from("memcached");
+                    self.start(
+                        guest,
+                        "memcached",
+                        program,
+                        args,
+                        Role::Foreign { ends: false },
+                    )?
+                }
+            };
+            servers.push((SocketAddrV4::new(guest.ip, port), place));
+        }
+        Ok(servers)
+    }
+
+    fn start_query(
+        &mut self,
+        query: &'a Query,
+        servers: &[(SocketAddrV4, usize)],
+    ) -> Result<(), LabError> {
+        let guest = self.guest(&query.client)?;
+        let work = Work::Query {
+            servers: servers.iter().map(|(address, _)| *address).collect(),
+            protocol: match query.tool {
+                QueryTool::Own => Protocol::Own,
+                QueryTool::Memcached => Protocol::Memcached,
+            },
+            answer: query.answer,
+            mean_gap: query.gap(self.scene.experiment.link_rate),
+            connections: query.connections,
+            seed: seed_for(self.scene.seed, query.name.get_ref()),
+        };
+        let what = format!("client of {}", query.name.get_ref());
+        let (place, outcome) = self.start_task(guest, &what, work, Role::Measures)?;
+        let mut way = self.daemons_of(std::iter::once(&query.client).chain(&query.servers));
+        way.extend(self.unless_tested(guest, place));
+        for (name, (_, server)) in query.servers.iter().zip(servers) {
+            way.extend(self.unless_tested(self.guest(name)?, *server));
+        }
+        self.loads.push(Load {
+            output: Output::Series(query.series.clone()),
+            source: Source::Own(vec![outcome]),
+            way,
+        });
+        Ok(())
+    }
+
+    /// The daemons of these guests' hosts.
+    fn daemons_of<'n>(&self, guests: impl Iterator<Item = &'n Name>) -> Vec<usize> {
+        let hosts: BTreeSet<&str> = guests
+            .filter_map(|name| self.scene.topology.guest(name.get_ref()))
+            .map(|guest| guest.host.as_str())
+            .collect();
+        let daemons = hosts.into_iter().filter_map(|host| self.daemons.get(host));
+        daemons.copied().collect()
+    }
+
+    /// A child, unless its waiting for a CPU is what is measured: it shares its
+    /// core with guests that compute in this variant.
+    fn unless_tested(&self, guest: &Guest, place: usize) -> Option<usize> {
+        let hogs = self.scene.experiment.hog.iter();
+        let contended = hogs.filter(|hog| self.runs(&hog.name)).any(|hog| {
+            let mut guests = hog.guests.iter().filter_map(|name| self.guest(name).ok());
+            guests.any(|guest| self.shares_core(guest))
+        });
+        (!contended || !self.shares_core(guest)).then_some(place)
+    }
+
+    fn runs(&self, load: &Name) -> bool {
+        self.variant
+            .loads
+            .iter()
+            .any(|name| name.get_ref() == load.get_ref())
+    }
+
+    fn start_receiver(&mut self, bulk: &'a Bulk) -> Result<(SocketAddrV4, PathBuf), LabError> {
+        let guest = self.guest(&bulk.to)?;
+        let port = self.port();
+        let outcome = match bulk.tool {
+            BulkTool::Own => {
+                let work = Work::BulkReceiver { port };
+                self.start_task(guest, "bulk receiver", work, Role::Serves)?
+                    .1
+            }
+            BulkTool::Iperf3 => {
+                let args = tools::iperf3_server(port);
+                let role = Role::Foreign { ends: true };
+                self.start(guest, "iperf3 server", "iperf3".into(), args, role)?;
+                PathBuf::new()
+            }
+        };
+        Ok((SocketAddrV4::new(guest.ip, port), outcome))
+    }
+
+    fn start_sender(
+        &mut self,
+        bulk: &'a Bulk,
+        (to, outcome): (SocketAddrV4, PathBuf),
+    ) -> Result<(), LabError> {
+        let guest = self.guest(&bulk.from)?;
+        let experiment = self.scene.experiment;
+        let source = match bulk.tool {
+            BulkTool::Own => {
+                let work = Work::BulkSender { to };
+                self.start_task(guest, "bulk sender", work, Role::Serves)?;
+                Source::Own(vec![outcome])
+            }
+            BulkTool::Iperf3 => {
+                let receiver = self.guest(&bulk.to)?;
+                let (warmup, duration) = (experiment.warmup, experiment.duration);
+                self.late.push(Late {
+                    load: self.loads.len(),
+                    guest,
+                    program: "iperf3",
+                    args: tools::iperf3_client(receiver, to.port(), warmup, duration),
+                });
+                Source::Iperf3(usize::MAX)
+            }
+        };
+        self.loads.push(Load {
+            output: Output::Value(bulk.value.clone(), "bit/s"),
+            source,
+            way: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn start_ping(&mut self, ping: &'a Ping) -> Result<(), LabError> {
+        let (from, to) = (self.guest(&ping.from)?, self.guest(&ping.to)?);
+        let mut way = self.daemons_of([&ping.from, &ping.to].into_iter());
+        let experiment = self.scene.experiment;
+        let source = match ping.tool {
+            PingTool::Own => {
+                let work = Work::Echo {
+                    to: to.ip,
+                    every: ping.every,
+                };
+                let (place, outcome) =
+                    self.start_task(from, "echo client", work, Role::Measures)?;
+                way.extend(self.unless_tested(from, place));
+                Source::Own(vec![outcome])
+            }
+            PingTool::Ping => {
+                let requests = |time: Nanos| time.as_nanos() / ping.every.as_nanos();
+                let counted = requests(experiment.duration);
+                let all = requests(experiment.warmup + experiment.duration);
+                self.late.push(Late {
+                    load: self.loads.len(),
+                    guest: from,
+                    program: "ping",
+                    args: tools::ping(to, ping.every, all),
+                });
+                Source::Ping(usize::MAX, counted)
+            }
+        };
+        self.loads.push(Load {
+            output: Output::Series(ping.series.clone()),
+            source,
+            way,
+        });
+        Ok(())
+    }
+
+    fn start_hogs(&mut self, hog: &'a Hog) -> Result<(), LabError> {
+        let block = Bytes(l2_size(self.scene.cpus.shared_core));
+        let mut outcomes = Vec::new();
+        for name in &hog.guests {
+            let guest = self.guest(name)?;
+            let work = Work::Hog {
+                scans: hog.scans,
+                sleep: hog.sleep,
+                block,
+            };
+            outcomes.push(self.start_task(guest, "hog", work, Role::Computes)?.1);
+        }
+        self.loads.push(Load {
+            output: Output::Value(hog.value.clone(), "op/s"),
+            source: Source::Own(outcomes),
+            way: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn start_wakeup(&mut self, wakeup: &'a Wakeup) -> Result<(), LabError> {
+        let guest = self.guest(&wakeup.guest)?;
+        let work = Work::Wakeup {
+            mean_gap: wakeup.mean_gap,
+            seed: seed_for(self.scene.seed, wakeup.name.get_ref()),
+        };
+        let (place, outcome) = self.start_task(guest, "sleeper", work, Role::Measures)?;
+        self.servers
+            .entry(&guest.name)
+            .or_default()
+            .push(outcome.clone());
+        let way = self.unless_tested(guest, place).into_iter().collect();
+        self.loads.push(Load {
+            output: Output::Series(wakeup.series.clone()),
+            source: Source::Own(vec![outcome]),
+            way,
+        });
+        Ok(())
+    }
+}

@@ -7,6 +7,7 @@ use crate::topology::{SWITCH, Topology, UPLINK, namespace_path, switch_port};
 use crate::wire;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use tailbound_sys::process::program_path;
 use tailbound_units::Bytes;
 
 /// What every namespace is told.
@@ -72,7 +73,7 @@ pub(crate) fn shape(
 
 /// Takes away what the variant before set up; there may be nothing.
 fn clear(namespace: &str, interface: &str) -> Result<(), LabError> {
-    let mut command = Command::new("tc");
+    let mut command = Command::new(program_path("tc"));
     command.args(["-n", namespace, "qdisc", "del", "dev", interface, "root"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     match command.status() {
@@ -104,7 +105,7 @@ pub(crate) fn batch(
     if commands.is_empty() {
         return Ok(());
     }
-    let mut command = Command::new(program);
+    let mut command = Command::new(program_path(program));
     if let Some(namespace) = namespace {
         command.args(["-n", namespace]);
     }

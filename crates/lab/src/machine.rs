@@ -26,12 +26,6 @@ pub(crate) fn conditions(privilege: Privilege, cpus: &Cpus) -> BTreeMap<String, 
     ])
 }
 
-/// Whether `PATH` leads to a program of this name.
-pub(crate) fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
-}
-
 /// Notes the first signal that asks this process to end.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicUsize>, LabError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -6,7 +6,7 @@ use crate::check;
 use crate::cpus::Cpus;
 use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant, VcpuMode};
 use crate::guest::CONGESTION_CONTROL;
-use crate::machine::{self, is_installed, load_average, watch_signals};
+use crate::machine::{self, load_average, watch_signals};
 use crate::processes::Rank;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
@@ -16,6 +16,7 @@ use crate::variant::{self, Measured, Scene};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tailbound_report::Results;
+use tailbound_sys::process::find_program;
 use tailbound_sys::sched::{Deadline, Policy, probe};
 use tailbound_sys::user_namespace::{self, Privilege};
 use tailbound_units::{Nanos, Rate};
@@ -188,7 +189,7 @@ fn require_tools(experiment: &Experiment, chosen: &[&Variant]) -> Result<(), Lab
         needed.push(("ping", "iputils-ping"));
     }
     for (program, package) in needed {
-        if !is_installed(program) {
+        if find_program(program).is_none() {
             return Err(LabError::Missing { program, package });
         }
     }

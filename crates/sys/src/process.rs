@@ -8,12 +8,28 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// How long a child with a real-time class may compute without sleeping.
 pub const RUNAWAY: Duration = Duration::from_millis(500);
+
+/// A program in `PATH`, or in the directories of system programs, which an
+/// ordinary user's `PATH` lacks (Debian keeps `tc` and `bridge` there).
+pub fn find_program(name: impl AsRef<Path>) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(&name))
+        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
+}
+
+/// Where [`find_program`] found it; otherwise its name as it is, so that starting
+/// it says what is missing.
+pub fn program_path(name: impl AsRef<Path>) -> PathBuf {
+    find_program(&name).unwrap_or_else(|| name.as_ref().to_owned())
+}
 
 /// A program to start, and where.
 #[derive(Debug)]
@@ -25,9 +41,9 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// `program`, looked up in `PATH` where it is a bare name.
+    /// `program`, looked up as [`find_program`] does where it is a bare name.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        let mut command = Command::new(program);
+        let mut command = Command::new(program_path(program.as_ref()));
         command.stdin(Stdio::null());
         Self {
             command,

@@ -3,12 +3,12 @@
 use super::{Bench, address, configure_guest, guest_name, mac};
 use crate::LabError;
 use crate::build::batch;
-use crate::machine::is_installed;
 use crate::processes::{Nursery, Ready, Start};
 use crate::topology::namespace_path;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use tailbound_sys::process::{find_program, program_path};
 
 /// The namespace of whatever stands between the guests.
 const MIDDLE: &str = "middle";
@@ -53,7 +53,7 @@ impl Way {
             ("ethtool", "ethtool"),
             ("ovs-vswitchd", "openvswitch-switch"),
         ] {
-            if !is_installed(program) {
+            if find_program(program).is_none() {
                 return Err(LabError::Missing { program, package });
             }
         }
@@ -246,7 +246,7 @@ fn open_vswitch(nursery: &mut Nursery<'_>, bench: &Bench<'_>, tso: bool) -> Resu
 
 /// Runs a program that ends by itself.
 fn tool(program: &'static str, args: &[&str]) -> Result<(), LabError> {
-    let output = Command::new(program).args(args).output();
+    let output = Command::new(program_path(program)).args(args).output();
     let output = output.map_err(LabError::io(format!("running {program}")))?;
     if output.status.success() {
         return Ok(());

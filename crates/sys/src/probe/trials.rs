@@ -1,12 +1,13 @@
 //! The trials of the table, in its order.
 
 use super::{Mend, Outcome};
+use crate::process::find_program;
 use crate::{packet, procfs, sched, tap};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::CapabilitySet;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tailbound_units::Nanos;
 
@@ -340,19 +341,10 @@ pub(super) fn cpus() -> Outcome {
 }
 
 pub(super) fn tool(name: &str, package: &str) -> Outcome {
-    match find(name) {
+    match find_program(name) {
         Some(path) => Outcome::works(path.display().to_string()),
         None => Outcome::lacks(format!("{name} is not installed"), install(package)),
     }
-}
-
-/// A program in `PATH`, or where an ordinary user's `PATH` does not look.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|directory| directory.join(name))
-        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
 }
 
 fn install(package: &str) -> Mend {
@@ -363,7 +355,10 @@ fn install(package: &str) -> Mend {
         ("pacman", "pacman -S --noconfirm"),
         ("apk", "apk add"),
     ];
-    match managers.iter().find(|(program, _)| find(program).is_some()) {
+    match managers
+        .iter()
+        .find(|(program, _)| find_program(program).is_some())
+    {
         Some((_, command)) => root(format!("{command} {package}")),
         None => advice(format!("install the package {package}")),
     }
@@ -385,7 +380,7 @@ fn module_or_kernel(module: &str, option: &str) -> Mend {
 /// Runs `program` with `arguments`, which are split at spaces. The error is the
 /// first line of what it said.
 fn command(program: &str, arguments: &str) -> Result<(), String> {
-    let path = find(program).ok_or_else(|| format!("{program} is not installed"))?;
+    let path = find_program(program).ok_or_else(|| format!("{program} is not installed"))?;
     let output = Command::new(path)
         .args(arguments.split_whitespace())
         .stdin(Stdio::null())

@@ -1,0 +1,28 @@
+//! Who gets the CPU, and when: models of hypervisors' schedulers.
+//!
+//! Read [`Scheduler`] first: the policy alone, cut as Xen cuts it. [`Machine`]
+//! runs vCPUs on pCPUs under a policy; it owns time and can be stepped from
+//! outside, next to a model of packets. [`Simulation`] puts a [`Workload`] on
+//! each vCPU and reports latencies. [`credit`] is Xen's credit scheduler with
+//! its rules from 3.3 to 4.17.
+//!
+//! Everything is virtual time in whole nanoseconds; random numbers come from
+//! one seed. Two runs of the same input give the same bytes on every machine.
+
+pub mod credit;
+mod host;
+mod ids;
+mod machine;
+mod random;
+mod scheduler;
+mod simulation;
+mod timers;
+mod workload;
+
+pub use credit::{Credit, CreditConfig, XenVersion};
+pub use host::{DEFAULT_WEIGHT, Domain, Host, HostError, Vcpu};
+pub use ids::{DomainId, PcpuId, PcpuSet, VcpuId};
+pub use machine::{Costs, Event, Machine, VcpuStats};
+pub use scheduler::{Current, Scheduler, Slice, Wake};
+pub use simulation::{Sample, Simulation, SimulationConfig};
+pub use workload::{Arrivals, Load, Task, Via, Workload, WorkloadError};

@@ -1,0 +1,104 @@
+//! The policy: who runs where, for how long.
+
+use crate::{PcpuId, PcpuSet, VcpuId};
+use tailbound_units::Nanos;
+
+/// Why a blocked vCPU became runnable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// An event from outside arrived for it: a packet, a notification.
+    Event,
+    /// A timer of its own fired.
+    Timer,
+    /// The toolstack took back a pause.
+    Unpause,
+}
+
+/// What a pCPU runs at the moment its scheduler is asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Current {
+    /// Who runs.
+    pub vcpu: VcpuId,
+    /// False when it has blocked or was paused.
+    pub runnable: bool,
+    /// Whether it asked to let others run first.
+    pub yielded: bool,
+}
+
+/// A scheduler's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// Who runs now; none: the pCPU idles.
+    pub next: Option<VcpuId>,
+    /// When to ask again at the latest; none: when something is raised.
+    pub until: Option<Nanos>,
+}
+
+/// A scheduler, in the cut of Xen's `struct scheduler`: policy alone.
+///
+/// [`Machine`](crate::Machine) calls it, keeps who runs where, and owns time.
+/// Methods that may want a pCPU to be asked again add it to `raise` (Xen's
+/// `SCHEDULE_SOFTIRQ`); it is then asked at the same instant, after all timers
+/// of that instant, in ascending order of pCPUs.
+///
+/// A vCPU is in one of three states here: *blocked* (also while paused), which
+/// is how all start; *queued*; *running*. `wake` takes it out of the first,
+/// `schedule` moves it between the others and back.
+pub trait Scheduler {
+    /// `vcpu`, until now blocked, is runnable.
+    fn wake(&mut self, now: Nanos, vcpu: VcpuId, cause: Wake, raise: &mut PcpuSet);
+
+    /// An event arrived for `vcpu`, which is queued or running and so is not
+    /// woken. Xen's schedulers are not told.
+    fn notify(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+        let _ = (now, vcpu, raise);
+    }
+
+    /// `vcpu` is paused. When it was queued it must leave its queue; when it
+    /// was running, its pCPU must be raised and `schedule` will be told that it
+    /// is not runnable.
+    fn sleep(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet);
+
+    /// Chooses what `pcpu` runs from now on; `current` is none when it idles.
+    fn schedule(
+        &mut self,
+        now: Nanos,
+        pcpu: PcpuId,
+        current: Option<Current>,
+        raise: &mut PcpuSet,
+    ) -> Slice;
+
+    /// The earliest of the scheduler's own timers: ticks, accounting,
+    /// replenishment, deadlines.
+    fn poll_at(&self) -> Option<Nanos>;
+
+    /// Handles those of its timers that are due.
+    fn timer(&mut self, now: Nanos, raise: &mut PcpuSet);
+}
+
+impl<S: Scheduler + ?Sized> Scheduler for Box<S> {
+    fn wake(&mut self, now: Nanos, vcpu: VcpuId, cause: Wake, raise: &mut PcpuSet) {
+        (**self).wake(now, vcpu, cause, raise);
+    }
+    fn notify(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+        (**self).notify(now, vcpu, raise);
+    }
+    fn sleep(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+        (**self).sleep(now, vcpu, raise);
+    }
+    fn schedule(
+        &mut self,
+        now: Nanos,
+        pcpu: PcpuId,
+        current: Option<Current>,
+        raise: &mut PcpuSet,
+    ) -> Slice {
+        (**self).schedule(now, pcpu, current, raise)
+    }
+    fn poll_at(&self) -> Option<Nanos> {
+        (**self).poll_at()
+    }
+    fn timer(&mut self, now: Nanos, raise: &mut PcpuSet) {
+        (**self).timer(now, raise);
+    }
+}

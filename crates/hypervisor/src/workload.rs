@@ -1,0 +1,199 @@
+//! What a guest does with its CPU time.
+//!
+//! A guest has a [`Task`], whose latency is measured, and a [`Load`], which
+//! takes the rest. The task's work goes first inside the guest, as an interrupt
+//! or an I/O thread does; so all that is measured is the hypervisor's doing.
+
+use crate::VcpuId;
+use serde::{Deserialize, Serialize};
+use tailbound_units::Nanos;
+use thiserror::Error;
+
+/// What one vCPU does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Workload {
+    /// What is measured.
+    pub task: Task,
+    /// What uses CPU time beside it.
+    pub load: Load,
+}
+
+/// CPU-bound work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case"
+)]
+pub enum Load {
+    /// None.
+    #[default]
+    None,
+    /// Never sleeps.
+    Endless,
+    /// `busy` of CPU time in each `period`, as `cpulimit` does it: works, then
+    /// pauses until the period is over (Bobtail, section 3.2). When a period
+    /// ends before the work is done the next begins at once, so with `busy` =
+    /// `period` it never sleeps.
+    DutyCycle {
+        /// CPU time used in a period.
+        busy: Nanos,
+        /// From one start to the next.
+        period: Nanos,
+        /// Each period is longer by a uniform 0 to this. A timer of the guest
+        /// is late by some microseconds every time, so its phase against the
+        /// hypervisor's ticks drifts; with 0 the phase is frozen.
+        jitter: Nanos,
+    },
+    /// `work` of CPU time, then a sleep, over and over (Small is Better,
+    /// section 5.2: CPU-bound with brief sleeps).
+    Bursts {
+        /// CPU time of a burst.
+        work: Nanos,
+        /// From the end of a burst to the timer that ends the sleep.
+        sleep: Nanos,
+        /// Each sleep is longer by a uniform 0 to this.
+        jitter: Nanos,
+    },
+}
+
+/// When requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case"
+)]
+pub enum Arrivals {
+    /// One each `interval`, whatever became of the last (open loop).
+    Every {
+        /// From one to the next.
+        interval: Nanos,
+        /// Each interval is longer by a uniform 0 to this.
+        jitter: Nanos,
+    },
+    /// A Poisson process (open loop).
+    Poisson {
+        /// The mean gap.
+        mean: Nanos,
+    },
+    /// A synchronous client: the next one `think` after the answer to the last.
+    Closed {
+        /// From an answer to the next request.
+        think: Nanos,
+        /// Each pause is longer by a uniform 0 to this.
+        jitter: Nanos,
+    },
+}
+
+/// The driver domain (Xen's dom0) through which packets pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Via {
+    /// A vCPU whose task is [`Task::Driver`].
+    pub vcpu: VcpuId,
+    /// Its CPU time for a packet on the way in.
+    pub inbound: Nanos,
+    /// Its CPU time for a packet on the way out.
+    pub outbound: Nanos,
+}
+
+/// What is measured of a guest. A [`Sample`](crate::Sample) comes out for each
+/// request, frame, or sleep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case"
+)]
+pub enum Task {
+    /// Nothing.
+    #[default]
+    None,
+    /// Answers requests in the order they come. Measured from the request's
+    /// arrival at the host until its answer leaves. With a small service time
+    /// it is a responder to pings.
+    Server {
+        /// When requests come.
+        arrivals: Arrivals,
+        /// CPU time of one.
+        service: Nanos,
+        /// Through which driver domain; none: straight to the guest.
+        #[serde(default)]
+        via: Option<Via>,
+    },
+    /// Sends a frame each period by a timer of its own (RTP). Measured from
+    /// when the frame was due until it leaves. [`Sample::at`](crate::Sample) is
+    /// when it left, so gaps can be taken from consecutive samples.
+    Sender {
+        /// From one frame to the next.
+        period: Nanos,
+        /// CPU time to send one.
+        send: Nanos,
+        /// Through which driver domain; its `inbound` is not used.
+        #[serde(default)]
+        via: Option<Via>,
+    },
+    /// Sleeps, looks at the clock, and over again (Bobtail, algorithm 1).
+    /// Measured: the wall time from before the sleep to after it.
+    SleepLoop {
+        /// How long it asks to sleep.
+        sleep: Nanos,
+        /// CPU time from waking until it asks for the next sleep.
+        work: Nanos,
+    },
+    /// Handles the packets of those that name it in [`Via`], in order.
+    Driver,
+}
+
+/// A workload that cannot be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum WorkloadError {
+    /// Not one workload for each vCPU.
+    #[error("{workloads} workloads for {vcpus} vCPUs")]
+    Count {
+        /// How many were given.
+        workloads: usize,
+        /// How many the host has.
+        vcpus: usize,
+    },
+    /// Periods, gaps and bursts of zero would never let time pass.
+    #[error("vCPU {0}: {1} must not be zero")]
+    Zero(u32, &'static str),
+    /// More CPU time in a period than the period has.
+    #[error("vCPU {0}: busy is longer than the period")]
+    Busy(u32),
+    /// `via` names a vCPU that is not there or whose task is another.
+    #[error("vCPU {0}: vCPU {1} is no driver domain")]
+    NoDriver(u32, u32),
+}
+
+impl Workload {
+    /// A guest that never sleeps.
+    pub const fn hog() -> Self {
+        Self {
+            task: Task::None,
+            load: Load::Endless,
+        }
+    }
+
+    /// A guest that only does `task`.
+    pub const fn task(task: Task) -> Self {
+        Self {
+            task,
+            load: Load::None,
+        }
+    }
+
+    /// A guest that only does `load`.
+    pub const fn load(load: Load) -> Self {
+        Self {
+            task: Task::None,
+            load,
+        }
+    }
+}

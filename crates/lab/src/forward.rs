@@ -137,6 +137,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         seed: 0,
         conditions,
         variants,
+        charts: Vec::new(),
         checks,
         verdict,
         verdict_reason,

@@ -124,6 +124,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         seed: options.seed,
         conditions,
         variants,
+        charts: Vec::new(),
         checks,
         verdict,
         verdict_reason,

@@ -66,10 +66,18 @@ pub enum ReportError {
         /// The names there are.
         known: String,
     },
+    /// A chart that the run does not have was asked for.
+    #[error("no chart {name:?}; there are: {known}")]
+    NoChart {
+        /// The name that was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
     /// The drawing failed.
-    #[error("cannot draw series {series:?}: {reason}")]
+    #[error("cannot draw {series:?}: {reason}")]
     Drawing {
-        /// The series.
+        /// The series or chart.
         series: String,
         /// What the plotting library said.
         reason: String,

@@ -22,7 +22,7 @@ macro_rules! put {
 }
 
 impl Results {
-    /// The page: verdict, checks, each series with its pictures, values,
+    /// The page: verdict, checks, charts, each series with its pictures, values,
     /// conditions.
     ///
     /// # Errors
@@ -31,6 +31,7 @@ impl Results {
         let mut out = String::new();
         self.head(&mut out);
         self.checks(&mut out);
+        self.charts(&mut out)?;
         for name in self.series_names() {
             self.series(&mut out, name)?;
         }
@@ -85,6 +86,20 @@ impl Results {
             check_row(out, check);
         }
         put!(out, "</tbody></table></div>");
+    }
+
+    fn charts(&self, out: &mut String) -> Result<(), ReportError> {
+        if self.charts.is_empty() {
+            return Ok(());
+        }
+        put!(out, "<h2>Charts</h2>");
+        for chart in &self.charts {
+            put!(out, "<figure>\n{}</figure>", chart.svg()?);
+            if let Some(note) = &chart.note {
+                put!(out, "<p class=\"note\">{}</p>", escape(note));
+            }
+        }
+        Ok(())
     }
 
     fn series(&self, out: &mut String, name: &str) -> Result<(), ReportError> {

@@ -3,9 +3,10 @@
 //!
 //! Read [`Results`] first: it is the whole of a run and knows every way to show
 //! itself. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
-//! side. The format is an interface, described field by field in
+//! side, [`Chart`] figures over what was varied. The format is an interface, described field by field in
 //! `docs/results.md`.
 
+mod chart;
 mod compare;
 mod error;
 mod html;
@@ -15,6 +16,7 @@ mod stats;
 mod summary;
 mod text;
 
+pub use chart::{Chart, ChartAxis, Line, LineStyle, Point, Scale};
 pub use compare::{Comparison, ConditionPair, FigurePair, Run};
 pub use error::{HistogramError, ReportError};
 pub use plot::View;

@@ -30,7 +30,7 @@ pub enum View {
 
 /// Okabe and Ito's palette, which colour-blind readers can tell apart, without
 /// its yellow, which is too faint on white. After these, lines are dashed.
-const PALETTE: [RGBColor; 7] = [
+pub(crate) const PALETTE: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x00, 0x9e, 0x73),
@@ -39,15 +39,15 @@ const PALETTE: [RGBColor; 7] = [
     RGBColor(0x22, 0x22, 0x22),
     RGBColor(0x56, 0xb4, 0xe9),
 ];
-const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
-const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
+pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
+pub(crate) const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
-const WIDTH: u32 = 900;
-const HEIGHT: u32 = 380;
+pub(crate) const WIDTH: u32 = 900;
+pub(crate) const HEIGHT: u32 = 380;
 /// Height of one variant in the view of percentiles.
 const ROW: u32 = 34;
-const LABEL: f64 = 16.0;
+pub(crate) const LABEL: f64 = 16.0;
 /// The tail view starts at the 90th percentile and ends at the 99.99th.
 const TAIL: Range<f64> = -4.0..-1.0;
 
@@ -59,14 +59,16 @@ struct Curve {
     samples: Histogram<u64>,
 }
 
-type Failed = Box<dyn std::error::Error>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+pub(crate) type Failed = Box<dyn std::error::Error>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Plot<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
 
 /// A range with ticks of our choice, each with its label.
-struct Axis {
-    range: Range<f64>,
-    ticks: Vec<(f64, String)>,
+pub(crate) struct Axis {
+    pub(crate) range: Range<f64>,
+    pub(crate) ticks: Vec<(f64, String)>,
+    /// What it shows; may be empty.
+    pub(crate) label: String,
 }
 
 impl Ranged for Axis {
@@ -187,7 +189,7 @@ fn draw(
     Ok(())
 }
 
-fn font(size: f64) -> TextStyle<'static> {
+pub(crate) fn font(size: f64) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
@@ -198,6 +200,7 @@ fn full(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
     let y = Axis {
         range: 0.0..1.0,
         ticks: shares.map(|y| (y, format!("{:.0} %", y * 100.0))).into(),
+        label: String::new(),
     };
     let mut chart = axes(&plot, x_axis(curves, low, unit), y, 60)?;
     for curve in curves {
@@ -230,6 +233,7 @@ fn tail(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
     let y = Axis {
         range: TAIL,
         ticks: ticks.map(|(y, label)| (y, label.into())).into(),
+        label: String::new(),
     };
     let mut chart = axes(&plot, x_axis(curves, low, unit), y, 130)?;
     for curve in curves {
@@ -265,6 +269,7 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
             .zip(curves)
             .map(|(index, curve)| (row(index), curve.name.clone()))
             .collect(),
+        label: String::new(),
     };
     let mut chart = axes(
         body,
@@ -295,21 +300,33 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
     Ok(())
 }
 
-/// A chart with its grid, ticks and labels.
-fn axes<'a>(area: &Area<'a>, x: Axis, y: Axis, y_width: u32) -> Result<Chart<'a>, Failed> {
+/// A plot with its grid, ticks and labels.
+pub(crate) fn axes<'a>(
+    area: &Area<'a>,
+    x: Axis,
+    y: Axis,
+    y_width: u32,
+) -> Result<Plot<'a>, Failed> {
+    let (x_label, y_label) = (x.label.clone(), y.label.clone());
     let mut chart = ChartBuilder::on(area)
         .margin_right(24)
         .margin_top(6)
-        .x_label_area_size(34)
+        .margin_left(if y.label.is_empty() { 0 } else { 10 })
+        .x_label_area_size(if x.label.is_empty() { 34 } else { 54 })
         .y_label_area_size(y_width)
         .build_cartesian_2d(x, y)?;
-    chart
-        .configure_mesh()
-        .axis_style(INK)
+    let mut mesh = chart.configure_mesh();
+    mesh.axis_style(INK)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
-        .label_style(font(LABEL))
-        .draw()?;
+        .label_style(font(LABEL));
+    if !x_label.is_empty() {
+        mesh.x_desc(x_label);
+    }
+    if !y_label.is_empty() {
+        mesh.y_desc(y_label);
+    }
+    mesh.draw()?;
     Ok(chart)
 }
 
@@ -319,13 +336,18 @@ fn place(value: u64) -> f64 {
 }
 
 /// The logarithm of the unit, from `low` to the largest sample with some room on
-/// both sides. Ticks stand at 1, 2 and 5 of each decade, at decades only where
-/// there are many, and closer where there is less than half of one.
+/// both sides.
 fn x_axis(curves: &[Curve], low: Option<u64>, unit: &str) -> Axis {
     let high = curves.iter().map(|curve| curve.samples.max()).max();
     let (low, high) = (place(low.unwrap_or(1)), place(high.unwrap_or(1)));
     let room = ((high - low) * 0.08).max(0.02);
-    let range = low - room..high + room;
+    log_axis(low - room..high + room, unit)
+}
+
+/// A logarithmic axis over `range`, which is in powers of ten. Ticks stand at 1, 2
+/// and 5 of each decade, at decades only where there are many, and closer where
+/// there is less than half of one.
+pub(crate) fn log_axis(range: Range<f64>, unit: &str) -> Axis {
     let steps: &[f64] = match range.end - range.start {
         wide if wide > 3.5 => &[1.0],
         wide if wide > 0.5 => &[1.0, 2.0, 5.0],
@@ -336,11 +358,15 @@ fn x_axis(curves: &[Curve], low: Option<u64>, unit: &str) -> Axis {
         .map(|value| (value.log10(), human(value, unit)))
         .filter(|(at, _)| range.contains(at))
         .collect();
-    Axis { range, ticks }
+    Axis {
+        range,
+        ticks,
+        label: String::new(),
+    }
 }
 
 /// Draws a curve without the points that no one could tell apart.
-fn line(chart: &mut Chart<'_>, curve: &Curve, points: Vec<(f64, f64)>) -> Result<(), Failed> {
+fn line(chart: &mut Plot<'_>, curve: &Curve, points: Vec<(f64, f64)>) -> Result<(), Failed> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     let mut last_pixel = None;
     for point in points {

@@ -1,5 +1,6 @@
 //! The whole of a run, and its file.
 
+use crate::chart::Chart;
 use crate::error::ReportError;
 use crate::stats::Stats;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -29,6 +30,9 @@ pub struct Results {
     pub conditions: BTreeMap<String, serde_json::Value>,
     /// The configurations that were compared, in the order of the experiment.
     pub variants: Vec<Variant>,
+    /// Figures over what was varied, beside what the paper says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charts: Vec<Chart>,
     /// What the experiment expects, and whether it held.
     pub checks: Vec<CheckResult>,
     /// The outcome.
@@ -110,7 +114,7 @@ pub struct Value {
     pub spread: Option<[f64; 2]>,
 }
 
-fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 

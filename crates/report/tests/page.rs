@@ -3,7 +3,7 @@
 mod sample;
 
 use proptest::prelude::*;
-use tailbound_report::{ReportError, Stats, View, empty_histogram};
+use tailbound_report::{Chart, Point, ReportError, Scale, Stats, View, empty_histogram};
 
 #[test]
 fn the_page_needs_nothing_from_elsewhere() {
@@ -128,5 +128,84 @@ proptest! {
         for view in [View::Percentiles, View::Full, View::Tail] {
             prop_assert!(results.cdf_svg("small_fct", view).is_ok());
         }
+    }
+}
+
+/// The sample's chart, changed, as SVG.
+fn chart_svg(change: impl FnOnce(&mut Chart)) -> String {
+    let mut chart = sample::results().charts.remove(0);
+    change(&mut chart);
+    chart.svg().unwrap()
+}
+
+#[test]
+fn a_chart_shows_what_was_measured_what_the_paper_says_and_what_was_promised() {
+    let results = sample::results();
+    let svg = results.chart_svg("p99_9_by_neighbours").unwrap();
+    for text in [
+        "99.9th percentile against neighbours",
+        "neighbours",
+        "10 ms",
+        "measured",
+        "paper",
+        "bound",
+    ] {
+        assert!(svg.contains(&format!("\n{text}\n")), "{text:?} is missing");
+    }
+    // Three measured points with full marks, two of the paper with hollow ones.
+    let marks = |fill: &str| {
+        let circles = svg.lines().filter(|line| line.starts_with("<circle"));
+        circles.filter(|line| line.contains(fill)).count()
+    };
+    assert_eq!((marks("fill=\"#0072B2\""), marks("fill=\"none\"")), (3, 2));
+    let page = results.to_html().unwrap();
+    let place = |text: &str| page.find(text).unwrap();
+    assert!(place("<h2>Charts</h2>") < place("<h2>small_fct</h2>"));
+    assert!(page.contains("The paper&#39;s points are from its text."));
+    let error = results.chart_svg("p50").unwrap_err().to_string();
+    assert_eq!(error, "no chart \"p50\"; there are: p99_9_by_neighbours");
+}
+
+#[test]
+fn a_point_that_could_not_be_computed_leaves_a_gap_and_survives_the_file() {
+    let mut results = sample::results();
+    results.charts[0].lines[0].points[1].1 = f64::NAN;
+    let read: tailbound_report::Results = serde_json::from_str(&results.to_json()).unwrap();
+    assert!(read.charts[0].lines[0].points[1].1.is_nan());
+    let pieces = |svg: &str| {
+        let lines = svg.lines().filter(|line| line.starts_with("<polyline"));
+        lines.filter(|line| line.contains("#0072B2")).count()
+    };
+    let whole = pieces(&sample::results().charts[0].svg().unwrap());
+    assert_eq!(pieces(&read.charts[0].svg().unwrap()), whole + 1);
+}
+
+#[test]
+fn a_chart_without_points_says_so() {
+    assert!(chart_svg(|chart| chart.lines.clear()).contains("no points"));
+    // Nothing above zero has a place on a logarithmic axis.
+    let svg = chart_svg(|chart| {
+        for point in chart.lines.iter_mut().flat_map(|line| &mut line.points) {
+            point.1 = 0.0;
+        }
+    });
+    assert!(svg.contains("no points"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_points_can_be_drawn(
+        points in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..60),
+        log in any::<(bool, bool)>(),
+    ) {
+        let mut chart = sample::results().charts.remove(0);
+        for (axis, log) in [(&mut chart.x, log.0), (&mut chart.y, log.1)] {
+            axis.scale = if log { Scale::Log } else { Scale::Linear };
+        }
+        chart.lines[0].points = points.iter().map(|&(x, y)| Point(x, y)).collect();
+        prop_assert!(chart.svg().is_ok());
+        chart.lines.truncate(1);
+        prop_assert!(chart.svg().is_ok());
     }
 }

@@ -40,6 +40,7 @@ fn run(directory: &Path, name: &str, rtt: u64) -> PathBuf {
             series: BTreeMap::from([("rtt".into(), series)]),
             ..Variant::default()
         }],
+        charts: Vec::new(),
         checks: Vec::new(),
         verdict: Verdict::Pass,
         verdict_reason: "nothing was expected".into(),

@@ -3,7 +3,8 @@
 use serde_json::json;
 use std::collections::BTreeMap;
 use tailbound_report::{
-    CheckResult, Hit, Results, SCHEMA, Series, Stats, Value, Variant, Verdict, empty_histogram,
+    Chart, ChartAxis, CheckResult, Hit, Line, LineStyle, Point, Results, SCHEMA, Series, Stats,
+    Value, Variant, Verdict, empty_histogram,
 };
 
 /// `count` samples: nine tenths spread evenly from `typical` to twice that, the
@@ -50,6 +51,31 @@ fn variant(name: &str, small: (u64, u64), bulk: f64) -> Variant {
     }
 }
 
+/// A figure over three points beside the paper's, and a bound.
+fn chart() -> Chart {
+    let line = |name: &str, style, points: &[(f64, f64)]| Line {
+        name: name.into(),
+        style,
+        points: points.iter().map(|&(x, y)| Point(x, y)).collect(),
+    };
+    Chart {
+        name: "p99_9_by_neighbours".into(),
+        title: "99.9th percentile against neighbours".into(),
+        x: ChartAxis::linear("neighbours", ""),
+        y: ChartAxis::log("99.9th percentile", "ns"),
+        lines: vec![
+            line(
+                "measured",
+                LineStyle::Measured,
+                &[(0.0, 2e5), (1.0, 1.2e7), (2.0, 4e7)],
+            ),
+            line("paper", LineStyle::Paper, &[(1.0, 1e7), (2.0, 3e7)]),
+            line("bound", LineStyle::Bound, &[(0.0, 1e7), (2.0, 1e7)]),
+        ],
+        note: Some("The paper's points are from its text.".into()),
+    }
+}
+
 pub(crate) fn results() -> Results {
     let mut unpatched = variant("unpatched", (4_000_000, 220_000_000), 93_100_000.0);
     let small = unpatched.series.get_mut("small_fct").unwrap();
@@ -88,6 +114,7 @@ pub(crate) fn results() -> Results {
             vcpu_only,
             patched,
         ],
+        charts: vec![chart()],
         checks: vec![
             CheckResult {
                 name: "p99_small_fct_reduction".into(),

@@ -35,6 +35,9 @@ struct Show {
     /// Print the picture of this series as SVG instead
     #[arg(long, value_name = "SERIES", conflicts_with = "html")]
     svg: Option<String>,
+    /// Print this chart as SVG instead
+    #[arg(long, value_name = "CHART", conflicts_with_all = ["html", "svg"])]
+    chart: Option<String>,
     /// Which picture
     #[arg(long, value_enum, default_value_t = Picture::Tail, requires = "svg")]
     view: Picture,
@@ -102,6 +105,9 @@ impl Show {
         let results = Results::read(&self.file)?;
         if let Some(series) = &self.svg {
             return results.cdf_svg(series, self.view.into());
+        }
+        if let Some(chart) = &self.chart {
+            return results.chart_svg(chart);
         }
         if let Some(path) = &self.html {
             write(path, &results.to_html()?)?;

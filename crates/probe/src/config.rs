@@ -1,0 +1,216 @@
+//! What a probe does, and what makes no sense.
+
+use tailbound_units::Nanos;
+
+/// When a probe may stop before it has slept [`Config::samples`] times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stop {
+    /// BAD as soon as it is certain, GOOD by a sequential test (see [`crate::Rule`]).
+    Early {
+        /// At least this likely is it that a node whose whole run would have counted
+        /// more than the low mark is not called GOOD early. 0.5 to less than 1.
+        confidence: f64,
+    },
+    /// BAD as soon as it is certain, everything else after the last sleep: the
+    /// verdict is always that of Algorithm 1.
+    Exact,
+}
+
+/// What a probe does. The defaults are those of Bobtail 4.2 and 4.3, found on
+/// small EC2 instances of 2013 under Xen, whose time slice is 30 ms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    /// S: how long to sleep, 100 us.
+    pub sleep: Nanos,
+    /// M: how often at most, 600,000 times.
+    pub samples: u64,
+    /// A sleep that took this long or longer is late, 10 ms: RPC servers have no
+    /// more time than that.
+    pub late: Nanos,
+    /// `LOW_MARK`: a node with at most so many late sleeps is GOOD, 13.
+    pub low_mark: u64,
+    /// `HIGH_MARK`: a node with more is BAD, 5 · `LOW_MARK`.
+    pub high_mark: u64,
+    /// When to stop before the last sleep.
+    pub stop: Stop,
+    /// Above this share of the vCPU used by others in the same guest, a late sleep
+    /// that nothing explains is not held against the neighbours, 0.25.
+    pub busy: f64,
+    /// A run that takes longer ends without a verdict, 110 s: Bobtail decides "in
+    /// under two minutes".
+    pub time_limit: Nanos,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sleep: Nanos::from_micros(100),
+            samples: 600_000,
+            late: Nanos::from_millis(10),
+            low_mark: 13,
+            high_mark: 65,
+            stop: Stop::Early { confidence: 0.95 },
+            busy: 0.25,
+            time_limit: Nanos::from_secs(110),
+        }
+    }
+}
+
+/// Why a configuration is none.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// M is zero.
+    #[error("0 samples decide nothing: ask for more than the high mark")]
+    NoSamples,
+    /// S is zero.
+    #[error("a sleep of 0 never leaves the CPU: ask for 1us or more")]
+    NoSleep,
+    /// A sleep is late even when it is in time.
+    #[error("a sleep of {sleep} is always late at {late}: late must be longer than the sleep")]
+    Late {
+        /// S.
+        sleep: Nanos,
+        /// What is late.
+        late: Nanos,
+    },
+    /// The marks are the wrong way round.
+    #[error("the low mark {low} is above the high mark {high}")]
+    Marks {
+        /// `LOW_MARK`.
+        low: u64,
+        /// `HIGH_MARK`.
+        high: u64,
+    },
+    /// BAD cannot come out.
+    #[error("{samples} samples never count more than the high mark {high}: ask for more samples")]
+    TooFew {
+        /// M.
+        samples: u64,
+        /// `HIGH_MARK`.
+        high: u64,
+    },
+    /// The confidence is no probability that helps.
+    #[error("a confidence of {0} is not from 0.5 to less than 1")]
+    Confidence(f64),
+    /// So high a low mark has no stopping times.
+    #[error(
+        "a low mark of {low} is above {max}, the most at which a run can stop early: run exact"
+    )]
+    LowMark {
+        /// `LOW_MARK`.
+        low: u64,
+        /// The most.
+        max: u64,
+    },
+    /// The share is none.
+    #[error("a busy share of {0} is not from 0 to 1")]
+    Busy(f64),
+    /// There is no time.
+    #[error("a time limit of {limit} is less than one sleep of {sleep}")]
+    TimeLimit {
+        /// The limit.
+        limit: Nanos,
+        /// S.
+        sleep: Nanos,
+    },
+}
+
+impl Config {
+    /// The highest low mark with which a run can stop early.
+    pub const MAX_EARLY_LOW_MARK: u64 = 255;
+
+    /// What is wrong with it, the first thing.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let &Self {
+            sleep,
+            samples,
+            late,
+            low_mark: low,
+            high_mark: high,
+            busy,
+            time_limit: limit,
+            ..
+        } = self;
+        if samples == 0 {
+            return Err(ConfigError::NoSamples);
+        }
+        if sleep == Nanos::ZERO {
+            return Err(ConfigError::NoSleep);
+        }
+        if late <= sleep {
+            return Err(ConfigError::Late { sleep, late });
+        }
+        if low > high {
+            return Err(ConfigError::Marks { low, high });
+        }
+        if samples <= high {
+            return Err(ConfigError::TooFew { samples, high });
+        }
+        if !(0.0..=1.0).contains(&busy) {
+            return Err(ConfigError::Busy(busy));
+        }
+        if limit < sleep {
+            return Err(ConfigError::TimeLimit { limit, sleep });
+        }
+        if let Stop::Early { confidence } = self.stop {
+            if !(0.5..1.0).contains(&confidence) {
+                return Err(ConfigError::Confidence(confidence));
+            }
+            let max = Self::MAX_EARLY_LOW_MARK;
+            if low > max {
+                return Err(ConfigError::LowMark { low, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: fn() -> Config = Config::default;
+
+    #[test]
+    fn the_defaults_are_the_papers() {
+        let config = GOOD();
+        assert_eq!(config.check(), Ok(()));
+        assert_eq!(config.high_mark, 5 * config.low_mark);
+    }
+
+    #[test]
+    fn each_thing_that_makes_no_sense_has_its_own_error() {
+        let early = |confidence| Stop::Early { confidence };
+        #[rustfmt::skip]
+        let cases: [(Config, &str); 13] = [
+            (Config { samples: 0, ..GOOD() }, "0 samples"),
+            (Config { sleep: Nanos::ZERO, ..GOOD() }, "a sleep of 0"),
+            (Config { late: Nanos::from_micros(100), ..GOOD() }, "always late at 100us"),
+            (Config { late: Nanos::ZERO, ..GOOD() }, "always late at 0ns"),
+            (Config { low_mark: 66, ..GOOD() }, "the low mark 66 is above the high mark 65"),
+            (Config { samples: 65, ..GOOD() }, "65 samples never count more"),
+            (Config { stop: early(1.0), ..GOOD() }, "a confidence of 1 "),
+            (Config { stop: early(0.49), ..GOOD() }, "a confidence of 0.49"),
+            (Config { stop: early(f64::NAN), ..GOOD() }, "a confidence of NaN"),
+            (Config { low_mark: 256, high_mark: 256, ..GOOD() }, "a low mark of 256 is above 255"),
+            (Config { busy: f64::NAN, ..GOOD() }, "a busy share of NaN"),
+            (Config { busy: 1.1, ..GOOD() }, "a busy share of 1.1"),
+            (Config { time_limit: Nanos(1), ..GOOD() }, "a time limit of 1ns"),
+        ];
+        for (config, message) in cases {
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_low_mark_will_do_for_a_run_that_does_not_stop_early() {
+        let config = Config {
+            low_mark: 1000,
+            high_mark: 5000,
+            stop: Stop::Exact,
+            ..GOOD()
+        };
+        assert_eq!(config.check(), Ok(()));
+    }
+}

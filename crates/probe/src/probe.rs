@@ -1,0 +1,266 @@
+//! One vCPU's probe: sleeps in, a verdict out.
+
+use crate::config::Stop;
+use crate::rule::Rule;
+use crate::verdict::{Outcome, Reason, Verdict};
+use crate::witness::{Cause, Ledger, StealFault, Witness};
+use serde::Serialize;
+use tailbound_units::Nanos;
+
+/// One sleep, on a clock that never jumps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// When it began.
+    pub begin: Nanos,
+    /// When the thread ran again.
+    pub end: Nanos,
+}
+
+/// How many sleeps there were, how many late, and whose fault.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// All sleeps.
+    pub samples: u64,
+    /// The late ones.
+    pub late: u64,
+    /// Late because other threads of this guest ran.
+    pub ours: u64,
+    /// Late because the hypervisor ran others.
+    pub stolen: u64,
+    /// Late, and nothing tells why.
+    pub unexplained: u64,
+}
+
+/// What a reader of the verdict should know besides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Note {
+    /// The thread's run-queue wait cannot be read: what this guest does itself
+    /// looks like its neighbours' doing.
+    NoWait,
+    /// Neither the vCPU's use nor its steal can be read.
+    NoCpu,
+    /// Steal is zero since boot: this hypervisor reports none, or has not stolen
+    /// yet. Late sleeps of its making are then unexplained.
+    NoSteal,
+    /// Steal made no sense and was not believed: its late sleeps are unexplained.
+    Steal(StealFault),
+    /// One sleep took so long that the guest was paused, migrated, or its clock
+    /// set. It counts as one late sleep.
+    Pause(Nanos),
+}
+
+/// How often the thread's run-queue wait is read, in sleeps: each waits a little,
+/// and what is usual must be small against what makes a sleep late.
+const THREAD_EVERY: u64 = 100;
+/// How often the vCPU's line is read.
+const CPU_EVERY: Nanos = Nanos::from_secs(1);
+/// A sleep as long as this is a pause.
+const PAUSE: Nanos = Nanos::from_secs(1);
+
+/// A probe of one vCPU. Feed it each sleep with [`Probe::sample`] until that
+/// returns a verdict.
+///
+/// A late sleep counts for GOOD whoever made it, as in Algorithm 1. Against the
+/// neighbours it counts unless this guest made it: because the thread waited in
+/// its own run queue, or, if the guest used more of the vCPU than
+/// [`crate::Config::busy`], because nothing explains it. Where the two counts lead
+/// to different answers the verdict is INCONCLUSIVE; with more than the high mark
+/// of the guest's own late sleeps at once.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    rule: Rule,
+    ledger: Ledger,
+    counts: Counts,
+    begin: Nanos,
+    /// The end of the last sleep.
+    now: Nanos,
+    cpu_due: Nanos,
+    longest: Nanos,
+}
+
+impl Probe {
+    /// A probe that begins `now`, on the clock of its samples. What the witness says
+    /// now is what later readings are compared with.
+    pub fn new(rule: Rule, now: Nanos, witness: &mut impl Witness) -> Self {
+        let mut probe = Self {
+            rule,
+            ledger: Ledger::default(),
+            counts: Counts::default(),
+            begin: now,
+            now,
+            cpu_due: now,
+            longest: Nanos::ZERO,
+        };
+        probe.look(witness);
+        probe
+    }
+
+    /// Takes one sleep. Asks the witness after each late one, once a second, and
+    /// every hundred sleeps for the thread's times; otherwise this is a few
+    /// comparisons.
+    ///
+    /// `Some` is the end: sleeps after it are not to be given.
+    pub fn sample(&mut self, sample: Sample, witness: &mut impl Witness) -> Option<Verdict> {
+        if sample.begin < self.now || sample.end < sample.begin {
+            let by = self
+                .now
+                .since(sample.begin)
+                .max(sample.begin.since(sample.end));
+            return Some(inconclusive(Reason::Backwards { by }));
+        }
+        self.now = sample.end;
+        self.counts.samples += 1;
+        let duration = sample.end.since(sample.begin);
+        if duration >= self.rule.config().late {
+            self.late(duration, witness);
+        } else if self.now >= self.cpu_due || self.counts.samples.is_multiple_of(THREAD_EVERY) {
+            let by = self.look(witness);
+            if by > Nanos::ZERO {
+                return Some(inconclusive(Reason::Suspended { by }));
+            }
+        } else if self.counts.samples < self.rule.good_at(self.counts.late) {
+            return None;
+        }
+        self.decide()
+    }
+
+    /// Takes the readings that are due while nothing is late; returns how long the
+    /// guest was suspended.
+    fn look(&mut self, witness: &mut impl Witness) -> Nanos {
+        self.ledger.thread(self.counts.samples, true, witness);
+        if self.now < self.cpu_due {
+            return Nanos::ZERO;
+        }
+        self.cpu_due = self.now.saturating_add(CPU_EVERY);
+        self.ledger.cpu(self.now, true, witness);
+        self.ledger.suspended(witness)
+    }
+
+    fn late(&mut self, duration: Nanos, witness: &mut impl Witness) {
+        self.counts.late += 1;
+        self.longest = self.longest.max(duration);
+        let excess = duration.since(self.rule.config().sleep);
+        let wait = self.ledger.thread(self.counts.samples, false, witness);
+        let steal = self.ledger.cpu(self.now, false, witness);
+        match self.ledger.cause(excess, wait, steal) {
+            Cause::Ours => self.counts.ours += 1,
+            Cause::Stolen => self.counts.stolen += 1,
+            Cause::Unexplained => self.counts.unexplained += 1,
+        }
+        if self.ledger.fault().is_some() {
+            // What was believed before is no better.
+            self.counts.unexplained += std::mem::take(&mut self.counts.stolen);
+        }
+    }
+
+    fn decide(&self) -> Option<Verdict> {
+        let config = self.rule.config();
+        let Counts {
+            samples,
+            late,
+            stolen,
+            ..
+        } = self.counts;
+        let against = self.against();
+        let own = late - against;
+        if against > config.high_mark {
+            return Some(Verdict {
+                outcome: Outcome::Bad,
+                reason: Reason::Many {
+                    late: against,
+                    stolen,
+                    samples,
+                },
+            });
+        }
+        if own > config.high_mark {
+            return Some(inconclusive(self.own(own)));
+        }
+        if samples < self.rule.good_at(late) {
+            let over = self.now.since(self.begin) >= config.time_limit;
+            return over.then(|| self.time_is_over());
+        }
+        let outcome = self.rule.answer(late);
+        if outcome != self.rule.answer(against) {
+            return Some(inconclusive(self.own(own)));
+        }
+        let reason = match config.stop {
+            Stop::Early { confidence } if samples < config.samples => Reason::Few {
+                late,
+                samples,
+                confidence,
+            },
+            _ => Reason::Whole { late, samples },
+        };
+        Some(Verdict { outcome, reason })
+    }
+
+    /// Late sleeps that count against the neighbours.
+    fn against(&self) -> u64 {
+        let busy = self
+            .busy()
+            .is_some_and(|busy| busy > self.rule.config().busy);
+        let doubtful = if busy { self.counts.unexplained } else { 0 };
+        self.counts.late - self.counts.ours - doubtful
+    }
+
+    fn own(&self, own: u64) -> Reason {
+        Reason::Own {
+            own,
+            late: self.counts.late,
+            busy_percent: (self.busy().unwrap_or(0.0) * 100.0).round() as u8,
+        }
+    }
+
+    fn time_is_over(&self) -> Verdict {
+        let config = self.rule.config();
+        inconclusive(Reason::TimeLimit {
+            samples: self.counts.samples,
+            wanted: config.samples,
+            limit: config.time_limit,
+        })
+    }
+
+    /// The verdict if nobody waits any longer.
+    pub fn interrupt(&self) -> Verdict {
+        inconclusive(Reason::Interrupted {
+            samples: self.counts.samples,
+        })
+    }
+
+    /// What was counted so far.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The share of the vCPU that others in this guest used so far; `None` before
+    /// half a second, or where it cannot be read.
+    pub fn busy(&self) -> Option<f64> {
+        self.ledger.busy()
+    }
+
+    /// What else there is to know.
+    pub fn notes(&self) -> Vec<Note> {
+        let ledger = &self.ledger;
+        let steal = match ledger.fault() {
+            Some(fault) => Some(Note::Steal(fault)),
+            None if !ledger.knows_cpu() => Some(Note::NoCpu),
+            None => {
+                (ledger.total_steal().unwrap_or_default() == Nanos::ZERO).then_some(Note::NoSteal)
+            }
+        };
+        let wait = (!ledger.knows_thread()).then_some(Note::NoWait);
+        let pause = (self.longest >= PAUSE).then_some(Note::Pause(self.longest));
+        [wait, steal, pause].into_iter().flatten().collect()
+    }
+}
+
+fn inconclusive(reason: Reason) -> Verdict {
+    Verdict {
+        outcome: Outcome::Inconclusive,
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Algorithm 1 of Bobtail, and when its answer is known before its end.
+
+use crate::boundary;
+use crate::config::{Config, ConfigError, Stop};
+use crate::verdict::Outcome;
+
+/// A [`Config`] that makes sense, ready to decide.
+///
+/// **BAD** as soon as more than the high mark were late: the rest cannot undo it.
+///
+/// **GOOD** early, with [`Stop::Early`], by a sequential test: if the whole run
+/// would have counted more than the low mark, the probability of stopping with GOOD
+/// is at most 1 - confidence, over all looks together. With the defaults a node
+/// without a late sleep is GOOD after 123,241 of 600,000 (20.5 %), one with one after
+/// 231,984, and so on. How, and why it holds, is written in `boundary.rs`.
+///
+/// **What it assumes**: late sleeps come anywhere in the run with equal likelihood.
+/// A neighbour that computes only now and then makes them come in clusters. One
+/// that happens to rest during the first fifth of the run and comes back is missed,
+/// more often than 1 - confidence: a neighbour who rests half of the time in spells
+/// longer than the run is missed half of the time, by any test of this length,
+/// Algorithm 1 included. Against neighbours whose spells are between the two
+/// lengths, [`Stop::Exact`] helps; against longer ones, repeating does.
+///
+/// **UNSURE** always takes the whole run: until its end both others can come out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    config: Config,
+    good_at: Vec<u64>,
+}
+
+impl Rule {
+    /// Checks the configuration and computes when it may stop: some microseconds,
+    /// 0.1 s for the highest low mark there is.
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let (samples, low) = (config.samples, config.low_mark);
+        let good_at = match config.stop {
+            Stop::Early { confidence } => boundary::good_at(samples, low, 1.0 - confidence),
+            Stop::Exact => Vec::new(),
+        };
+        Ok(Self { config, good_at })
+    }
+
+    /// What it was made from.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Algorithm 1, lines 8 to 14: the answer after the whole run.
+    pub const fn answer(&self, late: u64) -> Outcome {
+        if late <= self.config.low_mark {
+            Outcome::Good
+        } else if late <= self.config.high_mark {
+            Outcome::Unsure
+        } else {
+            Outcome::Bad
+        }
+    }
+
+    /// After how many sleeps so many late ones are few enough for GOOD; the whole
+    /// run where they never are before.
+    pub fn good_at(&self, late: u64) -> u64 {
+        let moment = usize::try_from(late)
+            .ok()
+            .and_then(|late| self.good_at.get(late));
+        moment.copied().unwrap_or(self.config.samples)
+    }
+
+    /// The answer after so many sleeps of which so many were late, if it is known.
+    pub fn decide(&self, samples: u64, late: u64) -> Option<Outcome> {
+        let decided = late > self.config.high_mark || samples >= self.good_at(late);
+        decided.then(|| self.answer(late))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome::{Bad, Good, Unsure};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rule(stop: Stop) -> Rule {
+        let config = Config {
+            samples: 1000,
+            low_mark: 3,
+            high_mark: 15,
+            stop,
+            ..Config::default()
+        };
+        Rule::new(config).unwrap()
+    }
+
+    const EARLY: Stop = Stop::Early { confidence: 0.95 };
+
+    #[test]
+    fn the_marks_belong_to_the_better_side() {
+        let rule = rule(Stop::Exact);
+        let answers = [0, 3, 4, 15, 16].map(|late| rule.answer(late));
+        assert_eq!(answers, [Good, Good, Unsure, Unsure, Bad]);
+    }
+
+    #[test]
+    fn bad_is_known_at_the_first_late_sleep_beyond_the_high_mark() {
+        for stop in [EARLY, Stop::Exact] {
+            assert_eq!(rule(stop).decide(16, 16), Some(Outcome::Bad));
+            assert_eq!(rule(stop).decide(16, 15), None);
+        }
+    }
+
+    #[test]
+    fn an_exact_run_calls_nothing_good_before_its_end() {
+        let rule = rule(Stop::Exact);
+        assert_eq!(rule.decide(999, 0), None);
+        assert_eq!(rule.decide(1000, 0), Some(Outcome::Good));
+        assert_eq!(rule.decide(1000, 4), Some(Outcome::Unsure));
+    }
+
+    #[test]
+    fn unsure_takes_the_whole_run() {
+        let rule = rule(EARLY);
+        assert!((4..=15).all(|late| rule.decide(999, late).is_none()));
+        assert_eq!(rule.decide(1000, 4), Some(Outcome::Unsure));
+    }
+
+    proptest! {
+        #[test]
+        fn after_the_last_sleep_there_is_always_the_answer_of_algorithm_1(late in 0_u64..1000) {
+            for stop in [EARLY, Stop::Exact] {
+                let rule = rule(stop);
+                prop_assert_eq!(rule.decide(1000, late), Some(rule.answer(late)));
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What came out, and why, in a line.
+
+use serde::Serialize;
+use std::fmt;
+use tailbound_units::Nanos;
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Outcome {
+    /// Fit for latency-sensitive work.
+    Good,
+    /// Between the marks: the network test decides.
+    Unsure,
+    /// The guest itself, or its clock, spoiled the measurement.
+    Inconclusive,
+    /// Neighbours keep the CPU.
+    Bad,
+}
+
+impl Outcome {
+    /// Its name.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Good => "GOOD",
+            Self::Unsure => "UNSURE",
+            Self::Inconclusive => "INCONCLUSIVE",
+            Self::Bad => "BAD",
+        }
+    }
+
+    /// The exit code: 0 GOOD, 1 BAD, 2 neither. The protocol of
+    /// node-problem-detector's plugins: no problem, a problem, unknown.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Good => 0,
+            Self::Bad => 1,
+            Self::Unsure | Self::Inconclusive => 2,
+        }
+    }
+
+    /// The higher, the less the node is to be used. What was not found out weighs
+    /// more than what lies between the marks, and less than what was found bad.
+    const fn weight(self) -> u8 {
+        match self {
+            Self::Good => 0,
+            Self::Unsure => 1,
+            Self::Inconclusive => 2,
+            Self::Bad => 3,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.word())
+    }
+}
+
+/// What a node is and why. It prints as one line of at most 80 bytes, which is what
+/// node-problem-detector keeps of a plugin's output.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Verdict {
+    /// What it is.
+    pub outcome: Outcome,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a verdict is what it is. Each prints as the part of a sentence after the
+/// verdict.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reason {
+    /// So few were late so soon that the whole run counts too many late ones at
+    /// most once in 1 / (1 - confidence) times.
+    Few {
+        /// Late sleeps.
+        late: u64,
+        /// Sleeps so far.
+        samples: u64,
+        /// How sure that is.
+        confidence: f64,
+    },
+    /// The whole run was slept.
+    Whole {
+        /// Late sleeps.
+        late: u64,
+        /// All sleeps.
+        samples: u64,
+    },
+    /// More than the high mark were late.
+    Many {
+        /// Late sleeps that count against the neighbours.
+        late: u64,
+        /// Of these, stolen by the hypervisor.
+        stolen: u64,
+        /// Sleeps so far.
+        samples: u64,
+    },
+    /// Late sleeps that are the guest's own doing, or may be, decide.
+    Own {
+        /// Those.
+        own: u64,
+        /// All late ones.
+        late: u64,
+        /// The share of the vCPU that others in this guest used, in percent.
+        busy_percent: u8,
+    },
+    /// There was no time for the whole run.
+    TimeLimit {
+        /// Sleeps so far.
+        samples: u64,
+        /// Sleeps wanted.
+        wanted: u64,
+        /// The limit.
+        limit: Nanos,
+    },
+    /// A moment was before the one before it.
+    Backwards {
+        /// How far.
+        by: Nanos,
+    },
+    /// The guest was suspended.
+    Suspended {
+        /// How long.
+        by: Nanos,
+    },
+    /// Nobody waited for the end.
+    Interrupted {
+        /// Sleeps so far.
+        samples: u64,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Few {
+                late,
+                samples,
+                confidence,
+            } => write!(
+                formatter,
+                "{late} of {samples} sleeps late; {} % sure without the rest",
+                percent(confidence)
+            ),
+            Self::Whole { late, samples } => write!(formatter, "{late} of {samples} sleeps late"),
+            Self::Many {
+                late,
+                stolen,
+                samples,
+            } => write!(
+                formatter,
+                "{late} of {samples} sleeps late, {stolen} of them stolen"
+            ),
+            Self::Own {
+                own,
+                late,
+                busy_percent,
+            } => write!(
+                formatter,
+                "guest busy: {own} of {late} late sleeps its own; CPU use {busy_percent} %"
+            ),
+            Self::TimeLimit {
+                samples,
+                wanted,
+                limit,
+            } => write!(formatter, "only {samples} of {wanted} sleeps in {limit}"),
+            Self::Backwards { by } => write!(formatter, "the clock went back by {by}"),
+            Self::Suspended { by } => write!(
+                formatter,
+                "the guest was suspended for {} ms",
+                by.as_nanos() / 1_000_000
+            ),
+            Self::Interrupted { samples } => write!(formatter, "ended after {samples} sleeps"),
+        }
+    }
+}
+
+/// A probability in percent, without the noise of its binary form.
+fn percent(probability: f64) -> f64 {
+    (probability * 1e6).round() / 1e4
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}  {}", self.outcome, self.reason)
+    }
+}
+
+/// The place of the verdict that speaks for a node of several vCPUs, the worst: a
+/// request waits for the CPU that serves it. Of equals the first; `None` of none.
+///
+/// What [`crate::Rule`] says of GOOD holds for the node as well: it is called GOOD
+/// wrongly only if the vCPU that is not GOOD is.
+pub fn worst<'a>(verdicts: impl IntoIterator<Item = &'a Verdict>) -> Option<usize> {
+    let weight = |verdict: &Verdict| verdict.outcome.weight();
+    let weights = verdicts.into_iter().map(weight).enumerate();
+    weights
+        .max_by_key(|(place, weight)| (*weight, std::cmp::Reverse(*place)))
+        .map(|(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome::{Bad, Good, Inconclusive, Unsure};
+    use super::*;
+
+    const SAMPLES: u64 = 600_000;
+
+    fn verdicts() -> Vec<Verdict> {
+        let of = |outcome, reason| Verdict { outcome, reason };
+        #[rustfmt::skip]
+        let verdicts = vec![
+            of(Good, Reason::Few { late: 13, samples: 599_999, confidence: 0.999 }),
+            of(Good, Reason::Whole { late: 13, samples: SAMPLES }),
+            of(Unsure, Reason::Whole { late: 65, samples: SAMPLES }),
+            of(Bad, Reason::Many { late: 66, stolen: 66, samples: SAMPLES }),
+            of(Inconclusive, Reason::Own { own: 131, late: 131, busy_percent: 100 }),
+            of(Inconclusive, Reason::TimeLimit {
+                samples: SAMPLES - 1, wanted: SAMPLES, limit: Nanos::from_secs(110),
+            }),
+            of(Inconclusive, Reason::Backwards { by: Nanos(123_456_789) }),
+            of(Inconclusive, Reason::Suspended { by: Nanos(86_400_000_000_001) }),
+            of(Inconclusive, Reason::Interrupted { samples: SAMPLES }),
+        ];
+        verdicts
+    }
+
+    #[test]
+    fn each_verdict_is_a_line_that_node_problem_detector_keeps_whole() {
+        for verdict in verdicts() {
+            let line = verdict.to_string();
+            // Room for "CPU 127: " before the reason.
+            assert!(line.len() <= 80 - 9, "{}: {line}", line.len());
+            assert!(line.starts_with(verdict.outcome.word()));
+        }
+    }
+
+    #[test]
+    fn the_worst_verdict_speaks_and_of_equals_the_first() {
+        let mut verdicts = verdicts();
+        assert_eq!(worst(&verdicts), Some(3));
+        verdicts.remove(3);
+        assert_eq!(worst(&verdicts), Some(3));
+        assert_eq!(worst(&verdicts[..3]), Some(2));
+        assert_eq!(worst(&verdicts[..2]), Some(0));
+        assert_eq!(worst([]), None);
+    }
+}

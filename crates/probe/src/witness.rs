@@ -1,0 +1,216 @@
+//! Whose fault a late sleep is.
+//!
+//! A sleep is late for one of three reasons. The thread could run and another of
+//! its own guest did (*ours*): its run-queue wait grew. The hypervisor gave the
+//! vCPU's time away (*stolen*): its steal grew. Or neither tells (*unexplained*): a
+//! hypervisor that reports no steal, or a timer that came late.
+//!
+//! A reading explains a late sleep if it grew by at least half of what the sleep
+//! was too long, beyond what it usually grows by in that time. Steal is looked at
+//! first: while the hypervisor keeps a vCPU, a thread in its run queue waits, too.
+
+use tailbound_units::Nanos;
+
+/// What a thread has done so far (`/proc/thread-self/schedstat`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// It ran.
+    pub run: Nanos,
+    /// It could have run, and waited in a run queue.
+    pub wait: Nanos,
+}
+
+/// What a vCPU has done so far (its line in `/proc/stat`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// It computed for threads and interrupts of this guest.
+    pub busy: Nanos,
+    /// It could have, and the hypervisor ran others. `None` where the kernel knows
+    /// no steal.
+    pub steal: Option<Nanos>,
+}
+
+/// What can be known besides how long sleeps took. Each reading may be missing: a
+/// guest without `/proc` is judged, too, but nobody is blamed.
+pub trait Witness {
+    /// What the thread that sleeps has done so far.
+    fn thread(&mut self) -> Option<ThreadTime>;
+    /// What its vCPU has done so far.
+    fn cpu(&mut self) -> Option<CpuTime>;
+    /// How long the guest was suspended since it booted.
+    fn suspended(&mut self) -> Option<Nanos>;
+}
+
+/// Knows nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoWitness;
+
+impl Witness for NoWitness {
+    fn thread(&mut self) -> Option<ThreadTime> {
+        None
+    }
+    fn cpu(&mut self) -> Option<CpuTime> {
+        None
+    }
+    fn suspended(&mut self) -> Option<Nanos> {
+        None
+    }
+}
+
+/// Why steal is not to be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StealFault {
+    /// The total went back, as it does on some hosts after a live migration.
+    Backwards,
+    /// It grew by more than the time that passed.
+    MoreThanTime,
+}
+
+/// Whose fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    Ours,
+    Stolen,
+    Unexplained,
+}
+
+/// `/proc/stat` shows ticks of 10 ms: two readings may be off by one each.
+const TICKS: Nanos = Nanos::from_millis(20);
+/// Shorter spans say nothing about a share that is counted in ticks.
+const SHORTEST_SPAN: Nanos = Nanos::from_millis(500);
+
+/// A total that grows, and how fast it does when nothing is late.
+#[derive(Debug, Clone, Copy, Default)]
+struct Growth {
+    previous: Option<(u64, Nanos)>,
+    quiet_span: u64,
+    usual: Nanos,
+}
+
+impl Growth {
+    /// Takes a reading at `place` (a time, or a number of sleeps), and says by how
+    /// much it grew beyond the usual since the last.
+    fn read(&mut self, place: u64, total: Nanos, quiet: bool) -> Nanos {
+        let Some((before, old)) = self.previous.replace((place, total)) else {
+            return Nanos::ZERO;
+        };
+        let (span, growth) = (place.saturating_sub(before), total.since(old));
+        if quiet {
+            self.quiet_span = self.quiet_span.saturating_add(span);
+            self.usual = self.usual.saturating_add(growth);
+            return Nanos::ZERO;
+        }
+        let usual = u128::from(self.usual.as_nanos()) * u128::from(span)
+            / u128::from(self.quiet_span.max(1));
+        growth.saturating_sub(Nanos(u64::try_from(usual).unwrap_or(u64::MAX)))
+    }
+}
+
+/// All readings so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ledger {
+    wait: Growth,
+    steal: Growth,
+    run: Nanos,
+    first: Option<(Nanos, CpuTime, Nanos)>,
+    last: Option<(Nanos, CpuTime, Nanos)>,
+    suspended: Option<Nanos>,
+    fault: Option<StealFault>,
+}
+
+impl Ledger {
+    /// Reads the thread's times; returns how much longer than usual it waited.
+    pub(crate) fn thread(
+        &mut self,
+        samples: u64,
+        quiet: bool,
+        witness: &mut impl Witness,
+    ) -> Nanos {
+        let Some(time) = witness.thread() else {
+            return Nanos::ZERO;
+        };
+        self.run = time.run;
+        self.wait.read(samples, time.wait, quiet)
+    }
+
+    /// Reads the vCPU's times; returns how much more than usual was stolen.
+    pub(crate) fn cpu(&mut self, at: Nanos, quiet: bool, witness: &mut impl Witness) -> Nanos {
+        let Some(time) = witness.cpu() else {
+            return Nanos::ZERO;
+        };
+        let reading = (at, time, self.run);
+        let previous = self.last.replace(reading);
+        self.first.get_or_insert(reading);
+        let Some(steal) = time.steal else {
+            return Nanos::ZERO;
+        };
+        if let Some((
+            before,
+            CpuTime {
+                steal: Some(old), ..
+            },
+            _,
+        )) = previous
+        {
+            if steal < old {
+                self.fault = Some(StealFault::Backwards);
+            } else if steal.since(old) > at.since(before).saturating_add(TICKS) {
+                self.fault = Some(StealFault::MoreThanTime);
+            }
+        }
+        self.steal.read(at.as_nanos(), steal, quiet)
+    }
+
+    /// How long the guest was suspended since this was asked last.
+    pub(crate) fn suspended(&mut self, witness: &mut impl Witness) -> Nanos {
+        let Some(total) = witness.suspended() else {
+            return Nanos::ZERO;
+        };
+        let before = self.suspended.replace(total).unwrap_or(total);
+        total.since(before)
+    }
+
+    /// Whose fault a sleep is that took `excess` too long.
+    pub(crate) fn cause(&self, excess: Nanos, wait: Nanos, steal: Nanos) -> Cause {
+        let half = Nanos(excess.as_nanos().div_ceil(2));
+        if steal >= half && self.fault.is_none() {
+            Cause::Stolen
+        } else if wait >= half {
+            Cause::Ours
+        } else {
+            Cause::Unexplained
+        }
+    }
+
+    /// Why steal is not trusted.
+    pub(crate) const fn fault(&self) -> Option<StealFault> {
+        self.fault
+    }
+
+    /// The last reading of steal, since boot.
+    pub(crate) fn total_steal(&self) -> Option<Nanos> {
+        self.last.and_then(|(_, time, _)| time.steal)
+    }
+
+    /// Whether the thread's times could be read.
+    pub(crate) const fn knows_thread(&self) -> bool {
+        self.wait.previous.is_some()
+    }
+
+    /// Whether the vCPU's times could be read.
+    pub(crate) const fn knows_cpu(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// The share of the vCPU that others in this guest used, once there has been
+    /// time to tell.
+    pub(crate) fn busy(&self) -> Option<f64> {
+        let ((from, first, own_before), (to, last, own)) = self.first.zip(self.last)?;
+        let span = to.since(from);
+        if span < SHORTEST_SPAN {
+            return None;
+        }
+        let others = last.busy.since(first.busy).since(own.since(own_before));
+        Some((others.as_nanos() as f64 / span.as_nanos() as f64).min(1.0))
+    }
+}

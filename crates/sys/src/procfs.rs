@@ -37,6 +37,48 @@ pub fn parse_steal(stat: &str) -> Vec<Steal> {
     stat.lines().filter_map(cpu_line).collect()
 }
 
+/// What one CPU did, since boot, in whole ticks of [`TICK`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTime {
+    /// For threads, guests and interrupts.
+    pub busy: Nanos,
+    /// Ready to run while the hypervisor ran others; `None` before Linux 2.6.11.
+    pub steal: Option<Nanos>,
+}
+
+/// What one CPU did, from the text of `/proc/stat`.
+pub fn parse_cpu_time(stat: &str, cpu: u32) -> Option<CpuTime> {
+    let mut lines = stat.lines().filter_map(|line| line.strip_prefix("cpu"));
+    let times = lines.find_map(|line| {
+        let (number, times) = line.split_once(' ')?;
+        (number.parse() == Ok(cpu)).then_some(times)
+    })?;
+    let mut ticks = [None; 8];
+    for (slot, field) in ticks.iter_mut().zip(times.split_ascii_whitespace()) {
+        *slot = Some(field.parse().ok()?);
+    }
+    let [user, nice, system, _idle, _iowait, irq, softirq, steal] = ticks;
+    let time = |ticks: u64| Nanos(ticks.saturating_mul(TICK.as_nanos()));
+    let computing = [
+        user?,
+        nice?,
+        system?,
+        irq.unwrap_or(0),
+        softirq.unwrap_or(0),
+    ];
+    Some(CpuTime {
+        busy: time(computing.into_iter().fold(0, u64::saturating_add)),
+        steal: steal.map(time),
+    })
+}
+
+/// How long a thread ran so far, and how long it waited in a run queue, from the
+/// text of `/proc/PID/task/TID/schedstat`.
+pub fn parse_schedstat(schedstat: &str) -> Option<(Nanos, Nanos)> {
+    let run = schedstat.split_ascii_whitespace().next()?.parse().ok()?;
+    Some((Nanos(run), parse_run_delay(schedstat)?))
+}
+
 /// How long a thread waited in a run queue while it could have run, from the
 /// text of `/proc/PID/task/TID/schedstat` ("run wait slices", nanoseconds).
 pub fn parse_run_delay(schedstat: &str) -> Option<Nanos> {
@@ -161,6 +203,22 @@ mod tests {
             total: Nanos::from_millis(ms),
         };
         assert_eq!(parse_steal(stat), [steal(0, 80), steal(12, 30)]);
+    }
+
+    #[test]
+    fn a_cpu_is_busy_with_all_but_idling_waiting_and_steal() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu1 1 2 3 400 500 4 5 6 7 8\ncpu11 1 1 1 1\n";
+        let time = |busy, steal: Option<u64>| CpuTime {
+            busy: Nanos::from_millis(busy),
+            steal: steal.map(Nanos::from_millis),
+        };
+        assert_eq!(parse_cpu_time(stat, 1), Some(time(150, Some(60))));
+        assert_eq!(parse_cpu_time(stat, 11), Some(time(30, None)));
+        assert_eq!(parse_cpu_time(stat, 0), None);
+        assert_eq!(parse_cpu_time("cpu0 1 2\n", 0), None);
+        assert_eq!(parse_cpu_time("cpu0 1 2 3 x 5 6 7 8\n", 0), None);
+        assert_eq!(parse_schedstat("5 6 7"), Some((Nanos(5), Nanos(6))));
+        assert_eq!(parse_schedstat("5"), None);
     }
 
     #[test]

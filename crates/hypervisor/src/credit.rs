@@ -1,61 +1,431 @@
-//! Xen's credit scheduler.
+//! Xen's credit scheduler, from 3.3 to 4.17.
+//!
+//! Read [`CreditConfig::xen`] for what differs between releases, then the four
+//! methods in the order of a vCPU's life: `wake` and `tickle` here, `schedule`
+//! here, `runqueue` for queues and stealing, `accounting` for who may be in
+//! which class. The rules are those of `xen/common/sched_credit.c` (4.13 and
+//! later `xen/common/sched/credit.c`); releases 3.3, 4.2 and 4.17 were read in
+//! full. Where Xen depends on which pCPU handles an interrupt or wins a lock,
+//! the model has one order: see [`Scheduler`].
+//!
+//! What makes tails long: a vCPU that wakes with credit left is boosted, and
+//! BOOST preempts everything but BOOST. A tick takes BOOST from the one that
+//! runs, but asks nobody to reschedule; so who waits in BOOST waits until it
+//! blocks, until its slice ends, or until one more wakes in BOOST.
 
+mod accounting;
 mod config;
+#[cfg(test)]
+mod properties;
+mod runqueue;
+#[cfg(test)]
+mod vectors;
 
 pub use config::{
-    AccountingTimer, Boost, CreditConfig, Debit, Ratelimit, Steal, Surplus, Tickle, WeightOf,
+    AccountingTimer, Boost, CreditConfig, Debit, Push, Ratelimit, Steal, Surplus, Tickle, WeightOf,
     XenVersion, Yielding,
 };
 
-use crate::{Current, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
+use crate::{Current, DomainId, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
 
+/// No timer is set shorter by the ratelimit (`CSCHED_MIN_TIMER`).
+const MIN_TIMER: Nanos = Nanos::from_micros(100);
+
+/// Who goes first; within a class it is first come, first served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Its credit is used up.
+    Over,
+    /// It has credit left.
+    Under,
+    /// It woke with credit left, and no tick has found it running since.
+    Boost,
+}
+
+/// What the scheduler keeps about a vCPU's credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// Its class.
+    pub class: Class,
+    /// What it may still use, 10 a millisecond; negative: what it owes.
+    pub credit: i64,
+    /// Whether it earns: a tick has found it running since it last had more
+    /// than a slice's worth.
+    pub active: bool,
+    /// Whether it is kept from running by its domain's cap.
+    pub parked: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Blocked, paused, or parked.
+    Off,
+    Queued,
+    Running,
+}
+
+#[derive(Debug, Clone)]
+struct Vcpu {
+    domain: DomainId,
+    affinity: PcpuSet,
+    /// Whose queue it is in, or goes to when it wakes.
+    home: PcpuId,
+    place: Place,
+    /// False while it is blocked or paused.
+    runnable: bool,
+    account: Account,
+    yielded: bool,
+    /// It is to be moved once its pCPU has switched to another.
+    migrating: bool,
+    /// From when CPU time is unpaid; while it does not run, less the time it
+    /// stopped, so that what is unpaid stays with it (Xen's `start_time`).
+    unpaid_from: i64,
+    /// The part of a credit that is paid for in advance, in millionths.
+    residual: i64,
+    /// When it last began to run, having not run before.
+    entered: Nanos,
+    /// When it last stopped.
+    last_run: Nanos,
+}
+
+#[derive(Debug, Clone)]
+struct Domain {
+    weight: i64,
+    cap: i64,
+    /// Its vCPUs that earn, the latest to begin first.
+    active: VecDeque<VcpuId>,
+}
+
+#[derive(Debug, Clone)]
+struct Pcpu {
+    queue: VecDeque<VcpuId>,
+    current: Option<VcpuId>,
+    /// The accounting after which the queue was last sorted.
+    sorted: u64,
+    last_tickled: PcpuId,
+    last_steal: Option<Nanos>,
+}
+
 /// Xen's credit scheduler.
+///
+/// Its parts are usable by a scheduler on top of it: [`Credit::leave`],
+/// [`Credit::enqueue`], [`Credit::pick`] and [`Credit::enter`] in this order
+/// are a decision.
 #[derive(Debug, Clone)]
 pub struct Credit {
     config: CreditConfig,
-    queue: VecDeque<VcpuId>,
+    vcpus: Vec<Vcpu>,
+    domains: Vec<Domain>,
+    pcpus: Vec<Pcpu>,
     all: PcpuSet,
+    idlers: PcpuSet,
+    /// Domains with active vCPUs.
+    active: VecDeque<DomainId>,
+    /// The sum of weights of what is active.
+    weight: i64,
+    balance: i64,
+    accountings: u64,
+    ticks: u64,
+    next_tick: Nanos,
+    next_accounting: Nanos,
+    last_victim: PcpuId,
+    /// Kept between accountings to save allocating.
+    scratch: (Vec<DomainId>, Vec<VcpuId>),
 }
 
 impl Credit {
     /// The scheduler of `host`.
     pub fn new(config: CreditConfig, host: &Host) -> Self {
-        Self {
-            config,
+        let config = config.clipped();
+        let vcpus = host.vcpus().iter().map(|vcpu| Vcpu {
+            domain: vcpu.domain,
+            affinity: vcpu.affinity,
+            home: vcpu.home,
+            place: Place::Off,
+            runnable: false,
+            account: Account {
+                class: Class::Under,
+                credit: 0,
+                active: false,
+                parked: false,
+            },
+            yielded: false,
+            migrating: false,
+            unpaid_from: 0,
+            residual: 0,
+            entered: Nanos::ZERO,
+            last_run: Nanos::ZERO,
+        });
+        let domains = host.domains().iter().map(|domain| Domain {
+            weight: i64::from(domain.weight),
+            cap: i64::from(domain.cap),
+            active: VecDeque::new(),
+        });
+        let pcpus = (0..host.pcpus()).map(|id| Pcpu {
             queue: VecDeque::new(),
+            current: None,
+            sorted: 0,
+            last_tickled: PcpuId(id),
+            last_steal: None,
+        });
+        Self {
+            vcpus: vcpus.collect(),
+            domains: domains.collect(),
+            pcpus: pcpus.collect(),
             all: host.all_pcpus(),
+            idlers: host.all_pcpus(),
+            active: VecDeque::new(),
+            weight: 0,
+            balance: 0,
+            accountings: 0,
+            ticks: 0,
+            next_tick: config.tick(),
+            next_accounting: match config.accounting {
+                AccountingTimer::Own => config.tslice,
+                AccountingTimer::MasterTick => Nanos::MAX,
+            },
+            last_victim: PcpuId(0),
+            scratch: (Vec::new(), Vec::new()),
+            config,
+        }
+    }
+
+    /// The rules and parameters it runs by.
+    pub fn config(&self) -> &CreditConfig {
+        &self.config
+    }
+    /// What is kept about `vcpu`. CPU time since the last decision or tick is
+    /// not paid yet.
+    pub fn account(&self, vcpu: VcpuId) -> Account {
+        self.vcpus[vcpu.index()].account
+    }
+    /// Who waits on `pcpu`, the next one first.
+    pub fn queue(&self, pcpu: PcpuId) -> impl ExactSizeIterator<Item = VcpuId> + '_ {
+        self.pcpus[pcpu.index()].queue.iter().copied()
+    }
+    /// The pCPUs that idle.
+    pub fn idlers(&self) -> PcpuSet {
+        self.idlers
+    }
+    /// How many accountings have been done.
+    pub fn accountings(&self) -> u64 {
+        self.accountings
+    }
+
+    fn class(&self, vcpu: VcpuId) -> Class {
+        self.vcpus[vcpu.index()].account.class
+    }
+
+    /// What `pcpu` runs; idle is below every class.
+    fn running_class(&self, pcpu: PcpuId) -> Option<Class> {
+        let current = self.pcpus[pcpu.index()].current;
+        current.map(|vcpu| self.class(vcpu))
+    }
+
+    /// Queues `vcpu`, which is off every pCPU, and tells who should look. It is
+    /// boosted if it has credit, unless it only `moved` or is just unparked.
+    fn release(&mut self, now: Nanos, vcpu: VcpuId, moved: bool, raise: &mut PcpuSet) {
+        let row = &mut self.vcpus[vcpu.index()];
+        let account = &mut row.account;
+        let boosted = account.class == Class::Under && !account.parked && !moved;
+        if boosted {
+            account.class = Class::Boost;
+        }
+        let first = boosted && self.config.boost == Boost::PreemptsHead;
+        self.enqueue(vcpu, first);
+        self.tickle(now, vcpu, raise);
+    }
+
+    /// Whether `vcpu`, which woke, would take `pcpu` from who runs there.
+    /// Strictly a higher class, but for the option that BOOST preempts BOOST.
+    fn beats(&self, vcpu: VcpuId, pcpu: PcpuId) -> bool {
+        let class = self.class(vcpu);
+        let running = self.running_class(pcpu);
+        let rival = self.config.boost != Boost::NonePreempts && class == Class::Boost;
+        Some(class) > running || (rival && running == Some(Class::Boost))
+    }
+
+    /// Raises the pCPUs that should look at `vcpu`, which was just queued.
+    pub(crate) fn tickle(&mut self, _now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+        let Vcpu { home, affinity, .. } = self.vcpus[vcpu.index()];
+        let beats = self.beats(vcpu, home);
+        let fitting = self.idlers.and(&affinity);
+        let mut mask = PcpuSet::new();
+        let Some(running) = self.pcpus[home.index()].current else {
+            // Its own pCPU idles: nothing else to consider.
+            mask.insert(home);
+            return self.raise(mask, raise);
+        };
+        match self.config.tickle {
+            Tickle::AllIdlers | Tickle::OneIdler => {
+                if beats {
+                    mask.insert(home);
+                }
+                if self.config.tickle == Tickle::AllIdlers {
+                    mask = mask.or(&fitting);
+                } else if let Some(idler) = self.next_idler(home, fitting) {
+                    mask.insert(idler);
+                }
+            }
+            Tickle::IdlerFirst => {
+                if let Some(idler) = self.next_idler(home, fitting) {
+                    mask.insert(idler);
+                } else if beats {
+                    mask.insert(home);
+                    let row = &mut self.vcpus[running.index()];
+                    row.migrating |= match self.config.push {
+                        Push::Never => false,
+                        Push::Always => !self.idlers.is_empty(),
+                        Push::ToIdler => !self.idlers.and(&row.affinity).is_empty(),
+                    };
+                }
+            }
+        }
+        self.raise(mask, raise);
+    }
+
+    /// One of `fitting` after the last one that was raised for `home`. Xen
+    /// takes turns for each pCPU that handles wakes; here that is the home.
+    fn next_idler(&mut self, home: PcpuId, fitting: PcpuSet) -> Option<PcpuId> {
+        let last = &mut self.pcpus[home.index()].last_tickled;
+        let idler = fitting.next_after(*last)?;
+        *last = idler;
+        Some(idler)
+    }
+
+    fn raise(&mut self, mask: PcpuSet, raise: &mut PcpuSet) {
+        if self.config.claim_idler {
+            for pcpu in mask.iter() {
+                self.idlers.remove(pcpu);
+            }
+        }
+        *raise = raise.or(&mask);
+    }
+
+    /// Takes note that `pcpu` is asked while `current` runs there: it pays.
+    /// Returns whether it may go on.
+    pub(crate) fn leave(&mut self, now: Nanos, current: Current) -> bool {
+        self.pay(now, current.vcpu);
+        let flagged = current.yielded && self.config.yielding != Yielding::Plain;
+        let row = &mut self.vcpus[current.vcpu.index()];
+        row.unpaid_from -= signed(now);
+        row.runnable = current.runnable;
+        row.yielded |= flagged;
+        row.last_run = now;
+        row.runnable && !row.account.parked && !row.migrating
+    }
+
+    /// When `vcpu`, which runs and may go on, can be preempted at the earliest,
+    /// if that is not now.
+    pub(crate) fn protected_until(&self, now: Nanos, vcpu: VcpuId) -> Option<Nanos> {
+        let row = &self.vcpus[vcpu.index()];
+        let limit = self.config.ratelimit;
+        let runtime = now - row.entered;
+        let excused = match self.config.yielding {
+            Yielding::Plain | Yielding::Flag => false,
+            Yielding::BeatsRatelimit | Yielding::NotStolen => row.yielded,
+        };
+        if runtime >= limit || excused {
+            return None;
+        }
+        match self.config.ratelimit_rule {
+            Ratelimit::None => None,
+            Ratelimit::Full => Some(now + limit),
+            Ratelimit::Remaining if runtime < MIN_TIMER => Some(now + MIN_TIMER),
+            Ratelimit::Remaining => Some(now + (limit - runtime)),
+        }
+    }
+
+    /// Takes note that `pcpu` runs `next` from now on. Whoever ran there must
+    /// have left, and been queued again if it may go on.
+    pub(crate) fn enter(&mut self, now: Nanos, pcpu: PcpuId, next: Option<VcpuId>) {
+        let before = std::mem::replace(&mut self.pcpus[pcpu.index()].current, next);
+        if let Some(vcpu) = next {
+            let row = &mut self.vcpus[vcpu.index()];
+            row.place = Place::Running;
+            row.home = pcpu;
+            row.unpaid_from += signed(now);
+            if before != next {
+                row.entered = now;
+            }
+            self.idlers.remove(pcpu);
+        } else {
+            self.idlers.insert(pcpu);
         }
     }
 }
 
 impl Scheduler for Credit {
-    fn wake(&mut self, _: Nanos, vcpu: VcpuId, _: Wake, raise: &mut PcpuSet) {
-        self.queue.push_back(vcpu);
-        *raise = raise.or(&self.all);
+    fn wake(&mut self, now: Nanos, vcpu: VcpuId, _cause: Wake, raise: &mut PcpuSet) {
+        let row = &mut self.vcpus[vcpu.index()];
+        row.runnable = true;
+        // One that is parked, or still on its pCPU, is queued when that ends.
+        if row.place == Place::Off && !row.account.parked {
+            self.release(now, vcpu, false, raise);
+        }
     }
-    fn sleep(&mut self, _: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
-        self.queue.retain(|&queued| queued != vcpu);
-        *raise = raise.or(&self.all);
+
+    fn sleep(&mut self, _now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+        self.vcpus[vcpu.index()].runnable = false;
+        self.withdraw(vcpu, raise);
     }
+
     fn schedule(
         &mut self,
         now: Nanos,
-        _: PcpuId,
+        pcpu: PcpuId,
         current: Option<Current>,
-        _: &mut PcpuSet,
+        raise: &mut PcpuSet,
     ) -> Slice {
-        if let Some(current) = current.filter(|current| current.runnable) {
-            self.queue.push_back(current.vcpu);
+        if let Some(current) = current {
+            let vcpu = current.vcpu;
+            let goes_on = self.leave(now, current);
+            if goes_on {
+                if let Some(until) = self.protected_until(now, vcpu) {
+                    self.enter(now, pcpu, Some(vcpu));
+                    return Slice {
+                        next: Some(vcpu),
+                        until: Some(until),
+                    };
+                }
+                self.enqueue(vcpu, false);
+            } else {
+                self.vcpus[vcpu.index()].place = Place::Off;
+            }
+            if self.config.yielding != Yielding::NotStolen {
+                self.vcpus[vcpu.index()].yielded = false;
+            }
+        }
+        let next = self.pick(now, pcpu);
+        self.enter(now, pcpu, next);
+        if let Some(Current { vcpu, .. }) = current {
+            self.migrate(now, vcpu, raise);
         }
         Slice {
-            next: self.queue.pop_front(),
-            until: Some(now + self.config.tslice),
+            next,
+            until: next.map(|_| now + self.config.tslice),
         }
     }
+
     fn poll_at(&self) -> Option<Nanos> {
-        None
+        Some(self.next_tick.min(self.next_accounting))
     }
-    fn timer(&mut self, _: Nanos, _: &mut PcpuSet) {}
+
+    fn timer(&mut self, now: Nanos, raise: &mut PcpuSet) {
+        if self.next_tick <= now {
+            self.next_tick = now + self.config.tick();
+            self.tick(now, raise);
+        }
+        if self.next_accounting <= now {
+            self.next_accounting = now + self.config.tslice;
+            self.distribute(now, raise);
+        }
+    }
+}
+
+/// `now` for differences that may be negative; a clock of 292 years.
+fn signed(now: Nanos) -> i64 {
+    now.0 as i64
 }

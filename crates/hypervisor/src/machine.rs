@@ -170,6 +170,10 @@ impl<S: Scheduler> Machine<S> {
     pub fn scheduler(&self) -> &S {
         &self.scheduler
     }
+    /// The number of vCPUs.
+    pub fn vcpus(&self) -> usize {
+        self.vcpus.len()
+    }
     /// What `pcpu` runs.
     pub fn current(&self, pcpu: PcpuId) -> Option<VcpuId> {
         self.pcpus[pcpu.index()].current
@@ -253,12 +257,10 @@ impl<S: Scheduler> Machine<S> {
     pub fn wake(&mut self, vcpu: VcpuId, work: Nanos, cause: Wake) -> bool {
         let left = self.work_left(vcpu).unwrap_or(Nanos::ZERO);
         self.set_work(vcpu, left.saturating_add(work));
-        let now = self.now;
-        let row = &mut self.vcpus[vcpu.index()];
+        let row = &self.vcpus[vcpu.index()];
         if row.state != State::Blocked {
             if cause == Wake::Event {
-                self.events += 1;
-                self.scheduler.notify(now, vcpu, &mut self.raised);
+                self.notify(vcpu);
             }
             return false;
         }
@@ -266,6 +268,13 @@ impl<S: Scheduler> Machine<S> {
             self.release(vcpu, cause);
         }
         true
+    }
+
+    /// Tells the scheduler that an event arrived for `vcpu`, which is queued or
+    /// running.
+    pub fn notify(&mut self, vcpu: VcpuId) {
+        self.events += 1;
+        self.scheduler.notify(self.now, vcpu, &mut self.raised);
     }
 
     /// What `vcpu` has left to do; none when it has no work.

@@ -55,11 +55,6 @@ impl Timers {
         }
     }
 
-    /// The time of `slot`, [`Nanos::MAX`] when it is stopped.
-    pub(crate) fn get(&self, slot: usize) -> Nanos {
-        self.times[slot]
-    }
-
     /// The earliest time, [`Nanos::MAX`] when all are stopped.
     pub(crate) fn earliest(&self) -> Nanos {
         self.times[self.winners[1] as usize]

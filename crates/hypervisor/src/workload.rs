@@ -3,6 +3,9 @@
 //! A guest has a [`Task`], whose latency is measured, and a [`Load`], which
 //! takes the rest. The task's work goes first inside the guest, as an interrupt
 //! or an I/O thread does; so all that is measured is the hypervisor's doing.
+//!
+//! Guests are not in step: everything that is periodic begins at a moment that is
+//! uniform over its first period.
 
 use crate::VcpuId;
 use serde::{Deserialize, Serialize};
@@ -161,7 +164,7 @@ pub enum WorkloadError {
         /// How many the host has.
         vcpus: usize,
     },
-    /// Periods, gaps and bursts of zero would never let time pass.
+    /// A period, gap or burst of zero, with which time would never pass.
     #[error("vCPU {0}: {1} must not be zero")]
     Zero(u32, &'static str),
     /// More CPU time in a period than the period has.
@@ -194,6 +197,62 @@ impl Workload {
         Self {
             task: Task::None,
             load,
+        }
+    }
+}
+
+impl Workload {
+    /// Refuses what cannot be run, as vCPU `of` among `all`.
+    pub(crate) fn check(&self, of: u32, all: &[Self]) -> Result<(), WorkloadError> {
+        let positive = |value: Nanos, name| match value {
+            Nanos::ZERO => Err(WorkloadError::Zero(of, name)),
+            _ => Ok(()),
+        };
+        match self.load {
+            Load::None | Load::Endless => {}
+            Load::DutyCycle { busy, period, .. } => {
+                positive(busy, "busy")?;
+                if busy > period {
+                    return Err(WorkloadError::Busy(of));
+                }
+            }
+            Load::Bursts { work, sleep, .. } => {
+                positive(work, "work")?;
+                positive(sleep, "sleep")?;
+            }
+        }
+        let via = match self.task {
+            Task::None | Task::Driver => None,
+            Task::SleepLoop { sleep, .. } => {
+                positive(sleep, "sleep")?;
+                None
+            }
+            Task::Sender { period, via, .. } => {
+                positive(period, "period")?;
+                via
+            }
+            Task::Server {
+                arrivals,
+                service,
+                via,
+            } => {
+                match arrivals {
+                    Arrivals::Every { interval, .. } => positive(interval, "interval")?,
+                    Arrivals::Poisson { mean } => positive(mean, "mean")?,
+                    Arrivals::Closed { think, .. } => {
+                        positive(think.saturating_add(service), "think plus service")?;
+                    }
+                }
+                via
+            }
+        };
+        match via {
+            Some(via)
+                if all.get(via.vcpu.index()).map(|other| other.task) != Some(Task::Driver) =>
+            {
+                Err(WorkloadError::NoDriver(of, via.vcpu.0))
+            }
+            _ => Ok(()),
         }
     }
 }

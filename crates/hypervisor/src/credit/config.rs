@@ -44,7 +44,7 @@ pub enum Debit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountingTimer {
-    /// Every third tick of the master pCPU; none while that idles (3.3).
+    /// Every third tick of the first pCPU (3.3).
     MasterTick,
     /// A timer of its own (from 3.4).
     Own,
@@ -81,9 +81,15 @@ pub enum Yielding {
     Flag,
     /// The same, also within the ratelimit (from 4.8).
     BeatsRatelimit,
+    /// The same, and one that yielded is not stolen while it waits (from 4.18,
+    /// commit `e282067cf2`).
+    NotStolen,
 }
 
 /// Which pCPUs a wake disturbs.
+///
+/// The idler that is raised may come too late, or the vCPU's own pCPU may: who
+/// asks first gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tickle {
@@ -92,16 +98,26 @@ pub enum Tickle {
     /// One idler in turn, and its own if the running class is lower (4.1, 4.2;
     /// commit `e4434634c4`).
     OneIdler,
-    /// Only an idler if one fits; if none does and the running class is lower,
-    /// its own, and who runs there is pushed away (4.3 to 4.6, commit
+    /// Only an idler if one fits; its own if none does and the running class is
+    /// lower (from 4.3, commit `ebce2d836c`).
+    IdlerFirst,
+}
+
+/// Whether a vCPU that is preempted by a wake is moved to another pCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Push {
+    /// It stays in its queue (until 4.2). Also from 4.13: there the test for an
+    /// idler that can take it looks at the affinity of the one that woke, for
+    /// which no idler was found, and never holds.
+    Never,
+    /// Whenever there are idlers, none of which the woken one may use; it wakes
+    /// elsewhere as if it had slept, into BOOST (4.3 to 4.6, commit
     /// `ebce2d836c`).
-    IdlerOrPush,
-    /// The same, but it is pushed away only if an idler can take it (4.7,
-    /// commit `f02a5760c7`).
-    IdlerOrPushToIdler,
-    /// The same, and an idler counts as taken once it is raised (from 4.9,
-    /// commit `47d5292995`).
-    IdlerClaimed,
+    Always,
+    /// If one of the idlers can take it, and it is not boosted (4.7 to 4.12,
+    /// commits `f02a5760c7` and `66c7449a4d`).
+    ToIdler,
 }
 
 /// How long a vCPU runs before another may preempt it.
@@ -118,14 +134,17 @@ pub enum Ratelimit {
     Remaining,
 }
 
-/// From whom a pCPU steals.
+/// In which order a pCPU without work of class UNDER looks at the others.
+///
+/// That later releases (from 4.9) leave out those with one runnable vCPU saves
+/// time but changes nothing, and is not modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Steal {
-    /// Every pCPU that is not idle.
-    Busy,
-    /// Every one with more than one runnable vCPU (from 4.9).
-    Crowded,
+    /// From its neighbour on (until 4.4).
+    FromNeighbour,
+    /// From the one after the last that was stolen from (from 4.5).
+    AfterLastVictim,
 }
 
 /// What a vCPU that just woke into BOOST does to a running one in BOOST
@@ -147,10 +166,10 @@ pub enum Boost {
 pub struct CreditConfig {
     /// How long a vCPU runs at most before the next of its class; also the
     /// period of the accounting. A tick is a third of it, or all of it below
-    /// 3 ms. Constant 30 ms until 4.1; 1 to 1000 ms since.
+    /// 3 ms. Constant 30 ms until 4.1; 1 to 1000 ms since, and clipped to that.
     pub tslice: Nanos,
-    /// The limit's length; see `ratelimit_rule`. Xen accepts 100 us to 500 ms,
-    /// at most `tslice`.
+    /// The limit's length; 0: no limit. Xen accepts 100 us to 500 ms; more than
+    /// `tslice` is clipped to that.
     pub ratelimit: Nanos,
     /// How it is applied.
     pub ratelimit_rule: Ratelimit,
@@ -169,8 +188,20 @@ pub struct CreditConfig {
     pub yielding: Yielding,
     /// Which pCPUs a wake disturbs.
     pub tickle: Tickle,
-    /// From whom a pCPU steals.
+    /// Whether an idler counts as taken as soon as it is raised (from 4.9,
+    /// commit `47d5292995`).
+    pub claim_idler: bool,
+    /// Whether a preempted vCPU is moved.
+    pub push: Push,
+    /// Whether a running vCPU behind which others wait moves to an idler at a
+    /// tick (from 4.3; before, on a host of equal pCPUs, none is better than
+    /// the own).
+    pub seek_idler: bool,
+    /// In which order others are stolen from.
     pub steal: Steal,
+    /// A pCPU looks for work to steal at most once in this time (1 ms from
+    /// 4.18, commit `58feb9e0ac`; before, 0).
+    pub steal_interval: Nanos,
     /// Whether BOOST preempts BOOST.
     pub boost: Boost,
 }
@@ -189,7 +220,11 @@ impl CreditConfig {
             surplus: Surplus::Halve,
             yielding: Yielding::Flag,
             tickle: Tickle::OneIdler,
-            steal: Steal::Busy,
+            claim_idler: false,
+            push: Push::Never,
+            seek_idler: false,
+            steal: Steal::FromNeighbour,
+            steal_interval: Nanos::ZERO,
             boost: Boost::NonePreempts,
         };
         let v4_1 = Self {
@@ -201,7 +236,10 @@ impl CreditConfig {
             ratelimit_rule: Ratelimit::Remaining,
             debit: Debit::Residual,
             yielding: Yielding::BeatsRatelimit,
-            tickle: Tickle::IdlerOrPushToIdler,
+            tickle: Tickle::IdlerFirst,
+            push: Push::ToIdler,
+            seek_idler: true,
+            steal: Steal::AfterLastVictim,
             ..v4_2
         };
         match version {
@@ -218,10 +256,38 @@ impl CreditConfig {
             XenVersion::V4_2 => v4_2,
             XenVersion::V4_8 => v4_8,
             XenVersion::V4_17 => Self {
-                tickle: Tickle::IdlerClaimed,
-                steal: Steal::Crowded,
+                claim_idler: true,
+                push: Push::Never,
                 ..v4_8
             },
         }
+    }
+
+    /// Three ticks a slice, or one if it is shorter than 3 ms.
+    pub(super) fn ticks_per_tslice(&self) -> u64 {
+        if self.tslice < Nanos::from_millis(3) {
+            1
+        } else {
+            3
+        }
+    }
+
+    /// The tick's period, in whole microseconds.
+    pub(super) fn tick(&self) -> Nanos {
+        Nanos::from_micros(self.tslice.0 / 1_000 / self.ticks_per_tslice())
+    }
+
+    /// What a pCPU earns in a slice: 10 credits a millisecond.
+    pub(super) fn credits_per_tslice(&self) -> i64 {
+        i64::try_from(self.tslice.0 / 100_000).expect("a slice is at most 1 s")
+    }
+
+    /// With its parameters in the range that Xen accepts.
+    pub(super) fn clipped(mut self) -> Self {
+        self.tslice = self
+            .tslice
+            .clamp(Nanos::from_millis(1), Nanos::from_secs(1));
+        self.ratelimit = self.ratelimit.min(self.tslice);
+        self
     }
 }

@@ -6,6 +6,7 @@ mod host;
 mod lab;
 mod output;
 mod report;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,8 @@ pub(crate) enum Command {
     CheckConfig(check_config::Args),
     /// Run experiments in a data centre of network namespaces on this machine
     Lab(lab::Args),
+    /// Run experiments in virtual time, beside the papers' figures
+    Sim(sim::Args),
     /// Show and compare the results of experiments
     Report(report::Args),
     /// Say what this machine can do, and how to mend what it cannot
@@ -30,6 +33,7 @@ impl Command {
             Self::Host(args) => args.run(),
             Self::CheckConfig(args) => args.run(),
             Self::Lab(args) => args.run(),
+            Self::Sim(args) => args.run(),
             Self::Report(args) => args.run(),
             Self::Doctor(args) => args.run(),
         }

@@ -1,0 +1,9 @@
+//! Experiments in virtual time: models of what cannot be had on one machine,
+//! beside the figures of the papers.
+//!
+//! [`vcpu`] runs guests under hypervisors' schedulers. Everything is
+//! deterministic: an experiment and a seed give the same bytes on every machine
+//! and with any number of threads.
+
+mod parallel;
+pub mod vcpu;

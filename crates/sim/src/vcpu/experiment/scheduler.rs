@@ -1,0 +1,72 @@
+//! The schedulers an experiment can name.
+
+use super::{Guest, Name};
+use serde::Deserialize;
+use tailbound_hypervisor::credit::{Boost, Ratelimit};
+use tailbound_hypervisor::{Credit, CreditConfig, Host, Scheduler, XenVersion};
+use tailbound_units::Nanos;
+
+/// A scheduler as the model runs it.
+pub(crate) type AnyScheduler = Box<dyn Scheduler + Send>;
+
+/// A scheduler: a name and exactly one kind.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulerSpec {
+    /// What variants and legends call it.
+    pub name: Name,
+    /// Xen's credit scheduler.
+    pub credit: Option<CreditSpec>,
+}
+
+/// Xen's credit scheduler: the rules of a release, and what differs from it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreditSpec {
+    /// The release.
+    pub version: XenVersion,
+    /// The slice; constant 30 ms until 4.1.
+    pub tslice: Option<Nanos>,
+    /// How long a vCPU runs before another may preempt it; from 4.2.
+    pub ratelimit: Option<Nanos>,
+    /// Whether BOOST preempts BOOST.
+    pub boost: Option<Boost>,
+}
+
+impl SchedulerSpec {
+    /// The scheduler for a host on which `guests[i]` is domain `i`.
+    pub(crate) fn build(&self, host: &Host, _guests: &[&Guest]) -> Result<AnyScheduler, String> {
+        let Some(credit) = &self.credit else {
+            return Err("names no kind: write credit = { version = \"4.2\" }".to_owned());
+        };
+        Ok(Box::new(Credit::new(credit.config()?, host)))
+    }
+}
+
+impl CreditSpec {
+    fn config(&self) -> Result<CreditConfig, String> {
+        let mut config = CreditConfig::xen(self.version);
+        if let Some(tslice) = self.tslice {
+            let (low, high) = (Nanos::from_millis(1), Nanos::from_secs(1));
+            if !(low..=high).contains(&tslice) {
+                return Err(format!("tslice {tslice}: choose {low} to {high}"));
+            }
+            config.tslice = tslice;
+        }
+        if let Some(ratelimit) = self.ratelimit {
+            if config.ratelimit_rule == Ratelimit::None {
+                return Err("there is no ratelimit before Xen 4.2: leave it out".to_owned());
+            }
+            let low = Nanos::from_micros(100);
+            if ratelimit != Nanos::ZERO && !(low..=config.tslice).contains(&ratelimit) {
+                return Err(format!(
+                    "ratelimit {ratelimit}: choose 0, or {low} to the slice, {}",
+                    config.tslice
+                ));
+            }
+            config.ratelimit = ratelimit;
+        }
+        config.boost = self.boost.unwrap_or(config.boost);
+        Ok(config)
+    }
+}

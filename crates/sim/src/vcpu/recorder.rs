@@ -1,0 +1,190 @@
+//! Samples of a run on their way into series and counts.
+
+use super::experiment::{Experiment, Guest, Measure};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use tailbound_hypervisor::{Sample, Task};
+use tailbound_report::{Series, Stats, Value, empty_histogram};
+use tailbound_units::Nanos;
+
+/// Where a vCPU's samples go: places in [`Recorder::series`].
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Nowhere,
+    Latency(usize),
+    Rtp {
+        delta: usize,
+        jitter: usize,
+        period: Nanos,
+        last: Option<Nanos>,
+        /// RFC 3550, section 6.4.1, in nanoseconds.
+        estimate: f64,
+    },
+}
+
+struct Recording {
+    name: String,
+    histogram: Histogram<u64>,
+    /// Places in [`Recorder::counts`].
+    counts: Vec<usize>,
+}
+
+struct Counter {
+    name: String,
+    ranges: Vec<(Nanos, Nanos)>,
+    share_of: Option<String>,
+    count: u64,
+}
+
+/// What a run's samples add up to.
+pub(crate) struct Recorder {
+    /// By vCPU.
+    ways: Vec<Way>,
+    series: Vec<Recording>,
+    counts: Vec<Counter>,
+}
+
+impl Recorder {
+    /// For a run with these guests, one a vCPU.
+    pub(crate) fn new(experiment: &Experiment, guests: &[&Guest]) -> Self {
+        let mut recorder = Self {
+            ways: Vec::new(),
+            series: Vec::new(),
+            counts: Vec::new(),
+        };
+        for guest in guests {
+            let way = recorder.way(guest);
+            recorder.ways.push(way);
+        }
+        for count in &experiment.count {
+            let name = count.series.get_ref();
+            let series = recorder.series.iter_mut().find(|it| it.name == *name);
+            let Some(series) = series else {
+                continue;
+            };
+            series.counts.push(recorder.counts.len());
+            recorder.counts.push(Counter {
+                name: count.name.get_ref().clone(),
+                ranges: count.ranges.clone(),
+                share_of: count.share_of.as_ref().map(|name| name.get_ref().clone()),
+                count: 0,
+            });
+        }
+        recorder
+    }
+
+    fn way(&mut self, guest: &Guest) -> Way {
+        let places: Vec<_> = guest
+            .series_names()
+            .into_iter()
+            .map(|name| self.place(name))
+            .collect();
+        match (guest.measure, guest.task, places.as_slice()) {
+            (Measure::Latency, _, &[place]) => Way::Latency(place),
+            (Measure::Rtp, Task::Sender { period, .. }, &[delta, jitter]) => Way::Rtp {
+                delta,
+                jitter,
+                period,
+                last: None,
+                estimate: 0.0,
+            },
+            _ => Way::Nowhere,
+        }
+    }
+
+    fn place(&mut self, name: String) -> usize {
+        let known = self.series.iter().position(|series| series.name == name);
+        known.unwrap_or_else(|| {
+            self.series.push(Recording {
+                name,
+                histogram: empty_histogram(),
+                counts: Vec::new(),
+            });
+            self.series.len() - 1
+        })
+    }
+
+    /// Takes a sample.
+    pub(crate) fn take(&mut self, sample: Sample) {
+        match &mut self.ways[sample.vcpu.index()] {
+            Way::Nowhere => {}
+            &mut Way::Latency(place) => self.record(place, sample.took),
+            Way::Rtp {
+                delta,
+                jitter,
+                period,
+                last,
+                estimate,
+            } => {
+                let Some(before) = last.replace(sample.at) else {
+                    return;
+                };
+                // Frames are stamped with the moment they were due, so what two
+                // transit times differ by is the gap less the period.
+                let gap = sample.at - before;
+                let difference = (gap.as_nanos() as f64 - period.as_nanos() as f64).abs();
+                *estimate += (difference - *estimate) / 16.0;
+                let (delta, jitter, estimate) = (*delta, *jitter, *estimate);
+                self.record(delta, gap);
+                self.record(jitter, Nanos(estimate.round() as u64));
+            }
+        }
+    }
+
+    fn record(&mut self, place: usize, took: Nanos) {
+        let series = &mut self.series[place];
+        // A histogram begins at 1 ns; it grows to the whole of 64 bits.
+        series.histogram.saturating_record(took.as_nanos().max(1));
+        for &count in &series.counts {
+            let counter = &mut self.counts[count];
+            let counts = |(from, to): &(Nanos, Nanos)| (*from..*to).contains(&took);
+            counter.count += u64::from(counter.ranges.iter().any(counts));
+        }
+    }
+
+    /// Forgets what was measured, as after a warm-up.
+    pub(crate) fn clear(&mut self) {
+        for series in &mut self.series {
+            series.histogram.clear();
+        }
+        for counter in &mut self.counts {
+            counter.count = 0;
+        }
+    }
+
+    /// Each series by its name.
+    pub(crate) fn series(&self) -> BTreeMap<String, Series> {
+        let series = |recording: &Recording| {
+            let stats = Stats::from_histogram(&recording.histogram);
+            let series = Series {
+                unit: "ns".to_owned(),
+                all: stats.clone(),
+                stats,
+                ..Series::default()
+            };
+            (recording.name.clone(), series)
+        };
+        self.series.iter().map(series).collect()
+    }
+
+    /// Each count by its name.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (String, Value)> {
+        self.counts.iter().map(|counter| {
+            let count = counter.count as f64;
+            let whole = counter.share_of.as_ref().map(|name| {
+                let whole = self.counts.iter().find(|it| it.name == *name);
+                whole.map_or(0.0, |whole| whole.count as f64)
+            });
+            let (value, unit) = match whole {
+                None => (count, ""),
+                Some(whole) => (100.0 * count / whole, "%"),
+            };
+            let value = Value {
+                unit: unit.to_owned(),
+                value,
+                spread: None,
+            };
+            (counter.name.clone(), value)
+        })
+    }
+}

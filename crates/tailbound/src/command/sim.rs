@@ -1,0 +1,26 @@
+//! `tailbound sim`.
+
+mod vcpu;
+
+use std::process::ExitCode;
+
+/// Arguments of `tailbound sim`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Subject {
+    /// Guests under models of hypervisors' schedulers
+    Vcpu(vcpu::Args),
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.subject {
+            Subject::Vcpu(args) => args.run(),
+        }
+    }
+}

@@ -194,7 +194,7 @@ impl Socket {
                 self.fd.as_raw_fd(),
                 batch.messages.as_mut_ptr(),
                 count as c_uint,
-                libc::MSG_DONTWAIT,
+                libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             )
         };
@@ -239,7 +239,7 @@ impl Socket {
                 self.fd.as_raw_fd(),
                 batch.messages.as_mut_ptr(),
                 count as c_uint,
-                libc::MSG_DONTWAIT,
+                libc::MSG_DONTWAIT as _,
             )
         };
         usize::try_from(result).map_err(|_| io::Error::last_os_error())

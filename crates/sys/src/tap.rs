@@ -193,7 +193,13 @@ impl Tap {
         request.ifr_ifru.ifru_hwaddr = address;
         // SAFETY: SIOCSIFHWADDR reads one `ifreq`; on a TAP's descriptor it
         // means that TAP, whatever name the request has.
-        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCSIFHWADDR, &raw const request) })
+        check(unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                libc::SIOCSIFHWADDR as libc::Ioctl,
+                &raw const request,
+            )
+        })
     }
 
     /// Takes the next frame off the device: the virtio header and the frame go

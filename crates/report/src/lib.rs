@@ -24,3 +24,4 @@ pub use results::{
     CheckResult, Hit, Results, SCHEMA, Series, Spread, Value, Variant, Verdict, Written,
 };
 pub use stats::{Statistic, Stats, empty_histogram};
+pub use text::{NOTHING, Paint, Table, human, one_line};

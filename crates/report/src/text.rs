@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 /// What stands where there is no figure.
-pub(crate) const NOTHING: &str = "-";
+pub const NOTHING: &str = "-";
 
 /// `value` of `unit` with three significant digits and a fitting prefix:
 /// "12.3 ms", "93.1 Mbit/s", "1.50 MB", "42 op/s".
-pub(crate) fn human(value: f64, unit: &str) -> String {
+pub fn human(value: f64, unit: &str) -> String {
     if !value.is_finite() {
         return NOTHING.into();
     }
@@ -66,19 +66,23 @@ pub(crate) fn plain(value: &serde_json::Value) -> String {
 
 /// Colours of a terminal, or none.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Paint(pub(crate) bool);
+pub struct Paint(pub bool);
 
 impl Paint {
-    pub(crate) fn good(self, text: &str) -> String {
+    /// What one hopes for: green.
+    pub fn good(self, text: &str) -> String {
         self.wrap("32;1", text)
     }
-    pub(crate) fn bad(self, text: &str) -> String {
+    /// What one fears: red.
+    pub fn bad(self, text: &str) -> String {
         self.wrap("31;1", text)
     }
-    pub(crate) fn doubtful(self, text: &str) -> String {
+    /// What is neither: yellow.
+    pub fn doubtful(self, text: &str) -> String {
         self.wrap("33;1", text)
     }
-    pub(crate) fn strong(self, text: &str) -> String {
+    /// What stands out: bold.
+    pub fn strong(self, text: &str) -> String {
         self.wrap("1", text)
     }
     fn wrap(self, code: &str, text: &str) -> String {
@@ -93,7 +97,7 @@ impl Paint {
 /// A table of text: the first column and those named so are left-aligned, the
 /// others right-aligned. Cells hold no colours, so that widths are true.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     head: Vec<String>,
     rows: Vec<Row>,
     left: Vec<usize>,
@@ -107,7 +111,8 @@ enum Row {
 }
 
 impl Table {
-    pub(crate) fn new(head: &[&str], left: &[usize]) -> Self {
+    /// With these heads; the columns in `left` are left-aligned, as the first is.
+    pub fn new(head: &[&str], left: &[usize]) -> Self {
         Self {
             head: head.iter().map(|&cell| one_line(cell)).collect(),
             rows: Vec::new(),
@@ -115,16 +120,19 @@ impl Table {
         }
     }
 
-    pub(crate) fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
+    /// Adds a row of cells.
+    pub fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let cells = cells.into_iter().map(|cell| one_line(cell.as_ref()));
         self.rows.push(Row::Cells(cells.collect()));
     }
 
-    pub(crate) fn remark(&mut self, name: &str, text: &str) {
+    /// Adds a row of a name and a text that runs over all other columns.
+    pub fn remark(&mut self, name: &str, text: &str) {
         self.rows.push(Row::Remark(one_line(name), one_line(text)));
     }
 
-    pub(crate) fn render(&self, paint: Paint) -> String {
+    /// The table, a line each row, a newline after the last.
+    pub fn render(&self, paint: Paint) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| match row {
                 Row::Cells(cells) => cells.get(column),
@@ -167,7 +175,7 @@ impl Table {
 }
 
 /// `text` with what would break a line, or drive a terminal, made visible.
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()

@@ -76,6 +76,8 @@ pub(crate) enum Cause {
 
 /// `/proc/stat` shows ticks of 10 ms: two readings may be off by one each.
 const TICKS: Nanos = Nanos::from_millis(20);
+/// The difference of two clocks is never exact; a suspension takes far longer.
+const SUSPENDED: Nanos = Nanos::from_millis(1);
 /// Shorter spans say nothing about a share that is counted in ticks.
 const SHORTEST_SPAN: Nanos = Nanos::from_millis(500);
 
@@ -161,13 +163,16 @@ impl Ledger {
         self.steal.read(at.as_nanos(), steal, quiet)
     }
 
-    /// How long the guest was suspended since this was asked last.
+    /// How long the guest was suspended since the start.
     pub(crate) fn suspended(&mut self, witness: &mut impl Witness) -> Nanos {
         let Some(total) = witness.suspended() else {
             return Nanos::ZERO;
         };
-        let before = self.suspended.replace(total).unwrap_or(total);
-        total.since(before)
+        let before = *self.suspended.get_or_insert(total);
+        match total.since(before) {
+            inexact if inexact < SUSPENDED => Nanos::ZERO,
+            time => time,
+        }
     }
 
     /// Whose fault a sleep is that took `excess` too long.

@@ -346,6 +346,9 @@ fn a_clock_that_goes_back_ends_the_run() {
 fn a_guest_that_was_suspended_gets_no_verdict() {
     let mut guest = Guest::new(EARLY);
     guest.sleeps(10_000);
+    // Two clocks cannot be read at one moment.
+    guest.suspended += Nanos::from_micros(90);
+    assert_eq!(guest.sleeps(10_000), None);
     guest.suspended += Nanos::from_secs(2);
     assert_eq!(
         line(guest.sleeps(20_000)),

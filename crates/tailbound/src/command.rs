@@ -1,11 +1,18 @@
 //! One file a subcommand.
 
+#[cfg(feature = "full")]
 mod check_config;
+#[cfg(feature = "full")]
 mod doctor;
+#[cfg(feature = "full")]
 mod host;
+#[cfg(feature = "full")]
 mod lab;
 mod output;
+mod probe;
+#[cfg(feature = "full")]
 mod report;
+#[cfg(feature = "full")]
 mod sim;
 
 use std::process::ExitCode;
@@ -14,27 +21,52 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Forward the packets of this host's guests: meter, tag, segment, queue
+    #[cfg(feature = "full")]
     Host(host::Args),
     /// Check a host configuration without applying it
+    #[cfg(feature = "full")]
     CheckConfig(check_config::Args),
+    /// Tell from inside a guest whether its neighbours keep its CPU
+    Probe(probe::Args),
     /// Run experiments in a data centre of network namespaces on this machine
+    #[cfg(feature = "full")]
     Lab(lab::Args),
     /// Run experiments in virtual time, beside the papers' figures
+    #[cfg(feature = "full")]
     Sim(sim::Args),
     /// Show and compare the results of experiments
+    #[cfg(feature = "full")]
     Report(report::Args),
     /// Say what this machine can do, and how to mend what it cannot
+    #[cfg(feature = "full")]
     Doctor(doctor::Args),
+}
+
+/// `EX_USAGE`: the arguments are wrong. No verdict of any command has this code.
+const USAGE: u8 = 64;
+
+/// Prints why the arguments are none, or the help or version that was asked for.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    // A terminal that went away is no reason for another error.
+    let _ = error.print();
+    ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
 }
 
 impl Command {
     pub(crate) fn run(self) -> ExitCode {
         match self {
+            #[cfg(feature = "full")]
             Self::Host(args) => args.run(),
+            #[cfg(feature = "full")]
             Self::CheckConfig(args) => args.run(),
+            Self::Probe(args) => args.run(),
+            #[cfg(feature = "full")]
             Self::Lab(args) => args.run(),
+            #[cfg(feature = "full")]
             Self::Sim(args) => args.run(),
+            #[cfg(feature = "full")]
             Self::Report(args) => args.run(),
+            #[cfg(feature = "full")]
             Self::Doctor(args) => args.run(),
         }
     }

@@ -16,6 +16,17 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return command::refuse(&error),
+    };
+    #[cfg(feature = "full")]
+    log();
+    cli.command.run()
+}
+
+#[cfg(feature = "full")]
+fn log() {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("TAILBOUND_LOG")
@@ -24,5 +35,4 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_target(false)
         .init();
-    Cli::parse().command.run()
 }

@@ -1,0 +1,155 @@
+//! What a probe found, as data: the final document and the lines before it.
+
+use super::sleeper::Finished;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tailbound_probe::{Config, Counts, Note, Outcome, StealFault, Stop, worst};
+use tailbound_report::{Stats, human};
+use tailbound_units::Nanos;
+
+/// The version of these forms. A field that is added does not change it.
+pub(super) const SCHEMA: u32 = 1;
+
+/// The whole of a run.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    pub(super) schema: u32,
+    /// What kind of document this is.
+    pub(super) kind: &'static str,
+    /// The host name of the guest.
+    pub(super) node: String,
+    /// The worst vCPU's.
+    pub(super) verdict: Outcome,
+    /// The verdict line.
+    pub(super) line: String,
+    pub(super) kernel: String,
+    /// Seconds since 1970 at the start.
+    pub(super) start_unix_s: f64,
+    pub(super) config: ConfigDocument,
+    pub(super) cpus: Vec<CpuDocument>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ConfigDocument {
+    sleep_ns: u64,
+    samples: u64,
+    late_ns: u64,
+    low_mark: u64,
+    high_mark: u64,
+    exact: bool,
+    /// Of an early GOOD; none when exact.
+    confidence: Option<f64>,
+    busy: f64,
+    time_limit_ns: u64,
+}
+
+impl From<&Config> for ConfigDocument {
+    fn from(config: &Config) -> Self {
+        let confidence = match config.stop {
+            Stop::Early { confidence } => Some(confidence),
+            Stop::Exact => None,
+        };
+        Self {
+            sleep_ns: config.sleep.as_nanos(),
+            samples: config.samples,
+            late_ns: config.late.as_nanos(),
+            low_mark: config.low_mark,
+            high_mark: config.high_mark,
+            exact: confidence.is_none(),
+            confidence,
+            busy: config.busy,
+            time_limit_ns: config.time_limit.as_nanos(),
+        }
+    }
+}
+
+/// One vCPU.
+#[derive(Debug, Serialize)]
+pub(super) struct CpuDocument {
+    pub(super) cpu: u32,
+    pub(super) verdict: Outcome,
+    pub(super) reason: String,
+    #[serde(flatten)]
+    pub(super) counts: Counts,
+    /// The share of the vCPU that others in this guest used.
+    pub(super) busy: Option<f64>,
+    /// The share of the vCPU that the probe's own thread used.
+    pub(super) cost: f64,
+    pub(super) elapsed_ns: u64,
+    /// What else there is to know.
+    pub(super) notes: Vec<String>,
+    /// How long the sleeps took.
+    pub(super) sleep_ns: Stats,
+}
+
+impl CpuDocument {
+    pub(super) fn new(cpu: u32, finished: &Finished, sleeps: &Histogram<u64>) -> Self {
+        let elapsed = finished.elapsed;
+        Self {
+            cpu,
+            verdict: finished.verdict.outcome,
+            reason: finished.verdict.reason.to_string(),
+            counts: finished.counts,
+            busy: finished.busy,
+            cost: share(finished.used, elapsed),
+            elapsed_ns: elapsed.as_nanos(),
+            notes: finished.notes.iter().map(note).collect(),
+            sleep_ns: Stats::from_histogram(sleeps),
+        }
+    }
+}
+
+/// One vCPU's state while the run goes on.
+#[derive(Debug, Serialize)]
+pub(super) struct Interval {
+    pub(super) schema: u32,
+    pub(super) kind: &'static str,
+    pub(super) cpu: u32,
+    /// Since the start.
+    pub(super) at_ns: u64,
+    /// Since the start.
+    #[serde(flatten)]
+    pub(super) counts: Counts,
+    /// How long the sleeps of this interval took.
+    pub(super) sleep_ns: Stats,
+}
+
+/// The node's verdict and its line, from those of its vCPUs.
+pub(super) fn node(finished: &[(u32, Finished)]) -> (Outcome, String) {
+    // One sleeper at least was started.
+    let verdicts = finished.iter().map(|(_, finished)| &finished.verdict);
+    worst(verdicts).map_or((Outcome::Inconclusive, String::new()), |place| {
+        let (cpu, Finished { verdict, .. }) = &finished[place];
+        let outcome = verdict.outcome;
+        (outcome, format!("{outcome}  CPU {cpu}: {}", verdict.reason))
+    })
+}
+
+fn share(part: Nanos, whole: Nanos) -> f64 {
+    part.as_nanos() as f64 / whole.as_nanos().max(1) as f64
+}
+
+fn note(note: &Note) -> String {
+    match note {
+        Note::NoWait => "the run-queue wait cannot be read (no /proc, or a kernel without \
+            schedstats): late sleeps of this guest's own making count against its neighbours"
+            .into(),
+        Note::NoCpu => {
+            "/proc/stat cannot be read: neither steal nor this guest's own load is known".into()
+        }
+        Note::NoSteal => "steal is 0 since boot: there is none, or the hypervisor reports none, \
+            and what it steals is unexplained"
+            .into(),
+        Note::Steal(StealFault::Backwards) => {
+            "steal went back: it is not believed, what was stolen is unexplained".into()
+        }
+        Note::Steal(StealFault::MoreThanTime) => "steal grew by more than the time that passed: \
+            it is not believed, what was stolen is unexplained"
+            .into(),
+        Note::Pause(time) => format!(
+            "one sleep took {}: the guest was paused or migrated, or its clock set",
+            human(time.as_nanos() as f64, "ns")
+        ),
+    }
+}

@@ -19,6 +19,7 @@ mod reason;
 pub mod switch;
 #[cfg(test)]
 mod test_frames;
+pub mod vcpu;
 
 pub use config::{Config, ConfigError};
 pub use daemon::{HostError, OpenError, UPLINK, run};

@@ -1,6 +1,8 @@
 //! System calls that no safe library wraps, and the thin shells around those
 //! that one does. The only crate of the workspace that may hold `unsafe`.
 
+pub mod cgroup;
+pub mod cpuset;
 pub mod netns;
 pub mod packet;
 pub mod probe;
@@ -8,5 +10,6 @@ pub mod process;
 pub mod procfs;
 pub mod sched;
 pub mod tap;
+pub mod thread;
 pub mod timer;
 pub mod user_namespace;

@@ -42,18 +42,18 @@ pub enum Policy {
 /// `struct sched_attr` as of Linux 3.14; later kernels accept this size.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
+pub(crate) struct Attributes {
+    pub(crate) size: u32,
+    pub(crate) policy: u32,
+    pub(crate) flags: u64,
+    pub(crate) nice: i32,
+    pub(crate) priority: u32,
+    pub(crate) runtime: u64,
+    pub(crate) deadline: u64,
+    pub(crate) period: u64,
 }
 
-const SIZE: u32 = size_of::<Attributes>() as u32;
+pub(crate) const SIZE: u32 = size_of::<Attributes>() as u32;
 const NORMAL: u32 = libc::SCHED_OTHER.cast_unsigned();
 const FIFO: u32 = libc::SCHED_FIFO.cast_unsigned();
 const DEADLINE: u32 = libc::SCHED_DEADLINE.cast_unsigned();
@@ -91,7 +91,7 @@ pub fn set_policy(thread: u32, policy: Policy) -> io::Result<()> {
     write(thread, &attributes)
 }
 
-fn write(thread: u32, attributes: &Attributes) -> io::Result<()> {
+pub(crate) fn write(thread: u32, attributes: &Attributes) -> io::Result<()> {
     // SAFETY: the kernel reads `size` bytes from the pointer, which is to a
     // live struct of that size.
     let result = unsafe {
@@ -109,7 +109,7 @@ fn write(thread: u32, attributes: &Attributes) -> io::Result<()> {
     }
 }
 
-fn read(thread: u32) -> io::Result<Attributes> {
+pub(crate) fn read(thread: u32) -> io::Result<Attributes> {
     let mut attributes = Attributes::default();
     // SAFETY: the kernel writes at most the given size to the pointer, which is
     // to a live struct of that size in which every bit pattern is valid.

@@ -1,0 +1,379 @@
+//! Carrying a plan out, and back: all of it or nothing.
+
+use super::journal::{Changes, Journal, StateError};
+use super::kernel::{Kernel, is_gone};
+use super::plan::{GroupStep, Move, Plan, ThreadState, ThreadStep, same, same_scheduling};
+use rustix::io::Errno;
+use std::io;
+use tailbound_sys::thread::{NOTHING, Scheduling};
+
+/// What became of a plan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// How many threads and groups were changed, each read back.
+    pub changed: usize,
+    /// Threads that ended meanwhile; all others are as planned.
+    pub gone: Vec<String>,
+}
+
+/// Why a plan could not be carried out. What had been changed was put back.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The state could not be written, so nothing was changed.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The kernel refused a step.
+    #[error("{what}: {}{}", explain(step.as_deref(), source), after(undone))]
+    Refused {
+        /// The step, in words.
+        what: String,
+        /// The system call, where it was about a thread.
+        step: Option<Box<Move>>,
+        /// What the kernel answered.
+        source: io::Error,
+        /// What could not be put back.
+        undone: Vec<String>,
+    },
+    /// The kernel took a step, but not as asked for.
+    #[error(
+        "{what}: the kernel took it, but {seen} reads back; {}{}",
+        "somebody else changes the same thread, or this kernel does not know what was asked for",
+        after(undone)
+    )]
+    ReadBack {
+        /// The step, in words.
+        what: String,
+        /// What reads back.
+        seen: String,
+        /// What could not be put back.
+        undone: Vec<String>,
+    },
+}
+
+fn after(undone: &[String]) -> String {
+    if undone.is_empty() {
+        "; everything is as it was before".to_owned()
+    } else {
+        format!("; NOT put back: {}", undone.join("; "))
+    }
+}
+
+/// What an errno of a system call on a thread means, and what mends it.
+fn explain(step: Option<&Move>, error: &io::Error) -> String {
+    let deadline = matches!(step, Some(Move::Schedule(to)) if to.is_deadline());
+    let text = match (Errno::from_io_error(error), step) {
+        (Some(Errno::PERM), _) if deadline => {
+            "EPERM: the thread's CPU mask does not cover its root domain any more (a cpuset or its \
+             pinning changed meanwhile), or real time has no budget; look at its cpuset, and at \
+             kernel.sched_rt_runtime_us"
+        }
+        (Some(Errno::PERM), Some(Move::Schedule(_) | Move::Release(_))) => {
+            "EPERM: this takes CAP_SYS_NICE; run as root, or in a service with \
+             AmbientCapabilities=CAP_SYS_NICE"
+        }
+        (Some(Errno::PERM), Some(Move::Affinity(_))) => "EPERM: another user's thread; run as root",
+        (Some(Errno::BUSY), _) if deadline => {
+            "EBUSY: the kernel says that the bandwidth is taken, though by what is visible it \
+             would fit. Some kernels (seen on 6.18) go on counting threads that left \
+             SCHED_DEADLINE in their sleep; they count anew when root domains are built: write 0, \
+             then 1, to cpuset.sched_load_balance of the root cpuset (cgroup v1), or make and \
+             remove a cpuset partition (v2)"
+        }
+        (Some(Errno::BUSY), Some(Move::Affinity(_))) => {
+            "EBUSY: it has a deadline, which somebody else gave it meanwhile; end that first"
+        }
+        (Some(Errno::INVAL), Some(Move::Affinity(_))) => {
+            "EINVAL: its cpuset leaves it none of these CPUs; look at its cpuset"
+        }
+        (Some(Errno::INVAL), Some(Move::Schedule(_) | Move::Release(_))) => {
+            "EINVAL: this kernel does not take these parameters; see tailbound doctor"
+        }
+        (Some(Errno::ACCESS | Errno::PERM | Errno::ROFS), None) => {
+            "the control group belongs to somebody else, or is mounted read-only; run as root, \
+             and in a service with ProtectControlGroups=no"
+        }
+        _ => return error.to_string(),
+    };
+    text.to_owned()
+}
+
+/// Why one step failed.
+enum Failure {
+    Kernel(Option<Box<Move>>, io::Error),
+    ReadBack(String),
+}
+
+/// Carries `plan` out: writes to the journal what is there, then changes and
+/// reads back thread by thread. Threads that have ended are passed over.
+///
+/// # Errors
+/// The first step that failed; all before it have been undone.
+pub fn apply(
+    kernel: &mut impl Kernel,
+    journal: &mut Journal,
+    plan: &Plan,
+) -> Result<Applied, ApplyError> {
+    if plan.is_empty() {
+        return Ok(Applied {
+            gone: plan.gone.clone(),
+            ..Applied::default()
+        });
+    }
+    let before = journal.changes().clone();
+    journal.update(|changes| changes.add(plan))?;
+    let mut applied = Applied {
+        gone: plan.gone.clone(),
+        ..Applied::default()
+    };
+    let mut groups_done = Vec::new();
+    let mut threads_done = Vec::new();
+    let mut failed = None;
+    for step in &plan.groups {
+        groups_done.push(step);
+        if let Err(failure) = change_group(kernel, step) {
+            failed = Some((step.to_string(), failure));
+            break;
+        }
+        applied.changed += 1;
+    }
+    for step in &plan.threads {
+        if failed.is_some() {
+            break;
+        }
+        threads_done.push(step);
+        match change_thread(kernel, step) {
+            Ok(true) => applied.changed += 1,
+            Ok(false) => applied.gone.push(step.name.clone()),
+            Err(failure) => failed = Some((step.to_string(), failure)),
+        }
+    }
+    let Some((what, failure)) = failed else {
+        return Ok(applied);
+    };
+    let mut undone = Vec::new();
+    for step in threads_done.into_iter().rev() {
+        undone.extend(put_back(kernel, step).err());
+    }
+    for step in groups_done.into_iter().rev() {
+        undone.extend(put_back_group(kernel, step).err());
+    }
+    if undone.is_empty() {
+        journal.update(|changes| *changes = before)?;
+    }
+    Err(match failure {
+        Failure::Kernel(step, source) => ApplyError::Refused {
+            what,
+            step,
+            source,
+            undone,
+        },
+        Failure::ReadBack(seen) => ApplyError::ReadBack { what, seen, undone },
+    })
+}
+
+fn change_group(kernel: &mut impl Kernel, step: &GroupStep) -> Result<(), Failure> {
+    let set = kernel.set_weight(&step.directory, step.kind, step.after);
+    set.map_err(|error| Failure::Kernel(None, error))?;
+    match kernel.weight(&step.directory, step.kind) {
+        Some(seen) if seen == step.after => Ok(()),
+        seen => Err(Failure::ReadBack(format!("a weight of {seen:?}"))),
+    }
+}
+
+/// Changes a thread and reads it back; false when it is gone.
+fn change_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<bool, Failure> {
+    let failed = |step, error| Failure::Kernel(step, error);
+    let there = kernel.state(step.thread).map_err(|e| failed(None, e))?;
+    if there.is_none() {
+        return Ok(false);
+    }
+    for call in step.moves() {
+        match kernel.make(step.thread, &call) {
+            Ok(()) => {}
+            // Only makes room; without it the kernel may count too much.
+            Err(_) if matches!(call, Move::Release(_)) => {}
+            Err(error) if is_gone(&error) => return Ok(false),
+            Err(error) => return Err(failed(Some(Box::new(call)), error)),
+        }
+    }
+    match kernel.state(step.thread).map_err(|e| failed(None, e))? {
+        None => Ok(false),
+        Some(seen) if same(&seen, &step.after) => Ok(true),
+        Some(seen) => Err(Failure::ReadBack(format!(
+            "{} on CPUs {}",
+            seen.scheduling, seen.cpus
+        ))),
+    }
+}
+
+/// Puts a thread back to what it was before `step`, from wherever it is now.
+fn put_back(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{}: {error}", step.name);
+    let Some(seen) = kernel.state(step.thread).map_err(failed)? else {
+        return Ok(());
+    };
+    let back = ThreadStep {
+        before: seen,
+        after: step.before,
+        home: None,
+        ..step.clone()
+    };
+    if same(&back.before, &back.after) {
+        return Ok(());
+    }
+    match change_thread(kernel, &back) {
+        Ok(_) => Ok(()),
+        Err(Failure::Kernel(call, error)) => Err(format!(
+            "{}: {}",
+            step.name,
+            explain(call.as_deref(), &error)
+        )),
+        Err(Failure::ReadBack(seen)) => Err(format!("{}: {seen}", step.name)),
+    }
+}
+
+fn put_back_group(kernel: &mut impl Kernel, step: &GroupStep) -> Result<(), String> {
+    match kernel.weight(&step.directory, step.kind) {
+        Some(weight) if weight != step.before => {
+            let set = kernel.set_weight(&step.directory, step.kind, step.before);
+            set.map_err(|error| format!("{}: {error}", step.directory.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What became of a restoration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// How many threads and groups are as they were before.
+    pub restored: usize,
+    /// How many threads and groups had ended.
+    pub gone: usize,
+    /// What somebody else has changed since, and was left to them.
+    pub left: Vec<String>,
+    /// What could not be put back, and why. It stays in the journal.
+    pub failed: Vec<String>,
+}
+
+/// Puts back what the journal holds and `which` picks.
+///
+/// What a thread is given by somebody else after us is theirs: it is left alone
+/// and reported.
+///
+/// # Errors
+/// The state cannot be written.
+pub fn restore(
+    kernel: &mut impl Kernel,
+    journal: &mut Journal,
+    which: impl Fn(&ThreadStep) -> bool,
+) -> Result<Restored, StateError> {
+    let mut restored = Restored::default();
+    let Changes { threads, groups } = journal.changes().clone();
+    let (mut kept, mut all) = (Changes::default(), true);
+    for (thread, step) in threads {
+        if !which(&step) {
+            all = false;
+            kept.threads.insert(thread, step);
+            continue;
+        }
+        match restore_thread(kernel, &step) {
+            Ok(Fate::Restored) => restored.restored += 1,
+            Ok(Fate::Gone) => restored.gone += 1,
+            Ok(Fate::Theirs(now)) => restored.left.push(format!("{}: {now}", step.name)),
+            Err(why) => {
+                restored.failed.push(why);
+                kept.threads.insert(thread, step);
+            }
+        }
+    }
+    for (directory, step) in groups {
+        // A group's weight goes back with the last of its threads.
+        if !all {
+            kept.groups.insert(directory, step);
+            continue;
+        }
+        match kernel.weight(&step.directory, step.kind) {
+            None => restored.gone += 1,
+            Some(weight) if weight == step.after || weight == step.before => {
+                match put_back_group(kernel, &step) {
+                    Ok(()) => restored.restored += 1,
+                    Err(why) => {
+                        restored.failed.push(why);
+                        kept.groups.insert(directory, step);
+                    }
+                }
+            }
+            Some(weight) => restored.left.push(format!(
+                "group {}: {} {weight}",
+                directory.display(),
+                step.kind.file()
+            )),
+        }
+    }
+    journal.update(|changes| *changes = kept)?;
+    Ok(restored)
+}
+
+/// What became of one thread.
+enum Fate {
+    Restored,
+    Gone,
+    /// Somebody else changed it; to what.
+    Theirs(String),
+}
+
+fn restore_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<Fate, String> {
+    let seen = kernel
+        .state(step.thread)
+        .map_err(|error| format!("{}: {error}", step.name))?;
+    let Some(seen) = seen else {
+        return Ok(Fate::Gone);
+    };
+    let ThreadStep { before, after, .. } = step;
+    let mut target = seen;
+    let mut theirs = Vec::new();
+    if is_ours(&seen.scheduling, after) {
+        target.scheduling = before.scheduling;
+    } else if !same_scheduling(&seen.scheduling, &before.scheduling) {
+        theirs.push(format!("is now {}", seen.scheduling));
+    }
+    if seen.cpus == after.cpus || step.home.is_some_and(|home| is_home(&seen, home)) {
+        target.cpus = before.cpus;
+    } else if seen.cpus != before.cpus {
+        theirs.push(format!("is now on CPUs {}", seen.cpus));
+    }
+    // Somebody else's deadline does not go with a narrow mask.
+    if target.scheduling.is_deadline() && !before.scheduling.is_deadline() {
+        target.cpus = seen.cpus;
+    }
+    let back = ThreadStep {
+        before: target,
+        after: target,
+        ..step.clone()
+    };
+    put_back(kernel, &back)?;
+    if theirs.is_empty() {
+        Ok(Fate::Restored)
+    } else {
+        Ok(Fate::Theirs(theirs.join(", ")))
+    }
+}
+
+/// Whether a scheduling is what we set, or what we pass through on the way.
+fn is_ours(seen: &Scheduling, after: &ThreadState) -> bool {
+    let passing = Scheduling {
+        flags: seen.flags,
+        ..NOTHING
+    };
+    let between = Scheduling {
+        flags: after.scheduling.flags,
+        ..Scheduling::PLAIN
+    };
+    same_scheduling(seen, &after.scheduling)
+        || *seen == passing
+        || (after.scheduling.is_deadline() && same_scheduling(seen, &between))
+}
+
+fn is_home(seen: &ThreadState, home: u32) -> bool {
+    seen.cpus.count() == 1 && seen.cpus.contains(home)
+}

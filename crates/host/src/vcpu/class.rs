@@ -1,0 +1,305 @@
+//! What a thread can be given: classes, and levels that stand for them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use tailbound_sys::cgroup::WeightKind;
+use tailbound_sys::sched::Deadline;
+use tailbound_sys::thread::{PolicyNumber, Scheduling};
+use tailbound_units::Nanos;
+
+/// How a guest's threads get the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Class {
+    /// As it was before us.
+    Normal,
+    /// Sooner when it wakes: a short time slice, and a share large enough that it
+    /// is not behind when it does. It takes as much CPU as it wants up to that
+    /// share.
+    Aperiodic(Aperiodic),
+    /// A reservation, `SCHED_DEADLINE`: `runtime` in each `period`, by `deadline`
+    /// after it woke. It never gets more than that.
+    Periodic(Periodic),
+}
+
+/// The parameters of [`Class::Aperiodic`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Aperiodic {
+    /// The time slice, 0.1 ms to 100 ms. Where the kernel has none of one's own
+    /// (before Linux 6.12) only the weight is applied, and the plan says so.
+    pub slice: Nanos,
+    /// Its share in units of the default: 1 to 100. Above 1 it is given to the
+    /// guest's control group where it has one of its own, otherwise to each
+    /// thread as a nice value.
+    pub weight: u32,
+}
+
+impl Aperiodic {
+    /// What `sched_setattr(2)` clamps a slice to.
+    pub const SLICES: std::ops::RangeInclusive<Nanos> =
+        Nanos::from_micros(100)..=Nanos::from_millis(100);
+    /// Above this kernel threads of a busy host would wait too long.
+    pub const MAX_WEIGHT: u32 = 100;
+
+    /// The nice value whose weight is nearest: each step is a factor of 1.25.
+    pub fn nice(&self) -> i32 {
+        let steps = f64::from(self.weight.max(1)).ln() / 1.25f64.ln();
+        -(steps.round().min(20.0) as i32)
+    }
+
+    /// The weight of a control group.
+    pub fn group_weight(&self, kind: WeightKind) -> u64 {
+        (kind.default_weight() * u64::from(self.weight)).min(kind.max())
+    }
+}
+
+impl Default for Aperiodic {
+    /// Measured beside five hogs on one core; see `docs/vcpu.md`.
+    fn default() -> Self {
+        Self {
+            slice: Nanos::from_micros(100),
+            weight: 28,
+        }
+    }
+}
+
+/// The parameters of [`Class::Periodic`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Periodic {
+    /// CPU time in each period.
+    pub runtime: Nanos,
+    /// By when after it woke.
+    pub deadline: Nanos,
+    /// The period.
+    pub period: Nanos,
+}
+
+impl Periodic {
+    /// What it books of one CPU, in units of 2^-20 as the kernel counts.
+    pub fn bandwidth(&self) -> u64 {
+        bandwidth(self.runtime, self.period)
+    }
+}
+
+impl From<Periodic> for Deadline {
+    fn from(periodic: Periodic) -> Self {
+        let Periodic {
+            runtime,
+            deadline,
+            period,
+        } = periodic;
+        Self {
+            runtime,
+            deadline,
+            period,
+        }
+    }
+}
+
+/// `runtime / period` in units of 2^-20, rounded down as the kernel does.
+pub fn bandwidth(runtime: Nanos, period: Nanos) -> u64 {
+    if period.0 == 0 {
+        return 0;
+    }
+    let ratio = (u128::from(runtime.0) << 20) / u128::from(period.0);
+    u64::try_from(ratio).unwrap_or(u64::MAX)
+}
+
+/// A class without numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// As it was.
+    Normal,
+    /// [`Class::Aperiodic`] with its defaults: for guests that answer.
+    High,
+    /// [`Class::Periodic`] with 1 ms in 4 ms: for a guest that must run on time
+    /// whatever the others do, and needs less than a quarter of a CPU for each
+    /// vCPU.
+    Top,
+}
+
+impl Level {
+    /// Every level, lowest first.
+    pub const ALL: [Self; 3] = [Self::Normal, Self::High, Self::Top];
+
+    /// The class it stands for.
+    pub fn class(self) -> Class {
+        match self {
+            Self::Normal => Class::Normal,
+            Self::High => Class::Aperiodic(Aperiodic::default()),
+            Self::Top => Class::Periodic(Periodic {
+                runtime: Nanos::from_millis(1),
+                deadline: Nanos::from_millis(4),
+                period: Nanos::from_millis(4),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Normal => "normal",
+            Self::High => "high",
+            Self::Top => "top",
+        })
+    }
+}
+
+impl Class {
+    /// Its name in configurations and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Aperiodic(_) => "aperiodic",
+            Self::Periodic(_) => "periodic",
+        }
+    }
+
+    /// What a guest's threads that are not vCPUs get beside vCPUs of this class
+    /// when nothing else is said: a reservation for each of many helpers would
+    /// book the machine, so they get [`Class::Aperiodic`] instead.
+    #[must_use]
+    pub fn for_helpers(&self) -> Self {
+        match self {
+            Self::Periodic(_) => Self::Aperiodic(Aperiodic::default()),
+            other => *other,
+        }
+    }
+
+    /// What is impossible about its parameters on any kernel, and what would be
+    /// right; with the parameter's name.
+    pub fn mistakes(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Normal => Vec::new(),
+            Self::Aperiodic(aperiodic) => aperiodic.mistakes(),
+            Self::Periodic(periodic) => periodic.mistakes(),
+        }
+    }
+}
+
+impl Aperiodic {
+    fn mistakes(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        if !Self::SLICES.contains(&self.slice) {
+            wrong.push((
+                "slice",
+                format!(
+                    "a slice of {} is outside of what the kernel takes; use {} to {}",
+                    self.slice,
+                    Self::SLICES.start(),
+                    Self::SLICES.end()
+                ),
+            ));
+        }
+        if !(1..=Self::MAX_WEIGHT).contains(&self.weight) {
+            wrong.push((
+                "weight",
+                format!(
+                    "a weight of {} times the default is out of range; use 1 to {}",
+                    self.weight,
+                    Self::MAX_WEIGHT
+                ),
+            ));
+        }
+        wrong
+    }
+}
+
+impl Periodic {
+    /// The shortest runtime the kernel takes.
+    pub const SHORTEST: Nanos = Nanos(1024);
+
+    fn mistakes(&self) -> Vec<(&'static str, String)> {
+        let Self {
+            runtime,
+            deadline,
+            period,
+        } = *self;
+        let mut wrong = Vec::new();
+        if runtime < Self::SHORTEST {
+            wrong.push((
+                "runtime",
+                format!(
+                    "a runtime of {runtime} is too short for the kernel; use at least {}",
+                    Self::SHORTEST
+                ),
+            ));
+        }
+        if runtime > deadline {
+            wrong.push((
+                "runtime",
+                format!(
+                    "a runtime of {runtime} cannot be over by a deadline of {deadline}; use a \
+                     runtime of at most {deadline}, or a later deadline"
+                ),
+            ));
+        }
+        if deadline > period {
+            wrong.push((
+                "deadline",
+                format!(
+                    "a deadline of {deadline} is later than the period of {period}; use at most \
+                     {period}"
+                ),
+            ));
+        }
+        wrong
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Normal => f.pad("normal"),
+            Self::Aperiodic(Aperiodic { slice, weight }) => {
+                write!(f, "aperiodic slice {slice} weight {weight}")
+            }
+            Self::Periodic(Periodic {
+                runtime,
+                deadline,
+                period,
+            }) => write!(f, "periodic {runtime}/{deadline}/{period}"),
+        }
+    }
+}
+
+/// What `class` makes of a thread that was scheduled as `before`; `None` when it
+/// stays so. `slices`: whether the kernel has time slices of a thread's own;
+/// `nice`: whether the weight goes to the thread.
+pub(crate) fn target(
+    class: &Class,
+    before: &Scheduling,
+    slices: bool,
+    nice: bool,
+) -> Option<Scheduling> {
+    // A thread that the guest's own threads start must not inherit this: it has
+    // no reservation of its own, and is found and given its class soon enough.
+    let flags = before.flags | Scheduling::RESET_ON_FORK;
+    match class {
+        Class::Normal => None,
+        Class::Aperiodic(aperiodic) => Some(Scheduling {
+            policy: PolicyNumber::NORMAL,
+            flags,
+            nice: match aperiodic.weight {
+                2.. if nice => aperiodic.nice(),
+                // Its own nice value; a reservation has none.
+                _ if before.is_share() => before.nice,
+                _ => 0,
+            },
+            runtime: if slices { aperiodic.slice } else { Nanos::ZERO },
+            ..Scheduling::PLAIN
+        }),
+        Class::Periodic(periodic) => Some(Scheduling {
+            policy: PolicyNumber::DEADLINE,
+            flags,
+            runtime: periodic.runtime,
+            deadline: periodic.deadline,
+            period: periodic.period,
+            ..Scheduling::PLAIN
+        }),
+    }
+}

@@ -1,0 +1,237 @@
+//! What was there before, in a file: so that another process, after our own
+//! crash, can put it back.
+
+use super::plan::{GroupStep, Plan, ThreadState, ThreadStep};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use tailbound_sys::thread::ThreadId;
+
+/// Where it lies where nobody says otherwise.
+pub const DEFAULT_STATE: &str = "/run/tailbound/vcpu.json";
+
+const SCHEMA: u32 = 1;
+
+/// Why the state cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file cannot be read or written.
+    #[error(
+        "{path}: {source}; give a file of your own with --state, or run as root",
+        path = path.display()
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody else works with it.
+    #[error(
+        "{path} is in use by another tailbound (vcpu watch, or host); stop that first, or give a \
+         file of your own with --state",
+        path = path.display()
+    )]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It holds something else.
+    #[error(
+        "{path} is not a state of this version ({source}); if nothing is to be restored from it, \
+         remove it",
+        path = path.display()
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// All that was changed and not yet restored.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// By thread: how it was before we first touched it, and how we left it.
+    pub threads: BTreeMap<ThreadId, ThreadStep>,
+    /// By directory: control groups, likewise.
+    pub groups: BTreeMap<PathBuf, GroupStep>,
+}
+
+impl Changes {
+    /// Adds what `plan` is about to do. What was there before the first change
+    /// stays the original.
+    pub fn add(&mut self, plan: &Plan) {
+        for step in &plan.threads {
+            let known = self.threads.entry(step.thread).or_insert(step.clone());
+            known.after = step.after;
+            known.home = step.home;
+            known.name.clone_from(&step.name);
+        }
+        for step in &plan.groups {
+            let known = self.groups.entry(step.directory.clone());
+            known.or_insert(step.clone()).after = step.after;
+        }
+    }
+
+    /// How each thread was before we first touched it.
+    pub fn originals(&self) -> BTreeMap<ThreadId, ThreadState> {
+        let original = |(thread, step): (&ThreadId, &ThreadStep)| (*thread, step.before);
+        self.threads.iter().map(original).collect()
+    }
+
+    /// Whether there is nothing to restore.
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.groups.is_empty()
+    }
+}
+
+/// The file's form: maps with structured keys are no JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Document {
+    schema: u32,
+    /// Which boot the threads' numbers are of.
+    boot: String,
+    threads: Vec<ThreadStep>,
+    groups: Vec<GroupStep>,
+}
+
+/// The file, locked for as long as this lives.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    boot: String,
+    /// What was changed and not yet restored.
+    changes: Changes,
+    _lock: File,
+}
+
+impl Journal {
+    /// Opens the state at `path`, empty where there is none or it is of an
+    /// earlier boot. Its directory is made where it is missing.
+    ///
+    /// # Errors
+    /// It cannot be read or written, is in use, or holds something else.
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let failed = |source| StateError::File {
+            path: path.to_owned(),
+            source,
+        };
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let mut lock = OpenOptions::new();
+        lock.create(true).truncate(false).write(true);
+        let lock = lock.open(beside(path, "lock")).map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(StateError::Busy {
+                    path: path.to_owned(),
+                });
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        let boot = boot().map_err(failed)?;
+        let changes = read(path, &boot)?;
+        Ok(Self {
+            path: path.to_owned(),
+            boot,
+            changes,
+            _lock: lock,
+        })
+    }
+
+    /// What was changed and not yet restored.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Changes what the file says, at once or not at all; removes the file when
+    /// nothing is left.
+    ///
+    /// # Errors
+    /// It cannot be written; the old content stays.
+    pub fn update(&mut self, change: impl FnOnce(&mut Changes)) -> Result<(), StateError> {
+        let mut changes = self.changes.clone();
+        change(&mut changes);
+        if changes == self.changes {
+            return Ok(());
+        }
+        self.write(&changes).map_err(|source| StateError::File {
+            path: self.path.clone(),
+            source,
+        })?;
+        self.changes = changes;
+        Ok(())
+    }
+
+    fn write(&self, changes: &Changes) -> io::Result<()> {
+        if changes.is_empty() {
+            return match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let document = Document {
+            schema: SCHEMA,
+            boot: self.boot.clone(),
+            threads: changes.threads.values().cloned().collect(),
+            groups: changes.groups.values().cloned().collect(),
+        };
+        let text = serde_json::to_vec(&document)?;
+        let fresh = beside(&self.path, "new");
+        let mut file = File::create(&fresh)?;
+        file.write_all(&text)?;
+        // The threads it is about do not survive the machine's crash either, so
+        // it need not reach the disk.
+        fs::rename(&fresh, &self.path)
+    }
+}
+
+fn read(path: &Path, boot: &str) -> Result<Changes, StateError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Changes::default()),
+        Err(source) => {
+            return Err(StateError::File {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let content = |source| StateError::Content {
+        path: path.to_owned(),
+        source,
+    };
+    let document: Document = serde_json::from_slice(&text).map_err(content)?;
+    if document.schema != SCHEMA {
+        let message = format!("schema {}, not {SCHEMA}", document.schema);
+        return Err(content(serde::de::Error::custom(message)));
+    }
+    if document.boot != boot {
+        return Ok(Changes::default());
+    }
+    let threads = document.threads.into_iter();
+    let groups = document.groups.into_iter();
+    Ok(Changes {
+        threads: threads.map(|step| (step.thread, step)).collect(),
+        groups: groups.map(|step| (step.directory.clone(), step)).collect(),
+    })
+}
+
+fn boot() -> io::Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().to_owned())
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(suffix);
+    name.into()
+}

@@ -1,0 +1,130 @@
+//! Why a plan is not made: what stands in the way, by how much, and what would
+//! pass.
+
+use super::admission::CPU;
+use super::class::Class;
+use tailbound_sys::cpuset::Cpus;
+use tailbound_units::Nanos;
+
+/// One thing that stands in the way of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The privilege is missing.
+    #[error(
+        "{name}: {} takes CAP_SYS_NICE in the initial user namespace, which this process lacks; \
+         run as root, or in a service with AmbientCapabilities=CAP_SYS_NICE",
+        if *ours { class.to_string() } else { format!("{class} for another user's thread") }
+    )]
+    Privilege {
+        /// The thread.
+        name: String,
+        /// The class that needs it.
+        class: Class,
+        /// Whether the thread is this user's own.
+        ours: bool,
+    },
+    /// The cpuset is narrower than the root domain.
+    #[error(
+        "{name}: its cpuset leaves it the CPUs {allowed}, but a deadline is admitted only to all \
+         of a root domain, here {span}; make that cpuset a partition (cgroup v2: echo root > \
+         cpuset.cpus.partition; v1: cpuset.cpu_exclusive = 1 and cpuset.sched_load_balance = 0 in \
+         the parent), or give it {span}"
+    )]
+    Cpuset {
+        /// The thread.
+        name: String,
+        /// What its cpuset leaves it.
+        allowed: Cpus,
+        /// The root domain.
+        span: Cpus,
+    },
+    /// The mask is narrower than the root domain, and is to stay.
+    #[error(
+        "{name}: it is pinned to the CPUs {cpus} (taskset, libvirt's vcpupin), but a deadline is \
+         admitted only to all of a root domain, here {span}; let the mask be widened \
+         (affinity = \"widen\"), or make {cpus} a cpuset partition"
+    )]
+    Affinity {
+        /// The thread.
+        name: String,
+        /// Where it may run.
+        cpus: Cpus,
+        /// The root domain.
+        span: Cpus,
+    },
+    /// Its home is elsewhere.
+    #[error("{name}: its home CPU {home} is not in its root domain {span}; use one of {span}")]
+    Home {
+        /// The thread.
+        name: String,
+        /// The CPU asked for.
+        home: u32,
+        /// The root domain.
+        span: Cpus,
+    },
+    /// The kernel does not take the period.
+    #[error(
+        "{name}: a period of {period} is outside of {shortest} to {longest}; use one inside, or \
+         change kernel.sched_deadline_period_min_us and _max_us"
+    )]
+    Period {
+        /// The thread.
+        name: String,
+        /// The period asked for.
+        period: Nanos,
+        /// The shortest.
+        shortest: Nanos,
+        /// The longest.
+        longest: Nanos,
+    },
+    /// The reservations do not fit.
+    #[error(
+        "{} {} {} of a CPU reserved in {span}, where {} is free: {} too much ({} in all, {} \
+         booked by others); {}",
+        list(names),
+        if names.len() == 1 { "wants" } else { "want" },
+        cpus(*wanted),
+        cpus(room.saturating_sub(*others)),
+        cpus((wanted + others).saturating_sub(*room)),
+        cpus(*room),
+        cpus(*others),
+        advice(*nearest)
+    )]
+    Admission {
+        /// The threads.
+        names: Vec<String>,
+        /// The root domain.
+        span: Cpus,
+        /// What they want, in units of 2^-20 CPUs.
+        wanted: u64,
+        /// What others have.
+        others: u64,
+        /// What there is for all.
+        room: u64,
+        /// Runtime and period with which they would pass.
+        nearest: Option<(Nanos, Nanos)>,
+    },
+}
+
+fn cpus(bandwidth: u64) -> String {
+    format!("{:.3}", bandwidth as f64 / CPU as f64)
+}
+
+fn advice(nearest: Option<(Nanos, Nanos)>) -> String {
+    match nearest {
+        Some((runtime, period)) => {
+            format!("a runtime of {runtime} in {period} would pass, or fewer threads")
+        }
+        None => "use shorter runtimes, longer periods or fewer threads".to_owned(),
+    }
+}
+
+/// The first few names.
+fn list(names: &[String]) -> String {
+    match names {
+        [one] => one.clone(),
+        [first, second] => format!("{first} and {second}"),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        [] => "nobody".to_owned(),
+    }
+}

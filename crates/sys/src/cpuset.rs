@@ -1,0 +1,233 @@
+//! Sets of CPUs: as masks of threads, and as the lists the kernel writes
+//! (`0-3,8`).
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+/// A set of CPUs, numbered below [`Cpus::MAX`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Cpus(CpuSet);
+
+/// Why a text is not a list of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a list of CPUs: write for example \"0-3,8\", with numbers below {}",
+    Cpus::MAX
+)]
+pub struct CpusError {
+    /// What was read.
+    pub text: String,
+}
+
+impl Cpus {
+    /// The first number that is too large.
+    pub const MAX: u32 = CpuSet::MAX_CPU as u32;
+
+    /// One CPU; none where its number is too large.
+    pub fn one(cpu: u32) -> Self {
+        [cpu].into_iter().collect()
+    }
+
+    /// Whether `cpu` is in it.
+    pub fn contains(&self, cpu: u32) -> bool {
+        cpu < Self::MAX && self.0.is_set(cpu as usize)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.0.count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// Whether all of `other` are in it.
+    pub fn covers(&self, other: &Self) -> bool {
+        other.iter().all(|cpu| self.contains(cpu))
+    }
+
+    /// Those that are in both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        self.iter().filter(|cpu| other.contains(*cpu)).collect()
+    }
+
+    /// Those that are not in `other`.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        self.iter().filter(|cpu| !other.contains(*cpu)).collect()
+    }
+
+    /// Those that are in one or the other.
+    #[must_use]
+    pub fn or(&self, other: &Self) -> Self {
+        self.iter().chain(other.iter()).collect()
+    }
+
+    /// Their numbers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..Self::MAX).filter(|cpu| self.contains(*cpu))
+    }
+}
+
+impl FromIterator<u32> for Cpus {
+    /// Numbers that are too large are left out.
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        let mut set = CpuSet::new();
+        for cpu in cpus {
+            if cpu < Self::MAX {
+                set.set(cpu as usize);
+            }
+        }
+        Self(set)
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = CpusError;
+    /// Reads the kernel's lists: `0-3,8`; an empty text is the empty set.
+    fn from_str(text: &str) -> Result<Self, CpusError> {
+        let wrong = || CpusError {
+            text: text.to_owned(),
+        };
+        let mut set = CpuSet::new();
+        for range in text.trim().split(',').filter(|_| !text.trim().is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
+            let (first, last) = (number(first)?, number(last)?);
+            if first > last || last >= Self::MAX {
+                return Err(wrong());
+            }
+            for cpu in first..=last {
+                set.set(cpu as usize);
+            }
+        }
+        Ok(Self(set))
+    }
+}
+
+impl fmt::Display for Cpus {
+    /// As the kernel writes it: `0-3,8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        let mut next = 0;
+        while let Some(first) = (next..Self::MAX).find(|cpu| self.contains(*cpu)) {
+            let end = (first..Self::MAX).find(|cpu| !self.contains(*cpu));
+            next = end.unwrap_or(Self::MAX);
+            write!(f, "{separator}{first}")?;
+            if next - first > 1 {
+                write!(f, "-{}", next - 1)?;
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cpus({self})")
+    }
+}
+
+impl serde::Serialize for Cpus {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Cpus {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+fn pid(thread: u32) -> io::Result<Option<Pid>> {
+    match thread {
+        0 => Ok(None),
+        _ => Ok(Some(
+            Pid::from_raw(thread.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?,
+        )),
+    }
+}
+
+/// Where a thread (0: the calling one) may run.
+///
+/// # Errors
+/// The thread is gone (ESRCH), or the machine has more than [`Cpus::MAX`] CPUs.
+pub fn affinity(thread: u32) -> io::Result<Cpus> {
+    Ok(Cpus(sched_getaffinity(pid(thread)?)?))
+}
+
+/// Says where a thread (0: the calling one) may run. The kernel leaves out what
+/// the thread's cpuset forbids, so read back what it made of it.
+///
+/// # Errors
+/// Nothing is left (EINVAL); the thread is another user's (EPERM), or has a
+/// deadline and this is less than its root domain (EBUSY); it is gone (ESRCH).
+pub fn set_affinity(thread: u32, cpus: &Cpus) -> io::Result<()> {
+    Ok(sched_setaffinity(pid(thread)?, &cpus.0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_kernels_lists_are_read() {
+        let cpus: Cpus = "0-3,8\n".parse().unwrap();
+        assert_eq!(cpus.iter().collect::<Vec<_>>(), [0, 1, 2, 3, 8]);
+        assert_eq!("".parse::<Cpus>().unwrap().count(), 0);
+        assert_eq!("\n".parse::<Cpus>().unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for text in [
+            "-",
+            "3-1",
+            "0-",
+            "x",
+            "0,,1",
+            "1024",
+            "0-99999999999",
+            "0-4294967295",
+        ] {
+            assert!(text.parse::<Cpus>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn this_thread_may_run_somewhere_and_can_be_confined_there() {
+        let allowed = affinity(0).unwrap();
+        let first = Cpus::one(allowed.iter().next().unwrap());
+        std::thread::spawn(move || {
+            set_affinity(0, &first).unwrap();
+            assert_eq!(affinity(0).unwrap(), first);
+        })
+        .join()
+        .unwrap();
+        assert!(allowed.covers(&first));
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_reads_back_as_it_was_written(cpus in prop::collection::btree_set(0u32..1024, 0..40)) {
+            let set: Cpus = cpus.iter().copied().collect();
+            prop_assert_eq!(set.to_string().parse::<Cpus>().unwrap(), set);
+            prop_assert_eq!(set.iter().collect::<Vec<_>>(), cpus.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "[-0-9, x\n]{0,24}") {
+            let _ = text.parse::<Cpus>();
+        }
+    }
+}

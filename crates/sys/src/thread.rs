@@ -1,0 +1,429 @@
+//! How one thread is scheduled: all of `sched_setattr(2)`, so that what was there
+//! before can be put back, and what `/proc` says of the thread.
+//!
+//! [`crate::sched`] has the policies that the lab gives its own children; this
+//! module is for threads of others, which have a past.
+
+use crate::sched::{self, Attributes, SIZE};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, open, openat};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use tailbound_units::Nanos;
+
+/// One thread for good: numbers are used again, but not with the same start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ThreadId {
+    /// The process it belongs to.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+    /// When it started, in ticks since boot.
+    pub start: u64,
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.tid)
+    }
+}
+
+/// Number of a scheduling policy, as in `sched(7)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PolicyNumber(pub u32);
+
+impl PolicyNumber {
+    /// `SCHED_OTHER`.
+    pub const NORMAL: Self = Self(0);
+    /// `SCHED_FIFO`.
+    pub const FIFO: Self = Self(1);
+    /// `SCHED_RR`.
+    pub const RR: Self = Self(2);
+    /// `SCHED_BATCH`.
+    pub const BATCH: Self = Self(3);
+    /// `SCHED_IDLE`.
+    pub const IDLE: Self = Self(5);
+    /// `SCHED_DEADLINE`.
+    pub const DEADLINE: Self = Self(6);
+    /// `SCHED_EXT`.
+    pub const EXT: Self = Self(7);
+}
+
+impl fmt::Display for PolicyNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match *self {
+            Self::NORMAL => "SCHED_OTHER",
+            Self::FIFO => "SCHED_FIFO",
+            Self::RR => "SCHED_RR",
+            Self::BATCH => "SCHED_BATCH",
+            Self::IDLE => "SCHED_IDLE",
+            Self::DEADLINE => "SCHED_DEADLINE",
+            Self::EXT => "SCHED_EXT",
+            Self(number) => return write!(f, "policy {number}"),
+        })
+    }
+}
+
+/// All that `sched_setattr(2)` sets of a thread, but for its utilization clamps,
+/// which it leaves as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Scheduling {
+    /// The policy.
+    pub policy: PolicyNumber,
+    /// Whether its children start with a plain share ([`Self::RESET_ON_FORK`]),
+    /// and other flags of the call.
+    pub flags: u64,
+    /// -20 to 19, where the policy is a proportional share.
+    pub nice: i32,
+    /// 1 to 99, where the policy is `SCHED_FIFO` or `SCHED_RR`.
+    pub priority: u32,
+    /// CPU time in each period under `SCHED_DEADLINE`; under a proportional share
+    /// the time slice, where the kernel has those (Linux 6.12).
+    pub runtime: Nanos,
+    /// By when in the period, under `SCHED_DEADLINE`.
+    pub deadline: Nanos,
+    /// The period, under `SCHED_DEADLINE`.
+    pub period: Nanos,
+}
+
+impl Scheduling {
+    /// A plain share: what every thread begins with.
+    pub const PLAIN: Self = Self {
+        policy: PolicyNumber::NORMAL,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        runtime: Nanos::ZERO,
+        deadline: Nanos::ZERO,
+        period: Nanos::ZERO,
+    };
+    /// Flag: children start with a plain share. Without it a thread with a
+    /// deadline cannot start another one.
+    pub const RESET_ON_FORK: u64 = 1;
+
+    /// Whether the thread has a reservation.
+    pub fn is_deadline(&self) -> bool {
+        self.policy == PolicyNumber::DEADLINE
+    }
+
+    /// Whether the thread has a proportional share.
+    pub fn is_share(&self) -> bool {
+        matches!(self.policy, PolicyNumber::NORMAL | PolicyNumber::BATCH)
+    }
+}
+
+impl fmt::Display for Scheduling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.policy)?;
+        match self.policy {
+            PolicyNumber::DEADLINE => {
+                write!(f, " {}/{}/{}", self.runtime, self.deadline, self.period)
+            }
+            PolicyNumber::FIFO | PolicyNumber::RR => write!(f, " {}", self.priority),
+            PolicyNumber::NORMAL | PolicyNumber::BATCH => {
+                if self.nice != 0 {
+                    write!(f, " nice {}", self.nice)?;
+                }
+                if self.runtime != Nanos::ZERO {
+                    write!(f, " slice {}", self.runtime)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How a thread (0: the calling one) is scheduled.
+///
+/// # Errors
+/// The thread is gone (ESRCH).
+pub fn scheduling(tid: u32) -> io::Result<Scheduling> {
+    let seen = sched::read(tid)?;
+    Ok(Scheduling {
+        policy: PolicyNumber(seen.policy),
+        flags: seen.flags,
+        nice: seen.nice,
+        priority: seen.priority,
+        runtime: Nanos(seen.runtime),
+        deadline: Nanos(seen.deadline),
+        period: Nanos(seen.period),
+    })
+}
+
+/// Sets how a thread (0: the calling one) is scheduled.
+///
+/// A thread that leaves `SCHED_DEADLINE` while it sleeps keeps its bandwidth
+/// booked for ever on some kernels (seen on 6.18), so that later requests meet
+/// EBUSY. Call [`release_bandwidth`] before.
+///
+/// # Errors
+/// EPERM, EBUSY, EINVAL as `sched_setattr(2)` says; ESRCH when it is gone.
+pub fn set_scheduling(tid: u32, wanted: &Scheduling) -> io::Result<()> {
+    sched::write(
+        tid,
+        &Attributes {
+            size: SIZE,
+            policy: wanted.policy.0,
+            flags: wanted.flags,
+            nice: wanted.nice,
+            priority: wanted.priority,
+            runtime: wanted.runtime.as_nanos(),
+            deadline: wanted.deadline.as_nanos(),
+            period: wanted.period.as_nanos(),
+        },
+    )
+}
+
+/// The reservation that [`release_bandwidth`] leaves: so small that the kernel,
+/// which books in units of 2^-20, books nothing for it.
+pub const NOTHING: Scheduling = Scheduling {
+    policy: PolicyNumber::DEADLINE,
+    runtime: Nanos(1024),
+    deadline: Nanos::from_millis(4000),
+    period: Nanos::from_millis(4000),
+    ..Scheduling::PLAIN
+};
+
+/// Gives the bandwidth of a thread with a deadline back, as the step before it
+/// leaves `SCHED_DEADLINE`; it must leave at once, since with what this leaves it
+/// would run for a microsecond in four seconds. What is left of its present
+/// period's runtime it keeps.
+///
+/// # Errors
+/// As [`set_scheduling`]. Where the administrator has made
+/// `kernel.sched_deadline_period_max_us` smaller than four seconds: EINVAL, and
+/// nothing has changed.
+pub fn release_bandwidth(tid: u32, flags: u64) -> io::Result<()> {
+    set_scheduling(tid, &Scheduling { flags, ..NOTHING })
+}
+
+/// What `/proc/PID/task/TID/stat` says of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// 'R' runs or could, 'S' sleeps, 'Z' has ended.
+    pub state: char,
+    /// When it started, in ticks since boot.
+    pub start: u64,
+    /// Where it runs, or ran last.
+    pub processor: u32,
+    /// Its policy.
+    pub policy: PolicyNumber,
+}
+
+/// Reads the text of a `stat` file; `None` for one of another shape.
+pub fn parse_stat(text: &str) -> Option<Stat> {
+    // The name in parentheses may hold anything, parentheses included.
+    let (head, rest) = text.rsplit_once(')')?;
+    let (_, name) = head.split_once('(')?;
+    // From the third field of proc_pid_stat(5) on.
+    let mut fields = rest.split_ascii_whitespace();
+    Some(Stat {
+        name: name.to_owned(),
+        state: fields.next()?.chars().next()?,
+        start: fields.nth(18)?.parse().ok()?,
+        processor: fields.nth(16)?.parse().ok()?,
+        policy: PolicyNumber(fields.nth(1)?.parse().ok()?),
+    })
+}
+
+/// What `/proc/PID/task/TID/schedstat` says of a thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Schedstat {
+    /// How long it ran.
+    pub run: Nanos,
+    /// How long it could have run and waited for a CPU.
+    pub wait: Nanos,
+    /// How often it was given a CPU.
+    pub count: u64,
+}
+
+/// Reads the text of a `schedstat` file; `None` for one of another shape.
+pub fn parse_schedstat(text: &str) -> Option<Schedstat> {
+    let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
+    let mut next = || fields.next()?.ok();
+    Some(Schedstat {
+        run: Nanos(next()?),
+        wait: Nanos(next()?),
+        count: next()?,
+    })
+}
+
+/// The arguments in the bytes of `/proc/PID/cmdline`.
+pub fn parse_cmdline(bytes: &[u8]) -> Vec<String> {
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    bytes
+        .split(|byte| *byte == 0)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect()
+}
+
+/// The threads of one process, read without walking `/proc` each time.
+#[derive(Debug)]
+pub struct Tasks {
+    directory: OwnedFd,
+}
+
+impl Tasks {
+    /// Opens `/proc/PID/task`.
+    ///
+    /// # Errors
+    /// The process is gone, or may not be looked at.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = open(format!("/proc/{pid}/task"), flags, Mode::empty())?;
+        Ok(Self { directory })
+    }
+
+    /// The numbers of its threads.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn list(&self) -> io::Result<Vec<u32>> {
+        let mut threads = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.directory)? {
+            threads.extend(
+                entry?
+                    .file_name()
+                    .to_str()
+                    .ok()
+                    .and_then(|n| n.parse::<u32>().ok()),
+            );
+        }
+        Ok(threads)
+    }
+
+    /// The text of one file of one thread; `None` when the thread is gone.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn text<'b>(
+        &self,
+        tid: u32,
+        file: &str,
+        buffer: &'b mut [u8; 1024],
+    ) -> io::Result<Option<Cow<'b, str>>> {
+        use rustix::io::Errno;
+        let path = format!("{tid}/{file}");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let read = openat(self.directory.as_fd(), path, flags, Mode::empty())
+            .and_then(|file| rustix::io::read(file, &mut buffer[..]));
+        match read {
+            Ok(length) => Ok(Some(String::from_utf8_lossy(&buffer[..length]))),
+            Err(Errno::NOENT | Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A thread's `stat`; `None` when it is gone.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn stat(&self, tid: u32) -> io::Result<Option<Stat>> {
+        let mut buffer = [0; 1024];
+        Ok(self
+            .text(tid, "stat", &mut buffer)?
+            .and_then(|text| parse_stat(&text)))
+    }
+
+    /// A thread's `schedstat`; `None` when it is gone.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn schedstat(&self, tid: u32) -> io::Result<Option<Schedstat>> {
+        let mut buffer = [0; 1024];
+        Ok(self
+            .text(tid, "schedstat", &mut buffer)?
+            .and_then(|text| parse_schedstat(&text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_calling_thread_is_listed_with_its_start() {
+        let pid = std::process::id();
+        let tasks = Tasks::open(pid).unwrap();
+        assert!(tasks.list().unwrap().contains(&pid));
+        let stat = tasks.stat(pid).unwrap().unwrap();
+        assert_eq!(Some(stat.start), crate::procfs::start_time(pid));
+        assert_eq!(stat.policy, PolicyNumber::NORMAL);
+        assert!(tasks.schedstat(pid).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_thread_that_is_not_there_is_none() {
+        let tasks = Tasks::open(std::process::id()).unwrap();
+        assert_eq!(tasks.stat(u32::MAX >> 1).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_set_of_a_share_reads_back() {
+        std::thread::spawn(|| {
+            let wanted = Scheduling {
+                nice: 5,
+                flags: Scheduling::RESET_ON_FORK,
+                ..Scheduling::PLAIN
+            };
+            set_scheduling(0, &wanted).unwrap();
+            let seen = scheduling(0).unwrap();
+            assert_eq!((seen.nice, seen.flags), (wanted.nice, wanted.flags));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn arguments_keep_their_spaces_and_empty_ones() {
+        assert_eq!(parse_cmdline(b"a\0b c\0\0d\0"), ["a", "b c", "", "d"]);
+        assert_eq!(parse_cmdline(b""), Vec::<String>::new());
+        assert_eq!(
+            parse_cmdline(b"name set by the process"),
+            ["name set by the process"]
+        );
+    }
+
+    fn stat_text(name: &str, numbers: &[u32]) -> String {
+        let numbers: Vec<_> = numbers.iter().map(u32::to_string).collect();
+        format!("7 ({name}) S {}\n", numbers.join(" "))
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_of_any_kind_does_not_shift_the_fields(name in "[ -~()\n]{0,15}", numbers in prop::collection::vec(any::<u32>(), 49)) {
+            let stat = parse_stat(&stat_text(&name, &numbers)).unwrap();
+            // Fields are counted from 1; the numbers begin with the fourth.
+            let field = |n: usize| numbers[n - 4];
+            prop_assert_eq!(stat, Stat {
+                name,
+                state: 'S',
+                start: field(22).into(),
+                processor: field(39),
+                policy: PolicyNumber(field(41)),
+            });
+        }
+
+        #[test]
+        fn no_text_makes_the_readers_panic(text in "[ -~\n]{0,80}", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = (parse_stat(&text), parse_schedstat(&text));
+            let _ = parse_cmdline(&bytes);
+        }
+
+        #[test]
+        fn a_schedstat_is_three_numbers(run: u64, wait: u64, count: u64) {
+            let seen = parse_schedstat(&format!("{run} {wait} {count}\n")).unwrap();
+            prop_assert_eq!(seen, Schedstat { run: Nanos(run), wait: Nanos(wait), count });
+        }
+    }
+}

@@ -348,7 +348,8 @@ impl<S: Scheduler> Simulation<S> {
             What::BetweenSleeps => {
                 let guest = &mut self.guests[vcpu.index()];
                 guest.slept_from = now;
-                if let Task::SleepLoop { sleep, .. } = guest.workload.task {
+                if let Task::SleepLoop { sleep, jitter, .. } = guest.workload.task {
+                    let sleep = sleep.saturating_add(self.random.up_to(jitter));
                     self.set_timer(2 * vcpu.index(), now.saturating_add(sleep));
                 }
             }

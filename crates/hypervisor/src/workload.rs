@@ -148,6 +148,10 @@ pub enum Task {
         sleep: Nanos,
         /// CPU time from waking until it asks for the next sleep.
         work: Nanos,
+        /// Each sleep is longer by a uniform 0 to this. Linux lets timers of
+        /// ordinary threads be late by up to 50 us (the timer slack).
+        #[serde(default)]
+        jitter: Nanos,
     },
     /// Handles the packets of those that name it in [`Via`], in order.
     Driver,

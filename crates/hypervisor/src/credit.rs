@@ -17,6 +17,8 @@ mod accounting;
 mod config;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod rules;
 mod runqueue;
 #[cfg(test)]
 mod vectors;
@@ -226,16 +228,15 @@ impl Credit {
 
     /// Queues `vcpu`, which is off every pCPU, and tells who should look. It is
     /// boosted if it has credit, unless it only `moved` or is just unparked.
-    fn release(&mut self, now: Nanos, vcpu: VcpuId, moved: bool, raise: &mut PcpuSet) {
-        let row = &mut self.vcpus[vcpu.index()];
-        let account = &mut row.account;
-        let boosted = account.class == Class::Under && !account.parked && !moved;
-        if boosted {
+    fn release(&mut self, vcpu: VcpuId, moved: bool, raise: &mut PcpuSet) {
+        let account = &mut self.vcpus[vcpu.index()].account;
+        if account.class == Class::Under && !account.parked && !moved {
             account.class = Class::Boost;
         }
-        let first = boosted && self.config.boost == Boost::PreemptsHead;
+        let head = self.config.boost == Boost::PreemptsHead && !moved;
+        let first = head && account.class == Class::Boost;
         self.enqueue(vcpu, first);
-        self.tickle(now, vcpu, raise);
+        self.tickle(vcpu, raise);
     }
 
     /// Whether `vcpu`, which woke, would take `pcpu` from who runs there.
@@ -248,7 +249,7 @@ impl Credit {
     }
 
     /// Raises the pCPUs that should look at `vcpu`, which was just queued.
-    pub(crate) fn tickle(&mut self, _now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+    pub(crate) fn tickle(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         let Vcpu { home, affinity, .. } = self.vcpus[vcpu.index()];
         let beats = self.beats(vcpu, home);
         let fitting = self.idlers.and(&affinity);
@@ -302,6 +303,22 @@ impl Credit {
             }
         }
         *raise = raise.or(&mask);
+    }
+
+    /// Samples who runs, if a tick is due.
+    fn tick(&mut self, now: Nanos, raise: &mut PcpuSet) {
+        if self.next_tick <= now {
+            self.next_tick = now + self.config.tick();
+            self.sample_all(now, raise);
+        }
+    }
+
+    /// Hands out credit, if the accounting's own timer is due.
+    fn accounting(&mut self, now: Nanos, raise: &mut PcpuSet) {
+        if self.next_accounting <= now {
+            self.next_accounting = now + self.config.tslice;
+            self.distribute(raise);
+        }
     }
 
     /// Takes note that `pcpu` is asked while `current` runs there: it pays.
@@ -358,12 +375,12 @@ impl Credit {
 }
 
 impl Scheduler for Credit {
-    fn wake(&mut self, now: Nanos, vcpu: VcpuId, _cause: Wake, raise: &mut PcpuSet) {
+    fn wake(&mut self, _now: Nanos, vcpu: VcpuId, _cause: Wake, raise: &mut PcpuSet) {
         let row = &mut self.vcpus[vcpu.index()];
         row.runnable = true;
         // One that is parked, or still on its pCPU, is queued when that ends.
         if row.place == Place::Off && !row.account.parked {
-            self.release(now, vcpu, false, raise);
+            self.release(vcpu, false, raise);
         }
     }
 
@@ -401,7 +418,7 @@ impl Scheduler for Credit {
         let next = self.pick(now, pcpu);
         self.enter(now, pcpu, next);
         if let Some(Current { vcpu, .. }) = current {
-            self.migrate(now, vcpu, raise);
+            self.migrate(vcpu, raise);
         }
         Slice {
             next,
@@ -414,18 +431,12 @@ impl Scheduler for Credit {
     }
 
     fn timer(&mut self, now: Nanos, raise: &mut PcpuSet) {
-        if self.next_tick <= now {
-            self.next_tick = now + self.config.tick();
-            self.tick(now, raise);
-        }
-        if self.next_accounting <= now {
-            self.next_accounting = now + self.config.tslice;
-            self.distribute(now, raise);
-        }
+        self.tick(now, raise);
+        self.accounting(now, raise);
     }
 }
 
 /// `now` for differences that may be negative; a clock of 292 years.
 fn signed(now: Nanos) -> i64 {
-    now.0 as i64
+    now.0.cast_signed()
 }

@@ -16,6 +16,8 @@ mod machine;
 mod random;
 mod scheduler;
 mod simulation;
+#[cfg(test)]
+mod testing;
 mod timers;
 mod workload;
 

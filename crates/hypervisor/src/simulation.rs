@@ -407,3 +407,6 @@ impl Guest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

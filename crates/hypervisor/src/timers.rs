@@ -38,7 +38,7 @@ impl Timers {
             return;
         }
         self.times[slot] = at;
-        let mut node = (self.leaves + slot) / 2;
+        let mut node = (self.leaves | slot) >> 1;
         let first = slot & !1;
         let mut winner = first + usize::from(self.times[first + 1] < self.times[first]);
         self.winners[node] = winner as u32;

@@ -38,7 +38,7 @@ impl Credit {
     }
 
     /// Every 10 ms on every pCPU: who runs is sampled.
-    pub(super) fn tick(&mut self, now: Nanos, raise: &mut PcpuSet) {
+    pub(super) fn sample_all(&mut self, now: Nanos, raise: &mut PcpuSet) {
         self.ticks += 1;
         let third = self.ticks.is_multiple_of(self.config.ticks_per_tslice());
         let master = third && self.config.accounting == AccountingTimer::MasterTick;
@@ -49,7 +49,7 @@ impl Credit {
                 self.sample(now, pcpu, vcpu, raise);
             }
             if id == 0 && master {
-                self.distribute(now, raise);
+                self.distribute(raise);
             }
             // Xen stops the tick of an idle pCPU, which has nothing to sort.
             if current.is_some() && self.pcpus[id].sorted != self.accountings {
@@ -110,7 +110,7 @@ impl Credit {
 
     /// The accounting (Xen's `csched_acct`): hands out what all pCPUs earn in
     /// a slice, and sets classes by what each vCPU has then.
-    pub(super) fn distribute(&mut self, now: Nanos, raise: &mut PcpuSet) {
+    pub(super) fn distribute(&mut self, raise: &mut PcpuSet) {
         let weights = self.weight;
         if weights == 0 {
             self.balance = 0;
@@ -120,7 +120,7 @@ impl Credit {
         // What was overspent is handed out on top, so that the sum of all
         // credits goes towards zero.
         let overspent = (-self.balance).max(0);
-        let mut pot = self.pcpus.len() as i64 * slice + overspent;
+        let mut pot = i64::from(self.all.len()) * slice + overspent;
         let mut weights_left = weights;
         let mut balance = 0;
         let mut some_want_more = false;
@@ -129,7 +129,7 @@ impl Credit {
         domains.extend(&self.active);
         for &id in &domains {
             let domain = &self.domains[id.index()];
-            let count = domain.active.len() as i64;
+            let count = i64::from(domain.active.len() as u32);
             let weight = match self.config.weight_of {
                 WeightOf::Domain => domain.weight,
                 WeightOf::Vcpu => domain.weight * count,
@@ -162,7 +162,7 @@ impl Credit {
             members.clear();
             members.extend(&self.domains[id.index()].active);
             for &vcpu in &members {
-                balance += self.earn(now, vcpu, fair, cap, raise);
+                balance += self.earn(vcpu, fair, cap, raise);
             }
         }
         self.scratch = (domains, members);
@@ -172,7 +172,7 @@ impl Credit {
 
     /// Gives `vcpu` its share and sets its class. `cap` is its part of the
     /// domain's cap, 0 for none. Returns its credit.
-    fn earn(&mut self, now: Nanos, vcpu: VcpuId, share: i64, cap: i64, raise: &mut PcpuSet) -> i64 {
+    fn earn(&mut self, vcpu: VcpuId, share: i64, cap: i64, raise: &mut PcpuSet) -> i64 {
         let slice = self.config.credits_per_tslice();
         let account = &mut self.vcpus[vcpu.index()].account;
         account.credit += share;
@@ -187,7 +187,7 @@ impl Credit {
         } else {
             account.class = Class::Under;
             if account.parked {
-                self.unpark(now, vcpu, raise);
+                self.unpark(vcpu, raise);
             }
             let account = &mut self.vcpus[vcpu.index()].account;
             if account.credit > slice {
@@ -203,10 +203,10 @@ impl Credit {
 
     /// Lets `vcpu` run again. Only then is it no longer marked as parked, so
     /// that it does not wake in BOOST.
-    fn unpark(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+    fn unpark(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         let row = &self.vcpus[vcpu.index()];
         if row.runnable && row.place == Place::Off {
-            self.release(now, vcpu, false, raise);
+            self.release(vcpu, false, raise);
         }
         self.vcpus[vcpu.index()].account.parked = false;
     }

@@ -1,7 +1,7 @@
 //! The rules that changed from one Xen release to the next.
 //!
 //! Read [`CreditConfig::xen`] first: the releases as rows of this table. The
-//! papers ran on Xen 3.3 (vSnoop), 4.1 (Bobtail, QoS scheduling) and 4.2 (Small
+//! papers ran on Xen 3.3 (vSnoop), 4.1 (Bobtail, Cheng and Wang) and 4.2 (Small
 //! is Better).
 
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,7 @@ pub enum Surplus {
 }
 
 /// What a yield does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Yielding {
     /// Asks the scheduler again, no more (until 4.0).

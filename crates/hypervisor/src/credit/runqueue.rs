@@ -139,7 +139,7 @@ impl Credit {
 
     /// Moves `vcpu`, which has just stopped, if it is to be moved, and lets it
     /// wake there.
-    pub(super) fn migrate(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+    pub(super) fn migrate(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         if !std::mem::take(&mut self.vcpus[vcpu.index()].migrating) {
             return;
         }
@@ -149,7 +149,7 @@ impl Credit {
         if row.runnable && !row.account.parked {
             // Until 4.6 a move counted as a sleep.
             let moved = self.config.push != Push::Always;
-            self.release(now, vcpu, moved, raise);
+            self.release(vcpu, moved, raise);
         }
     }
 }

@@ -11,14 +11,14 @@ use tailbound_units::Nanos;
 /// What changing the vCPU of a pCPU costs. The incoming vCPU pays: the time
 /// counts as its CPU time, but does none of its work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default)]
 pub struct Costs {
     /// For every vCPU that is put on a pCPU which last ran another one.
     pub context_switch: Nanos,
     /// Added when it last ran on another pCPU.
     pub migration: Nanos,
     /// Added when it comes back and another vCPU has run there since, or it
-    /// has moved: its cache is cold.
+    /// has moved: its cache is cold. See [`Machine::set_cache_refill`].
     pub cache_refill: Nanos,
 }
 
@@ -96,6 +96,7 @@ struct Vcpu {
     paused: bool,
     yielded: bool,
     last_pcpu: Option<PcpuId>,
+    cache_refill: Nanos,
     stats: VcpuStats,
 }
 
@@ -145,6 +146,7 @@ impl<S: Scheduler> Machine<S> {
             paused: false,
             yielded: false,
             last_pcpu: None,
+            cache_refill: costs.cache_refill,
             stats: VcpuStats::default(),
         };
         let pcpus = host.pcpus() as usize;
@@ -160,6 +162,12 @@ impl<S: Scheduler> Machine<S> {
             finished: Vec::new(),
             events: 0,
         }
+    }
+
+    /// Gives `vcpu` a [`Costs::cache_refill`] of its own: what a cold cache costs
+    /// depends on how much of it the guest uses.
+    pub fn set_cache_refill(&mut self, vcpu: VcpuId, refill: Nanos) {
+        self.vcpus[vcpu.index()].cache_refill = refill;
     }
 
     /// The latest moment that was told.
@@ -439,7 +447,7 @@ impl<S: Scheduler> Machine<S> {
         if place.last != Some(vcpu) {
             overhead += self.costs.context_switch;
             if row.last_pcpu.is_some() {
-                overhead += self.costs.cache_refill;
+                overhead += row.cache_refill;
             }
         }
         let migrated = row.last_pcpu.is_some_and(|last| last != pcpu);

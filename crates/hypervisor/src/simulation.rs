@@ -13,7 +13,7 @@ use tailbound_units::Nanos;
 
 /// How a simulation runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default)]
 pub struct SimulationConfig {
     /// Two runs with the same seed are the same.
     pub seed: u64,

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 /// What one vCPU does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default)]
 pub struct Workload {
     /// What is measured.
     pub task: Task,
@@ -24,12 +24,7 @@ pub struct Workload {
 
 /// CPU-bound work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    tag = "kind",
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    rename_all_fields = "kebab-case"
-)]
+#[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Load {
     /// None.
     #[default]
@@ -64,12 +59,7 @@ pub enum Load {
 
 /// When requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    tag = "kind",
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    rename_all_fields = "kebab-case"
-)]
+#[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Arrivals {
     /// One each `interval`, whatever became of the last (open loop).
     Every {
@@ -94,7 +84,7 @@ pub enum Arrivals {
 
 /// The driver domain (Xen's dom0) through which packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct Via {
     /// A vCPU whose task is [`Task::Driver`].
     pub vcpu: VcpuId,
@@ -107,12 +97,7 @@ pub struct Via {
 /// What is measured of a guest. A [`Sample`](crate::Sample) comes out for each
 /// request, frame, or sleep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    tag = "kind",
-    deny_unknown_fields,
-    rename_all = "kebab-case",
-    rename_all_fields = "kebab-case"
-)]
+#[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Task {
     /// Nothing.
     #[default]

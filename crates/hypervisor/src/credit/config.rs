@@ -162,7 +162,7 @@ pub enum Boost {
 
 /// The rules and parameters of a credit scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct CreditConfig {
     /// How long a vCPU runs at most before the next of its class; also the
     /// period of the accounting. A tick is a third of it, or all of it below

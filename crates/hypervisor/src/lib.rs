@@ -14,6 +14,7 @@ mod host;
 mod ids;
 mod machine;
 mod random;
+pub mod rtds;
 mod scheduler;
 mod simulation;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use credit::{Credit, CreditConfig, XenVersion};
 pub use host::{DEFAULT_WEIGHT, Domain, Host, HostError, Vcpu};
 pub use ids::{DomainId, PcpuId, PcpuSet, VcpuId};
 pub use machine::{Costs, Event, Machine, VcpuStats};
+pub use rtds::{Reservation, Rtds, RtdsError};
 pub use scheduler::{Current, Scheduler, Slice, Wake};
 pub use simulation::{Sample, Simulation, SimulationConfig};
 pub use workload::{Arrivals, Load, Task, Via, Workload, WorkloadError};

@@ -10,6 +10,7 @@
 //! one seed. Two runs of the same input give the same bytes on every machine.
 
 pub mod credit;
+pub mod credit2;
 mod host;
 mod ids;
 mod machine;
@@ -23,6 +24,7 @@ mod timers;
 mod workload;
 
 pub use credit::{Credit, CreditConfig, XenVersion};
+pub use credit2::{Credit2, Credit2Config};
 pub use host::{DEFAULT_WEIGHT, Domain, Host, HostError, Vcpu};
 pub use ids::{DomainId, PcpuId, PcpuSet, VcpuId};
 pub use machine::{Costs, Event, Machine, VcpuStats};

@@ -8,7 +8,7 @@
 //! Read [`Rule`] first: Algorithm 1 and when its answer is known before its end.
 //! [`Probe`] feeds a rule with sleeps and asks a [`Witness`] whose fault the late
 //! ones are. [`network`] judges the network test that decides where the sleeps do
-//! not.
+//! not, [`select`] picks the best nodes of many.
 //!
 //! No clock and no I/O: sleeps and readings of `/proc` come in as arguments, so a
 //! simulated node is judged by the same code as a real one.
@@ -18,7 +18,9 @@ mod config;
 pub mod network;
 mod probe;
 mod rule;
+pub mod select;
 mod verdict;
+pub mod wire;
 mod witness;
 
 pub use config::{Config, ConfigError, Stop};

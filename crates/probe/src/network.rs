@@ -24,8 +24,7 @@ pub struct Calls {
     /// Those that took 10 ms or longer from the moment they were due, the
     /// unanswered among them.
     pub late: u64,
-    /// Late ones that were sent so late that the client alone explains at least
-    /// half of their excess.
+    /// Late ones that were sent late, too: at least half of the time they took.
     pub ours: u64,
     /// Those that got no answer.
     pub unanswered: u64,

@@ -12,6 +12,7 @@ mod output;
 mod probe;
 #[cfg(feature = "full")]
 mod report;
+mod select;
 #[cfg(feature = "full")]
 mod sim;
 
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     CheckConfig(check_config::Args),
     /// Tell from inside a guest whether its neighbours keep its CPU
     Probe(probe::Args),
+    /// Choose the best of many probed nodes
+    Select(select::Args),
     /// Run experiments in a data centre of network namespaces on this machine
     #[cfg(feature = "full")]
     Lab(lab::Args),
@@ -60,6 +63,7 @@ impl Command {
             #[cfg(feature = "full")]
             Self::CheckConfig(args) => args.run(),
             Self::Probe(args) => args.run(),
+            Self::Select(args) => args.run(),
             #[cfg(feature = "full")]
             Self::Lab(args) => args.run(),
             #[cfg(feature = "full")]

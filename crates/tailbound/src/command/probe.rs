@@ -1,9 +1,14 @@
 //! `tailbound probe`: what `tailbound_probe` decides, on this machine.
 
+mod client;
 mod document;
 mod error;
+mod form;
 mod log;
+mod network;
+mod progress;
 mod run;
+mod serve;
 mod sleeper;
 mod text;
 
@@ -20,13 +25,28 @@ use std::process::ExitCode;
     As a plugin of node-problem-detector: --output line."
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
     #[command(flatten)]
     run: run::Args,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Answer the calls of a network test
+    Serve(serve::Args),
+    /// Call nodes that serve, and tell from their answers what they are
+    Network(network::Args),
+}
+
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
-        self.run.run().unwrap_or_else(|error| fail(&error))
+        let ended = match self.action {
+            None => self.run.run(),
+            Some(Action::Serve(args)) => args.run(),
+            Some(Action::Network(args)) => args.run(),
+        };
+        ended.unwrap_or_else(|error| fail(&error))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::sleeper::Finished;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use std::time::SystemTime;
 use tailbound_probe::{Config, Counts, Note, Outcome, StealFault, Stop, worst};
 use tailbound_report::{Stats, human};
 use tailbound_units::Nanos;
@@ -116,14 +117,38 @@ pub(super) struct Interval {
 }
 
 /// The node's verdict and its line, from those of its vCPUs.
-pub(super) fn node(finished: &[(u32, Finished)]) -> (Outcome, String) {
+pub(super) fn node_verdict(finished: &[(u32, Finished)]) -> (Outcome, String) {
     // One sleeper at least was started.
-    let verdicts = finished.iter().map(|(_, finished)| &finished.verdict);
+    let verdicts = finished
+        .iter()
+        .map(|(_, finished)| finished.verdict.outcome);
     worst(verdicts).map_or((Outcome::Inconclusive, String::new()), |place| {
         let (cpu, Finished { verdict, .. }) = &finished[place];
         let outcome = verdict.outcome;
         (outcome, format!("{outcome}  CPU {cpu}: {}", verdict.reason))
     })
+}
+
+/// The host name of this guest.
+pub(super) fn node_name() -> String {
+    uname(rustix::system::Uname::nodename)
+}
+
+/// The version of its kernel.
+pub(super) fn kernel() -> String {
+    uname(rustix::system::Uname::release)
+}
+
+fn uname(field: impl Fn(&rustix::system::Uname) -> &std::ffi::CStr) -> String {
+    field(&rustix::system::uname())
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Seconds since 1970.
+pub(super) fn unix(time: SystemTime) -> f64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs_f64()
 }
 
 fn share(part: Nanos, whole: Nanos) -> f64 {

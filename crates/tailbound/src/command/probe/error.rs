@@ -18,11 +18,17 @@ pub(super) enum ProbeError {
     Affinity(io::Error),
     /// A thread could not be put on its CPU, or could not sleep.
     #[error("CPU {cpu}: {what}: {source}")]
-    Cpus {
+    Sleeper {
         cpu: u32,
         what: &'static str,
         source: io::Error,
     },
+    /// A rate or duration that makes no test.
+    #[error("{0}")]
+    Network(String),
+    /// The address to serve cannot be had.
+    #[error("listening on {address}: {source}")]
+    Listen { address: String, source: io::Error },
     /// The histogram log cannot be written.
     #[error("{}: {source}", path.display())]
     Log { path: PathBuf, source: io::Error },
@@ -35,7 +41,7 @@ impl ProbeError {
     /// The exit code; none is that of a verdict.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Cpu { .. } => super::super::USAGE,
+            Self::Config(_) | Self::Cpu { .. } | Self::Network(_) => super::super::USAGE,
             _ => OS_ERROR,
         }
     }

@@ -2,13 +2,15 @@
 
 use super::document::{self, ConfigDocument, CpuDocument, Document, Interval, SCHEMA};
 use super::error::ProbeError;
+use super::form::{Form, line};
 use super::log::Log;
+use super::progress;
 use super::sleeper::{self, Finished, Shared};
 use super::text;
 use crate::command::output::{self, print};
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::io::{IsTerminal as _, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,20 +21,6 @@ use tailbound_probe::{Config, Rule, Stop};
 use tailbound_report::{Stats, empty_histogram};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
-
-/// What to print.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// The verdict and a table for people
-    #[default]
-    Text,
-    /// The verdict line alone, at most 80 bytes
-    Line,
-    /// One JSON document with a schema version
-    Json,
-    /// A line of JSON a second and vCPU, the document last
-    Jsonl,
-}
 
 /// Arguments of `tailbound probe` without a subcommand.
 #[derive(Debug, clap::Args)]
@@ -140,22 +128,20 @@ impl Args {
             form: self.output,
             log,
             start: timer::now(),
+            reported: Nanos::ZERO,
             empty: empty_histogram(),
-            terminal: stderr().is_terminal() && self.output != Form::Jsonl,
+            terminal: stderr().is_terminal(),
         };
         let (finished, sleeps) = sleep_on(&cpus, &rule, &mut reporter)?;
-        let (verdict, line) = document::node(&finished);
+        let (verdict, line) = document::node_verdict(&finished);
         let document = Document {
             schema: SCHEMA,
             kind: "probe",
-            node: uname(rustix::system::Uname::nodename),
+            node: document::node_name(),
             verdict,
             line,
-            kernel: uname(rustix::system::Uname::release),
-            start_unix_s: start
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs_f64(),
+            kernel: document::kernel(),
+            start_unix_s: document::unix(start),
             config: ConfigDocument::from(rule.config()),
             cpus: finished
                 .iter()
@@ -185,12 +171,6 @@ impl Args {
     }
 }
 
-fn uname(field: impl Fn(&rustix::system::Uname) -> &std::ffi::CStr) -> String {
-    field(&rustix::system::uname())
-        .to_string_lossy()
-        .into_owned()
-}
-
 /// What each vCPU's sleeper found, in the order of the vCPUs, and all its sleeps.
 type Found = (Vec<(u32, Finished)>, Vec<Histogram<u64>>);
 
@@ -216,7 +196,7 @@ fn sleep_on(cpus: &[u32], rule: &Rule, reporter: &mut Reporter) -> Result<Found,
             let named = std::thread::Builder::new().name(format!("probe {cpu}"));
             match named.spawn_scoped(scope, sleeper) {
                 Ok(_) => Ok(()),
-                Err(source) => Err(ProbeError::Cpus {
+                Err(source) => Err(ProbeError::Sleeper {
                     cpu: *cpu,
                     what: "starting a thread",
                     source,
@@ -242,6 +222,8 @@ struct Reporter {
     form: Form,
     log: Option<Log>,
     start: Nanos,
+    /// Up to when, from the start.
+    reported: Nanos,
     empty: Histogram<u64>,
     terminal: bool,
 }
@@ -292,7 +274,7 @@ impl Reporter {
                 });
             }
             if let Some(log) = &mut self.log {
-                log.write(*cpu, at, sleeps)?;
+                log.write(&format!("cpu{cpu}"), self.reported..at, sleeps)?;
             }
             all.add(sleeps)
                 .expect("both have the same bounds and grow as needed");
@@ -300,36 +282,20 @@ impl Reporter {
             slept += counts.samples;
             late += counts.late;
         }
-        self.progress(&format!(
-            "{at:.0}: {slept} sleeps, {late} late",
-            at = at.as_secs_f64()
-        ));
+        self.reported = at;
+        let seconds = at.as_secs_f64();
+        progress::show(
+            self.terminal,
+            &format!("{seconds:.0} s: {slept} sleeps, {late} late"),
+        );
         Ok(())
-    }
-
-    /// One line on a terminal, silence elsewhere.
-    fn progress(&self, text: &str) {
-        if self.terminal {
-            // A terminal that went away is no reason to stop.
-            let _ = write!(stderr(), "\r\x1b[K{text}");
-        }
     }
 }
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        self.progress("");
+        progress::show(self.terminal, "");
     }
-}
-
-/// Prints one line of JSON at once.
-fn line(document: &impl serde::Serialize) {
-    let mut text = serde_json::to_string(document)
-        .expect("documents have strings as keys and values that serialize");
-    text.push('\n');
-    print(&text);
-    // A reader that went away is no error.
-    let _ = stdout().flush();
 }
 
 fn show(document: &Document, form: Form) {

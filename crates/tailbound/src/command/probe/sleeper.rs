@@ -75,7 +75,7 @@ pub(super) fn run(
     shared: &Shared,
     stop: &AtomicBool,
 ) -> Result<Finished, ProbeError> {
-    let failed = |what| move |source| ProbeError::Cpus { cpu, what, source };
+    let failed = |what| move |source| ProbeError::Sleeper { cpu, what, source };
     let mut only = CpuSet::new();
     only.set(cpu as usize);
     sched_setaffinity(None, &only)

@@ -1,0 +1,213 @@
+//! One node's network test: calls at random moments over one connection that is
+//! there already, each timed from the moment it was due. Nothing waits for an
+//! answer before the next call (open loop), so a node that stops answering is
+//! charged with all calls that were due meanwhile.
+
+use hdrhistogram::Histogram;
+use rand::{Rng, RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+use tailbound_probe::network::{Calls, LATE};
+use tailbound_probe::wire::{HEADER, Header, Kind, REQUEST, RESPONSE};
+use tailbound_sys::timer;
+use tailbound_units::Nanos;
+
+/// How long a connection may take to be made, and a call to be written.
+const CONNECT: Duration = Duration::from_secs(5);
+/// An answer that is missing for so long ends the test: whatever comes later, the
+/// calls that were due meanwhile are late.
+const ANSWER: Nanos = Nanos::from_secs(5);
+/// How long one read waits.
+const TURN: Duration = Duration::from_millis(100);
+
+/// The calls of one rate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// Calls a second.
+    pub(super) rate: u32,
+    /// For how long.
+    pub(super) duration: Nanos,
+    /// All moments follow from this number.
+    pub(super) seed: u64,
+}
+
+/// What became of them.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pub(super) calls: Calls,
+    /// The time from when each answered call was due to its answer.
+    pub(super) times: Histogram<u64>,
+    /// Why the connection ended early.
+    pub(super) broken: Option<String>,
+}
+
+/// A call that was due.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    at: Nanos,
+    /// When it was written.
+    sent: Nanos,
+}
+
+/// Calls a node.
+///
+/// # Errors
+/// No connection could be made. One that breaks later is part of the result.
+pub(super) fn call(node: &str, load: Load) -> io::Result<Answers> {
+    let mut reader = connect(node)?;
+    reader.set_nodelay(true)?;
+    reader.set_read_timeout(Some(TURN))?;
+    reader.set_write_timeout(Some(CONNECT))?;
+    let writer = reader.try_clone()?;
+    let mut random = Pcg64Mcg::seed_from_u64(load.seed);
+    let token = random.random();
+    Ok(std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        let sending = scope.spawn(move || send(writer, load, token, random, &sender));
+        let mut answers = receive(&mut reader, token, &receiver);
+        // Calls that the sender still makes fail at once.
+        let _ = reader.shutdown(std::net::Shutdown::Both);
+        let due = match sending.join() {
+            Ok(due) => due,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        answers.calls.unanswered = due.saturating_sub(answers.calls.calls);
+        answers.calls.late += answers.calls.unanswered;
+        answers.calls.calls = due;
+        answers
+    }))
+}
+
+fn connect(node: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in node.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Makes the calls, or counts them once the connection is broken; returns how many
+/// were due.
+fn send(
+    mut stream: TcpStream,
+    load: Load,
+    token: u64,
+    mut random: impl Rng,
+    calls: &Sender<Due>,
+) -> u64 {
+    // Without it calls are up to 50 us later, which is charged to this side.
+    let _ = timer::set_least_slack();
+    let start = timer::now();
+    let end = start.saturating_add(load.duration);
+    let (mut at, mut due) = (start, 0);
+    let mut open = true;
+    loop {
+        at = at.saturating_add(gap(load.rate, &mut random));
+        if at >= end {
+            return due;
+        }
+        if open {
+            timer::sleep_until(at);
+            let header = Header {
+                kind: Kind::Request,
+                number: due,
+                token,
+            };
+            let mut request = [0; HEADER + REQUEST];
+            request[..HEADER].copy_from_slice(&header.encode());
+            request[HEADER..].copy_from_slice(&due.to_be_bytes());
+            let call = Due {
+                at,
+                sent: timer::now(),
+            };
+            // Told first: the answer may be there before `write_all` returns.
+            open = calls.send(call).is_ok() && stream.write_all(&request).is_ok();
+        }
+        due += 1;
+    }
+}
+
+/// The time to the next call of a Poisson process.
+fn gap(rate: u32, random: &mut impl Rng) -> Nanos {
+    let uniform: f64 = random.random();
+    // 1 - uniform is never zero.
+    Nanos((-(1.0 - uniform).ln() * 1e9 / f64::from(rate)) as u64)
+}
+
+/// Takes answers until the sender is done and all are there, or one is missing for
+/// too long. Counts in `calls` the answered ones only.
+fn receive(stream: &mut TcpStream, token: u64, calls: &Receiver<Due>) -> Answers {
+    let mut answers = Answers {
+        calls: Calls::default(),
+        times: tailbound_report::empty_histogram(),
+        broken: None,
+    };
+    for (number, call) in (0..).zip(calls) {
+        let expected = Header {
+            kind: Kind::Response,
+            number,
+            token,
+        };
+        if let Err(error) = read_answer(stream, expected, call.sent.saturating_add(ANSWER)) {
+            answers.broken = Some(error.to_string());
+            break;
+        }
+        let time = timer::now().since(call.at);
+        answers.times.saturating_record(time.as_nanos());
+        answers.calls.calls += 1;
+        if time >= LATE {
+            answers.calls.late += 1;
+            let lag = call.sent.since(call.at).as_nanos();
+            answers.calls.ours += u64::from(lag >= time.as_nanos().div_ceil(2));
+        }
+    }
+    answers
+}
+
+fn read_answer(stream: &mut TcpStream, expected: Header, until: Nanos) -> io::Result<()> {
+    let mut frame = [0; HEADER + RESPONSE];
+    let mut length = 0;
+    while length < frame.len() {
+        match stream.read(&mut frame[length..]) {
+            Ok(0) => return Err(io::Error::other("the node closed the connection")),
+            Ok(read) => length += read,
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if timer::now() < until => {}
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    return Err(io::Error::other("no answer for 5 s"));
+                }
+                _ => return Err(error),
+            },
+        }
+    }
+    let header = frame.first_chunk().expect("an answer begins with a header");
+    let header = Header::decode(header, Kind::Response).map_err(io::Error::other)?;
+    if header != expected {
+        return Err(io::Error::other("the answer is to another call"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_those_of_a_poisson_process() {
+        let mut random = Pcg64Mcg::seed_from_u64(1);
+        let gaps: Vec<u64> = (0..100_000).map(|_| gap(500, &mut random).0).collect();
+        let mean = gaps.iter().sum::<u64>() as f64 / 1e5;
+        // 2 ms; the standard deviation of the mean is 6.3 us.
+        assert!((mean - 2e6).abs() < 4.0 * 6_325.0, "{mean}");
+        let long = gaps.iter().filter(|gap| **gap > 2_000_000).count();
+        // exp(-1) of them, standard deviation 152.
+        assert!((long as f64 - 36_788.0).abs() < 4.0 * 152.0, "{long}");
+    }
+}

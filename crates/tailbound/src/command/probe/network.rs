@@ -1,0 +1,324 @@
+//! Calls nodes that serve, at each rate in turn and all nodes at once, and prints
+//! what they are.
+
+use super::client::{self, Answers, Load};
+use super::document::{self, SCHEMA};
+use super::error::ProbeError;
+use super::form::{Form, line};
+use super::log::Log;
+use super::{progress, text};
+use crate::command::output::{self, print};
+use serde::Serialize;
+use std::io::{self, IsTerminal as _, stderr, stdout};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+use tailbound_probe::network::{Calls, RATES, judge};
+use tailbound_probe::{Outcome, worst};
+use tailbound_report::{Paint, Stats, Table, human, one_line};
+use tailbound_sys::timer;
+use tailbound_units::Nanos;
+
+/// Arguments of `tailbound probe network`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A node is GOOD if 99.9 % of the calls at every rate are answered in less \
+    than 10 ms from the moment they were due. Exit code: 0 all nodes are GOOD; 1 one is BAD; \
+    2 INCONCLUSIVE (a node could not be reached, or this side was late itself); 64 wrong \
+    arguments; 71 it could not run."
+)]
+pub(super) struct Args {
+    /// Nodes that run `tailbound probe serve`, as HOST:PORT
+    #[arg(required = true, value_name = "NODE")]
+    nodes: Vec<String>,
+    /// Call so often a second, one rate after the other
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = RATES)]
+    rates: Vec<u32>,
+    /// Call for so long at each rate
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    duration: Nanos,
+    /// All random moments follow from this number
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write how long the calls took, an interval a node and rate, as an
+    /// `HdrHistogram` log
+    #[arg(long, value_name = "FILE")]
+    histogram_log: Option<PathBuf>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Form,
+}
+
+/// Beyond this a call a thread is no open loop any more.
+const MOST_RATE: u32 = 10_000;
+const LONGEST: Nanos = Nanos::from_secs(3600);
+
+/// The whole of a test.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: u32,
+    kind: &'static str,
+    /// The host name of this side.
+    node: String,
+    /// The worst node's.
+    verdict: Outcome,
+    line: String,
+    kernel: String,
+    start_unix_s: f64,
+    seed: u64,
+    duration_ns: u64,
+    nodes: Vec<NodeDocument>,
+}
+
+/// One node.
+#[derive(Debug, Serialize)]
+struct NodeDocument {
+    node: String,
+    verdict: Outcome,
+    reason: String,
+    rates: Vec<RateDocument>,
+}
+
+/// One node at one rate.
+#[derive(Debug, Clone, Serialize)]
+struct RateDocument {
+    rate: u32,
+    #[serde(flatten)]
+    calls: Calls,
+    /// Why the connection ended early.
+    broken: Option<String>,
+    /// From when a call was due to its answer.
+    time_ns: Stats,
+}
+
+/// A line of `--output jsonl`.
+#[derive(Debug, Serialize)]
+struct RateLine<'a> {
+    schema: u32,
+    kind: &'static str,
+    node: &'a str,
+    #[serde(flatten)]
+    rate: &'a RateDocument,
+}
+
+impl Args {
+    fn check(&self) -> Result<(), ProbeError> {
+        let wrong = |message: String| Err(ProbeError::Network(message));
+        if let Some(rate) = self
+            .rates
+            .iter()
+            .find(|rate| !(1..=MOST_RATE).contains(rate))
+        {
+            return wrong(format!(
+                "{rate} calls a second: 1 to {MOST_RATE} can be made"
+            ));
+        }
+        if self.duration == Nanos::ZERO || self.duration > LONGEST {
+            return wrong(format!(
+                "{} for each rate: more than 0s, at most {LONGEST} can be tested",
+                self.duration
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(self) -> Result<ExitCode, ProbeError> {
+        self.check()?;
+        let (start, began) = (SystemTime::now(), timer::now());
+        let path = self.histogram_log.clone();
+        let mut log = path.map(|path| Log::create(path, start)).transpose()?;
+        let terminal = stderr().is_terminal();
+        let mut tests: Vec<Test> = self.nodes.iter().map(|_| Test::default()).collect();
+        for &rate in &self.rates {
+            progress::show(terminal, &format!("{rate} calls a second"));
+            let from = timer::now().since(began);
+            let results = self.call(rate);
+            let span = from..timer::now().since(began);
+            for ((node, test), result) in self.nodes.iter().zip(&mut tests).zip(results) {
+                match result {
+                    Ok(answers) => {
+                        let done = test.add(rate, answers, node, &span, log.as_mut())?;
+                        if self.output == Form::Jsonl {
+                            line(&RateLine {
+                                schema: SCHEMA,
+                                kind: "rate",
+                                node,
+                                rate: done,
+                            });
+                        }
+                    }
+                    Err(error) => test.unreachable = Some(error),
+                }
+            }
+        }
+        progress::show(terminal, "");
+        let nodes: Vec<_> = self
+            .nodes
+            .iter()
+            .zip(tests)
+            .map(|(node, test)| test.finish(node))
+            .collect();
+        let (verdict, line) = worst(nodes.iter().map(|node| node.verdict)).map_or(
+            // An argument is required.
+            (Outcome::Inconclusive, String::new()),
+            |place| {
+                let NodeDocument {
+                    node,
+                    verdict,
+                    reason,
+                    ..
+                } = &nodes[place];
+                (*verdict, one_line(&format!("{verdict}  {node}: {reason}")))
+            },
+        );
+        let document = Document {
+            schema: SCHEMA,
+            kind: "probe-network",
+            node: document::node_name(),
+            verdict,
+            line,
+            kernel: document::kernel(),
+            start_unix_s: document::unix(start),
+            seed: self.seed,
+            duration_ns: self.duration.as_nanos(),
+            nodes,
+        };
+        show(&document, self.output);
+        Ok(ExitCode::from(verdict.exit_code()))
+    }
+
+    /// Calls all nodes at one rate.
+    fn call(&self, rate: u32) -> Vec<io::Result<Answers>> {
+        std::thread::scope(|scope| {
+            let start = |(place, node): (usize, &'_ String)| {
+                let load = Load {
+                    rate,
+                    duration: self.duration,
+                    // Different nodes and rates must not be in step.
+                    seed: self.seed ^ (place as u64) << 32 ^ u64::from(rate) << 16,
+                };
+                let node = node.clone();
+                std::thread::Builder::new().spawn_scoped(scope, move || client::call(&node, load))
+            };
+            let started: Vec<_> = self.nodes.iter().enumerate().map(start).collect();
+            let ended = started.into_iter().map(|thread| match thread?.join() {
+                Ok(answers) => answers,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ended.collect()
+        })
+    }
+}
+
+/// What is known of one node.
+#[derive(Debug, Default)]
+struct Test {
+    rates: Vec<RateDocument>,
+    unreachable: Option<io::Error>,
+}
+
+impl Test {
+    fn add(
+        &mut self,
+        rate: u32,
+        answers: Answers,
+        node: &str,
+        span: &Range<Nanos>,
+        log: Option<&mut Log>,
+    ) -> Result<&RateDocument, ProbeError> {
+        if let Some(log) = log {
+            // A tag may hold neither commas nor white space.
+            let plain = |c: char| {
+                if c == ',' || c.is_whitespace() {
+                    '_'
+                } else {
+                    c
+                }
+            };
+            let name: String = node.chars().map(plain).collect();
+            log.write(&format!("{name}@{rate}"), span.clone(), &answers.times)?;
+        }
+        self.rates.push(RateDocument {
+            rate,
+            calls: answers.calls,
+            broken: answers.broken,
+            time_ns: Stats::from_histogram(&answers.times),
+        });
+        Ok(&self.rates[self.rates.len() - 1])
+    }
+
+    fn finish(self, node: &str) -> NodeDocument {
+        let rates: Vec<_> = self
+            .rates
+            .iter()
+            .map(|rate| (rate.rate, rate.calls))
+            .collect();
+        let (mut verdict, reason) = judge(&rates);
+        let mut reason = reason.to_string();
+        // What was answered badly before it went away stays bad.
+        if let (Some(error), true) = (self.unreachable, verdict != Outcome::Bad) {
+            verdict = Outcome::Inconclusive;
+            reason = format!("cannot be reached: {error}");
+        }
+        NodeDocument {
+            node: node.into(),
+            verdict,
+            reason,
+            rates: self.rates,
+        }
+    }
+}
+
+fn show(document: &Document, form: Form) {
+    match form {
+        Form::Json => print(&output::json(document)),
+        Form::Jsonl => line(document),
+        Form::Line => print(&format!("{}\n", document.line)),
+        Form::Text => print(&render(document, stdout().is_terminal())),
+    }
+}
+
+fn render(document: &Document, colour: bool) -> String {
+    let mut out = text::painted(&document.line, document.verdict, colour);
+    out += "\n\n";
+    let head = [
+        "node",
+        "verdict",
+        "rate",
+        "calls",
+        "late",
+        "ours",
+        "unanswered",
+        "50th",
+        "99th",
+        "99.9th",
+        "max",
+        "note",
+    ];
+    let mut table = Table::new(&head, &[1, 11]);
+    let time = |nanos: u64| human(nanos as f64, "ns");
+    for node in &document.nodes {
+        if node.rates.is_empty() {
+            table.remark(&node.node, &format!("{}  {}", node.verdict, node.reason));
+        }
+        for rate in &node.rates {
+            let (calls, times) = (&rate.calls, &rate.time_ns);
+            table.row([
+                node.node.clone(),
+                node.verdict.to_string(),
+                format!("{}/s", rate.rate),
+                calls.calls.to_string(),
+                calls.late.to_string(),
+                calls.ours.to_string(),
+                calls.unanswered.to_string(),
+                time(times.p50),
+                time(times.p99),
+                time(times.p99_9),
+                time(times.max),
+                rate.broken.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    out + &table.render(Paint(colour))
+}

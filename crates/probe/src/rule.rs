@@ -11,8 +11,8 @@ use crate::verdict::Outcome;
 /// **GOOD** early, with [`Stop::Early`], by a sequential test: if the whole run
 /// would have counted more than the low mark, the probability of stopping with GOOD
 /// is at most 1 - confidence, over all looks together. With the defaults a node
-/// without a late sleep is GOOD after 123,241 of 600,000 (20.5 %), one with one after
-/// 231,984, and so on. How, and why it holds, is written in `boundary.rs`.
+/// without a late sleep is GOOD after 119,213 of 600,000 (19.9 %), one with one after
+/// 250,197, and so on. How, and why it holds, is written in `boundary.rs`.
 ///
 /// **What it assumes**: late sleeps come anywhere in the run with equal likelihood.
 /// A neighbour that computes only now and then makes them come in clusters. One

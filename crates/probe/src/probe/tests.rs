@@ -124,10 +124,10 @@ fn line(verdict: Option<Verdict>) -> String {
 #[test]
 fn a_quiet_node_is_good_after_a_fifth_of_the_run() {
     let mut guest = Guest::new(EARLY);
-    assert_eq!(guest.sleeps(123_240), None);
+    assert_eq!(guest.sleeps(119_212), None);
     assert_eq!(
         line(guest.sleep(SLEEP)),
-        "GOOD  0 of 123241 sleeps late; 95 % sure without the rest"
+        "GOOD  0 of 119213 sleeps late; 95 % sure without the rest"
     );
     // At 108 us each.
     assert!(guest.now < Nanos::from_secs(14));

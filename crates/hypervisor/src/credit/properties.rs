@@ -1,8 +1,21 @@
 //! What must hold whatever runs: hosts, guests and rules are drawn at random.
 //!
+//! 1. A queue is sorted by class right after it was sorted, and first come first
+//!    served within a class, but for those that yield.
+//! 2. An accounting hands out no more than what the pCPUs are worth, what was
+//!    overspent, and one unit of rounding for each domain and vCPU.
+//! 3. After it, an active vCPU has between -300 and 300; between two of them
+//!    it pays for what it uses.
+//! 4. One that is OVER does not wake in BOOST.
+//! 5. None is preempted within the ratelimit, unless it blocks or yields.
+//! 6. No pCPU idles while there is something for it to steal, as of its last
+//!    decision.
+//! 7. Hogs share by weight.
+//! 8. In 3.3 who sleeps across each tick pays nothing: see `rules`.
+//!
 //! `Checked` is the credit scheduler with a check around each call.
 
-use super::{Boost, Class, Credit, CreditConfig, Ratelimit, WeightOf, XenVersion, Yielding};
+use super::{Boost, Class, Credit, CreditConfig, Debit, Ratelimit, XenVersion, Yielding};
 use crate::testing::{host, ms};
 use crate::{Arrivals, Load, Task, Workload};
 use crate::{Costs, Current, Domain, Host, Machine, PcpuId, PcpuSet, Scheduler, Slice, VcpuId};
@@ -13,8 +26,10 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone)]
 struct Checked {
     inner: Credit,
-    /// What each has paid since the last accounting.
+    /// What each has paid so far, in credits.
     paid: Vec<i64>,
+    /// How long each has run, up to when.
+    ran: Vec<(Nanos, Nanos)>,
 }
 
 impl Checked {
@@ -22,6 +37,7 @@ impl Checked {
         Self {
             inner: Credit::new(config, host),
             paid: vec![0; host.vcpus().len()],
+            ran: vec![<_>::default(); host.vcpus().len()],
         }
     }
 
@@ -78,7 +94,7 @@ impl Checked {
     }
 
     /// Properties 2 and 3, around an accounting.
-    fn check_accounting(&mut self, before: &Credit) {
+    fn check_accounting(&self, before: &Credit) {
         let slice = self.slice();
         let overspent = (-before.balance).max(0);
         let mut handed_out = 0;
@@ -93,7 +109,9 @@ impl Checked {
             if new.active {
                 assert!((-slice..=slice).contains(&new.credit), "{new:?}");
             } else {
-                assert!(new.credit <= slice + overspent / 2 + 1, "{new:?}");
+                // A share is at most a slice and what was overspent.
+                let most = old.credit + slice + overspent + 1;
+                assert!(new.credit <= most / 2, "{new:?}");
             }
             // One below the least a vCPU may owe is forgiven the rest.
             if new.credit > -slice {
@@ -106,23 +124,17 @@ impl Checked {
             handed_out <= pot + rounding,
             "{handed_out} of {pot} + {rounding}"
         );
-        self.paid.fill(0);
     }
 
-    /// Property 3 between accountings.
-    fn check_bounds(&self) {
-        let slice = self.slice();
-        for (row, paid) in self.inner.vcpus.iter().zip(&self.paid) {
-            let account = row.account;
-            if account.active && self.inner.accountings > 0 {
-                let least = -slice - paid;
-                let earned_before = account.credit + paid >= -slice;
-                assert!(
-                    account.credit >= least || !earned_before,
-                    "{account:?} {paid}"
-                );
-            }
-        }
+    /// Property 3 between accountings: `vcpu`, which has just paid, has paid for
+    /// all it used, now and ever, to within what is rounded.
+    fn check_paid(&mut self, now: Nanos, vcpu: VcpuId) {
+        let (ran, until) = &mut self.ran[vcpu.index()];
+        *ran += now - *until;
+        *until = now;
+        let owed = ran.0.cast_signed() - self.paid[vcpu.index()] * 100_000;
+        let exact = self.inner.config.debit != Debit::FlatAtTick;
+        assert!(!exact || owed.abs() <= 200_000, "{vcpu:?} owes {owed} ns");
     }
 }
 
@@ -155,7 +167,12 @@ impl Scheduler for Checked {
         let before = current.map(|current| self.inner.vcpus[current.vcpu.index()].clone());
         let slice = self.inner.schedule(now, pcpu, current, raise);
         self.book(&credits);
-        self.check_bounds();
+        if let Some(current) = current {
+            self.check_paid(now, current.vcpu);
+        }
+        if let Some(next) = slice.next {
+            self.ran[next.index()].1 = now;
+        }
         let inner = &self.inner;
         let config = &inner.config;
         if let (Some(current), Some(before)) = (current, before) {
@@ -196,15 +213,18 @@ impl Scheduler for Checked {
     }
 
     fn timer(&mut self, now: Nanos, raise: &mut PcpuSet) {
-        // The first pCPU's tick drives the accounting of 3.3.
         let before = self.inner.clone();
         let credits = self.credits();
         self.inner.tick(now, raise);
         if self.inner.accountings == before.accountings {
             self.book(&credits);
-        } else {
-            self.paid.fill(0);
         }
+        let running = before.pcpus.iter().filter_map(|pcpu| pcpu.current);
+        running.for_each(|vcpu| {
+            if before.next_tick <= now {
+                self.check_paid(now, vcpu);
+            }
+        });
         for (id, pcpu) in before.pcpus.iter().enumerate() {
             if self.inner.pcpus[id].sorted != pcpu.sorted {
                 self.check_sorted(PcpuId(id as u32));
@@ -215,7 +235,6 @@ impl Scheduler for Checked {
         if self.inner.accountings != before.accountings {
             self.check_accounting(&before);
         }
-        self.check_bounds();
     }
 }
 
@@ -348,7 +367,7 @@ fn run<S: Scheduler>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// Properties 1 to 6; and time is neither lost nor made.
     #[test]
@@ -383,31 +402,40 @@ proptest! {
         prop_assert_eq!(once(), once());
     }
 
-    /// Property 7. Beyond two slices there is what Xen loses: it rounds up, and
-    /// who saves up more than 300 credits while others have their slices loses
-    /// half, which is why this holds for weights of one order only.
+    /// Property 7. What Xen loses beyond two slices: it rounds up, and who saves
+    /// up more than 300 credits while others have their slices loses half. With
+    /// two that is rare; with more it shows, the more the weights differ.
     #[test]
     fn hogs_share_a_pcpu_by_weight(
-        weights in proptest::collection::vec(300_u32..600, 2..6),
-        version in version(),
+        two in [64_u32..1_024, 64..1_024],
+        some in proptest::collection::vec(300_u32..600, 3..6),
     ) {
-        let mut host = Host::new(1).expect("one");
-        for &weight in &weights {
-            let domain = host.add_domain(Domain { weight, cap: 0 }).expect("a weight");
-            host.add_vcpu(domain).expect("the domain exists");
-        }
-        let config = CreditConfig::xen(version);
-        prop_assume!(config.weight_of == WeightOf::Vcpu);
-        let workloads = vec![Workload::hog(); weights.len()];
-        let (simulation, _) = run(Credit::new(config, &host), &host, &workloads, 0, 12_000);
-        let total: u32 = weights.iter().sum();
-        for (vcpu, &weight) in weights.iter().enumerate() {
-            let run = simulation.machine().stats(VcpuId(vcpu as u32)).run;
-            let due = 12_000.0 * f64::from(weight) / f64::from(total);
-            let off = run.as_millis_f64() - due;
-            prop_assert!(off.abs() <= 60.0 + 12_000.0 * 0.01, "{vcpu}: {off} ms of {due}, {weights:?}");
+        for version in [XenVersion::V4_1, XenVersion::V4_8] {
+            prop_assert!(unfairness(&two, version) < 100.0, "{two:?}");
+            prop_assert!(unfairness(&some, version) < 600.0, "{some:?}");
         }
     }
+}
+
+/// By how many milliseconds in 12 s the worst-off or best-off of some hogs of
+/// these weights is away from its share.
+fn unfairness(weights: &[u32], version: XenVersion) -> f64 {
+    let mut host = Host::new(1).expect("one");
+    for &weight in weights {
+        let domain = host.add_domain(Domain { weight, cap: 0 });
+        host.add_vcpu(domain.expect("a weight"))
+            .expect("the domain exists");
+    }
+    let workloads = vec![Workload::hog(); weights.len()];
+    let credit = Credit::new(CreditConfig::xen(version), &host);
+    let (simulation, _) = run(credit, &host, &workloads, 0, 12_000);
+    let total: u32 = weights.iter().sum();
+    let off = (0..).zip(weights).map(|(vcpu, &weight)| {
+        let run = simulation.machine().stats(VcpuId(vcpu)).run;
+        let due = 12_000.0 * f64::from(weight) / f64::from(total);
+        (run.as_millis_f64() - due).abs()
+    });
+    off.fold(0.0, f64::max)
 }
 
 #[test]

@@ -1,0 +1,373 @@
+//! How much traffic may come: concave arrival curves.
+
+use crate::ratio::{Overflow, Ratio};
+use crate::{Bound, ServiceCurve};
+use std::cmp::Ordering;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// A token bucket: at most `rate · t + burst` in any time `t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// Bits a second.
+    pub rate: Ratio,
+    /// Nanobits.
+    pub burst: Ratio,
+}
+
+impl TokenBucket {
+    /// A token bucket of this rate and size.
+    pub fn new(rate: Rate, burst: Bytes) -> Self {
+        Self {
+            rate: rate.into(),
+            burst: burst.into(),
+        }
+    }
+
+    /// What both together may send.
+    pub fn sum(self, other: Self) -> Result<Self, Overflow> {
+        Ok(Self {
+            rate: self.rate.plus(other.rate)?,
+            burst: self.burst.plus(other.burst)?,
+        })
+    }
+
+    /// What is left of a sum when `other` is taken out of it.
+    pub fn without(self, other: Self) -> Result<Self, Overflow> {
+        Ok(Self {
+            rate: self.rate.minus(other.rate)?,
+            burst: self.burst.minus(other.burst)?,
+        })
+    }
+
+    fn at(self, time: Ratio) -> Result<Ratio, Overflow> {
+        self.rate.times(time)?.plus(self.burst)
+    }
+}
+
+/// An upper bound on the traffic of any time `t`: the least of some token
+/// buckets, hence concave and piecewise linear.
+///
+/// Its value at zero is the burst that may come at once (the limit from the
+/// right). Le Boudec and Thiran, 1.2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrivalCurve {
+    /// Rates fall and bursts grow strictly, and each is the least one somewhere.
+    /// Never empty.
+    buckets: Vec<TokenBucket>,
+}
+
+impl ArrivalCurve {
+    /// No traffic at all.
+    pub fn none() -> Self {
+        Self::from(TokenBucket {
+            rate: Ratio::ZERO,
+            burst: Ratio::ZERO,
+        })
+    }
+
+    /// `rate · t + burst`.
+    pub fn token_bucket(rate: Rate, burst: Bytes) -> Self {
+        TokenBucket::new(rate, burst).into()
+    }
+
+    /// A sender with an average rate and a burst that it cannot send faster than
+    /// at `burst_rate`: `min(burst_rate · t + frame, rate · t + burst)`, the
+    /// curve A' of Silo's figure 6. The frame is what comes at once.
+    pub fn burst_limited(
+        rate: Rate,
+        burst: Bytes,
+        burst_rate: Rate,
+        frame: Bytes,
+    ) -> Result<Self, Overflow> {
+        Self::least(vec![
+            TokenBucket::new(burst_rate, frame),
+            TokenBucket::new(rate, burst),
+        ])
+    }
+
+    /// The least of token buckets; no traffic if there is none.
+    pub fn least(mut buckets: Vec<TokenBucket>) -> Result<Self, Overflow> {
+        buckets.sort_by(|a, b| b.rate.cmp(&a.rate).then(b.burst.cmp(&a.burst)));
+        let mut kept: Vec<TokenBucket> = Vec::with_capacity(buckets.len());
+        for next in buckets {
+            while let Some(last) = kept.last() {
+                // The next one is nowhere faster than the last.
+                let hidden = next.burst <= last.burst
+                    || match kept.len().checked_sub(2).map(|before| kept[before]) {
+                        Some(before) => {
+                            compare_knees(before, *last, *last, next)? != Ordering::Less
+                        }
+                        None => false,
+                    };
+                if !hidden {
+                    break;
+                }
+                kept.pop();
+            }
+            kept.push(next);
+        }
+        if kept.is_empty() {
+            return Ok(Self::none());
+        }
+        Ok(Self { buckets: kept })
+    }
+
+    /// The token buckets whose least this is: rates fall, bursts grow.
+    pub fn buckets(&self) -> &[TokenBucket] {
+        &self.buckets
+    }
+
+    /// The bucket that holds in the long run, which bounds the whole curve.
+    pub fn long_run(&self) -> TokenBucket {
+        self.buckets[self.buckets.len() - 1]
+    }
+
+    /// Whether nothing ever comes.
+    pub fn is_none(&self) -> bool {
+        self.buckets[0].rate == Ratio::ZERO && self.buckets[0].burst == Ratio::ZERO
+    }
+
+    /// The most that may come in `time` (not below zero), in nanobits.
+    pub fn at(&self, time: Ratio) -> Result<Ratio, Overflow> {
+        let mut least = self.buckets[0].at(time)?;
+        for bucket in &self.buckets[1..] {
+            least = least.min(bucket.at(time)?);
+        }
+        Ok(least)
+    }
+
+    /// When bucket `index` hands over to the next one; none for the last.
+    pub(crate) fn knee(&self, index: usize) -> Result<Option<Ratio>, Overflow> {
+        let (Some(here), Some(next)) = (self.buckets.get(index), self.buckets.get(index + 1))
+        else {
+            return Ok(None);
+        };
+        let rise = next.burst.minus(here.burst)?;
+        rise.over(here.rate.minus(next.rate)?).map(Some)
+    }
+
+    /// What keeps to both curves: `min(self, other)`.
+    pub fn min(&self, other: &Self) -> Result<Self, Overflow> {
+        Self::least([self.buckets.as_slice(), &other.buckets].concat())
+    }
+
+    /// What both sources together may send: the sum (Silo 4.2.2, "Adding arrival
+    /// curves").
+    pub fn sum(&self, other: &Self) -> Result<Self, Overflow> {
+        let (ours, theirs) = (&self.buckets, &other.buckets);
+        let (mut i, mut j) = (0, 0);
+        let mut buckets = Vec::with_capacity(ours.len() + theirs.len() - 1);
+        loop {
+            buckets.push(ours[i].sum(theirs[j])?);
+            let order = match (ours.get(i + 1), theirs.get(j + 1)) {
+                (None, None) => return Ok(Self { buckets }),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(next), Some(other)) => compare_knees(ours[i], *next, theirs[j], *other)?,
+            };
+            i += usize::from(order.is_le());
+            j += usize::from(order.is_ge());
+        }
+    }
+
+    /// What all these sources together may send.
+    pub fn total<'a>(curves: impl IntoIterator<Item = &'a Self>) -> Result<Self, Overflow> {
+        let mut sums: Vec<Self> = curves.into_iter().cloned().collect();
+        // In pairs, so that long curves are not copied for each short one.
+        while sums.len() > 1 {
+            sums = sums
+                .chunks(2)
+                .map(|pair| match pair {
+                    [one, other] => one.sum(other),
+                    rest => Ok(rest[0].clone()),
+                })
+                .collect::<Result<_, _>>()?;
+        }
+        Ok(sums.pop().unwrap_or_else(Self::none))
+    }
+
+    /// `count` such sources together.
+    pub fn times(&self, count: u64) -> Result<Self, Overflow> {
+        if count == 0 {
+            return Ok(Self::none());
+        }
+        let count = Ratio::whole(i128::from(count));
+        self.map(|bucket| {
+            Ok(TokenBucket {
+                rate: bucket.rate.times(count)?,
+                burst: bucket.burst.times(count)?,
+            })
+        })
+    }
+
+    /// The traffic behind a queue that holds nothing longer than `longest`:
+    /// what came over `t + longest` may leave within `t`.
+    ///
+    /// A token bucket {B, S} becomes {B, S + B·c}: with `longest` the queue
+    /// capacity `c` this is Silo's curve of egress traffic (4.2.2, "Propagating
+    /// arrival curves"), which depends on no other flow. [`Self::output`] is
+    /// tighter where the service is known.
+    pub fn delayed(&self, longest: Ratio) -> Result<Self, Overflow> {
+        self.map(|bucket| {
+            Ok(TokenBucket {
+                rate: bucket.rate,
+                burst: bucket.at(longest)?,
+            })
+        })
+    }
+
+    /// What can come over links of `rate` together, each of which hands a whole
+    /// `frame` over at once: at most `min(self, rate · t + frames · frame)`.
+    ///
+    /// Silo's example in 4.2.1 needs it: eight hosts' bursts come through two
+    /// links, hence at twice a link's rate.
+    pub fn over_links(&self, rate: Ratio, frames: u64, frame: Bytes) -> Result<Self, Overflow> {
+        let burst = Ratio::from(frame).times(Ratio::whole(i128::from(frames)))?;
+        self.min(&TokenBucket { rate, burst }.into())
+    }
+
+    /// What may leave a server that guarantees `service` to this traffic alone:
+    /// the exact min-plus deconvolution, `sup_s self(t + s) - service(s)`.
+    ///
+    /// None where the server is too slow, so that the backlog has no bound. Le
+    /// Boudec and Thiran, theorem 1.4.3.
+    pub fn output(&self, service: &ServiceCurve) -> Result<Option<Self>, Overflow> {
+        let Some(fastest) = service.long_run() else {
+            return Ok(self.is_none().then(Self::none));
+        };
+        // Of a concave and a convex curve the result is concave and has their
+        // slopes. The line of slope r that touches it is as far above the
+        // origin as that of the one and that of the other together (the sum of
+        // their Legendre transforms).
+        let mut buckets = Vec::with_capacity(self.buckets.len() + service.pieces().len());
+        for bucket in &self.buckets {
+            if bucket.rate <= fastest.rate {
+                let lag = service.lag(bucket.rate)?;
+                buckets.push(TokenBucket {
+                    rate: bucket.rate,
+                    burst: bucket.burst.plus(lag)?,
+                });
+            }
+        }
+        for piece in service.pieces() {
+            if let Bound::Finite(excess) = self.excess(piece.rate)? {
+                buckets.push(TokenBucket {
+                    rate: piece.rate,
+                    burst: piece.offset.plus(excess)?,
+                });
+            }
+        }
+        // None at all: the slowest bucket is faster than the fastest piece.
+        if buckets.is_empty() {
+            return Ok(None);
+        }
+        Self::least(buckets).map(Some)
+    }
+
+    /// The most by which this exceeds a constant `rate` from the start:
+    /// `sup_t self(t) - rate · t`, in nanobits.
+    ///
+    /// It is the backlog of a server without latency, the delay of one is this
+    /// divided by the rate, and the token bucket {`rate`, excess} is the least
+    /// one of that rate that bounds the curve.
+    pub fn excess(&self, rate: Ratio) -> Result<Bound, Overflow> {
+        let slower = self.buckets.partition_point(|bucket| bucket.rate > rate);
+        let Some(bucket) = self.buckets.get(slower) else {
+            return Ok(Bound::Unbounded);
+        };
+        let Some(before) = slower.checked_sub(1) else {
+            return Ok(Bound::Finite(bucket.burst));
+        };
+        let knee = self.knee(before)?.unwrap_or(Ratio::ZERO);
+        let lost = rate.minus(bucket.rate)?.times(knee)?;
+        bucket.burst.minus(lost).map(Bound::Finite)
+    }
+
+    /// Bursts rounded up to whole nanobits.
+    ///
+    /// The curve only grows, so what is computed from it stays a bound; and its
+    /// numbers stay short, however long the path is.
+    pub fn rounded_up(&self) -> Result<Self, Overflow> {
+        Self::least(
+            self.buckets
+                .iter()
+                .map(|bucket| TokenBucket {
+                    rate: bucket.rate,
+                    burst: Ratio::whole(bucket.burst.ceil()),
+                })
+                .collect(),
+        )
+    }
+
+    /// Whether every bit leaves a server of `rate` after `latency` within
+    /// `limit`: `delay <= limit` by multiplications alone, for those who ask
+    /// about many ports.
+    pub fn is_served_within(
+        &self,
+        rate: Rate,
+        latency: Nanos,
+        limit: Nanos,
+    ) -> Result<bool, Overflow> {
+        let rate = Ratio::from(rate);
+        let slower = self.buckets.partition_point(|bucket| bucket.rate > rate);
+        let Some(bucket) = self.buckets.get(slower) else {
+            return Ok(false);
+        };
+        if limit < latency {
+            return Ok(self.is_none());
+        }
+        // What the server works off between its latency and the limit.
+        let room = rate.times(Ratio::from(limit).minus(latency.into())?)?;
+        let over = bucket.burst.minus(room)?;
+        let Some(before) = slower.checked_sub(1).map(|index| self.buckets[index]) else {
+            return Ok(over <= Ratio::ZERO);
+        };
+        if rate == bucket.rate {
+            return Ok(over <= Ratio::ZERO);
+        }
+        // At the knee k = (S2 - S1) / (B1 - B2) between the buckets on both
+        // sides of the rate R the queue is longest: S2 - (R - B2)·k <= room.
+        let order = Ratio::compare(
+            over,
+            rate.minus(bucket.rate)?,
+            bucket.burst.minus(before.burst)?,
+            before.rate.minus(bucket.rate)?,
+        )?;
+        Ok(order.is_le())
+    }
+
+    fn map(
+        &self,
+        change: impl Fn(TokenBucket) -> Result<TokenBucket, Overflow>,
+    ) -> Result<Self, Overflow> {
+        let changed: Result<Vec<_>, _> = self.buckets.iter().copied().map(change).collect();
+        Self::least(changed?)
+    }
+}
+
+impl From<TokenBucket> for ArrivalCurve {
+    fn from(bucket: TokenBucket) -> Self {
+        Self {
+            buckets: vec![bucket],
+        }
+    }
+}
+
+/// Where `a` and `b` meet against where `c` and `d` do; in both pairs the first
+/// has the higher rate.
+fn compare_knees(
+    a: TokenBucket,
+    b: TokenBucket,
+    c: TokenBucket,
+    d: TokenBucket,
+) -> Result<Ordering, Overflow> {
+    Ratio::compare(
+        b.burst.minus(a.burst)?,
+        a.rate.minus(b.rate)?,
+        d.burst.minus(c.burst)?,
+        c.rate.minus(d.rate)?,
+    )
+}
+
+#[cfg(test)]
+mod tests;

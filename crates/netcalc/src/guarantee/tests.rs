@@ -1,0 +1,72 @@
+use super::*;
+use tailbound_units::Nanos;
+
+const GBIT: u64 = 1_000_000_000;
+
+fn figure_5() -> Guarantee {
+    Guarantee {
+        bandwidth: Rate(GBIT),
+        burst: Bytes(100_000),
+        burst_rate: Rate(10 * GBIT),
+    }
+}
+
+#[test]
+fn across_a_cut_the_smaller_side_limits_the_rate_and_the_senders_the_burst() {
+    let frame = Bytes(1_500);
+    let cut = |senders| figure_5().across(senders, 9, frame).unwrap();
+    assert_eq!(
+        cut(8).long_run(),
+        TokenBucket::new(Rate(GBIT), Bytes(800_000))
+    );
+    assert_eq!(
+        cut(6).long_run(),
+        TokenBucket::new(Rate(3 * GBIT), Bytes(600_000))
+    );
+    assert_eq!(
+        cut(2).long_run(),
+        TokenBucket::new(Rate(2 * GBIT), Bytes(200_000))
+    );
+    // All of them may burst at once.
+    assert_eq!(
+        cut(6).buckets()[0],
+        TokenBucket::new(Rate(60 * GBIT), Bytes(9_000))
+    );
+}
+
+#[test]
+fn nothing_crosses_a_cut_with_nobody_on_one_side() {
+    for senders in [0, 9, 10] {
+        assert!(
+            figure_5()
+                .across(senders, 9, Bytes(1_500))
+                .unwrap()
+                .is_none()
+        );
+    }
+}
+
+#[test]
+fn one_machines_curve_is_the_burst_limited_one() {
+    let guarantee = figure_5();
+    let expected =
+        ArrivalCurve::burst_limited(Rate(GBIT), Bytes(100_000), Rate(10 * GBIT), Bytes(1_500));
+    assert_eq!(guarantee.curve(Bytes(1_500)), expected);
+}
+
+#[test]
+fn a_queue_bound_follows_from_a_guarantee() {
+    // A 10 Gbit/s port whose 100 KB buffer is worth 80 us (4.2.1): one machine's
+    // burst at twice its rate fills (100,000 - 1,500)·(20 - 10)/(20 - 1) bytes
+    // and the frame that came first.
+    let guarantee = Guarantee {
+        burst_rate: Rate(20 * GBIT),
+        ..figure_5()
+    };
+    let curve = guarantee.curve(Bytes(1_500)).unwrap();
+    let held = |limit| curve.is_served_within(Rate(10 * GBIT), Nanos(0), Nanos(limit));
+    // 53,342.1 bytes take 42,673.7 ns.
+    assert_eq!(held(42_673), Ok(false));
+    assert_eq!(held(42_674), Ok(true));
+    assert_eq!(held(80_000), Ok(true));
+}

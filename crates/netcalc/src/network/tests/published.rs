@@ -1,0 +1,87 @@
+//! Numbers that another tool publishes: the functional tests of the Disco
+//! Deterministic Network Calculator (NetCal/DNC, version 2.4), FIFO multiplexing,
+//! fluid traffic. Servers there guarantee a rate but may send faster, so there
+//! is no line limit.
+
+use super::*;
+
+/// Servers of 160 bit/s after `latency` seconds; flows of 40 bit/s and 25 B. In
+/// the tool's own units, eight of ours are one: R = 20, T = 20, r = 5, b = 25.
+fn disco(latencies: &[(u64, u64)], paths: &[&[usize]]) -> Bounds {
+    let mut network = Network::new(Bytes(0), false);
+    let ports: Vec<_> = (latencies.iter().enumerate())
+        .map(|(index, &(rate, latency))| {
+            network.add_port(port(
+                &format!("s{index}"),
+                Rate(rate),
+                Nanos::from_secs(latency),
+            ))
+        })
+        .collect();
+    for (index, path) in paths.iter().enumerate() {
+        let path: Vec<_> = path.iter().map(|&index| ports[index]).collect();
+        network.add_flow(flow(&format!("f{index}"), &path, Rate(40), Bytes(25)));
+    }
+    network.bounds().unwrap()
+}
+
+/// Whether a delay is this many seconds, but for what rounding up on the way
+/// adds: less than a nanosecond.
+fn is_seconds(delay: Ratio, numerator: i128, denominator: i128) -> bool {
+    let exact = ratio(numerator * 1_000_000_000, denominator);
+    delay >= exact && delay < exact.plus(Ratio::whole(1)).unwrap()
+}
+
+/// Whether an amount is this many bytes, rounded up by less than one bit.
+fn is_bytes(data: Ratio, numerator: i128, denominator: i128) -> bool {
+    let exact = ratio(numerator * 8_000_000_000, denominator);
+    data >= exact && data < exact.plus(Ratio::whole(1_000_000_000)).unwrap()
+}
+
+#[test]
+fn a_tandem_of_two_servers_has_the_published_total_flow_bounds() {
+    // TA_2S_2SC_2F_1AC_1P with all of its rates and bursts times two, so that
+    // bursts are whole: R = 10, T = 10 and R = 6, T = 6; r = 2.5, b = 12.5.
+    let bounds = disco(&[(160, 10), (96, 6)], &[&[0, 1], &[0, 1]]);
+    for flow in &bounds.flows {
+        assert!(is_seconds(flow.total_delay, 31, 1), "{flow:?}");
+        // The tool has 379/14 = 27.07: it bounds the cross traffic as if the
+        // flow itself were not there. What that leaves out is 12.5·2.5/(10·6)
+        // seconds, and we choose a better theta: T1 + T2 + (b1 + b)/R1 + (b2 +
+        // b)/R2, or what is less.
+        assert!(flow.separated_delay < Ratio::from(Nanos::from_secs(31)));
+        assert_eq!(flow.delay(), flow.separated_delay);
+    }
+    assert!(is_bytes(bounds.ports[1].backlog, 2 * 105, 1));
+}
+
+#[test]
+fn a_tandem_of_three_servers_has_the_published_total_flow_bounds() {
+    // TA_3S_1SC_3F_1AC_3P.
+    let bounds = disco(&[(160, 20); 3], &[&[0, 1], &[2], &[0, 1, 2]]);
+    assert!(is_seconds(bounds.flows[0].total_delay, 55, 1));
+    assert!(is_seconds(bounds.flows[1].total_delay, 2205, 64));
+    assert!(is_seconds(bounds.flows[2].total_delay, 5725, 64));
+    assert!(is_bytes(bounds.ports[1].backlog, 450, 1));
+    assert!(is_bytes(bounds.ports[2].backlog, 7825, 16));
+    // Flow 1 meets flow 2 at its only server, where separated flow analysis can
+    // choose theta so that it is total flow analysis; the tool's theta gives
+    // 6695/192 = 34.87.
+    assert!(is_seconds(bounds.flows[1].separated_delay, 2205, 64));
+}
+
+#[test]
+fn a_feed_forward_network_of_four_servers_has_the_published_bounds() {
+    // FF_4S_1SC_4F_1AC_4P.
+    let paths: &[&[usize]] = &[&[0, 1, 3], &[2, 3], &[2, 1], &[2, 0, 3]];
+    let bounds = disco(&[(160, 20); 4], paths);
+    let published = [(3735, 32), (155, 2), (1875, 32), (845, 8)];
+    for (flow, (numerator, denominator)) in bounds.flows.iter().zip(published) {
+        assert!(
+            is_seconds(flow.total_delay, numerator, denominator),
+            "{flow:?}"
+        );
+    }
+    assert!(is_bytes(bounds.ports[3].backlog, 975, 1));
+    assert!(is_bytes(bounds.ports[1].backlog, 3975, 8));
+}

@@ -1,0 +1,122 @@
+//! Frames on links, against the bounds.
+
+use super::properties::{Plan, plans};
+use super::*;
+use proptest::prelude::*;
+
+/// A frame: when its last bit comes, its flow, when it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Frame {
+    comes: u128,
+    flow: usize,
+    sent: u128,
+}
+
+/// Picoseconds that `bytes` take at `rate`, rounded down: a wire a little faster
+/// than it is still has to keep the bounds of a slower one.
+fn wire(bytes: u64, rate: u64) -> u128 {
+    u128::from(bytes) * 8_000_000_000_000 / u128::from(rate)
+}
+
+/// What a flow sends when it sends as much as it may as soon as it may.
+fn greedy(flow: &Flow, index: usize, frame: u64, start: u128, count: u64) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    for number in 1..=count {
+        // Both buckets must allow all bytes up to this frame's last.
+        let over = (number * frame).saturating_sub(flow.burst.0);
+        let mut after = wire(over, flow.rate.0);
+        if let Some(fast) = flow.burst_rate {
+            after = after.max(wire((number - 1) * frame, fast.0));
+        }
+        // Rounded up: a source that is early would not keep to its curve.
+        let comes = start + after + 1;
+        frames.push(Frame {
+            comes,
+            flow: index,
+            sent: comes,
+        });
+    }
+    frames
+}
+
+/// Sends what comes to a port: by priority, then first come, first served; a
+/// frame on the wire is not interrupted.
+fn serve(network: &Network, id: usize, mut queue: Vec<Frame>) -> Vec<Frame> {
+    let port = &network.ports[id];
+    let latency = u128::from(port.latency.0) * 1_000;
+    let takes = wire(network.frame.0, port.rate.0);
+    queue.sort();
+    let mut left = Vec::new();
+    let mut free = 0;
+    while !queue.is_empty() {
+        let start = free.max(queue[0].comes + latency);
+        let ready = queue
+            .iter()
+            .enumerate()
+            .filter(|(_, frame)| frame.comes + latency <= start);
+        let next = ready.min_by_key(|(place, frame)| (network.flows[frame.flow].priority, *place));
+        let mut frame = queue.remove(next.map_or(0, |(place, _)| place));
+        free = start + takes;
+        frame.comes = free;
+        left.push(frame);
+    }
+    left
+}
+
+/// The longest delay of each flow, in picoseconds.
+fn simulate(network: &Network, starts: &[u64]) -> Vec<u128> {
+    let frame = network.frame.0;
+    let mut at_port = vec![Vec::new(); network.ports.len()];
+    for (index, flow) in network.flows.iter().enumerate() {
+        let start = u128::from(starts[index % starts.len()]) * 1_000;
+        at_port[flow.path[0].0].extend(greedy(flow, index, frame, start, 25));
+    }
+    let mut longest = vec![0; network.flows.len()];
+    for id in 0..network.ports.len() {
+        for frame in serve(network, id, std::mem::take(&mut at_port[id])) {
+            let path = &network.flows[frame.flow].path;
+            let place = path.iter().position(|port| port.0 == id).unwrap();
+            match path.get(place + 1) {
+                Some(next) => at_port[next.0].push(frame),
+                None => longest[frame.flow] = longest[frame.flow].max(frame.comes - frame.sent),
+            }
+        }
+    }
+    longest
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn no_frame_of_greedy_senders_is_later_than_its_bounds(
+        plan in plans(), starts in prop::collection::vec(0..2_000_000_u64, 7), spare in 0..30_u64,
+    ) {
+        let plan = Plan { frame: 1_000, ..plan };
+        let network = plan.network(spare * 1_000_000);
+        let bounds = network.bounds().unwrap();
+        for starts in [starts.as_slice(), &[0]] {
+            let longest = simulate(&network, starts);
+            for (longest, bounds) in longest.into_iter().zip(bounds.flows.iter()) {
+                // Rounding times to picoseconds may cost one at each step.
+                let longest = Ratio::new(longest.cast_signed() - 100, 1_000).unwrap();
+                prop_assert!(longest <= bounds.total_delay, "total: {longest:?} {bounds:?}");
+                prop_assert!(longest <= bounds.separated_delay, "separated: {longest:?} {bounds:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_worst_case_of_one_queue_is_reached() {
+    let mut network = Network::new(Bytes(1_000), true);
+    let id = network.add_port(port("p", Rate::from_mbit(8), Nanos::from_micros(70)));
+    for burst in [2_000, 5_000] {
+        let name = format!("f{burst}");
+        network.add_flow(flow(&name, &[id], Rate(1_000_000), Bytes(burst)));
+    }
+    let bound = network.bounds().unwrap().flows[1].delay();
+    let longest = Ratio::new(simulate(&network, &[0])[1].cast_signed(), 1_000).unwrap();
+    assert_eq!(bound, Ratio::from(Nanos::from_micros(7_070)));
+    assert_eq!(longest, bound);
+}

@@ -475,3 +475,6 @@ impl<S: Scheduler> Machine<S> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

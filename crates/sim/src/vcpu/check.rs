@@ -103,7 +103,7 @@ fn figure(check: &Check, at: &str, variants: &[Variant]) -> Result<Found, String
     let a = named(from.get_ref())?;
     let (value, unit) = match check.kind {
         CheckKind::Ratio => (b.value / a.value, String::new()),
-        CheckKind::Reduction => (1.0 - b.value / a.value, String::new()),
+        CheckKind::Reduction => (100.0 * (1.0 - b.value / a.value), "%".to_owned()),
         CheckKind::Difference => (b.value - a.value, b.unit),
         CheckKind::Value | CheckKind::Distance => (b.value, b.unit),
     };

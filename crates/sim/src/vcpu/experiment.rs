@@ -92,6 +92,8 @@ pub struct Guest {
     /// What uses its CPU time beside that.
     #[serde(default)]
     pub load: Load,
+    /// What a cold cache costs it, if not as much as [`Experiment::costs`] says.
+    pub cache_refill: Option<Nanos>,
     /// The series its task's samples go into; none: they are not kept.
     pub series: Option<Name>,
     /// What becomes of them.
@@ -251,7 +253,7 @@ pub enum CheckKind {
     Ratio,
     /// b - a: by how much it is larger.
     Difference,
-    /// 1 - b/a: by which part it went down.
+    /// 1 - b/a: by how many percent it went down.
     Reduction,
     /// The largest distance of a chart's measured line from the paper's, over
     /// the points of the latter. Of several schedulers the first counts.
@@ -298,7 +300,13 @@ macro_rules! embedded {
         )),*];
     };
 }
-embedded!["bobtail-fig5"];
+embedded![
+    "bobtail-fig4",
+    "bobtail-fig5",
+    "bobtail-fig8",
+    "small-is-better-table3",
+    "vsnoop-fig1",
+];
 
 /// The text of an experiment: one that comes with the program by its name, else
 /// a file. The second of the pair names it in messages.

@@ -63,7 +63,12 @@ pub(crate) fn prepare(
         seed,
         timer_slop: experiment.timer_slop,
     };
-    let machine = Machine::new(&host, scheduler, experiment.costs);
+    let mut machine = Machine::new(&host, scheduler, experiment.costs);
+    for (vcpu, guest) in (0..).map(VcpuId).zip(&guests) {
+        if let Some(refill) = guest.cache_refill {
+            machine.set_cache_refill(vcpu, refill);
+        }
+    }
     Simulation::new(machine, &workloads, config).map_err(|error| Mistake::of_point(&error))
 }
 

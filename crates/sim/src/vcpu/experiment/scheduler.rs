@@ -2,8 +2,11 @@
 
 use super::{Guest, Name};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use tailbound_hypervisor::credit::{Boost, Ratelimit};
-use tailbound_hypervisor::{Credit, CreditConfig, Host, Scheduler, XenVersion};
+use tailbound_hypervisor::{
+    Credit, Credit2, Credit2Config, CreditConfig, Host, Reservation, Rtds, Scheduler, XenVersion,
+};
 use tailbound_units::Nanos;
 
 /// A scheduler as the model runs it.
@@ -17,6 +20,10 @@ pub struct SchedulerSpec {
     pub name: Name,
     /// Xen's credit scheduler.
     pub credit: Option<CreditSpec>,
+    /// Xen's credit2, by its settings.
+    pub credit2: Option<Credit2Config>,
+    /// Xen's RTDS: reservations by kind of guest; others have Xen's default.
+    pub rtds: Option<BTreeMap<Name, Reservation>>,
 }
 
 /// Xen's credit scheduler: the rules of a release, and what differs from it.
@@ -34,13 +41,34 @@ pub struct CreditSpec {
 }
 
 impl SchedulerSpec {
-    /// The scheduler for a host on which `guests[i]` is domain `i`.
-    pub(crate) fn build(&self, host: &Host, _guests: &[&Guest]) -> Result<AnyScheduler, String> {
-        let Some(credit) = &self.credit else {
-            return Err("names no kind: write credit = { version = \"4.2\" }".to_owned());
-        };
-        Ok(Box::new(Credit::new(credit.config()?, host)))
+    /// The scheduler for a host on which `guests[i]` is domain and vCPU `i`.
+    pub(crate) fn build(&self, host: &Host, guests: &[&Guest]) -> Result<AnyScheduler, String> {
+        match (&self.credit, &self.credit2, &self.rtds) {
+            (Some(credit), None, None) => Ok(Box::new(Credit::new(credit.config()?, host))),
+            (None, Some(credit2), None) => Ok(Box::new(Credit2::new(*credit2, host))),
+            (None, None, Some(reservations)) => {
+                let reservations = by_guest(reservations, guests);
+                let rtds = Rtds::new(host, &reservations).map_err(|error| error.to_string())?;
+                Ok(Box::new(rtds))
+            }
+            _ => Err(
+                "needs exactly one kind; write one of credit = { version = \"4.2\" }, \
+                 credit2 = {}, rtds = {}"
+                    .to_owned(),
+            ),
+        }
     }
+
+    /// The kinds of guests it names.
+    pub(super) fn guests(&self) -> impl Iterator<Item = &Name> {
+        self.rtds.iter().flat_map(BTreeMap::keys)
+    }
+}
+
+/// What each guest has, by its kind.
+fn by_guest<T: Clone + Default>(of: &BTreeMap<Name, T>, guests: &[&Guest]) -> Vec<T> {
+    let one = |guest: &&Guest| of.get(&guest.name).cloned().unwrap_or_default();
+    guests.iter().map(one).collect()
 }
 
 impl CreditSpec {

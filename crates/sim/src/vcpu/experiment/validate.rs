@@ -66,6 +66,10 @@ impl Experiment {
         for scheduler in &self.scheduler {
             plain(&scheduler.name)?;
             unique(&mut seen, &scheduler.name, "scheduler")?;
+            let guests: Vec<_> = self.guest.iter().map(|guest| &guest.name).collect();
+            for guest in scheduler.guests() {
+                known(guest, "guest", &guests)?;
+            }
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 //! blocks, until its slice ends, or until one more wakes in BOOST.
 
 mod accounting;
+mod compose;
 mod config;
 #[cfg(test)]
 mod properties;
@@ -29,6 +30,7 @@ pub use config::{
 };
 
 use crate::{Current, DomainId, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
+use compose::Reserve;
 use std::collections::VecDeque;
 use tailbound_units::Nanos;
 
@@ -78,6 +80,7 @@ struct Vcpu {
     /// False while it is blocked or paused.
     runnable: bool,
     account: Account,
+    reserve: Reserve,
     yielded: bool,
     /// It is to be moved once its pCPU has switched to another.
     migrating: bool,
@@ -118,6 +121,8 @@ struct Pcpu {
 #[derive(Debug, Clone)]
 pub struct Credit {
     config: CreditConfig,
+    /// Whether those with more credit go first within a class.
+    sorted_fully: bool,
     vcpus: Vec<Vcpu>,
     domains: Vec<Domain>,
     pcpus: Vec<Pcpu>,
@@ -153,6 +158,7 @@ impl Credit {
                 active: false,
                 parked: false,
             },
+            reserve: Reserve::default(),
             yielded: false,
             migrating: false,
             unpaid_from: 0,
@@ -173,6 +179,7 @@ impl Credit {
             last_steal: None,
         });
         Self {
+            sorted_fully: false,
             vcpus: vcpus.collect(),
             domains: domains.collect(),
             pcpus: pcpus.collect(),
@@ -224,6 +231,16 @@ impl Credit {
     fn running_class(&self, pcpu: PcpuId) -> Option<Class> {
         let current = self.pcpus[pcpu.index()].current;
         current.map(|vcpu| self.class(vcpu))
+    }
+
+    /// Takes note that `vcpu` is runnable.
+    fn admit(&mut self, vcpu: VcpuId, unboosted: bool, raise: &mut PcpuSet) {
+        let row = &mut self.vcpus[vcpu.index()];
+        row.runnable = true;
+        // One that is parked, or still on its pCPU, is queued when that ends.
+        if row.place == Place::Off && !row.account.parked {
+            self.release(vcpu, unboosted, raise);
+        }
     }
 
     /// Queues `vcpu`, which is off every pCPU, and tells who should look. It is
@@ -355,6 +372,18 @@ impl Credit {
         }
     }
 
+    /// Queues `vcpu`, which has left, if it goes on, and has its yield behind it.
+    pub(crate) fn put_back(&mut self, vcpu: VcpuId, goes_on: bool) {
+        if goes_on {
+            self.enqueue(vcpu, false);
+        } else {
+            self.vcpus[vcpu.index()].place = Place::Off;
+        }
+        if self.config.yielding != Yielding::NotStolen {
+            self.vcpus[vcpu.index()].yielded = false;
+        }
+    }
+
     /// Takes note that `pcpu` runs `next` from now on. Whoever ran there must
     /// have left, and been queued again if it may go on.
     pub(crate) fn enter(&mut self, now: Nanos, pcpu: PcpuId, next: Option<VcpuId>) {
@@ -376,12 +405,7 @@ impl Credit {
 
 impl Scheduler for Credit {
     fn wake(&mut self, _now: Nanos, vcpu: VcpuId, _cause: Wake, raise: &mut PcpuSet) {
-        let row = &mut self.vcpus[vcpu.index()];
-        row.runnable = true;
-        // One that is parked, or still on its pCPU, is queued when that ends.
-        if row.place == Place::Off && !row.account.parked {
-            self.release(vcpu, false, raise);
-        }
+        self.admit(vcpu, false, raise);
     }
 
     fn sleep(&mut self, _now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
@@ -399,21 +423,14 @@ impl Scheduler for Credit {
         if let Some(current) = current {
             let vcpu = current.vcpu;
             let goes_on = self.leave(now, current);
-            if goes_on {
-                if let Some(until) = self.protected_until(now, vcpu) {
-                    self.enter(now, pcpu, Some(vcpu));
-                    return Slice {
-                        next: Some(vcpu),
-                        until: Some(until),
-                    };
-                }
-                self.enqueue(vcpu, false);
-            } else {
-                self.vcpus[vcpu.index()].place = Place::Off;
+            if goes_on && let Some(until) = self.protected_until(now, vcpu) {
+                self.enter(now, pcpu, Some(vcpu));
+                return Slice {
+                    next: Some(vcpu),
+                    until: Some(until),
+                };
             }
-            if self.config.yielding != Yielding::NotStolen {
-                self.vcpus[vcpu.index()].yielded = false;
-            }
+            self.put_back(vcpu, goes_on);
         }
         let next = self.pick(now, pcpu);
         self.enter(now, pcpu, next);

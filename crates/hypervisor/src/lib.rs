@@ -11,6 +11,7 @@
 
 pub mod credit;
 pub mod credit2;
+pub mod edf;
 mod host;
 mod ids;
 mod machine;
@@ -25,6 +26,7 @@ mod workload;
 
 pub use credit::{Credit, CreditConfig, XenVersion};
 pub use credit2::{Credit2, Credit2Config};
+pub use edf::{DomainClass, EdfConfig, EdfCredit, EdfError};
 pub use host::{DEFAULT_WEIGHT, Domain, Host, HostError, Vcpu};
 pub use ids::{DomainId, PcpuId, PcpuSet, VcpuId};
 pub use machine::{Costs, Event, Machine, VcpuStats};

@@ -33,7 +33,7 @@ impl Credit {
                 due / WHOLE
             }
         };
-        row.account.credit -= credits;
+        row.account.credit -= row.reserve.draw(credits);
         row.unpaid_from += credits * CREDIT;
     }
 
@@ -78,7 +78,7 @@ impl Credit {
         }
     }
 
-    fn activate(&mut self, vcpu: VcpuId) {
+    pub(super) fn activate(&mut self, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         row.account.active = true;
         let id = row.domain;
@@ -174,12 +174,14 @@ impl Credit {
     /// domain's cap, 0 for none. Returns its credit.
     fn earn(&mut self, vcpu: VcpuId, share: i64, cap: i64, raise: &mut PcpuSet) -> i64 {
         let slice = self.config.credits_per_tslice();
-        let account = &mut self.vcpus[vcpu.index()].account;
-        account.credit += share;
+        let row = &mut self.vcpus[vcpu.index()];
+        let account = &mut row.account;
+        account.credit += row.reserve.fill(share, slice);
         if account.credit < 0 {
             account.class = Class::Over;
             let parks = cap > 0 && account.credit < -cap && !account.parked;
             account.parked |= parks;
+            row.reserve.owe((-slice - account.credit).max(0));
             account.credit = account.credit.max(-slice);
             if parks {
                 self.withdraw(vcpu, raise);

@@ -6,6 +6,7 @@
 
 use super::{Class, Credit, Place, Push, Steal, Yielding};
 use crate::{PcpuId, PcpuSet, VcpuId};
+use std::cmp::Reverse;
 use tailbound_units::Nanos;
 
 impl Credit {
@@ -14,12 +15,14 @@ impl Credit {
     pub(crate) fn enqueue(&mut self, vcpu: VcpuId, first: bool) {
         let row = &mut self.vcpus[vcpu.index()];
         row.place = Place::Queued;
-        let (class, yielded, home) = (row.account.class, row.yielded, row.home);
+        let (account, yielded, home) = (row.account, row.yielded, row.home);
+        let (class, fully) = (account.class, self.sorted_fully);
         let vcpus = &self.vcpus;
         let queue = &mut self.pcpus[home.index()].queue;
         let goes_before = |&other: &VcpuId| {
-            let other = vcpus[other.index()].account.class;
-            other < class || (first && other == class)
+            let other = &vcpus[other.index()].account;
+            let before = first || (fully && other.credit < account.credit);
+            other.class < class || (before && other.class == class)
         };
         let at = queue.iter().position(goes_before);
         let at = at.map_or(queue.len(), |at| at + usize::from(yielded));
@@ -117,13 +120,17 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// Moves all that is not OVER before what is, keeping the order of both.
+    /// Moves all that is not OVER before what is, keeping the order of both; by
+    /// class and credit where that is the order.
     pub(super) fn sort(&mut self, pcpu: PcpuId) {
         let vcpus = &self.vcpus;
-        let queue = &mut self.pcpus[pcpu.index()].queue;
-        queue
-            .make_contiguous()
-            .sort_by_key(|vcpu| vcpus[vcpu.index()].account.class == Class::Over);
+        let account = |vcpu: &VcpuId| vcpus[vcpu.index()].account;
+        let queue = self.pcpus[pcpu.index()].queue.make_contiguous();
+        if self.sorted_fully {
+            queue.sort_by_key(|vcpu| Reverse((account(vcpu).class, account(vcpu).credit)));
+        } else {
+            queue.sort_by_key(|vcpu| account(vcpu).class == Class::Over);
+        }
     }
 
     /// The best pCPU for `vcpu`: its own, or an idler if others wait there.
@@ -139,7 +146,7 @@ impl Credit {
 
     /// Moves `vcpu`, which has just stopped, if it is to be moved, and lets it
     /// wake there.
-    pub(super) fn migrate(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
+    pub(crate) fn migrate(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         if !std::mem::take(&mut self.vcpus[vcpu.index()].migrating) {
             return;
         }

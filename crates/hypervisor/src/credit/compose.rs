@@ -1,0 +1,113 @@
+//! What a scheduler on top of [`Credit`] needs beside its decisions: a queue in
+//! the order of credit, wakes without BOOST, and credit that is set aside.
+
+use super::{Credit, Place};
+use crate::{PcpuId, PcpuSet, VcpuId};
+
+/// Credit of a vCPU that is kept out of the ordinary: what only certain CPU time
+/// is paid from, and debt that the accounting would forgive.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reserve {
+    /// The part of what it earns that goes here; none: it has no reserve, and
+    /// debt is forgiven.
+    percent: Option<i64>,
+    saved: i64,
+    arrears: i64,
+    /// Whether its CPU time is paid from here now.
+    drawn_on: bool,
+}
+
+impl Reserve {
+    /// Pays arrears with `share`, then sets aside its part of it, up to `most`
+    /// in all; returns the rest.
+    pub(super) fn fill(&mut self, share: i64, most: i64) -> i64 {
+        let Some(percent) = self.percent else {
+            return share;
+        };
+        let paid = share.min(self.arrears);
+        self.arrears -= paid;
+        let share = share - paid;
+        let part = (share * percent / 100).min(most - self.saved);
+        self.saved += part;
+        share - part
+    }
+
+    /// Remembers debt that is about to be forgiven.
+    pub(super) fn owe(&mut self, credits: i64) {
+        if self.percent.is_some() {
+            self.arrears += credits;
+        }
+    }
+
+    /// Pays as much of `credits` as it may and can; returns the rest.
+    pub(super) fn draw(&mut self, credits: i64) -> i64 {
+        let part = if self.drawn_on {
+            credits.min(self.saved)
+        } else {
+            0
+        };
+        self.saved -= part;
+        credits - part
+    }
+}
+
+impl Credit {
+    /// From now on those with more credit go first within a class.
+    pub(crate) fn order_by_credit(&mut self) {
+        self.sorted_fully = true;
+    }
+
+    /// From now on no debt of `vcpu` is forgiven, and `percent` of what it earns
+    /// is set aside, up to what a pCPU earns in a slice: the most that Xen lets
+    /// it save of other credit. Unless it is nothing, it begins with that much.
+    pub(crate) fn set_aside(&mut self, vcpu: VcpuId, percent: u32) {
+        let most = self.config.credits_per_tslice();
+        let reserve = &mut self.vcpus[vcpu.index()].reserve;
+        reserve.percent = Some(i64::from(percent));
+        reserve.saved = if percent > 0 { most } else { 0 };
+    }
+
+    /// What is set aside for `vcpu`.
+    pub(crate) fn reserve(&self, vcpu: VcpuId) -> i64 {
+        self.vcpus[vcpu.index()].reserve.saved
+    }
+
+    /// Whether the CPU time of `vcpu` is paid from what is set aside for it, as
+    /// long as there is some. What it used before must be paid.
+    pub(crate) fn draw_on_reserve(&mut self, vcpu: VcpuId, draw: bool) {
+        self.vcpus[vcpu.index()].reserve.drawn_on = draw;
+    }
+
+    /// Whether that is so now.
+    pub(crate) fn draws_on_reserve(&self, vcpu: VcpuId) -> bool {
+        self.vcpus[vcpu.index()].reserve.drawn_on
+    }
+
+    /// Sees that `vcpu` earns, whether or not a tick has found it running.
+    pub(crate) fn keep_active(&mut self, vcpu: VcpuId) {
+        if !self.account(vcpu).active {
+            self.activate(vcpu);
+        }
+    }
+
+    /// What `vcpu` owes beyond the debt that the accounting leaves, in slices of
+    /// a pCPU.
+    pub(crate) fn arrears(&self, vcpu: VcpuId) -> i64 {
+        self.vcpus[vcpu.index()].reserve.arrears / self.config.credits_per_tslice()
+    }
+
+    /// In whose queue `vcpu` is, or where it runs or ran last.
+    pub(crate) fn home(&self, vcpu: VcpuId) -> PcpuId {
+        self.vcpus[vcpu.index()].home
+    }
+
+    /// Whether `vcpu` waits in a queue.
+    pub(crate) fn is_queued(&self, vcpu: VcpuId) -> bool {
+        self.vcpus[vcpu.index()].place == Place::Queued
+    }
+
+    /// `vcpu` is runnable again, in the class it had.
+    pub(crate) fn wake_unboosted(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
+        self.admit(vcpu, true, raise);
+    }
+}

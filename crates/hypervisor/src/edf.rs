@@ -1,0 +1,348 @@
+//! EDF + credit: proportional shares with deadlines on top, after Cheng and
+//! Wang, `QoS` Scheduling for Latency-sensitive Cloud Applications.
+//!
+//! Beside its credit queue each pCPU has a queue of *claims*, sorted by deadline
+//! (section 3.1.1). A claim entitles a real-time vCPU to one short slice, 0.5 ms
+//! of CPU time, that begins by the deadline. Who has a claim still waits in the
+//! credit queue too, and what it gets from there counts. A timer looks at the
+//! first claim every 0.5 ms and lets it run when its deadline would pass before
+//! the next look; so one real-time vCPU never begins late, and with several it
+//! is late by the others' slices at most. All CPU time is paid in credit, so
+//! shares stay as the weights. Read [`EdfCredit::choose`] first, then `claims`.
+//!
+//! What the paper leaves open, and what is done here:
+//! - An *aperiodic* vCPU claims when an event arrives, whether it is blocked,
+//!   waits, or runs. The claim ends with its slice or when the vCPU blocks; what
+//!   is left to do then goes on in the credit queue. The scheduler cannot tell
+//!   work for the event from other work, and a claim for as long as there is
+//!   work would make every busy guest a real-time one. One slice serves all
+//!   events that came before it began; an event that comes during it has a
+//!   claim of its own.
+//! - A *periodic* vCPU claims at every wake, and again when it stops after its
+//!   slice: it never waits longer than its deadline. With a period, claims begin
+//!   at least that far apart.
+//! - Slices are paid in credit, whatever class the vCPU is in. The accounting
+//!   forgives debt beyond 300 credits; that of real-time vCPUs it remembers and
+//!   takes from what they earn next, so no slice is free and shares hold. One
+//!   that owes ten slices of 30 ms in this way claims nothing until it has paid.
+//! - Xen lets a vCPU earn when a tick, each 10 ms, finds it running. Slices begin
+//!   with the ticks and end before the next, so they would never be found, and
+//!   one that waits behind others with more credit would never run to be found.
+//!   Here who runs for a claim earns, and who must wait although it would go on.
+//! - One that owes (is OVER) when an event wakes it draws on its reserve (section
+//!   3.1.2) as long as its claim lasts. The reserve is filled from what it earns
+//!   and carried over, up to 300 credits, the bound that Xen sets to other
+//!   savings; what does not fit is ordinary credit. It begins full.
+//! - Real-time vCPUs are not boosted; the others are, but BOOST never preempts a
+//!   slice or a claim that is due.
+//! - A pCPU that would idle takes the earliest claim from another pCPU before it
+//!   steals by credit.
+
+mod claims;
+mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::{DomainClass, EdfConfig, EdfError};
+
+use crate::timers::Timers;
+use crate::{Credit, Current, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
+use claims::Claims;
+use tailbound_units::Nanos;
+
+/// Who owes this many slices beyond the debt that the accounting leaves claims
+/// nothing.
+const MOST_ARREARS: i64 = 10;
+
+/// Why a pCPU runs what it runs, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The credit queue's choice, or nothing.
+    Credit,
+    /// A claim's slice.
+    Claim,
+    /// The driver domain's.
+    Driver {
+        /// When another driver vCPU may run.
+        until: Nanos,
+    },
+}
+
+/// The credit scheduler with deadlines.
+#[derive(Debug, Clone)]
+pub struct EdfCredit {
+    config: EdfConfig,
+    credit: Credit,
+    claims: Claims,
+    /// What each pCPU runs.
+    turns: Vec<Turn>,
+    /// pCPUs of driver domains.
+    driver_pcpus: PcpuSet,
+    /// When a pCPU's first claim is due. The 0.5 ms timer is set only to those
+    /// of its moments at which there is something to do.
+    checks: Timers,
+}
+
+impl EdfCredit {
+    /// The scheduler of `host`; `classes[i]` is what its domain `i` is.
+    pub fn new(config: EdfConfig, host: &Host, classes: &[DomainClass]) -> Result<Self, EdfError> {
+        config.check(host, classes)?;
+        let host = config::placed(host, classes)?;
+        let mut credit = Credit::new(config.credit, &host);
+        credit.order_by_credit();
+        let claims = Claims::new(&host, classes, config.slice);
+        let mut driver_pcpus = PcpuSet::new();
+        for (id, vcpu) in (0..).zip(host.vcpus()) {
+            match classes[vcpu.domain.index()] {
+                DomainClass::Driver => driver_pcpus.insert(vcpu.home),
+                DomainClass::Normal => {}
+                DomainClass::Periodic { .. } | DomainClass::Aperiodic { .. } => {
+                    credit.set_aside(VcpuId(id), config.reserve);
+                }
+            }
+        }
+        Ok(Self {
+            config,
+            credit,
+            claims,
+            turns: vec![Turn::Credit; host.pcpus() as usize],
+            driver_pcpus,
+            checks: Timers::new(host.pcpus() as usize),
+        })
+    }
+
+    /// The credit scheduler below.
+    pub fn credit(&self) -> &Credit {
+        &self.credit
+    }
+    /// By when `vcpu` must begin to run, if it has a claim.
+    pub fn deadline(&self, vcpu: VcpuId) -> Option<Nanos> {
+        self.claims.deadline(vcpu)
+    }
+    /// Credit set aside for events that wake `vcpu`.
+    pub fn reserve(&self, vcpu: VcpuId) -> i64 {
+        self.credit.reserve(vcpu)
+    }
+
+    /// The moment after `now` at which the timer next looks.
+    fn next_check(&self, now: Nanos) -> Nanos {
+        let timer = self.config.timer.0;
+        Nanos((now.0 / timer + 1).saturating_mul(timer))
+    }
+
+    /// The first claim on `pcpu`, if its deadline passes before the next look.
+    fn due(&self, now: Nanos, pcpu: PcpuId) -> Option<VcpuId> {
+        let next = self.next_check(now);
+        let (deadline, vcpu) = self.claims.first(pcpu)?;
+        (deadline < next).then_some(vcpu)
+    }
+
+    /// Sets the timer of `pcpu` to the look at which its first claim is due.
+    fn arm(&mut self, now: Nanos, pcpu: PcpuId) {
+        let timer = self.config.timer.0;
+        let at = self.claims.first(pcpu).map_or(Nanos::MAX, |(deadline, _)| {
+            Nanos(deadline.0 / timer * timer).max(self.next_check(now))
+        });
+        self.checks.set(pcpu.index(), at);
+    }
+
+    /// Lets `vcpu`, which is queued or runs, claim if it may. `woken`: by an
+    /// event.
+    fn claim(&mut self, now: Nanos, vcpu: VcpuId, woken: bool) {
+        let draws = woken && self.credit.account(vcpu).credit < 0 && self.credit.reserve(vcpu) > 0;
+        if self.credit.arrears(vcpu) >= MOST_ARREARS && !draws {
+            return;
+        }
+        self.credit.draw_on_reserve(vcpu, draws);
+        self.claims.begin(now, vcpu);
+        self.queue_claim(now, vcpu);
+    }
+
+    /// Queues the claim of `vcpu`, if it has one and waits.
+    fn queue_claim(&mut self, now: Nanos, vcpu: VcpuId) {
+        if self.credit.is_queued(vcpu) {
+            let home = self.credit.home(vcpu);
+            self.claims.enqueue(vcpu, home);
+            self.arm(now, home);
+        }
+    }
+
+    /// Ends what `vcpu` claims, if anything.
+    fn drop_claim(&mut self, vcpu: VcpuId) {
+        self.claims.end(vcpu);
+        self.credit.draw_on_reserve(vcpu, false);
+    }
+
+    /// The first driver vCPU that waits on `pcpu`.
+    fn driver(&self, pcpu: PcpuId) -> Option<VcpuId> {
+        if !self.driver_pcpus.contains(pcpu) {
+            return None;
+        }
+        let mut queue = self.credit.queue(pcpu);
+        queue.find(|&vcpu| self.claims.class(vcpu) == DomainClass::Driver)
+    }
+
+    /// Until when `vcpu`, which runs on `pcpu`, goes on whatever waits.
+    fn kept_until(&self, now: Nanos, pcpu: PcpuId, vcpu: VcpuId) -> Option<Nanos> {
+        match self.turns[pcpu.index()] {
+            Turn::Driver { until } => return Some(until).filter(|&until| now < until),
+            _ if self.driver(pcpu).is_some() => return None,
+            // Its slice, or one that would have to begin now.
+            turn => {
+                if let Some((deadline, left)) = self.claims.running(vcpu)
+                    && (turn == Turn::Claim || deadline < self.next_check(now))
+                {
+                    return Some(now + left);
+                }
+            }
+        }
+        match self.due(now, pcpu) {
+            Some(_) => None,
+            None => self.credit.protected_until(now, vcpu),
+        }
+    }
+
+    /// Takes out who runs next on `pcpu`: the driver domain, a claim that is
+    /// due, a claim that waits elsewhere while nothing waits here, or the credit
+    /// queue's choice.
+    fn choose(&mut self, now: Nanos, pcpu: PcpuId) -> (Option<VcpuId>, Turn, Option<Nanos>) {
+        let tslice = self.credit.config().tslice;
+        if let Some(vcpu) = self.driver(pcpu) {
+            self.credit.dequeue(vcpu);
+            let until = now + tslice;
+            return (Some(vcpu), Turn::Driver { until }, Some(until));
+        }
+        while let Some(vcpu) = self.due(now, pcpu) {
+            if self.credit.dequeue(vcpu) {
+                self.credit.keep_active(vcpu);
+                let until = self.claims.take(vcpu).map(|left| now + left);
+                return (Some(vcpu), Turn::Claim, until);
+            }
+            // Its domain's cap took it out of the credit queue.
+            self.drop_claim(vcpu);
+        }
+        let next = self.pull(pcpu).or_else(|| self.credit.pick(now, pcpu));
+        let until = next.map(|vcpu| {
+            let left = self.claims.take(vcpu);
+            // One that owes and draws on its reserve gets what it claimed.
+            let claimed = left.filter(|_| self.credit.draws_on_reserve(vcpu));
+            now + claimed.unwrap_or(tslice)
+        });
+        (next, Turn::Credit, until)
+    }
+
+    /// If nothing waits on `pcpu`: takes the earliest claim that waits on
+    /// another and may run here.
+    fn pull(&mut self, pcpu: PcpuId) -> Option<VcpuId> {
+        if self.credit.queue(pcpu).len() > 0 {
+            return None;
+        }
+        let vcpu = self.claims.earliest_for(pcpu)?;
+        self.credit.dequeue(vcpu).then_some(vcpu)
+    }
+}
+
+impl Scheduler for EdfCredit {
+    fn wake(&mut self, now: Nanos, vcpu: VcpuId, cause: Wake, raise: &mut PcpuSet) {
+        match self.claims.class(vcpu) {
+            DomainClass::Normal => self.credit.wake(now, vcpu, cause, raise),
+            DomainClass::Driver => {
+                self.credit.wake(now, vcpu, cause, raise);
+                raise.insert(self.credit.home(vcpu));
+            }
+            DomainClass::Periodic { .. } => {
+                self.credit.wake_unboosted(vcpu, raise);
+                self.claim(now, vcpu, cause == Wake::Event);
+            }
+            DomainClass::Aperiodic { .. } => {
+                self.credit.wake_unboosted(vcpu, raise);
+                if cause == Wake::Event {
+                    self.claim(now, vcpu, true);
+                }
+            }
+        }
+    }
+
+    fn notify(&mut self, now: Nanos, vcpu: VcpuId, _raise: &mut PcpuSet) {
+        if !matches!(self.claims.class(vcpu), DomainClass::Aperiodic { .. }) {
+            return;
+        }
+        if self.claims.deadline(vcpu).is_none() {
+            self.claim(now, vcpu, false);
+        } else {
+            self.claims.renew(now, vcpu);
+        }
+    }
+
+    fn sleep(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
+        self.drop_claim(vcpu);
+        self.credit.sleep(now, vcpu, raise);
+    }
+
+    fn schedule(
+        &mut self,
+        now: Nanos,
+        pcpu: PcpuId,
+        current: Option<Current>,
+        raise: &mut PcpuSet,
+    ) -> Slice {
+        if let Some(current) = current {
+            let vcpu = current.vcpu;
+            let goes_on = self.credit.leave(now, current);
+            if self.claims.settle(now, vcpu) {
+                self.credit.draw_on_reserve(vcpu, false);
+                if self.turns[pcpu.index()] == Turn::Claim {
+                    self.turns[pcpu.index()] = Turn::Credit;
+                }
+            }
+            let kept = goes_on.then(|| self.kept_until(now, pcpu, vcpu)).flatten();
+            if let Some(until) = kept {
+                self.credit.enter(now, pcpu, Some(vcpu));
+                return Slice {
+                    next: Some(vcpu),
+                    until: Some(until),
+                };
+            }
+            self.credit.put_back(vcpu, goes_on);
+            if goes_on {
+                self.credit.keep_active(vcpu);
+            }
+            if !goes_on {
+                self.drop_claim(vcpu);
+            } else if self.claims.deadline(vcpu).is_some() {
+                self.queue_claim(now, vcpu);
+            } else if matches!(self.claims.class(vcpu), DomainClass::Periodic { .. }) {
+                self.claim(now, vcpu, false);
+            }
+        }
+        let (next, turn, until) = self.choose(now, pcpu);
+        self.credit.enter(now, pcpu, next);
+        if let Some(vcpu) = next {
+            self.claims.start(now, vcpu);
+        }
+        self.turns[pcpu.index()] = turn;
+        if let Some(Current { vcpu, .. }) = current {
+            self.credit.migrate(vcpu, raise);
+            self.queue_claim(now, vcpu);
+        }
+        self.arm(now, pcpu);
+        Slice { next, until }
+    }
+
+    fn poll_at(&self) -> Option<Nanos> {
+        let checks = self.checks.earliest();
+        let at = self.credit.poll_at().map_or(checks, |at| at.min(checks));
+        (at < Nanos::MAX).then_some(at)
+    }
+
+    fn timer(&mut self, now: Nanos, raise: &mut PcpuSet) {
+        self.credit.timer(now, raise);
+        while let Some(slot) = self.checks.pop(now) {
+            let pcpu = PcpuId(slot as u32);
+            if self.due(now, pcpu).is_some() {
+                raise.insert(pcpu);
+            }
+            self.arm(now, pcpu);
+        }
+    }
+}

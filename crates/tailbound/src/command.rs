@@ -1,6 +1,8 @@
 //! One file a subcommand.
 
 #[cfg(feature = "full")]
+mod calc;
+#[cfg(feature = "full")]
 mod check_config;
 #[cfg(feature = "full")]
 mod doctor;
@@ -37,6 +39,9 @@ pub(crate) enum Command {
     /// Run experiments in virtual time, beside the papers' figures
     #[cfg(feature = "full")]
     Sim(sim::Args),
+    /// Bound delay and backlog in a network of queues, by network calculus
+    #[cfg(feature = "full")]
+    Calc(calc::Args),
     /// Show and compare the results of experiments
     #[cfg(feature = "full")]
     Report(report::Args),
@@ -68,6 +73,8 @@ impl Command {
             Self::Lab(args) => args.run(),
             #[cfg(feature = "full")]
             Self::Sim(args) => args.run(),
+            #[cfg(feature = "full")]
+            Self::Calc(args) => args.run(),
             #[cfg(feature = "full")]
             Self::Report(args) => args.run(),
             #[cfg(feature = "full")]

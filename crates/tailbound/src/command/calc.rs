@@ -1,0 +1,354 @@
+//! `tailbound calc`: the bounds of a network, for people and for programs.
+
+use super::output::{self, Output};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tailbound_netcalc::{
+    Bounds, ClassBounds, Flow, FlowBounds, Network, NetworkFile, Overflow, Port, PortBounds, Ratio,
+};
+use tailbound_report::{NOTHING, Paint, Table};
+
+/// The version of the JSON document's shape.
+const SCHEMA: u32 = 1;
+
+/// Arguments of `tailbound calc`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Delays and backlogs are never exceeded while each flow keeps to its rate and \
+    burst and no frame is lost; they are rounded up. Exit code: 0 all buffers and deadlines of the \
+    file hold; 1 one may not; 2 there are no bounds: the file is wrong, a port is not stable, or \
+    the flows make a cycle."
+)]
+pub(crate) struct Args {
+    /// The ports and flows (TOML)
+    #[arg(value_name = "NETWORK")]
+    network: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// All of it, as `--output json` prints it.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: u32,
+    kind: &'static str,
+    network: String,
+    frame_bytes: u64,
+    line_limit: bool,
+    holds: bool,
+    ports: Vec<PortResult>,
+    flows: Vec<FlowResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct PortResult {
+    name: String,
+    rate_bit_s: u64,
+    latency_ns: u64,
+    load_bit_s: u64,
+    backlog_bytes: u64,
+    buffer_bytes: Option<u64>,
+    holds: bool,
+    priorities: Vec<PriorityResult>,
+}
+
+#[derive(Debug, Serialize)]
+struct PriorityResult {
+    priority: u8,
+    load_bit_s: u64,
+    delay_ns: u64,
+    backlog_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct FlowResult {
+    name: String,
+    priority: u8,
+    path: Vec<String>,
+    delay_ns: u64,
+    backlog_bytes: u64,
+    total: Analysis,
+    separated: Analysis,
+    deadline_ns: Option<u64>,
+    holds: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Analysis {
+    delay_ns: u64,
+    backlog_bytes: u64,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        let bounds = NetworkFile::load(&self.network).and_then(|file| {
+            let bounds = file.bounds()?;
+            Ok((file, bounds))
+        });
+        let (file, bounds) = match bounds {
+            Ok(bounds) => bounds,
+            Err(error) => return fail(&error.to_string()),
+        };
+        let name = self.network.display().to_string();
+        let document = match Document::new(name, file.network(), &bounds) {
+            Ok(document) => document,
+            Err(error) => return fail(&format!("{}: {error}", self.network.display())),
+        };
+        output::print(&match self.output {
+            Output::Json => output::json(&document),
+            Output::Text => document.text(Paint(stdout().is_terminal())),
+        });
+        ExitCode::from(u8::from(!document.holds))
+    }
+}
+
+fn fail(message: &str) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::from(2)
+}
+
+impl Document {
+    fn new(name: String, network: &Network, bounds: &Bounds) -> Result<Self, Overflow> {
+        let ports = network.ports().iter().zip(&bounds.ports);
+        let ports: Vec<_> = ports
+            .map(|(port, bounds)| PortResult::new(port, bounds))
+            .collect::<Result<_, _>>()?;
+        let flows = network.flows().iter().zip(&bounds.flows);
+        let flows: Vec<_> = flows
+            .map(|(flow, bounds)| FlowResult::new(network, flow, bounds))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            schema: SCHEMA,
+            kind: "calc",
+            network: name,
+            frame_bytes: network.frame().0,
+            line_limit: network.has_line_limit(),
+            holds: ports.iter().all(|port| port.holds) && flows.iter().all(|flow| flow.holds),
+            ports,
+            flows,
+        })
+    }
+
+    fn text(&self, paint: Paint) -> String {
+        let mut text = self.verdict(paint);
+        text.push('\n');
+        let head = ["port", "priority", "load", "delay", "backlog", "buffer"];
+        let mut table = Table::new(&head, &[]);
+        for port in &self.ports {
+            port.rows(&mut table);
+        }
+        text += &table.render(paint);
+        text.push('\n');
+        let head = [
+            "flow",
+            "priority",
+            "ports",
+            "delay TFA",
+            "SFA",
+            "bound",
+            "deadline",
+            "backlog",
+        ];
+        let mut table = Table::new(&head, &[]);
+        for flow in &self.flows {
+            table.row([
+                flow.name.clone(),
+                flow.priority.to_string(),
+                flow.path.len().to_string(),
+                time(flow.total.delay_ns),
+                time(flow.separated.delay_ns),
+                time(flow.delay_ns),
+                flow.deadline_ns.map_or(NOTHING.into(), time),
+                size(flow.backlog_bytes),
+            ]);
+        }
+        text + &table.render(paint)
+    }
+
+    /// What holds, or all that does not and by how much.
+    fn verdict(&self, paint: Paint) -> String {
+        let mut text = String::new();
+        for port in self.ports.iter().filter(|port| !port.holds) {
+            let buffer = port.buffer_bytes.unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "{}  port {} may hold {}, its buffer {}: {} more",
+                paint.bad("OVER"),
+                port.name,
+                size(port.backlog_bytes),
+                size(buffer),
+                size(port.backlog_bytes - buffer),
+            );
+        }
+        for flow in self.flows.iter().filter(|flow| !flow.holds) {
+            let deadline = flow.deadline_ns.unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "{}  flow {} may take {}, its deadline is {}: {} more",
+                paint.bad("LATE"),
+                flow.name,
+                time(flow.delay_ns),
+                time(deadline),
+                time(flow.delay_ns - deadline),
+            );
+        }
+        if text.is_empty() {
+            let ports = self.ports.iter().filter(|port| port.buffer_bytes.is_some());
+            let flows = self.flows.iter().filter(|flow| flow.deadline_ns.is_some());
+            let _ = writeln!(
+                text,
+                "{}  {} ports ({} with a buffer), {} flows ({} with a deadline)",
+                paint.good("HOLDS"),
+                self.ports.len(),
+                ports.count(),
+                self.flows.len(),
+                flows.count(),
+            );
+        }
+        text
+    }
+}
+
+impl PortResult {
+    fn new(port: &Port, bounds: &PortBounds) -> Result<Self, Overflow> {
+        let backlog = bounds.backlog.to_bytes()?;
+        let priorities: Vec<_> = bounds
+            .classes
+            .iter()
+            .map(PriorityResult::new)
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            name: port.name.clone(),
+            rate_bit_s: port.rate.0,
+            latency_ns: port.latency.0,
+            load_bit_s: priorities.iter().map(|priority| priority.load_bit_s).sum(),
+            backlog_bytes: backlog.0,
+            buffer_bytes: port.buffer.map(|buffer| buffer.0),
+            holds: port.buffer.is_none_or(|buffer| backlog <= buffer),
+            priorities,
+        })
+    }
+
+    /// One row for each priority, and one for all where there are several.
+    fn rows(&self, table: &mut Table) {
+        let buffer = self.buffer_bytes.map_or(NOTHING.into(), size);
+        let several = self.priorities.len() > 1;
+        for priority in &self.priorities {
+            table.row([
+                self.name.clone(),
+                priority.priority.to_string(),
+                self.share(priority.load_bit_s),
+                time(priority.delay_ns),
+                size(priority.backlog_bytes),
+                if several {
+                    String::new()
+                } else {
+                    buffer.clone()
+                },
+            ]);
+        }
+        if several || self.priorities.is_empty() {
+            table.row([
+                self.name.clone(),
+                if several {
+                    "all".into()
+                } else {
+                    NOTHING.into()
+                },
+                self.share(self.load_bit_s),
+                NOTHING.into(),
+                size(self.backlog_bytes),
+                buffer,
+            ]);
+        }
+    }
+
+    /// A load in tenths of a percent of the link, rounded up.
+    fn share(&self, load: u64) -> String {
+        let tenths = (u128::from(load) * 1_000).div_ceil(u128::from(self.rate_bit_s));
+        format!("{}.{}%", tenths / 10, tenths % 10)
+    }
+}
+
+impl PriorityResult {
+    fn new(bounds: &ClassBounds) -> Result<Self, Overflow> {
+        Ok(Self {
+            priority: bounds.priority,
+            load_bit_s: u64::try_from(bounds.load.ceil()).map_err(|_| Overflow)?,
+            delay_ns: bounds.delay.to_nanos()?.0,
+            backlog_bytes: bounds.backlog.to_bytes()?.0,
+        })
+    }
+}
+
+impl FlowResult {
+    fn new(network: &Network, flow: &Flow, bounds: &FlowBounds) -> Result<Self, Overflow> {
+        let delay = bounds.delay().to_nanos()?;
+        let path = flow
+            .path
+            .iter()
+            .map(|port| network.port(*port).name.clone());
+        Ok(Self {
+            name: flow.name.clone(),
+            priority: flow.priority,
+            path: path.collect(),
+            delay_ns: delay.0,
+            backlog_bytes: bounds.backlog().to_bytes()?.0,
+            total: Analysis::new(bounds.total_delay, bounds.total_backlog)?,
+            separated: Analysis::new(bounds.separated_delay, bounds.separated_backlog)?,
+            deadline_ns: flow.deadline.map(|deadline| deadline.0),
+            holds: flow.deadline.is_none_or(|deadline| delay <= deadline),
+        })
+    }
+}
+
+impl Analysis {
+    fn new(delay: Ratio, backlog: Ratio) -> Result<Self, Overflow> {
+        Ok(Self {
+            delay_ns: delay.to_nanos()?.0,
+            backlog_bytes: backlog.to_bytes()?.0,
+        })
+    }
+}
+
+/// Nanoseconds for people.
+fn time(nanos: u64) -> String {
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    rounded_up(nanos, &units, "ns")
+}
+
+/// Bytes for people.
+fn size(bytes: u64) -> String {
+    let units = [("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
+    rounded_up(bytes, &units, "B")
+}
+
+/// With three digits behind the point and never below the value: what is printed
+/// is a bound as well.
+fn rounded_up(value: u64, units: &[(&str, u64)], smallest: &str) -> String {
+    let Some((name, scale)) = units.iter().find(|(_, scale)| value >= *scale) else {
+        return format!("{value} {smallest}");
+    };
+    let thousandths = (u128::from(value) * 1_000).div_ceil(u128::from(*scale));
+    format!("{}.{:03} {name}", thousandths / 1_000, thousandths % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{size, time};
+
+    #[test]
+    fn what_is_printed_is_never_below_the_bound() {
+        assert_eq!(time(49_479_166_667), "49.480 s");
+        assert_eq!(time(1_000_000), "1.000 ms");
+        assert_eq!(time(999), "999 ns");
+        assert_eq!(size(422_553), "422.553 KB");
+        assert_eq!(size(1_000_001), "1.001 MB");
+        assert_eq!(size(0), "0 B");
+        assert_eq!(time(u64::MAX), "18446744073.710 s");
+    }
+}

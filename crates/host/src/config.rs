@@ -9,7 +9,9 @@ mod check;
 mod locate;
 
 use crate::mac::Mac;
-use locate::Document;
+use crate::vcpu::VcpuConfig;
+pub(crate) use check::{Wrong, loopback_only};
+pub(crate) use locate::{Document, Step};
 use serde::Deserialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +27,8 @@ pub struct Config {
     pub uplink: Option<UplinkConfig>,
     /// The guests.
     pub guests: Vec<GuestConfig>,
+    /// The vCPU agent; none by default.
+    pub vcpu: Option<VcpuConfig>,
 }
 
 /// The way out of the host.

@@ -9,12 +9,13 @@ mod notify;
 mod open;
 mod poller;
 mod signals;
+mod vcpu;
 
 use crate::config::{Config, ConfigError, PortConfig};
 use crate::forward::PortIndex;
 use crate::guard::Guard;
 use crate::mac::Mac;
-use crate::metrics::{Exposition, Server};
+use crate::metrics::{Exposition, HostCounts, Server, Vcpus};
 use crate::port::Port;
 use crate::switch::{LinkConfig, Switch};
 use notify::notify;
@@ -26,6 +27,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tailbound_units::Nanos;
+use vcpu::VcpuThread;
+pub use vcpu::{VcpuSource, watch_vcpus};
 
 /// The name of the uplink in logs and metrics.
 pub const UPLINK: &str = "uplink";
@@ -61,6 +64,9 @@ pub enum HostError {
         /// What the system said.
         source: io::Error,
     },
+    /// The vCPU agent cannot work.
+    #[error(transparent)]
+    Vcpu(#[from] crate::vcpu::VcpuError),
     /// The system refused what the loop itself needs.
     #[error("cannot {step}: {source}")]
     System {
@@ -127,6 +133,8 @@ struct Daemon {
     ports: Vec<Option<Box<dyn Port>>>,
     missing: Vec<Missing>,
     metrics: Option<Server>,
+    vcpus: Vcpus,
+    vcpu_thread: Option<VcpuThread>,
     reloads_applied: u64,
     reloads_refused: u64,
 }
@@ -140,10 +148,13 @@ impl Daemon {
         for link in &links {
             ports.push(Some(link.open(&clock)?));
         }
+        let vcpus = Vcpus::default();
         let metrics = config
             .metrics
-            .map(|at| Server::start(at, &signals))
+            .map(|at| Server::start(at, &signals, vcpus.clone()))
             .transpose()?;
+        let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
+        vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
         let poller = Poller::new(&signals, &ports).map_err(system("wait for the ports"))?;
         Ok(Self {
             path: path.to_owned(),
@@ -155,6 +166,8 @@ impl Daemon {
             ports,
             missing: Vec::new(),
             metrics,
+            vcpus,
+            vcpu_thread,
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -261,9 +274,12 @@ impl Daemon {
         };
         for scrape in metrics.scrapes() {
             scrape.answer(Exposition {
-                snapshot: self.switch.snapshot(&mut self.ports),
-                reloads_applied: self.reloads_applied,
-                reloads_refused: self.reloads_refused,
+                host: Some(HostCounts {
+                    snapshot: self.switch.snapshot(&mut self.ports),
+                    reloads_applied: self.reloads_applied,
+                    reloads_refused: self.reloads_refused,
+                }),
+                vcpus: None,
             });
         }
     }
@@ -349,7 +365,14 @@ impl Daemon {
         }
         let metrics = match config.metrics {
             at if at == self.metrics_address() => None,
-            at => Some(at.map(|at| Server::start(at, &self.signals)).transpose()?),
+            at => {
+                let start = |at| Server::start(at, &self.signals, self.vcpus.clone());
+                Some(at.map(start).transpose()?)
+            }
+        };
+        let vcpu_thread = match &config.vcpu {
+            Some(vcpu) if self.vcpu_thread.is_none() => Some(VcpuThread::start(vcpu.clone())?),
+            _ => None,
         };
         let views: Vec<_> = kept
             .iter()
@@ -358,6 +381,21 @@ impl Daemon {
             .collect();
         let poller = Poller::new(&self.signals, views).map_err(system("wait for the ports"))?;
 
+        match (config.vcpu, vcpu_thread) {
+            (_, Some(started)) => self.vcpu_thread = Some(started),
+            (Some(vcpu), None) => {
+                if let Some(running) = &self.vcpu_thread {
+                    running.configure(vcpu);
+                }
+            }
+            (None, None) => {
+                if let Some(running) = self.vcpu_thread.take() {
+                    running.retire();
+                }
+            }
+        }
+        self.vcpus
+            .set(self.vcpu_thread.as_ref().map(VcpuThread::shared));
         self.poller = poller;
         if let Some(metrics) = metrics {
             self.metrics = metrics;

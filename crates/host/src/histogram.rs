@@ -22,8 +22,13 @@ impl Histogram {
 
     /// Counts one time.
     pub fn record(&mut self, time: Nanos) {
-        self.counts[Self::bucket(time.0)] += 1;
-        self.sum = self.sum.saturating_add(time.0);
+        self.record_many(time, 1);
+    }
+
+    /// Counts `time` as often as `count` says.
+    pub fn record_many(&mut self, time: Nanos, count: u64) {
+        self.counts[Self::bucket(time.0)] += count;
+        self.sum = self.sum.saturating_add(time.0.saturating_mul(count));
     }
 
     /// The bucket of a time: the first whose bound is not below it.

@@ -22,6 +22,6 @@ mod test_frames;
 pub mod vcpu;
 
 pub use config::{Config, ConfigError};
-pub use daemon::{HostError, OpenError, UPLINK, run};
+pub use daemon::{HostError, OpenError, UPLINK, VcpuSource, run, watch_vcpus};
 pub use mac::{Mac, MacError};
 pub use reason::Reason;

@@ -5,14 +5,16 @@
 //! atomics nor locks, and a scrape shows one moment.
 
 mod text;
+mod vcpu;
 
-pub(crate) use text::Exposition;
+pub(crate) use text::{Exposition, HostCounts};
 
 use crate::HostError;
 use crate::daemon::{Signals, Waker};
+use crate::vcpu::watch::{Shared, VcpuSnapshot};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tiny_http::{Header, Method, Request, Response};
@@ -22,6 +24,30 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the exposition's text is called (`OpenMetrics` 1.0).
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The vCPU agent whose measurements are served; there may be none, or another
+/// after a reload.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Vcpus(Arc<Mutex<Option<Shared>>>);
+
+impl Vcpus {
+    pub(crate) fn set(&self, shared: Option<Shared>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shared;
+    }
+
+    fn snapshot(&self) -> Option<VcpuSnapshot> {
+        let shared = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
+        let snapshot = shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        Some(snapshot)
+    }
+}
 
 /// A scrape that waits for the packet loop.
 pub(crate) struct Scrape(SyncSender<Exposition>);
@@ -42,7 +68,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(address: SocketAddr, signals: &Signals) -> Result<Self, HostError> {
+    pub(crate) fn start(
+        address: SocketAddr,
+        signals: &Signals,
+        vcpus: Vcpus,
+    ) -> Result<Self, HostError> {
         let failed = |source| HostError::Metrics { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -53,6 +83,7 @@ impl Server {
         let client = Client {
             ask,
             waker: signals.waker(),
+            vcpus,
         };
         let served = Arc::clone(&http);
         let thread = std::thread::Builder::new()
@@ -95,6 +126,7 @@ impl Drop for Server {
 struct Client {
     ask: Sender<Scrape>,
     waker: Waker,
+    vcpus: Vcpus,
 }
 
 impl Client {
@@ -123,7 +155,10 @@ impl Client {
         let (answer, wait) = sync_channel(1);
         self.ask.send(Scrape(answer)).ok()?;
         self.waker.wake();
-        wait.recv_timeout(PATIENCE).ok()
+        let mut exposition = wait.recv_timeout(PATIENCE).ok()?;
+        // Asked here, and not by the loop, which must not wait for the agent.
+        exposition.vcpus = self.vcpus.snapshot();
+        Some(exposition)
     }
 }
 

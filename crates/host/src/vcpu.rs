@@ -3,23 +3,31 @@
 //! Read [`plan`] first: from what is wanted ([`plan::Wish`]) and what was seen
 //! ([`plan::Observed`]) it makes a [`plan::Plan`], which is data. [`class`] says
 //! what can be wanted, [`admission`] what fits and [`refusal`] why not.
-//! [`apply`] carries a plan out through a [`kernel::Kernel`] after [`journal`]
+//! [`guest`] knows guests by what `/proc` says, [`rule`] says which gets what;
+//! [`scan`] reads `/proc`. [`apply`] carries a plan out through a [`kernel::Kernel`] after [`journal`]
 //! has written down what was there.
 
 pub mod admission;
 pub mod apply;
 pub mod class;
+mod config;
+pub mod guest;
 pub mod journal;
 pub mod kernel;
 pub mod plan;
+mod qmp;
 pub mod refusal;
+pub mod rule;
+pub mod scan;
+pub mod watch;
 
 pub use class::{Aperiodic, Class, Level, Periodic};
+pub use config::{OnDrift, VcpuConfig};
 
-use apply::{Applied, ApplyError, Restored};
-use journal::{Journal, StateError};
+pub use apply::{Applied, ApplyError, Restored};
+use journal::{Changes, Journal, StateError};
 use kernel::Linux;
-use plan::{Plan, Wish};
+use plan::{Plan, ThreadStep, Wish};
 use refusal::Refusal;
 use std::io;
 use std::path::Path;
@@ -79,6 +87,23 @@ impl Agent {
     /// [`VcpuError::Apply`], [`VcpuError::State`].
     pub fn apply(&mut self, plan: &Plan) -> Result<Applied, VcpuError> {
         Ok(apply::apply(&mut self.kernel, &mut self.journal, plan)?)
+    }
+
+    /// What was changed and not yet restored.
+    pub fn changes(&self) -> &Changes {
+        self.journal.changes()
+    }
+
+    /// [`Self::restore`], of the threads that `which` picks alone.
+    ///
+    /// # Errors
+    /// [`VcpuError::State`].
+    pub fn restore_some(
+        &mut self,
+        which: impl Fn(&ThreadStep) -> bool,
+    ) -> Result<Restored, VcpuError> {
+        self.kernel.forget();
+        Ok(apply::restore(&mut self.kernel, &mut self.journal, which)?)
     }
 
     /// Puts everything back that this agent, or a former one with the same state,

@@ -4,7 +4,7 @@ use super::locate::{Draft, Step};
 use super::{GuestConfig, PortConfig};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use tailbound_dataplane::{PipelineConfig, QueueConfig};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
@@ -12,9 +12,9 @@ use tailbound_units::{Bytes, Nanos};
 
 /// Something wrong, and where.
 #[derive(Debug)]
-pub(super) struct Wrong {
-    pub(super) place: Vec<Step>,
-    pub(super) message: String,
+pub(crate) struct Wrong {
+    pub(crate) place: Vec<Step>,
+    pub(crate) message: String,
 }
 
 /// The longest name of a guest, in bytes.
@@ -26,27 +26,41 @@ const FULL_FRAME: Bytes = Bytes(1514);
 /// Everything that is wrong in `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
     let mut checks = Checks::default();
-    if let Some(address) = draft.metrics
-        && !address.ip().is_loopback()
-    {
-        checks.wrong(
-            &[Step::Key("metrics")],
-            format!(
-                "metrics at {address} could be read from other machines; use an address of this \
-                 one alone, for example \"127.0.0.1:{}\"",
-                address.port()
-            ),
-        );
-    }
+    checks.wrong.extend(draft.metrics.and_then(loopback_only));
     if let Some(uplink) = &draft.uplink {
         let at = [Step::Key("uplink")];
         checks.port(&at, "the uplink", &uplink.port);
         checks.pipeline(&at, &uplink.pipeline);
     }
+    if let Some(vcpu) = &draft.vcpu {
+        if vcpu.metrics.is_some() {
+            checks.wrong(
+                &[Step::Key("vcpu"), Step::Key("metrics")],
+                "the agent's metrics are among the host's own; say `metrics = ...` at the top of \
+                 the file, and not here",
+            );
+        }
+        checks.wrong.extend(vcpu.check(&[Step::Key("vcpu")]));
+    }
     for (index, guest) in &draft.guests {
         checks.guest(&[Step::Key("guest"), Step::Index(*index)], guest);
     }
     checks.wrong
+}
+
+/// What is wrong with serving metrics at `address`.
+pub(crate) fn loopback_only(address: SocketAddr) -> Option<Wrong> {
+    if address.ip().is_loopback() {
+        return None;
+    }
+    Some(Wrong {
+        place: vec![Step::Key("metrics")],
+        message: format!(
+            "metrics at {address} could be read from other machines; use an address of this one \
+             alone, for example \"127.0.0.1:{}\"",
+            address.port()
+        ),
+    })
 }
 
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! Where things stand in a configuration file, and what serde's messages mean.
 
 use super::{Config, GuestConfig, Mistake, UplinkConfig};
+use crate::vcpu::VcpuConfig;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// A step on the way to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Key(&'static str),
     Index(usize),
 }
@@ -19,6 +20,7 @@ pub(super) enum Step {
 pub(super) struct Draft {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) uplink: Option<UplinkConfig>,
+    pub(super) vcpu: Option<VcpuConfig>,
     /// Each with its place in the file's list.
     pub(super) guests: Vec<(usize, GuestConfig)>,
 }
@@ -28,6 +30,7 @@ impl From<Draft> for Config {
         Self {
             metrics: draft.metrics,
             uplink: draft.uplink,
+            vcpu: draft.vcpu,
             guests: draft.guests.into_iter().map(|(_, guest)| guest).collect(),
         }
     }
@@ -35,15 +38,15 @@ impl From<Draft> for Config {
 
 /// A file that is TOML.
 #[derive(Debug)]
-pub(super) struct Document<'t> {
+pub(crate) struct Document<'t> {
     text: &'t str,
     root: Spanned<DeValue<'t>>,
 }
 
-const TOP: &[&str] = &["metrics", "uplink", "guest"];
+const TOP: &[&str] = &["metrics", "uplink", "guest", "vcpu"];
 
 impl<'t> Document<'t> {
-    pub(super) fn parse(text: &'t str) -> Result<Self, Vec<Mistake>> {
+    pub(crate) fn parse(text: &'t str) -> Result<Self, Vec<Mistake>> {
         let (table, errors) = DeTable::parse_recoverable(text);
         let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
         let document = Self { text, root };
@@ -73,6 +76,7 @@ impl<'t> Document<'t> {
             match key.get_ref().as_ref() {
                 "metrics" => draft.metrics = self.section(value, &mut mistakes),
                 "uplink" => draft.uplink = self.section(value, &mut mistakes),
+                "vcpu" => draft.vcpu = self.section(value, &mut mistakes),
                 "guest" => match value.get_ref().as_array() {
                     Some(guests) => {
                         for (index, guest) in guests.iter().enumerate() {
@@ -93,6 +97,12 @@ impl<'t> Document<'t> {
         (draft, mistakes)
     }
 
+    /// Reads all of the file as one section.
+    pub(crate) fn whole<T: DeserializeOwned>(&self) -> Result<T, Vec<Mistake>> {
+        let mut mistakes = Vec::new();
+        self.section(&self.root, &mut mistakes).ok_or(mistakes)
+    }
+
     fn section<T: DeserializeOwned>(
         &self,
         value: &Spanned<DeValue<'t>>,
@@ -111,7 +121,7 @@ impl<'t> Document<'t> {
 
     /// Where the value at `steps` stands; where there is none, what is around
     /// it.
-    pub(super) fn find(&self, steps: &[Step]) -> Range<usize> {
+    pub(crate) fn find(&self, steps: &[Step]) -> Range<usize> {
         let mut value = &self.root;
         for step in steps {
             let next = match step {
@@ -126,7 +136,7 @@ impl<'t> Document<'t> {
         value.span()
     }
 
-    pub(super) fn mistake(&self, place: Range<usize>, message: String) -> Mistake {
+    pub(crate) fn mistake(&self, place: Range<usize>, message: String) -> Mistake {
         let before = self.text.get(..place.start).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Mistake {

@@ -2,16 +2,26 @@
 
 use crate::histogram::Histogram;
 use crate::switch::{LinkSnapshot, Snapshot, Sojourn};
+use crate::vcpu::watch::VcpuSnapshot;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 
 /// Everything that one scrape shows.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Exposition {
+    /// What the packet loop has counted, where there is one.
+    pub(crate) host: Option<HostCounts>,
+    /// What the vCPU agent has measured, where there is one.
+    pub(crate) vcpus: Option<VcpuSnapshot>,
+}
+
+/// What the packet loop has counted.
+#[derive(Debug, Clone)]
+pub(crate) struct HostCounts {
     /// What the switch has counted.
     pub(crate) snapshot: Snapshot,
     /// How many reloads were applied.
@@ -20,7 +30,7 @@ pub(crate) struct Exposition {
     pub(crate) reloads_refused: u64,
 }
 
-type Labels<const N: usize> = [(&'static str, String); N];
+pub(super) type Labels<const N: usize> = [(&'static str, String); N];
 
 impl Exposition {
     /// The text.
@@ -31,7 +41,9 @@ impl Exposition {
         encode(&mut text, &registry)?;
         Ok(text)
     }
+}
 
+impl HostCounts {
     /// One sample for each port and what `samples` makes of it.
     fn per_port<const N: usize>(
         &self,
@@ -45,7 +57,7 @@ fn port(link: &LinkSnapshot) -> (&'static str, String) {
     ("port", link.name.clone())
 }
 
-fn counter<const N: usize>(
+pub(super) fn counter<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -60,7 +72,7 @@ fn counter<const N: usize>(
     Ok(())
 }
 
-fn gauge<const N: usize>(
+pub(super) fn gauge<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -77,7 +89,18 @@ fn gauge<const N: usize>(
 
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let encoder = &mut encoder;
+        if let Some(host) = &self.host {
+            host.encode(&mut encoder)?;
+        }
+        match &self.vcpus {
+            Some(vcpus) => super::vcpu::encode(vcpus, &mut encoder),
+            None => Ok(()),
+        }
+    }
+}
+
+impl HostCounts {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let both = |link: &LinkSnapshot, received: u64, sent: u64| {
             let of =
                 |direction: &str, value| ([port(link), ("direction", direction.to_owned())], value);
@@ -166,9 +189,7 @@ impl Collector for Exposition {
         )?;
         self.sojourns(encoder)
     }
-}
 
-impl Exposition {
     fn sojourns(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = encoder.encode_descriptor(
             "tailbound_sojourn",
@@ -188,21 +209,28 @@ impl Exposition {
                     ("class", class),
                     ("direction", direction),
                 ];
-                // What is beyond all bounds goes to the bucket without one.
-                let bounds = (0..Histogram::BUCKETS)
-                    .map(|index| Histogram::bound(index).as_secs_f64())
-                    .chain([f64::MAX]);
-                let buckets: Vec<_> = bounds.zip(histogram.counts().iter().copied()).collect();
-                family
-                    .encode_family(&labels)?
-                    .encode_histogram::<NoLabelSet>(
-                        histogram.sum().as_secs_f64(),
-                        histogram.count(),
-                        &buckets,
-                        None,
-                    )?;
+                let family = family.encode_family(&labels)?;
+                encode_histogram(family, histogram)?;
             }
         }
         Ok(())
     }
+}
+
+/// Encodes counted times in seconds.
+pub(super) fn encode_histogram(
+    mut family: MetricEncoder<'_>,
+    histogram: &Histogram,
+) -> Result<(), Error> {
+    // What is beyond all bounds goes to the bucket without one.
+    let bounds = (0..Histogram::BUCKETS)
+        .map(|index| Histogram::bound(index).as_secs_f64())
+        .chain([f64::MAX]);
+    let buckets: Vec<_> = bounds.zip(histogram.counts().iter().copied()).collect();
+    family.encode_histogram::<NoLabelSet>(
+        histogram.sum().as_secs_f64(),
+        histogram.count(),
+        &buckets,
+        None,
+    )
 }

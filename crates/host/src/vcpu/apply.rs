@@ -269,10 +269,9 @@ pub fn restore(
 ) -> Result<Restored, StateError> {
     let mut restored = Restored::default();
     let Changes { threads, groups } = journal.changes().clone();
-    let (mut kept, mut all) = (Changes::default(), true);
+    let mut kept = Changes::default();
     for (thread, step) in threads {
         if !which(&step) {
-            all = false;
             kept.threads.insert(thread, step);
             continue;
         }
@@ -287,8 +286,8 @@ pub fn restore(
         }
     }
     for (directory, step) in groups {
-        // A group's weight goes back with the last of its threads.
-        if !all {
+        let in_use = |step: &ThreadStep| step.group.as_ref() == Some(&directory);
+        if kept.threads.values().any(in_use) {
             kept.groups.insert(directory, step);
             continue;
         }

@@ -76,6 +76,7 @@ impl Changes {
             let known = self.groups.entry(step.directory.clone());
             known.or_insert(step.clone()).after = step.after;
         }
+        self.threads.retain(|_, step| step.before != step.after);
     }
 
     /// How each thread was before we first touched it.
@@ -191,6 +192,18 @@ impl Journal {
         // it need not reach the disk.
         fs::rename(&fresh, &self.path)
     }
+}
+
+/// What a state says without opening it: somebody else may be working with it.
+///
+/// # Errors
+/// It cannot be read, or holds something else.
+pub fn peek(path: &Path) -> Result<Changes, StateError> {
+    let boot = boot().map_err(|source| StateError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    read(path, &boot)
 }
 
 fn read(path: &Path, boot: &str) -> Result<Changes, StateError> {

@@ -101,6 +101,10 @@ pub struct ThreadStep {
     /// A CPU to bring it to on the way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<u32>,
+    /// The control group that is its guest's own; when the last of its threads is
+    /// restored, so is its weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<PathBuf>,
 }
 
 /// What happens to one control group.
@@ -278,6 +282,7 @@ impl Planner<'_> {
             before,
             after,
             home: wish.home,
+            group: wish.group.clone(),
         });
     }
 
@@ -408,6 +413,7 @@ impl fmt::Display for ThreadStep {
             before,
             after,
             home,
+            ..
         } = self;
         write!(f, "thread {thread} ({name}): ")?;
         let mut separator = "";

@@ -1,0 +1,74 @@
+//! What the vCPU agent has measured, as text.
+
+use super::text::{counter, encode_histogram, gauge};
+use crate::vcpu::watch::{Meter, VcpuSnapshot};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use std::collections::BTreeMap;
+use std::fmt::Error;
+
+pub(super) fn encode(
+    vcpus: &VcpuSnapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let mut family = encoder.encode_descriptor(
+        "tailbound_vcpu_wait",
+        "How long a guest's thread that could run waited for a CPU; each wait is entered with \
+         the mean of its sampling interval",
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    for (key, meter) in &vcpus.meters {
+        let labels = labels(key);
+        encode_histogram(family.encode_family(&labels)?, &meter.waits)?;
+    }
+    let mut family = encoder.encode_descriptor(
+        "tailbound_vcpu_cpu",
+        "How long a guest's threads ran",
+        Some(&Unit::Seconds),
+        MetricType::Counter,
+    )?;
+    for (key, meter) in &vcpus.meters {
+        let labels = labels(key);
+        family
+            .encode_family(&labels)?
+            .encode_counter::<NoLabelSet, _, u64>(&meter.cpu.as_secs_f64(), None)?;
+    }
+    gauge(
+        encoder,
+        "tailbound_vcpu_class",
+        "1 while all threads of that name have the class that is wanted, 0 while not",
+        &vcpus.meters.iter().map(class).collect::<Vec<_>>(),
+    )?;
+    counter(
+        encoder,
+        "tailbound_vcpu_drift",
+        "Threads found changed by somebody else",
+        &per_guest(&vcpus.drift),
+    )?;
+    counter(
+        encoder,
+        "tailbound_vcpu_errors",
+        "Rounds in which a guest could not be given its class; an empty guest is the agent's own \
+         trouble",
+        &per_guest(&vcpus.errors),
+    )
+}
+
+type Key = (String, String);
+
+fn labels((guest, thread): &Key) -> [(&'static str, String); 2] {
+    [("guest", guest.clone()), ("thread", thread.clone())]
+}
+
+fn class((key, meter): (&Key, &Meter)) -> ([(&'static str, String); 3], u64) {
+    let [guest, thread] = labels(key);
+    let class = ("class", meter.class.to_owned());
+    ([guest, thread, class], meter.in_force.into())
+}
+
+fn per_guest(counts: &BTreeMap<String, u64>) -> Vec<([(&'static str, String); 1], u64)> {
+    let sample = |(guest, count): (&String, &u64)| ([("guest", guest.clone())], *count);
+    counts.iter().map(sample).collect()
+}

@@ -1,0 +1,388 @@
+//! What a guest looks like from the host: which process is one, which of its
+//! threads are vCPUs, what it is called. Pure; [`super::scan`] reads `/proc`.
+
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+use tailbound_sys::cgroup::Groups;
+use tailbound_sys::thread::ThreadId;
+
+/// The program that runs a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Vmm {
+    /// QEMU, with KVM or TCG, on its own or under libvirt.
+    Qemu,
+    /// Firecracker.
+    Firecracker,
+    /// Cloud Hypervisor.
+    CloudHypervisor,
+    /// No hypervisor that is known here: processes that somebody named.
+    Other,
+}
+
+/// What a thread of a guest does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Runs a vCPU, with this number.
+    Vcpu(u32),
+    /// Any thread of a process that somebody named.
+    Task,
+    /// QEMU's iothreads, Cloud Hypervisor's and Firecracker's device threads.
+    Io,
+    /// Moves packets between the guest and a TAP in the kernel.
+    Vhost,
+    /// The main loop and its workers.
+    Emulator,
+}
+
+impl Role {
+    /// Whether the guest's class is for it; the others are helpers.
+    pub const fn is_vcpu(self) -> bool {
+        matches!(self, Self::Vcpu(_) | Self::Task)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vcpu(number) => write!(f, "vcpu {number}"),
+            Self::Task => f.pad("task"),
+            Self::Io => f.pad("io"),
+            Self::Vhost => f.pad("vhost"),
+            Self::Emulator => f.pad("emulator"),
+        }
+    }
+}
+
+/// A thread as it was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedThread {
+    /// Which one.
+    pub id: ThreadId,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+}
+
+/// A process as it was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Its arguments, the program first.
+    pub arguments: Vec<String>,
+    /// Its control groups.
+    pub groups: Groups,
+    /// Its threads.
+    pub threads: Vec<NamedThread>,
+}
+
+/// A thread of a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GuestThread {
+    /// Which one.
+    #[serde(flatten)]
+    pub id: ThreadId,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+}
+
+/// A guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Guest {
+    /// What it is called.
+    pub name: String,
+    /// What runs it.
+    pub vmm: Vmm,
+    /// Its process; the first where there are several.
+    pub pid: u32,
+    /// The control group that is its own, in the hierarchy that has weights.
+    pub group: Option<PathBuf>,
+    /// Its threads.
+    pub threads: Vec<GuestThread>,
+    /// Where its QEMU listens for QMP, as its command line says.
+    #[serde(skip)]
+    pub qmp: Option<PathBuf>,
+    /// The rules that name its process, control group or container, by their
+    /// places.
+    #[serde(skip)]
+    pub rules: Vec<usize>,
+    /// What is not known of it, and why.
+    pub notes: Vec<String>,
+}
+
+impl Guest {
+    /// Whether any of its threads is known to run a vCPU.
+    pub fn has_vcpus(&self) -> bool {
+        self.threads.iter().any(|thread| thread.role.is_vcpu())
+    }
+
+    /// Takes what QMP says about which threads run vCPUs.
+    pub fn name_vcpus(&mut self, vcpus: &[(u32, u32)]) {
+        for (number, tid) in vcpus {
+            let thread = self.threads.iter_mut().find(|thread| thread.id.tid == *tid);
+            if let Some(thread) = thread {
+                thread.role = Role::Vcpu(*number);
+            }
+        }
+    }
+}
+
+/// The guest that a process is; `None` when it is none that is known here.
+pub fn recognise(process: &Process) -> Option<Guest> {
+    let vmm = vmm(process)?;
+    let threads = process.threads.iter().map(|thread| GuestThread {
+        id: thread.id,
+        name: thread.name.clone(),
+        role: role(vmm, &thread.name),
+    });
+    let name = match vmm {
+        Vmm::Qemu => qemu_name(&process.arguments).or_else(|| {
+            let scope = process.groups.paths().find_map(libvirt_scope);
+            scope.map(|(name, _)| name)
+        }),
+        Vmm::Firecracker => option(&process.arguments, "--id").map(str::to_owned),
+        Vmm::CloudHypervisor => option(&process.arguments, "--api-socket").and_then(socket_name),
+        Vmm::Other => None,
+    };
+    let qmp = match vmm {
+        Vmm::Qemu => qmp_socket(&process.arguments),
+        _ => None,
+    };
+    Some(Guest {
+        name: name.unwrap_or_else(|| format!("{}-{}", process.name, process.pid)),
+        vmm,
+        pid: process.pid,
+        group: None,
+        threads: threads.collect(),
+        qmp,
+        rules: Vec::new(),
+        notes: Vec::new(),
+    })
+}
+
+/// A process that somebody named and that is no hypervisor known here: all its
+/// threads are what its class is for.
+pub fn plain(process: &Process) -> Guest {
+    let threads = process.threads.iter().map(|thread| GuestThread {
+        id: thread.id,
+        name: thread.name.clone(),
+        role: Role::Task,
+    });
+    Guest {
+        name: format!("{}-{}", process.name, process.pid),
+        vmm: Vmm::Other,
+        pid: process.pid,
+        group: None,
+        threads: threads.collect(),
+        qmp: None,
+        rules: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn vmm(process: &Process) -> Option<Vmm> {
+    let program = process.arguments.first().map_or("", String::as_str);
+    let program = program.rsplit('/').next().unwrap_or_default();
+    let is = |vmm, names: &[&str]| {
+        // A thread's name, and so a process's, is cut after 15 bytes.
+        let cut = |name: &str| name.get(..15).unwrap_or(name).to_owned();
+        let known =
+            |name: &&str| program.starts_with(*name) || process.name.starts_with(&cut(name));
+        names.iter().any(known).then_some(vmm)
+    };
+    // Not qemu-img, qemu-nbd, qemu-ga.
+    is(Vmm::Qemu, &["qemu-system-", "qemu-kvm"])
+        .or_else(|| is(Vmm::Firecracker, &["firecracker"]))
+        .or_else(|| is(Vmm::CloudHypervisor, &["cloud-hypervisor"]))
+        .or_else(|| {
+            // `-name process=...` changes QEMU's name, and a wrapper its program.
+            let threads = &process.threads;
+            let named = |vmm| {
+                let vcpu = |t: &NamedThread| matches!(role(vmm, &t.name), Role::Vcpu(_));
+                threads.iter().any(vcpu).then_some(vmm)
+            };
+            named(Vmm::Qemu).or_else(|| named(Vmm::Firecracker))
+        })
+}
+
+/// What a thread does, by its name.
+fn role(vmm: Vmm, name: &str) -> Role {
+    let number = |text: &str| text.parse::<u32>().ok();
+    // As a kernel thread or as one of the process (Linux 6.4): "vhost-PID".
+    if name.strip_prefix("vhost-").and_then(number).is_some() {
+        return Role::Vhost;
+    }
+    let vcpu = match vmm {
+        // "CPU 0/KVM", "CPU 0/TCG"; with one thread for all, "ALL CPUs/TCG".
+        Vmm::Qemu if name == "ALL CPUs/TCG" => Some(0),
+        Vmm::Qemu => name
+            .strip_prefix("CPU ")
+            .and_then(|rest| rest.split_once('/'))
+            .and_then(|(digits, _)| number(digits)),
+        Vmm::Firecracker => name.strip_prefix("fc_vcpu ").and_then(number),
+        Vmm::CloudHypervisor => name.strip_prefix("vcpu").and_then(number),
+        Vmm::Other => return Role::Task,
+    };
+    match (vcpu, vmm) {
+        (Some(number), _) => Role::Vcpu(number),
+        (None, Vmm::Qemu) if name.starts_with("IO ") => Role::Io,
+        // "_disk0_q0", "_net1_qp0": a device's queue.
+        (None, Vmm::CloudHypervisor) if name.starts_with('_') => Role::Io,
+        _ => Role::Emulator,
+    }
+}
+
+/// The value after an option, as `--id x` or `--id=x`.
+fn option<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        if argument == name {
+            return arguments.next().map(String::as_str);
+        }
+        if let Some(value) = argument
+            .strip_prefix(name)
+            .and_then(|r| r.strip_prefix('='))
+        {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// `path=/run/vm1.sock` or the path itself: `vm1`.
+fn socket_name(value: &str) -> Option<String> {
+    let path = value.split(',').find_map(|part| part.strip_prefix("path="));
+    let file = path.unwrap_or(value).rsplit('/').next()?;
+    let name = file.split('.').next().filter(|name| !name.is_empty())?;
+    Some(name.to_owned())
+}
+
+/// `-name guest=web,debug-threads=on` or `-name web`. A comma in a name is
+/// written twice.
+fn qemu_name(arguments: &[String]) -> Option<String> {
+    let value = option(arguments, "-name").or_else(|| option(arguments, "--name"))?;
+    let value = value.replace(",,", "\0");
+    let parts: Vec<_> = value.split(',').collect();
+    let named = parts.iter().find_map(|part| part.strip_prefix("guest="));
+    let name = named.or_else(|| parts.first().copied().filter(|part| !part.contains('=')))?;
+    let name = name.replace('\0', ",");
+    (!name.is_empty()).then_some(name)
+}
+
+/// Where QEMU listens for QMP: `-qmp unix:PATH,...`, or a control monitor on a
+/// character device with a path.
+fn qmp_socket(arguments: &[String]) -> Option<PathBuf> {
+    let mut controls = Vec::new();
+    let mut sockets = Vec::new();
+    for pair in arguments.windows(2) {
+        let [name, value] = pair else { continue };
+        let key = |name: &str| {
+            value
+                .split(',')
+                .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+        };
+        match name.trim_start_matches('-') {
+            "qmp" | "qmp-pretty" => {
+                let path = value.strip_prefix("unix:")?.split(',').next()?;
+                return Some(path.into());
+            }
+            "mon" if key("mode") == Some("control") => controls.extend(key("chardev")),
+            "chardev" if value.starts_with("socket,") => sockets.push((key("id"), key("path"))),
+            _ => {}
+        }
+    }
+    let control = |(id, _): &&(Option<&str>, _)| id.is_some_and(|id| controls.contains(&id));
+    let (_, path) = sockets.iter().find(control)?;
+    path.map(PathBuf::from)
+}
+
+/// The name in libvirt's group of a guest, and that group's path:
+/// `/machine.slice/machine-qemu\x2d3\x2dweb.scope/...` is `web`.
+fn libvirt_scope(path: &str) -> Option<(String, &str)> {
+    let named = |(start, scope)| {
+        let name = str::strip_prefix(scope, r"machine-qemu\x2d")?;
+        let name = name.strip_suffix(".scope")?;
+        Some((start + scope.len(), unescape(name)))
+    };
+    let (end, name) = components(path).find_map(named)?;
+    // The number that libvirt gave it comes first.
+    let name = match name.split_once('-') {
+        Some((number, rest)) if number.parse::<u64>().is_ok() => rest.to_owned(),
+        _ => name,
+    };
+    Some((name, &path[..end]))
+}
+
+/// The id of the container that a group belongs to, and that group's path: the
+/// 64 hexadecimal digits in the names that docker, containerd, CRI-O and podman
+/// give.
+pub fn container(path: &str) -> Option<(&str, &str)> {
+    components(path).find_map(|(start, name)| {
+        let id = name.strip_suffix(".scope").unwrap_or(name);
+        let id = id.rsplit(['-', ':']).next()?;
+        let digits = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        digits.then(|| (id, &path[..start + name.len()]))
+    })
+}
+
+/// The part of a group's path that is a guest's or container's own, where its
+/// name says so.
+pub fn own_group(path: &str) -> Option<&str> {
+    libvirt_scope(path)
+        .map(|(_, own)| own)
+        .or_else(|| container(path).map(|(_, own)| own))
+}
+
+/// The names in a path, each with where it starts.
+fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut start = 0;
+    path.split('/').map(move |name| {
+        let at = start;
+        start += name.len() + 1;
+        (at, name)
+    })
+}
+
+/// systemd's escapes: `\x2d` is `-`.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = text
+            .get(at..at + 4)
+            .and_then(|escape| escape.strip_prefix(r"\x"))
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        out.push(escaped.unwrap_or(bytes[at]));
+        at += if escaped.is_some() { 4 } else { 1 };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Whether `name` is what `pattern` says: `*` stands for any text.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests;

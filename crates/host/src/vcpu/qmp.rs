@@ -1,0 +1,92 @@
+//! Asks a QEMU which of its threads run vCPUs, for one that does not name them:
+//! QMP's `query-cpus-fast`.
+
+use serde::Deserialize;
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long it may take to answer. A socket takes one client at a time, and
+/// libvirt's is taken.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// More than any answer, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(rename = "return")]
+    cpus: Vec<Cpu>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Cpu {
+    cpu_index: u32,
+    thread_id: u32,
+}
+
+/// The vCPUs' numbers with their threads', as QEMU sees those.
+///
+/// # Errors
+/// Nobody listens, or nothing that speaks QMP, or it is busy with another
+/// client (`TimedOut`, `WouldBlock`).
+pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<(u32, u32)>> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(stream.try_clone()?.take(LONGEST));
+    let mut line = String::new();
+    // The greeting comes by itself; then nothing works before this.
+    lines.read_line(&mut line)?;
+    stream.write_all(b"{\"execute\":\"qmp_capabilities\"}\n{\"execute\":\"query-cpus-fast\"}\n")?;
+    loop {
+        line.clear();
+        if lines.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // Events and the first command's empty answer come in between.
+        if let Some(cpus) = parse(&line) {
+            return Ok(cpus);
+        }
+    }
+}
+
+/// The vCPUs in a line, if that is the answer.
+fn parse(line: &str) -> Option<Vec<(u32, u32)>> {
+    let answer: Answer = serde_json::from_str(line).ok()?;
+    let pair = |cpu: Cpu| (cpu.cpu_index, cpu.thread_id);
+    Some(answer.cpus.into_iter().map(pair).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_answer_is_told_from_everything_else() {
+        assert_eq!(parse("{\"QMP\": {\"version\": {}}}"), None);
+        assert_eq!(parse("{\"return\": {}}"), None);
+        assert_eq!(parse("{\"event\": \"RESUME\"}"), None);
+        let answer =
+            "{\"return\": [{\"thread-id\": 71, \"cpu-index\": 0, \"target\": \"x86_64\"}]}";
+        assert_eq!(parse(answer), Some(vec![(0, 71)]));
+    }
+
+    #[test]
+    fn somebody_who_says_nothing_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("qmp");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(query_cpus(&path).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_makes_the_reader_panic(line in "[ -~]{0,80}") {
+            let _ = parse(&line);
+        }
+    }
+}

@@ -70,6 +70,18 @@ impl Agent {
         })
     }
 
+    /// One that only plans: it reads what the state at `path` holds, but leaves
+    /// it to whoever works with it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn preview(path: &Path) -> Result<Self, VcpuError> {
+        Ok(Self {
+            kernel: Linux::new().map_err(VcpuError::Observe)?,
+            journal: Journal::preview(path)?,
+        })
+    }
+
     /// What would have to be done; changes nothing.
     ///
     /// # Errors
@@ -84,7 +96,7 @@ impl Agent {
     /// Does it: all of it, or nothing.
     ///
     /// # Errors
-    /// [`VcpuError::Apply`], [`VcpuError::State`].
+    /// [`VcpuError::Apply`], also where this agent only plans.
     pub fn apply(&mut self, plan: &Plan) -> Result<Applied, VcpuError> {
         Ok(apply::apply(&mut self.kernel, &mut self.journal, plan)?)
     }

@@ -17,6 +17,8 @@ mod report;
 mod select;
 #[cfg(feature = "full")]
 mod sim;
+#[cfg(feature = "full")]
+mod vcpu;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,9 @@ pub(crate) enum Command {
     /// Check a host configuration without applying it
     #[cfg(feature = "full")]
     CheckConfig(check_config::Args),
+    /// Give guests' vCPUs a class, and take it back
+    #[cfg(feature = "full")]
+    Vcpu(vcpu::Args),
     /// Tell from inside a guest whether its neighbours keep its CPU
     Probe(probe::Args),
     /// Choose the best of many probed nodes
@@ -67,6 +72,8 @@ impl Command {
             Self::Host(args) => args.run(),
             #[cfg(feature = "full")]
             Self::CheckConfig(args) => args.run(),
+            #[cfg(feature = "full")]
+            Self::Vcpu(args) => args.run(),
             Self::Probe(args) => args.run(),
             Self::Select(args) => args.run(),
             #[cfg(feature = "full")]

@@ -108,7 +108,8 @@ pub struct Journal {
     boot: String,
     /// What was changed and not yet restored.
     changes: Changes,
-    _lock: File,
+    /// `None`: only read, and never written.
+    lock: Option<File>,
 }
 
 impl Journal {
@@ -143,7 +144,20 @@ impl Journal {
             path: path.to_owned(),
             boot,
             changes,
-            _lock: lock,
+            lock: Some(lock),
+        })
+    }
+
+    /// Reads the state at `path` without taking it from whoever works with it.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds something else.
+    pub fn preview(path: &Path) -> Result<Self, StateError> {
+        Ok(Self {
+            path: path.to_owned(),
+            boot: String::new(),
+            changes: peek(path)?,
+            lock: None,
         })
     }
 
@@ -162,6 +176,11 @@ impl Journal {
         change(&mut changes);
         if changes == self.changes {
             return Ok(());
+        }
+        if self.lock.is_none() {
+            return Err(StateError::Busy {
+                path: self.path.clone(),
+            });
         }
         self.write(&changes).map_err(|source| StateError::File {
             path: self.path.clone(),

@@ -1,0 +1,255 @@
+//! `tailbound vcpu`.
+
+mod list;
+mod select;
+
+use super::output::{self, Output};
+use select::Select;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tailbound_host::vcpu::guest::Guest;
+use tailbound_host::vcpu::journal::DEFAULT_STATE;
+use tailbound_host::vcpu::plan::Plan;
+use tailbound_host::vcpu::rule::{rule_for, wishes};
+use tailbound_host::vcpu::scan::Scanner;
+use tailbound_host::vcpu::{Agent, Restored, VcpuConfig, VcpuError};
+use tailbound_host::{VcpuSource, watch_vcpus};
+
+/// Arguments of `tailbound vcpu`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show guests, how their threads are scheduled, and how long they wait
+    List(list::List),
+    /// Give guests' threads a class, once
+    Apply(Apply),
+    /// Keep guests in their classes until SIGTERM, and measure their waits
+    Watch(Watch),
+    /// Put back what `apply`, or a watch that was killed, has changed
+    Restore(Restore),
+}
+
+/// Arguments of `tailbound vcpu apply`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "All threads are changed, each read back, or none. Exit code: 0, or 1 if \
+    something was refused."
+)]
+struct Apply {
+    #[command(flatten)]
+    select: Select,
+    /// Print what would be done and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Where what was there before is written down
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
+    state: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Arguments of `tailbound vcpu watch`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "SIGHUP reads the file again. At the end every thread is as it was before, but \
+    for those that somebody else has changed since."
+)]
+struct Watch {
+    #[command(flatten)]
+    select: Select,
+    /// Where what was there before is written down [default: the file's]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Where metrics are served, where no file is given
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    metrics: Option<std::net::SocketAddr>,
+}
+
+/// Arguments of `tailbound vcpu restore`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit code: 0, or 1 if something could not be put back.")]
+struct Restore {
+    /// Where what was there before is written down
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
+    state: PathBuf,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        let done = match self.action {
+            Action::List(list) => list.run(),
+            Action::Apply(apply) => apply.run(),
+            Action::Watch(watch) => watch.run(),
+            Action::Restore(restore) => restore.run(),
+        };
+        done.unwrap_or_else(|message| {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        })
+    }
+}
+
+/// What `apply --output json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'p> {
+    schema: u32,
+    applied: bool,
+    plan: &'p Plan,
+    gone: Vec<String>,
+    guests: Vec<&'p str>,
+}
+
+impl Apply {
+    fn run(self) -> Result<ExitCode, String> {
+        let config = self.select.source()?.load(None).map_err(text)?;
+        let guests = picked(&config)?;
+        let mut agent = if self.dry_run {
+            Agent::preview(&self.state)
+        } else {
+            Agent::open(&self.state)
+        }
+        .map_err(text)?;
+        let wishes = wishes(&config.rules, &guests);
+        let plan = agent.plan(&wishes).map_err(text)?;
+        let mut gone = plan.gone.clone();
+        let mut back = Restored::default();
+        if !self.dry_run {
+            gone = agent.apply(&plan).map_err(text)?.gone;
+            back = normal(&mut agent, &config, &guests).map_err(text)?;
+        }
+        match self.output {
+            Output::Json => output::print(&output::json(&Report {
+                schema: 1,
+                applied: !self.dry_run,
+                plan: &plan,
+                gone,
+                guests: guests.iter().map(|guest| guest.name.as_str()).collect(),
+            })),
+            Output::Text => {
+                let mut out = plan.to_string();
+                for name in gone.iter().filter(|name| !plan.gone.contains(name)) {
+                    let _ = writeln!(out, "gone: {name}");
+                }
+                if self.dry_run {
+                    out += "nothing was done (--dry-run)\n";
+                } else {
+                    out += &restored_text(&back);
+                }
+                output::print(&out);
+            }
+        }
+        Ok(if back.failed.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+/// Restores the threads of those guests whose class is `normal` now.
+fn normal(agent: &mut Agent, config: &VcpuConfig, guests: &[Guest]) -> Result<Restored, VcpuError> {
+    let wanted: Vec<_> = wishes(&config.rules, guests)
+        .into_iter()
+        .map(|wish| wish.thread)
+        .collect();
+    let threads: Vec<_> = guests
+        .iter()
+        .flat_map(|guest| guest.threads.iter().map(|thread| thread.id))
+        .filter(|thread| !wanted.contains(thread))
+        .collect();
+    agent.restore_some(|step| threads.contains(&step.thread))
+}
+
+/// The guests that the configuration's rules pick.
+fn picked(config: &VcpuConfig) -> Result<Vec<Guest>, String> {
+    let mut scanner = Scanner::new().map_err(text)?;
+    let mut guests = scanner.scan(&config.rules).map_err(text)?;
+    let names: Vec<_> = guests.iter().map(|guest| guest.name.clone()).collect();
+    guests.retain(|guest| rule_for(&config.rules, guest).is_some());
+    if !guests.is_empty() {
+        return Ok(guests);
+    }
+    Err(match names.as_slice() {
+        [] => "no guest is running here that can be recognised; pick one with --pid, --cgroup or \
+               --container"
+            .to_owned(),
+        names => format!("no guest is picked; running here: {}", names.join(", ")),
+    })
+}
+
+impl Watch {
+    fn run(self) -> Result<ExitCode, String> {
+        let source = match (self.select.source()?, self.metrics) {
+            (VcpuSource::Given(mut config), metrics) => {
+                config.metrics = metrics;
+                VcpuSource::Given(config)
+            }
+            (file, _) => file,
+        };
+        watch_vcpus(&source, self.state.as_deref()).map_err(text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Restore {
+    fn run(self) -> Result<ExitCode, String> {
+        let restored = if Path::new(&self.state).exists() {
+            let mut agent = Agent::open(&self.state).map_err(text)?;
+            agent.restore().map_err(text)?
+        } else {
+            Restored::default()
+        };
+        match self.output {
+            Output::Json => output::print(&output::json(&serde_json::json!({
+                "schema": 1,
+                "restored": restored.restored,
+                "gone": restored.gone,
+                "left": restored.left,
+                "failed": restored.failed,
+            }))),
+            Output::Text if restored == Restored::default() => {
+                output::print(&format!("{}: nothing to restore\n", self.state.display()));
+            }
+            Output::Text => output::print(&restored_text(&restored)),
+        }
+        Ok(if restored.failed.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+fn restored_text(restored: &Restored) -> String {
+    let mut out = String::new();
+    // Writing to a String does not fail.
+    for what in &restored.left {
+        let _ = writeln!(out, "left to whoever changed it: {what}");
+    }
+    for why in &restored.failed {
+        let _ = writeln!(out, "not restored: {why}");
+    }
+    if restored.restored + restored.gone > 0 {
+        let _ = writeln!(
+            out,
+            "{} restored, {} gone",
+            restored.restored, restored.gone
+        );
+    }
+    out
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,193 @@
+//! Which guest, and which class: from a file or from flags.
+
+use std::path::PathBuf;
+use tailbound_host::VcpuSource;
+use tailbound_host::vcpu::rule::{Affinity, GuestRule};
+use tailbound_host::vcpu::{Aperiodic, Class, Level, Periodic, VcpuConfig};
+use tailbound_units::Nanos;
+
+/// A file of rules, or one rule in flags.
+#[derive(Debug, clap::Args)]
+pub(super) struct Select {
+    /// Rules for guests (TOML, see docs/vcpu.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rule", "class", "level"])]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    rule: Rule,
+    /// How its vCPUs get the CPU, without numbers
+    #[arg(long, value_enum, conflicts_with = "class")]
+    level: Option<LevelName>,
+    /// How its vCPUs get the CPU
+    #[arg(long, value_enum)]
+    class: Option<ClassName>,
+    /// periodic: CPU time in each period
+    #[arg(long, value_name = "TIME", requires = "class")]
+    runtime: Option<Nanos>,
+    /// periodic: by when after it woke [default: the period]
+    #[arg(long, value_name = "TIME", requires = "class")]
+    deadline: Option<Nanos>,
+    /// periodic: the period
+    #[arg(long, value_name = "TIME", requires = "class")]
+    period: Option<Nanos>,
+    /// aperiodic: the time slice
+    #[arg(long, value_name = "TIME", requires = "class")]
+    slice: Option<Nanos>,
+    /// aperiodic: its share, in units of the default
+    #[arg(long, value_name = "N", requires = "class")]
+    weight: Option<u32>,
+    /// Leave the class of its other threads (emulator, iothreads, vhost) as it is
+    #[arg(long)]
+    vcpus_only: bool,
+    /// Refuse a deadline for a pinned vCPU where its CPU mask would be widened
+    #[arg(long)]
+    keep_affinity: bool,
+    /// A CPU to bring vCPUs with a deadline to
+    #[arg(long, value_name = "CPU")]
+    home: Option<u32>,
+    /// The QMP socket of a QEMU that does not name its vCPUs
+    #[arg(long, value_name = "PATH")]
+    qmp: Option<PathBuf>,
+}
+
+/// How a guest is picked.
+#[derive(Debug, clap::Args)]
+#[group(id = "rule", multiple = false)]
+pub(super) struct Rule {
+    /// Guests of this name; * stands for any text
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
+    /// The process of this number
+    #[arg(long)]
+    pid: Option<u32>,
+    /// The processes of this control group
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// The container whose id begins so
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum LevelName {
+    /// As it was
+    Normal,
+    /// Soon when it wakes: aperiodic
+    High,
+    /// On time whatever the others do: periodic, 1 ms in 4 ms
+    Top,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ClassName {
+    /// As it was
+    Normal,
+    /// A short time slice and a large share
+    Aperiodic,
+    /// A reservation (`SCHED_DEADLINE`)
+    Periodic,
+}
+
+impl Select {
+    /// Where the configuration comes from.
+    pub(super) fn source(&self) -> Result<VcpuSource, String> {
+        if let Some(path) = &self.config {
+            return Ok(VcpuSource::File(path.clone()));
+        }
+        let Rule {
+            guest,
+            pid,
+            cgroup,
+            container,
+        } = &self.rule;
+        let level = self.level.map(|level| match level {
+            LevelName::Normal => Level::Normal,
+            LevelName::High => Level::High,
+            LevelName::Top => Level::Top,
+        });
+        let rule = GuestRule {
+            name: guest.clone(),
+            pid: *pid,
+            cgroup: cgroup.clone(),
+            container: container.clone(),
+            qmp: self.qmp.clone(),
+            level,
+            class: self.class()?,
+            helpers: self.vcpus_only.then_some(Class::Normal),
+            affinity: if self.keep_affinity {
+                Affinity::Keep
+            } else {
+                Affinity::Widen
+            },
+            home: self.home,
+            ..GuestRule::default()
+        };
+        if rule.target().is_none() {
+            return Err(
+                "which guest? Say --guest, --pid, --cgroup, --container, or --config \
+                        with rules"
+                    .to_owned(),
+            );
+        }
+        if rule.level.is_none() && rule.class.is_none() {
+            return Err("which class? Say --level high, --level top, or --class".to_owned());
+        }
+        let mistakes = rule.class.iter().flat_map(Class::mistakes);
+        let mistakes: Vec<_> = mistakes
+            .map(|(parameter, message)| format!("--{parameter}: {message}"))
+            .collect();
+        if !mistakes.is_empty() {
+            return Err(mistakes.join("\n"));
+        }
+        Ok(VcpuSource::Given(Box::new(VcpuConfig {
+            rules: vec![rule],
+            ..VcpuConfig::default()
+        })))
+    }
+
+    fn class(&self) -> Result<Option<Class>, String> {
+        let Some(name) = self.class else {
+            return Ok(None);
+        };
+        let periodic = [
+            ("runtime", self.runtime.is_some()),
+            ("deadline", self.deadline.is_some()),
+            ("period", self.period.is_some()),
+        ];
+        let aperiodic = [
+            ("slice", self.slice.is_some()),
+            ("weight", self.weight.is_some()),
+        ];
+        let foreign: &[_] = match name {
+            ClassName::Normal => &[&periodic[..], &aperiodic[..]].concat(),
+            ClassName::Aperiodic => &periodic,
+            ClassName::Periodic => &aperiodic,
+        };
+        if let Some((flag, _)) = foreign.iter().find(|(_, given)| *given) {
+            return Err(format!("--{flag} does not go with that class"));
+        }
+        Ok(Some(match name {
+            ClassName::Normal => Class::Normal,
+            ClassName::Aperiodic => {
+                let default = Aperiodic::default();
+                Class::Aperiodic(Aperiodic {
+                    slice: self.slice.unwrap_or(default.slice),
+                    weight: self.weight.unwrap_or(default.weight),
+                })
+            }
+            ClassName::Periodic => {
+                let (Some(runtime), Some(period)) = (self.runtime, self.period) else {
+                    return Err(
+                        "--class periodic takes --runtime and --period, for example \
+                                --runtime 500us --period 3ms"
+                            .to_owned(),
+                    );
+                };
+                Class::Periodic(Periodic {
+                    runtime,
+                    deadline: self.deadline.unwrap_or(period),
+                    period,
+                })
+            }
+        }))
+    }
+}

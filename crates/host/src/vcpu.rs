@@ -19,6 +19,8 @@ mod qmp;
 pub mod refusal;
 pub mod rule;
 pub mod scan;
+#[cfg(test)]
+mod testing;
 pub mod watch;
 
 pub use class::{Aperiodic, Class, Level, Periodic};

@@ -1,13 +1,20 @@
 //! The vCPU agent on real threads.
 
+use std::io::Write as _;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tailbound_host::vcpu::plan::Wish;
-use tailbound_host::vcpu::{self, Agent, Class, Periodic};
+use tailbound_host::vcpu::watch::Watcher;
+use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic, VcpuConfig, VcpuError};
+use tailbound_host::{VcpuSource, watch_vcpus};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::sched::{self, Deadline, Policy};
-use tailbound_sys::thread::{PolicyNumber, Scheduling, ThreadId, scheduling, set_scheduling};
+use tailbound_sys::thread::{
+    PolicyNumber, Scheduling, Tasks, ThreadId, scheduling, set_scheduling,
+};
 use tailbound_units::Nanos;
 
 /// A thread that sleeps until it is dropped.
@@ -128,4 +135,382 @@ fn a_reservation_is_applied_read_back_and_restored() {
     assert_eq!(sleeper.scheduling(), before);
     assert_eq!(affinity(sleeper.id.tid).unwrap(), one);
     assert!(!bench.state.exists());
+}
+
+#[test]
+fn the_aperiodic_class_is_what_the_kernel_offers() {
+    let mut bench = bench();
+    let sleeper = Sleeper::start();
+    let class = Class::Aperiodic(Aperiodic {
+        weight: 1,
+        ..Aperiodic::default()
+    });
+    let plan = bench.agent.plan(&[sleeper.wish(class)]).unwrap();
+    bench.agent.apply(&plan).unwrap();
+    let odd = Nanos::from_micros(300);
+    if sched::probe_slice(odd).is_ok_and(|seen| seen == odd) {
+        assert_eq!(sleeper.scheduling().runtime, Aperiodic::default().slice);
+        assert_eq!(plan.notes, Vec::<String>::new());
+    } else {
+        println!("skipped: this kernel has no time slices of a thread's own");
+        assert_eq!(plan.notes.len(), 1);
+    }
+    assert_eq!(bench.agent.restore().unwrap().restored, 1);
+}
+
+#[test]
+fn a_thread_that_ends_between_plan_and_apply_is_reported_and_the_rest_applied() {
+    let mut bench = bench();
+    let (mut dying, staying) = (Sleeper::start(), Sleeper::start());
+    let class = Class::Aperiodic(Aperiodic {
+        weight: 1,
+        ..Aperiodic::default()
+    });
+    let wishes = [dying.wish(class), staying.wish(class)];
+    let plan = bench.agent.plan(&wishes).unwrap();
+    dying.stop();
+    let applied = bench.agent.apply(&plan).unwrap();
+    assert_eq!((applied.changed, applied.gone.len()), (1, 1));
+    let restored = bench.agent.restore().unwrap();
+    assert_eq!((restored.restored, restored.gone), (1, 1));
+}
+
+#[test]
+fn a_number_that_is_used_again_is_not_touched() {
+    let mut bench = bench();
+    let sleeper = Sleeper::start();
+    let before = sleeper.scheduling();
+    let former = ThreadId {
+        start: sleeper.id.start - 1,
+        ..sleeper.id
+    };
+    let class = Class::Aperiodic(Aperiodic {
+        weight: 1,
+        ..Aperiodic::default()
+    });
+    // The one that was seen has ended; another has its number now.
+    let mut plan = bench.agent.plan(&[sleeper.wish(class)]).unwrap();
+    plan.threads[0].thread = former;
+    let applied = bench.agent.apply(&plan).unwrap();
+    assert_eq!((applied.changed, applied.gone.len()), (0, 1));
+    assert_eq!(bench.agent.restore().unwrap().gone, 1);
+    assert_eq!(sleeper.scheduling(), before);
+}
+
+#[test]
+fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
+    if !deadlines() {
+        return;
+    }
+    let mut bench = bench();
+    let count = affinity(0).unwrap().count();
+    let sleepers: Vec<_> = (0..=count).map(|_| Sleeper::start()).collect();
+    let all = Class::Periodic(Periodic {
+        runtime: Nanos::from_millis(95),
+        deadline: Nanos::from_millis(100),
+        period: Nanos::from_millis(100),
+    });
+    let wishes: Vec<_> = sleepers.iter().map(|sleeper| sleeper.wish(all)).collect();
+    let refused = bench.agent.plan(&wishes).unwrap_err();
+    assert!(matches!(refused, VcpuError::Refused(_)), "{refused}");
+    assert!(refused.to_string().contains("would pass"), "{refused}");
+    assert!(!bench.state.exists());
+
+    // A machine without limits would have made this plan; this one's kernel says
+    // no at some thread, and then none of them keeps anything.
+    let one = [sleepers[0].wish(all)];
+    let mut plan = bench.agent.plan(&one).unwrap();
+    let step = plan.threads[0].clone();
+    plan.threads = sleepers
+        .iter()
+        .map(|sleeper| vcpu::plan::ThreadStep {
+            thread: sleeper.id,
+            ..step.clone()
+        })
+        .collect();
+    let error = bench.agent.apply(&plan).unwrap_err().to_string();
+    assert!(error.contains("EBUSY"), "{error}");
+    assert!(error.contains("everything is as it was before"), "{error}");
+    for sleeper in &sleepers {
+        assert_eq!(sleeper.scheduling().policy, PolicyNumber::NORMAL);
+    }
+    assert!(!bench.state.exists());
+    // What was booked meanwhile is free again.
+    let again = bench.agent.plan(&one).unwrap();
+    bench.agent.apply(&again).unwrap();
+    bench.agent.restore().unwrap();
+}
+
+#[test]
+fn without_the_privilege_it_is_said_before_anything_is_touched() {
+    if rustix::process::geteuid().is_root() {
+        as_ordinary_user("without_the_privilege_it_is_said_before_anything_is_touched");
+        return;
+    }
+    let mut bench = bench();
+    let sleeper = Sleeper::start();
+    for class in [
+        Class::Periodic(SMALL),
+        Class::Aperiodic(Aperiodic::default()),
+    ] {
+        let refused = bench.agent.plan(&[sleeper.wish(class)]).unwrap_err();
+        assert!(refused.to_string().contains("CAP_SYS_NICE"), "{refused}");
+    }
+    assert!(!bench.state.exists());
+}
+
+/// Runs one test of this file again as nobody.
+fn as_ordinary_user(name: &str) {
+    let run = Command::new("setpriv")
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--inh-caps=-all",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env("TMPDIR", "/tmp")
+        .output();
+    match run {
+        Ok(output) if output.status.success() => {}
+        Ok(output) if output.status.code() == Some(101) => {
+            panic!(
+                "{}",
+                String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
+            );
+        }
+        Ok(output) => println!(
+            "skipped: this file cannot be run by nobody: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
+        Err(error) => println!("skipped: setpriv (util-linux) is missing: {error}"),
+    }
+}
+
+/// A process whose threads are named as QEMU's are; it starts one more for each
+/// line it reads.
+struct FakeGuest {
+    process: Child,
+}
+
+const FAKE: &str = "TAILBOUND_TEST_FAKE_GUEST";
+
+/// Not a test of its own: the process of the fake guests below.
+#[test]
+fn fake_guest_process() {
+    if std::env::var_os(FAKE).is_none() {
+        return;
+    }
+    for (number, line) in (0..).zip(std::io::stdin().lines()) {
+        if line.is_err() {
+            return;
+        }
+        let builder = std::thread::Builder::new().name(format!("CPU {number}/KVM"));
+        builder
+            .spawn(|| {
+                loop {
+                    std::thread::park()
+                }
+            })
+            .unwrap();
+    }
+}
+
+impl FakeGuest {
+    fn start(vcpus: usize) -> Self {
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "fake_guest_process"])
+            .env(FAKE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut guest = Self { process };
+        for _ in 0..vcpus {
+            guest.plug();
+        }
+        guest
+    }
+    /// One more vCPU.
+    fn plug(&mut self) {
+        let before = self.vcpus().len();
+        let input = self.process.stdin.as_mut().unwrap();
+        input.write_all(b"\n").unwrap();
+        until("the thread", || self.vcpus().len() > before);
+    }
+    fn vcpus(&self) -> Vec<u32> {
+        let tasks = Tasks::open(self.process.id()).unwrap();
+        let mut found = Vec::new();
+        for tid in tasks.list().unwrap() {
+            let stat = tasks.stat(tid).unwrap();
+            found.extend(
+                stat.filter(|stat| stat.name.starts_with("CPU "))
+                    .map(|_| tid),
+            );
+        }
+        found
+    }
+    fn policies(&self) -> Vec<PolicyNumber> {
+        let policy = |tid: u32| scheduling(tid).unwrap().policy;
+        self.vcpus().into_iter().map(policy).collect()
+    }
+    fn rule(&self) -> String {
+        format!(
+            "[[guest]]\npid = {}\nlabel = \"fake\"\nhelpers = {{ kind = \"normal\" }}\nclass = {{ kind = \
+             \"periodic\", runtime = \"200us\", deadline = \"10ms\", period = \"20ms\" }}\n",
+            self.process.id()
+        )
+    }
+}
+
+impl Drop for FakeGuest {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < patience, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn config(bench: &Bench, rules: &str) -> VcpuConfig {
+    VcpuConfig {
+        state: bench.state.with_file_name("watch.json"),
+        ..VcpuConfig::parse(rules).unwrap()
+    }
+}
+
+#[test]
+fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
+    if !deadlines() {
+        return;
+    }
+    let bench = bench();
+    let mut guest = FakeGuest::start(2);
+    let mut watcher = Watcher::open(config(&bench, &guest.rule())).unwrap();
+    watcher.round();
+    assert_eq!(guest.policies(), [PolicyNumber::DEADLINE; 2]);
+    guest.plug();
+    watcher.round();
+    assert_eq!(guest.policies(), [PolicyNumber::DEADLINE; 3]);
+
+    let theirs = Scheduling {
+        nice: 9,
+        ..Scheduling::PLAIN
+    };
+    let tid = guest.vcpus()[0];
+    // Three times it is changed back, then it is theirs.
+    for times in 1..=4 {
+        set_scheduling(tid, &theirs).unwrap();
+        watcher.round();
+        let seen = scheduling(tid).unwrap();
+        assert_eq!(seen.is_deadline(), times <= 3, "{times}: {seen}");
+    }
+    watcher.sample();
+    watcher.sample();
+    let snapshot = watcher.shared().lock().unwrap().clone();
+    assert_eq!(snapshot.drift["fake"], 4);
+    let meter = |name: &str| &snapshot.meters[&("fake".to_owned(), name.to_owned())];
+    assert!(meter("vcpu 1").in_force && meter("vcpu 2").in_force);
+    assert_eq!(meter("vcpu 1").class, "periodic");
+
+    // It ends, and another one is started; the first is forgotten.
+    let ended = guest.rule();
+    drop(guest);
+    let guest = FakeGuest::start(1);
+    watcher.reconfigure(config(&bench, &format!("{}{ended}", guest.rule())));
+    watcher.round();
+    assert_eq!(guest.policies(), [PolicyNumber::DEADLINE]);
+    // Without a rule it is as it was.
+    watcher.reconfigure(config(&bench, ""));
+    watcher.round();
+    assert_eq!(guest.policies(), [PolicyNumber::NORMAL]);
+    assert_eq!(watcher.restore().unwrap(), vcpu::Restored::default());
+}
+
+const WATCHER: &str = "TAILBOUND_TEST_WATCHER";
+
+/// Not a test of its own: the process of the watchers below.
+#[test]
+fn watcher_process() {
+    let Some(file) = std::env::var_os(WATCHER) else {
+        return;
+    };
+    let source = VcpuSource::File(file.into());
+    watch_vcpus(&source, None).unwrap();
+}
+
+fn watcher(bench: &Bench, rules: &str) -> Child {
+    let file = bench.state.with_file_name("vcpu.toml");
+    let state = format!(
+        "state = {:?}\nevery = \"20ms\"\n",
+        bench.state.with_file_name("w.json")
+    );
+    std::fs::write(&file, state + rules).unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "watcher_process"])
+        .env(WATCHER, file)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn what_a_killed_watcher_left_is_restored_by_the_next_and_by_hand() {
+    if !deadlines() {
+        return;
+    }
+    let bench = bench();
+    let guest = FakeGuest::start(2);
+    let state = bench.state.with_file_name("w.json");
+    for by_hand in [true, false] {
+        let mut process = watcher(&bench, &guest.rule());
+        until("the class", || {
+            guest.policies() == [PolicyNumber::DEADLINE; 2]
+        });
+        let busy = Agent::open(&state).unwrap_err();
+        assert!(busy.to_string().contains("in use"), "{busy}");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert_eq!(guest.policies(), [PolicyNumber::DEADLINE; 2]);
+        if by_hand {
+            let restored = Agent::open(&state).unwrap().restore().unwrap();
+            assert_eq!(restored.restored, 2, "{restored:?}");
+        } else {
+            let mut process = watcher(&bench, "");
+            until("the restoration", || {
+                guest.policies() == [PolicyNumber::NORMAL; 2]
+            });
+            terminate(&mut process);
+        }
+        assert_eq!(guest.policies(), [PolicyNumber::NORMAL; 2]);
+    }
+}
+
+#[test]
+fn a_watcher_that_is_asked_to_end_restores_everything() {
+    if !deadlines() {
+        return;
+    }
+    let bench = bench();
+    let guest = FakeGuest::start(2);
+    let mut process = watcher(&bench, &guest.rule());
+    until("the class", || {
+        guest.policies() == [PolicyNumber::DEADLINE; 2]
+    });
+    terminate(&mut process);
+    assert_eq!(guest.policies(), [PolicyNumber::NORMAL; 2]);
+    assert!(!bench.state.with_file_name("w.json").exists());
+}
+
+fn terminate(process: &mut Child) {
+    let pid = rustix::process::Pid::from_child(process);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(process.wait().unwrap().success());
 }

@@ -376,3 +376,6 @@ fn is_ours(seen: &Scheduling, after: &ThreadState) -> bool {
 fn is_home(seen: &ThreadState, home: u32) -> bool {
     seen.cpus.count() == 1 && seen.cpus.contains(home)
 }
+
+#[cfg(test)]
+mod tests;

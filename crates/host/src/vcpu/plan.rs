@@ -471,3 +471,6 @@ impl fmt::Display for Plan {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+use super::super::admission::CPU;
+use super::super::testing::{Fake, cpus, id, machine, periodic, wish};
+use super::super::{Aperiodic, Class};
+use super::*;
+use proptest::prelude::*;
+
+fn plan_for(wishes: &[Wish], observed: &Observed) -> Result<Plan, Vec<Refusal>> {
+    plan(wishes, observed, &BTreeMap::new())
+}
+
+fn refusal(wishes: &[Wish], observed: &Observed) -> String {
+    let refusals = plan_for(wishes, observed).unwrap_err();
+    let lines: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn a_plan_prints_one_line_for_each_thread() {
+    let mut kernel = Fake::new([1, 2]);
+    kernel.threads.get_mut(&id(1)).unwrap().cpus = cpus("2");
+    let mut observed = kernel.observe(machine());
+    observed
+        .threads
+        .get_mut(&id(2))
+        .unwrap()
+        .state
+        .scheduling
+        .nice = 3;
+    let wishes = [
+        wish(1, periodic(500, 3000)),
+        wish(2, Class::Aperiodic(Aperiodic::default())),
+        wish(9, Class::Normal),
+    ];
+    assert_eq!(
+        plan_for(&wishes, &observed).unwrap().to_string(),
+        "thread 1 (vm vcpu 1): SCHED_OTHER -> SCHED_DEADLINE 500us/3ms/3ms, CPUs 2 -> 0-3\n\
+         thread 2 (vm vcpu 2): SCHED_OTHER nice 3 -> SCHED_OTHER nice -15 slice 100us\n\
+         gone: vm vcpu 9\n\
+         2 to change, 0 as they should be\n"
+    );
+}
+
+#[test]
+fn reservations_beyond_the_limit_are_refused_with_what_would_pass() {
+    // 4 CPUs of 0.90 each: 3.6 in all.
+    let kernel = Fake::new(1..=4);
+    let mut observed = kernel.observe(machine());
+    observed.machine.domains[0].booked.insert(id(77), CPU);
+    let wishes: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(3000, 4000))).collect();
+    assert_eq!(
+        refusal(&wishes, &observed),
+        "vm vcpu 1 and 3 more want 3.000 of a CPU reserved in 0-3, where 2.600 is free: 0.400 too \
+         much (3.600 in all, 1.000 booked by others); a runtime of 2.6ms in 4ms would pass, or \
+         fewer threads"
+    );
+    let nearest: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(2600, 4000))).collect();
+    assert!(plan_for(&nearest, &observed).is_ok());
+}
+
+#[test]
+fn a_thread_that_has_a_reservation_is_not_counted_twice() {
+    let kernel = Fake::new(1..=4);
+    let mut observed = kernel.observe(machine());
+    for tid in 1..=4 {
+        observed.machine.domains[0]
+            .booked
+            .insert(id(tid), CPU * 8 / 10);
+    }
+    let wishes: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(3500, 4000))).collect();
+    assert!(plan_for(&wishes, &observed).is_ok());
+}
+
+#[test]
+fn without_a_limit_everything_is_admitted() {
+    let mut observed = Fake::new(1..=4).observe(machine());
+    observed.machine.limits.share = None;
+    let wishes: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(4000, 4000))).collect();
+    assert!(plan_for(&wishes, &observed).is_ok());
+}
+
+#[test]
+fn what_a_deadline_demands_of_affinity_is_widened_or_refused() {
+    let mut kernel = Fake::new([1]);
+    kernel.threads.get_mut(&id(1)).unwrap().cpus = cpus("1");
+    let observed = kernel.observe(machine());
+    let mut pinned = wish(1, periodic(500, 3000));
+    let step = &plan_for(&[pinned.clone()], &observed).unwrap().threads[0];
+    assert_eq!(step.after.cpus, cpus("0-3"));
+
+    pinned.widen = false;
+    assert!(refusal(&[pinned.clone()], &observed).contains("vcpupin"));
+
+    let mut confined = observed.clone();
+    confined.threads.get_mut(&id(1)).unwrap().allowed = cpus("1-2");
+    pinned.widen = true;
+    assert!(refusal(&[pinned.clone()], &confined).contains("partition"));
+
+    // In a partition of its own the narrow mask is right.
+    confined.machine.domains = ["1-2", "0,3"]
+        .map(|list| Domain {
+            cpus: cpus(list),
+            booked: BTreeMap::new(),
+        })
+        .to_vec();
+    confined.threads.get_mut(&id(1)).unwrap().processor = 1;
+    let step = &plan_for(&[pinned], &confined).unwrap().threads[0];
+    assert_eq!(step.after.cpus, cpus("1-2"));
+}
+
+#[test]
+fn a_home_must_be_in_the_root_domain() {
+    let observed = Fake::new([1]).observe(machine());
+    let mut homed = wish(1, periodic(500, 3000));
+    homed.home = Some(9);
+    assert!(refusal(&[homed.clone()], &observed).contains("home CPU 9"));
+    homed.home = Some(2);
+    let moves = plan_for(&[homed], &observed).unwrap().threads[0].moves();
+    assert_eq!(moves[0], Move::Affinity(cpus("2")));
+    assert_eq!(moves[1], Move::Affinity(cpus("0-3")));
+    assert!(matches!(moves[2], Move::Schedule(to) if to.is_deadline()));
+}
+
+#[test]
+fn without_the_privilege_nothing_is_raised() {
+    let mut observed = Fake::new([1]).observe(machine());
+    observed.machine.privileged = false;
+    for class in [periodic(500, 3000), Class::Aperiodic(Aperiodic::default())] {
+        assert!(refusal(&[wish(1, class)], &observed).contains("CAP_SYS_NICE"));
+    }
+    let slice_alone = Class::Aperiodic(Aperiodic {
+        weight: 1,
+        ..Aperiodic::default()
+    });
+    assert!(plan_for(&[wish(1, slice_alone)], &observed).is_ok());
+    observed.threads.get_mut(&id(1)).unwrap().ours = false;
+    assert!(refusal(&[wish(1, slice_alone)], &observed).contains("another user's"));
+}
+
+#[test]
+fn a_kernel_without_slices_gets_the_weight_alone_and_says_so() {
+    let mut observed = Fake::new([1]).observe(machine());
+    observed.machine.slices = false;
+    let plan = plan_for(
+        &[wish(1, Class::Aperiodic(Aperiodic::default()))],
+        &observed,
+    )
+    .unwrap();
+    let to = plan.threads[0].after.scheduling;
+    assert_eq!((to.nice, to.runtime), (-15, Nanos::ZERO));
+    assert!(plan.notes[0].contains("6.12"));
+}
+
+#[test]
+fn a_period_that_the_administrator_forbids_is_refused() {
+    let observed = Fake::new([1]).observe(machine());
+    assert!(
+        refusal(&[wish(1, periodic(20, 50))], &observed).contains("sched_deadline_period_min_us")
+    );
+}
+
+#[test]
+fn a_weight_becomes_the_nearest_nice_value() {
+    for (weight, nice) in [(1, 0), (2, -3), (10, -10), (28, -15), (87, -20), (100, -20)] {
+        let class = Aperiodic {
+            weight,
+            ..Aperiodic::default()
+        };
+        assert_eq!(class.nice(), nice, "{weight}");
+    }
+}
+
+fn states() -> impl Strategy<Value = ThreadState> {
+    let scheduling = prop_oneof![
+        (-20i32..20, 0u64..3).prop_map(|(nice, slice)| Scheduling {
+            nice,
+            runtime: Nanos::from_micros(slice * 100),
+            ..Scheduling::PLAIN
+        }),
+        (2u64..10, 10u64..20).prop_map(|(runtime, period)| Scheduling {
+            policy: tailbound_sys::thread::PolicyNumber::DEADLINE,
+            runtime: Nanos::from_millis(runtime),
+            deadline: Nanos::from_millis(period),
+            period: Nanos::from_millis(period),
+            ..Scheduling::PLAIN
+        }),
+    ];
+    (scheduling, 0u32..4).prop_map(|(scheduling, cpu)| ThreadState {
+        cpus: if scheduling.is_deadline() {
+            cpus("0-3")
+        } else {
+            Cpus::one(cpu)
+        },
+        scheduling,
+    })
+}
+
+proptest! {
+    /// The fake kernel is as strict as the real one about the order of calls.
+    #[test]
+    fn any_state_is_reached_from_any_other_and_back(before in states(), after in states()) {
+        use super::super::kernel::Kernel;
+        let mut kernel = Fake::new([1]);
+        kernel.threads.insert(id(1), before);
+        let step = ThreadStep {
+            thread: id(1),
+            name: String::new(),
+            before,
+            after,
+            home: None,
+            group: None,
+        };
+        for call in step.moves() {
+            kernel.make(id(1), &call).unwrap();
+        }
+        prop_assert!(same(&kernel.threads[&id(1)], &after));
+        for call in step.undo().moves() {
+            kernel.make(id(1), &call).unwrap();
+        }
+        prop_assert!(same(&kernel.threads[&id(1)], &before));
+    }
+}

@@ -1,0 +1,160 @@
+//! A machine for tests: threads and groups in memory, and failures where a test
+//! puts them.
+
+use super::admission::{CPU, Domain, Limits};
+use super::kernel::Kernel;
+use super::plan::{GroupSeen, Machine, Move, Observed, Seen, ThreadState, Wish};
+use super::{Class, Periodic};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use tailbound_sys::cgroup::WeightKind;
+use tailbound_sys::cpuset::Cpus;
+use tailbound_sys::thread::{Scheduling, ThreadId};
+use tailbound_units::Nanos;
+
+pub(super) fn cpus(list: &str) -> Cpus {
+    list.parse().unwrap()
+}
+
+pub(super) fn id(tid: u32) -> ThreadId {
+    ThreadId {
+        pid: 1,
+        tid,
+        start: 100,
+    }
+}
+
+pub(super) fn periodic(runtime_us: u64, period_us: u64) -> Class {
+    Class::Periodic(Periodic {
+        runtime: Nanos::from_micros(runtime_us),
+        deadline: Nanos::from_micros(period_us),
+        period: Nanos::from_micros(period_us),
+    })
+}
+
+pub(super) fn wish(tid: u32, class: Class) -> Wish {
+    Wish {
+        name: format!("vm vcpu {tid}"),
+        ..super::wish(id(tid), class)
+    }
+}
+
+/// Four CPUs in one root domain, with the usual limits.
+pub(super) fn machine() -> Machine {
+    Machine {
+        domains: vec![Domain {
+            cpus: cpus("0-3"),
+            booked: BTreeMap::new(),
+        }],
+        limits: Limits {
+            share: Some(CPU * 95 / 100),
+            fair_server: CPU / 20,
+            periods: (Nanos::from_micros(100), Nanos::from_micros(1 << 22)),
+        },
+        slices: true,
+        privileged: true,
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Fake {
+    pub(super) threads: BTreeMap<ThreadId, ThreadState>,
+    pub(super) groups: BTreeMap<PathBuf, u64>,
+    /// The call that fails, counted from zero, and how.
+    pub(super) fails: Option<(usize, i32)>,
+    /// The thread that ends at that call.
+    pub(super) ends: Option<(usize, ThreadId)>,
+    pub(super) calls: usize,
+}
+
+impl Fake {
+    pub(super) fn new(tids: impl IntoIterator<Item = u32>) -> Self {
+        let plain = ThreadState {
+            scheduling: Scheduling::PLAIN,
+            cpus: cpus("0-3"),
+        };
+        Self {
+            threads: tids.into_iter().map(|tid| (id(tid), plain)).collect(),
+            groups: BTreeMap::new(),
+            fails: None,
+            ends: None,
+            calls: 0,
+        }
+    }
+
+    pub(super) fn observe(&self, machine: Machine) -> Observed {
+        let seen = |(thread, state): (&ThreadId, &ThreadState)| {
+            let seen = Seen {
+                state: *state,
+                processor: 0,
+                allowed: cpus("0-3"),
+                ours: true,
+            };
+            (*thread, seen)
+        };
+        let group = |(directory, weight): (&PathBuf, &u64)| {
+            let seen = GroupSeen {
+                kind: WeightKind::Weight,
+                weight: *weight,
+            };
+            (directory.clone(), seen)
+        };
+        Observed {
+            threads: self.threads.iter().map(seen).collect(),
+            groups: self.groups.iter().map(group).collect(),
+            machine,
+        }
+    }
+
+    fn call(&mut self) -> io::Result<()> {
+        let call = self.calls;
+        self.calls += 1;
+        if let Some((at, thread)) = self.ends
+            && at == call
+        {
+            self.threads.remove(&thread);
+        }
+        match self.fails {
+            Some((at, errno)) if at == call => Err(io::Error::from_raw_os_error(errno)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Kernel for Fake {
+    fn state(&mut self, thread: ThreadId) -> io::Result<Option<ThreadState>> {
+        Ok(self.threads.get(&thread).copied())
+    }
+
+    fn make(&mut self, thread: ThreadId, step: &Move) -> io::Result<()> {
+        self.call()?;
+        let Some(state) = self.threads.get_mut(&thread) else {
+            return Err(rustix::io::Errno::SRCH.into());
+        };
+        match step {
+            Move::Release(_) => {
+                assert!(state.scheduling.is_deadline(), "nothing to release");
+            }
+            Move::Affinity(cpus) => {
+                assert!(!state.scheduling.is_deadline(), "EBUSY");
+                state.cpus = *cpus;
+            }
+            Move::Schedule(to) => {
+                assert!(!to.is_deadline() || state.cpus == cpus("0-3"), "EPERM");
+                state.scheduling = *to;
+            }
+        }
+        Ok(())
+    }
+
+    fn weight(&mut self, directory: &Path, _: WeightKind) -> Option<u64> {
+        self.groups.get(directory).copied()
+    }
+
+    fn set_weight(&mut self, directory: &Path, _: WeightKind, weight: u64) -> io::Result<()> {
+        self.call()?;
+        self.groups.insert(directory.to_owned(), weight);
+        Ok(())
+    }
+}

@@ -242,6 +242,28 @@ fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
 }
 
 #[test]
+fn a_thread_that_sleeps_gives_its_bandwidth_back() {
+    if !deadlines() {
+        return;
+    }
+    let mut bench = bench();
+    let sleeper = Sleeper::start();
+    let half = Class::Periodic(Periodic {
+        runtime: Nanos::from_micros(2500),
+        deadline: Nanos::from_millis(5),
+        period: Nanos::from_millis(5),
+    });
+    // Were it kept booked, the machine would be full soon.
+    for _ in 0..3 * affinity(0).unwrap().count() {
+        let plan = bench.agent.plan(&[sleeper.wish(half)]).unwrap();
+        bench.agent.apply(&plan).unwrap();
+        // Longer than a period: then the kernel takes it for inactive.
+        std::thread::sleep(Duration::from_millis(10));
+        bench.agent.restore().unwrap();
+    }
+}
+
+#[test]
 fn without_the_privilege_it_is_said_before_anything_is_touched() {
     if rustix::process::geteuid().is_root() {
         as_ordinary_user("without_the_privilege_it_is_said_before_anything_is_touched");

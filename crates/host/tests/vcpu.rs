@@ -247,7 +247,6 @@ fn a_thread_that_sleeps_gives_its_bandwidth_back() {
         return;
     }
     let mut bench = bench();
-    let sleeper = Sleeper::start();
     let half = Class::Periodic(Periodic {
         runtime: Nanos::from_micros(2500),
         deadline: Nanos::from_millis(5),
@@ -255,6 +254,7 @@ fn a_thread_that_sleeps_gives_its_bandwidth_back() {
     });
     // Were it kept booked, the machine would be full soon.
     for _ in 0..3 * affinity(0).unwrap().count() {
+        let sleeper = Sleeper::start();
         let plan = bench.agent.plan(&[sleeper.wish(half)]).unwrap();
         bench.agent.apply(&plan).unwrap();
         // Longer than a period: then the kernel takes it for inactive.
@@ -332,7 +332,7 @@ fn fake_guest_process() {
         builder
             .spawn(|| {
                 loop {
-                    std::thread::park()
+                    std::thread::park();
                 }
             })
             .unwrap();
@@ -471,8 +471,8 @@ fn watcher_process() {
 fn watcher(bench: &Bench, rules: &str) -> Child {
     let file = bench.state.with_file_name("vcpu.toml");
     let state = format!(
-        "state = {:?}\nevery = \"20ms\"\n",
-        bench.state.with_file_name("w.json")
+        "state = \"{}\"\nevery = \"20ms\"\n",
+        bench.state.with_file_name("w.json").display()
     );
     std::fs::write(&file, state + rules).unwrap();
     Command::new(std::env::current_exe().unwrap())

@@ -255,9 +255,10 @@ fn a_thread_that_sleeps_gives_its_bandwidth_back() {
     // Were it kept booked, the machine would be full soon.
     for _ in 0..3 * affinity(0).unwrap().count() {
         let sleeper = Sleeper::start();
+        // It must not run while it has the deadline, and longer than a period.
+        std::thread::sleep(Duration::from_millis(10));
         let plan = bench.agent.plan(&[sleeper.wish(half)]).unwrap();
         bench.agent.apply(&plan).unwrap();
-        // Longer than a period: then the kernel takes it for inactive.
         std::thread::sleep(Duration::from_millis(10));
         bench.agent.restore().unwrap();
     }

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
-    run: run::Args,
+    run: run::Options,
 }
 
 #[derive(Debug, clap::Subcommand)]

@@ -22,9 +22,9 @@ use tailbound_report::{Stats, empty_histogram};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
-/// Arguments of `tailbound probe` without a subcommand.
+/// Options of `tailbound probe` without a subcommand.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct Options {
     /// Sleep this often at most (M)
     #[arg(long, value_name = "N", default_value_t = Config::default().samples)]
     samples: u64,
@@ -90,7 +90,7 @@ impl std::str::FromStr for CpuList {
     }
 }
 
-impl Args {
+impl Options {
     fn config(&self) -> Config {
         let confidence = self.confidence;
         Config {

@@ -1,0 +1,414 @@
+//! `tailbound probe` and `tailbound select`, run as their users run them: short
+//! runs, on loopback, bounded.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+fn tailbound(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tailbound"))
+        .args(arguments)
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A run of a fraction of a second. Nothing is late below a minute, so that what it
+/// says does not depend on the machine.
+const QUIET: [&str; 11] = [
+    "probe",
+    "--samples",
+    "300",
+    "--low-mark",
+    "1",
+    "--late",
+    "60s",
+    "--confidence",
+    "0.9",
+    "--time-limit",
+    "60s",
+];
+
+fn with<'a>(base: &[&'a str], more: &[&'a str]) -> Output {
+    tailbound(&[base, more].concat())
+}
+
+/// All sleeps are late: those of 1 us take longer than 2.
+const LATE: [&str; 7] = ["probe", "--sleep", "1us", "--late", "2us", "--busy", "1"];
+
+#[test]
+fn a_quiet_node_is_good_in_the_first_line_and_the_exit_code() {
+    let output = with(&QUIET, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    let mut lines = shown.lines();
+    let first = lines.next().unwrap();
+    assert!(first.starts_with("GOOD  CPU "), "{first}");
+    assert!(first.ends_with("sleeps late; 90 % sure without the rest"));
+    assert_eq!(lines.next(), Some(""));
+    assert!(lines.next().unwrap().starts_with("cpu  verdict"));
+}
+
+#[test]
+fn a_node_whose_sleeps_are_late_is_bad_or_found_busy() {
+    let output = with(&LATE, &["--output", "line"]);
+    let line = text(&output.stdout);
+    assert!(line.len() <= 81 && line.ends_with('\n'), "{line}");
+    match output.status.code() {
+        Some(1) => assert!(line.starts_with("BAD  CPU "), "{line}"),
+        // Other tests run on the same CPUs.
+        Some(2) => assert!(line.starts_with("INCONCLUSIVE  CPU "), "{line}"),
+        other => panic!("{other:?}: {line}"),
+    }
+}
+
+#[test]
+fn an_exact_run_makes_every_sleep() {
+    let quiet: Vec<_> = QUIET.iter().take(7).copied().collect();
+    let output = with(&quiet, &["--exact", "--output", "json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema"], 1);
+    assert_eq!(document["kind"], "probe");
+    assert_eq!(document["verdict"], "GOOD");
+    assert_eq!(document["config"]["exact"], true);
+    assert_eq!(document["config"]["high_mark"], 5);
+    for cpu in document["cpus"].as_array().unwrap() {
+        assert_eq!(cpu["samples"], 300);
+        assert_eq!(cpu["late"], 0);
+        assert_eq!(cpu["sleep_ns"]["count"], 300);
+        assert!(cpu["sleep_ns"]["p50"].as_u64().unwrap() >= 100_000);
+    }
+}
+
+#[test]
+fn lines_of_json_end_with_the_document() {
+    let output = with(&QUIET, &["--output", "jsonl"]);
+    let shown = text(&output.stdout);
+    let lines: Vec<Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (last, intervals) = lines.split_last().unwrap();
+    assert_eq!(last["kind"], "probe");
+    assert!(!intervals.is_empty());
+    assert!(intervals.iter().all(|line| line["kind"] == "interval"));
+    let slept: u64 = intervals
+        .iter()
+        .map(|line| line["sleep_ns"]["count"].as_u64().unwrap())
+        .sum();
+    let all = last["cpus"].as_array().unwrap().iter();
+    assert_eq!(
+        slept,
+        all.map(|cpu| cpu["samples"].as_u64().unwrap()).sum::<u64>()
+    );
+}
+
+#[test]
+fn the_histogram_log_is_one_that_others_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sleeps.hlog");
+    let output = with(&QUIET, &["--histogram-log", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let log = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines[1], "#[Histogram log format version 1.3]");
+    assert!(lines[2].starts_with("#[StartTime: "));
+    assert!(lines[4].starts_with("\"StartTimestamp\""));
+    for line in &lines[5..] {
+        let fields: Vec<_> = line.split(',').collect();
+        assert_eq!(fields.len(), 5, "{line}");
+        assert!(fields[0].starts_with("Tag=cpu"));
+        assert!(fields[4].starts_with("HISTFAAAA"));
+    }
+    let nowhere = with(&QUIET, &["--histogram-log", "/nowhere/sleeps.hlog"]);
+    assert_eq!(nowhere.status.code(), Some(71));
+}
+
+#[test]
+fn wrong_arguments_have_a_code_that_no_verdict_has() {
+    for (arguments, message) in [
+        (["--samples", "0"].as_slice(), "0 samples decide nothing"),
+        (&["--sleep", "0"], "a sleep of 0 never leaves the CPU"),
+        (&["--late", "50us"], "always late at 50us"),
+        (&["--low-mark", "9", "--high-mark", "8"], "the low mark 9"),
+        (&["--confidence", "1"], "a confidence of 1"),
+        (&["--cpus", "1000"], "CPU 1000 is not among those"),
+        (&["--cpus", "3-1"], "\"3-1\" is no list of CPUs"),
+        (&["--sleep=-1us"], "does not start with a number"),
+        (&["--nonsense"], "--nonsense"),
+        (&["network"], "<NODE>"),
+        (&["network", "a:1", "--rates", "0"], "0 calls a second"),
+        (&["network", "a:1", "--duration", "0"], "0ns for each rate"),
+        (&["serve", "--connections", "0"], "0 is not in 1..=4096"),
+    ] {
+        let output = with(&["probe"], arguments);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}");
+        assert!(output.stdout.is_empty());
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+    }
+}
+
+/// A server of the network test; it ends with this.
+struct Server {
+    child: Child,
+    address: String,
+    // Kept open: a server whose output is gone is another test.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tailbound"))
+            .args(["probe", "serve", "--listen", "127.0.0.1:0"])
+            .args(["--connections", "2"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("serving on ").unwrap().trim().to_owned();
+        Self {
+            child,
+            address,
+            _stdout: stdout,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn calls_are_answered_and_too_few_of_them_decide_nothing() {
+    let server = Server::start();
+    let output = tailbound(&[
+        "probe",
+        "network",
+        &server.address,
+        "--rates",
+        "300,600",
+        "--duration",
+        "200ms",
+        "--output",
+        "json",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["kind"], "probe-network");
+    assert_eq!(document["verdict"], "INCONCLUSIVE");
+    let node = &document["nodes"][0];
+    assert!(
+        node["reason"]
+            .as_str()
+            .unwrap()
+            .contains("have no 99.9th percentile")
+    );
+    for (rate, expected) in [(0, 60), (1, 120)] {
+        let rate = &node["rates"][rate];
+        assert_eq!(rate["unanswered"], 0);
+        assert_eq!(rate["broken"], Value::Null);
+        assert_eq!(rate["time_ns"]["count"], rate["calls"]);
+        let calls = rate["calls"].as_i64().unwrap();
+        // Poisson: five standard deviations.
+        assert!((calls - expected).abs() < 55, "{calls}");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_reached_is_inconclusive() {
+    let address = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
+    let output = tailbound(&["probe", "network", &address, "--duration", "1ms"]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!("INCONCLUSIVE  {address}: cannot be reached: ");
+    assert!(text(&output.stdout).starts_with(&expected));
+}
+
+#[test]
+fn a_node_that_answers_nonsense_is_charged_with_every_call() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&[b'x'; 4000]).unwrap();
+        // Until the caller has had enough.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let output = tailbound(&[
+        "probe",
+        "network",
+        &address,
+        "--rates",
+        "10000",
+        "--duration",
+        "1s",
+        "--output",
+        "json",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rate = &document["nodes"][0]["rates"][0];
+    assert_eq!(rate["unanswered"], rate["calls"]);
+    assert_eq!(rate["late"], rate["calls"]);
+    assert!(rate["broken"].as_str().unwrap().contains("TBRP"));
+}
+
+#[test]
+fn a_server_cuts_off_who_sends_nonsense_and_goes_on() {
+    let server = Server::start();
+    for nonsense in [
+        b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n\r\n".as_slice(),
+        &[0; 37],
+    ] {
+        let mut stream = server.connect();
+        stream.write_all(nonsense).unwrap();
+        let mut answer = Vec::new();
+        // Closed, or reset where something was left unread.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty());
+    }
+    // Half a call, and gone.
+    server.connect().write_all(b"TBRP\x01").unwrap();
+    let output = tailbound(&[
+        "probe",
+        "network",
+        &server.address,
+        "--rates",
+        "1000",
+        "--duration",
+        "50ms",
+        "--output",
+        "json",
+    ]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["nodes"][0]["rates"][0]["unanswered"], 0);
+}
+
+#[test]
+fn a_server_has_no_room_for_more_connections_than_it_was_given() {
+    let server = Server::start();
+    let open = [server.connect(), server.connect()];
+    let mut beyond = server.connect();
+    let mut answer = Vec::new();
+    assert_eq!(beyond.read_to_end(&mut answer).unwrap_or(0), 0);
+    drop(open);
+}
+
+/// The result of a probe, as far as `select` looks at it.
+fn result(directory: &Path, node: &str, verdict: &str, late: u64) -> String {
+    let document = serde_json::json!({
+        "schema": 1, "kind": "probe", "node": node, "verdict": verdict,
+        "cpus": [
+            {"samples": 600_000, "late": 0, "sleep_ns": {"p99_9": 150_000}},
+            {"samples": 600_000, "late": late, "sleep_ns": {"p99_9": 200_000}},
+        ],
+    });
+    let file = directory.join(format!("{node}.json"));
+    std::fs::write(&file, document.to_string()).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn select_keeps_the_best_and_says_when_they_are_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = |node, verdict, late| result(directory.path(), node, verdict, late);
+    let files = [
+        node("a", "GOOD", 9),
+        node("b", "BAD", 400),
+        node("c", "GOOD", 0),
+        node("d", "UNSURE", 30),
+    ];
+    let mut arguments: Vec<_> = ["select", "--keep", "1"].to_vec();
+    arguments.extend(files.iter().map(String::as_str));
+    let output = tailbound(&arguments);
+    assert_eq!(output.status.code(), Some(0));
+    let shown = text(&output.stdout).replace(directory.path().to_str().unwrap(), "DIR");
+    insta::assert_snapshot!(shown, @r"
+    ENOUGH  2 of 4 nodes are GOOD, 1 wanted
+
+    node  use    verdict  late  sleeps  99.9th  file
+    c     keep   GOOD        0  600000  200 us  DIR/c.json
+    a     spare  GOOD        9  600000  200 us  DIR/a.json
+    d     drop   UNSURE     30  600000  200 us  DIR/d.json
+    b     drop   BAD       400  600000  200 us  DIR/b.json
+    ");
+    arguments[2] = "3";
+    let output = tailbound(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stdout).replace(directory.path().to_str().unwrap(), "DIR");
+    insta::assert_snapshot!(shown, @r"
+    SHORT  2 of 4 nodes are GOOD, 3 wanted
+
+    node  use   verdict  late  sleeps  99.9th  file
+    c     keep  GOOD        0  600000  200 us  DIR/c.json
+    a     keep  GOOD        9  600000  200 us  DIR/a.json
+    d     test  UNSURE     30  600000  200 us  DIR/d.json
+    b     drop  BAD       400  600000  200 us  DIR/b.json
+
+    note  `tailbound probe network` may approve 1 of use test
+    ");
+}
+
+#[test]
+fn select_refuses_what_is_no_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("other.json");
+    for (content, message) in [
+        ("", "not the result of tailbound probe"),
+        ("{\"schema\": 1}", "not the result of tailbound probe"),
+        (
+            "{\"schema\":1,\"kind\":\"probe-network\",\"node\":\"a\",\"verdict\":\"GOOD\",\"cpus\":[]}",
+            "a result of kind \"probe-network\"",
+        ),
+        (
+            "{\"schema\":2,\"kind\":\"probe\",\"node\":\"a\",\"verdict\":\"GOOD\",\"cpus\":[]}",
+            "schema 2 is not 1",
+        ),
+        (
+            "{\"schema\":1,\"kind\":\"probe\",\"node\":\"a\",\"verdict\":\"GOOD\",\"cpus\":[]}",
+            "it has no vCPU",
+        ),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let output = tailbound(&["select", "--keep", "1", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(message), "{stderr}");
+    }
+}
+
+#[test]
+fn the_help_is_stable() {
+    for command in ["probe", "probe serve", "probe network", "select"] {
+        let mut arguments: Vec<_> = command.split(' ').collect();
+        arguments.push("--help");
+        let help = tailbound(&arguments);
+        assert!(help.status.success());
+        insta::assert_snapshot!(format!("help {command}"), text(&help.stdout));
+    }
+}

@@ -15,6 +15,12 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
+    /// Lets nothing through.
+    pub const NONE: Self = Self {
+        rate: Ratio::ZERO,
+        burst: Ratio::ZERO,
+    };
+
     /// A token bucket of this rate and size.
     pub fn new(rate: Rate, burst: Bytes) -> Self {
         Self {
@@ -59,10 +65,7 @@ pub struct ArrivalCurve {
 impl ArrivalCurve {
     /// No traffic at all.
     pub fn none() -> Self {
-        Self::from(TokenBucket {
-            rate: Ratio::ZERO,
-            burst: Ratio::ZERO,
-        })
+        TokenBucket::NONE.into()
     }
 
     /// `rate · t + burst`.
@@ -124,7 +127,7 @@ impl ArrivalCurve {
 
     /// Whether nothing ever comes.
     pub fn is_none(&self) -> bool {
-        self.buckets[0].rate == Ratio::ZERO && self.buckets[0].burst == Ratio::ZERO
+        self.buckets[0] == TokenBucket::NONE
     }
 
     /// The most that may come in `time` (not below zero), in nanobits.

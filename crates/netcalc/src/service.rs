@@ -189,8 +189,8 @@ impl ServiceCurve {
     /// curve less `data`, at least zero.
     ///
     /// With the largest frame for `data` this is a server that hands over whole
-    /// frames only (Le Boudec and Thiran, 1.7.2), or one on which a frame of
-    /// lower priority has just begun (2.4.1).
+    /// frames only (Le Boudec and Thiran, 1.7), or one on which a frame of
+    /// lower priority has just begun.
     pub fn after(&self, data: Bytes) -> Result<Self, Overflow> {
         self.map(Ratio::ZERO, Ratio::from(data))
     }
@@ -202,7 +202,7 @@ impl ServiceCurve {
     /// Without `blocking` this is also what is left when nothing is known about
     /// the order of service. The server must be a strict one, as a link of
     /// constant rate is: it works whenever there is a backlog. Le Boudec and
-    /// Thiran, theorem 6.2.1 and 2.4.1.
+    /// Thiran, 6.2.
     pub fn left_over_priority(
         &self,
         higher: &ArrivalCurve,
@@ -226,7 +226,7 @@ impl ServiceCurve {
     /// traffic.
     ///
     /// Every θ >= 0 gives one such curve: `self(t) - cross(t - θ)` for `t > θ`
-    /// and zero before (Le Boudec and Thiran, proposition 6.2.1). This takes
+    /// and zero before (Le Boudec and Thiran, 6.2). This takes
     /// θ = the time in which the cross traffic's burst is served, the largest θ
     /// whose curve does not jump. For a rate-latency server (R, T) and a token
     /// bucket (r, b) that leaves the rate R - r after T + b/R, in place of

@@ -16,7 +16,7 @@ fn a_token_bucket_at_a_rate_latency_server_has_the_textbook_bounds() {
 #[test]
 fn a_variable_bit_rate_flow_waits_longest_at_its_knee() {
     // IntServ's T-SPEC (p, M, r, b) = (8, 2, 3, 17) at R = 5, T = 4 (Le Boudec
-    // and Thiran, proposition 1.4.1): delay M/R + (b - M)/(p - r)·(p - R)/R + T.
+    // and Thiran, 1.4): delay M/R + (b - M)/(p - r)·(p - R)/R + T.
     let (curve, server) = (arrival(&[(8, 2), (3, 17)]), service(&[(5, 20)]));
     assert_eq!(
         curve.delay(&server),

@@ -156,10 +156,7 @@ impl Analysis<'_> {
         let delay = finite(all.delay(service)?);
         let mut load = Ratio::ZERO;
         // All together, in the long run.
-        let mut together = TokenBucket {
-            rate: Ratio::ZERO,
-            burst: Ratio::ZERO,
-        };
+        let mut together = TokenBucket::NONE;
         for group in groups {
             together = together.sum(group.curve.long_run())?;
             for visit in &group.members {
@@ -245,9 +242,8 @@ impl Analysis<'_> {
     }
 
     fn long_run_of(&self, members: &[Visit]) -> Result<TokenBucket, Overflow> {
-        let none = ArrivalCurve::none().long_run();
         self.curves_of(members)
-            .try_fold(none, |sum, curve| sum.sum(curve.long_run()))
+            .try_fold(TokenBucket::NONE, |sum, curve| sum.sum(curve.long_run()))
     }
 
     fn next(&self, visit: Visit) -> Option<PortId> {

@@ -201,12 +201,12 @@ impl Document {
             let flows = self.flows.iter().filter(|flow| flow.deadline_ns.is_some());
             let _ = writeln!(
                 text,
-                "{}  {} ports ({} with a buffer), {} flows ({} with a deadline)",
+                "{}  the buffers of {}/{} ports, the deadlines of {}/{} flows",
                 paint.good("HOLDS"),
-                self.ports.len(),
                 ports.count(),
-                self.flows.len(),
+                self.ports.len(),
                 flows.count(),
+                self.flows.len(),
             );
         }
         text

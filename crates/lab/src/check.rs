@@ -85,7 +85,7 @@ fn figure(check: &Check, variants: &[Variant]) -> Result<(f64, Option<String>), 
 }
 
 /// A figure of a variant: `SERIES.STATISTIC` or the name of a value.
-fn read(variant: &Variant, of: &str) -> Result<f64, String> {
+pub(crate) fn read(variant: &Variant, of: &str) -> Result<f64, String> {
     let missing = || format!("variant {} has no {of}", variant.name);
     let Some((series, statistic)) = of.split_once('.') else {
         return variant

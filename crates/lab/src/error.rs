@@ -3,6 +3,7 @@
 use crate::experiment::ExperimentError;
 use std::io;
 use std::path::PathBuf;
+use tailbound_host::vcpu::VcpuError;
 use tailbound_report::ReportError;
 use tailbound_sys::user_namespace::EnterError;
 
@@ -43,6 +44,9 @@ pub enum LabError {
         /// What it said.
         message: String,
     },
+    /// Guests could not be given their class.
+    #[error(transparent)]
+    Class(#[from] VcpuError),
     /// A child died, or did not become ready.
     #[error("{who} {what}{}", tail(.stderr))]
     Child {

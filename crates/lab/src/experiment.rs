@@ -2,6 +2,7 @@
 //!
 //! Read [`Experiment`] first. Every error names file, line and column.
 
+mod grid;
 mod validate;
 
 use serde::Deserialize;
@@ -62,6 +63,9 @@ pub struct Experiment {
     /// What is expected.
     #[serde(default)]
     pub check: Vec<Check>,
+    /// What is drawn over the count of neighbours.
+    #[serde(default)]
+    pub chart: Vec<Chart>,
 }
 
 const fn default_warmup() -> Nanos {
@@ -78,15 +82,23 @@ const fn default_switch_buffer() -> Bytes {
     Bytes(650_000)
 }
 
-/// Guests whose threads all run on one CPU, and the class that some of them get
-/// in variants with `vcpu = "periodic"`.
+/// Guests whose threads all run on one CPU, and what tells some of them from the
+/// others in variants that name a class in `vcpu`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedCore {
     /// The guests.
     pub guests: Vec<Name>,
-    /// Which of them have the reservation, and what it is.
+    /// Which of them get a class, and what it is if that is a reservation.
     pub periodic: Periodic,
+    /// The time slice of those with a short one.
+    #[serde(default = "default_slice")]
+    pub slice: Nanos,
+}
+
+/// The shortest that Linux takes.
+const fn default_slice() -> Nanos {
+    Nanos::from_micros(100)
 }
 
 /// A reservation of CPU time (`SCHED_DEADLINE`).
@@ -274,6 +286,10 @@ pub struct Variant {
     pub only_without_periodic: bool,
     /// The loads that run, by name.
     pub loads: Vec<Name>,
+    /// How many of each hog's guests run. A list of counts stands for a variant
+    /// each, called by the variant's name and the count.
+    #[serde(default)]
+    pub neighbours: Vec<usize>,
 }
 
 /// What the switch makes of the tags.
@@ -288,14 +304,33 @@ pub enum SwitchMode {
 }
 
 /// The scheduling class of a guest's threads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VcpuMode {
     /// What the kernel gives to any thread.
     #[default]
     Default,
+    /// A larger share than its neighbours': they get nice 19.
+    Weight,
+    /// A short time slice.
+    Slice,
+    /// A short slice and a larger share, as the vCPU agent gives them.
+    Aperiodic,
     /// A reservation.
     Periodic,
+}
+
+/// A statistic over the count of neighbours, a line for each name that has
+/// several.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chart {
+    /// Stable name.
+    pub name: Name,
+    /// What it shows, in one line.
+    pub title: String,
+    /// Which statistic: `SERIES.STATISTIC`.
+    pub of: Name,
 }
 
 /// An expectation.
@@ -369,7 +404,7 @@ pub enum ExperimentError {
 }
 
 /// The experiments that come with the program.
-pub const EMBEDDED: [(&str, &str); 4] = [
+pub const EMBEDDED: [(&str, &str); 5] = [
     ("traps", include_str!("../../../experiments/traps.toml")),
     (
         "host-queue",
@@ -380,6 +415,10 @@ pub const EMBEDDED: [(&str, &str); 4] = [
         include_str!("../../../experiments/switch-queue.toml"),
     ),
     ("vcpu", include_str!("../../../experiments/vcpu.toml")),
+    (
+        "vcpu-classes",
+        include_str!("../../../experiments/vcpu-classes.toml"),
+    ),
 ];
 
 /// The text of an experiment: one that comes with the program by its name, else
@@ -412,10 +451,11 @@ impl Experiment {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, file: &str) -> Result<Self, ExperimentError> {
-        let experiment: Self = toml::from_str(text).map_err(|error| {
+        let mut experiment: Self = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             invalid(text, file, offset, error.message().to_owned())
         })?;
+        experiment.expand();
         experiment.recheck(text, file)?;
         Ok(experiment)
     }

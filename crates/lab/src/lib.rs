@@ -8,7 +8,9 @@
 
 pub mod arrivals;
 mod build;
+mod charts;
 pub mod check;
+mod class;
 mod cpus;
 mod error;
 pub mod experiment;

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tailbound_sys::procfs::{self, Reread};
 use tailbound_sys::sched::{Deadline, Policy, policy, set_policy};
+use tailbound_sys::thread::release_bandwidth;
 use tailbound_units::Nanos;
 
 /// How often threads are looked at.
@@ -34,17 +35,14 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Gives each process, which runs on the shared core, a reservation, and
-    /// keeps it there. The watcher itself runs as `priority` says.
+    /// Keeps processes with that reservation on the shared core. The watcher
+    /// itself runs as `priority` says.
     pub(crate) fn start(
         processes: Vec<u32>,
         deadline: Deadline,
         cpus: &Cpus,
         priority: Option<Policy>,
     ) -> io::Result<Self> {
-        for pid in &processes {
-            reserve(*pid, deadline, cpus)?;
-        }
         let cpus = *cpus;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -92,7 +90,7 @@ fn keep(
             if !away {
                 continue;
             }
-            match reserve(*pid, deadline, cpus) {
+            match bring_back(*pid, deadline, cpus) {
                 Ok(()) => count += 1,
                 // It had done its work, and ended meanwhile.
                 Err(error) if is_gone(&error) => {}
@@ -109,14 +107,17 @@ fn is_gone(error: &io::Error) -> bool {
         || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
-/// Brings a process to the shared core and gives its threads the reservation.
+/// Brings a process to the shared core and gives its threads the reservation
+/// again.
 ///
 /// It is stopped meanwhile: a thread that runs with a wide mask and without a
 /// deadline would be taken over by any idle CPU.
-fn reserve(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
+fn bring_back(pid: u32, deadline: Deadline, cpus: &Cpus) -> io::Result<()> {
     let process = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::InvalidInput)?;
     let threads = procfs::threads(pid)?;
     for thread in &threads {
+        // Where the kernel has no such reservation it may count too much.
+        let _ = release_bandwidth(*thread, 0);
         // First of all on that core, so that it is there, and stops, at once.
         set_policy(*thread, Policy::Fifo(FIRST))?;
         sched_setaffinity(Pid::from_raw(thread.cast_signed()), &cpus.shared())?;

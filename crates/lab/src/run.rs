@@ -2,7 +2,9 @@
 
 use crate::LabError;
 use crate::build;
+use crate::charts;
 use crate::check;
+use crate::class;
 use crate::cpus::Cpus;
 use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant, VcpuMode};
 use crate::guest::CONGESTION_CONTROL;
@@ -14,10 +16,10 @@ use crate::summarise;
 use crate::topology::{GuestPort, Topology};
 use crate::variant::{self, Measured, Scene};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tailbound_report::Results;
 use tailbound_sys::process::find_program;
-use tailbound_sys::sched::{Deadline, Policy, probe};
+use tailbound_sys::sched::probe;
 use tailbound_sys::user_namespace::{self, Privilege};
 use tailbound_units::{Nanos, Rate};
 
@@ -52,7 +54,6 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let privilege = user_namespace::enter()?;
     let signal = watch_signals()?;
     let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
-    let no_periodic = no_periodic(&experiment, privilege);
     let real_time = Rank::Monitor
         .real_time()
         .is_some_and(|policy| probe(policy).is_ok());
@@ -60,6 +61,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         .map_err(LabError::io("leaving the shared core"))?;
     let run_dir =
         RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
+    let refusals = refusals(&experiment, &run_dir)?;
     let topology = Topology::new(&experiment, guest_port());
     if chosen.iter().any(|variant| variant.pipeline.is_some()) {
         build::build(&topology)?;
@@ -80,9 +82,10 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let mut conditions = conditions(&scene, options, privilege);
     let mut measured: Vec<Vec<Measured>> = chosen.iter().map(|_| Vec::new()).collect();
     let mut progress = Progress::new();
-    let runs = |variant: &Variant| match variant.vcpu {
-        VcpuMode::Periodic => no_periodic.is_none(),
-        VcpuMode::Default => no_periodic.is_some() || !variant.only_without_periodic,
+    let without_periodic = refusals.contains_key(&VcpuMode::Periodic);
+    let runs = |variant: &Variant| {
+        !refusals.contains_key(&variant.vcpu)
+            && (without_periodic || !variant.only_without_periodic)
     };
     let total = chosen.iter().filter(|variant| runs(variant)).count() * options.repeat as usize;
     let mut done = 0;
@@ -107,7 +110,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         .zip(&measured)
         .filter_map(|(variant, repeats)| {
             let name = variant.name.get_ref();
-            match (&no_periodic, repeats.is_empty()) {
+            match (refusals.get(&variant.vcpu), repeats.is_empty()) {
                 (_, false) => Some(summarise::variant(name, repeats)),
                 (Some(why), true) => Some(summarise::unavailable(name, why)),
                 (None, true) => None,
@@ -116,6 +119,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let variants: Vec<_> = variants.collect();
     let checks = check::evaluate(&experiment.check, &variants);
     let (verdict, verdict_reason) = check::verdict(&experiment.check, &variants, &checks);
+    let charts = charts::draw(&experiment, &variants);
     Ok(Results {
         schema: tailbound_report::SCHEMA,
         experiment: experiment.name.get_ref().clone(),
@@ -124,7 +128,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         seed: options.seed,
         conditions,
         variants,
-        charts: Vec::new(),
+        charts,
         checks,
         verdict,
         verdict_reason,
@@ -197,23 +201,23 @@ fn require_tools(experiment: &Experiment, chosen: &[&Variant]) -> Result<(), Lab
     Ok(())
 }
 
-/// Why scheduling classes cannot be set; `None` where they can.
-fn no_periodic(experiment: &Experiment, privilege: Privilege) -> Option<String> {
-    let periodic = &experiment.shared_core.as_ref()?.periodic;
-    let deadline = Deadline {
-        runtime: periodic.runtime,
-        deadline: periodic.deadline,
-        period: periodic.period,
+/// The classes that cannot be given here, and why.
+fn refusals(
+    experiment: &Experiment,
+    run_dir: &RunDir,
+) -> Result<BTreeMap<VcpuMode, String>, LabError> {
+    let mut refusals = BTreeMap::new();
+    let Some(shared) = &experiment.shared_core else {
+        return Ok(refusals);
     };
-    if privilege == Privilege::UserNamespace {
-        return Some(
-            "SCHED_DEADLINE needs CAP_SYS_NICE outside of a user namespace: run as root".into(),
-        );
+    let modes: BTreeSet<VcpuMode> = experiment.variant.iter().map(|v| v.vcpu).collect();
+    for mode in modes {
+        let state = run_dir.path().join(variant::CLASSES);
+        if let Some(why) = class::refusal(mode, shared, &state)? {
+            refusals.insert(mode, why);
+        }
     }
-    let error = probe(Policy::Deadline(deadline)).err()?;
-    Some(format!(
-        "the kernel refuses SCHED_DEADLINE ({error}): it needs CAP_SYS_NICE, all CPUs, and free bandwidth"
-    ))
+    Ok(refusals)
 }
 
 /// TAPs where they can be opened, as guests of virtual machines have them.

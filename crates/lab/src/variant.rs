@@ -6,14 +6,14 @@ mod load;
 
 use crate::LabError;
 use crate::build;
+use crate::class::Given;
 use crate::cpus::Cpus;
-use crate::experiment::{Experiment, Variant, VcpuMode};
+use crate::experiment::{Experiment, Name, Variant};
 use crate::guest::{Sample, now};
 use crate::hosts;
 use crate::monitor::{Monitor, Record};
 use crate::noise::Fate;
 use crate::processes::{Nursery, POLL, Rank, Ready, Start};
-use crate::reservation::Keeper;
 use crate::run_dir::RunDir;
 use crate::tools::FIRST_PORT;
 use crate::topology::{Guest, Topology, namespace_path};
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-use tailbound_sys::sched::{Deadline, Policy};
+use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
 
 /// How long answers that are late are waited for.
@@ -31,6 +31,8 @@ const GRACE: Nanos = Nanos::from_secs(5);
 const LEAD: Nanos = Nanos::from_millis(300);
 /// How long after its end a run may still lack an outcome.
 const PATIENCE: Nanos = Nanos::from_secs(10);
+/// In the run's directory: what the vCPU agent has changed.
+pub(crate) const CLASSES: &str = "classes.json";
 /// Less of the reserved guests' work than this on the shared core means that
 /// the variant did not show what it says.
 const SHARED_CORE_SHARE: f64 = 0.99;
@@ -217,27 +219,39 @@ impl Run<'_> {
         self.nursery.wait_ready(0)
     }
 
-    /// Gives the guests that have one their reservation.
-    fn reserve(&self) -> Result<Option<Keeper>, LabError> {
-        let shared = self.scene.experiment.shared_core.as_ref();
-        let (VcpuMode::Periodic, Some(shared)) = (self.variant.vcpu, shared) else {
+    /// Gives the guests on the shared core their classes.
+    fn give_classes(&self) -> Result<Option<Given>, LabError> {
+        let Some(shared) = &self.scene.experiment.shared_core else {
             return Ok(None);
         };
-        let periodic = &shared.periodic;
-        let deadline = Deadline {
-            runtime: periodic.runtime,
-            deadline: periodic.deadline,
-            period: periodic.period,
+        let about = |guest: &&Name| {
+            let mut guests = shared.periodic.guests.iter();
+            guests.any(|other| other.get_ref() == guest.get_ref())
         };
-        let guests = periodic.guests.iter();
-        let inside = guests.filter_map(|guest| self.inside.get(guest.get_ref().as_str()));
-        let pids = inside
+        let (guests, neighbours): (Vec<&Name>, Vec<&Name>) = shared.guests.iter().partition(about);
+        let pids = |guests: Vec<&Name>| {
+            guests
+                .into_iter()
+                .flat_map(|name| self.pids(name))
+                .collect()
+        };
+        let given = Given::give(
+            self.variant.vcpu,
+            shared,
+            [pids(guests), pids(neighbours)],
+            &self.scene.run_dir.path().join(CLASSES),
+            &self.scene.cpus,
+            self.scene.policy(Rank::Monitor),
+        )?;
+        Ok(Some(given))
+    }
+
+    /// The processes in a guest.
+    fn pids(&self, guest: &Name) -> impl Iterator<Item = u32> {
+        let places = self.inside.get(guest.get_ref().as_str()).into_iter();
+        places
             .flatten()
-            .map(|place| self.nursery.member(*place).child.id());
-        let priority = self.scene.policy(Rank::Monitor);
-        Keeper::start(pids.collect(), deadline, &self.scene.cpus, priority)
-            .map(Some)
-            .map_err(LabError::io("giving guests their reservation"))
+            .map(|place| self.nursery.member(*place).child.id())
     }
 
     /// Lets the load run and waits for all outcomes.
@@ -272,7 +286,7 @@ impl Run<'_> {
         // reservation up, and be moved to another CPU when it gets it back.
         self.nursery
             .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
-        let keeper = self.reserve()?;
+        let given = self.give_classes()?;
         let end = start + experiment.warmup + experiment.duration;
         while now() < end {
             let passed = now().since(start + experiment.warmup).as_secs_f64();
@@ -293,9 +307,8 @@ impl Run<'_> {
             }
             self.nursery.rest(POLL)?;
         }
-        if let Some(keeper) = keeper {
-            let brought_back = keeper.finish();
-            self.brought_back = brought_back.map_err(LabError::io("keeping reservations"))?;
+        if let Some(given) = given {
+            self.brought_back = given.take_back()?;
         }
         monitor
             .finish()

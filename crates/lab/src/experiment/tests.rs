@@ -72,6 +72,14 @@ fn the_variants_and_series_keep_their_names() {
     assert_eq!(names("host-queue"), "free fifo fq-codel segmented");
     assert_eq!(names("vcpu"), "default periodic");
     assert_eq!(
+        names("vcpu-classes"),
+        "default-1 weight-1 slice-1 aperiodic-1 periodic-1 \
+         default-2 weight-2 slice-2 aperiodic-2 periodic-2 \
+         default-3 weight-3 slice-3 aperiodic-3 periodic-3 \
+         default-4 weight-4 slice-4 aperiodic-4 periodic-4 \
+         default-5 weight-5 slice-5 aperiodic-5 periodic-5"
+    );
+    assert_eq!(
         names("switch-queue"),
         "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
     );
@@ -128,6 +136,16 @@ fn contradictions_are_found() {
             "pipeline = \"plain\"\nvcpu = \"periodic\"",
             "needs [shared_core]",
         ),
+        (
+            "pipeline = \"plain\"",
+            "pipeline = \"plain\"\nneighbours = [1]",
+            "1 neighbours: its [[hog]] has 0 guests",
+        ),
+        (
+            "[[check]]",
+            "[[chart]]\nname = \"c\"\ntitle = \"t\"\nof = \"rtt.p99\"\n[[check]]",
+            "no variant with `neighbours` measures it",
+        ),
         ("of = \"rtt.p99\"", "of = \"rtt.p98\"", "the statistics are"),
         (
             "of = \"rtt.p99\"",
@@ -159,10 +177,24 @@ fn contradictions_are_found() {
 }
 
 #[test]
+fn counts_of_neighbours_must_be_those_that_the_hog_has_and_each_once() {
+    let (text, file) = source_text("vcpu-classes").unwrap();
+    for (counts, expected) in [
+        ("[6]", "6 neighbours: its [[hog]] has 5 guests"),
+        ("[0]", "0 neighbours"),
+        ("[2, 2]", "there are two variants \"default-2\""),
+    ] {
+        let text = text.replacen("[1, 2, 3, 4, 5]", counts, 1);
+        let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+        assert!(message.contains(expected), "{counts}: {message}");
+    }
+}
+
+#[test]
 fn an_unknown_experiment_is_named_with_those_there_are() {
     let error = source_text("trap").unwrap_err().to_string();
     assert!(
-        error.contains("traps, host-queue, switch-queue, vcpu"),
+        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes"),
         "{error}"
     );
 }

@@ -1,6 +1,6 @@
 //! What the types of an experiment cannot say.
 
-use super::{Check, CheckKind, Experiment, Name, Variant};
+use super::{Chart, Check, CheckKind, Experiment, Name, Variant, VcpuMode};
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -59,6 +59,12 @@ impl Experiment {
             plain(&check.name, 60)?;
             unique(&mut seen, &check.name, "check")?;
             self.check_check(check, &loads)?;
+        }
+        let mut seen = BTreeSet::new();
+        for chart in &self.chart {
+            plain(&chart.name, 60)?;
+            unique(&mut seen, &chart.name, "chart")?;
+            self.check_chart(chart, &loads)?;
         }
         Ok(())
     }
@@ -281,9 +287,18 @@ impl Experiment {
             }
             _ => {}
         }
-        if variant.vcpu == super::VcpuMode::Periodic && self.shared_core.is_none() {
-            let rule = "vcpu = \"periodic\" needs [shared_core]";
+        if variant.vcpu != VcpuMode::Default && self.shared_core.is_none() {
+            let rule = "a class in `vcpu` needs [shared_core]";
             return Err(problem(&variant.name, rule));
+        }
+        let Some(count) = variant.count() else {
+            return Ok(());
+        };
+        let mut hogs = self.hog.iter().filter(|hog| variant.runs(&hog.name));
+        let most = hogs.next().map_or(0, |hog| hog.guests.len());
+        if count == 0 || count > most {
+            let message = format!("{count} neighbours: its [[hog]] has {most} guests");
+            return Err(problem(&variant.name, message));
         }
         Ok(())
     }
@@ -304,15 +319,7 @@ impl Experiment {
         if check.to.is_empty() {
             return Err(problem(&check.name, "needs a variant in `to`"));
         }
-        let figure = check.of.get_ref();
-        let output = match figure.split_once('.') {
-            Some((series, statistic)) if STATISTICS.contains(&statistic) => Output::Series(series),
-            Some(_) => {
-                let message = format!("{figure:?}: the statistics are {}", STATISTICS.join(", "));
-                return Err(problem(&check.of, message));
-            }
-            None => Output::Value(figure),
-        };
+        let output = measured_by(&check.of)?;
         for name in check.from.iter().chain(&check.to) {
             let Some(variant) = self
                 .variant
@@ -322,17 +329,50 @@ impl Experiment {
                 let message = format!("there is no variant {:?}", name.get_ref());
                 return Err(problem(name, message));
             };
-            let mut measured = variant
-                .loads
-                .iter()
-                .filter_map(|load| loads.get(load.get_ref().as_str()));
-            if !measured.any(|(measures, _)| *measures == output) {
+            if !measures(variant, output, loads) {
                 let message = format!("variant {:?} does not measure it", name.get_ref());
                 return Err(problem(&check.of, message));
             }
         }
         Ok(())
     }
+
+    fn check_chart(
+        &self,
+        chart: &Chart,
+        loads: &BTreeMap<&str, (Output<'_>, bool)>,
+    ) -> Result<(), Problem> {
+        let output = measured_by(&chart.of)?;
+        let mut counted = self.variant.iter().filter(|v| v.count().is_some());
+        if !counted.any(|variant| measures(variant, output, loads)) {
+            let rule = "no variant with `neighbours` measures it";
+            return Err(problem(&chart.of, rule));
+        }
+        Ok(())
+    }
+}
+
+/// What the figure of a check or chart is a figure of.
+fn measured_by(of: &Name) -> Result<Output<'_>, Problem> {
+    let figure = of.get_ref();
+    match figure.split_once('.') {
+        Some((series, statistic)) if STATISTICS.contains(&statistic) => Ok(Output::Series(series)),
+        Some(_) => {
+            let message = format!("{figure:?}: the statistics are {}", STATISTICS.join(", "));
+            Err(problem(of, message))
+        }
+        None => Ok(Output::Value(figure)),
+    }
+}
+
+fn measures(
+    variant: &Variant,
+    output: Output<'_>,
+    loads: &BTreeMap<&str, (Output<'_>, bool)>,
+) -> bool {
+    let of_variant = variant.loads.iter();
+    let mut measured = of_variant.filter_map(|load| loads.get(load.get_ref().as_str()));
+    measured.any(|(measures, _)| *measures == output)
 }
 
 fn check_pipeline(name: &str, pipeline: &super::Pipeline) -> Result<(), String> {

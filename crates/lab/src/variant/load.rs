@@ -249,10 +249,7 @@ impl<'a> Run<'a> {
     }
 
     fn runs(&self, load: &Name) -> bool {
-        self.variant
-            .loads
-            .iter()
-            .any(|name| name.get_ref() == load.get_ref())
+        self.variant.runs(load)
     }
 
     fn start_receiver(&mut self, bulk: &'a Bulk) -> Result<(SocketAddrV4, PathBuf), LabError> {
@@ -346,7 +343,8 @@ impl<'a> Run<'a> {
     fn start_hogs(&mut self, hog: &'a Hog) -> Result<(), LabError> {
         let block = Bytes(l2_size(self.scene.cpus.shared_core));
         let mut outcomes = Vec::new();
-        for name in &hog.guests {
+        let count = self.variant.count().unwrap_or(hog.guests.len());
+        for name in hog.guests.iter().take(count) {
             let guest = self.guest(name)?;
             let work = Work::Hog {
                 scans: hog.scans,

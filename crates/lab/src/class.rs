@@ -1,0 +1,129 @@
+//! Gives guests on the shared core the class that a variant is about, through
+//! the vCPU agent's own library.
+
+use crate::LabError;
+use crate::cpus::Cpus;
+use crate::experiment::{SharedCore, VcpuMode};
+use crate::reservation::Keeper;
+use std::io;
+use std::path::Path;
+use tailbound_host::vcpu::plan::{Plan, Wish};
+use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic, VcpuError};
+use tailbound_sys::procfs;
+use tailbound_sys::sched::{Policy, probe, set_policy};
+use tailbound_units::Nanos;
+
+/// The least share there is: 15 to the default's 1024. Anybody may be nicer, so
+/// [`VcpuMode::Weight`] makes the neighbours' share small.
+const NICEST: Policy = Policy::Share {
+    nice: 19,
+    slice: Nanos::ZERO,
+};
+
+/// What the agent calls that; nothing where it has nothing to do.
+fn class(mode: VcpuMode, shared: &SharedCore) -> Option<Class> {
+    let slice = shared.slice;
+    Some(match mode {
+        VcpuMode::Default | VcpuMode::Weight => return None,
+        VcpuMode::Slice => Class::Aperiodic(Aperiodic { slice, weight: 1 }),
+        VcpuMode::Aperiodic => Class::Aperiodic(Aperiodic {
+            slice,
+            ..Aperiodic::default()
+        }),
+        VcpuMode::Periodic => {
+            let periodic = &shared.periodic;
+            Class::Periodic(Periodic {
+                runtime: periodic.runtime,
+                deadline: periodic.deadline,
+                period: periodic.period,
+            })
+        }
+    })
+}
+
+/// Why guests cannot be given a class here; `None` where they can.
+pub(crate) fn refusal(
+    mode: VcpuMode,
+    shared: &SharedCore,
+    state: &Path,
+) -> Result<Option<String>, VcpuError> {
+    let Some(class) = class(mode, shared) else {
+        return Ok(None);
+    };
+    let mut agent = Agent::open(state)?;
+    // A plan for this very process changes nothing.
+    match plan(&mut agent, &[std::process::id()], class) {
+        Ok(plan) => match (plan.notes.first(), class) {
+            (Some(note), _) => Ok(Some(note.clone())),
+            // What a plan cannot see: a kernel that has lost count of bandwidth.
+            (None, Class::Periodic(periodic)) => Ok(probe(Policy::Deadline(periodic.into()))
+                .err()
+                .map(|error| format!("the kernel refuses SCHED_DEADLINE: {error}"))),
+            (None, _) => Ok(None),
+        },
+        Err(VcpuError::Refused(refusals)) => Ok(refusals.first().map(ToString::to_string)),
+        Err(error) => Err(error),
+    }
+}
+
+fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, VcpuError> {
+    let mut wishes: Vec<Wish> = Vec::new();
+    for pid in processes {
+        let threads = procfs::threads(*pid).map_err(VcpuError::Observe)?;
+        let threads = threads.into_iter().filter_map(vcpu::thread);
+        wishes.extend(threads.map(|thread| vcpu::wish(thread, class)));
+    }
+    agent.plan(&wishes)
+}
+
+/// Classes that were given.
+#[derive(Debug)]
+pub(crate) struct Given {
+    agent: Agent,
+    keeper: Option<Keeper>,
+}
+
+impl Given {
+    /// Gives the processes of the guests that the experiment is about their
+    /// class, and their neighbours what goes with it. `state` is where the agent
+    /// writes down what was there before; `priority` is for whoever watches.
+    pub(crate) fn give(
+        mode: VcpuMode,
+        shared: &SharedCore,
+        [guests, neighbours]: [Vec<u32>; 2],
+        state: &Path,
+        cpus: &Cpus,
+        priority: Option<Policy>,
+    ) -> Result<Self, LabError> {
+        if mode == VcpuMode::Weight {
+            for pid in neighbours {
+                apply(pid, NICEST).map_err(LabError::io("giving neighbours their share"))?;
+            }
+        }
+        let mut agent = Agent::open(state)?;
+        let mut keeper = None;
+        if let Some(class) = class(mode, shared) {
+            let plan = plan(&mut agent, &guests, class)?;
+            agent.apply(&plan)?;
+            if let Class::Periodic(periodic) = class {
+                let started = Keeper::start(guests, periodic.into(), cpus, priority);
+                keeper = Some(started.map_err(LabError::io("keeping reservations"))?);
+            }
+        }
+        Ok(Self { agent, keeper })
+    }
+
+    /// Takes them back; returns how often a guest had to be brought back to the
+    /// shared core.
+    pub(crate) fn take_back(mut self) -> Result<u64, LabError> {
+        let brought_back = self.keeper.map_or(Ok(0), Keeper::finish);
+        self.agent.restore()?;
+        brought_back.map_err(LabError::io("keeping reservations"))
+    }
+}
+
+/// Gives all threads of a process a policy.
+fn apply(pid: u32, policy: Policy) -> io::Result<()> {
+    let mut threads = procfs::threads(pid)?.into_iter();
+    threads.try_for_each(|thread| set_policy(thread, policy))
+}

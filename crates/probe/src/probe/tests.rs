@@ -301,6 +301,15 @@ fn steal_that_goes_back_is_not_believed_any_more() {
 }
 
 #[test]
+fn steal_that_is_not_believed_does_not_excuse_this_guest() {
+    let mut guest = Guest::new(EARLY);
+    guest.sleeps(10_000);
+    guest.cpu.as_mut().unwrap().steal = Some(Nanos::from_secs(1000));
+    guest.ours();
+    assert_eq!(guest.counts(), [1, 0, 0]);
+}
+
+#[test]
 fn more_steal_than_time_is_not_believed() {
     let mut guest = Guest::new(EARLY);
     guest.sleeps(10_000);

@@ -14,6 +14,8 @@
 //! blocks, until its slice ends, or until one more wakes in BOOST.
 
 mod accounting;
+#[cfg(test)]
+mod amounts;
 mod compose;
 mod config;
 #[cfg(test)]

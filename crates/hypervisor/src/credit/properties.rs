@@ -126,6 +126,15 @@ impl Checked {
         );
     }
 
+    /// Who idles is an idler, unless it was raised and so counts as taken.
+    fn check_idlers(&self) {
+        for (id, place) in (0..).map(PcpuId).zip(&self.inner.pcpus) {
+            let idles = place.current.is_none();
+            let noted = self.inner.idlers.contains(id);
+            assert!(idles == noted || (idles && self.inner.config.claim_idler));
+        }
+    }
+
     /// Property 3 between accountings: `vcpu`, which has just paid, has paid for
     /// all it used, now and ever, to within what is rounded.
     fn check_paid(&mut self, now: Nanos, vcpu: VcpuId) {
@@ -187,6 +196,10 @@ impl Scheduler for Checked {
             } else if !before.migrating {
                 self.check_place(current.vcpu, &queue, current.yielded);
             }
+        }
+        self.check_idlers();
+        if let Some(next) = slice.next {
+            assert!(inner.vcpus[next.index()].affinity.contains(pcpu));
         }
         // Property 6.
         if slice.next.is_none() {

@@ -230,6 +230,103 @@ fn an_idle_pcpu_steals_unless_the_cache_is_warm() {
     }
 }
 
+/// Four pCPUs, all busy but the first, which asks; `waiters` wait on theirs,
+/// in these classes. Who is stolen, twice?
+fn stolen(config: CreditConfig, own: Option<Class>, waiters: &[(u32, Class)]) -> [Option<u32>; 2] {
+    let host = host(4, 12);
+    let mut credit = Credit::new(config, &host);
+    for pcpu in 1..4 {
+        credit.enter(ms(0.0), PcpuId(pcpu), Some(VcpuId(pcpu)));
+    }
+    let own = own.map(|class| (0, class));
+    for (vcpu, &(pcpu, class)) in (4..).zip(own.iter().chain(waiters)) {
+        credit.vcpus[vcpu].home = PcpuId(pcpu);
+        credit.vcpus[vcpu].account.class = class;
+        credit.enqueue(VcpuId(vcpu as u32), false);
+    }
+    [1.0, 1.5].map(|at| {
+        let picked = credit.pick(ms(at), PcpuId(0))?;
+        // Its place in `waiters`.
+        Some(picked.0 - 4).filter(|_| credit.vcpus[picked.index()].home == PcpuId(0))
+    })
+}
+
+#[test]
+fn a_pcpu_steals_what_is_strictly_better_than_its_own() {
+    let config = CreditConfig::xen(XenVersion::V4_2);
+    let steals = |own, waiter| stolen(config, own, &[(2, waiter)])[0];
+    assert_eq!(steals(None, Class::Over), Some(0));
+    // With one of its own that is 0, the waiter is 1.
+    assert_eq!(steals(Some(Class::Over), Class::Over), Some(0));
+    assert_eq!(steals(Some(Class::Over), Class::Under), Some(1));
+    assert_eq!(steals(Some(Class::Under), Class::Boost), Some(0));
+}
+
+#[test]
+fn it_looks_from_its_neighbour_on_until_4_4_and_after_its_last_victim_since() {
+    use Class::Under;
+    let waiters = [(1, Under), (1, Under), (3, Under)];
+    let neighbour = stolen(CreditConfig::xen(XenVersion::V4_2), None, &waiters);
+    assert_eq!(neighbour, [Some(0), Some(1)]);
+    let in_turn = stolen(CreditConfig::xen(XenVersion::V4_8), None, &waiters);
+    assert_eq!(in_turn, [Some(0), Some(2)]);
+}
+
+#[test]
+fn since_4_18_it_steals_once_a_millisecond_and_not_who_yielded() {
+    let mut config = CreditConfig::xen(XenVersion::V4_17);
+    config.steal_interval = ms(1.0);
+    let waiters = [(1, Class::Under), (2, Class::Under)];
+    assert_eq!(stolen(config, None, &waiters), [Some(0), None]);
+
+    let host = host(2, 3);
+    for (yielding, expected) in [
+        (super::Yielding::BeatsRatelimit, Some(VcpuId(2))),
+        (super::Yielding::NotStolen, None),
+    ] {
+        config.yielding = yielding;
+        let mut credit = Credit::new(config, &host);
+        credit.enter(ms(0.0), PcpuId(1), Some(VcpuId(1)));
+        credit.vcpus[2].home = PcpuId(1);
+        credit.vcpus[2].yielded = true;
+        credit.enqueue(VcpuId(2), false);
+        assert_eq!(credit.pick(ms(1.0), PcpuId(0)), expected);
+    }
+}
+
+#[test]
+fn an_idler_that_was_raised_counts_as_taken_since_4_9() {
+    for (version, second) in [(XenVersion::V4_8, 1), (XenVersion::V4_17, 2)] {
+        let host = host(3, 3);
+        let mut credit = Credit::new(CreditConfig::xen(version), &host);
+        credit.enter(ms(0.0), PcpuId(0), Some(VcpuId(0)));
+        let mut raised = [PcpuSet::new(); 2];
+        for (vcpu, raise) in [1, 2].into_iter().zip(&mut raised) {
+            credit.vcpus[vcpu].home = PcpuId(0);
+            // Turns are taken; without them both would fall on the first.
+            credit.pcpus[0].last_tickled = PcpuId(0);
+            let vcpu = VcpuId(vcpu as u32);
+            crate::Scheduler::wake(&mut credit, ms(1.0), vcpu, Wake::Event, raise);
+        }
+        let lowest = raised.map(|set| set.lowest());
+        assert_eq!(lowest, [Some(PcpuId(1)), Some(PcpuId(second))]);
+    }
+}
+
+#[test]
+fn a_pcpu_that_idles_again_is_raised_again() {
+    let host = host(2, 3);
+    let mut script = credit(XenVersion::V4_8, &host);
+    script
+        .hog(0.0, 0)
+        .wake(0.0, 1, 5.0)
+        .wake(10.0, 2, 1.0)
+        .run(11.0);
+    // vCPU 2 is at home beside the hog, but pCPU 1 idles since 5.
+    assert_eq!(script.starts(2), [ms(10.0)]);
+    assert_eq!(script.machine.stats(VcpuId(0)).preemptions, 0);
+}
+
 #[test]
 fn a_pinned_vcpu_never_leaves_its_pcpus() {
     let mut host = Host::new(2).expect("two");

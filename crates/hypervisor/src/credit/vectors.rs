@@ -54,6 +54,20 @@ fn without_a_ratelimit_a_ping_runs_at_once() {
 }
 
 #[test]
+fn since_4_8_the_ratelimit_sets_no_timer_below_100_us() {
+    let host = host(1, 2);
+    let config = CreditConfig {
+        ratelimit: ms(0.1),
+        ..CreditConfig::xen(XenVersion::V4_8)
+    };
+    let mut script = Script::new(&host, Credit::new(config, &host));
+    script.hog(0.0, HOG).wake(15.0, PING, 0.05);
+    script.wake(15.07, PING, 0.05).run(20.0);
+    // 80 us of the limit are left, 20 us after the hog began.
+    assert_eq!(script.starts(PING), [15.0, 15.17].map(ms));
+}
+
+#[test]
 fn tv2_two_equal_hogs_switch_every_30_ms() {
     for version in [XenVersion::V4_1, XenVersion::V4_2, XenVersion::V4_8] {
         let mut script = script(version, 2);

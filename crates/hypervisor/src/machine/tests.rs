@@ -204,3 +204,33 @@ fn a_switch_is_paid_before_the_work_and_only_as_far_as_it_ran() {
     assert_eq!(machine.work_left(A), Some(ms(2.0)));
     assert_eq!(machine.stats(A).preemptions, 1);
 }
+
+#[test]
+fn other_work_given_during_a_switch_begins_after_it() {
+    let costs = Costs {
+        context_switch: ms(0.1),
+        ..Costs::default()
+    };
+    let mut machine = Machine::new(&host(1, 2), Told::default(), costs);
+    machine.wake(A, ms(2.0), Wake::Event);
+    step(&mut machine, 0.0);
+    step(&mut machine, 0.04);
+    machine.set_work(A, ms(1.0));
+    assert_eq!(machine.poll_at(), Some(ms(1.1)));
+}
+
+#[test]
+fn coming_back_to_a_pcpu_where_nobody_else_has_run_costs_nothing() {
+    let costs = Costs {
+        context_switch: ms(0.1),
+        migration: ms(0.1),
+        cache_refill: ms(0.1),
+    };
+    let mut machine = Machine::new(&host(1, 2), Told::default(), costs);
+    machine.wake(A, ms(1.0), Wake::Event);
+    step(&mut machine, 0.0);
+    step(&mut machine, 1.1);
+    machine.wake(A, ms(1.0), Wake::Event);
+    step(&mut machine, 1.1);
+    assert_eq!(machine.poll_at(), Some(ms(2.1)));
+}

@@ -25,7 +25,7 @@ use tailbound_units::Bytes;
 pub(super) struct Hop {
     /// The port's delay, rounded up to picoseconds.
     pub(super) delay: Ratio,
-    /// What the port promises to the flow's priority.
+    /// What the port promises to the flow's priority in the long run.
     pub(super) service: RateLatency,
     /// The others of its priority.
     pub(super) cross: TokenBucket,

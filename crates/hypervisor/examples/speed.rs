@@ -8,8 +8,9 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 use tailbound_hypervisor::{
-    Arrivals, Costs, Credit, CreditConfig, Domain, Host, HostError, Load, Machine, Scheduler,
-    Simulation, SimulationConfig, Task, VcpuId, Via, Workload, WorkloadError, XenVersion,
+    Arrivals, Costs, Credit, Credit2, Credit2Config, CreditConfig, Domain, DomainClass, EdfConfig,
+    EdfCredit, Host, HostError, Load, Machine, Reservation, Rtds, Scheduler, Simulation,
+    SimulationConfig, Task, VcpuId, Via, Workload, WorkloadError, XenVersion,
 };
 use tailbound_units::Nanos;
 
@@ -116,6 +117,21 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             worst = worst.max(measure(&name, &six, credit, seconds)?);
         }
     }
+    let one = host(1, 1)?;
+    let mut classes = [DomainClass::Normal; 6];
+    classes[1] = DomainClass::Aperiodic {
+        deadline: Nanos::from_millis(3),
+    };
+    classes[2] = DomainClass::Periodic {
+        deadline: Nanos::from_millis(5),
+        period: None,
+    };
+    let edf = EdfCredit::new(EdfConfig::default(), &one.0, &classes)?;
+    worst = worst.max(measure("EDF + credit", &one, edf, seconds)?);
+    let credit2 = Credit2::new(Credit2Config::default(), &one.0);
+    worst = worst.max(measure("credit2", &one, credit2, seconds)?);
+    let rtds = Rtds::new(&one.0, &[Reservation::default(); 6])?;
+    worst = worst.max(measure("RTDS", &one, rtds, seconds)?);
     // Beyond the promise: hundreds of vCPUs.
     let many = host(32, 40)?;
     let credit = Credit::new(xen(XenVersion::V4_17), &many.0);

@@ -7,11 +7,15 @@ mod chart;
 mod check;
 mod experiment;
 mod point;
+mod population;
 mod recorder;
 mod run;
+#[cfg(test)]
+mod tests;
 
 pub use experiment::{
-    At, AxisSpec, ChartSpec, Check, CheckKind, Count, CreditSpec, EMBEDDED, Experiment,
+    At, AxisSpec, ChartSpec, Check, CheckKind, Count, CreditSpec, EMBEDDED, EdfSpec, Experiment,
     ExperimentError, Figure, Guest, Measure, Name, PaperLine, Point, SchedulerSpec, source_text,
 };
-pub use run::{Options, SimError, run};
+pub use population::{Neighbour, Nodes, Population};
+pub use run::{Options, SimError, describe, run};

@@ -35,7 +35,7 @@ fn one(check: &Check, variants: &[Variant], charts: &[Chart]) -> CheckResult {
     CheckResult {
         name: check.name.get_ref().clone(),
         want: want(check, &unit),
-        got: got.map(|got| got / scale(&unit).0),
+        got: got.map(|got| got / scale(check, &unit).0),
         pass: got.is_some_and(|got| low <= got && got <= high),
         source: check.source.clone(),
         note,
@@ -49,9 +49,13 @@ fn bounds(check: &Check) -> (f64, f64) {
     )
 }
 
-/// Times are told in milliseconds: (what to divide by, the unit).
-fn scale(unit: &str) -> (f64, &str) {
+/// Times are told in milliseconds, long ones in seconds: (what to divide by, the
+/// unit).
+fn scale<'u>(check: &Check, unit: &'u str) -> (f64, &'u str) {
+    let bounds = check.at_least.iter().chain(&check.at_most);
+    let long = bounds.fold(0.0, |most: f64, bound| most.max(bound.0)) >= 1e9;
     match unit {
+        "ns" if long => (1e9, " s"),
         "ns" => (1e6, " ms"),
         "%" => (1.0, " %"),
         other => (1.0, other),
@@ -59,7 +63,7 @@ fn scale(unit: &str) -> (f64, &str) {
 }
 
 fn want(check: &Check, unit: &str) -> String {
-    let (scale, unit) = scale(unit);
+    let (scale, unit) = scale(check, unit);
     let text = |figure: f64| format!("{}{unit}", (figure / scale * 1e6).round() / 1e6);
     match (check.at_least, check.at_most) {
         (Some(low), Some(high)) => format!("{} to {}", text(low.0), text(high.0)),

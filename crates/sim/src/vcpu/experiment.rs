@@ -3,13 +3,15 @@
 //! Read [`Experiment`] first. Every error names file, line and column.
 
 mod figure;
-pub(super) mod scheduler;
+mod scheduler;
 #[cfg(test)]
 mod tests;
 mod validate;
 
 pub use figure::Figure;
-pub use scheduler::{CreditSpec, SchedulerSpec};
+pub(crate) use scheduler::AnyScheduler;
+pub use scheduler::{CreditSpec, EdfSpec, SchedulerSpec};
+pub(crate) use validate::{Problem, plain, problem, unique};
 
 use serde::Deserialize;
 use std::path::Path;
@@ -291,6 +293,25 @@ pub enum ExperimentError {
     },
 }
 
+impl ExperimentError {
+    /// What the TOML parser says, at its place.
+    pub(crate) fn from_toml(text: &str, file: &str, error: &toml::de::Error) -> Self {
+        let problem = Problem {
+            offset: error.span().map_or(0, |span| span.start),
+            message: error.message().replacen(", expected", "; expected", 1),
+        };
+        invalid(text, file, problem)
+    }
+}
+
+pub(crate) fn invalid(text: &str, file: &str, problem: Problem) -> ExperimentError {
+    ExperimentError::Invalid {
+        file: file.to_owned(),
+        place: Place::of(text, problem.offset),
+        message: problem.message,
+    }
+}
+
 macro_rules! embedded {
     ($($name:literal),* $(,)?) => {
         /// The experiments that come with the program, name and text.
@@ -304,8 +325,14 @@ embedded![
     "bobtail-fig4",
     "bobtail-fig5",
     "bobtail-fig8",
+    "bobtail-fig9",
     "small-is-better-table3",
+    "qos-fig12-13",
+    "qos-fig14-15",
+    "qos-deadlines",
+    "qos-fig16",
     "vsnoop-fig1",
+    "schedulers",
 ];
 
 /// The text of an experiment: one that comes with the program by its name, else
@@ -339,19 +366,11 @@ impl Experiment {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, file: &str) -> Result<Self, ExperimentError> {
-        let invalid = |offset, message| ExperimentError::Invalid {
-            file: file.to_owned(),
-            place: Place::of(text, offset),
-            message,
-        };
-        let experiment: Self = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            let message = error.message().replacen(", expected", "; expected", 1);
-            invalid(offset, message)
-        })?;
+        let experiment: Self =
+            toml::from_str(text).map_err(|error| ExperimentError::from_toml(text, file, &error))?;
         experiment
             .validate()
-            .map_err(|problem| invalid(problem.offset, problem.message))?;
+            .map_err(|problem| invalid(text, file, problem))?;
         Ok(experiment)
     }
 

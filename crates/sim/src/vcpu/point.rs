@@ -1,7 +1,6 @@
 //! One scheduler running one point.
 
-use super::experiment::scheduler::AnyScheduler;
-use super::experiment::{Experiment, Guest, Point, SchedulerSpec};
+use super::experiment::{AnyScheduler, Experiment, Guest, Point, SchedulerSpec};
 use super::recorder::Recorder;
 use std::collections::BTreeMap;
 use tailbound_hypervisor::{

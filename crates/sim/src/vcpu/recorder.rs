@@ -36,6 +36,13 @@ struct Counter {
     count: u64,
 }
 
+/// Counts a time.
+pub(crate) fn record(histogram: &mut Histogram<u64>, time: Nanos) {
+    // It begins at 1 ns.
+    let counted = histogram.record(time.as_nanos().max(1));
+    counted.expect("it grows to the whole of 64 bits");
+}
+
 /// What a run's samples add up to.
 pub(crate) struct Recorder {
     /// By vCPU.
@@ -133,8 +140,7 @@ impl Recorder {
 
     fn record(&mut self, place: usize, took: Nanos) {
         let series = &mut self.series[place];
-        // A histogram begins at 1 ns; it grows to the whole of 64 bits.
-        series.histogram.saturating_record(took.as_nanos().max(1));
+        record(&mut series.histogram, took);
         for &count in &series.counts {
             let counter = &mut self.counts[count];
             let counts = |(from, to): &(Nanos, Nanos)| (*from..*to).contains(&took);

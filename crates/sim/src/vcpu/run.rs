@@ -1,12 +1,13 @@
 //! An experiment from its TOML to its verdict.
 
-use super::experiment::{Experiment, ExperimentError, source_text};
+use super::experiment::{Check, Experiment, ExperimentError, source_text};
+use super::population::node::Node;
+use super::population::{self, Population};
 use super::{chart, check, point};
 use crate::parallel;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use tailbound_report::{ReportError, Results};
-use tailbound_units::Nanos;
+use tailbound_report::{Chart, ReportError, Results, Variant};
 
 /// What to run, and how.
 #[derive(Debug, Clone)]
@@ -18,8 +19,6 @@ pub struct Options {
     /// How many threads share the work. They change nothing but the time it
     /// takes.
     pub threads: usize,
-    /// In place of how long each point is measured.
-    pub duration: Option<Nanos>,
 }
 
 /// Why there is no result.
@@ -28,7 +27,7 @@ pub enum SimError {
     /// The experiment is of no use.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
-    /// A run that was checked before could not be made.
+    /// A run could not be made, or came to no end.
     #[error("variant {variant}: {message}")]
     Run {
         /// Which.
@@ -41,26 +40,44 @@ pub enum SimError {
     Report(#[from] ReportError),
 }
 
+/// Reads and checks an experiment of either kind: its title and its source.
+///
+/// # Errors
+/// The first thing that is wrong, with its place.
+pub fn describe(text: &str, file: &str) -> Result<(String, String), ExperimentError> {
+    if Population::is_in(text) {
+        let population = Population::parse(text, file)?;
+        Ok((population.title, population.source))
+    } else {
+        let experiment = Experiment::parse(text, file)?;
+        Ok((experiment.title, experiment.source))
+    }
+}
+
 /// Runs an experiment. `progress` hears how many of how many runs are done.
 ///
 /// # Errors
 /// See [`SimError`].
-pub fn run(options: &Options, mut progress: impl FnMut(usize, usize)) -> Result<Results, SimError> {
+pub fn run(options: &Options, progress: impl FnMut(usize, usize)) -> Result<Results, SimError> {
     let (text, file) = source_text(&options.experiment)?;
-    let mut experiment = Experiment::parse(&text, &file)?;
-    if let Some(duration) = options.duration {
-        experiment.duration = duration;
-        for point in &mut experiment.point {
-            point.duration = None;
-        }
+    if Population::is_in(&text) {
+        run_population(&Population::parse(&text, &file)?, options, progress)
+    } else {
+        run_points(&Experiment::parse(&text, &file)?, options, progress)
     }
+}
+
+pub(super) fn run_points(
+    experiment: &Experiment,
+    options: &Options,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Results, SimError> {
     let runs: Vec<_> = experiment.runs().collect();
     let measure = |&(scheduler, point): &(_, _)| {
-        point::measure(&experiment, scheduler, point, options.seed).map_err(|message| {
-            SimError::Run {
-                variant: experiment.variant_name(scheduler, point),
-                message,
-            }
+        let done = point::measure(experiment, scheduler, point, options.seed);
+        done.map_err(|message| SimError::Run {
+            variant: experiment.variant_name(scheduler, point),
+            message,
         })
     };
     progress(0, runs.len());
@@ -69,24 +86,93 @@ pub fn run(options: &Options, mut progress: impl FnMut(usize, usize)) -> Result<
     });
     let variants = variants.into_iter().collect::<Result<Vec<_>, _>>()?;
     let charts = experiment.chart.iter();
-    let charts: Vec<_> = charts
-        .map(|spec| chart::draw(&experiment, spec, &variants))
+    let charts = charts
+        .map(|spec| chart::draw(experiment, spec, &variants))
         .collect();
-    let checks = check::evaluate(&experiment.check, &variants, &charts);
-    let (verdict, verdict_reason) = check::verdict(&checks);
-    Ok(Results {
-        schema: tailbound_report::SCHEMA,
-        experiment: experiment.name.get_ref().clone(),
-        title: experiment.title.clone(),
-        source: experiment.source.clone(),
-        seed: options.seed,
-        conditions: conditions(&experiment),
-        variants,
-        charts,
-        checks,
-        verdict,
-        verdict_reason,
-    })
+    let about = About {
+        name: experiment.name.get_ref(),
+        title: &experiment.title,
+        source: &experiment.source,
+        conditions: conditions(experiment),
+        check: &experiment.check,
+    };
+    Ok(about.results(options.seed, variants, charts))
+}
+
+pub(super) fn run_population(
+    population: &Population,
+    options: &Options,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Results, SimError> {
+    let rule = population.rule().map_err(|error| SimError::Run {
+        variant: "nodes".to_owned(),
+        message: error.to_string(),
+    })?;
+    let nodes: Vec<u32> = (0..population.population.nodes).collect();
+    let judge = |&index: &u32| {
+        let node = Node::draw(population, index, options.seed);
+        node.judge(population, &rule)
+            .map_err(|message| SimError::Run {
+                variant: format!("node {index}"),
+                message,
+            })
+    };
+    progress(0, nodes.len());
+    let judged = parallel::map(&nodes, options.threads, judge, |done| {
+        progress(done, nodes.len());
+    });
+    let judged = judged.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let (variant, charts) = population::summarise(&judged, &rule);
+    let settings = &population.population;
+    let conditions = [
+        ("virtual_time", json!(true)),
+        ("nodes", json!(nodes.len())),
+        ("pcpus", json!(settings.pcpus)),
+        ("cap_percent", json!(settings.cap)),
+        ("network_test_ns", json!(settings.network_test.as_nanos())),
+        ("samples", json!(rule.config().samples)),
+        ("low_mark", json!(rule.config().low_mark)),
+        ("high_mark", json!(rule.config().high_mark)),
+    ];
+    let about = About {
+        name: population.name.get_ref(),
+        title: &population.title,
+        source: &population.source,
+        conditions: conditions
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+        check: &population.check,
+    };
+    Ok(about.results(options.seed, vec![variant], charts))
+}
+
+/// What a result says of its experiment.
+struct About<'e> {
+    name: &'e str,
+    title: &'e str,
+    source: &'e str,
+    conditions: BTreeMap<String, Value>,
+    check: &'e [Check],
+}
+
+impl About<'_> {
+    fn results(self, seed: u64, variants: Vec<Variant>, charts: Vec<Chart>) -> Results {
+        let checks = check::evaluate(self.check, &variants, &charts);
+        let (verdict, verdict_reason) = check::verdict(&checks);
+        Results {
+            schema: tailbound_report::SCHEMA,
+            experiment: self.name.to_owned(),
+            title: self.title.to_owned(),
+            source: self.source.to_owned(),
+            seed,
+            conditions: self.conditions,
+            variants,
+            charts,
+            checks,
+            verdict,
+            verdict_reason,
+        }
+    }
 }
 
 fn conditions(experiment: &Experiment) -> BTreeMap<String, Value> {

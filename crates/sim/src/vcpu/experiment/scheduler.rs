@@ -5,7 +5,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use tailbound_hypervisor::credit::{Boost, Ratelimit};
 use tailbound_hypervisor::{
-    Credit, Credit2, Credit2Config, CreditConfig, Host, Reservation, Rtds, Scheduler, XenVersion,
+    Credit, Credit2, Credit2Config, CreditConfig, DomainClass, EdfConfig, EdfCredit, Host,
+    Reservation, Rtds, Scheduler, XenVersion,
 };
 use tailbound_units::Nanos;
 
@@ -20,6 +21,8 @@ pub struct SchedulerSpec {
     pub name: Name,
     /// Xen's credit scheduler.
     pub credit: Option<CreditSpec>,
+    /// EDF + credit: what each kind of guest asked for; others nothing.
+    pub edf: Option<EdfSpec>,
     /// Xen's credit2, by its settings.
     pub credit2: Option<Credit2Config>,
     /// Xen's RTDS: reservations by kind of guest; others have Xen's default.
@@ -40,20 +43,38 @@ pub struct CreditSpec {
     pub boost: Option<Boost>,
 }
 
+/// EDF + credit (`QoS` Scheduling, sections 3.1 and 4).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EdfSpec {
+    /// What kinds of guests asked for.
+    pub class: BTreeMap<Name, DomainClass>,
+    /// The part of a real-time guest's credit that is kept for events, in
+    /// percent.
+    pub reserve: Option<u32>,
+}
+
 impl SchedulerSpec {
     /// The scheduler for a host on which `guests[i]` is domain and vCPU `i`.
     pub(crate) fn build(&self, host: &Host, guests: &[&Guest]) -> Result<AnyScheduler, String> {
-        match (&self.credit, &self.credit2, &self.rtds) {
-            (Some(credit), None, None) => Ok(Box::new(Credit::new(credit.config()?, host))),
-            (None, Some(credit2), None) => Ok(Box::new(Credit2::new(*credit2, host))),
-            (None, None, Some(reservations)) => {
+        match (&self.credit, &self.edf, &self.credit2, &self.rtds) {
+            (Some(credit), None, None, None) => Ok(Box::new(Credit::new(credit.config()?, host))),
+            (None, Some(edf), None, None) => {
+                let classes = by_guest(&edf.class, guests);
+                let mut config = EdfConfig::default();
+                config.reserve = edf.reserve.unwrap_or(config.reserve);
+                let edf = EdfCredit::new(config, host, &classes);
+                Ok(Box::new(edf.map_err(|error| error.to_string())?))
+            }
+            (None, None, Some(credit2), None) => Ok(Box::new(Credit2::new(*credit2, host))),
+            (None, None, None, Some(reservations)) => {
                 let reservations = by_guest(reservations, guests);
-                let rtds = Rtds::new(host, &reservations).map_err(|error| error.to_string())?;
-                Ok(Box::new(rtds))
+                let rtds = Rtds::new(host, &reservations);
+                Ok(Box::new(rtds.map_err(|error| error.to_string())?))
             }
             _ => Err(
                 "needs exactly one kind; write one of credit = { version = \"4.2\" }, \
-                 credit2 = {}, rtds = {}"
+                 edf = { class = {} }, credit2 = {}, rtds = {}"
                     .to_owned(),
             ),
         }
@@ -61,7 +82,8 @@ impl SchedulerSpec {
 
     /// The kinds of guests it names.
     pub(super) fn guests(&self) -> impl Iterator<Item = &Name> {
-        self.rtds.iter().flat_map(BTreeMap::keys)
+        let edf = self.edf.iter().flat_map(|edf| edf.class.keys());
+        edf.chain(self.rtds.iter().flat_map(BTreeMap::keys))
     }
 }
 
@@ -72,7 +94,7 @@ fn by_guest<T: Clone + Default>(of: &BTreeMap<Name, T>, guests: &[&Guest]) -> Ve
 }
 
 impl CreditSpec {
-    fn config(&self) -> Result<CreditConfig, String> {
+    pub(crate) fn config(&self) -> Result<CreditConfig, String> {
         let mut config = CreditConfig::xen(self.version);
         if let Some(tslice) = self.tslice {
             let (low, high) = (Nanos::from_millis(1), Nanos::from_secs(1));

@@ -1,9 +1,277 @@
 use super::*;
+use crate::vcpu::{Population, describe};
 
 #[test]
 fn every_embedded_experiment_is_valid_and_named_after_its_file() {
     for (name, text) in EMBEDDED {
-        let experiment = Experiment::parse(text, name).unwrap();
-        assert_eq!(experiment.name.get_ref(), name);
+        describe(text, name).unwrap();
+        assert!(text.contains(&format!("\nname = \"{name}\"\n")), "{name}");
     }
+}
+
+const SMALL: &str = r#"
+name = "small"
+title = "t"
+source = "s"
+duration = "1s"
+
+[[scheduler]]
+name = "xen-4.2"
+credit = { version = "4.2" }
+
+[[guest]]
+name = "server"
+task = { kind = "server", arrivals = { kind = "poisson", mean = "5ms" }, service = "20us" }
+series = "rtt"
+
+[[guest]]
+name = "hog"
+load = { kind = "endless" }
+cpu = "hog_cpu"
+
+[[point]]
+name = "together"
+x = 1
+guests = ["server", "hog"]
+
+[[count]]
+name = "late"
+series = "rtt"
+ranges = [["10ms", "1s"]]
+
+[[chart]]
+name = "p99"
+title = "t"
+x = { label = "hogs" }
+y = { label = "99th percentile", unit = "ns" }
+of = ["rtt.p99"]
+paper = [{ name = "paper", points = [[1, "1ms"]] }]
+
+[[check]]
+name = "fast"
+of = "rtt.p99"
+at = ["together"]
+at_most = "1ms"
+source = "s"
+"#;
+
+fn error(from: &str, to: &str) -> String {
+    assert!(SMALL.contains(from), "{from}");
+    let text = SMALL.replacen(from, to, 1);
+    match Experiment::parse(&text, "x.toml") {
+        Ok(_) => panic!("accepted: {to}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// What is replaced in [`SMALL`], by what, and how the message begins or goes on.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "duration",
+        "duraton",
+        "x.toml:5:1: unknown field `duraton`; expected one of",
+    ),
+    (
+        "\"1s\"\n",
+        "\"1 second\"\n",
+        "x.toml:5:12: \"1 second\" has the unknown unit",
+    ),
+    (
+        "\"1s\"\n",
+        "\"1ms\"\n",
+        "x.toml:2:8: duration 1ms: choose 100ms to 1000000s",
+    ),
+    (
+        "\"4.2\" }",
+        "\"4.5\" }",
+        "x.toml:9:22: unknown variant `4.5`; expected one of `3.3`",
+    ),
+    (
+        "credit = ",
+        "credit2 = {}\ncredit = ",
+        "x.toml:8:8: needs exactly one kind; write",
+    ),
+    (
+        "\"4.2\" }",
+        "\"4.1\", ratelimit = \"1ms\" }",
+        "x.toml:8:8: there is no ratelimit before Xen 4.2",
+    ),
+    (
+        "\"4.2\" }",
+        "\"4.2\", ratelimit = \"1us\" }",
+        "x.toml:8:8: ratelimit 1us: choose 0, or 100us",
+    ),
+    (
+        "\"4.2\" }",
+        "\"4.2\", tslice = \"0s\" }",
+        "x.toml:8:8: tslice 0ns: choose 1ms to 1s",
+    ),
+    ("\"5ms\"", "\"0s\"", "x.toml:22:8: vCPU 0:"),
+    (
+        "service",
+        "servise",
+        "unknown field `servise`; expected one of",
+    ),
+    (
+        "cpu = ",
+        "pin = [1]\ncpu = ",
+        "x.toml:17:8: is pinned to pCPU 1: choose 0 to 0",
+    ),
+    (
+        "cpu = ",
+        "weight = 0\ncpu = ",
+        "x.toml:23:8: a weight is 1 to 65535, not 0",
+    ),
+    (
+        "cpu = ",
+        "series = \"x\"\ncpu = ",
+        "x.toml:17:8: has a series, but no task that is measured",
+    ),
+    (
+        "cpu = ",
+        "measure = \"rtp\"\ncpu = ",
+        "x.toml:17:8: is measured as RTP, but sends nothing",
+    ),
+    (
+        "\"hog\"]",
+        "\"hig\"]",
+        "x.toml:24:21: there is no guest \"hig\"; there are: server, hog",
+    ),
+    (
+        "[\"server\", \"hog\"]",
+        "[]",
+        "x.toml:22:8: has 0 guests: choose 1 to 64",
+    ),
+    ("x = 1\n", "", "x.toml:22:8: needs an x: there is a chart"),
+    (
+        "\"10ms\", \"1s\"",
+        "\"1s\", \"10ms\"",
+        "x.toml:27:8: needs ranges that are not empty",
+    ),
+    (
+        "of = [\"rtt.p99\"]",
+        "of = [\"rtt.p98\"]",
+        "there is no statistic \"p98\"; there are: p50",
+    ),
+    (
+        "of = \"rtt.p99\"",
+        "of = \"hog\"",
+        "there is no value \"hog\"; there are: hog_cpu",
+    ),
+    (
+        "at = [\"together\"]",
+        "at = [\"apart\"]",
+        "x.toml:42:7: there is no variant \"apart\"; there are: together",
+    ),
+    (
+        "at = [\"together\"]",
+        "at = []",
+        "x.toml:40:8: judges no variant",
+    ),
+    (
+        "at_most = \"1ms\"\n",
+        "",
+        "x.toml:40:8: needs at_least or at_most, or both",
+    ),
+    (
+        "at_most = \"1ms\"",
+        "at_most = nan",
+        "x.toml:43:11: not a number; write one",
+    ),
+    (
+        "at_most = \"1ms\"",
+        "at_most = []",
+        "x.toml:43:11: invalid type: sequence; expected a number, or a time",
+    ),
+    (
+        "at_most",
+        "kind = \"ratio\"\nat_most",
+        "x.toml:40:8: needs a `from` to compare with",
+    ),
+    (
+        "at_most",
+        "from = \"together\"\nat_most",
+        "x.toml:40:8: has a `from`, but its kind compares nothing",
+    ),
+    (
+        "of = \"rtt.p99\"\nat = [\"together\"]",
+        "kind = \"distance\"\nof = \"p99\"\nfrom = \"papa\"",
+        "there is no line of the paper \"papa\"; there are: paper",
+    ),
+    (
+        "name = \"fast\"",
+        "name = \"../fast\"",
+        "x.toml:40:8: the name \"../fast\": use up to 60 letters",
+    ),
+    (
+        "name = \"hog\"",
+        "name = \"server\"",
+        "x.toml:17:8: guest \"server\" is there twice",
+    ),
+];
+
+#[test]
+fn what_is_wrong_is_said_once_with_its_place_and_what_would_be_right() {
+    Experiment::parse(SMALL, "x.toml").unwrap();
+    let mut wrong = Vec::new();
+    for (from, to, message) in MISTAKES {
+        let got = error(from, to);
+        if !got.contains(message) || got.lines().count() != 1 {
+            wrong.push(format!("{to}\nwanted {message}\ngot    {got}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_population_that_makes_no_sense_is_refused() {
+    let (text, _) = source_text("bobtail-fig9").unwrap();
+    for (from, to, message) in [
+        ("nodes = 200", "nodes = 0", "0 nodes: choose 1 to 100000"),
+        ("[1, 4]", "[4, 1]", "4 to 1 neighbours: choose 0 to 32"),
+        ("[10, 90]", "[0, 90]", "share: choose 1 to 99 percent"),
+        ("share = [10, 90]\n", "", "needs burst and share together"),
+        (
+            "\"120s\"",
+            "\"1s\"",
+            "a network test of 1s: choose 10s or more",
+        ),
+        (
+            "nodes = 200",
+            "nodes = 200\nsamples = 0",
+            "0 samples decide nothing",
+        ),
+        ("pcpus = 2", "pcpus = 0", "a host has 1 to 256 pCPUs, not 0"),
+        (
+            "of = \"bad_nodes\"",
+            "of = \"bad\"",
+            "judge one of bad_nodes",
+        ),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let text = text.replacen(from, to, 1);
+        let got = Population::parse(&text, "x.toml").unwrap_err().to_string();
+        assert!(
+            got.contains(message),
+            "{to}\nwanted {message}\ngot    {got}"
+        );
+        assert!(
+            got.starts_with("x.toml:") && got.lines().count() == 1,
+            "{got}"
+        );
+    }
+}
+
+#[test]
+fn a_name_that_is_none_says_which_there_are() {
+    let error = source_text("fig5").unwrap_err().to_string();
+    assert!(
+        error.starts_with("there is no experiment \"fig5\"; name a file, or one of bobtail-fig4, ")
+    );
+    assert!(
+        source_text("no/such.toml")
+            .unwrap_err()
+            .to_string()
+            .starts_with("cannot read no/such.toml: ")
+    );
 }

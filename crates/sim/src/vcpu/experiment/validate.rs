@@ -8,12 +8,12 @@ use tailbound_report::Statistic;
 use tailbound_units::Nanos;
 
 /// Something wrong, and where in the text.
-pub(super) struct Problem {
-    pub(super) offset: usize,
-    pub(super) message: String,
+pub(crate) struct Problem {
+    pub(crate) offset: usize,
+    pub(crate) message: String,
 }
 
-fn problem(at: &Name, message: impl Into<String>) -> Problem {
+pub(crate) fn problem(at: &Name, message: impl Into<String>) -> Problem {
     Problem {
         offset: at.span().start,
         message: message.into(),
@@ -240,11 +240,11 @@ impl Experiment {
         if let Some((series, statistic)) = name.split_once('.') {
             let known: Vec<_> = self.guest.iter().flat_map(Guest::series_names).collect();
             if !known.iter().any(|known| known == series) {
-                return Err(unknown(figure, "series", &known));
+                return Err(unknown_word(figure, series, "series", &known));
             }
             let keys = Statistic::ALL.map(|it| it.key().to_owned());
             if !keys.iter().any(|key| key == statistic) {
-                return Err(unknown(figure, "statistic", &keys));
+                return Err(unknown_word(figure, statistic, "statistic", &keys));
             }
             return Ok(());
         }
@@ -287,7 +287,7 @@ fn check_measure(guest: &Guest) -> Result<(), Problem> {
 }
 
 /// Names end up in files, on command lines and in figures such as `rtt.p99`.
-fn plain(name: &Name) -> Result<(), Problem> {
+pub(crate) fn plain(name: &Name) -> Result<(), Problem> {
     let text = name.get_ref();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     // A scheduler's name may hold a release: "xen-4.1".
@@ -301,7 +301,11 @@ fn plain(name: &Name) -> Result<(), Problem> {
     ))
 }
 
-fn unique<'n>(seen: &mut BTreeSet<&'n str>, name: &'n Name, what: &str) -> Result<(), Problem> {
+pub(crate) fn unique<'n>(
+    seen: &mut BTreeSet<&'n str>,
+    name: &'n Name,
+    what: &str,
+) -> Result<(), Problem> {
     if seen.insert(name.get_ref()) {
         return Ok(());
     }
@@ -323,6 +327,11 @@ fn known(name: &Name, what: &str, known: &[&Name]) -> Result<(), Problem> {
 }
 
 fn unknown(name: &Name, what: &str, known: &[String]) -> Problem {
+    unknown_word(name, name.get_ref(), what, known)
+}
+
+/// `word` is what is not known of what stands at `name`.
+fn unknown_word(name: &Name, word: &str, what: &str, known: &[String]) -> Problem {
     let mut names: Vec<&str> = Vec::new();
     for name in known {
         if !names.contains(&name.as_str()) {
@@ -336,10 +345,7 @@ fn unknown(name: &Name, what: &str, known: &[String]) -> Problem {
     };
     problem(
         name,
-        format!(
-            "there is no {what} {:?}; there are: {there}",
-            name.get_ref()
-        ),
+        format!("there is no {what} {word:?}; there are: {there}"),
     )
 }
 

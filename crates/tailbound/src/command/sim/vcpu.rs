@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 use tailbound_report::{Results, Verdict};
-use tailbound_sim::vcpu::{EMBEDDED, Experiment, Options, SimError, run, source_text};
+use tailbound_sim::vcpu::{EMBEDDED, Options, SimError, describe, run, source_text};
 
 /// Arguments of `tailbound sim vcpu`.
 #[derive(Debug, clap::Args)]
@@ -68,8 +68,7 @@ impl Args {
 
 fn list() -> Result<ExitCode, SimError> {
     for (name, text) in EMBEDDED {
-        let experiment = Experiment::parse(text, name)?;
-        let (title, source) = (experiment.title, experiment.source);
+        let (title, source) = describe(text, name)?;
         output::print(&format!("{name:<24}{title} ({source})\n"));
     }
     Ok(ExitCode::SUCCESS)
@@ -120,7 +119,6 @@ impl Run {
             experiment: name.to_owned(),
             seed: self.seed,
             threads,
-            duration: None,
         };
         let terminal = stderr().is_terminal();
         // A terminal that went away is no reason to stop.

@@ -1,0 +1,195 @@
+//! From judged nodes to figures and the curve.
+
+use super::node::{Judged, times};
+use std::collections::BTreeMap;
+use tailbound_probe::{Outcome, Rule};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Series, Stats, Value, Variant};
+
+/// The name of the only variant.
+pub(super) const VARIANT: &str = "nodes";
+
+/// What checks can judge.
+pub(super) const FIGURES: [&str; 10] = [
+    "bad_nodes",
+    "wrong_good",
+    "wrong_bad_alone",
+    "wrong_bad",
+    "unsure",
+    "early_wrong_good",
+    "early_wrong_bad",
+    "early_differs",
+    "early_time.p50",
+    "exact_time.p50",
+];
+
+/// The variant and the charts of a population.
+pub(crate) fn summarise(judged: &[Judged], rule: &Rule) -> (Variant, Vec<Chart>) {
+    let whole = |node: &Judged, outcome| rule.answer(node.late) == outcome;
+    let early = |node: &Judged, outcome| node.early.0 == outcome;
+    let bad = |node: &&Judged| node.truth == Outcome::Bad;
+    let good = |node: &&Judged| node.truth == Outcome::Good;
+    let all = |_: &&Judged| true;
+    let share = |of: &dyn Fn(&&Judged) -> bool, which: &dyn Fn(&Judged) -> bool| {
+        percent(judged.iter().filter(of), which)
+    };
+    let values = [
+        ("bad_nodes", share(&all, &|node| node.truth == Outcome::Bad)),
+        (
+            "wrong_good",
+            share(&bad, &|node| whole(node, Outcome::Good)),
+        ),
+        (
+            "wrong_bad_alone",
+            share(&good, &|node| !whole(node, Outcome::Good)),
+        ),
+        ("wrong_bad", share(&good, &|node| whole(node, Outcome::Bad))),
+        ("unsure", share(&all, &|node| whole(node, Outcome::Unsure))),
+        (
+            "early_wrong_good",
+            share(&bad, &|node| early(node, Outcome::Good)),
+        ),
+        (
+            "early_wrong_bad",
+            share(&good, &|node| early(node, Outcome::Bad)),
+        ),
+        (
+            "early_differs",
+            share(&all, &|node| !whole(node, node.early.0)),
+        ),
+    ];
+    let value = |(name, value): (&str, f64)| {
+        let unit = "%".to_owned();
+        let spread = None;
+        (
+            name.to_owned(),
+            Value {
+                unit,
+                value,
+                spread,
+            },
+        )
+    };
+    let series = |stats: Stats| Series {
+        unit: "ns".to_owned(),
+        all: stats.clone(),
+        stats,
+        ..Series::default()
+    };
+    let exact_time = Stats::from_histogram(&times(judged, |node| node.time));
+    let early_time = Stats::from_histogram(&times(judged, |node| node.early.1));
+    let variant = Variant {
+        name: VARIANT.to_owned(),
+        unavailable: None,
+        series: BTreeMap::from([
+            ("early_time".to_owned(), series(early_time)),
+            ("exact_time".to_owned(), series(exact_time)),
+        ]),
+        values: values.map(value).into(),
+    };
+    (variant, vec![curve(judged), late_sleeps(judged, rule)])
+}
+
+/// The share of `nodes` that are `which`, in percent; of no nodes none.
+fn percent<'j>(nodes: impl Iterator<Item = &'j Judged>, which: &dyn Fn(&Judged) -> bool) -> f64 {
+    let (mut all, mut those) = (0_u32, 0_u32);
+    for node in nodes {
+        all += 1;
+        those += u32::from(which(node));
+    }
+    100.0 * f64::from(those) / f64::from(all.max(1))
+}
+
+/// Figure 9: false positives against false negatives for `LOW_MARK` 0 to 100.
+fn curve(judged: &[Judged]) -> Chart {
+    let line = |name: &str, factor: u64| {
+        let point = |low: u64| {
+            let of = |truth| judged.iter().filter(move |node| node.truth == truth);
+            let good = |node: &Judged| node.late <= low;
+            let bad = |node: &Judged| node.late > low * factor;
+            Point(
+                percent(of(Outcome::Bad), &good),
+                percent(of(Outcome::Good), &bad),
+            )
+        };
+        Line {
+            name: name.to_owned(),
+            style: LineStyle::Measured,
+            points: (0..=100).map(point).collect(),
+        }
+    };
+    let paper = |name: &str, y: f64| Line {
+        name: name.to_owned(),
+        style: LineStyle::Paper,
+        points: vec![Point(10.0, y)],
+    };
+    let bound = |points: [(f64, f64); 3]| Line {
+        name: "10 % each".to_owned(),
+        style: LineStyle::Bound,
+        points: points.map(|(x, y)| Point(x, y)).into(),
+    };
+    Chart {
+        name: "figure_9".to_owned(),
+        title: "Bad nodes called good against good nodes called bad, LOW_MARK from 0 to 100"
+            .to_owned(),
+        x: ChartAxis::linear("bad nodes called good (false positives)", "%"),
+        y: ChartAxis::linear("good nodes called bad (false negatives)", "%"),
+        lines: vec![
+            line("sleeps alone", 1),
+            line("with network test", 5),
+            paper("paper: alone", 30.0),
+            paper("paper: with test", 10.0),
+            bound([(0.0, 10.0), (10.0, 10.0), (10.0, 0.0)]),
+        ],
+        note: Some(
+            "With the network test, nodes between LOW_MARK and five times that are not called \
+             anything by the sleeps. The paper's points are those of its text, at LOW_MARK 13: \
+             both are upper bounds for the false positives, the lower one also for the false \
+             negatives."
+                .to_owned(),
+        ),
+    }
+}
+
+/// How many nodes have at most so many late sleeps, good and bad apart.
+fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
+    let line = |name: &str, truth: Outcome| {
+        let mut counts: Vec<u64> = judged
+            .iter()
+            .filter(|node| node.truth == truth)
+            .map(|node| node.late)
+            .collect();
+        counts.sort_unstable();
+        let all = counts.len() as f64;
+        let points = (1..).zip(&counts).map(|(rank, &late)| {
+            // A logarithmic axis has no zero.
+            Point((late as f64).max(0.5), 100.0 * f64::from(rank) / all)
+        });
+        Line {
+            name: name.to_owned(),
+            style: LineStyle::Measured,
+            points: points.collect(),
+        }
+    };
+    let config = rule.config();
+    let mark = |name: &str, at: u64| Line {
+        name: format!("{name} {at}"),
+        style: LineStyle::Bound,
+        points: vec![Point(at as f64, 0.0), Point(at as f64, 100.0)],
+    };
+    Chart {
+        name: "late_sleeps".to_owned(),
+        title: format!(
+            "Share of the nodes with at most so many late sleeps of {}",
+            config.samples
+        ),
+        x: ChartAxis::log("late sleeps; none stands at 0.5", ""),
+        y: ChartAxis::linear("nodes", "%"),
+        lines: vec![
+            line("good nodes", Outcome::Good),
+            line("bad nodes", Outcome::Bad),
+            mark("LOW_MARK", config.low_mark),
+            mark("HIGH_MARK", config.high_mark),
+        ],
+        note: None,
+    }
+}

@@ -116,10 +116,9 @@ struct Pcpu {
 }
 
 /// Xen's credit scheduler.
-///
-/// Its parts are usable by a scheduler on top of it: [`Credit::leave`],
-/// [`Credit::enqueue`], [`Credit::pick`] and [`Credit::enter`] in this order
-/// are a decision.
+//
+// A decision is `leave`, `protected_until`, `put_back`, `pick` and `enter`, in
+// this order; a scheduler on top of this one puts its own choice between them.
 #[derive(Debug, Clone)]
 pub struct Credit {
     config: CreditConfig,

@@ -11,8 +11,8 @@ pub enum Stop {
         /// more than the low mark is not called GOOD early. 0.5 to less than 1.
         confidence: f64,
     },
-    /// BAD as soon as it is certain, everything else after the last sleep: the
-    /// verdict is always that of Algorithm 1.
+    /// BAD as soon as it is certain, GOOD and UNSURE after the last sleep: the
+    /// verdict is that of Algorithm 1.
     Exact,
 }
 

@@ -159,7 +159,7 @@ impl fmt::Display for Reason {
                 busy_percent,
             } => write!(
                 formatter,
-                "guest busy: {own} of {late} late sleeps its own; CPU use {busy_percent} %"
+                "guest busy, CPU {busy_percent} %: {own} of {late} late may be its own"
             ),
             Self::TimeLimit {
                 samples,

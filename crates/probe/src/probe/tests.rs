@@ -210,7 +210,7 @@ fn a_guest_that_keeps_its_own_cpu_gets_no_verdict() {
     }
     assert_eq!(
         line(guest.ours()),
-        "INCONCLUSIVE  guest busy: 66 of 66 late sleeps its own; CPU use 0 %"
+        "INCONCLUSIVE  guest busy, CPU 0 %: 66 of 66 late may be its own"
     );
 }
 
@@ -235,7 +235,7 @@ fn own_late_sleeps_that_decide_between_good_and_unsure_leave_it_open() {
     }
     assert_eq!(
         line(guest.sleeps(600_000)),
-        "INCONCLUSIVE  guest busy: 14 of 14 late sleeps its own; CPU use 0 %"
+        "INCONCLUSIVE  guest busy, CPU 0 %: 14 of 14 late may be its own"
     );
 }
 
@@ -247,7 +247,7 @@ fn in_a_busy_guest_what_nothing_explains_is_not_held_against_neighbours() {
     let verdict = (0..66).find_map(|_| guest.late());
     assert_eq!(
         line(verdict),
-        "INCONCLUSIVE  guest busy: 66 of 66 late sleeps its own; CPU use 60 %"
+        "INCONCLUSIVE  guest busy, CPU 60 %: 66 of 66 late may be its own"
     );
     let mut guest = Guest::new(EARLY);
     guest.busy = 60;

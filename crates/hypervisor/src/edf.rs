@@ -18,13 +18,14 @@
 //!   work would make every busy guest a real-time one. One slice serves all
 //!   events that came before it began; an event that comes during it has a
 //!   claim of its own.
-//! - A *periodic* vCPU claims at every wake, and again when it stops after its
-//!   slice: it never waits longer than its deadline. With a period, claims begin
-//!   at least that far apart.
+//! - A *periodic* vCPU claims at every wake, and again when it must stop: it never
+//!   waits longer than its deadline, and gets a slice then. With a period, claims
+//!   begin at least that far apart.
 //! - Slices are paid in credit, whatever class the vCPU is in. The accounting
 //!   forgives debt beyond 300 credits; that of real-time vCPUs it remembers and
 //!   takes from what they earn next, so no slice is free and shares hold. One
-//!   that owes ten slices of 30 ms in this way claims nothing until it has paid.
+//!   that owes 150 more in this way claims nothing until it has paid some: the
+//!   others could not save what it takes, for beyond 300 they lose half.
 //! - Xen lets a vCPU earn when a tick, each 10 ms, finds it running. Slices begin
 //!   with the ticks and end before the next, so they would never be found, and
 //!   one that waits behind others with more credit would never run to be found.
@@ -49,10 +50,6 @@ use crate::timers::Timers;
 use crate::{Credit, Current, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
 use claims::Claims;
 use tailbound_units::Nanos;
-
-/// Who owes this many slices beyond the debt that the accounting leaves claims
-/// nothing.
-const MOST_ARREARS: i64 = 10;
 
 /// Why a pCPU runs what it runs, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +147,8 @@ impl EdfCredit {
     /// event.
     fn claim(&mut self, now: Nanos, vcpu: VcpuId, woken: bool) {
         let draws = woken && self.credit.account(vcpu).credit < 0 && self.credit.reserve(vcpu) > 0;
-        if self.credit.arrears(vcpu) >= MOST_ARREARS && !draws {
+        if self.credit.is_bankrupt(vcpu) && !draws {
+            self.drop_claim(vcpu);
             return;
         }
         self.credit.draw_on_reserve(vcpu, draws);
@@ -294,6 +292,9 @@ impl Scheduler for EdfCredit {
                 if self.turns[pcpu.index()] == Turn::Claim {
                     self.turns[pcpu.index()] = Turn::Credit;
                 }
+                if let Some(at) = self.claims.take_renewed(now, vcpu) {
+                    self.claim(at, vcpu, false);
+                }
             }
             let kept = goes_on.then(|| self.kept_until(now, pcpu, vcpu)).flatten();
             if let Some(until) = kept {
@@ -306,13 +307,13 @@ impl Scheduler for EdfCredit {
             self.credit.put_back(vcpu, goes_on);
             if goes_on {
                 self.credit.keep_active(vcpu);
-            }
-            if !goes_on {
+                if self.claims.claims_again(vcpu) {
+                    self.claim(now, vcpu, false);
+                } else {
+                    self.queue_claim(now, vcpu);
+                }
+            } else {
                 self.drop_claim(vcpu);
-            } else if self.claims.deadline(vcpu).is_some() {
-                self.queue_claim(now, vcpu);
-            } else if matches!(self.claims.class(vcpu), DomainClass::Periodic { .. }) {
-                self.claim(now, vcpu, false);
             }
         }
         let (next, turn, until) = self.choose(now, pcpu);

@@ -90,10 +90,10 @@ impl Credit {
         }
     }
 
-    /// What `vcpu` owes beyond the debt that the accounting leaves, in slices of
-    /// a pCPU.
-    pub(crate) fn arrears(&self, vcpu: VcpuId) -> i64 {
-        self.vcpus[vcpu.index()].reserve.arrears / self.config.credits_per_tslice()
+    /// Whether `vcpu` owes half of what a pCPU earns in a slice, or more, beyond
+    /// the debt that the accounting leaves.
+    pub(crate) fn is_bankrupt(&self, vcpu: VcpuId) -> bool {
+        self.vcpus[vcpu.index()].reserve.arrears >= self.config.credits_per_tslice() / 2
     }
 
     /// In whose queue `vcpu` is, or where it runs or ran last.
@@ -109,5 +109,61 @@ impl Credit {
     /// `vcpu` is runnable again, in the class it had.
     pub(crate) fn wake_unboosted(&mut self, vcpu: VcpuId, raise: &mut PcpuSet) {
         self.admit(vcpu, true, raise);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Reserve;
+    use proptest::prelude::*;
+
+    const MOST: i64 = 300;
+
+    fn reserve(percent: i64) -> Reserve {
+        Reserve {
+            percent: Some(percent),
+            ..Reserve::default()
+        }
+    }
+
+    #[test]
+    fn what_is_not_drawn_is_carried_over_until_the_reserve_is_full() {
+        let mut reserve = reserve(20);
+        assert_eq!(reserve.fill(100, MOST), 80);
+        assert_eq!(reserve.fill(100, MOST), 80);
+        assert_eq!(reserve.saved, 40);
+        assert_eq!(reserve.fill(1_300, MOST), 1_040, "to the brim");
+        assert_eq!(reserve.fill(100, MOST), 100, "nothing is lost");
+    }
+
+    #[test]
+    fn only_what_is_drawn_on_pays() {
+        let mut reserve = reserve(20);
+        reserve.fill(50, MOST);
+        assert_eq!(reserve.draw(4), 4);
+        reserve.drawn_on = true;
+        assert_eq!(reserve.draw(4), 0);
+        assert_eq!(reserve.draw(10), 4, "6 were left");
+    }
+
+    proptest! {
+        #[test]
+        fn no_credit_is_made_or_lost(
+            percent in 0_i64..=100,
+            steps in proptest::collection::vec((0_i64..600, 0_i64..600, 0_i64..600, any::<bool>()), 0..50),
+        ) {
+            let mut reserve = reserve(percent);
+            let mut sum = 0;
+            for (share, used, forgiven, drawn_on) in steps {
+                reserve.drawn_on = drawn_on;
+                reserve.owe(forgiven);
+                let rest = reserve.fill(share, MOST);
+                let paid = reserve.draw(used);
+                prop_assert!((0..=share).contains(&rest) && (0..=used).contains(&paid));
+                prop_assert!((0..=MOST).contains(&reserve.saved) && reserve.arrears >= 0);
+                sum += share - rest - (used - paid) - forgiven;
+                prop_assert_eq!(sum, reserve.saved - reserve.arrears);
+            }
+        }
     }
 }

@@ -72,7 +72,8 @@ impl Claims {
         claim.map(|claim| (claim.deadline, claim.left))
     }
 
-    /// `vcpu` claims a slice from `now` on; a periodic one not before its period
+    /// `vcpu` claims a slice from `now` on, which may be a moment since which it
+    /// runs; a periodic one not before its period
     /// is over.
     pub(super) fn begin(&mut self, now: Nanos, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
@@ -89,6 +90,16 @@ impl Claims {
             deadline: from.saturating_add(deadline),
             left: self.slice,
         });
+    }
+
+    /// Whether `vcpu`, which stopped but would go on, claims anew.
+    pub(super) fn claims_again(&self, vcpu: VcpuId) -> bool {
+        let row = &self.vcpus[vcpu.index()];
+        match row.class {
+            DomainClass::Periodic { period: None, .. } => true,
+            DomainClass::Periodic { .. } => row.claim.is_none(),
+            DomainClass::Aperiodic { .. } | DomainClass::Driver | DomainClass::Normal => false,
+        }
     }
 
     /// An event arrived for `vcpu`, which has a claim already: while that waits,
@@ -108,8 +119,10 @@ impl Claims {
         let Some(Claim { deadline, left }) = &mut row.claim else {
             return;
         };
-        if row.renewed.take().is_some() {
-            // One whole slice, when it is its turn again, serves both.
+        // One whole slice, when it is its turn again, serves both events. What a
+        // periodic one has to do is not known to have been done.
+        let periodic = matches!(row.class, DomainClass::Periodic { .. });
+        if row.renewed.take().is_some() || periodic {
             *left = self.slice;
         }
         let deadline = *deadline;
@@ -159,7 +172,7 @@ impl Claims {
     }
 
     /// Takes off its slice what `vcpu` has run. Returns whether that ends the
-    /// slice; an event that came during it then has a claim of its own.
+    /// claim.
     pub(super) fn settle(&mut self, now: Nanos, vcpu: VcpuId) -> bool {
         let row = &mut self.vcpus[vcpu.index()];
         let ran = now - row.counted_to;
@@ -168,16 +181,18 @@ impl Claims {
             return false;
         };
         claim.left = claim.left.saturating_sub(ran);
-        if claim.left > Nanos::ZERO {
-            return false;
+        let ends = claim.left == Nanos::ZERO;
+        if ends {
+            row.claim = None;
         }
-        row.claim = row.renewed.take().and_then(|at| {
-            // It has run since, which counts.
-            let left = self.slice.saturating_sub(now - at);
-            let deadline = at.saturating_add(row.class.deadline()?);
-            (left > Nanos::ZERO).then_some(Claim { deadline, left })
-        });
-        true
+        ends
+    }
+
+    /// When the event arrived that is still to be served after the claim of
+    /// `vcpu`, which has just ended. It has run since, which counts.
+    pub(super) fn take_renewed(&mut self, now: Nanos, vcpu: VcpuId) -> Option<Nanos> {
+        let renewed = self.vcpus[vcpu.index()].renewed.take();
+        renewed.filter(|&at| now - at < self.slice)
     }
 
     /// Ends the claim of `vcpu`.

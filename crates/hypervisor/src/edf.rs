@@ -8,7 +8,7 @@
 //! first claim every 0.5 ms and lets it run when its deadline would pass before
 //! the next look; so one real-time vCPU never begins late, and with several it
 //! is late by the others' slices at most. All CPU time is paid in credit, so
-//! shares stay as the weights. Read [`EdfCredit::choose`] first, then `claims`.
+//! shares stay as the weights. Read `choose` first, then `claims`.
 //!
 //! What the paper leaves open, and what is done here:
 //! - An *aperiodic* vCPU claims when an event arrives, whether it is blocked,

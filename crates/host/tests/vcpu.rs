@@ -249,26 +249,30 @@ fn a_thread_that_sleeps_gives_its_bandwidth_back() {
     let mut bench = bench();
     let part = |percent: u64| {
         Class::Periodic(Periodic {
-            runtime: Nanos::from_micros(50 * percent),
-            deadline: Nanos::from_millis(5),
-            period: Nanos::from_millis(5),
+            runtime: Nanos::from_micros(1000 * percent),
+            deadline: Nanos::from_millis(100),
+            period: Nanos::from_millis(100),
         })
     };
-    let sleepers: Vec<_> = (0..affinity(0).unwrap().count())
-        .map(|_| Sleeper::start())
-        .collect();
-    // They must not run while they have the deadline.
-    std::thread::sleep(Duration::from_millis(10));
+    let all = || (0..affinity(0).unwrap().count()).map(|_| FakeGuest::start(0));
+    let (first, second): (Vec<_>, Vec<_>) = (all().collect(), all().collect());
+    // They must not run while they have the deadline, and have it for longer than
+    // a period: then the kernel takes them for inactive.
+    let pause = || std::thread::sleep(Duration::from_millis(120));
+    pause();
     // Were the first half kept booked, the second would not fit.
-    for percent in [50, 85] {
-        let wishes: Vec<_> = sleepers.iter().map(|one| one.wish(part(percent))).collect();
+    for (guests, percent) in [(&first, 50), (&second, 85)] {
+        let wish = |guest: &FakeGuest| {
+            let pid = guest.process.id();
+            vcpu::wish(vcpu::thread(pid).unwrap(), part(percent))
+        };
+        let wishes: Vec<_> = guests.iter().map(wish).collect();
         let plan = match bench.agent.plan(&wishes) {
             Ok(plan) => plan,
             Err(error) => return println!("skipped: others have reservations here: {error}"),
         };
         bench.agent.apply(&plan).unwrap();
-        // Longer than a period: then the kernel takes them for inactive.
-        std::thread::sleep(Duration::from_millis(10));
+        pause();
         bench.agent.restore().unwrap();
     }
 }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tailbound_host::vcpu::plan::Wish;
@@ -81,23 +82,27 @@ const SMALL: Periodic = Periodic {
     period: Nanos::from_millis(20),
 };
 
-/// Whether deadlines can be had here; says so where not.
-fn deadlines() -> bool {
+/// The machine's bandwidth is one for all tests.
+static BANDWIDTH: Mutex<()> = Mutex::new(());
+
+/// Deadlines, for one test at a time; `None`, and says so, where there are none.
+fn deadlines() -> Option<MutexGuard<'static, ()>> {
+    let guard = BANDWIDTH.lock().unwrap_or_else(PoisonError::into_inner);
     let wanted = Policy::Deadline(Deadline::from(SMALL));
     match sched::probe(wanted) {
-        Ok(()) => true,
+        Ok(()) => Some(guard),
         Err(error) => {
             println!("skipped: SCHED_DEADLINE is not available here: {error}");
-            false
+            None
         }
     }
 }
 
 #[test]
 fn a_reservation_is_applied_read_back_and_restored() {
-    if !deadlines() {
+    let Some(_bandwidth) = deadlines() else {
         return;
-    }
+    };
     let mut bench = bench();
     let sleeper = Sleeper::start();
     let one = Cpus::one(affinity(0).unwrap().iter().next().unwrap());
@@ -199,9 +204,9 @@ fn a_number_that_is_used_again_is_not_touched() {
 
 #[test]
 fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
-    if !deadlines() {
+    let Some(_bandwidth) = deadlines() else {
         return;
-    }
+    };
     let mut bench = bench();
     let count = affinity(0).unwrap().count();
     let sleepers: Vec<_> = (0..=count).map(|_| Sleeper::start()).collect();
@@ -239,42 +244,6 @@ fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
     let again = bench.agent.plan(&one).unwrap();
     bench.agent.apply(&again).unwrap();
     bench.agent.restore().unwrap();
-}
-
-#[test]
-fn a_thread_that_sleeps_gives_its_bandwidth_back() {
-    if !deadlines() {
-        return;
-    }
-    let mut bench = bench();
-    let part = |percent: u64| {
-        Class::Periodic(Periodic {
-            runtime: Nanos::from_micros(1000 * percent),
-            deadline: Nanos::from_millis(100),
-            period: Nanos::from_millis(100),
-        })
-    };
-    let all = || (0..affinity(0).unwrap().count()).map(|_| FakeGuest::start(0));
-    let (first, second): (Vec<_>, Vec<_>) = (all().collect(), all().collect());
-    // They must not run while they have the deadline, and have it for longer than
-    // a period: then the kernel takes them for inactive.
-    let pause = || std::thread::sleep(Duration::from_millis(120));
-    pause();
-    // Were the first half kept booked, the second would not fit.
-    for (guests, percent) in [(&first, 50), (&second, 85)] {
-        let wish = |guest: &FakeGuest| {
-            let pid = guest.process.id();
-            vcpu::wish(vcpu::thread(pid).unwrap(), part(percent))
-        };
-        let wishes: Vec<_> = guests.iter().map(wish).collect();
-        let plan = match bench.agent.plan(&wishes) {
-            Ok(plan) => plan,
-            Err(error) => return println!("skipped: others have reservations here: {error}"),
-        };
-        bench.agent.apply(&plan).unwrap();
-        pause();
-        bench.agent.restore().unwrap();
-    }
 }
 
 #[test]
@@ -424,9 +393,9 @@ fn config(bench: &Bench, rules: &str) -> VcpuConfig {
 
 #[test]
 fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
-    if !deadlines() {
+    let Some(_bandwidth) = deadlines() else {
         return;
-    }
+    };
     let bench = bench();
     let mut guest = FakeGuest::start(2);
     let mut watcher = Watcher::open(config(&bench, &guest.rule())).unwrap();
@@ -499,9 +468,9 @@ fn watcher(bench: &Bench, rules: &str) -> Child {
 
 #[test]
 fn what_a_killed_watcher_left_is_restored_by_the_next_and_by_hand() {
-    if !deadlines() {
+    let Some(_bandwidth) = deadlines() else {
         return;
-    }
+    };
     let bench = bench();
     let guest = FakeGuest::start(2);
     let state = bench.state.with_file_name("w.json");
@@ -531,9 +500,9 @@ fn what_a_killed_watcher_left_is_restored_by_the_next_and_by_hand() {
 
 #[test]
 fn a_watcher_that_is_asked_to_end_restores_everything() {
-    if !deadlines() {
+    let Some(_bandwidth) = deadlines() else {
         return;
-    }
+    };
     let bench = bench();
     let guest = FakeGuest::start(2);
     let mut process = watcher(&bench, &guest.rule());

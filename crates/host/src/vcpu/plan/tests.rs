@@ -121,6 +121,17 @@ fn a_home_must_be_in_the_root_domain() {
 }
 
 #[test]
+fn a_deadline_gives_its_bandwidth_back_before_it_is_left() {
+    let observed = Fake::new([1]).observe(machine());
+    let step = &plan_for(&[wish(1, periodic(500, 3000))], &observed)
+        .unwrap()
+        .threads[0];
+    let back = step.undo().moves();
+    assert_eq!(back[0], Move::Release(step.after.scheduling));
+    assert_eq!(back[1], Move::Schedule(step.before.scheduling));
+}
+
+#[test]
 fn without_the_privilege_nothing_is_raised() {
     let mut observed = Fake::new([1]).observe(machine());
     observed.machine.privileged = false;

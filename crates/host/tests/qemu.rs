@@ -1,0 +1,170 @@
+//! The vCPU agent on a real QEMU. Its guest never starts: the threads are there
+//! all the same.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tailbound_host::vcpu::VcpuConfig;
+use tailbound_host::vcpu::guest::{Guest, Role, Vmm};
+use tailbound_host::vcpu::scan::Scanner;
+use tailbound_host::vcpu::watch::Watcher;
+use tailbound_sys::process::find_program;
+use tailbound_sys::sched;
+use tailbound_sys::thread::scheduling;
+use tailbound_units::Nanos;
+
+struct Qemu {
+    process: Child,
+    qmp: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Qemu {
+    /// `None`, and says so, where there is none.
+    fn start(name: &str) -> Option<Self> {
+        let Some(program) = find_program("qemu-system-x86_64") else {
+            println!("skipped: qemu-system-x86_64 is not installed");
+            return None;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let qmp = directory.path().join("qmp");
+        let process = Command::new(program)
+            .args([
+                "-accel",
+                "tcg,thread=multi",
+                "-S",
+                "-nographic",
+                "-nodefaults",
+            ])
+            .args([
+                "-m",
+                "64",
+                "-smp",
+                "1,sockets=3,cores=1,threads=1,maxcpus=3",
+                "-name",
+                name,
+            ])
+            .arg("-qmp")
+            .arg(format!("unix:{},server=on,wait=off", qmp.display()))
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let qemu = Self {
+            process,
+            qmp,
+            directory,
+        };
+        let name = name.split(['=', ',']).nth(1).unwrap();
+        // It is there before its threads are.
+        until("the first vCPU", || vcpus(&found(name)).len() == 1);
+        Some(qemu)
+    }
+
+    /// One more vCPU, by QMP.
+    fn plug(&self, core: u32) {
+        let mut stream = UnixStream::connect(&self.qmp).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut say = |command: &str| {
+            stream.write_all(command.as_bytes()).unwrap();
+            loop {
+                let line = lines.next().unwrap().unwrap();
+                assert!(!line.contains("\"error\""), "{line}");
+                if line.contains("\"return\"") {
+                    return;
+                }
+            }
+        };
+        say("{\"execute\":\"qmp_capabilities\"}\n");
+        say(&format!(
+            "{{\"execute\":\"device_add\",\"arguments\":{{\"driver\":\"qemu64-x86_64-cpu\",\
+             \"socket-id\":{core},\"core-id\":0,\"thread-id\":0}}}}\n"
+        ));
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < patience, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn found(name: &str) -> Guest {
+    let guests = Scanner::new().unwrap().scan(&[]).unwrap();
+    let guest = guests.into_iter().find(|guest| guest.name == name);
+    guest.unwrap_or_else(|| panic!("{name} does not run"))
+}
+
+fn vcpus(guest: &Guest) -> Vec<u32> {
+    let vcpus = guest
+        .threads
+        .iter()
+        .filter(|t| matches!(t.role, Role::Vcpu(_)));
+    vcpus.map(|thread| thread.id.tid).collect()
+}
+
+#[test]
+fn a_qemu_is_found_whether_it_names_its_vcpus_or_not() {
+    for (debug, name) in [("on", "agent-named"), ("off", "agent-unnamed")] {
+        let Some(qemu) = Qemu::start(&format!("guest={name},debug-threads={debug}")) else {
+            return;
+        };
+        let guest = found(name);
+        assert_eq!(guest.vmm, Vmm::Qemu);
+        assert_eq!(guest.notes, Vec::<String>::new());
+        assert_eq!(vcpus(&guest).len(), 1, "{guest:?}");
+        drop(qemu);
+    }
+}
+
+fn config(qemu: &Path, rules: &str) -> VcpuConfig {
+    VcpuConfig {
+        state: qemu.join("vcpu.json"),
+        ..VcpuConfig::parse(rules).unwrap()
+    }
+}
+
+#[test]
+fn a_vcpu_that_qemu_plugs_in_gets_the_class_of_its_guest() {
+    let slice = Nanos::from_micros(300);
+    if sched::probe_slice(slice).ok() != Some(slice) {
+        println!("skipped: this kernel has no time slices of a thread's own");
+        return;
+    }
+    let Some(qemu) = Qemu::start("guest=agent-plugged,debug-threads=on") else {
+        return;
+    };
+    let rules = "[[guest]]\nname = \"agent-plug*\"\nclass = { kind = \"aperiodic\", slice = \"300us\", weight = 1 }\n";
+    let mut watcher = Watcher::open(config(qemu.directory.path(), rules)).unwrap();
+    watcher.round();
+    let have = |tids: &[u32]| {
+        tids.iter()
+            .all(|tid| scheduling(*tid).unwrap().runtime == slice)
+    };
+    let first = vcpus(&found("agent-plugged"));
+    assert!(have(&first));
+    for count in 1..=2 {
+        qemu.plug(count);
+        until("the vCPU", || {
+            vcpus(&found("agent-plugged")).len() == 1 + count as usize
+        });
+        watcher.round();
+        assert!(have(&vcpus(&found("agent-plugged"))));
+    }
+    watcher.restore().unwrap();
+    assert!(
+        !vcpus(&found("agent-plugged"))
+            .iter()
+            .any(|tid| have(&[*tid]))
+    );
+}

@@ -27,6 +27,9 @@ pub struct Config {
     pub uplink: Option<UplinkConfig>,
     /// The guests.
     pub guests: Vec<GuestConfig>,
+    /// The CPU that the packet loop has to itself as far as this program goes;
+    /// any by default.
+    pub cpu: Option<u32>,
     /// The vCPU agent; none by default.
     pub vcpu: Option<VcpuConfig>,
 }

@@ -5,6 +5,7 @@
 //! a port is readable, a pipeline's next frame is due, or somebody wakes it;
 //! with nothing to do it sets no timer at all.
 
+mod core;
 mod notify;
 mod open;
 mod poller;
@@ -18,6 +19,7 @@ use crate::mac::Mac;
 use crate::metrics::{Exposition, HostCounts, Server, Vcpus};
 use crate::port::Port;
 use crate::switch::{LinkConfig, Switch};
+use core::Core;
 use notify::notify;
 pub use open::OpenError;
 use poller::{Poller, Ready};
@@ -133,6 +135,8 @@ struct Daemon {
     ports: Vec<Option<Box<dyn Port>>>,
     missing: Vec<Missing>,
     metrics: Option<Server>,
+    core: Core,
+    cpu: Option<u32>,
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
     reloads_applied: u64,
@@ -142,6 +146,7 @@ struct Daemon {
 impl Daemon {
     fn start(path: &Path, signals: Signals) -> Result<Self, HostError> {
         let config = Config::load(path)?;
+        let core = Core::detect().map_err(system("see its CPUs"))?;
         let clock = Clock::start();
         let (links, configs) = plan(&config);
         let mut ports = Vec::with_capacity(links.len());
@@ -156,6 +161,8 @@ impl Daemon {
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
         let poller = Poller::new(&signals, &ports).map_err(system("wait for the ports"))?;
+        // Last: threads start where the thread that starts them may run.
+        core.take(config.cpu);
         Ok(Self {
             path: path.to_owned(),
             clock,
@@ -166,6 +173,8 @@ impl Daemon {
             ports,
             missing: Vec::new(),
             metrics,
+            core,
+            cpu: config.cpu,
             vcpus,
             vcpu_thread,
             reloads_applied: 0,
@@ -351,7 +360,18 @@ impl Daemon {
     /// Whatever may fail comes first, and changes nothing; then all is applied.
     fn try_reload(&mut self) -> Result<(), HostError> {
         let config = Config::load(&self.path)?;
-        let (links, configs) = plan(&config);
+        // Threads start where the thread that starts them may run.
+        self.core.take(None);
+        let result = self.apply(&config);
+        if result.is_ok() {
+            self.cpu = config.cpu;
+        }
+        self.core.take(self.cpu);
+        result
+    }
+
+    fn apply(&mut self, config: &Config) -> Result<(), HostError> {
+        let (links, configs) = plan(config);
         let mut kept = Vec::with_capacity(links.len());
         let mut fresh = Vec::with_capacity(links.len());
         for link in &links {
@@ -381,11 +401,11 @@ impl Daemon {
             .collect();
         let poller = Poller::new(&self.signals, views).map_err(system("wait for the ports"))?;
 
-        match (config.vcpu, vcpu_thread) {
+        match (&config.vcpu, vcpu_thread) {
             (_, Some(started)) => self.vcpu_thread = Some(started),
             (Some(vcpu), None) => {
                 if let Some(running) = &self.vcpu_thread {
-                    running.configure(vcpu);
+                    running.configure(vcpu.clone());
                 }
             }
             (None, None) => {

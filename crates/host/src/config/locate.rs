@@ -20,6 +20,7 @@ pub(crate) enum Step {
 pub(super) struct Draft {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) uplink: Option<UplinkConfig>,
+    pub(super) cpu: Option<u32>,
     pub(super) vcpu: Option<VcpuConfig>,
     /// Each with its place in the file's list.
     pub(super) guests: Vec<(usize, GuestConfig)>,
@@ -30,6 +31,7 @@ impl From<Draft> for Config {
         Self {
             metrics: draft.metrics,
             uplink: draft.uplink,
+            cpu: draft.cpu,
             vcpu: draft.vcpu,
             guests: draft.guests.into_iter().map(|(_, guest)| guest).collect(),
         }
@@ -43,7 +45,7 @@ pub(crate) struct Document<'t> {
     root: Spanned<DeValue<'t>>,
 }
 
-const TOP: &[&str] = &["metrics", "uplink", "guest", "vcpu"];
+const TOP: &[&str] = &["metrics", "cpu", "uplink", "guest", "vcpu"];
 
 impl<'t> Document<'t> {
     pub(crate) fn parse(text: &'t str) -> Result<Self, Vec<Mistake>> {
@@ -76,6 +78,7 @@ impl<'t> Document<'t> {
             match key.get_ref().as_ref() {
                 "metrics" => draft.metrics = self.section(value, &mut mistakes),
                 "uplink" => draft.uplink = self.section(value, &mut mistakes),
+                "cpu" => draft.cpu = self.section(value, &mut mistakes),
                 "vcpu" => draft.vcpu = self.section(value, &mut mistakes),
                 "guest" => match value.get_ref().as_array() {
                     Some(guests) => {

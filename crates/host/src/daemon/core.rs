@@ -1,0 +1,65 @@
+//! The core of the packet loop.
+
+use std::io;
+use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
+
+/// Where the packet loop may run.
+#[derive(Debug)]
+pub(super) struct Core {
+    /// All CPUs that the process was given.
+    all: Cpus,
+}
+
+impl Core {
+    /// Call it in the packet loop's thread.
+    pub(super) fn detect() -> io::Result<Self> {
+        Ok(Self { all: affinity(0)? })
+    }
+
+    /// Moves the calling thread to `cpu`, or lets it run anywhere. The only CPU
+    /// there is, and one that is not there, is nobody's own: the log says so.
+    pub(super) fn take(&self, cpu: Option<u32>) {
+        let wanted = match cpu {
+            None => self.all,
+            Some(cpu) if !self.all.contains(cpu) => {
+                tracing::warn!(cpu, usable = %self.all, "the packet loop runs anywhere: it may not use that CPU");
+                self.all
+            }
+            Some(cpu) if self.all.count() == 1 => {
+                tracing::warn!(
+                    cpu,
+                    "the packet loop has no CPU of its own: this is the only one"
+                );
+                self.all
+            }
+            Some(cpu) => Cpus::one(cpu),
+        };
+        if let Err(error) = set_affinity(0, &wanted) {
+            tracing::warn!(%error, cpus = %wanted, "the packet loop stays where it is");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loop_moves_to_its_core_and_back() {
+        std::thread::spawn(|| {
+            let core = Core::detect().unwrap();
+            let first = core.all.iter().next().unwrap();
+            core.take(Some(first));
+            let expected = if core.all.count() == 1 {
+                core.all
+            } else {
+                Cpus::one(first)
+            };
+            assert_eq!(affinity(0).unwrap(), expected);
+            core.take(Some(Cpus::MAX - 1));
+            assert_eq!(affinity(0).unwrap(), core.all);
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -6,6 +6,9 @@ use rustix::process::Signal;
 use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
 };
+use tailbound_sys::process::Spawn;
+use tailbound_sys::{sched, thread};
+use tailbound_units::Nanos;
 
 /// Not a test of its own: the process of the daemons below.
 #[test]
@@ -231,4 +234,54 @@ fn a_tap_of_another_process_is_busy() {
             "{error}"
         );
     });
+}
+
+#[test]
+fn the_vcpu_agent_follows_reloads_and_its_waits_are_served_beside_the_packets() {
+    sandboxed(
+        "the_vcpu_agent_follows_reloads_and_its_waits_are_served_beside_the_packets",
+        || {
+            let odd = Nanos::from_micros(300);
+            if sched::probe_slice(odd).ok() != Some(odd) {
+                println!("skipped: this kernel has no time slices of a thread's own");
+                return;
+            }
+            let a = Guest::new(Kind::Veth, 1);
+            let sleeper = Spawn::new("sleep")
+                .args(["60"])
+                .start()
+                .expect("it is there");
+            let slice = || thread::scheduling(sleeper.id()).expect("it sleeps").runtime;
+            let before = slice();
+            let directory = tempfile::tempdir().expect("/tmp is there");
+            let agent = |slice: &str| {
+                let vcpu = format!(
+                    "[vcpu]\nevery = \"20ms\"\nsample = \"10ms\"\nstate = \"{}\"\n\
+                     [[vcpu.guest]]\npid = {}\nlabel = \"vm\"\n\
+                     class = {{ kind = \"aperiodic\", slice = \"{slice}\", weight = 1 }}\n",
+                    directory.path().join("vcpu.json").display(),
+                    sleeper.id(),
+                );
+                config(&[&a], &vcpu)
+            };
+            let mut daemon = Daemon::start(&agent("300us"));
+            until("the class", || slice() == odd);
+            let class = "tailbound_vcpu_class{guest=\"vm\",thread=\"sleep\",class=\"aperiodic\"}";
+            until("the metric", || daemon.metric(class) == Some(1.0));
+            let waits = "tailbound_vcpu_wait_seconds_count{guest=\"vm\",thread=\"sleep\"}";
+            assert!(daemon.metric(waits).is_some());
+            assert!(daemon.metric("tailbound_learned_stations") == Some(0.0));
+
+            daemon.configure(&agent("400us"));
+            until("the other class", || slice() == Nanos::from_micros(400));
+            daemon.configure(&config(&[&a], ""));
+            until("the restoration", || slice() == before);
+            assert_eq!(daemon.metric(class), None);
+            daemon.configure(&agent("300us"));
+            until("the class", || slice() == odd);
+            daemon.signal(Signal::TERM);
+            assert!(daemon.wait().success(), "{}", daemon.log());
+            assert_eq!(slice(), before);
+        },
+    );
 }

@@ -32,6 +32,9 @@ pub enum Capability {
     SchedDeadline,
     CustomSlice,
     SchedExt,
+    Schedstat,
+    CpuWeight,
+    Autogroup,
     Cpuset,
     RtGroupSched,
     Hugepages,
@@ -45,6 +48,7 @@ pub enum Capability {
     Memcached,
     Valgrind,
     OpenVSwitch,
+    Qemu,
 }
 
 /// Where a trial has to run.
@@ -224,6 +228,12 @@ table! {
         "the aperiodic class of vCPU threads", "Linux >= 6.12";
     SchedExt, "sched-ext", false, Anywhere, trials::sched_ext,
         "vCPU scheduling in BPF", "Linux >= 6.12 and CONFIG_SCHED_CLASS_EXT";
+    Schedstat, "schedstat", false, Anywhere, trials::schedstat,
+        "how long vCPU threads wait for a CPU", "CONFIG_SCHED_INFO";
+    CpuWeight, "cpu-weight", false, Anywhere, trials::cpu_weight,
+        "the weight of a guest that has a control group of its own", "the cpu controller of cgroup v2 or v1";
+    Autogroup, "no-autogroup", false, Anywhere, trials::autogroup,
+        "the weight of a guest that has no control group of its own", "kernel.sched_autogroup_enabled = 0";
     Cpuset, "cpuset", false, Anywhere, trials::cpuset,
         "CPU partitions, so that pinned vCPUs may have deadlines", "cgroup v2 with the cpuset controller";
     RtGroupSched, "no-rt-group-sched", false, Anywhere, trials::rt_group_sched,
@@ -250,6 +260,8 @@ table! {
         "instruction counts in make bench", "the package valgrind";
     OpenVSwitch, "ovs", false, Anywhere, || trials::tool("ovs-vsctl", "openvswitch-switch"),
         "the peer in make bench", "the package openvswitch-switch";
+    Qemu, "qemu", false, Anywhere, || trials::tool("qemu-system-x86_64", "qemu-system-x86"),
+        "tests of the vCPU agent on a real hypervisor", "the package qemu-system-x86";
 }
 
 #[cfg(test)]
@@ -262,7 +274,7 @@ mod tests {
         for (index, probe) in TABLE.iter().enumerate() {
             assert_eq!(probe.capability as usize, index, "{}", probe.name);
         }
-        let last = Capability::OpenVSwitch as usize;
+        let last = Capability::Qemu as usize;
         assert_eq!(TABLE.len(), last + 1);
     }
 

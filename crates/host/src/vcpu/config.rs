@@ -110,3 +110,72 @@ impl VcpuConfig {
         wrong
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    fn mistakes(text: &str) -> Vec<String> {
+        let mistakes = VcpuConfig::parse(text).unwrap_err().into_iter();
+        mistakes
+            .map(|m| format!("{}:{}: {}", m.line, m.column, m.message))
+            .collect()
+    }
+
+    #[test]
+    fn a_file_of_rules_is_read() {
+        let text = r#"
+            metrics = "127.0.0.1:9465"
+            every = "2s"
+            [[guest]]
+            name = "web*"
+            class = { kind = "periodic", runtime = "500us", deadline = "3ms", period = "3ms" }
+            helpers = { kind = "aperiodic" }
+            affinity = "keep"
+            [[guest]]
+            container = "4fa6"
+            level = "high"
+        "#;
+        let config = VcpuConfig::parse(text).unwrap();
+        assert_eq!(
+            config.rules[0].class().to_string(),
+            "periodic 500us/3ms/3ms"
+        );
+        assert_eq!(config.rules[0].helpers(), config.rules[1].class());
+        assert_eq!(config.state, PathBuf::from(DEFAULT_STATE));
+    }
+
+    #[test]
+    fn every_mistake_has_its_place() {
+        let text = "[[guest]]\nname = \"a\"\npid = 3\nlevel = \"high\"\n\
+            [[guest]]\nname = \"b\"\nclass = { kind = \"periodic\", runtime = \"4ms\", deadline = \"3ms\", period = \"2ms\" }\n\
+            [[guest]]\ncontainer = \"xyz\"\n";
+        let found = mistakes(text);
+        let starts = [
+            "1:1: which guest",
+            "7:40: a runtime of 4ms",
+            "7:58: a deadline of 3ms",
+            "8:1: say either",
+            "9:13: \"xyz\"",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:#?}");
+        for (found, start) in found.iter().zip(starts) {
+            assert!(found.starts_with(start), "{found}");
+        }
+        assert_eq!(
+            mistakes("[[guest]]\nnam = \"a\"\n"),
+            ["2:1: unknown key `nam`; did you mean `name`?"]
+        );
+        assert!(mistakes("every = \"1ms\"\n")[0].starts_with("1:9: looking every 1ms"));
+        assert!(mistakes("metrics = \"0.0.0.0:1\"\n")[0].contains("other machines"));
+    }
+
+    #[test]
+    fn part_of_a_host_it_has_no_metrics_of_its_own() {
+        let text = "[vcpu]\nmetrics = \"127.0.0.1:1\"\n[[vcpu.guest]]\nname = \"a\"\n";
+        let mistakes = Config::parse(text).unwrap_err();
+        let places: Vec<_> = mistakes.iter().map(|m| (m.line, m.column)).collect();
+        assert_eq!(places, [(2, 11), (3, 1)], "{mistakes:?}");
+    }
+}

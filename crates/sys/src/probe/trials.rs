@@ -222,6 +222,45 @@ pub(super) fn sched_ext() -> Outcome {
     }
 }
 
+pub(super) fn schedstat() -> Outcome {
+    let seen = text("/proc/self/schedstat").and_then(|text| crate::thread::parse_schedstat(&text));
+    match seen {
+        // A process that runs was given a CPU.
+        Some(seen) if seen.count > 0 => Outcome::works(format!("{} waited so far", seen.wait)),
+        Some(_) => Outcome::lacks(
+            "/proc/self/schedstat stays at zero",
+            advice("use a kernel with CONFIG_SCHED_INFO"),
+        ),
+        None => Outcome::lacks(
+            "/proc/self/schedstat is not there",
+            advice("use a kernel with CONFIG_SCHED_INFO"),
+        ),
+    }
+}
+
+pub(super) fn cpu_weight() -> Outcome {
+    let groups = text("/proc/self/cgroup").unwrap_or_default();
+    let mounts = crate::cgroup::Mounts::read().unwrap_or_default();
+    match mounts.directory(&crate::cgroup::parse_groups(&groups), "cpu") {
+        Some((at, true)) => Outcome::works(format!("cpu.weight (cgroup v2), {}", at.display())),
+        Some((at, false)) => Outcome::works(format!("cpu.shares (cgroup v1), {}", at.display())),
+        None => Outcome::lacks(
+            "this process is in no group with the cpu controller",
+            advice("echo +cpu > /sys/fs/cgroup/cgroup.subtree_control, or start it by systemd"),
+        ),
+    }
+}
+
+pub(super) fn autogroup() -> Outcome {
+    match text("/proc/sys/kernel/sched_autogroup_enabled").as_deref() {
+        Some("1") => Outcome::lacks(
+            "autogroups are on: a nice value counts only within its session",
+            root("sysctl -w kernel.sched_autogroup_enabled=0"),
+        ),
+        _ => Outcome::works("nice values count for the whole machine"),
+    }
+}
+
 pub(super) fn cpuset() -> Outcome {
     // Each line: device, mount point, type, options.
     let mounts = text("/proc/self/mounts").unwrap_or_default();

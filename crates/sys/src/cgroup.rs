@@ -270,14 +270,6 @@ pub fn processes(directory: &Path) -> Vec<u32> {
     found
 }
 
-/// Whether real time has a budget of its own in each group of version 1
-/// (`CONFIG_RT_GROUP_SCHED`): then `SCHED_FIFO` and `SCHED_RR` give EPERM in a
-/// group whose `cpu.rt_runtime_us` is 0, as it is by default. `SCHED_DEADLINE` is
-/// not budgeted so.
-pub fn rt_budget(directory: &Path) -> Option<i64> {
-    read(directory, "cpu.rt_runtime_us")?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

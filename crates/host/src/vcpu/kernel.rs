@@ -109,7 +109,8 @@ impl Linux {
             book(&mut machine.domains)?;
         }
         let me = rustix::process::geteuid().as_raw();
-        let mut owners: HashMap<u32, bool> = HashMap::new();
+        let autogroups = sysctl("sched_autogroup_enabled") == Some(1);
+        let mut owners: HashMap<u32, (bool, bool)> = HashMap::new();
         let mut sets: HashMap<PathBuf, Cpus> = HashMap::new();
         let mut threads = BTreeMap::new();
         let mut groups = BTreeMap::new();
@@ -123,14 +124,17 @@ impl Linux {
             } else {
                 online
             };
-            let ours = *owners.entry(pid).or_insert_with(|| {
-                fs::metadata(format!("/proc/{pid}")).is_ok_and(|seen| seen.st_uid() == me)
+            let (ours, autogrouped) = *owners.entry(pid).or_insert_with(|| {
+                let owner = fs::metadata(format!("/proc/{pid}"));
+                let ours = owner.is_ok_and(|seen| seen.st_uid() == me);
+                (ours, autogroups && !self.weighed(pid))
             });
             let seen = Seen {
                 state,
                 processor,
                 allowed,
                 ours,
+                autogrouped,
             };
             threads.insert(wish.thread, seen);
             if let Some(directory) = &wish.group
@@ -168,6 +172,23 @@ impl Linux {
             Err(error) if is_gone(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a process is in a control group that has a weight.
+    fn weighed(&self, pid: u32) -> bool {
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
+            return false;
+        };
+        let found = self.mounts.directory(&parse_groups(&text), "cpu");
+        found.is_some_and(|(directory, _)| group(&directory).is_some() && !self.is_root(&directory))
+    }
+
+    /// Whether a directory is the root of a hierarchy.
+    fn is_root(&self, directory: &Path) -> bool {
+        let legacy = self.mounts.legacy.iter().map(|(_, at)| at.as_path());
+        let mut roots = self.mounts.unified.as_deref().into_iter().chain(legacy);
+        let same = |root: &Path| root.components().eq(directory.components());
+        roots.any(same)
     }
 
     /// What a thread's cpuset leaves it.
@@ -327,11 +348,12 @@ fn book(domains: &mut [Domain]) -> io::Result<()> {
     Ok(())
 }
 
+fn sysctl(name: &str) -> Option<i64> {
+    let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
+    text.trim().parse().ok()
+}
+
 fn limits() -> Limits {
-    let sysctl = |name: &str| -> Option<i64> {
-        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
-        text.trim().parse().ok()
-    };
     let micros = |name, default| {
         let value = sysctl(name).and_then(|micros| u64::try_from(micros).ok());
         Nanos::from_micros(value.unwrap_or(default))

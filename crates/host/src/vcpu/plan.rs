@@ -51,6 +51,9 @@ pub struct Seen {
     pub allowed: Cpus,
     /// Whether we may change another user's thread, or this one is ours.
     pub ours: bool,
+    /// Whether its nice value counts only within its session: autogroups are on,
+    /// and it is in no control group that has a weight.
+    pub autogrouped: bool,
 }
 
 /// What was seen of a control group.
@@ -254,6 +257,18 @@ impl Planner<'_> {
                  weight is applied",
                 Class::Aperiodic(aperiodic)
             ));
+        }
+        if let Class::Aperiodic(aperiodic) = wish.class
+            && aperiodic.weight > 1
+            && wish.group.is_none()
+            && seen.autogrouped
+        {
+            self.note(
+                "autogroups are on, and a nice value counts only within its session: the weight \
+                 has no effect beside other sessions; give the guest a control group of its own, \
+                 or set kernel.sched_autogroup_enabled = 0"
+                    .to_owned(),
+            );
         }
         let before = seen.state;
         let original = original.copied().unwrap_or(before);

@@ -90,6 +90,7 @@ impl Fake {
                 processor: 0,
                 allowed: cpus("0-3"),
                 ours: true,
+                autogrouped: false,
             };
             (*thread, seen)
         };

@@ -162,6 +162,25 @@ fn a_kernel_without_slices_gets_the_weight_alone_and_says_so() {
 }
 
 #[test]
+fn a_nice_value_that_counts_in_its_session_alone_is_noted() {
+    let mut observed = Fake::new([1]).observe(machine());
+    observed.threads.get_mut(&id(1)).unwrap().autogrouped = true;
+    let wanted = wish(1, Class::Aperiodic(Aperiodic::default()));
+    let notes = |wish: &Wish| {
+        plan_for(std::slice::from_ref(wish), &observed)
+            .unwrap()
+            .notes
+            .len()
+    };
+    assert_eq!(notes(&wanted), 1);
+    let grouped = Wish {
+        group: Some("vm".into()),
+        ..wanted
+    };
+    assert_eq!(notes(&grouped), 0);
+}
+
+#[test]
 fn a_period_that_the_administrator_forbids_is_refused() {
     let observed = Fake::new([1]).observe(machine());
     assert!(

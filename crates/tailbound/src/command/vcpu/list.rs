@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tailbound_host::vcpu::guest::{Guest, GuestThread, Vmm};
 use tailbound_host::vcpu::journal::{Changes, DEFAULT_STATE, peek};
+use tailbound_host::vcpu::kernel::{Kernel as _, Linux};
 use tailbound_host::vcpu::rule::GuestRule;
 use tailbound_host::vcpu::scan::Scanner;
-use tailbound_sys::cpuset::affinity;
-use tailbound_sys::thread::{Schedstat, Scheduling, Tasks, scheduling};
+use tailbound_sys::thread::{Schedstat, Scheduling, Tasks};
 use tailbound_units::Nanos;
 
 /// Arguments of `tailbound vcpu list`.
@@ -89,8 +89,9 @@ impl List {
         };
         let before: Vec<_> = all().map(|(_, thread)| waits(thread)).collect();
         std::thread::sleep(Duration::from(self.interval));
+        let mut kernel = Linux::new().map_err(text)?;
         let rows = all().zip(before).filter_map(|((guest, thread), before)| {
-            row(guest, thread, before?, self.interval, &changes)
+            row(guest, thread, before?, self.interval, &changes, &mut kernel)
         });
         let note = |guest: &Guest| {
             let name = guest.name.clone();
@@ -125,9 +126,10 @@ fn row(
     before: Schedstat,
     interval: Nanos,
     changes: &Changes,
+    kernel: &mut Linux,
 ) -> Option<Row> {
     let now = waits(thread)?;
-    let scheduling = scheduling(thread.id.tid).ok()?;
+    let state = kernel.state(thread.id).ok()??;
     let wait = now.wait.since(before.wait);
     let count = now.count.saturating_sub(before.count);
     Some(Row {
@@ -136,10 +138,10 @@ fn row(
         role: thread.role.to_string(),
         tid: thread.id.tid,
         name: thread.name.clone(),
-        policy: scheduling.to_string(),
-        scheduling,
+        policy: state.scheduling.to_string(),
+        scheduling: state.scheduling,
         ours: changes.threads.contains_key(&thread.id),
-        cpus: affinity(thread.id.tid).ok()?.to_string(),
+        cpus: state.cpus.to_string(),
         ready: wait.as_secs_f64() / interval.as_secs_f64().max(f64::MIN_POSITIVE),
         mean_wait: Nanos(wait.0.checked_div(count).unwrap_or(0)),
         waited: now.wait,

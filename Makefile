@@ -26,6 +26,10 @@ experiments: build ## Run all four experiments (eight minutes)
 	@scripts/need lab
 	@scripts/experiments $(TAILBOUND) $(OUT)
 
+.PHONY: sim
+sim: build ## Run all simulations beside the papers' figures (a minute)
+	$(TAILBOUND) sim vcpu run all --out $(OUT)
+
 .PHONY: build
 build: ## Build the tailbound binary
 	@scripts/need build

@@ -1,0 +1,125 @@
+//! `tailbound sim` from outside.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use tailbound_report::Results;
+
+fn tailbound(directory: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    command.args(["sim", "vcpu"]).args(args);
+    command.current_dir(directory).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Two guests for a second; the longest ping may take `at_most`.
+fn experiment(at_most: &str) -> String {
+    format!(
+        r#"
+name = "mine"
+title = "Two guests on one core"
+source = "nowhere"
+duration = "1s"
+
+[[scheduler]]
+name = "xen"
+credit = {{ version = "4.1" }}
+
+[[guest]]
+name = "server"
+task = {{ kind = "server", arrivals = {{ kind = "poisson", mean = "5ms" }}, service = "20us" }}
+load = {{ kind = "endless" }}
+series = "rtt"
+
+[[point]]
+name = "two"
+guests = ["server", "server"]
+
+[[check]]
+name = "fast"
+of = "rtt.max"
+at = ["two"]
+at_most = "{at_most}"
+source = "nowhere"
+"#
+    )
+}
+
+#[test]
+fn a_run_says_its_verdict_first_and_ends_with_its_exit_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    for (at_most, code, verdict) in [("1s", 0, "PASS  mine: "), ("1us", 1, "FAIL  mine: ")] {
+        fs::write(&file, experiment(at_most)).unwrap();
+        let run = tailbound(directory.path(), &["run", "mine.toml", "--out", "reports"]);
+        assert_eq!(run.status.code(), Some(code));
+        let out = text(&run.stdout);
+        assert!(out.starts_with(verdict), "{out}");
+        assert!(out.contains("\nreport  reports/mine.html\ndata    reports/mine.json\n"));
+        // Progress is for terminals.
+        assert_eq!(text(&run.stderr), "");
+    }
+    fs::write(&file, experiment("soon")).unwrap();
+    let run = tailbound(directory.path(), &["run", "mine.toml"]);
+    assert_eq!(run.status.code(), Some(2));
+    let error = text(&run.stderr);
+    assert!(
+        error.starts_with("tailbound sim: mine.toml:25:11: "),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn a_run_follows_from_its_seed_whatever_the_number_of_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("mine.toml"), experiment("1s")).unwrap();
+    let run = |seed: &str, threads: &str| {
+        let args = [
+            "run",
+            "mine.toml",
+            "--seed",
+            seed,
+            "--threads",
+            threads,
+            "--output",
+            "json",
+        ];
+        text(&tailbound(directory.path(), &args).stdout)
+    };
+    let one = run("1", "1");
+    assert_eq!(one, run("1", "3"));
+    assert_ne!(one, run("2", "1"));
+    let results: Results = serde_json::from_str(&one).unwrap();
+    assert_eq!((results.experiment.as_str(), results.seed), ("mine", 1));
+}
+
+#[test]
+fn experiments_are_listed_and_shown_and_the_shown_one_can_be_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let list = text(&tailbound(directory.path(), &["list"]).stdout);
+    insta::assert_snapshot!("list", list);
+    let shown = text(&tailbound(directory.path(), &["show", "qos-fig16"]).stdout);
+    let shorter = shown.replace("\nduration = \"1000s\"\n", "\nduration = \"60s\"\n");
+    assert_ne!(shown, shorter);
+    fs::write(directory.path().join("copy.toml"), shorter).unwrap();
+    let run = tailbound(directory.path(), &["run", "copy.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let error = tailbound(directory.path(), &["show", "fig16"]);
+    assert_eq!(error.status.code(), Some(2));
+    assert!(
+        text(&error.stderr).contains("there is no experiment \"fig16\"; name a file, or one of")
+    );
+}
+
+#[test]
+fn the_help_is_stable() {
+    let directory = tempfile::tempdir().unwrap();
+    for args in [&["--help"][..], &["run", "--help"]] {
+        let help = text(&tailbound(directory.path(), args).stdout);
+        insta::assert_snapshot!(format!("help {}", args[0]), help);
+    }
+}

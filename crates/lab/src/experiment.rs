@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tailbound_dataplane::PipelineConfig;
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Place, Rate};
 
 /// A text that remembers where in the file it stands.
 pub type Name = toml::Spanned<String>;
@@ -490,11 +490,11 @@ impl Query {
 }
 
 fn invalid(text: &str, file: &str, offset: usize, message: String) -> ExperimentError {
-    let before = text.get(..offset).unwrap_or_default();
+    let Place { line, column } = Place::of(text, offset);
     ExperimentError::Invalid {
         file: file.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before.chars().rev().take_while(|c| *c != '\n').count() + 1,
+        line,
+        column,
         message,
     }
 }

@@ -62,9 +62,8 @@ fn series(runs: &[&MeasuredSeries]) -> Series {
         let mut histogram = empty_histogram();
         for (sample, fate) in run.samples.iter().zip(&run.fates) {
             if keep(*fate) {
-                // Values beyond what the histogram can grow to do not happen:
-                // it grows to the whole of 64 bits.
-                histogram.saturating_record(sample.latency().as_nanos().max(1));
+                let counted = histogram.record(sample.latency().as_nanos().max(1));
+                counted.expect("it grows to the whole of 64 bits");
             }
         }
         histogram
@@ -167,6 +166,13 @@ mod tests {
             fates: latencies.iter().map(|(_, fate)| *fate).collect(),
             unanswered: 1,
         }
+    }
+
+    #[test]
+    fn a_latency_of_more_than_a_second_is_kept_as_it_is() {
+        let series = series(&[&run(&[(3_000_000_000, Fate::OnTime)])]);
+        let off = series.stats.max.abs_diff(3_000_000_000);
+        assert!(off < 3_000_000, "{}", series.stats.max);
     }
 
     #[test]

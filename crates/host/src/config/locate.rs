@@ -5,6 +5,7 @@ use crate::vcpu::VcpuConfig;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::ops::Range;
+use tailbound_units::Place;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
@@ -140,11 +141,10 @@ impl<'t> Document<'t> {
     }
 
     pub(crate) fn mistake(&self, place: Range<usize>, message: String) -> Mistake {
-        let before = self.text.get(..place.start).unwrap_or(self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let Place { line, column } = Place::of(self.text, place.start);
         Mistake {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+            line,
+            column,
             message,
         }
     }

@@ -11,6 +11,7 @@ use tailbound_host::vcpu::plan::Wish;
 use tailbound_host::vcpu::watch::Watcher;
 use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic, VcpuConfig, VcpuError};
 use tailbound_host::{VcpuSource, watch_vcpus};
+use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::sched::{self, Deadline, Policy};
 use tailbound_sys::thread::{
@@ -437,6 +438,92 @@ fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
     watcher.round();
     assert_eq!(guest.policies(), [PolicyNumber::NORMAL]);
     assert_eq!(watcher.restore().unwrap(), vcpu::Restored::default());
+}
+
+/// A control group with a weight, and one process in it.
+struct Grouped {
+    directory: PathBuf,
+    process: Option<FakeGuest>,
+}
+
+impl Grouped {
+    /// `None`, and says so, where none can be made.
+    fn start() -> Option<Self> {
+        let mounts = Mounts::read().unwrap();
+        let own = parse_groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap());
+        let Some((parent, _)) = mounts.directory(&own, "cpu") else {
+            println!("skipped: this process is in no group with the cpu controller");
+            return None;
+        };
+        let directory = parent.join(format!("tailbound-test-{}", std::process::id()));
+        if let Err(error) = std::fs::create_dir(&directory) {
+            println!(
+                "skipped: no control group can be made in {}: {error}",
+                parent.display()
+            );
+            return None;
+        }
+        let mut grouped = Self {
+            directory,
+            process: None,
+        };
+        let process = FakeGuest::start(1);
+        let moved = std::fs::write(
+            grouped.directory.join("cgroup.procs"),
+            process.process.id().to_string(),
+        );
+        grouped.process = Some(process);
+        if let Err(error) = moved {
+            println!("skipped: a process cannot be moved to a group of its own: {error}");
+            return None;
+        }
+        if !["cpu.weight", "cpu.shares"]
+            .iter()
+            .any(|file| grouped.directory.join(file).exists())
+        {
+            println!("skipped: a group that is made here has no weight");
+            return None;
+        }
+        Some(grouped)
+    }
+
+    fn weight(&self) -> u64 {
+        let text = ["cpu.weight", "cpu.shares"]
+            .iter()
+            .find_map(|file| std::fs::read_to_string(self.directory.join(file)).ok());
+        text.unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for Grouped {
+    fn drop(&mut self) {
+        self.process = None;
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+#[test]
+fn a_guest_in_a_group_of_its_own_gets_the_weight_there() {
+    let bench = bench();
+    let Some(grouped) = Grouped::start() else {
+        return;
+    };
+    let before = grouped.weight();
+    let guest = grouped.process.as_ref().unwrap();
+    let nice = || scheduling(guest.vcpus()[0]).unwrap().nice;
+    let nice_before = nice();
+    let rule = format!(
+        "[[guest]]\npid = {}\nclass = {{ kind = \"aperiodic\", weight = 10 }}\n",
+        guest.process.id()
+    );
+    let mut watcher = Watcher::open(config(&bench, &rule)).unwrap();
+    watcher.round();
+    assert_eq!(grouped.weight(), 10 * before);
+    assert_eq!(nice(), nice_before);
+    watcher.reconfigure(config(&bench, ""));
+    watcher.round();
+    assert_eq!(grouped.weight(), before);
+    watcher.restore().unwrap();
 }
 
 const WATCHER: &str = "TAILBOUND_TEST_WATCHER";

@@ -58,6 +58,8 @@ pub struct Watcher {
     changed_back: HashMap<ThreadId, u32>,
     /// By guest: what was said last, so that it is said once.
     said: BTreeMap<String, String>,
+    /// Notes of plans, likewise.
+    noted: BTreeSet<String>,
     last: HashMap<ThreadId, Schedstat>,
     tasks: HashMap<u32, Tasks>,
     shared: Shared,
@@ -76,6 +78,7 @@ impl Watcher {
             guests: Vec::new(),
             changed_back: HashMap::new(),
             said: BTreeMap::new(),
+            noted: BTreeSet::new(),
             last: HashMap::new(),
             tasks: HashMap::new(),
             shared: Shared::default(),
@@ -183,6 +186,11 @@ impl Watcher {
     /// Gives threads their class; returns those that have it.
     fn give(&mut self, wishes: &[Wish]) -> Result<BTreeSet<ThreadId>, VcpuError> {
         let mut plan = self.agent.plan(wishes)?;
+        for note in &plan.notes {
+            if self.noted.insert(note.clone()) {
+                tracing::warn!("{note}");
+            }
+        }
         let left = self.drift(&mut plan);
         let applied = self.agent.apply(&plan)?;
         for step in &plan.threads {

@@ -267,30 +267,44 @@ impl fmt::Display for Class {
     }
 }
 
+/// What a class can make use of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// The kernel has time slices of a thread's own.
+    pub(crate) slices: bool,
+    /// The weight goes to the thread, since its guest has no group.
+    pub(crate) nice: bool,
+    /// The process may undo everything, the flag for children included.
+    pub(crate) privileged: bool,
+}
+
 /// What `class` makes of a thread that was scheduled as `before`; `None` when it
-/// stays so. `slices`: whether the kernel has time slices of a thread's own;
-/// `nice`: whether the weight goes to the thread.
-pub(crate) fn target(
-    class: &Class,
-    before: &Scheduling,
-    slices: bool,
-    nice: bool,
-) -> Option<Scheduling> {
+/// stays so.
+pub(crate) fn target(class: &Class, before: &Scheduling, offer: Offer) -> Option<Scheduling> {
     // A thread that the guest's own threads start must not inherit this: it has
     // no reservation of its own, and is found and given its class soon enough.
-    let flags = before.flags | Scheduling::RESET_ON_FORK;
+    // Only the privileged can take the flag away again.
+    let flags = if offer.privileged {
+        before.flags | Scheduling::RESET_ON_FORK
+    } else {
+        before.flags
+    };
     match class {
         Class::Normal => None,
         Class::Aperiodic(aperiodic) => Some(Scheduling {
             policy: PolicyNumber::NORMAL,
             flags,
             nice: match aperiodic.weight {
-                2.. if nice => aperiodic.nice(),
+                2.. if offer.nice => aperiodic.nice(),
                 // Its own nice value; a reservation has none.
                 _ if before.is_share() => before.nice,
                 _ => 0,
             },
-            runtime: if slices { aperiodic.slice } else { Nanos::ZERO },
+            runtime: if offer.slices {
+                aperiodic.slice
+            } else {
+                Nanos::ZERO
+            },
             ..Scheduling::PLAIN
         }),
         Class::Periodic(periodic) => Some(Scheduling {

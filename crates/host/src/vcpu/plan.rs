@@ -2,7 +2,7 @@
 //! no system call, so a plan for any machine can be made on any other.
 
 use super::admission::{self, Domain, Limits};
-use super::class::{Class, target};
+use super::class::{Class, Offer, target};
 use super::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -273,10 +273,12 @@ impl Planner<'_> {
         let before = seen.state;
         let original = original.copied().unwrap_or(before);
         let mut after = original;
-        let to_thread = wish.group.is_none();
-        if let Some(scheduling) =
-            target(&wish.class, &original.scheduling, machine.slices, to_thread)
-        {
+        let offer = Offer {
+            slices: machine.slices,
+            nice: wish.group.is_none(),
+            privileged: machine.privileged,
+        };
+        if let Some(scheduling) = target(&wish.class, &original.scheduling, offer) {
             after.scheduling = scheduling;
         }
         if let Some(refusal) = self.affinity(wish, seen, &mut after) {

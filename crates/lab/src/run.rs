@@ -57,11 +57,12 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let real_time = Rank::Monitor
         .real_time()
         .is_some_and(|policy| probe(policy).is_ok());
-    cpus.leave_shared_core()
-        .map_err(LabError::io("leaving the shared core"))?;
     let run_dir =
         RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
+    // A deadline is admitted only to threads that may run everywhere.
     let refusals = refusals(&experiment, &run_dir)?;
+    cpus.leave_shared_core()
+        .map_err(LabError::io("leaving the shared core"))?;
     let topology = Topology::new(&experiment, guest_port());
     if chosen.iter().any(|variant| variant.pipeline.is_some()) {
         build::build(&topology)?;

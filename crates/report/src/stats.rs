@@ -94,12 +94,16 @@ impl Statistic {
     }
 }
 
+/// In nanoseconds.
+const HOUR: u64 = 3_600_000_000_000;
+
 /// A histogram fit for latencies in nanoseconds: three significant digits, from
-/// 1 ns, growing as needed (1 hour takes 50 KB).
+/// 1 ns to an hour (270 KB), growing beyond that as needed by `record`;
+/// `saturating_record` never allocates and cuts what is longer.
 #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
 pub fn empty_histogram() -> Histogram<u64> {
     let mut histogram =
-        Histogram::new_with_bounds(1, 1_000_000_000, 3).expect("the bounds are constant and valid");
+        Histogram::new_with_bounds(1, HOUR, 3).expect("the bounds are constant and valid");
     histogram.auto(true);
     histogram
 }

@@ -249,3 +249,13 @@ proptest! {
         prop_assert_eq!(Stats::from_histogram(&histogram).histogram().unwrap(), histogram);
     }
 }
+
+#[test]
+fn a_latency_of_minutes_is_kept_however_it_is_recorded() {
+    let mut histogram = empty_histogram();
+    histogram.saturating_record(180_000_000_000);
+    let off = Stats::from_histogram(&histogram)
+        .max
+        .abs_diff(180_000_000_000);
+    assert!(off < 180_000_000, "{off}");
+}

@@ -55,8 +55,8 @@ fn classes() -> Vec<Class> {
     let short = Aperiodic::default().slice;
     // As good as the kernel's own, which cannot be asked for by number.
     let long = Nanos::from_millis(3);
-    let mut classes = vec![Class::Normal, share(long, 28), share(long, 87)];
-    classes.extend([1, 3, 9, 28, 87].map(|weight| share(short, weight)));
+    let mut classes = vec![Class::Normal, share(long, 10), share(long, 87)];
+    classes.extend([1, 3, 10, 28, 87].map(|weight| share(short, weight)));
     classes.push(Class::Periodic(Periodic {
         runtime: Nanos::from_millis(1),
         deadline: Nanos::from_millis(3),

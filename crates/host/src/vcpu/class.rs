@@ -55,11 +55,12 @@ impl Aperiodic {
 }
 
 impl Default for Aperiodic {
-    /// Measured beside five hogs on one core; see `docs/vcpu.md`.
+    /// Measured beside five hogs on one core (`docs/vcpu.md`): a larger weight
+    /// helps little more, and a guest that ran away would leave the others less.
     fn default() -> Self {
         Self {
             slice: Nanos::from_micros(100),
-            weight: 28,
+            weight: 10,
         }
     }
 }

@@ -60,7 +60,7 @@ fn what_was_applied_is_put_back_by_whoever_has_the_state() {
     let mut bench = bench(kernel);
     let plan = bench.plan(&wishes);
     assert_eq!(bench.apply(&plan).unwrap().changed, 5);
-    assert_eq!(bench.kernel.groups[&PathBuf::from("vm")], 2800);
+    assert_eq!(bench.kernel.groups[&PathBuf::from("vm")], 1000);
     assert!(bench.plan(&wishes).is_empty(), "nothing is left to do");
 
     // Another process, after a crash of this one.

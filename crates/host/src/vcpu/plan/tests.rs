@@ -34,7 +34,7 @@ fn a_plan_prints_one_line_for_each_thread() {
     assert_eq!(
         plan_for(&wishes, &observed).unwrap().to_string(),
         "thread 1 (vm vcpu 1): SCHED_OTHER -> SCHED_DEADLINE 500us/3ms/3ms, CPUs 2 -> 0-3\n\
-         thread 2 (vm vcpu 2): SCHED_OTHER nice 3 -> SCHED_OTHER nice -15 slice 100us\n\
+         thread 2 (vm vcpu 2): SCHED_OTHER nice 3 -> SCHED_OTHER nice -10 slice 100us\n\
          gone: vm vcpu 9\n\
          2 to change, 0 as they should be\n"
     );
@@ -157,7 +157,7 @@ fn a_kernel_without_slices_gets_the_weight_alone_and_says_so() {
     )
     .unwrap();
     let to = plan.threads[0].after.scheduling;
-    assert_eq!((to.nice, to.runtime), (-15, Nanos::ZERO));
+    assert_eq!((to.nice, to.runtime), (-10, Nanos::ZERO));
     assert!(plan.notes[0].contains("6.12"));
 }
 

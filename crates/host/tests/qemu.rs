@@ -58,7 +58,9 @@ impl Qemu {
         };
         let name = name.split(['=', ',']).nth(1).unwrap();
         // It is there before its threads are.
-        until("the first vCPU", || vcpus(&found(name)).len() == 1);
+        until("the first vCPU", || {
+            find(name).is_some_and(|guest| vcpus(&guest).len() == 1)
+        });
         Some(qemu)
     }
 
@@ -99,10 +101,13 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn found(name: &str) -> Guest {
+fn find(name: &str) -> Option<Guest> {
     let guests = Scanner::new().unwrap().scan(&[]).unwrap();
-    let guest = guests.into_iter().find(|guest| guest.name == name);
-    guest.unwrap_or_else(|| panic!("{name} does not run"))
+    guests.into_iter().find(|guest| guest.name == name)
+}
+
+fn found(name: &str) -> Guest {
+    find(name).unwrap_or_else(|| panic!("{name} does not run"))
 }
 
 fn vcpus(guest: &Guest) -> Vec<u32> {

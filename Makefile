@@ -59,16 +59,23 @@ lint: ## Check formatting, lints and documentation
 	@scripts/need build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
+	$(CARGO) clippy -p tailbound --no-default-features --features probe --locked -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 .PHONY: bench
-bench: bench-instructions bench-forward ## Measure: instructions per packet, forwarding against a bridge and Open vSwitch
+bench: bench-instructions bench-vcpu bench-forward ## Measure: instructions per packet, models and the agent, forwarding
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
 	@scripts/need build bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) bench --locked -p tailbound-dataplane --bench instructions
+
+.PHONY: bench-vcpu
+bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)
+	@scripts/need build
+	$(CARGO) run --release --locked -p tailbound-hypervisor --example speed
+	$(CARGO) run --release --locked -p tailbound-host --example vcpu_plan_1000
 
 .PHONY: bench-forward
 bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch (root)

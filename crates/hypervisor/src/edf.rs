@@ -24,8 +24,11 @@
 //! - Slices are paid in credit, whatever class the vCPU is in. The accounting
 //!   forgives debt beyond 300 credits; that of real-time vCPUs it remembers and
 //!   takes from what they earn next, so no slice is free and shares hold. One
-//!   that owes 150 more in this way claims nothing until it has paid some: the
-//!   others could not save what it takes, for beyond 300 they lose half.
+//!   that owes much more in this way claims nothing until it has paid some: the
+//!   others could not save what it takes, for beyond 300 they lose half. For a
+//!   periodic one, which claims for ever, that is 150; for an aperiodic one 600,
+//!   because one whose claims are well below its share comes to owe 150 once in
+//!   some hours by chance, and must not miss its deadline then.
 //! - Xen lets a vCPU earn when a tick, each 10 ms, finds it running. Slices begin
 //!   with the ticks and end before the next, so they would never be found, and
 //!   one that waits behind others with more credit would never run to be found.
@@ -50,6 +53,12 @@ use crate::timers::Timers;
 use crate::{Credit, Current, Host, PcpuId, PcpuSet, Scheduler, Slice, VcpuId, Wake};
 use claims::Claims;
 use tailbound_units::Nanos;
+
+/// A periodic vCPU that owes so many halves of a slice beyond the debt that the
+/// accounting leaves claims nothing.
+const MOST_PERIODIC_ARREARS: i64 = 1;
+/// The same for an aperiodic one.
+const MOST_APERIODIC_ARREARS: i64 = 4;
 
 /// Why a pCPU runs what it runs, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +156,13 @@ impl EdfCredit {
     /// event.
     fn claim(&mut self, now: Nanos, vcpu: VcpuId, woken: bool) {
         let draws = woken && self.credit.account(vcpu).credit < 0 && self.credit.reserve(vcpu) > 0;
-        if self.credit.is_bankrupt(vcpu) && !draws {
+        let halves = match self.claims.class(vcpu) {
+            DomainClass::Periodic { .. } => MOST_PERIODIC_ARREARS,
+            DomainClass::Aperiodic { .. } | DomainClass::Driver | DomainClass::Normal => {
+                MOST_APERIODIC_ARREARS
+            }
+        };
+        if self.credit.is_bankrupt(vcpu, halves) && !draws {
             self.drop_claim(vcpu);
             return;
         }

@@ -90,10 +90,11 @@ impl Credit {
         }
     }
 
-    /// Whether `vcpu` owes half of what a pCPU earns in a slice, or more, beyond
-    /// the debt that the accounting leaves.
-    pub(crate) fn is_bankrupt(&self, vcpu: VcpuId) -> bool {
-        self.vcpus[vcpu.index()].reserve.arrears >= self.config.credits_per_tslice() / 2
+    /// Whether `vcpu` owes so many halves of what a pCPU earns in a slice, or more,
+    /// beyond the debt that the accounting leaves.
+    pub(crate) fn is_bankrupt(&self, vcpu: VcpuId, halves: i64) -> bool {
+        let half = self.config.credits_per_tslice() / 2;
+        self.vcpus[vcpu.index()].reserve.arrears >= halves * half
     }
 
     /// In whose queue `vcpu` is, or where it runs or ran last.

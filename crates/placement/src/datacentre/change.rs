@@ -1,0 +1,274 @@
+//! Changes of what is there: resize, drain, failure, return.
+
+use super::{AdmitError, Datacentre, Placement, Refusal, Tenant, TenantId, search};
+use crate::request::Request;
+use crate::topology::NodeId;
+use std::collections::BTreeMap;
+
+/// A tenant that loses machines, and where they would fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Affected {
+    /// Whose.
+    pub tenant: TenantId,
+    /// How many machines are on the closed hosts.
+    pub lost: u32,
+    /// A placement of all its machines that leaves those on open hosts where
+    /// they are, under which every promise holds; or why there is none.
+    /// Nothing is reserved: [`Datacentre::relocate`] does it.
+    pub refit: Result<Placement, Refusal>,
+}
+
+impl Datacentre {
+    /// Changes a tenant's number of machines. Those that stay are not moved.
+    ///
+    /// # Errors
+    /// There is no place for more, or the number makes no sense. Then nothing
+    /// has changed.
+    pub fn resize(&mut self, id: TenantId, vms: u32) -> Result<&Placement, AdmitError> {
+        let tenant = self.tenants.get(&id).ok_or(AdmitError::Unknown(id))?;
+        let request = Request {
+            vms,
+            ..tenant.request
+        };
+        request.check()?;
+        let found = self.without(id, |dc, tenant| {
+            if vms > tenant.request.vms {
+                return dc.extend(&request, &tenant.placement);
+            }
+            let kept = dc.shrink(&request, &tenant.placement);
+            dc.verify_network(&request, &kept).map(|()| kept)
+        })??;
+        self.release(id)?;
+        Ok(self.reserve(id, request, found))
+    }
+
+    /// Moves the machines of a tenant that are on closed hosts to open ones.
+    ///
+    /// # Errors
+    /// There is no place for them. Then nothing has changed.
+    pub fn relocate(&mut self, id: TenantId) -> Result<&Placement, AdmitError> {
+        let found = self.without(id, Self::refit)??;
+        let tenant = self.release(id)?;
+        Ok(self.reserve(id, tenant.request, found))
+    }
+
+    /// Closes all hosts below a node, so that they get no machines, and says
+    /// which tenants have some there. Their reservations stay until they are
+    /// released or relocated.
+    ///
+    /// For a planned drain and for a failure: after a failure, each of these
+    /// tenants lacks `lost` machines, and nobody else's promise is broken.
+    pub fn close(&mut self, node: NodeId) -> Vec<Affected> {
+        self.set_closed(node, true);
+        self.affected(node)
+    }
+
+    /// Opens all hosts below a node again.
+    pub fn open(&mut self, node: NodeId) {
+        self.set_closed(node, false);
+    }
+
+    /// The tenants with machines below a node, whose refit leaves out all that
+    /// is closed.
+    fn affected(&mut self, node: NodeId) -> Vec<Affected> {
+        let here = |dc: &Self, tenant: &Tenant| -> u32 {
+            let hosts = tenant.placement.hosts().iter();
+            hosts
+                .filter(|(host, _)| dc.topology.is_below(*host, node))
+                .map(|(_, count)| *count)
+                .sum()
+        };
+        let lost: Vec<(TenantId, u32)> = self
+            .tenants()
+            .map(|(id, tenant)| (id, here(self, tenant)))
+            .filter(|(_, lost)| *lost > 0)
+            .collect();
+        lost.into_iter()
+            .filter_map(|(tenant, lost)| {
+                let refit = self.without(tenant, Self::refit).ok()?;
+                Some(Affected {
+                    tenant,
+                    lost,
+                    refit,
+                })
+            })
+            .collect()
+    }
+
+    fn set_closed(&mut self, node: NodeId, closed: bool) {
+        let mut hosts = Vec::new();
+        let mut todo = vec![node];
+        while let Some(node) = todo.pop() {
+            if self.topology.is_host(node) {
+                hosts.push(node);
+            } else {
+                todo.extend(self.topology.children(node));
+            }
+        }
+        for host in &hosts {
+            self.closed[host.index()] = closed;
+        }
+        hosts.sort_unstable();
+        self.refresh(hosts);
+    }
+
+    /// Asks something of the data centre as it would be without a tenant.
+    fn without<T>(
+        &mut self,
+        id: TenantId,
+        ask: impl FnOnce(&Self, &Tenant) -> T,
+    ) -> Result<T, AdmitError> {
+        let tenant = self.release(id)?;
+        let answer = ask(self, &tenant);
+        self.reserve(id, tenant.request, tenant.placement);
+        Ok(answer)
+    }
+
+    fn refit(&self, tenant: &Tenant) -> Result<Placement, Refusal> {
+        let hosts = tenant.placement.hosts().iter().copied();
+        let kept = Placement::new(hosts.filter(|(host, _)| !self.is_closed(*host)));
+        self.extend(&tenant.request, &kept)
+    }
+
+    /// A part of the placement with as many machines as the request says: those
+    /// on closed hosts go first, then those of hosts with the fewest, so that
+    /// hosts become free; where fault domains are asked for, those of the
+    /// domain with the most.
+    fn shrink(&self, request: &Request, placement: &Placement) -> Placement {
+        let mut hosts = placement.hosts().to_vec();
+        let mut sums: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let height = request.domains.map_or(0, |domains| domains.height);
+        for (host, count) in &hosts {
+            *sums.entry(self.domain(*host, height)).or_default() += count;
+        }
+        for _ in u64::from(request.vms)..placement.vms() {
+            let next =
+                hosts
+                    .iter_mut()
+                    .filter(|(_, count)| *count > 0)
+                    .min_by_key(|(host, count)| {
+                        let domain = sums[&self.domain(*host, height)];
+                        let apart = if request.domains.is_some() {
+                            u32::MAX - domain
+                        } else {
+                            0
+                        };
+                        (apart, !self.is_closed(*host), *count)
+                    });
+            let Some((host, count)) = next else { break };
+            *count -= 1;
+            if let Some(sum) = sums.get_mut(&self.domain(*host, height)) {
+                *sum -= 1;
+            }
+        }
+        Placement::new(hosts)
+    }
+
+    /// A placement that has all of `kept` and the machines that it lacks, as
+    /// near to them as they fit.
+    fn extend(&self, request: &Request, kept: &Placement) -> Result<Placement, Refusal> {
+        let missing = u64::from(request.vms).saturating_sub(kept.vms());
+        if kept.vms() == 0 {
+            return search::fit(self, request);
+        }
+        if missing == 0 {
+            return self.verify(request, kept).map(|()| kept.clone());
+        }
+        let mut scope = super::ports::counts(&self.topology, kept).1;
+        let mut refusal = Refusal::Slots {
+            wanted: missing as u32,
+            free: self.free(NodeId::TOP).slots,
+        };
+        loop {
+            match self.extend_below(request, kept, scope) {
+                Ok(placement) => return Ok(placement),
+                Err(Refusal::Slots { .. }) => {}
+                Err(next) => refusal = next,
+            }
+            scope = self.topology.parent(scope).ok_or(refusal)?;
+        }
+    }
+
+    /// Adds what is missing to the first hosts below `scope` that take it.
+    fn extend_below(
+        &self,
+        request: &Request,
+        kept: &Placement,
+        scope: NodeId,
+    ) -> Result<Placement, Refusal> {
+        let mut hosts: BTreeMap<NodeId, u32> = kept.hosts().iter().copied().collect();
+        let mut missing = request.vms - kept.vms() as u32;
+        let mut search = search::Search::new(self, request, self.policy);
+        search.look_below(scope);
+        let mut domains = Domains::new(self, request, kept);
+        let mut todo = vec![scope];
+        while let Some(node) = todo.pop() {
+            if missing == 0 {
+                break;
+            }
+            if self.free(node).slots == 0 {
+                continue;
+            }
+            if !self.topology.is_host(node) {
+                todo.extend(self.topology.children(node).rev());
+                continue;
+            }
+            let had = hosts.get(&node).copied().unwrap_or(0);
+            let most = self
+                .room_at(node, request)
+                .min(had + missing.min(domains.room(node)));
+            let count = search.most_at(node, had + 1, most)?;
+            if count > had {
+                missing -= count - had;
+                domains.add(node, count - had);
+                hosts.insert(node, count);
+            }
+        }
+        if missing > 0 {
+            return Err(Refusal::Slots {
+                wanted: missing,
+                free: self.free(scope).slots,
+            });
+        }
+        let placement = Placement::new(hosts);
+        self.verify(request, &placement)?;
+        Ok(placement)
+    }
+}
+
+/// How many machines each fault domain has while some are added.
+struct Domains<'a> {
+    dc: &'a Datacentre,
+    height: u8,
+    most: u32,
+    sums: BTreeMap<NodeId, u32>,
+}
+
+impl<'a> Domains<'a> {
+    fn new(dc: &'a Datacentre, request: &Request, kept: &Placement) -> Self {
+        let domains = request.domains;
+        let mut new = Self {
+            dc,
+            height: domains.map_or(0, |domains| domains.height),
+            most: domains.map_or(u32::MAX, |domains| request.vms.div_ceil(domains.count)),
+            sums: BTreeMap::new(),
+        };
+        for &(host, count) in kept.hosts() {
+            new.add(host, count);
+        }
+        new
+    }
+
+    fn add(&mut self, host: NodeId, count: u32) {
+        *self
+            .sums
+            .entry(self.dc.domain(host, self.height))
+            .or_default() += count;
+    }
+
+    /// How many more the domain of a host may get.
+    fn room(&self, host: NodeId) -> u32 {
+        let sum = self.sums.get(&self.dc.domain(host, self.height)).copied();
+        self.most.saturating_sub(sum.unwrap_or(0))
+    }
+}

@@ -1,0 +1,223 @@
+//! Why a request is refused, and what would pass instead.
+
+use super::search::{Refusal, Scopes, Search};
+use super::{AdmitError, Datacentre, Placement, Tenant, ports};
+use crate::load::Load;
+use crate::request::{Policy, Request};
+use crate::topology::PortId;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// How many places are looked at for the one where least is missing.
+const PLACES: usize = 8;
+/// How often a number is halved to find the nearest one: to a thousandth.
+const HALVINGS: u32 = 10;
+
+/// A port that would carry too much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overload {
+    /// Which one.
+    pub port: PortId,
+    /// Its name.
+    pub name: String,
+    /// What it carries now.
+    pub carried: Load,
+    /// What the request would add.
+    pub added: Load,
+    /// What the link sends, in bits a second.
+    pub rate: u64,
+    /// How much may be waiting, in bits.
+    pub room: u64,
+    /// How much would be waiting at worst, in bits; None if there is no end to
+    /// it, because more comes in the long run than leaves.
+    pub backlog: Option<u64>,
+    /// How long a frame may wait there: the queue's capacity.
+    pub capacity: Nanos,
+}
+
+/// A request that would pass now, and differs in one thing only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Near {
+    /// Fewer machines.
+    Vms(u32),
+    /// Less bandwidth.
+    Bandwidth(Rate),
+    /// A smaller burst.
+    Burst(Bytes),
+    /// A slower burst.
+    BurstRate(Rate),
+    /// A longer delay.
+    Delay(Nanos),
+}
+
+/// The answer to "why not?".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// Which rule refused.
+    pub refusal: Refusal,
+    /// Of the places with enough slots, near enough to each other, that were
+    /// looked at, the one where least was missing: its worst port.
+    pub overload: Option<Overload>,
+    /// What would pass, for each number that can be lowered. Each was tried.
+    pub nearest: Vec<Near>,
+}
+
+impl Overload {
+    /// How many bits too many would wait; None if there is no end to it.
+    pub fn excess(&self) -> Option<u64> {
+        Some(self.backlog?.saturating_sub(self.room))
+    }
+
+    /// How long a frame would wait at worst beyond the capacity, rounded up.
+    pub fn late(&self) -> Option<Nanos> {
+        let nanobits = u128::from(self.excess()?) * 1_000_000_000;
+        let nanos = nanobits.div_ceil(u128::from(self.rate));
+        Some(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    fn severity(&self) -> u128 {
+        match self.backlog {
+            Some(backlog) => u128::from(backlog) * 1_000_000_000 / u128::from(self.rate),
+            None => u128::MAX,
+        }
+    }
+}
+
+impl Near {
+    /// The request with this one thing changed.
+    #[must_use]
+    pub fn apply(self, request: &Request) -> Request {
+        let mut changed = *request;
+        match (self, &mut changed.guarantee) {
+            (Self::Vms(vms), _) => {
+                changed.vms = vms;
+                if let Some(domains) = &mut changed.domains {
+                    domains.count = domains.count.min(vms);
+                }
+            }
+            (Self::Bandwidth(rate), Some(guarantee)) => guarantee.bandwidth = rate,
+            (Self::Burst(burst), Some(guarantee)) => guarantee.burst = burst,
+            (Self::BurstRate(rate), Some(guarantee)) => guarantee.burst_rate = Some(rate),
+            (Self::Delay(delay), Some(guarantee)) => guarantee.delay = Some(delay),
+            (_, None) => {}
+        }
+        changed
+    }
+}
+
+impl Datacentre {
+    /// Why a request does not fit, or None if it does.
+    ///
+    /// Costs some fifty decisions: for those who ask, not for every refusal.
+    ///
+    /// # Errors
+    /// The request makes no sense.
+    pub fn explain(&self, request: &Request) -> Result<Option<Explanation>, AdmitError> {
+        match self.fit(request) {
+            Ok(_) => Ok(None),
+            Err(AdmitError::Refused(refusal)) => Ok(Some(Explanation {
+                refusal,
+                overload: self.worst_port(request),
+                nearest: self.nearest(request),
+            })),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The worst port of the best of some places found without looking at
+    /// ports.
+    fn worst_port(&self, request: &Request) -> Option<Overload> {
+        let limit = request.guarantee?.delay;
+        let mut scopes = Scopes::new(self, request);
+        let places = std::iter::from_fn(|| scopes.next()).filter(|scope| {
+            let least = self.topology.delays_within(*scope).1;
+            self.policy != Policy::Silo || limit.is_none_or(|limit| least <= limit)
+        });
+        let mut search = Search::new(self, request, Policy::Locality);
+        places
+            .take(PLACES)
+            .filter_map(|scope| search.try_scope(scope).ok())
+            .filter_map(|placement| self.overload(request, placement))
+            .min_by_key(Overload::severity)
+    }
+
+    fn overload(&self, request: &Request, placement: Placement) -> Option<Overload> {
+        let tenant = Tenant {
+            request: *request,
+            placement,
+        };
+        let mut worst: Option<Overload> = None;
+        ports::for_each_load(&self.topology, self.policy, &tenant, |port_id, added| {
+            let port = self.topology.port(port_id);
+            let sum = self.load(port_id).plus(added);
+            if self.policy.allows(&sum, port) {
+                return;
+            }
+            let overload = Overload {
+                port: port_id,
+                name: self.topology.port_name(port_id),
+                carried: *self.load(port_id),
+                added: *added,
+                rate: port.rate,
+                room: port.room,
+                backlog: sum.backlog(port.rate, port.feed),
+                capacity: port.capacity,
+            };
+            if worst
+                .as_ref()
+                .is_none_or(|worst| worst.severity() < overload.severity())
+            {
+                worst = Some(overload);
+            }
+        });
+        worst
+    }
+
+    fn nearest(&self, request: &Request) -> Vec<Near> {
+        let mut all =
+            vec![self.largest(request, u64::from(request.vms), |vms| Near::Vms(vms as u32))];
+        if let Some(guarantee) = request.guarantee {
+            all.push(self.largest(request, guarantee.bandwidth.0, |bit_s| {
+                Near::Bandwidth(Rate(bit_s))
+            }));
+            all.push(self.largest(request, guarantee.burst.0, |bytes| {
+                Near::Burst(Bytes(bytes))
+            }));
+            // A burst that was not limited may be sent at the average rate at
+            // the slowest, and at a hundred times that is hardly limited.
+            let slowest = guarantee.bandwidth.0;
+            let fastest = guarantee
+                .burst_rate
+                .map_or(slowest.saturating_mul(100), |rate| rate.0);
+            all.push(self.largest(request, fastest - slowest, |more| {
+                Near::BurstRate(Rate(slowest + more))
+            }));
+            if let Some(delay) = guarantee.delay {
+                let (longest, _) = self.topology.delays_within(crate::NodeId::TOP);
+                let room = longest.0.saturating_sub(delay.0);
+                all.push(self.largest(request, room, |less| Near::Delay(Nanos(longest.0 - less))));
+            }
+        }
+        all.into_iter().flatten().collect()
+    }
+
+    /// The largest number below `most` with which the request passes, to a
+    /// thousandth; tried, for more need not always be harder.
+    fn largest(&self, request: &Request, most: u64, near: impl Fn(u64) -> Near) -> Option<Near> {
+        let passes = |value: u64| self.fit(&near(value).apply(request)).is_ok();
+        let (mut good, mut bad) = (0, most);
+        let mut found = passes(0).then(|| near(0));
+        for _ in 0..HALVINGS {
+            let middle = good + (bad - good) / 2;
+            if middle == good {
+                break;
+            }
+            if passes(middle) {
+                good = middle;
+                found = Some(near(middle));
+            } else {
+                bad = middle;
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,378 @@
+//! Greedy first fit by height: a host, a rack, a pod, all (Silo 4.2.3).
+
+use super::{Datacentre, Placement, STEPS, ports::BOTH};
+use crate::load::Source;
+use crate::request::{Policy, Request};
+use crate::topology::{Direction, NodeId, Port, PortId};
+use tailbound_units::Nanos;
+
+/// How many ports a decision looks at before it gives up; some 10 ms.
+const MAX_CHECKS: u32 = 100_000;
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There are not enough slots, CPUs or memory.
+    #[error("{wanted} machines do not fit: {free} slots are free, if CPUs and memory allow")]
+    Slots {
+        /// How many were asked for.
+        wanted: u32,
+        /// Free slots.
+        free: u32,
+    },
+    /// The tree has no hosts that are near enough to each other.
+    #[error(
+        "a delay of {limit} cannot be promised: the nearest place with enough slots takes {least}"
+    )]
+    Delay {
+        /// What could be.
+        least: Nanos,
+        /// What was asked for.
+        limit: Nanos,
+    },
+    /// There are slots, but wherever they are, a port would carry too much.
+    #[error("there are slots, but wherever they are, a port's queue may grow over its capacity")]
+    Ports,
+    /// Slots are there, but not in enough fault domains.
+    #[error("the machines cannot be kept apart as asked for")]
+    Domains,
+    /// Many places were tried; there may be one that was not.
+    #[error("no place was found among the first {MAX_CHECKS} ports")]
+    Effort,
+}
+
+/// The search for one request.
+pub(super) struct Search<'a> {
+    dc: &'a Datacentre,
+    request: &'a Request,
+    policy: Policy,
+    source: Option<Source>,
+    /// Below which node all machines are to be.
+    scope: NodeId,
+    /// No host gets more.
+    host_limit: u32,
+    /// A host is left out if its way up or down takes more than half of this.
+    delay_limit: Option<Nanos>,
+    checks: u32,
+    found: Vec<(NodeId, u32)>,
+}
+
+/// The first place for a request by the data centre's rules.
+pub(super) fn fit(dc: &Datacentre, request: &Request) -> Result<Placement, Refusal> {
+    let mut search = Search::new(dc, request, dc.policy);
+    let mut refusal = Refusal::Slots {
+        wanted: request.vms,
+        free: dc.free(NodeId::TOP).slots,
+    };
+    let mut scopes = Scopes::new(dc, request);
+    while let Some(scope) = scopes.next() {
+        match search.try_scope(scope) {
+            Ok(placement) => return Ok(placement),
+            Err(Refusal::Effort) => return Err(Refusal::Effort),
+            Err(next) => refusal = refusal.nearer(next),
+        }
+    }
+    Err(refusal)
+}
+
+/// The nodes that have enough free below them, lowest first.
+pub(super) struct Scopes<'a> {
+    dc: &'a Datacentre,
+    request: &'a Request,
+    height: u8,
+    rank: usize,
+}
+
+impl<'a> Scopes<'a> {
+    pub(super) fn new(dc: &'a Datacentre, request: &'a Request) -> Self {
+        // Several fault domains are never below one.
+        let apart = request.domains.filter(|domains| domains.count > 1);
+        Self {
+            dc,
+            request,
+            height: apart.map_or(0, |domains| domains.height.saturating_add(1)),
+            rank: 0,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Option<NodeId> {
+        loop {
+            let slots = self.dc.slots.get(usize::from(self.height))?;
+            let Some(rank) = slots.next(self.rank, self.request.vms) else {
+                self.height += 1;
+                self.rank = 0;
+                continue;
+            };
+            self.rank = rank + 1;
+            let node = self.dc.topology.at_height(self.height)[rank];
+            let free = self.dc.free(node);
+            let vms = u64::from(self.request.vms);
+            // Requests are bounded, so that these products fit.
+            if free.cpu >= self.request.cpu * vms && free.memory.0 >= self.request.memory.0 * vms {
+                return Some(node);
+            }
+        }
+    }
+}
+
+impl Refusal {
+    /// Of two reasons the one that is nearer to a success.
+    fn nearer(self, other: Self) -> Self {
+        let order = |refusal: &Self| match refusal {
+            Self::Slots { .. } => 0,
+            Self::Delay { .. } => 1,
+            Self::Domains => 2,
+            Self::Ports => 3,
+            Self::Effort => 4,
+        };
+        match (self, other) {
+            (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) if one <= next => {
+                self
+            }
+            _ if order(&other) >= order(&self) => other,
+            _ => self,
+        }
+    }
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(dc: &'a Datacentre, request: &'a Request, policy: Policy) -> Self {
+        Self {
+            dc,
+            request,
+            policy,
+            source: request.source(policy, dc.topology.frame()),
+            scope: NodeId::TOP,
+            host_limit: u32::MAX,
+            delay_limit: None,
+            checks: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// All machines below `scope`, or why not.
+    pub(super) fn try_scope(&mut self, scope: NodeId) -> Result<Placement, Refusal> {
+        let vms = self.request.vms;
+        self.scope = scope;
+        self.delay_limit = None;
+        let alone = self.dc.topology.is_host(scope);
+        if alone {
+            return if self.dc.room_at(scope, self.request) >= vms {
+                Ok(Placement::new([(scope, vms)]))
+            } else {
+                Err(self.no_slots())
+            };
+        }
+        if self.policy == Policy::Silo
+            && let Some(limit) = self.request.guarantee.and_then(|guarantee| guarantee.delay)
+        {
+            let (longest, least) = self.dc.topology.delays_within(scope);
+            if least > limit {
+                return Err(Refusal::Delay { least, limit });
+            }
+            self.delay_limit = (longest > limit).then_some(limit);
+        }
+        if self.most_below(scope) < vms {
+            return Err(self.not_here());
+        }
+        // Full hosts first. Where the last host would get so few that all the
+        // others' bursts meet there, equal parts may still do (Silo figure 5).
+        let largest = self
+            .dc
+            .summary(scope)
+            .map_or(0, |summary| summary.largest.slots);
+        let mut limit = largest.min(vms);
+        loop {
+            self.host_limit = limit;
+            self.found.clear();
+            if self.fill(scope, vms) == vms {
+                return Ok(Placement::new(self.found.drain(..)));
+            }
+            if self.checks > MAX_CHECKS {
+                return Err(Refusal::Effort);
+            }
+            // Only in a rack: higher up it would be tried in every rack.
+            limit -= 1;
+            let hosts = self.dc.topology.children(scope).count() as u64;
+            let few = u64::from(limit) * hosts < u64::from(vms);
+            if self.source.is_none() || self.dc.topology.height(scope) > 1 || few {
+                break;
+            }
+        }
+        Err(self.not_here())
+    }
+
+    fn not_here(&self) -> Refusal {
+        if self.source.is_some() && self.policy != Policy::Locality {
+            Refusal::Ports
+        } else if self.request.domains.is_some() {
+            Refusal::Domains
+        } else {
+            self.no_slots()
+        }
+    }
+
+    /// Sets the node below which all machines are, for [`Self::most_at`].
+    pub(super) fn look_below(&mut self, scope: NodeId) {
+        self.scope = scope;
+    }
+
+    /// The most machines from `least` to `most` that a host's ports may carry;
+    /// zero if none.
+    pub(super) fn most_at(&mut self, host: NodeId, least: u32, most: u32) -> Result<u32, Refusal> {
+        if self.checks > MAX_CHECKS {
+            return Err(Refusal::Effort);
+        }
+        let fits = (least..=most)
+            .rev()
+            .find(|count| self.may_pass(host, *count));
+        Ok(fits.unwrap_or(0))
+    }
+
+    fn no_slots(&self) -> Refusal {
+        Refusal::Slots {
+            wanted: self.request.vms,
+            free: self.dc.free(NodeId::TOP).slots,
+        }
+    }
+
+    /// Places up to `want` machines below a node, so that all its ports and
+    /// those below may carry them, and says how many.
+    fn fill(&mut self, node: NodeId, want: u32) -> u32 {
+        let free = self.dc.free(node).slots;
+        let mut want = want.min(free);
+        if want == 0 || self.checks > MAX_CHECKS {
+            return 0;
+        }
+        if let Some(domains) = self.request.domains
+            && self.is_domain(node, domains.height)
+        {
+            want = want.min(self.request.vms.div_ceil(domains.count));
+        }
+        if self.dc.topology.is_host(node) {
+            return self.fill_host(node, want);
+        }
+        if node != self.scope {
+            want = want.min(self.most_below(node));
+        }
+        let mark = self.found.len();
+        loop {
+            if node != self.scope {
+                want = self.most_through(node, want);
+            }
+            if want == 0 {
+                return 0;
+            }
+            let mut placed = 0;
+            for child in self.dc.topology.children(node) {
+                placed += self.fill(child, want - placed);
+                if placed == want {
+                    return placed;
+                }
+            }
+            if node == self.scope || placed > 0 && self.may_pass(node, placed) {
+                return placed;
+            }
+            // Fewer than hoped for, and for these few the ports are too small.
+            self.found.truncate(mark);
+            want = placed.min(want - 1);
+        }
+    }
+
+    fn fill_host(&mut self, host: NodeId, want: u32) -> u32 {
+        if let Some(limit) = self.delay_limit {
+            let (up, down) = self.dc.topology.delays(host, self.scope);
+            if up.max(down) > Nanos(limit.0 / 2) {
+                return 0;
+            }
+        }
+        let room = self.dc.room_at(host, self.request);
+        let most = want.min(self.host_limit).min(room);
+        let count = self.most_through(host, most);
+        if count > 0 {
+            self.found.push((host, count));
+        }
+        count
+    }
+
+    /// The largest number that the node's ports may carry, of those tried: few
+    /// numbers one by one, many in steps of an eighth.
+    fn most_through(&mut self, node: NodeId, most: u32) -> u32 {
+        let mut count = most;
+        while count > 0 && !self.may_pass(node, count) {
+            count -= (count / 8).max(1);
+        }
+        count
+    }
+
+    /// Whether both ports of a node may carry what `count` machines below it
+    /// exchange with the others.
+    fn may_pass(&mut self, node: NodeId, count: u32) -> bool {
+        let Some(source) = self.source else {
+            return true;
+        };
+        BOTH.into_iter().all(|direction| {
+            self.checks += 1;
+            let port = PortId { node, direction };
+            let topology = &self.dc.topology;
+            let load = source.at(topology, port, (count, self.request.vms), self.scope);
+            let sum = self.dc.load(port).plus(&load);
+            self.policy.allows(&sum, topology.port(port))
+        })
+    }
+
+    /// The fewest machines that a host below may get, because all the others'
+    /// bursts meet at its port; None if no host can take any number.
+    ///
+    /// Looks at one summary: the most slots, and the lightest load of any port.
+    fn least_below(&mut self, node: NodeId) -> Option<u32> {
+        let summary = self.dc.summary(node)?;
+        let lightest = summary.lightest.as_ref()?;
+        if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
+            return None;
+        }
+        let Some(source) = self.source else {
+            return Some(1);
+        };
+        let vms = self.request.vms;
+        let best = self.dc.best_port(node);
+        (1..=summary.largest.slots.min(vms)).find(|count| {
+            self.checks += 2;
+            BOTH.into_iter().all(|direction| {
+                let way = direction as usize;
+                let senders = match direction {
+                    Direction::Up => *count,
+                    Direction::Down => vms - count,
+                };
+                let load = source.across(senders, vms, Nanos::ZERO, 1);
+                let port = Port {
+                    rate: best[way].rate,
+                    room: best[way].room,
+                    feed: best[way].feed,
+                    ..Port::default()
+                };
+                self.policy.allows(&lightest[way].plus(&load), &port)
+            })
+        })
+    }
+
+    /// No more machines than this fit below a node by its summary alone: the
+    /// slots of all hosts that have enough of them.
+    fn most_below(&mut self, node: NodeId) -> u32 {
+        let least = self.least_below(node);
+        match (least, self.dc.summary(node)) {
+            (Some(least), Some(summary)) => summary.by_least[(least as usize).clamp(1, STEPS) - 1],
+            _ => 0,
+        }
+    }
+
+    /// Whether a node fails as a whole: no higher than `height`, and its parent
+    /// is.
+    fn is_domain(&self, node: NodeId, height: u8) -> bool {
+        let topology = &self.dc.topology;
+        topology.height(node) <= height
+            && topology
+                .parent(node)
+                .is_none_or(|parent| topology.height(parent) > height)
+    }
+}

@@ -1,0 +1,170 @@
+//! What a tenant asks for.
+
+use crate::load::Source;
+use crate::topology::MAX_LIMITS;
+use serde::{Deserialize, Serialize};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What each machine of a tenant is promised: Silo's {B, S, d, Bmax} (4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guarantee {
+    /// B, the average bandwidth that it may send, and may receive.
+    pub bandwidth: Rate,
+    /// S, what it may send at once after it has been below its bandwidth, on the
+    /// wire. A frame is always allowed; more may be needed of it.
+    #[serde(default)]
+    pub burst: Bytes,
+    /// d, the longest that a frame may wait in queues between two machines, if
+    /// promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Nanos>,
+    /// Bmax, how fast a burst is sent; all at once if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_rate: Option<Rate>,
+}
+
+/// At how many places a tenant has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultDomains {
+    /// What fails together: 0 for hosts, 1 for racks, 2 for pods.
+    pub height: u8,
+    /// No domain gets more than this part of the machines, rounded up: with 2
+    /// no more than one half, so that at least two are used.
+    pub count: u32,
+}
+
+/// A tenant's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// N, the number of machines.
+    pub vms: u32,
+    /// What its traffic is promised. Without, it goes below all that has a
+    /// promise, and needs only slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Guarantee>,
+    /// Of each machine, in thousandths of a CPU.
+    #[serde(default)]
+    pub cpu: u64,
+    /// Of each machine.
+    #[serde(default)]
+    pub memory: Bytes,
+    /// How the machines are kept apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domains: Option<FaultDomains>,
+}
+
+/// By which rules machines are placed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// No queue grows over its capacity, and the capacities on each path are
+    /// within the delay (Silo 4.2.3).
+    #[default]
+    Silo,
+    /// Average rates fit the links; nobody may burst. Ballani et al., *Towards
+    /// Predictable Datacenter Networks* (SIGCOMM 2011).
+    Oktopus,
+    /// The same, but tenants burst as they asked ("Okto+" in Silo 6.2).
+    OktopusBursts,
+    /// As near to each other as slots allow; the network is not looked at.
+    Locality,
+}
+
+/// Why a request makes no sense, whatever the data centre.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// No machines.
+    #[error("a tenant has at least 1 machine")]
+    NoVms,
+    /// A number is zero or absurd.
+    #[error("{what} of {got} is not between {least} and {most}")]
+    Range {
+        /// Which number.
+        what: &'static str,
+        /// What it is.
+        got: String,
+        /// The least allowed.
+        least: String,
+        /// The most allowed.
+        most: String,
+    },
+    /// It bursts slower than on average.
+    #[error(
+        "a burst rate of {burst_rate} is below the bandwidth of {bandwidth}; raise it or leave it out"
+    )]
+    SlowBurst {
+        /// Bmax.
+        burst_rate: Rate,
+        /// B.
+        bandwidth: Rate,
+    },
+}
+
+impl Request {
+    /// Whether the request makes sense by itself.
+    pub fn check(&self) -> Result<(), RequestError> {
+        if self.vms == 0 {
+            return Err(RequestError::NoVms);
+        }
+        check("cpu", self.cpu, 0, MAX_LIMITS.cpu)?;
+        check("memory", self.memory, Bytes::ZERO, MAX_LIMITS.memory)?;
+        if let Some(domains) = self.domains {
+            check("number of fault domains", domains.count, 1, self.vms)?;
+        }
+        let Some(guarantee) = self.guarantee else {
+            return Ok(());
+        };
+        check(
+            "bandwidth",
+            guarantee.bandwidth,
+            Rate(1_000),
+            MAX_LIMITS.rate,
+        )?;
+        check("burst", guarantee.burst, Bytes::ZERO, MAX_LIMITS.burst)?;
+        if let Some(delay) = guarantee.delay {
+            check("delay", delay, Nanos(1), Nanos::from_secs(3_600))?;
+        }
+        if let Some(burst_rate) = guarantee.burst_rate {
+            check("burst rate", burst_rate, Rate(1_000), MAX_LIMITS.rate)?;
+            if burst_rate < guarantee.bandwidth {
+                return Err(RequestError::SlowBurst {
+                    burst_rate,
+                    bandwidth: guarantee.bandwidth,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What each machine sends, under this policy. None without a guarantee.
+    pub(crate) fn source(&self, policy: Policy, frame: Bytes) -> Option<Source> {
+        let guarantee = self.guarantee?;
+        let (burst, burst_rate) = match policy {
+            Policy::Oktopus => (Bytes::ZERO, None),
+            Policy::Silo | Policy::OktopusBursts | Policy::Locality => {
+                (guarantee.burst, guarantee.burst_rate)
+            }
+        };
+        Some(Source::new(guarantee.bandwidth, burst, burst_rate, frame))
+    }
+}
+
+fn check<T: Copy + PartialOrd + std::fmt::Display>(
+    what: &'static str,
+    got: T,
+    least: T,
+    most: T,
+) -> Result<(), RequestError> {
+    if got >= least && got <= most {
+        return Ok(());
+    }
+    Err(RequestError::Range {
+        what,
+        got: got.to_string(),
+        least: least.to_string(),
+        most: most.to_string(),
+    })
+}

@@ -1,0 +1,283 @@
+//! The data centre as it is built: a tree of hosts, racks, pods and the core.
+//!
+//! The nodes are stored level by level, so that the children of a node lie next
+//! to each other. Node 0 is the top.
+
+mod spec;
+
+pub use spec::{GroupSpec, HostSpec, Spec, SpecError, Spread, Uniform, UplinkSpec};
+
+use crate::load::Line;
+use std::ops::Range;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// The largest numbers that are taken for meant.
+pub(crate) struct Limits {
+    pub(crate) rate: Rate,
+    pub(crate) burst: Bytes,
+    pub(crate) cpu: u64,
+    pub(crate) memory: Bytes,
+}
+
+/// With these, no sum over a whole data centre needs more than 64 bits: 4·10^6
+/// slots times 10^12 bit/s, over queues of 4 s.
+pub(crate) const MAX_LIMITS: Limits = Limits {
+    rate: Rate(1_000_000_000_000),
+    burst: Bytes(1_000_000_000),
+    cpu: PLENTY,
+    memory: Bytes(PLENTY),
+};
+
+/// CPU or memory of a host that does not say: more than any has, and little
+/// enough for sums.
+const PLENTY: u64 = 1 << 42;
+
+/// A node of the tree: a host, a rack, a pod, the core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    /// The top of the tree.
+    pub const TOP: Self = Self(0);
+
+    /// Its number, from 0 and below [`Topology::len`].
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Which way the traffic of a port goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// From the node to its parent.
+    Up,
+    /// From its parent to the node.
+    Down,
+}
+
+/// A queue and the link behind it, between a node and its parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId {
+    /// The lower node of the link.
+    pub node: NodeId,
+    /// Which of the link's two ends.
+    pub direction: Direction,
+}
+
+/// What a port can do; never changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Port {
+    /// Bits a second: of one link, or of all where frames are spread evenly.
+    pub rate: u64,
+    /// The longest that a frame may have to wait before it has left: Silo's
+    /// queue capacity.
+    pub capacity: Nanos,
+    /// How many bits may be waiting, so that nobody waits longer: what the link
+    /// sends in this time, without a frame of best effort that was on the wire.
+    pub room: u64,
+    /// What the links before it can bring at most; none where they are not
+    /// links, for a host sends what its machines send.
+    pub feed: Option<Line>,
+    /// Over how many links each machine's frames are spread.
+    pub parts: u32,
+}
+
+/// What a host has, or what is free of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Places for machines.
+    pub slots: u32,
+    /// Thousandths of a CPU.
+    pub cpu: u64,
+    /// Memory.
+    pub memory: Bytes,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: u32,
+    children: Range<u32>,
+    /// The longest way down to a host: 0 for a host, 1 for a rack.
+    height: u8,
+    up: Port,
+    down: Port,
+    /// The most queue capacity that lies between a host and this node, this
+    /// node's own link not included.
+    below: Nanos,
+    /// The same downwards.
+    below_down: Nanos,
+    /// The least, upwards and down, of any host each.
+    nearest: (Nanos, Nanos),
+    name: String,
+}
+
+/// A tree of nodes whose leaves are hosts.
+#[derive(Debug)]
+pub struct Topology {
+    nodes: Vec<Node>,
+    /// What each node's hosts have in all; of an inner node the sums.
+    resources: Vec<Resources>,
+    /// The nodes of each height, in their order.
+    by_height: Vec<Vec<NodeId>>,
+    frame: Bytes,
+}
+
+impl Topology {
+    /// The number of nodes.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Never: there is always the top.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The longest frame, with all that goes over the wire.
+    pub fn frame(&self) -> Bytes {
+        self.frame
+    }
+
+    /// The node of this name. Looks at all of them.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        let index = self.nodes.iter().position(|node| node.name == name)?;
+        Some(NodeId(index as u32))
+    }
+
+    /// Its name.
+    pub fn name(&self, node: NodeId) -> &str {
+        &self.nodes[node.index()].name
+    }
+
+    /// What is above it; None for the top.
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        (node != NodeId::TOP).then(|| NodeId(self.nodes[node.index()].parent))
+    }
+
+    /// What is directly below it.
+    pub fn children(&self, node: NodeId) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        self.nodes[node.index()].children.clone().map(NodeId)
+    }
+
+    /// The longest way down to a host: 0 for a host, 1 for a rack.
+    pub fn height(&self, node: NodeId) -> u8 {
+        self.nodes[node.index()].height
+    }
+
+    /// Whether it is a host.
+    pub fn is_host(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].height == 0
+    }
+
+    /// All nodes of a height; none if the tree is lower.
+    pub fn at_height(&self, height: u8) -> &[NodeId] {
+        self.by_height
+            .get(usize::from(height))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    /// All hosts.
+    pub fn hosts(&self) -> &[NodeId] {
+        self.at_height(0)
+    }
+
+    /// What a host has, or all hosts below a node.
+    pub fn resources(&self, node: NodeId) -> Resources {
+        self.resources[node.index()]
+    }
+
+    /// A port. The top has none; its ports let nothing through.
+    pub fn port(&self, port: PortId) -> &Port {
+        let node = &self.nodes[port.node.index()];
+        match port.direction {
+            Direction::Up => &node.up,
+            Direction::Down => &node.down,
+        }
+    }
+
+    /// A port as it is shown: `rack1 up` leads from rack1 to its parent.
+    pub fn port_name(&self, port: PortId) -> String {
+        let direction = match port.direction {
+            Direction::Up => "up",
+            Direction::Down => "down",
+        };
+        format!("{} {direction}", self.name(port.node))
+    }
+
+    /// Whether `node` is `scope` or below it.
+    pub fn is_below(&self, mut node: NodeId, scope: NodeId) -> bool {
+        // Parents stand before their children.
+        while node > scope {
+            node = NodeId(self.nodes[node.index()].parent);
+        }
+        node == scope
+    }
+
+    /// The lowest node that both are below.
+    pub fn meeting(&self, mut one: NodeId, mut other: NodeId) -> NodeId {
+        while one != other {
+            if one > other {
+                one = NodeId(self.nodes[one.index()].parent);
+            } else {
+                other = NodeId(self.nodes[other.index()].parent);
+            }
+        }
+        one
+    }
+
+    /// How long traffic may have waited before it comes to the port, if none
+    /// comes from outside `scope`.
+    pub(crate) fn delay_before(&self, port: PortId, scope: NodeId) -> Nanos {
+        let node = &self.nodes[port.node.index()];
+        if port.direction == Direction::Up {
+            return node.below;
+        }
+        let mut turn = NodeId(node.parent);
+        let mut longest = self.nodes[turn.index()].below;
+        let mut down = Nanos::ZERO;
+        // From each turning point above: up to it, and down again.
+        while turn != scope && turn != NodeId::TOP {
+            let above = &self.nodes[turn.index()];
+            down += above.down.capacity;
+            turn = NodeId(above.parent);
+            longest = longest.max(self.nodes[turn.index()].below + down);
+        }
+        longest
+    }
+
+    /// The queue capacities from a host up to `scope`, and down from there.
+    pub(crate) fn delays(&self, host: NodeId, scope: NodeId) -> (Nanos, Nanos) {
+        let (mut up, mut down) = (Nanos::ZERO, Nanos::ZERO);
+        let mut at = host;
+        while at != scope {
+            let node = &self.nodes[at.index()];
+            up += node.up.capacity;
+            down += node.down.capacity;
+            at = NodeId(node.parent);
+        }
+        (up, down)
+    }
+
+    /// The longest and the least delay between hosts below a node: all pairs
+    /// are within the one, none within less than the other.
+    pub(crate) fn delays_within(&self, scope: NodeId) -> (Nanos, Nanos) {
+        let node = &self.nodes[scope.index()];
+        (
+            node.below + node.below_down,
+            node.nearest.0 + node.nearest.1,
+        )
+    }
+
+    /// The longest that a frame may be on its way from `one` host to `other`
+    /// by the queue capacities; propagation and links are not in it.
+    pub fn delay(&self, one: NodeId, other: NodeId) -> Nanos {
+        let scope = self.meeting(one, other);
+        self.delays(one, scope).0 + self.delays(other, scope).1
+    }
+}
+
+/// The room in a queue of `rate` in which nobody waits longer than `capacity`.
+fn room(rate: Rate, capacity: Nanos, frame: Bytes) -> u64 {
+    let bits = u128::from(rate.0) * u128::from(capacity.0) / 1_000_000_000;
+    (bits as u64).saturating_sub(frame.0 * 8)
+}

@@ -1,0 +1,523 @@
+//! What a data centre is described with: a file, or a few numbers.
+
+use super::{MAX_LIMITS, Node, NodeId, PLENTY, Port, Resources, Topology, room};
+use crate::load::Line;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use tailbound_units::{Bytes, Nanos, Place, Rate};
+
+/// The most slots in all.
+const MAX_SLOTS: u64 = 4_000_000;
+/// The longest sum of queue capacities from a host to the top.
+const MAX_DELAY: Nanos = Nanos::from_millis(250);
+const MAX_NODES: u64 = 2_000_000;
+const MAX_LINKS: u32 = 256;
+const MAX_HEIGHT: u8 = 16;
+
+/// How the traffic of one machine uses several parallel links.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// By flow, as switches do: at worst all of it takes one link, so that each
+    /// link must be able to carry everything.
+    #[default]
+    Flow,
+    /// By frame: the totals that links carry of a machine's traffic differ by a
+    /// frame at most.
+    Frame,
+}
+
+/// The link between a node and its parent, and its two queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UplinkSpec {
+    /// Of each link.
+    pub rate: Rate,
+    /// How many parallel links there are: NICs of a host, roots above a rack.
+    #[serde(default = "one")]
+    pub links: u32,
+    /// How traffic uses them.
+    #[serde(default)]
+    pub spread: Spread,
+    /// What each link's queue can hold of traffic with guarantees.
+    pub buffer: Bytes,
+    /// The same for the queue at the lower end, if different; of a host that of
+    /// its NIC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_buffer: Option<Bytes>,
+}
+
+/// A switch and what is below it: a rack, a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSpec {
+    /// Unique among groups and hosts.
+    pub name: String,
+    /// The group above it; the core if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// To what is above.
+    pub uplink: UplinkSpec,
+}
+
+/// One host or several equal ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Unique among groups and hosts. Of several, each gets `-1`, `-2`, ...
+    pub name: String,
+    /// The group it is in; directly below the core if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// How many there are of it.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// How many machines each takes.
+    pub slots: u32,
+    /// Thousandths of a CPU; not counted if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u64>,
+    /// Memory for machines; not counted if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// To what is above.
+    pub uplink: UplinkSpec,
+}
+
+/// A data centre: TOML, JSON or whatever else serde reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// The longest frame, with all that goes over the wire.
+    pub frame: Bytes,
+    /// Groups, in any order.
+    #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupSpec>,
+    /// Hosts, in any order.
+    #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostSpec>,
+}
+
+/// A data centre of equal pods, racks and hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uniform {
+    /// Below the core.
+    pub pods: u32,
+    /// In each pod.
+    pub racks: u32,
+    /// In each rack.
+    pub hosts: u32,
+    /// On each host.
+    pub slots: u32,
+    /// Between a host and its rack.
+    pub host_link: UplinkSpec,
+    /// Between a rack and its pod.
+    pub rack_link: UplinkSpec,
+    /// Between a pod and the core.
+    pub pod_link: UplinkSpec,
+    /// The longest frame.
+    pub frame: Bytes,
+}
+
+/// Why a description is not a data centre.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// It is not TOML, or not of this form.
+    #[error("{place}: {message}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        message: String,
+    },
+    /// Two things have one name.
+    #[error("the name {0:?} is there twice; names of groups and hosts are unique")]
+    Duplicate(String),
+    /// A group is named that is not there.
+    #[error("{name:?} is said to be in {group:?}, but there is no such group")]
+    Unknown {
+        /// Who says it.
+        name: String,
+        /// The group.
+        group: String,
+    },
+    /// Groups are in each other.
+    #[error(
+        "the group {0:?} is inside itself, directly or by others; give one of them another parent"
+    )]
+    Cycle(String),
+    /// A group has no hosts.
+    #[error("the group {0:?} has no hosts; leave it out or give it some")]
+    Empty(String),
+    /// There are no hosts at all.
+    #[error("there are no hosts")]
+    NoHosts,
+    /// A number is zero or absurd.
+    #[error("{name:?}: {what} of {got} is not between {least} and {most}")]
+    Range {
+        /// Where.
+        name: String,
+        /// Which number.
+        what: &'static str,
+        /// What it is.
+        got: String,
+        /// The least allowed.
+        least: String,
+        /// The most allowed.
+        most: String,
+    },
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn check<T: Copy + PartialOrd + std::fmt::Display>(
+    name: &str,
+    what: &'static str,
+    got: T,
+    least: T,
+    most: T,
+) -> Result<(), SpecError> {
+    if got >= least && got <= most {
+        return Ok(());
+    }
+    Err(SpecError::Range {
+        name: name.to_owned(),
+        what,
+        got: got.to_string(),
+        least: least.to_string(),
+        most: most.to_string(),
+    })
+}
+
+impl Spec {
+    /// Reads a description in TOML.
+    pub fn from_toml(text: &str) -> Result<Self, SpecError> {
+        toml::from_str(text).map_err(|error| SpecError::Syntax {
+            place: Place::of(text, error.span().map_or(0, |span| span.start)),
+            message: error.message().to_owned(),
+        })
+    }
+
+    /// Builds the tree.
+    ///
+    /// # Errors
+    /// Names that are unknown or doubled, groups that are in each other or
+    /// empty, numbers that are zero or absurd. All is checked before anything
+    /// is built.
+    pub fn build(&self) -> Result<Topology, SpecError> {
+        self.check()?;
+        let groups = self.groups_by_name()?;
+        // The children of the core are in the last place.
+        let core = self.groups.len();
+        let mut inner: Vec<Vec<usize>> = vec![Vec::new(); core + 1];
+        let mut leaves: Vec<Vec<usize>> = vec![Vec::new(); core + 1];
+        let above = |name: &str, group: Option<&String>| match group {
+            None => Ok(core),
+            Some(group) => groups
+                .get(group.as_str())
+                .copied()
+                .ok_or_else(|| SpecError::Unknown {
+                    name: name.to_owned(),
+                    group: group.clone(),
+                }),
+        };
+        for (index, group) in self.groups.iter().enumerate() {
+            inner[above(&group.name, group.parent.as_ref())?].push(index);
+        }
+        for (index, host) in self.hosts.iter().enumerate() {
+            leaves[above(&host.name, host.group.as_ref())?].push(index);
+        }
+        let mut builder = Builder {
+            frame: self.frame,
+            nodes: vec![Node::new("core".to_owned(), 0, None, self.frame)],
+            resources: vec![Resources::default()],
+        };
+        // A breadth-first walk; `from` says which group each node is.
+        let mut from = vec![Some(core)];
+        let mut at = 0;
+        while at < from.len() {
+            let first = from.len() as u32;
+            if let Some(group) = from[at] {
+                for &child in &inner[group] {
+                    let child_spec = &self.groups[child];
+                    builder.add(
+                        child_spec.name.clone(),
+                        at,
+                        &child_spec.uplink,
+                        Resources::default(),
+                    );
+                    from.push(Some(child));
+                }
+                for &host in &leaves[group] {
+                    for number in 1..=self.hosts[host].count {
+                        builder.add_host(&self.hosts[host], number, at);
+                        from.push(None);
+                    }
+                }
+            }
+            builder.nodes[at].children = first..from.len() as u32;
+            at += 1;
+        }
+        let mut reached = vec![false; self.groups.len()];
+        for group in from.iter().flatten().filter(|group| **group != core) {
+            reached[*group] = true;
+        }
+        if let Some(lost) = reached.iter().position(|reached| !reached) {
+            return Err(SpecError::Cycle(self.groups[lost].name.clone()));
+        }
+        builder.finish(&from)
+    }
+
+    /// Whether every number is sensible by itself.
+    fn check(&self) -> Result<(), SpecError> {
+        check("frame", "size", self.frame, Bytes(64), Bytes(65_536))?;
+        let links = self.groups.iter().map(|group| (&group.name, &group.uplink));
+        let host_links = self.hosts.iter().map(|host| (&host.name, &host.uplink));
+        for (name, uplink) in links.chain(host_links) {
+            check(
+                name,
+                "link rate",
+                uplink.rate,
+                Rate(1_000_000),
+                MAX_LIMITS.rate,
+            )?;
+            check(name, "number of links", uplink.links, 1, MAX_LINKS)?;
+            for buffer in [Some(uplink.buffer), uplink.up_buffer]
+                .into_iter()
+                .flatten()
+            {
+                check(name, "buffer", buffer, self.frame, MAX_LIMITS.burst)?;
+            }
+        }
+        let (mut nodes, mut slots) = (self.groups.len() as u64, 0_u64);
+        for host in &self.hosts {
+            check(&host.name, "count", host.count, 1, 2_000_000)?;
+            check(&host.name, "number of slots", host.slots, 1, 100_000)?;
+            check(&host.name, "cpu", host.cpu.unwrap_or(1), 1, PLENTY)?;
+            check(
+                &host.name,
+                "memory",
+                host.memory.unwrap_or(Bytes(1)),
+                Bytes(1),
+                Bytes(PLENTY),
+            )?;
+            nodes += u64::from(host.count);
+            slots += u64::from(host.count) * u64::from(host.slots);
+        }
+        if self.hosts.is_empty() {
+            return Err(SpecError::NoHosts);
+        }
+        check("all", "number of hosts and groups", nodes, 1, MAX_NODES)?;
+        check("all", "number of slots", slots, 1, MAX_SLOTS)
+    }
+
+    /// The groups' numbers.
+    fn groups_by_name(&self) -> Result<HashMap<&str, usize>, SpecError> {
+        let mut groups = HashMap::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            if groups.insert(group.name.as_str(), index).is_some() {
+                return Err(SpecError::Duplicate(group.name.clone()));
+            }
+        }
+        Ok(groups)
+    }
+}
+
+impl Uniform {
+    /// The same as a description; names are `pod1`, `pod1-rack1`,
+    /// `pod1-rack1-host-1`.
+    pub fn spec(&self) -> Spec {
+        let mut spec = Spec {
+            frame: self.frame,
+            groups: Vec::new(),
+            hosts: Vec::new(),
+        };
+        for pod in 1..=self.pods {
+            let pod = format!("pod{pod}");
+            for rack in 1..=self.racks {
+                let rack = format!("{pod}-rack{rack}");
+                spec.hosts.push(HostSpec {
+                    name: format!("{rack}-host"),
+                    group: Some(rack.clone()),
+                    count: self.hosts,
+                    slots: self.slots,
+                    cpu: None,
+                    memory: None,
+                    uplink: self.host_link.clone(),
+                });
+                spec.groups.push(GroupSpec {
+                    name: rack,
+                    parent: Some(pod.clone()),
+                    uplink: self.rack_link.clone(),
+                });
+            }
+            spec.groups.push(GroupSpec {
+                name: pod,
+                parent: None,
+                uplink: self.pod_link.clone(),
+            });
+        }
+        spec
+    }
+}
+
+impl Node {
+    fn new(name: String, parent: u32, uplink: Option<&UplinkSpec>, frame: Bytes) -> Self {
+        let port = |buffer: Bytes, uplink: &UplinkSpec| {
+            let capacity = Nanos(buffer.0 * 8_000_000_000 / uplink.rate.0);
+            let parts = match uplink.spread {
+                Spread::Flow => 1,
+                Spread::Frame => uplink.links,
+            };
+            Port {
+                rate: uplink.rate.0 * u64::from(parts),
+                capacity,
+                room: room(uplink.rate, capacity, frame) * u64::from(parts),
+                feed: None,
+                parts,
+            }
+        };
+        Self {
+            parent,
+            children: 0..0,
+            height: 0,
+            up: uplink.map_or_else(Port::default, |uplink| {
+                port(uplink.up_buffer.unwrap_or(uplink.buffer), uplink)
+            }),
+            down: uplink.map_or_else(Port::default, |uplink| port(uplink.buffer, uplink)),
+            below: Nanos::ZERO,
+            below_down: Nanos::ZERO,
+            nearest: (Nanos::MAX, Nanos::MAX),
+            name,
+        }
+    }
+}
+
+struct Builder {
+    frame: Bytes,
+    nodes: Vec<Node>,
+    resources: Vec<Resources>,
+}
+
+impl Builder {
+    fn add(&mut self, name: String, parent: usize, uplink: &UplinkSpec, resources: Resources) {
+        let mut node = Node::new(name, parent as u32, Some(uplink), self.frame);
+        // For now the links themselves: what they can bring to others.
+        node.up.feed = Some(Line {
+            rate: uplink.rate.0 * u64::from(uplink.links),
+            burst: self.frame.0 * 8 * u64::from(uplink.links),
+        });
+        self.nodes.push(node);
+        self.resources.push(resources);
+    }
+
+    fn add_host(&mut self, spec: &HostSpec, number: u32, parent: usize) {
+        let name = if spec.count == 1 {
+            spec.name.clone()
+        } else {
+            format!("{}-{number}", spec.name)
+        };
+        let resources = Resources {
+            slots: spec.slots,
+            cpu: spec.cpu.unwrap_or(PLENTY),
+            memory: spec.memory.unwrap_or(Bytes(PLENTY)),
+        };
+        self.add(name, parent, &spec.uplink, resources);
+    }
+
+    /// What is known only of the whole tree.
+    fn finish(mut self, from: &[Option<usize>]) -> Result<Topology, SpecError> {
+        let mut names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(SpecError::Duplicate(pair[0].to_owned()));
+        }
+        for index in (1..self.nodes.len()).rev() {
+            let node = &self.nodes[index];
+            if from[index].is_some() && node.children.is_empty() {
+                return Err(SpecError::Empty(node.name.clone()));
+            }
+            check(
+                &node.name,
+                "number of levels below it",
+                node.height,
+                0,
+                MAX_HEIGHT,
+            )?;
+            let (height, parent) = (node.height + 1, node.parent as usize);
+            let below = node.below + node.up.capacity;
+            let below_down = node.below_down + node.down.capacity;
+            let longest = below.max(below_down);
+            check(
+                &node.name,
+                "delay to the top",
+                longest,
+                Nanos::ZERO,
+                MAX_DELAY,
+            )?;
+            let nearest = if node.height == 0 {
+                (Nanos::ZERO, Nanos::ZERO)
+            } else {
+                node.nearest
+            };
+            let nearest = (nearest.0 + node.up.capacity, nearest.1 + node.down.capacity);
+            let had = self.resources[index];
+            let above = &mut self.nodes[parent];
+            above.height = above.height.max(height);
+            above.below = above.below.max(below);
+            above.below_down = above.below_down.max(below_down);
+            above.nearest.0 = above.nearest.0.min(nearest.0);
+            above.nearest.1 = above.nearest.1.min(nearest.1);
+            let sum = &mut self.resources[parent];
+            sum.slots += had.slots;
+            sum.cpu += had.cpu;
+            sum.memory += had.memory;
+        }
+        self.set_feeds();
+        let mut by_height = vec![Vec::new(); usize::from(self.nodes[0].height) + 1];
+        for (index, node) in self.nodes.iter().enumerate() {
+            by_height[usize::from(node.height)].push(NodeId(index as u32));
+        }
+        Ok(Topology {
+            nodes: self.nodes,
+            resources: self.resources,
+            by_height,
+            frame: self.frame,
+        })
+    }
+
+    /// A switch's ports get no more than its other links bring.
+    fn set_feeds(&mut self) {
+        let links: Vec<Line> = self
+            .nodes
+            .iter()
+            .map(|node| node.up.feed.unwrap_or_default())
+            .collect();
+        for index in 0..self.nodes.len() {
+            let children = self.nodes[index].children.clone();
+            let sum = |of: fn(&Line) -> u64| {
+                let all = &links[children.start as usize..children.end as usize];
+                all.iter().map(of).fold(0_u64, u64::saturating_add)
+            };
+            let all = Line {
+                rate: sum(|line| line.rate),
+                burst: sum(|line| line.burst),
+            };
+            // A host's own queue is fed by its machines.
+            self.nodes[index].up.feed = (!children.is_empty()).then_some(all);
+            let above = links[index];
+            for child in children {
+                let own = links[child as usize];
+                self.nodes[child as usize].down.feed = Some(Line {
+                    rate: all.rate.saturating_add(above.rate) - own.rate,
+                    burst: all.burst + above.burst - own.burst,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

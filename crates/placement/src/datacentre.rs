@@ -18,9 +18,10 @@ use crate::load::{Line, Load};
 use crate::request::{Policy, Request, RequestError};
 use crate::topology::{Direction, NodeId, PortId, Resources, Topology};
 use index::Largest;
+use ports::BOTH;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tailbound_units::Bytes;
+use tailbound_units::{Bytes, Nanos};
 
 /// A tenant's number, which its owner chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,10 +117,13 @@ struct BestPort {
     rate: u64,
     room: u64,
     feed: Option<Line>,
+    /// How long traffic may have waited before it comes to the port, at least,
+    /// with all of the tenant below this node.
+    delay: Nanos,
 }
 
 /// A data centre with its tenants.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Datacentre {
     topology: Topology,
     policy: Policy,
@@ -185,6 +189,9 @@ impl Datacentre {
                 new.set_best(node);
                 new.summarise(node);
             }
+        }
+        for place in 0..new.topology.hosts().len() {
+            new.set_best_delays(new.topology.hosts()[place]);
         }
         new
     }
@@ -413,7 +420,29 @@ impl Datacentre {
             let below = self.best_port(child);
             best = Some(best.map_or(below, |best| [0, 1].map(|way| best[way].or(below[way]))));
         }
-        self.best[height][self.rank[node.index()] as usize] = best.unwrap_or_default();
+        let mut best = best.unwrap_or_default();
+        // Set for each host below, when the tree is known.
+        for way in &mut best {
+            way.delay = Nanos::MAX;
+        }
+        self.best[height][self.rank[node.index()] as usize] = best;
+    }
+
+    /// Lowers the delays of all nodes above a host to what they are for it.
+    fn set_best_delays(&mut self, host: NodeId) {
+        let mut scope = host;
+        while let Some(parent) = self.topology.parent(scope) {
+            scope = parent;
+            let height = usize::from(self.topology.height(scope)) - 1;
+            let best = &mut self.best[height][self.rank[scope.index()] as usize];
+            for (way, direction) in best.iter_mut().zip(BOTH) {
+                let port = PortId {
+                    node: host,
+                    direction,
+                };
+                way.delay = way.delay.min(self.topology.delay_before(port, scope));
+            }
+        }
     }
 
     fn best_port(&self, node: NodeId) -> [BestPort; 2] {
@@ -426,6 +455,7 @@ impl Datacentre {
                 rate: port.rate,
                 room: port.room,
                 feed: port.feed,
+                delay: Nanos::ZERO,
             }
         })
     }
@@ -445,6 +475,7 @@ impl BestPort {
             rate: self.rate.max(other.rate),
             room: self.room.max(other.room),
             feed,
+            delay: self.delay.min(other.delay),
         }
     }
 }

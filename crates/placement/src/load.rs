@@ -81,12 +81,16 @@ impl Load {
 
     /// The least of a slow line and perhaps a fast one.
     fn least(slow: Line, fast: Option<Line>) -> Self {
-        let Some(fast) = fast.filter(|fast| fast.burst < slow.burst && fast.rate > slow.rate)
-        else {
+        let Some(fast) = fast.filter(|fast| fast.burst < slow.burst) else {
             return Self {
                 lines: [slow; LINES],
             };
         };
+        if fast.rate <= slow.rate {
+            return Self {
+                lines: [fast; LINES],
+            };
+        }
         let mut lines = [slow; LINES];
         lines[0] = fast;
         for (line, touch) in lines[1..].iter_mut().zip(TOUCHES) {

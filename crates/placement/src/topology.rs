@@ -93,7 +93,7 @@ pub struct Resources {
     pub memory: Bytes,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Node {
     parent: u32,
     children: Range<u32>,
@@ -112,7 +112,7 @@ struct Node {
 }
 
 /// A tree of nodes whose leaves are hosts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Topology {
     nodes: Vec<Node>,
     /// What each node's hosts have in all; of an inner node the sums.

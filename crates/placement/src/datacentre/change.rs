@@ -174,11 +174,15 @@ impl Datacentre {
         if missing == 0 {
             return self.verify(request, kept).map(|()| kept.clone());
         }
-        let mut scope = super::ports::counts(&self.topology, kept).1;
         let mut refusal = Refusal::Slots {
             wanted: missing as u32,
             free: self.free(NodeId::TOP).slots,
         };
+        // Sums are within 64 bits for as many machines as there are slots.
+        if request.vms > self.topology.resources(NodeId::TOP).slots {
+            return Err(refusal);
+        }
+        let mut scope = super::ports::counts(&self.topology, kept).1;
         loop {
             match self.extend_below(request, kept, scope) {
                 Ok(placement) => return Ok(placement),

@@ -140,7 +140,11 @@ impl Datacentre {
         refused.map_or(Ok(()), |_| Err(Refusal::Ports))
     }
 
-    fn verify_domains(&self, request: &Request, placement: &Placement) -> Result<(), Refusal> {
+    pub(super) fn verify_domains(
+        &self,
+        request: &Request,
+        placement: &Placement,
+    ) -> Result<(), Refusal> {
         let Some(domains) = request.domains else {
             return Ok(());
         };

@@ -344,7 +344,7 @@ impl<'a> Search<'a> {
                     Direction::Up => *count,
                     Direction::Down => vms - count,
                 };
-                let load = source.across(senders, vms, Nanos::ZERO, 1);
+                let load = source.across(senders, vms, best[way].delay, 1);
                 let port = Port {
                     rate: best[way].rate,
                     room: best[way].room,

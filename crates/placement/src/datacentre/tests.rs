@@ -1,1 +1,55 @@
-//! Tests.
+//! The state against recomputation, decisions against an independent check.
+
+mod cases;
+mod check;
+mod random;
+
+use super::*;
+use crate::request::{FaultDomains, Guarantee};
+use crate::topology::{GroupSpec, HostSpec, Spec, Spread, UplinkSpec};
+use tailbound_units::Rate;
+
+fn link(mbit: u64, buffer: u64) -> UplinkSpec {
+    UplinkSpec {
+        rate: Rate::from_mbit(mbit),
+        links: 1,
+        spread: Spread::Flow,
+        buffer: Bytes(buffer),
+        up_buffer: None,
+    }
+}
+
+fn host(name: &str, group: &str, count: u32, slots: u32, uplink: UplinkSpec) -> HostSpec {
+    HostSpec {
+        name: name.to_owned(),
+        group: Some(group.to_owned()),
+        count,
+        slots,
+        cpu: None,
+        memory: None,
+        uplink,
+    }
+}
+
+fn group(name: &str, parent: Option<&str>, uplink: UplinkSpec) -> GroupSpec {
+    GroupSpec {
+        name: name.to_owned(),
+        parent: parent.map(str::to_owned),
+        uplink,
+    }
+}
+
+fn request(vms: u32, mbit: u64, burst: u64) -> Request {
+    Request {
+        vms,
+        guarantee: Some(Guarantee {
+            bandwidth: Rate::from_mbit(mbit),
+            burst: Bytes(burst),
+            delay: None,
+            burst_rate: None,
+        }),
+        cpu: 0,
+        memory: Bytes::ZERO,
+        domains: None,
+    }
+}

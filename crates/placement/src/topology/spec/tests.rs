@@ -1,1 +1,159 @@
-//! Tests.
+use super::*;
+
+const UNEVEN: &str = r#"
+frame = "1538B"
+
+[[group]]
+name = "rack-a"
+parent = "pod"
+uplink = { rate = "40Gbit/s", links = 2, spread = "frame", buffer = "500KB" }
+
+[[group]]
+name = "pod"
+uplink = { rate = "100Gbit/s", buffer = "1MB" }
+
+[[host]]
+name = "a"
+group = "rack-a"
+count = 3
+slots = 8
+cpu = 16000
+memory = "64GiB"
+uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "62500B" }
+
+[[host]]
+name = "old"
+group = "rack-a"
+slots = 2
+uplink = { rate = "1Gbit/s", buffer = "100KB" }
+
+[[host]]
+name = "storage"
+slots = 4
+uplink = { rate = "25Gbit/s", links = 2, buffer = "300KB" }
+"#;
+
+#[test]
+fn an_uneven_tree_is_built_from_a_file() {
+    let tree = Spec::from_toml(UNEVEN).unwrap().build().unwrap();
+    let node = |name: &str| tree.find(name).unwrap();
+    assert_eq!(tree.hosts().len(), 5);
+    assert_eq!(tree.resources(NodeId::TOP).slots, 30);
+    assert_eq!(tree.height(node("pod")), 2);
+    assert_eq!(tree.parent(node("storage")), Some(NodeId::TOP));
+    assert_eq!(tree.meeting(node("a-1"), node("old")), node("rack-a"));
+    assert_eq!(tree.meeting(node("a-1"), node("storage")), NodeId::TOP);
+    let port = |name: &str, direction| {
+        *tree.port(super::super::PortId {
+            node: node(name),
+            direction,
+        })
+    };
+    let up = port("a-1", super::super::Direction::Up);
+    assert_eq!(
+        (up.rate, up.capacity, up.feed),
+        (10_000_000_000, Nanos::from_micros(50), None)
+    );
+    // Both links of the rack, for frames are spread; two of a host by flow are
+    // no more than one.
+    assert_eq!(
+        port("rack-a", super::super::Direction::Up).rate,
+        80_000_000_000
+    );
+    assert_eq!(
+        port("storage", super::super::Direction::Up).rate,
+        25_000_000_000
+    );
+    // To a-1: from a-2, a-3, old, and both links above.
+    let feed = port("a-1", super::super::Direction::Down).feed.unwrap();
+    assert_eq!(feed.rate, 101_000_000_000);
+    assert_eq!(feed.burst, 5 * 1_538 * 8);
+    // 50 us at a's NIC, 100 at the rack; down 80 at the pod, 100 at the rack,
+    // 800 to the old one; what a file says in bytes.
+    assert_eq!(
+        tree.delay(node("a-1"), node("old")),
+        Nanos::from_micros(50 + 800)
+    );
+    assert_eq!(
+        tree.delay(node("storage"), node("a-1")),
+        Nanos::from_micros(96 + 80 + 100 + 240)
+    );
+}
+
+#[test]
+fn a_description_is_the_same_in_json() {
+    let spec = Spec::from_toml(UNEVEN).unwrap();
+    let json = serde_json::to_string(&spec).unwrap();
+    assert_eq!(serde_json::from_str::<Spec>(&json).unwrap(), spec);
+}
+
+#[test]
+fn each_mistake_has_its_message() {
+    let wrong = |from: &str, to: &str| {
+        assert!(UNEVEN.contains(from));
+        let text = UNEVEN.replacen(from, to, 1);
+        Spec::from_toml(&text)
+            .and_then(|spec| spec.build())
+            .unwrap_err()
+            .to_string()
+    };
+    for (from, to, message) in [
+        (
+            "name = \"old\"",
+            "name = \"pod\"",
+            "the name \"pod\" is there twice",
+        ),
+        (
+            "name = \"old\"",
+            "name = \"a-2\"",
+            "the name \"a-2\" is there twice",
+        ),
+        (
+            "parent = \"pod\"",
+            "parent = \"dop\"",
+            "\"rack-a\" is said to be in \"dop\"",
+        ),
+        (
+            "parent = \"pod\"",
+            "parent = \"rack-a\"",
+            "the group \"rack-a\" is inside itself",
+        ),
+        ("parent = \"pod\"\n", "", "the group \"pod\" has no hosts"),
+        (
+            "slots = 2",
+            "slots = 0",
+            "\"old\": number of slots of 0 is not between 1",
+        ),
+        (
+            "slots = 2",
+            "slots = 2\ncolour = 1",
+            "26:1: unknown field `colour`",
+        ),
+        (
+            "\"1Gbit/s\"",
+            "\"1bit/s\"",
+            "\"old\": link rate of 1bit/s is not between",
+        ),
+        (
+            "\"1MB\"",
+            "\"1KB\"",
+            "\"pod\": buffer of 1KB is not between 1.538KB",
+        ),
+        ("links = 2", "links = 0", "\"rack-a\": number of links of 0"),
+        ("count = 3", "count = 2000000", "number of hosts and groups"),
+        ("\"100KB\"", "\"999MB\"", "\"old\": delay to the top"),
+        (
+            "frame = \"1538B\"",
+            "frame = \"1B\"",
+            "\"frame\": size of 1B",
+        ),
+    ] {
+        let got = wrong(from, to);
+        assert!(got.contains(message), "{got}\ninstead of {message}");
+    }
+    let nothing = Spec::from_toml("frame = \"1538B\"")
+        .unwrap()
+        .build()
+        .unwrap_err();
+    assert_eq!(nothing, SpecError::NoHosts);
+}

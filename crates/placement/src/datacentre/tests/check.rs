@@ -1,0 +1,122 @@
+//! Whether all promises hold, found out another way: from the paths between all
+//! pairs of machines, with the exact curves of the other crate, port by port.
+
+use super::*;
+use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Ratio};
+
+/// The ports from a host to another one, in order.
+fn path(topology: &Topology, from: NodeId, to: NodeId) -> Vec<PortId> {
+    let above = |mut node: NodeId| {
+        let mut all = vec![node];
+        while let Some(parent) = topology.parent(node) {
+            all.push(parent);
+            node = parent;
+        }
+        all
+    };
+    let (one, other) = (above(from), above(to));
+    let up = one.iter().filter(|node| !other.contains(node));
+    let down = other.iter().rev().filter(|node| !one.contains(node));
+    up.map(|node| (*node, Direction::Up))
+        .chain(down.map(|node| (*node, Direction::Down)))
+        .map(|(node, direction)| PortId { node, direction })
+        .collect()
+}
+
+/// Panics if a promise of Silo may break, however the senders time their
+/// frames; links are used by flow.
+pub(super) fn all_promises_hold(dc: &Datacentre) {
+    let topology = dc.topology();
+    let mut curves: BTreeMap<PortId, Vec<ArrivalCurve>> = BTreeMap::new();
+    for (_, tenant) in dc.tenants() {
+        let Some(guarantee) = tenant.request.guarantee else {
+            continue;
+        };
+        // Who sends through each port, to whom, and how late they may be.
+        let mut used: BTreeMap<PortId, (BTreeMap<NodeId, u32>, Nanos)> = BTreeMap::new();
+        for &(from, count) in tenant.placement.hosts() {
+            for &(to, _) in tenant.placement.hosts() {
+                let mut waited = Nanos::ZERO;
+                for port in path(topology, from, to) {
+                    let entry = used.entry(port).or_default();
+                    entry.0.insert(from, count);
+                    entry.1 = entry.1.max(waited);
+                    waited += topology.port(port).capacity;
+                }
+                assert!(guarantee.delay.is_none_or(|delay| waited <= delay));
+            }
+        }
+        let curve = Curve {
+            bandwidth: guarantee.bandwidth,
+            burst: guarantee.burst.max(topology.frame()),
+            burst_rate: guarantee.burst_rate.unwrap_or(Rate(1_000_000_000_000_000)),
+        };
+        for (port, (senders, waited)) in used {
+            let senders = senders.values().map(|count| u64::from(*count)).sum();
+            let vms = u64::from(tenant.request.vms);
+            let curve = curve.across(senders, vms, topology.frame()).unwrap();
+            curves
+                .entry(port)
+                .or_default()
+                .push(curve.delayed(waited.into()).unwrap());
+        }
+    }
+    for (id, curves) in curves {
+        let port = topology.port(id);
+        let mut sum = ArrivalCurve::total(&curves).unwrap();
+        if let Some(feed) = port.feed {
+            let frames = feed.burst / (8 * topology.frame().0);
+            let rate = Ratio::whole(i128::from(feed.rate));
+            sum = sum.over_links(rate, frames, topology.frame()).unwrap();
+        }
+        // A frame of best effort that is on the wire is finished first.
+        let latency = Rate(port.rate).time_for(topology.frame());
+        let late = Nanos(1);
+        let limit = Nanos(port.capacity.0) + late;
+        assert!(
+            sum.is_served_within(Rate(port.rate), latency, limit)
+                .unwrap(),
+            "{} carries {:?}",
+            topology.port_name(id),
+            curves
+        );
+    }
+}
+
+/// Panics unless all that is kept is what follows from tenants and closed hosts.
+pub(super) fn state_is_as_recomputed(dc: &Datacentre) {
+    let mut new = Datacentre::new(dc.topology.clone(), dc.policy);
+    for (id, tenant) in dc.tenants.iter().rev() {
+        new.reserve(*id, tenant.request, tenant.placement.clone());
+    }
+    for host in dc.topology.hosts() {
+        if dc.is_closed(*host) {
+            new.close(*host);
+        }
+    }
+    assert_eq!(Kept::of(dc), Kept::of(&new));
+}
+
+/// All that changes.
+#[derive(Debug, PartialEq)]
+pub(super) struct Kept<'a> {
+    loads: &'a [[Load; 2]],
+    free: &'a [Resources],
+    closed: &'a [bool],
+    slots: &'a [Largest],
+    summaries: &'a [Vec<Summary>],
+    tenants: &'a BTreeMap<TenantId, Tenant>,
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn of(dc: &'a Datacentre) -> Self {
+        Self {
+            loads: &dc.loads,
+            free: &dc.free,
+            closed: &dc.closed,
+            slots: &dc.slots,
+            summaries: &dc.summaries,
+            tenants: &dc.tenants,
+        }
+    }
+}

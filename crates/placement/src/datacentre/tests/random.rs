@@ -1,0 +1,254 @@
+//! Random trees, random tenants, random changes.
+
+use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
+use super::*;
+use proptest::prelude::*;
+
+/// Up to two pods of up to three racks of up to four hosts, all different, and
+/// perhaps a host at the top.
+fn trees() -> impl Strategy<Value = Topology> {
+    let uplink = || {
+        (
+            prop_oneof![Just(1_000_u64), Just(10_000), Just(25_000)],
+            20_000_u64..600_000,
+        )
+            .prop_map(|(mbit, buffer)| link(mbit, buffer))
+    };
+    let hosts = proptest::collection::vec((1_u32..4, 1_u32..6, uplink()), 1..3);
+    let racks = proptest::collection::vec((hosts, uplink()), 1..4);
+    let pods = proptest::collection::vec((racks, uplink()), 1..3);
+    (pods, proptest::option::of(uplink())).prop_map(|(pods, top)| {
+        let mut spec = Spec {
+            frame: Bytes(1_538),
+            groups: Vec::new(),
+            hosts: Vec::new(),
+        };
+        for (pod, (racks, uplink)) in pods.into_iter().enumerate() {
+            let pod = format!("pod{pod}");
+            spec.groups.push(group(&pod, None, uplink));
+            for (rack, (hosts, uplink)) in racks.into_iter().enumerate() {
+                let rack = format!("{pod}-{rack}");
+                spec.groups.push(group(&rack, Some(&pod), uplink));
+                for (kind, (count, slots, uplink)) in hosts.into_iter().enumerate() {
+                    spec.hosts.push(host(
+                        &format!("{rack}-{kind}x"),
+                        &rack,
+                        count,
+                        slots,
+                        uplink,
+                    ));
+                }
+            }
+        }
+        spec.hosts.extend(top.map(|uplink| HostSpec {
+            group: None,
+            cpu: Some(2_000),
+            memory: Some(Bytes(1_000)),
+            ..host("top", "", 1, 4, uplink)
+        }));
+        spec.build().unwrap()
+    })
+}
+
+fn requests() -> impl Strategy<Value = Request> {
+    let guarantee = (
+        1_u64..1_500,
+        0_u64..40_000,
+        proptest::option::of(50_000_u64..3_000_000),
+        proptest::option::of(1_u64..10),
+    )
+        .prop_map(|(mbit, burst, delay, times)| Guarantee {
+            bandwidth: Rate::from_mbit(mbit),
+            burst: Bytes(burst),
+            delay: delay.map(Nanos),
+            burst_rate: times.map(|times| Rate::from_mbit(mbit * times)),
+        });
+    let domains = proptest::option::of((0_u8..3, 1_u32..4));
+    (
+        1_u32..14,
+        proptest::option::weighted(0.9, guarantee),
+        0_u64..1_000,
+        0_u64..400,
+        domains,
+    )
+        .prop_map(|(vms, guarantee, cpu, memory, domains)| Request {
+            vms,
+            guarantee,
+            cpu,
+            memory: Bytes(memory),
+            domains: domains.map(|(height, count)| FaultDomains {
+                height,
+                count: count.min(vms),
+            }),
+        })
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Admit(Request),
+    Release(usize),
+    Resize(usize, u32),
+    Close(usize),
+    Open(usize),
+    Relocate(usize),
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        6 => requests().prop_map(Change::Admit),
+        2 => any::<usize>().prop_map(Change::Release),
+        2 => (any::<usize>(), 1_u32..16).prop_map(|(which, vms)| Change::Resize(which, vms)),
+        1 => any::<usize>().prop_map(Change::Close),
+        1 => any::<usize>().prop_map(Change::Open),
+        1 => any::<usize>().prop_map(Change::Relocate),
+    ]
+}
+
+fn apply(dc: &mut Datacentre, number: u64, change: &Change) -> bool {
+    let count = dc.tenants.len().max(1);
+    let which = |index: usize, dc: &Datacentre| {
+        let id = dc.tenants.keys().nth(index % count);
+        id.copied().unwrap_or(TenantId(u64::MAX))
+    };
+    let node = |index: usize, dc: &Datacentre| NodeId((index % dc.topology.len()) as u32);
+    match change {
+        Change::Admit(request) => dc.admit(TenantId(number), request).is_ok(),
+        Change::Release(index) => dc.release(which(*index, dc)).is_ok(),
+        Change::Resize(index, vms) => dc.resize(which(*index, dc), *vms).is_ok(),
+        Change::Relocate(index) => dc.relocate(which(*index, dc)).is_ok(),
+        Change::Close(index) => {
+            dc.close(node(*index, dc));
+            true
+        }
+        Change::Open(index) => {
+            dc.open(node(*index, dc));
+            true
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn state_is_exact_and_promises_hold_after_any_changes(
+        tree in trees(),
+        changes in proptest::collection::vec(changes(), 1..30),
+    ) {
+        let mut dc = Datacentre::new(tree, Policy::Silo);
+        for (number, change) in changes.iter().enumerate() {
+            let before = dc.clone();
+            if !apply(&mut dc, number as u64, change) {
+                prop_assert_eq!(Kept::of(&before), Kept::of(&dc), "a refused change leaves no trace");
+            }
+            state_is_as_recomputed(&dc);
+            all_promises_hold(&dc);
+        }
+        for (_, tenant) in dc.tenants() {
+            prop_assert_eq!(tenant.placement.vms(), u64::from(tenant.request.vms));
+            prop_assert!(dc.verify_domains(&tenant.request, &tenant.placement).is_ok());
+        }
+    }
+
+    #[test]
+    fn release_undoes_admission_to_the_bit(
+        tree in trees(),
+        others in proptest::collection::vec(requests(), 0..6),
+        request in requests(),
+    ) {
+        for policy in [Policy::Silo, Policy::Oktopus, Policy::OktopusBursts, Policy::Locality] {
+            let mut dc = Datacentre::new(tree.clone(), policy);
+            for (number, other) in others.iter().enumerate() {
+                let _ = dc.admit(TenantId(number as u64), other);
+            }
+            let before = dc.clone();
+            let fit = dc.fit(&request);
+            prop_assert_eq!(Kept::of(&before), Kept::of(&dc), "fit reserves nothing");
+            let admitted = dc.admit(TenantId(99), &request).cloned();
+            prop_assert_eq!(&fit, &admitted);
+            if admitted.is_ok() {
+                dc.release(TenantId(99)).unwrap();
+            }
+            prop_assert_eq!(Kept::of(&before), Kept::of(&dc));
+        }
+    }
+
+    #[test]
+    fn the_nearest_request_passes(
+        tree in trees(),
+        others in proptest::collection::vec(requests(), 0..6),
+        request in requests(),
+    ) {
+        let mut dc = Datacentre::new(tree, Policy::Silo);
+        for (number, other) in others.iter().enumerate() {
+            let _ = dc.admit(TenantId(number as u64), other);
+        }
+        let explanation = dc.explain(&request).unwrap();
+        prop_assert_eq!(explanation.is_none(), dc.fit(&request).is_ok());
+        for near in explanation.iter().flat_map(|explanation| &explanation.nearest) {
+            prop_assert!(dc.fit(&near.apply(&request)).is_ok(), "{:?}", near);
+        }
+        if let Some(overload) = explanation.and_then(|explanation| explanation.overload) {
+            prop_assert!(overload.excess() != Some(0));
+        }
+    }
+
+    #[test]
+    fn tenants_come_back_in_any_order(
+        tree in trees(),
+        all in proptest::collection::vec(requests(), 1..12),
+    ) {
+        let mut dc = Datacentre::new(tree.clone(), Policy::Silo);
+        for (number, request) in all.iter().enumerate() {
+            let _ = dc.admit(TenantId(number as u64), request);
+        }
+        let mut again = Datacentre::new(tree, Policy::Silo);
+        for (id, tenant) in dc.tenants.iter().rev() {
+            again.restore(*id, &tenant.request, tenant.placement.clone()).unwrap();
+        }
+        prop_assert_eq!(Kept::of(&dc), Kept::of(&again));
+    }
+
+    #[test]
+    fn every_placement_is_one_that_brute_force_finds(
+        tree in trees(),
+        vms in 2_u32..5,
+        other in requests(),
+        mut request in requests(),
+    ) {
+        request.vms = vms;
+        request.domains = None;
+        let mut dc = Datacentre::new(tree, Policy::Silo);
+        let _ = dc.admit(TenantId(1), &other);
+        let all = everywhere(&dc, vms);
+        let good = all.iter().any(|placement| dc.verify(&request, placement).is_ok());
+        match dc.fit(&request) {
+            Ok(found) => prop_assert!(all.contains(&found) && dc.verify(&request, &found).is_ok()),
+            Err(AdmitError::Refused(Refusal::Slots { .. })) => prop_assert!(!good),
+            Err(_) => {}
+        }
+    }
+}
+
+/// All ways to put so many machines on the hosts.
+fn everywhere(dc: &Datacentre, vms: u32) -> Vec<Placement> {
+    let mut all = vec![Vec::new()];
+    for host in dc.topology.hosts() {
+        let mut longer = Vec::new();
+        for hosts in &all {
+            let used: u32 = hosts.iter().map(|(_, count): &(NodeId, u32)| *count).sum();
+            for count in 0..=(vms - used).min(dc.free(*host).slots) {
+                let mut hosts = hosts.clone();
+                if count > 0 {
+                    hosts.push((*host, count));
+                }
+                longer.push(hosts);
+            }
+        }
+        all = longer;
+    }
+    let placements = all.into_iter().map(Placement::new);
+    placements
+        .filter(|placement| placement.vms() == u64::from(vms))
+        .collect()
+}

@@ -165,7 +165,7 @@ fn reason(refusal: &Refusal) -> &'static str {
         Refusal::Delay { .. } => "delay",
         Refusal::Ports => "ports",
         Refusal::Domains => "domains",
-        Refusal::Effort => "effort",
+        Refusal::Effort { .. } => "effort",
     }
 }
 

@@ -142,6 +142,7 @@ pub struct Datacentre {
     summaries: Vec<Vec<Summary>>,
     best: Vec<Vec<[BestPort; 2]>>,
     tenants: BTreeMap<TenantId, Tenant>,
+    effort: u32,
 }
 
 impl Datacentre {
@@ -180,6 +181,7 @@ impl Datacentre {
             summaries,
             best,
             tenants: BTreeMap::new(),
+            effort: search::EFFORT,
             topology,
             policy,
         };
@@ -204,6 +206,13 @@ impl Datacentre {
     /// The rules.
     pub fn policy(&self) -> Policy {
         self.policy
+    }
+
+    /// How many ports a decision looks at before it gives up with
+    /// [`Refusal::Effort`]: 40,000 if not set, in somewhat less than a
+    /// millisecond. More finds places that are hard to find.
+    pub fn set_effort(&mut self, ports: u32) {
+        self.effort = ports;
     }
 
     /// All tenants, by number.

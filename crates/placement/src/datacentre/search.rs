@@ -6,8 +6,9 @@ use crate::request::{Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId};
 use tailbound_units::Nanos;
 
-/// How many ports a decision looks at before it gives up; some 10 ms.
-const MAX_CHECKS: u32 = 100_000;
+/// How many ports a decision looks at before it gives up, if not said
+/// otherwise; somewhat less than a millisecond.
+pub(super) const EFFORT: u32 = 40_000;
 
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -37,8 +38,11 @@ pub enum Refusal {
     #[error("the machines cannot be kept apart as asked for")]
     Domains,
     /// Many places were tried; there may be one that was not.
-    #[error("no place was found among the first {MAX_CHECKS} ports")]
-    Effort,
+    #[error("no place was found among the first {ports} ports")]
+    Effort {
+        /// How many were looked at.
+        ports: u32,
+    },
 }
 
 /// The search for one request.
@@ -68,7 +72,7 @@ pub(super) fn fit(dc: &Datacentre, request: &Request) -> Result<Placement, Refus
     while let Some(scope) = scopes.next() {
         match search.try_scope(scope) {
             Ok(placement) => return Ok(placement),
-            Err(Refusal::Effort) => return Err(Refusal::Effort),
+            Err(effort @ Refusal::Effort { .. }) => return Err(effort),
             Err(next) => refusal = refusal.nearer(next),
         }
     }
@@ -123,7 +127,7 @@ impl Refusal {
             Self::Delay { .. } => 1,
             Self::Domains => 2,
             Self::Ports => 3,
-            Self::Effort => 4,
+            Self::Effort { .. } => 4,
         };
         match (self, other) {
             (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) if one <= next => {
@@ -188,8 +192,8 @@ impl<'a> Search<'a> {
             if self.fill(scope, vms) == vms {
                 return Ok(Placement::new(self.found.drain(..)));
             }
-            if self.checks > MAX_CHECKS {
-                return Err(Refusal::Effort);
+            if self.checks > self.dc.effort {
+                return Err(Refusal::Effort { ports: self.checks });
             }
             // Only in a rack: higher up it would be tried in every rack.
             limit -= 1;
@@ -220,8 +224,8 @@ impl<'a> Search<'a> {
     /// The most machines from `least` to `most` that a host's ports may carry;
     /// zero if none.
     pub(super) fn most_at(&mut self, host: NodeId, least: u32, most: u32) -> Result<u32, Refusal> {
-        if self.checks > MAX_CHECKS {
-            return Err(Refusal::Effort);
+        if self.checks > self.dc.effort {
+            return Err(Refusal::Effort { ports: self.checks });
         }
         let fits = (least..=most)
             .rev()
@@ -241,7 +245,7 @@ impl<'a> Search<'a> {
     fn fill(&mut self, node: NodeId, want: u32) -> u32 {
         let free = self.dc.free(node).slots;
         let mut want = want.min(free);
-        if want == 0 || self.checks > MAX_CHECKS {
+        if want == 0 || self.checks > self.dc.effort {
             return 0;
         }
         if let Some(domains) = self.request.domains

@@ -104,16 +104,39 @@ pub(crate) fn read(variant: &Variant, of: &str) -> Result<f64, String> {
     }
 }
 
-/// The verdict on a run and why, in one line.
+/// The share of a core that went to somebody else, beyond which what was done
+/// on it cannot be judged.
+const MAX_FOREIGN_SHARE: f64 = 0.03;
+/// Its value.
+pub(crate) const FOREIGN_SHARE: &str = "foreign_share";
+
+/// The verdict on a run and why, in one line. `on_core` are the values that say
+/// what was done on the shared core.
 ///
 /// The machine is too noisy when too many samples were hit of a series that a
-/// check rests on. Checks that could not be judged because a variant is not available here do
+/// check rests on, or when others used the core whose work a check is about. Checks that could not be judged because a variant is not available here do
 /// not count; with none that could be judged there is nothing to pass.
 pub fn verdict(
     expected: &[Check],
+    on_core: &[&str],
     variants: &[Variant],
     checks: &[CheckResult],
 ) -> (Verdict, String) {
+    for variant in variants {
+        let foreign = variant.values.get(FOREIGN_SHARE).map(|value| value.value);
+        let rests = expected.iter().any(|check| {
+            on_core.contains(&check.of.get_ref().as_str()) && names(check, &variant.name)
+        });
+        if let Some(foreign) = foreign.filter(|share| rests && *share > MAX_FOREIGN_SHARE) {
+            let reason = format!(
+                "other programs used {:.0} % of the shared core in variant {}: too noisy to judge \
+                 what was done there, use --repeat or a quieter machine",
+                foreign * 100.0,
+                variant.name
+            );
+            return (Verdict::Noisy, reason);
+        }
+    }
     for variant in variants {
         for (name, series) in &variant.series {
             if !expected
@@ -136,7 +159,7 @@ pub fn verdict(
     }
     let judged: Vec<_> = checks.iter().filter(|check| check.got.is_some()).collect();
     let failed: Vec<_> = judged.iter().filter(|check| !check.pass).collect();
-    let names = |checks: &[&&CheckResult]| {
+    let listed = |checks: &[&&CheckResult]| {
         let names: Vec<_> = checks.iter().map(|check| check.name.as_str()).collect();
         names.join(", ")
     };
@@ -145,7 +168,7 @@ pub fn verdict(
             "{} of {} checks failed: {}",
             failed.len(),
             judged.len(),
-            names(&failed)
+            listed(&failed)
         );
         return (Verdict::Fail, reason);
     }
@@ -167,8 +190,13 @@ pub fn verdict(
 
 fn rests_on(check: &Check, variant: &str, series: &str) -> bool {
     let of = check.of.get_ref().split_once('.').map(|(name, _)| name);
+    of == Some(series) && names(check, variant)
+}
+
+/// Whether a check compares or judges that variant.
+fn names(check: &Check, variant: &str) -> bool {
     let mut variants = check.from.iter().chain(&check.to);
-    of == Some(series) && variants.any(|name| name.get_ref() == variant)
+    variants.any(|name| name.get_ref() == variant)
 }
 
 /// The exit code of `lab run` for `results`: 0 pass, 1 fail, 2 cannot tell.

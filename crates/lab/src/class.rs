@@ -53,14 +53,15 @@ pub(crate) fn refusal(
     let mut agent = Agent::open(state)?;
     // A plan for this very process changes nothing.
     match plan(&mut agent, &[std::process::id()], class) {
-        Ok(plan) => match (plan.notes.first(), class) {
-            (Some(note), _) => Ok(Some(note.clone())),
+        Ok(plan) => Ok(match class {
             // What a plan cannot see: a kernel that has lost count of bandwidth.
-            (None, Class::Periodic(periodic)) => Ok(probe(Policy::Deadline(periodic.into()))
+            Class::Periodic(periodic) => probe(Policy::Deadline(periodic.into()))
                 .err()
-                .map(|error| format!("the kernel refuses SCHED_DEADLINE: {error}"))),
-            (None, _) => Ok(None),
-        },
+                .map(|error| format!("the kernel refuses SCHED_DEADLINE: {error}")),
+            // There is nothing but a slice to give, and the note says it will not be.
+            _ if mode == VcpuMode::Slice => plan.notes.first().cloned(),
+            _ => None,
+        }),
         Err(VcpuError::Refused(refusals)) => Ok(refusals.first().map(ToString::to_string)),
         Err(error) => Err(error),
     }

@@ -3,7 +3,10 @@
 //! Read [`Experiment`] first. Every error names file, line and column.
 
 mod grid;
+mod probe;
 mod validate;
+
+pub use probe::{Duty, Probe, Surroundings};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -55,6 +58,12 @@ pub struct Experiment {
     /// Guests that use CPU.
     #[serde(default)]
     pub hog: Vec<Hog>,
+    /// Guests that use a part of the CPU.
+    #[serde(default)]
+    pub duty: Vec<Duty>,
+    /// `tailbound probe` in a guest.
+    #[serde(default)]
+    pub probe: Vec<Probe>,
     /// A guest that sleeps and sees when it wakes.
     #[serde(default)]
     pub wakeup: Vec<Wakeup>,
@@ -242,6 +251,8 @@ pub struct Hog {
     pub sleep: Nanos,
     /// The value of all guests' scans a second together.
     pub value: String,
+    /// That of the share of a CPU that they got together, in percent.
+    pub cpu_value: Option<String>,
 }
 
 const fn default_scans() -> u32 {
@@ -404,7 +415,7 @@ pub enum ExperimentError {
 }
 
 /// The experiments that come with the program.
-pub const EMBEDDED: [(&str, &str); 5] = [
+pub const EMBEDDED: [(&str, &str); 6] = [
     ("traps", include_str!("../../../experiments/traps.toml")),
     (
         "host-queue",
@@ -419,6 +430,7 @@ pub const EMBEDDED: [(&str, &str); 5] = [
         "vcpu-classes",
         include_str!("../../../experiments/vcpu-classes.toml"),
     ),
+    ("probe", include_str!("../../../experiments/probe.toml")),
 ];
 
 /// The text of an experiment: one that comes with the program by its name, else
@@ -472,6 +484,28 @@ impl Experiment {
             let guests = guests.iter();
             guests.map(move |guest| (host.as_str(), guest.get_ref().as_str()))
         })
+    }
+}
+
+impl Experiment {
+    /// The values that say what was done on the shared core.
+    pub(crate) fn on_shared_core(&self) -> Vec<&str> {
+        let shared = self.shared_core.iter().flat_map(|core| &core.guests);
+        let shared: Vec<&str> = shared.map(|name| name.get_ref().as_str()).collect();
+        let there = |guests: &[Name]| {
+            guests
+                .iter()
+                .any(|g| shared.contains(&g.get_ref().as_str()))
+        };
+        let hogs = self.hog.iter().flat_map(|load| {
+            let values = std::iter::once(&load.value).chain(&load.cpu_value);
+            values.map(|value| (&load.guests, value))
+        });
+        let duties = self.duty.iter().map(|load| (&load.guests, &load.value));
+        hogs.chain(duties)
+            .filter(|(guests, _)| there(guests))
+            .map(|(_, value)| value.as_str())
+            .collect()
     }
 }
 

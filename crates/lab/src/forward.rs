@@ -113,7 +113,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     progress.clear();
 
     let checks = checks(&measured, idle);
-    let (verdict, verdict_reason) = check::verdict(&[], &[], &checks);
+    let (verdict, verdict_reason) = check::verdict(&[], &[], &[], &checks);
     let mut variants: Vec<_> = Way::ALL
         .iter()
         .map(|way| variant(*way, &measured[way]))

@@ -7,15 +7,21 @@
 //! meet the same conditions as the first.
 
 mod bulk;
+mod duty;
 mod echo;
 mod events;
 mod flood;
 mod hog;
+mod init;
 mod memcached;
+mod probe;
 mod protocol;
 mod query;
 mod server;
 mod wakeup;
+
+pub(crate) use init::OUTCOME_PORT;
+pub use probe::{ProbeReport, ProbedCpu};
 
 use crate::LabError;
 use serde::{Deserialize, Serialize};
@@ -111,6 +117,18 @@ pub enum Work {
         /// The size of the block.
         block: Bytes,
     },
+    /// Computes for a part of each period.
+    Duty {
+        /// CPU time in each period.
+        busy: Nanos,
+        /// The period.
+        period: Nanos,
+    },
+    /// Runs `tailbound probe`.
+    Probe {
+        /// Its arguments.
+        args: Vec<String>,
+    },
     /// Sleeps until random moments.
     Wakeup {
         /// The mean time between two.
@@ -157,10 +175,16 @@ pub struct Outcome {
     pub unanswered: u64,
     /// Bytes or scans in the measured time.
     pub amount: u64,
+    /// CPU time used in it, by those that compute.
+    #[serde(default)]
+    pub cpu: Nanos,
     /// How long that was.
     pub time: Nanos,
     /// How many requests were served on each CPU.
     pub served: BTreeMap<u32, u64>,
+    /// What the probe said.
+    #[serde(default)]
+    pub probe: Option<ProbeReport>,
 }
 
 impl Outcome {
@@ -169,6 +193,14 @@ impl Outcome {
         let text = std::fs::read(path).map_err(LabError::file("reading", path))?;
         let outcome = serde_json::from_slice(&text).map_err(io::Error::from);
         outcome.map_err(LabError::file("reading", path))
+    }
+
+    /// The share of a CPU used, in percent.
+    pub fn cpu_percent(&self) -> f64 {
+        match self.time {
+            Nanos::ZERO => 0.0,
+            time => self.cpu.as_secs_f64() / time.as_secs_f64() * 100.0,
+        }
     }
 
     /// The amount in a second.
@@ -215,6 +247,12 @@ impl Schedule {
 pub(crate) fn now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Nanos(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+}
+
+/// The CPU time of this thread.
+pub(crate) fn cpu_time() -> Nanos {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(used.tv_sec.cast_unsigned() * 1_000_000_000 + used.tv_nsec.cast_unsigned())
 }
 
 /// The congestion control of guests: the paper's guests ran Linux's default,
@@ -294,6 +332,13 @@ pub enum TaskError {
 /// # Errors
 /// The task cannot be read or a system call failed.
 pub fn run(path: &Path) -> Result<(), TaskError> {
+    if init::is_init() {
+        return init::run(path);
+    }
+    do_task(path).map(drop)
+}
+
+fn do_task(path: &Path) -> Result<Task, TaskError> {
     let read = |source| TaskError::Read {
         path: path.to_owned(),
         source,
@@ -335,10 +380,13 @@ pub fn run(path: &Path) -> Result<(), TaskError> {
             sleep,
             block,
         } => ("hog", hog::run(&starter, *scans, *sleep, *block)),
+        Work::Duty { busy, period } => ("duty", duty::run(&starter, *busy, *period)),
+        Work::Probe { args } => ("probe", probe::run(&starter, args)),
         Work::Wakeup { mean_gap, seed } => (
             "wakeup",
             wakeup::run(&starter, task.warmup + task.duration, *mean_gap, *seed),
         ),
     };
-    result.map_err(|source| TaskError::Failed { what, source })
+    result.map_err(|source| TaskError::Failed { what, source })?;
+    Ok(task)
 }

@@ -4,19 +4,21 @@ use crate::LabError;
 use crate::build;
 use crate::charts;
 use crate::check;
-use crate::class;
 use crate::cpus::Cpus;
-use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant, VcpuMode};
+use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant};
 use crate::guest::CONGESTION_CONTROL;
 use crate::machine::{self, load_average, watch_signals};
 use crate::processes::Rank;
 use crate::progress::Progress;
+use crate::refusals::Refusals;
 use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::topology::{GuestPort, Topology};
 use crate::variant::{self, Measured, Scene};
+use crate::vm;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use tailbound_report::Results;
 use tailbound_sys::process::find_program;
 use tailbound_sys::sched::probe;
@@ -38,6 +40,8 @@ pub struct Options {
     pub seed: u64,
     /// How often each variant runs, in turn.
     pub repeat: u32,
+    /// What guests that are machines boot; otherwise the newest in `/boot`.
+    pub guest_kernel: Option<PathBuf>,
     /// Whether the run's files are kept.
     pub keep: bool,
 }
@@ -60,7 +64,8 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let run_dir =
         RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
     // A deadline is admitted only to threads that may run everywhere.
-    let refusals = refusals(&experiment, &run_dir)?;
+    let kernel = vm::kernel(options.guest_kernel.as_deref());
+    let refusals = Refusals::find(&experiment, &run_dir, &kernel, real_time)?;
     cpus.leave_shared_core()
         .map_err(LabError::io("leaving the shared core"))?;
     let topology = Topology::new(&experiment, guest_port());
@@ -77,17 +82,14 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         run_dir: &run_dir,
         program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
         seed: options.seed,
+        kernel,
         signal,
     };
 
     let mut conditions = conditions(&scene, options, privilege);
     let mut measured: Vec<Vec<Measured>> = chosen.iter().map(|_| Vec::new()).collect();
     let mut progress = Progress::new();
-    let without_periodic = refusals.contains_key(&VcpuMode::Periodic);
-    let runs = |variant: &Variant| {
-        !refusals.contains_key(&variant.vcpu)
-            && (without_periodic || !variant.only_without_periodic)
-    };
+    let runs = |variant: &Variant| refusals.runs(&experiment, variant);
     let total = chosen.iter().filter(|variant| runs(variant)).count() * options.repeat as usize;
     let mut done = 0;
     for _ in 0..options.repeat {
@@ -105,13 +107,18 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
 
     let stolen: u64 = measured.iter().flatten().map(|m| m.stolen.as_nanos()).sum();
     conditions.insert("stolen_ns".into(), json!(stolen));
+    for (variant, repeats) in chosen.iter().zip(&measured) {
+        if let Some(line) = repeats.iter().find_map(|repeat| repeat.line.as_ref()) {
+            conditions.insert(format!("probe_{}", variant.name.get_ref()), json!(line));
+        }
+    }
     conditions.insert("load_average_after".into(), json!(load_average()));
     let variants = chosen
         .iter()
         .zip(&measured)
         .filter_map(|(variant, repeats)| {
             let name = variant.name.get_ref();
-            match (refusals.get(&variant.vcpu), repeats.is_empty()) {
+            match (refusals.of(&experiment, variant), repeats.is_empty()) {
                 (_, false) => Some(summarise::variant(name, repeats)),
                 (Some(why), true) => Some(summarise::unavailable(name, why)),
                 (None, true) => None,
@@ -119,7 +126,8 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         });
     let variants: Vec<_> = variants.collect();
     let checks = check::evaluate(&experiment.check, &variants);
-    let (verdict, verdict_reason) = check::verdict(&experiment.check, &variants, &checks);
+    let on_core = experiment.on_shared_core();
+    let (verdict, verdict_reason) = check::verdict(&experiment.check, &on_core, &variants, &checks);
     let charts = charts::draw(&experiment, &variants);
     Ok(Results {
         schema: tailbound_report::SCHEMA,
@@ -200,25 +208,6 @@ fn require_tools(experiment: &Experiment, chosen: &[&Variant]) -> Result<(), Lab
         }
     }
     Ok(())
-}
-
-/// The classes that cannot be given here, and why.
-fn refusals(
-    experiment: &Experiment,
-    run_dir: &RunDir,
-) -> Result<BTreeMap<VcpuMode, String>, LabError> {
-    let mut refusals = BTreeMap::new();
-    let Some(shared) = &experiment.shared_core else {
-        return Ok(refusals);
-    };
-    let modes: BTreeSet<VcpuMode> = experiment.variant.iter().map(|v| v.vcpu).collect();
-    for mode in modes {
-        let state = run_dir.path().join(variant::CLASSES);
-        if let Some(why) = class::refusal(mode, shared, &state)? {
-            refusals.insert(mode, why);
-        }
-    }
-    Ok(refusals)
 }
 
 /// TAPs where they can be opened, as guests of virtual machines have them.

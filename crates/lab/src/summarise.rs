@@ -59,7 +59,7 @@ fn value(unit: &str, mut runs: Vec<f64>) -> Value {
 
 fn series(runs: &[&MeasuredSeries]) -> Series {
     let of = |run: &MeasuredSeries, keep: &dyn Fn(Fate) -> bool| {
-        let mut histogram = empty_histogram();
+        let mut histogram = run.counted.clone().unwrap_or_else(empty_histogram);
         for (sample, fate) in run.samples.iter().zip(&run.fates) {
             if keep(*fate) {
                 let counted = histogram.record(sample.latency().as_nanos().max(1));
@@ -165,6 +165,7 @@ mod tests {
                 .collect(),
             fates: latencies.iter().map(|(_, fate)| *fate).collect(),
             unanswered: 1,
+            counted: None,
         }
     }
 

@@ -1,12 +1,14 @@
 //! One variant, from its daemons to its samples: [`load`] starts who makes the
-//! load, [`collect`] takes in what they leave.
+//! load, [`probe`] what concerns the probe, [`collect`] takes in what they leave.
 
 mod collect;
 mod load;
+mod probe;
 
 use crate::LabError;
 use crate::build;
 use crate::class::Given;
+use crate::core_use::CoreUse;
 use crate::cpus::Cpus;
 use crate::experiment::{Experiment, Name, Variant};
 use crate::guest::{Sample, now};
@@ -17,6 +19,7 @@ use crate::processes::{Nursery, POLL, Rank, Ready, Start};
 use crate::run_dir::RunDir;
 use crate::tools::FIRST_PORT;
 use crate::topology::{Guest, Topology, namespace_path};
+use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,6 +52,8 @@ pub(crate) struct Scene<'a> {
     /// This very program.
     pub(crate) program: PathBuf,
     pub(crate) seed: u64,
+    /// What machines boot, or why there can be none.
+    pub(crate) kernel: Result<PathBuf, String>,
     /// The signal that asked this process to end, or 0.
     pub(crate) signal: Arc<AtomicUsize>,
 }
@@ -73,6 +78,8 @@ pub(crate) struct Measured {
     pub(crate) stolen: Nanos,
     /// Why the figures do not show what the variant says.
     pub(crate) flaw: Option<String>,
+    /// What the probe said, in a line.
+    pub(crate) line: Option<String>,
 }
 
 /// The samples of a series and the fate of each.
@@ -81,6 +88,8 @@ pub(crate) struct MeasuredSeries {
     pub(crate) samples: Vec<Sample>,
     pub(crate) fates: Vec<Fate>,
     pub(crate) unanswered: u64,
+    /// More samples, of which only this is known.
+    pub(crate) counted: Option<Histogram<u64>>,
 }
 
 /// A load that runs: what it measures, and who is on its way.
@@ -94,6 +103,8 @@ struct Load {
 enum Output {
     Series(String),
     Value(String, &'static str),
+    /// A probe's series and [`crate::experiment::Probe::VALUES`].
+    Probe(String),
 }
 
 enum Source {
@@ -114,6 +125,8 @@ enum Role {
     Serves,
     /// It uses CPU, until it is killed.
     Computes,
+    /// It does so before all others on its core.
+    Holds,
     /// Another program: it gets no real-time class, for it may spin.
     Foreign {
         /// Whether it ends by itself.
@@ -145,6 +158,8 @@ struct Run<'a> {
     tasks: usize,
     /// How often a guest had used its reservation up and was moved.
     brought_back: u64,
+    /// The share of the shared core that others than its guests used.
+    foreign_share: Option<f64>,
 }
 
 /// Runs a variant once. `announce` is told what happens.
@@ -165,6 +180,7 @@ pub(crate) fn run<'a>(
         next_port: FIRST_PORT,
         tasks: 0,
         brought_back: 0,
+        foreign_share: None,
     };
     announce("setting up");
     run.start_daemons()?;
@@ -254,6 +270,14 @@ impl Run<'_> {
             .map(|place| self.nursery.member(*place).child.id())
     }
 
+    /// Who has used the shared core so far; `None` where there is none, or one of
+    /// its guests' processes has ended.
+    fn core_use(&self) -> Option<CoreUse> {
+        let shared = self.scene.experiment.shared_core.as_ref()?;
+        let guests = shared.guests.iter().flat_map(|guest| self.pids(guest));
+        CoreUse::read(self.scene.cpus.shared_core, guests)
+    }
+
     /// Lets the load run and waits for all outcomes.
     fn measure(&mut self, announce: &mut dyn FnMut(&str)) -> Result<Record, LabError> {
         let experiment = self.scene.experiment;
@@ -288,15 +312,22 @@ impl Run<'_> {
             .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
         let given = self.give_classes()?;
         let end = start + experiment.warmup + experiment.duration;
+        let first = self.core_use();
+        let mut last = None;
         while now() < end {
+            // Those that measure end with the time: then there is no other reading.
+            last = self.core_use().or(last);
             let passed = now().since(start + experiment.warmup).as_secs_f64();
             let of = experiment.duration.as_secs_f64();
             announce(&format!("measuring, {passed:.0} s of {of:.0} s"));
             self.nursery
                 .rest(Duration::from_millis(200).min(end.since(now()).into()))?;
         }
+        self.foreign_share = first
+            .zip(last)
+            .and_then(|(first, last)| first.foreign(&last));
         announce("waiting for the last answers");
-        let latest = end + GRACE + PATIENCE;
+        let latest = end + GRACE + PATIENCE + self.probes_limit();
         while !(self.nursery.all_ended()? && self.outcomes().all(|path| path.exists())) {
             if now() > latest {
                 return Err(LabError::Child {

@@ -126,7 +126,7 @@ fn a_check_whose_variants_could_not_run_is_not_passed_and_says_why() {
         note.contains("not judged") && note.contains("no reason"),
         "{note}"
     );
-    let (verdict, reason) = verdict(&checks(JUDGED), &variants, &[result]);
+    let (verdict, reason) = verdict(&checks(JUDGED), &[], &variants, &[result]);
     assert_eq!(verdict, Verdict::Noisy, "{reason}");
 }
 
@@ -141,7 +141,7 @@ fn a_division_by_nothing_is_not_judged() {
 fn a_failed_check_fails_the_run_and_is_named() {
     let variants = [variant("before", 1000, 1.0), variant("after", 900, 1.0)];
     let expected = checks(JUDGED);
-    let (verdict, reason) = verdict(&expected, &variants, &evaluate(&expected, &variants));
+    let (verdict, reason) = verdict(&expected, &[], &variants, &evaluate(&expected, &variants));
     assert_eq!(
         (verdict, reason.as_str()),
         (Verdict::Fail, "1 of 1 checks failed: c")
@@ -162,9 +162,29 @@ fn too_many_hit_samples_forbid_a_verdict_only_where_a_check_rests_on_them() {
             with_hits("after", hits_after),
             with_hits("alone", other),
         ];
-        verdict(&expected, &variants, &evaluate(&expected, &variants)).0
+        verdict(&expected, &[], &variants, &evaluate(&expected, &variants)).0
     };
     assert_eq!(judge(5, 0), Verdict::Pass);
     assert_eq!(judge(6, 0), Verdict::Noisy);
     assert_eq!(judge(0, 50), Verdict::Pass);
+}
+
+#[test]
+fn what_was_done_on_a_core_that_others_used_is_not_judged() {
+    let text = r#"kind = "reduction", of = "rate", from = "before", to = ["after"], at_most = 0.1"#;
+    let expected = checks(text);
+    let judge = |share, on_core: &[&str]| {
+        let mut after = variant("after", 100, 0.5);
+        let value = Value {
+            value: share,
+            ..Value::default()
+        };
+        after.values.insert(FOREIGN_SHARE.into(), value);
+        let variants = [variant("before", 100, 1.0), after];
+        let results = evaluate(&expected, &variants);
+        verdict(&expected, on_core, &variants, &results).0
+    };
+    assert_eq!(judge(0.031, &["rate"]), Verdict::Noisy);
+    assert_eq!(judge(0.03, &["rate"]), Verdict::Fail);
+    assert_eq!(judge(0.5, &["other"]), Verdict::Fail);
 }

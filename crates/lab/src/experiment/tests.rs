@@ -80,6 +80,10 @@ fn the_variants_and_series_keep_their_names() {
          default-5 weight-5 slice-5 aperiodic-5 periodic-5"
     );
     assert_eq!(
+        names("probe"),
+        "idle bursts-10 busy-85 busy-100 held-10 held-85 process-idle process-held-10"
+    );
+    assert_eq!(
         names("switch-queue"),
         "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
     );
@@ -191,10 +195,42 @@ fn counts_of_neighbours_must_be_those_that_the_hog_has_and_each_once() {
 }
 
 #[test]
+fn a_probe_or_its_neighbour_that_cannot_be_is_refused() {
+    let (text, file) = source_text("probe").unwrap();
+    for (from, to, expected) in [
+        ("samples = 150000", "samples = 0", "needs samples"),
+        ("low_mark = 3", "low_mark = 30001", "needs samples"),
+        (
+            "time_limit = \"40s\"",
+            "time_limit = \"0\"",
+            "time_limit above 0",
+        ),
+        ("busy = \"10ms\"", "busy = \"0\"", "a busy above 0"),
+        ("busy = \"10ms\"", "busy = \"101ms\"", "at most the period"),
+        ("of = \"good\"", "of = \"better\"", "does not measure it"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let text = text.replacen(from, to, 1);
+        let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+        assert!(message.contains(expected), "{to}: {message}");
+    }
+}
+
+#[test]
+fn a_neighbour_that_nobody_interrupts_must_sleep_before_the_kernel_kills_it() {
+    let (text, file) = source_text("probe").unwrap();
+    let text = text.replace("period = \"100ms\"", "period = \"1s\"");
+    Experiment::parse(&text, &file).unwrap();
+    let text = text.replace("busy = \"85ms\"", "busy = \"201ms\"");
+    let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+    assert!(message.contains("at most 200ms"), "{message}");
+}
+
+#[test]
 fn an_unknown_experiment_is_named_with_those_there_are() {
     let error = source_text("trap").unwrap_err().to_string();
     assert!(
-        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes"),
+        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes, probe"),
         "{error}"
     );
 }

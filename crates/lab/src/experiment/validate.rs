@@ -1,6 +1,6 @@
 //! What the types of an experiment cannot say.
 
-use super::{Chart, Check, CheckKind, Experiment, Name, Variant, VcpuMode};
+use super::{Chart, Check, CheckKind, Experiment, Name, Probe, Variant, VcpuMode};
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -23,6 +23,7 @@ const STATISTICS: [&str; 6] = ["mean", "p50", "p90", "p99", "p99_9", "max"];
 const MAX_GUESTS: usize = 64;
 const MAX_DURATION: Nanos = Nanos::from_secs(3600);
 const MAX_ANSWER: Bytes = Bytes(1_000_000_000);
+const MAX_UNINTERRUPTED: Nanos = Nanos::from_millis(200);
 const MIN_GAP: Nanos = Nanos::from_micros(50);
 const LINK_RATES: [Rate; 2] = [Rate(1_000_000), Rate(10_000_000_000)];
 
@@ -31,6 +32,22 @@ const LINK_RATES: [Rate; 2] = [Rate(1_000_000), Rate(10_000_000_000)];
 pub(super) enum Output<'a> {
     Series(&'a str),
     Value(&'a str),
+    /// A series and [`Probe::VALUES`].
+    Probe(&'a str),
+    /// A value, and that of the CPU time used.
+    Hog(&'a str, Option<&'a str>),
+}
+
+impl Output<'_> {
+    /// Whether a figure of that is among what the load measures.
+    fn has(self, wanted: Self) -> bool {
+        match (self, wanted) {
+            (Self::Probe(own), Self::Series(series)) => own == series,
+            (Self::Probe(_), Self::Value(value)) => Probe::VALUES.contains(&value),
+            (Self::Hog(own, cpu), Self::Value(value)) => own == value || cpu == Some(value),
+            _ => self == wanted,
+        }
+    }
 }
 
 impl Experiment {
@@ -188,7 +205,32 @@ impl Experiment {
                 let rule = "needs a guest, one scan or more, and a sleep of at most 1s";
                 return Err(problem(&hog.name, rule));
             }
-            all.push((&hog.name, Output::Value(&hog.value), false));
+            let output = Output::Hog(&hog.value, hog.cpu_value.as_deref());
+            all.push((&hog.name, output, false));
+        }
+        for duty in &self.duty {
+            for guest in &duty.guests {
+                self.guest(guest)?;
+            }
+            gap(&duty.name, duty.period)?;
+            let idle = duty.busy == Nanos::ZERO || duty.busy > duty.period;
+            // The kernel kills a real-time program that never sleeps.
+            let endless = duty.uninterrupted && duty.busy > MAX_UNINTERRUPTED;
+            if duty.guests.is_empty() || idle || endless {
+                let rule = "needs a guest, and a busy above 0 and at most the period (uninterrupted: \
+                            at most 200ms)";
+                return Err(problem(&duty.name, rule));
+            }
+            all.push((&duty.name, Output::Value(&duty.value), false));
+        }
+        for probe in &self.probe {
+            self.guest(&probe.guest)?;
+            let marks = probe.samples >= 1 && probe.low_mark <= probe.samples / 5;
+            if !marks || probe.time_limit == Nanos::ZERO || probe.time_limit > MAX_DURATION {
+                let rule = "needs samples of at least 1 and 5 low_marks, and a time_limit above 0";
+                return Err(problem(&probe.name, rule));
+            }
+            all.push((&probe.name, Output::Probe(&probe.series), false));
         }
         for wakeup in &self.wakeup {
             self.guest(&wakeup.guest)?;
@@ -198,7 +240,10 @@ impl Experiment {
         let mut loads = BTreeMap::new();
         for (name, output, network) in all {
             plain(name, 40)?;
-            let (Output::Series(out) | Output::Value(out)) = output;
+            let (Output::Series(out)
+            | Output::Value(out)
+            | Output::Probe(out)
+            | Output::Hog(out, _)) = output;
             if !is_plain(out, 40) {
                 let message = format!("measures {out:?}: use letters, digits, - and _");
                 return Err(problem(name, message));
@@ -263,7 +308,10 @@ impl Experiment {
                 ));
             };
             network |= uses_network;
-            let (Output::Series(name) | Output::Value(name)) = output;
+            let (Output::Series(name)
+            | Output::Value(name)
+            | Output::Probe(name)
+            | Output::Hog(name, _)) = output;
             if !outputs.insert(*name) {
                 let message = format!("two loads of this variant measure {name:?}");
                 return Err(problem(load, message));
@@ -372,7 +420,7 @@ fn measures(
 ) -> bool {
     let of_variant = variant.loads.iter();
     let mut measured = of_variant.filter_map(|load| loads.get(load.get_ref().as_str()));
-    measured.any(|(measures, _)| *measures == output)
+    measured.any(|(measures, _)| measures.has(output))
 }
 
 fn check_pipeline(name: &str, pipeline: &super::Pipeline) -> Result<(), String> {

@@ -2,7 +2,7 @@
 //! block the size of the L2 cache, so that a preemption costs what it costs real
 //! programs, with a short sleep after each burst of scans.
 
-use super::{Outcome, Starter, now};
+use super::{Outcome, Starter, cpu_time, now};
 use std::hint::black_box;
 use std::io;
 use tailbound_units::{Bytes, Nanos};
@@ -14,15 +14,19 @@ pub(super) fn run(starter: &Starter<'_>, scans: u32, sleep: Nanos, block: Bytes)
     super::sleep_until(schedule.start);
     let mut outcome = Outcome::default();
     let mut done = false;
+    let mut used = None;
     loop {
         for _ in 0..scans {
             let begin = now();
             black_box(scan(black_box(&block)));
             if schedule.counts(begin) {
                 outcome.amount += 1;
+                used.get_or_insert_with(cpu_time);
                 outcome.time = now().since(schedule.from);
             } else if begin >= schedule.to && !done {
                 done = true;
+                // Twice in all: see `duty` for what reading it does.
+                outcome.cpu = cpu_time().since(used.unwrap_or(cpu_time()));
                 starter.finish(&outcome)?;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::{Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source};
 use crate::LabError;
+use crate::check::FOREIGN_SHARE;
 use crate::experiment::VcpuMode;
 use crate::guest::{Outcome, Sample, now};
 use crate::monitor::{CPUS_EVERY, Record, THREADS_EVERY};
@@ -48,14 +49,23 @@ impl Run<'_> {
                         samples,
                         fates,
                         unanswered,
+                        counted: None,
                     };
                     measured.series.insert(name.clone(), series);
+                }
+                Output::Probe(series) => {
+                    if let Source::Own(outcomes) = &load.source {
+                        Self::collect_probe(series, outcomes, &mut measured)?;
+                    }
                 }
                 Output::Value(name, unit) => {
                     let value = self.value(&load.source, unit)?;
                     measured.values.insert(name.clone(), (unit, value));
                 }
             }
+        }
+        if let Some(share) = self.foreign_share {
+            measured.values.insert(FOREIGN_SHARE.into(), ("", share));
         }
         if self.variant.vcpu == VcpuMode::Periodic {
             self.check_shared_core(&mut measured)?;
@@ -92,9 +102,14 @@ impl Run<'_> {
             Source::Own(outcomes) => {
                 let mut sum = 0.0;
                 for path in outcomes {
-                    sum += Outcome::read(path)?.rate();
+                    let outcome = Outcome::read(path)?;
+                    sum += match unit {
+                        "%" => outcome.cpu_percent(),
+                        "bit/s" => outcome.rate() * 8.0,
+                        _ => outcome.rate(),
+                    };
                 }
-                Ok(if unit == "bit/s" { sum * 8.0 } else { sum })
+                Ok(sum)
             }
             Source::Iperf3(place) => {
                 let output = self.output(*place)?;

@@ -1,5 +1,6 @@
 //! Starts the load of a variant: servers first, then those that ask them.
 
+use super::probe::UNINTERRUPTED;
 use super::{GRACE, Late, Load, Output, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
@@ -59,6 +60,7 @@ impl<'a> Run<'a> {
             }
             self.start_wakeup(wakeup)?;
         }
+        self.start_probes()?;
         self.nursery.wait_ready(first)
     }
 
@@ -112,7 +114,9 @@ impl<'a> Run<'a> {
             (false, Role::Measures | Role::Serves) if is_about => (cpus.others, Rank::Way),
             (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
             (false, Role::Serves) => (cpus.others, Rank::Load),
-            (false, Role::Computes | Role::Foreign { .. }) => (cpus.others, Rank::Tested),
+            (false, Role::Computes | Role::Holds | Role::Foreign { .. }) => {
+                (cpus.others, Rank::Tested)
+            }
         };
         let place = self.nursery.start(Start {
             name: format!("guest {}'s {what}", guest.name),
@@ -120,7 +124,10 @@ impl<'a> Run<'a> {
             args,
             netns: &namespace_path(&guest.name),
             cpus,
-            policy: self.scene.policy(rank),
+            policy: match role {
+                Role::Holds => Some(UNINTERRUPTED),
+                _ => self.scene.policy(rank),
+            },
             ready: match role {
                 Role::Foreign { .. } => Ready::Silent,
                 _ => Ready::Stdout(guest::READY),
@@ -133,13 +140,27 @@ impl<'a> Run<'a> {
 
     /// Starts one of our own tasks in a guest; returns its place and where its
     /// outcome will be.
-    fn start_task(
+    pub(super) fn start_task(
         &mut self,
         guest: &'a Guest,
         what: &str,
         work: Work,
         role: Role,
     ) -> Result<(usize, PathBuf), LabError> {
+        let (path, outcome) = self.write_task(work, None)?;
+        let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
+        let program = self.scene.program.clone();
+        let place = self.start(guest, what, program, args, role)?;
+        Ok((place, outcome))
+    }
+
+    /// Writes a task down; returns where it is and where its outcome will be.
+    /// `inside`: what the task itself calls that, in a machine of its own.
+    pub(super) fn write_task(
+        &mut self,
+        work: Work,
+        inside: Option<PathBuf>,
+    ) -> Result<(PathBuf, PathBuf), LabError> {
         self.tasks += 1;
         let file = |extension: &str| {
             let name = format!(
@@ -157,13 +178,10 @@ impl<'a> Run<'a> {
             warmup: self.scene.experiment.warmup,
             duration: self.scene.experiment.duration,
             grace: GRACE,
-            outcome: outcome.clone(),
+            outcome: inside.unwrap_or_else(|| outcome.clone()),
         };
         task.write(&path)?;
-        let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
-        let program = self.scene.program.clone();
-        let place = self.start(guest, what, program, args, role)?;
-        Ok((place, outcome))
+        Ok((path, outcome))
     }
 
     fn start_servers(&mut self, query: &'a Query) -> Result<Vec<(SocketAddrV4, usize)>, LabError> {
@@ -248,7 +266,7 @@ impl<'a> Run<'a> {
         (!contended || !self.shares_core(guest)).then_some(place)
     }
 
-    fn runs(&self, load: &Name) -> bool {
+    pub(super) fn runs(&self, load: &Name) -> bool {
         self.variant.runs(load)
     }
 
@@ -352,6 +370,13 @@ impl<'a> Run<'a> {
                 block,
             };
             outcomes.push(self.start_task(guest, "hog", work, Role::Computes)?.1);
+        }
+        if let Some(value) = &hog.cpu_value {
+            self.loads.push(Load {
+                output: Output::Value(value.clone(), "%"),
+                source: Source::Own(outcomes.clone()),
+                way: Vec::new(),
+            });
         }
         self.loads.push(Load {
             output: Output::Value(hog.value.clone(), "op/s"),

@@ -66,6 +66,9 @@ struct Run {
     /// Where the report goes
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
+    /// What guests that are virtual machines boot [default: the newest in /boot]
+    #[arg(long, value_name = "FILE")]
+    guest_kernel: Option<PathBuf>,
     /// Keep configurations and logs of the run, and say where
     #[arg(long)]
     keep: bool,
@@ -124,6 +127,7 @@ impl Run {
             variants: self.variants,
             seed: self.seed,
             repeat: self.repeat,
+            guest_kernel: self.guest_kernel,
             keep: self.keep,
         })?;
         finish(&results, &self.out, self.output)

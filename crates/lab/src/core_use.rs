@@ -1,0 +1,65 @@
+//! Who used the shared core: what other programs of this machine took of it was
+//! not there for its guests.
+
+use crate::guest::now;
+use tailbound_sys::procfs;
+use tailbound_units::Nanos;
+
+/// A reading.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CoreUse {
+    at: Nanos,
+    /// How long the core has computed for anybody.
+    busy: Nanos,
+    /// How long for its guests.
+    guests: Nanos,
+}
+
+impl CoreUse {
+    /// Reads what `cpu` has done, and what for these processes; `None` if one of
+    /// them has ended.
+    pub(crate) fn read(cpu: u32, guests: impl Iterator<Item = u32>) -> Option<Self> {
+        let mut sum = Nanos::ZERO;
+        for pid in guests {
+            sum += procfs::cpu_time(pid).ok()?;
+        }
+        let stat = std::fs::read_to_string("/proc/stat").ok()?;
+        Some(Self {
+            at: now(),
+            busy: procfs::parse_cpu_time(&stat, cpu)?.busy,
+            guests: sum,
+        })
+    }
+
+    /// The share of the core that others had until `last`; `None` where the time
+    /// is too short for the steps in which the kernel shows it.
+    pub(crate) fn foreign(&self, last: &Self) -> Option<f64> {
+        let time = last.at.since(self.at);
+        if time.as_nanos() < 50 * procfs::TICK.as_nanos() {
+            return None;
+        }
+        let busy = last.busy.since(self.busy);
+        let guests = last.guests.since(self.guests);
+        Some(busy.since(guests).as_secs_f64() / time.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(at: u64, busy: u64, guests: u64) -> CoreUse {
+        let [at, busy, guests] = [at, busy, guests].map(Nanos::from_millis);
+        CoreUse { at, busy, guests }
+    }
+
+    #[test]
+    fn what_the_core_did_for_nobody_here_is_foreign() {
+        let first = reading(0, 10_000, 0);
+        let share = first.foreign(&reading(1000, 10_900, 650));
+        assert!((share.unwrap() - 0.25).abs() < 1e-9);
+        // Ticks are rounded: less than nothing is nothing.
+        assert_eq!(first.foreign(&reading(1000, 10_640, 650)), Some(0.0));
+        assert_eq!(first.foreign(&reading(499, 10_400, 0)), None);
+    }
+}

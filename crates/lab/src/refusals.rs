@@ -1,0 +1,76 @@
+//! Which variants cannot run here, and why.
+
+use crate::LabError;
+use crate::class;
+use crate::experiment::{Experiment, Surroundings, Variant, VcpuMode};
+use crate::run_dir::RunDir;
+use crate::variant::CLASSES;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// What is missing.
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    /// Classes that cannot be given, and why.
+    classes: BTreeMap<VcpuMode, String>,
+    /// Why there can be no machines.
+    machines: Option<String>,
+    /// Whether real-time classes may be set.
+    real_time: bool,
+}
+
+impl Refusals {
+    /// Tries what the experiment needs; changes nothing.
+    pub(crate) fn find(
+        experiment: &Experiment,
+        run_dir: &RunDir,
+        kernel: &Result<PathBuf, String>,
+        real_time: bool,
+    ) -> Result<Self, LabError> {
+        let mut classes = BTreeMap::new();
+        if let Some(shared) = &experiment.shared_core {
+            let modes: BTreeSet<VcpuMode> = experiment.variant.iter().map(|v| v.vcpu).collect();
+            for mode in modes {
+                let state = run_dir.path().join(CLASSES);
+                if let Some(why) = class::refusal(mode, shared, &state)? {
+                    classes.insert(mode, why);
+                }
+            }
+        }
+        Ok(Self {
+            classes,
+            machines: kernel.clone().err(),
+            real_time,
+        })
+    }
+
+    /// Why a variant cannot run here; `None` if it can.
+    pub(crate) fn of(&self, experiment: &Experiment, variant: &Variant) -> Option<&str> {
+        if let Some(why) = self.classes.get(&variant.vcpu) {
+            return Some(why);
+        }
+        let machine = |load: &crate::experiment::Probe| {
+            load.place == Surroundings::Machine && variant.runs(&load.name)
+        };
+        if experiment.probe.iter().any(machine)
+            && let Some(why) = &self.machines
+        {
+            return Some(why);
+        }
+        let holds = |load: &crate::experiment::Duty| load.uninterrupted && variant.runs(&load.name);
+        if !self.real_time && experiment.duty.iter().any(holds) {
+            return Some(
+                "a neighbour that nobody interrupts takes CAP_SYS_NICE outside of a user \
+                 namespace: run as root",
+            );
+        }
+        None
+    }
+
+    /// Whether a variant is to run here.
+    pub(crate) fn runs(&self, experiment: &Experiment, variant: &Variant) -> bool {
+        let without_periodic = self.classes.contains_key(&VcpuMode::Periodic);
+        self.of(experiment, variant).is_none()
+            && (without_periodic || !variant.only_without_periodic)
+    }
+}

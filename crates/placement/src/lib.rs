@@ -10,6 +10,37 @@
 //! Cloud* (SIGCOMM 2015), 4.2; the [`Policy`] chooses weaker ones to compare
 //! with. All numbers are integers; nothing here has a clock, threads or I/O, and
 //! a decision depends on the state alone.
+//!
+//! ```
+//! use tailbound_placement::{Datacentre, Policy, Request, Spec, TenantId};
+//!
+//! let tree = r#"
+//!     frame = "1538B"
+//!     [[group]]
+//!     name = "rack"
+//!     uplink = { rate = "40Gbit/s", buffer = "500KB" }
+//!     [[host]]
+//!     name = "host"
+//!     group = "rack"
+//!     count = 3
+//!     slots = 8
+//!     uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "250KB" }
+//! "#;
+//! let mut dc = Datacentre::new(Spec::from_toml(tree)?.build()?, Policy::Silo);
+//! let request: Request = toml::from_str(
+//!     r#"
+//!     vms = 9
+//!     guarantee = { bandwidth = "1Gbit/s", burst = "100KB", delay = "1ms", burst_rate = "10Gbit/s" }
+//!     "#,
+//! )?;
+//! let why = dc.explain(&request)?.expect("300 KB are too small");
+//! for near in &why.nearest {
+//!     println!("{near} would pass");
+//! }
+//! let smaller = why.nearest[0].apply(&request);
+//! dc.admit(TenantId(1), &smaller)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod datacentre;
 mod load;

@@ -5,6 +5,7 @@ use super::{AdmitError, Datacentre, Placement, Tenant, ports};
 use crate::load::Load;
 use crate::request::{Policy, Request};
 use crate::topology::PortId;
+use std::fmt;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// How many places are looked at for the one where least is missing.
@@ -82,6 +83,58 @@ impl Overload {
     }
 }
 
+/// Whole bytes, rounded up.
+fn bytes(bits: u64) -> Bytes {
+    Bytes(bits.div_ceil(8))
+}
+
+impl fmt::Display for Overload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rate, room) = (Rate(self.rate), bytes(self.room));
+        write!(formatter, "port {:?} of {rate} ", self.name)?;
+        match (self.backlog, self.excess(), self.late()) {
+            (Some(backlog), Some(excess), Some(late)) => write!(
+                formatter,
+                "would hold {} at worst, and may hold {room}: {} too many, {late} more than its {}",
+                bytes(backlog),
+                bytes(excess),
+                self.capacity,
+            )?,
+            _ => write!(formatter, "would get more than it sends")?,
+        }
+        write!(formatter, "; it carries ")?;
+        write_curve(formatter, &self.carried)?;
+        write!(formatter, ", the request adds ")?;
+        write_curve(formatter, &self.added)
+    }
+}
+
+/// The first and the last line of a curve.
+fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load) -> fmt::Result {
+    let [fast, .., slow] = load.lines();
+    if fast != slow {
+        write!(
+            formatter,
+            "{} + {}, then ",
+            bytes(fast.burst),
+            Rate(fast.rate)
+        )?;
+    }
+    write!(formatter, "{} + {}", bytes(slow.burst), Rate(slow.rate))
+}
+
+impl fmt::Display for Near {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vms(vms) => write!(formatter, "{vms} machines"),
+            Self::Bandwidth(rate) => write!(formatter, "a bandwidth of {rate}"),
+            Self::Burst(burst) => write!(formatter, "a burst of {burst}"),
+            Self::BurstRate(rate) => write!(formatter, "a burst rate of {rate}"),
+            Self::Delay(delay) => write!(formatter, "a delay of {delay}"),
+        }
+    }
+}
+
 impl Near {
     /// The request with this one thing changed.
     #[must_use]
@@ -135,7 +188,11 @@ impl Datacentre {
         let mut search = Search::new(self, request, Policy::Locality);
         places
             .take(PLACES)
-            .filter_map(|scope| search.try_scope(scope).ok())
+            .flat_map(|scope| {
+                let full = search.try_scope(scope).ok();
+                [full, search.equal_parts(scope)]
+            })
+            .flatten()
             .filter_map(|placement| self.overload(request, placement))
             .min_by_key(Overload::severity)
     }

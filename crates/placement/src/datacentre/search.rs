@@ -216,6 +216,19 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// The machines in parts as equal as may be on the hosts of a rack, after
+    /// [`Self::try_scope`] has found another way.
+    pub(super) fn equal_parts(&mut self, rack: NodeId) -> Option<Placement> {
+        let hosts = self.dc.topology.children(rack).count() as u32;
+        if self.dc.topology.height(rack) != 1 {
+            return None;
+        }
+        self.host_limit = self.request.vms.div_ceil(hosts);
+        self.found.clear();
+        let all = self.fill(rack, self.request.vms) == self.request.vms;
+        all.then(|| Placement::new(self.found.drain(..)))
+    }
+
     /// Sets the node below which all machines are, for [`Self::most_at`].
     pub(super) fn look_below(&mut self, scope: NodeId) {
         self.scope = scope;

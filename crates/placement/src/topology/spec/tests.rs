@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 
 const UNEVEN: &str = r#"
 frame = "1538B"
@@ -156,4 +157,22 @@ fn each_mistake_has_its_message() {
         .build()
         .unwrap_err();
     assert_eq!(nothing, SpecError::NoHosts);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_reading_or_building_panic(
+        at in 0..UNEVEN.len(),
+        remove in 0_usize..20,
+        insert in "[0-9a-z\"=\\[\\] .,{}\n-]{0,12}",
+    ) {
+        let end = (at + remove).min(UNEVEN.len());
+        let text = format!("{}{insert}{}", &UNEVEN[..at], &UNEVEN[end..]);
+        if let Ok(spec) = Spec::from_toml(&text) {
+            let hosts: u64 = spec.hosts.iter().map(|host| u64::from(host.count)).sum();
+            if hosts < 10_000 {
+                let _ = spec.build();
+            }
+        }
+    }
 }

@@ -265,7 +265,9 @@ impl Datacentre {
     }
 
     /// Reserves a placement that was found before, by this or another one, if
-    /// every promise would hold.
+    /// every promise would hold. Closed hosts take none: close them afterwards.
+    ///
+    /// Any order of the same tenants is accepted and gives the same state.
     ///
     /// # Errors
     /// As for [`Self::admit`], or the placement is not one of this request in

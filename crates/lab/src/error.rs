@@ -23,6 +23,15 @@ pub enum LabError {
         /// What there is.
         known: String,
     },
+    /// Another one runs.
+    #[error(
+        "another lab runs on this machine{}: two would measure each other; wait until it is over",
+        pid.map_or(String::new(), |pid| format!(" (process {pid})"))
+    )]
+    Busy {
+        /// Its process, where that can be seen.
+        pid: Option<u32>,
+    },
     /// No namespaces.
     #[error(
         "{0}\nThe lab needs namespaces of its own: `tailbound doctor` says what this machine allows and how to mend it"

@@ -15,6 +15,7 @@ use crate::build::batch;
 use crate::check;
 use crate::cpus::Cpus;
 use crate::guest::{self, Outcome, Task, Work, now};
+use crate::lock::Lock;
 use crate::machine;
 use crate::processes::{Nursery, POLL, Ready, Start};
 use crate::progress::Progress;
@@ -86,6 +87,7 @@ struct Bench<'a> {
 /// See [`LabError`].
 pub fn run(options: &Options) -> Result<Results, LabError> {
     Way::require_tools()?;
+    let _lock = Lock::take()?;
     let privilege = user_namespace::enter()?;
     let signal = machine::watch_signals()?;
     let run_dir = RunDir::create(false).map_err(LabError::io("making a directory for the run"))?;

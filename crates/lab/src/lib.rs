@@ -18,6 +18,7 @@ pub mod experiment;
 pub mod forward;
 pub mod guest;
 mod hosts;
+mod lock;
 mod machine;
 mod monitor;
 pub mod noise;

@@ -7,6 +7,7 @@ use crate::check;
 use crate::cpus::Cpus;
 use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant};
 use crate::guest::CONGESTION_CONTROL;
+use crate::lock::Lock;
 use crate::machine::{self, load_average, watch_signals};
 use crate::processes::Rank;
 use crate::progress::Progress;
@@ -55,6 +56,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     let experiment = load(options)?;
     let chosen = choose(&experiment, options)?;
     require_tools(&experiment, &chosen)?;
+    let _lock = Lock::take()?;
     let privilege = user_namespace::enter()?;
     let signal = watch_signals()?;
     let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;

@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,6 +36,7 @@ impl Lab {
             println!("skipped: iproute2 is not installed");
             return None;
         }
+        wait_for("another lab on this machine", || !another_runs());
         let directory = tempfile::tempdir().unwrap();
         Some(Self {
             directory,
@@ -86,6 +89,12 @@ impl Lab {
     }
 }
 
+/// Whether a lab of somebody else's holds the machine.
+fn another_runs() -> bool {
+    let name = SocketAddr::from_abstract_name("tailbound-lab").unwrap();
+    UnixStream::connect_addr(&name).is_ok()
+}
+
 fn processes() -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
     entries
@@ -104,7 +113,7 @@ fn command_line(pid: u32) -> String {
 }
 
 fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_mins(2);
     while !come() {
         assert!(Instant::now() < end, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -198,6 +207,115 @@ fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_n
     }
     let wakeup = &results.variant("default").unwrap().series["wakeup"];
     assert!(wakeup.spread.as_ref().unwrap().contains_key("p99"));
+}
+
+#[test]
+fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() {
+    let Some(lab) = Lab::new() else { return };
+    let output = lab.output(&[
+        "run",
+        "vcpu-classes",
+        "--duration",
+        "1s",
+        "--variants",
+        "default-1,default-3,slice-3,periodic-3",
+    ]);
+    let results = results(lab.directory.path(), "vcpu-classes");
+    let mut arrivals = None;
+    for variant in &results.variants {
+        if let Some(why) = &variant.unavailable {
+            println!("skipped: {}: {why}", variant.name);
+            continue;
+        }
+        let wakeup = &variant.series["wakeup"];
+        // Arrivals follow from the seed alone.
+        let expected = *arrivals.get_or_insert(wakeup.all.count);
+        assert_eq!(wakeup.all.count, expected, "{}", variant.name);
+        assert!((900..1100).contains(&expected), "{expected}");
+        // However many they are, they have one core.
+        let share = variant.values["hog_cpu"].value;
+        assert!((10.0..101.0).contains(&share), "{}: {share}", variant.name);
+    }
+    let chart = results
+        .charts
+        .iter()
+        .find(|chart| chart.name == "p99_9_wakeup");
+    let default = &chart.unwrap().lines[0];
+    let counts: Vec<f64> = default.points.iter().map(|point| point.0).collect();
+    assert_eq!((default.name.as_str(), counts), ("default", vec![1.0, 3.0]));
+    assert!(output.status.code().is_some(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_probe_is_run_in_a_guest_until_its_verdict() {
+    let Some(lab) = Lab::new() else { return };
+    fs::write(lab.directory.path().join("short.toml"), PROBE).unwrap();
+    let output = lab.output(&["run", "short.toml", "--output", "json"]);
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}", text(&output.stderr));
+    });
+    for variant in &results.variants {
+        if let Some(why) = &variant.unavailable {
+            println!("skipped: {}: {why}", variant.name);
+            continue;
+        }
+        let line = results.conditions[&format!("probe_{}", variant.name)].as_str();
+        let word = line.unwrap().split_whitespace().next().unwrap();
+        let value = |name: &str| variant.values[name].value;
+        assert_eq!(
+            value("good") > 0.5,
+            word == "GOOD",
+            "{}: {line:?}",
+            variant.name
+        );
+        assert_eq!(
+            value("bad") > 0.5,
+            word == "BAD",
+            "{}: {line:?}",
+            variant.name
+        );
+        let sleeps = &variant.series["sleep"].all;
+        assert!(sleeps.p50 > 100_000, "{}: {}", variant.name, sleeps.p50);
+        if variant.name == "held" {
+            // Ten times a second somebody has the core for 10 ms.
+            assert!(sleeps.max > 10_000_000, "{}", sleeps.max);
+            assert_ne!(word, "GOOD", "{line:?}");
+        }
+    }
+}
+
+const PROBE: &str = r#"
+name = "short"
+title = "the probe, shortly"
+source = "-"
+duration = "1s"
+warmup = "100ms"
+hosts = { A = ["A1", "N1"] }
+shared_core = { guests = ["A1", "N1"], periodic = { guests = ["A1"], runtime = "1ms", deadline = "4ms", period = "4ms" } }
+probe = [
+    { name = "process", guest = "A1", place = "process", samples = 5000, low_mark = 0, time_limit = "20s", series = "sleep" },
+    { name = "machine", guest = "A1", place = "machine", samples = 5000, low_mark = 0, time_limit = "20s", series = "sleep" },
+]
+duty = [{ name = "held", guests = ["N1"], busy = "11ms", period = "100ms", uninterrupted = true, value = "cpu" }]
+variant = [
+    { name = "alone", loads = ["process"] },
+    { name = "held", loads = ["process", "held"] },
+    { name = "machine", loads = ["machine"] },
+]
+"#;
+
+#[test]
+fn a_second_lab_is_refused_while_one_runs() {
+    let Some(lab) = Lab::new() else { return };
+    let mut first = lab.start(&["run", "host-queue", "--duration", "60s"]);
+    let output = lab.output(&["run", "vcpu", "--duration", "1s"]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!("another lab runs on this machine (process {})", first.id());
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains(&expected), "{stderr}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    lab.output(&["clean"]);
 }
 
 #[test]

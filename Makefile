@@ -63,7 +63,7 @@ lint: ## Check formatting, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 .PHONY: bench
-bench: bench-instructions bench-vcpu bench-forward ## Measure: instructions per packet, models and the agent, forwarding
+bench: bench-instructions bench-vcpu bench-placement bench-forward ## Measure: instructions per packet, models and the agent, placement, forwarding
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
@@ -76,6 +76,12 @@ bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)
 	@scripts/need build
 	$(CARGO) run --release --locked -p tailbound-hypervisor --example speed
 	$(CARGO) run --release --locked -p tailbound-host --example vcpu_plan_1000
+
+.PHONY: bench-placement
+bench-placement: ## Time decisions over 100,000 hosts, and the curves under them
+	@scripts/need build
+	$(CARGO) run --release --locked -p tailbound-netcalc --example port_check
+	$(CARGO) run --release --locked -p tailbound-placement --example microbenchmark
 
 .PHONY: bench-forward
 bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch (root)

@@ -72,7 +72,10 @@ fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, Vcpu
     for pid in processes {
         let threads = procfs::threads(*pid).map_err(VcpuError::Observe)?;
         let threads = threads.into_iter().filter_map(vcpu::thread);
-        wishes.extend(threads.map(|thread| vcpu::wish(thread, class)));
+        wishes.extend(threads.map(|thread| Wish {
+            name: "the guest".into(),
+            ..vcpu::wish(thread, class)
+        }));
     }
     agent.plan(&wishes)
 }
@@ -127,4 +130,55 @@ impl Given {
 fn apply(pid: u32, policy: Policy) -> io::Result<()> {
     let mut threads = procfs::threads(pid)?.into_iter();
     threads.try_for_each(|thread| set_policy(thread, policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+    use tailbound_sys::thread::scheduling;
+
+    const SHARED: &str = r#"
+        guests = ["A1", "N1"]
+        periodic = { guests = ["A1"], runtime = "1ms", deadline = "4ms", period = "4ms" }
+        slice = "300us"
+    "#;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    #[test]
+    fn a_slice_goes_to_the_guest_and_a_weight_is_taken_from_its_neighbour_alone() {
+        let shared: SharedCore = toml::from_str(SHARED).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state.json");
+        let cpus = Cpus::detect().unwrap();
+        let slice = Nanos::from_micros(300);
+        let inherited = scheduling(0).unwrap().nice;
+        for (mode, guest_slice, neighbour_nice) in [
+            (VcpuMode::Default, false, inherited),
+            (VcpuMode::Slice, true, inherited),
+            (VcpuMode::Weight, false, 19),
+        ] {
+            if let Some(why) = refusal(mode, &shared, &state).unwrap() {
+                println!("skipped: {mode:?}: {why}");
+                continue;
+            }
+            let (mut guest, mut neighbour) = (sleeper(), sleeper());
+            let pids = [vec![guest.id()], vec![neighbour.id()]];
+            let given = Given::give(mode, &shared, pids, &state, &cpus, None).unwrap();
+            let [of_guest, of_neighbour] =
+                [&guest, &neighbour].map(|child| scheduling(child.id()).unwrap());
+            assert_eq!(of_guest.runtime == slice, guest_slice, "{mode:?}");
+            assert_eq!(of_guest.nice, inherited, "{mode:?}");
+            assert_eq!(of_neighbour.nice, neighbour_nice, "{mode:?}");
+            given.take_back().unwrap();
+            assert_ne!(scheduling(guest.id()).unwrap().runtime, slice, "{mode:?}");
+            for child in [&mut guest, &mut neighbour] {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
+    }
 }

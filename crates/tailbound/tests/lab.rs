@@ -219,7 +219,9 @@ fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() 
         "1s",
         "--variants",
         "default-1,default-3,slice-3,periodic-3",
+        "--keep",
     ]);
+    let left = kept(lab.directory.path());
     let results = results(lab.directory.path(), "vcpu-classes");
     let mut arrivals = None;
     for variant in &results.variants {
@@ -232,6 +234,12 @@ fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() 
         let expected = *arrivals.get_or_insert(wakeup.all.count);
         assert_eq!(wakeup.all.count, expected, "{}", variant.name);
         assert!((900..1100).contains(&expected), "{expected}");
+        let tasks = left
+            .iter()
+            .filter(|file| file.starts_with(&format!("{}-task", variant.name)))
+            .filter(|file| file.ends_with(".outcome.json"));
+        let neighbours: usize = variant.name.rsplit('-').next().unwrap().parse().unwrap();
+        assert_eq!(tasks.count(), 1 + neighbours, "{}: {left:?}", variant.name);
         // However many they are, they have one core.
         let share = variant.values["hog_cpu"].value;
         assert!((10.0..101.0).contains(&share), "{}: {share}", variant.name);
@@ -244,6 +252,21 @@ fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() 
     let counts: Vec<f64> = default.points.iter().map(|point| point.0).collect();
     assert_eq!((default.name.as_str(), counts), ("default", vec![1.0, 3.0]));
     assert!(output.status.code().is_some(), "{}", text(&output.stderr));
+}
+
+/// The files of a run that kept them.
+fn kept(directory: &Path) -> Vec<String> {
+    let list = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap();
+        entries
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let is_run = |path: &PathBuf| path.to_string_lossy().contains("tailbound-lab-");
+    let runs = list(directory).into_iter().filter(is_run);
+    runs.flat_map(|run| list(&run))
+        .map(|file| file.file_name().unwrap().to_string_lossy().into_owned())
+        .collect()
 }
 
 #[test]

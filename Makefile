@@ -1,7 +1,7 @@
 # The one front door. `make` alone lists what there is.
 
 CARGO ?= cargo
-# Which experiment `make demo` runs: traps, host-queue, switch-queue or vcpu.
+# Which experiment `make demo` runs: see `tailbound lab list`.
 EXPERIMENT ?= traps
 # Where reports go.
 OUT ?= out
@@ -22,7 +22,7 @@ demo: build ## Run the lab: three latency traps open and close on this machine (
 	$(TAILBOUND) lab run $(EXPERIMENT) --out $(OUT)
 
 .PHONY: experiments
-experiments: build ## Run all four experiments (eight minutes)
+experiments: build ## Run all six experiments of the lab (eleven minutes)
 	@scripts/need lab
 	@scripts/experiments $(TAILBOUND) $(OUT)
 

@@ -6,7 +6,7 @@ use crate::{packet, procfs, sched, tap};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::CapabilitySet;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tailbound_units::Nanos;
@@ -296,11 +296,7 @@ pub(super) fn rt_group_sched() -> Outcome {
             ),
         );
     }
-    let release = rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned();
-    match text(&format!("/boot/config-{release}")) {
+    match kernel_config() {
         Some(config) if config.contains("CONFIG_RT_GROUP_SCHED=y") => Outcome::lacks(
             "the kernel has RT_GROUP_SCHED: with cgroup v2, real-time threads must stay in the root group",
             advice(
@@ -308,8 +304,29 @@ pub(super) fn rt_group_sched() -> Outcome {
             ),
         ),
         Some(_) => Outcome::works("the kernel has no RT_GROUP_SCHED"),
-        None => Outcome::works("no budget files seen"),
+        None => {
+            Outcome::works("no budget files seen, and the kernel's configuration cannot be read")
+        }
     }
+}
+
+/// The configuration that this kernel was built with: what it says itself, else
+/// what its package says.
+fn kernel_config() -> Option<String> {
+    // A configuration has 300 KB.
+    const MOST: u64 = 4 << 20;
+    let own = fs::File::open("/proc/config.gz").and_then(|file| {
+        let mut config = String::new();
+        let unpacked = flate2::read::GzDecoder::new(file);
+        unpacked.take(MOST).read_to_string(&mut config)?;
+        Ok(config)
+    });
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    own.ok()
+        .or_else(|| text(&format!("/boot/config-{release}")))
 }
 
 pub(super) fn hugepages() -> Outcome {
@@ -431,4 +448,17 @@ fn command(program: &str, arguments: &str) -> Result<(), String> {
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().next().unwrap_or("failed without a word");
     Err(format!("{program}: {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_what_it_was_built_with_where_it_says_so_at_all() {
+        match kernel_config() {
+            Some(config) => assert!(config.contains("\nCONFIG_"), "{config:.200}"),
+            None => println!("skipped: no /proc/config.gz and nothing in /boot"),
+        }
+    }
 }

@@ -234,8 +234,7 @@ pub enum PingTool {
     Ping,
 }
 
-/// CPU-bound work with brief sleeps (Small is Better, 5.2): scans of a block as
-/// large as the L2 cache.
+/// CPU-bound work with brief sleeps (Small is Better, 5.2): scans of a block.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
@@ -249,6 +248,8 @@ pub struct Hog {
     /// The length of a sleep.
     #[serde(default = "default_sleep")]
     pub sleep: Nanos,
+    /// The size of the block; otherwise that of the L2 cache.
+    pub block: Option<Bytes>,
     /// The value of all guests' scans a second together.
     pub value: String,
     /// That of the share of a CPU that they got together, in percent.

@@ -195,6 +195,14 @@ fn counts_of_neighbours_must_be_those_that_the_hog_has_and_each_once() {
 }
 
 #[test]
+fn a_hog_without_memory_to_scan_is_refused() {
+    let (text, file) = source_text("vcpu-classes").unwrap();
+    let text = text.replace("block = \"256KiB\"", "block = \"0\"");
+    let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+    assert!(message.contains("choose 4KiB to 1GiB"), "{message}");
+}
+
+#[test]
 fn a_probe_or_its_neighbour_that_cannot_be_is_refused() {
     let (text, file) = source_text("probe").unwrap();
     for (from, to, expected) in [

@@ -23,6 +23,7 @@ const STATISTICS: [&str; 6] = ["mean", "p50", "p90", "p99", "p99_9", "max"];
 const MAX_GUESTS: usize = 64;
 const MAX_DURATION: Nanos = Nanos::from_secs(3600);
 const MAX_ANSWER: Bytes = Bytes(1_000_000_000);
+const HOG_BLOCKS: std::ops::RangeInclusive<Bytes> = Bytes(4 << 10)..=Bytes(1 << 30);
 const MAX_UNINTERRUPTED: Nanos = Nanos::from_millis(200);
 const MIN_GAP: Nanos = Nanos::from_micros(50);
 const LINK_RATES: [Rate; 2] = [Rate(1_000_000), Rate(10_000_000_000)];
@@ -203,6 +204,10 @@ impl Experiment {
             }
             if hog.guests.is_empty() || hog.scans == 0 || hog.sleep > Nanos::from_secs(1) {
                 let rule = "needs a guest, one scan or more, and a sleep of at most 1s";
+                return Err(problem(&hog.name, rule));
+            }
+            if hog.block.is_some_and(|block| !HOG_BLOCKS.contains(&block)) {
+                let rule = "its block: choose 4KiB to 1GiB";
                 return Err(problem(&hog.name, rule));
             }
             let output = Output::Hog(&hog.value, hog.cpu_value.as_deref());

@@ -359,7 +359,8 @@ impl<'a> Run<'a> {
     }
 
     fn start_hogs(&mut self, hog: &'a Hog) -> Result<(), LabError> {
-        let block = Bytes(l2_size(self.scene.cpus.shared_core));
+        let l2 = || Bytes(l2_size(self.scene.cpus.shared_core));
+        let block = hog.block.unwrap_or_else(l2);
         let mut outcomes = Vec::new();
         let count = self.variant.count().unwrap_or(hog.guests.len());
         for name in hog.guests.iter().take(count) {

@@ -383,21 +383,15 @@ fn groups(wishes: &[Wish], observed: &Observed) -> Vec<GroupStep> {
     wanted.into_iter().filter_map(step).collect()
 }
 
-/// Whether `seen` is what `wanted` asks for. A slice of zero is the kernel's own,
-/// whatever that is.
+/// Whether `seen` is what `wanted` asks for. A slice of zero is the kernel's own;
+/// what was seen has it as zero, too.
 pub fn same(seen: &ThreadState, wanted: &ThreadState) -> bool {
     seen.cpus == wanted.cpus && same_scheduling(&seen.scheduling, &wanted.scheduling)
 }
 
 /// [`same`], of the scheduling alone.
 pub fn same_scheduling(seen: &Scheduling, wanted: &Scheduling) -> bool {
-    let any_slice = wanted.is_share() && wanted.runtime == Nanos::ZERO;
     let comparable = |state: &Scheduling| Scheduling {
-        runtime: if any_slice {
-            Nanos::ZERO
-        } else {
-            state.runtime
-        },
         // Where the policy has none, older kernels report what was last set.
         nice: if state.is_share() { state.nice } else { 0 },
         deadline: if state.is_deadline() {

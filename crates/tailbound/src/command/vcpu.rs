@@ -48,9 +48,9 @@ struct Apply {
     /// Print what would be done and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Where what was there before is written down
-    #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
-    state: PathBuf,
+    /// Where what was there before is written down [default: the file's]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// What to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -112,12 +112,13 @@ struct Report<'p> {
 
 impl Apply {
     fn run(self) -> Result<ExitCode, String> {
-        let config = self.select.source()?.load(None).map_err(text)?;
+        let source = self.select.source()?;
+        let config = source.load(self.state.as_deref()).map_err(text)?;
         let guests = picked(&config)?;
         let mut agent = if self.dry_run {
-            Agent::preview(&self.state)
+            Agent::preview(&config.state)
         } else {
-            Agent::open(&self.state)
+            Agent::open(&config.state)
         }
         .map_err(text)?;
         let wishes = wishes(&config.rules, &guests);

@@ -25,6 +25,7 @@ use tailbound_units::{Bytes, Nanos};
 
 /// A tenant's number, which its owner chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct TenantId(pub u64);
 

@@ -7,6 +7,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What each machine of a tenant is promised: Silo's {B, S, d, Bmax} (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Guarantee {
     /// B, the average bandwidth that it may send, and may receive.
@@ -26,6 +27,7 @@ pub struct Guarantee {
 
 /// At how many places a tenant has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FaultDomains {
     /// What fails together: 0 for hosts, 1 for racks, 2 for pods.
@@ -37,6 +39,7 @@ pub struct FaultDomains {
 
 /// A tenant's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// N, the number of machines.
@@ -58,6 +61,7 @@ pub struct Request {
 
 /// By which rules machines are placed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// No queue grows over its capacity, and the capacities on each path are

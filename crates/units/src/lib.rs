@@ -13,6 +13,8 @@
 
 mod bytes;
 mod nanos;
+#[cfg(feature = "openapi")]
+mod openapi;
 mod parse;
 mod place;
 mod rate;

@@ -16,6 +16,7 @@ const MAX_HEIGHT: u8 = 16;
 
 /// How the traffic of one machine uses several parallel links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
     /// By flow, as switches do: at worst all of it takes one link, so that each
@@ -29,6 +30,7 @@ pub enum Spread {
 
 /// The link between a node and its parent, and its two queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UplinkSpec {
     /// Of each link.
@@ -49,6 +51,7 @@ pub struct UplinkSpec {
 
 /// A switch and what is below it: a rack, a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupSpec {
     /// Unique among groups and hosts.
@@ -62,6 +65,7 @@ pub struct GroupSpec {
 
 /// One host or several equal ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
     /// Unique among groups and hosts. Of several, each gets `-1`, `-2`, ...
@@ -86,6 +90,7 @@ pub struct HostSpec {
 
 /// A data centre: TOML, JSON or whatever else serde reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// The longest frame, with all that goes over the wire.

@@ -4,12 +4,14 @@
 //! all hosts below it and bounds on the best of them. A change updates the ports
 //! that it is about and the nodes above them; a decision only reads.
 
+mod bound;
 mod change;
 mod explain;
 mod index;
 mod ports;
 mod search;
 
+pub use bound::Bound;
 pub use change::Affected;
 pub use explain::{Explanation, Near, Overload};
 pub use search::Refusal;
@@ -266,9 +268,11 @@ impl Datacentre {
     }
 
     /// Reserves a placement that was found before, by this or another one, if
-    /// every promise would hold. Closed hosts take none: close them afterwards.
+    /// every promise would hold. Its hosts may be closed: they were closed after
+    /// it was made.
     ///
-    /// Any order of the same tenants is accepted and gives the same state.
+    /// The same tenants and closed hosts are accepted in any order, and give the
+    /// same state.
     ///
     /// # Errors
     /// As for [`Self::admit`], or the placement is not one of this request in

@@ -48,12 +48,12 @@ mod request;
 mod topology;
 
 pub use datacentre::{
-    AdmitError, Affected, Datacentre, Explanation, Near, Overload, Placement, Refusal, Tenant,
-    TenantId,
+    AdmitError, Affected, Bound, Datacentre, Explanation, Near, Overload, Placement, Refusal,
+    Tenant, TenantId,
 };
 pub use load::{LINES, Line, Load};
 pub use request::{FaultDomains, Guarantee, Policy, Request, RequestError};
 pub use topology::{
-    Direction, GroupSpec, HostSpec, NodeId, Port, PortId, Resources, Spec, SpecError, Spread,
-    Topology, Uniform, UplinkSpec,
+    Diff, Difference, Direction, GroupSpec, HostSpec, NodeDiff, NodeId, Port, PortId, Resources,
+    Spec, SpecError, Spread, Topology, Uniform, UplinkSpec, diff,
 };

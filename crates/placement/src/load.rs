@@ -113,6 +113,12 @@ impl Load {
         self.lines[LINES - 1].rate
     }
 
+    /// Whether nothing ever comes.
+    pub fn is_none(&self) -> bool {
+        // The burst of a machine is a frame at least.
+        self.lines[LINES - 1].burst == 0
+    }
+
     /// The sum of two loads.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {

@@ -3,11 +3,15 @@
 //! The nodes are stored level by level, so that the children of a node lie next
 //! to each other. Node 0 is the top.
 
+mod diff;
+mod names;
 mod spec;
 
+pub use diff::{Diff, Difference, NodeDiff, diff};
 pub use spec::{GroupSpec, HostSpec, Spec, SpecError, Spread, Uniform, UplinkSpec};
 
 use crate::load::Line;
+use names::Names;
 use std::ops::Range;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -109,6 +113,8 @@ struct Node {
     /// The least, upwards and down, of any host each.
     nearest: (Nanos, Nanos),
     name: String,
+    /// Which of [`Topology::uplinks`]; beyond its end for the top.
+    uplink: u32,
 }
 
 /// A tree of nodes whose leaves are hosts.
@@ -119,6 +125,10 @@ pub struct Topology {
     resources: Vec<Resources>,
     /// The nodes of each height, in their order.
     by_height: Vec<Vec<NodeId>>,
+    names: Names,
+    /// The links as they were described, one for each group and each entry of
+    /// hosts.
+    uplinks: Vec<UplinkSpec>,
     frame: Bytes,
 }
 
@@ -138,10 +148,9 @@ impl Topology {
         self.frame
     }
 
-    /// The node of this name. Looks at all of them.
+    /// The node of this name, in constant time.
     pub fn find(&self, name: &str) -> Option<NodeId> {
-        let index = self.nodes.iter().position(|node| node.name == name)?;
-        Some(NodeId(index as u32))
+        self.names.find(&self.nodes, name)
     }
 
     /// Its name.
@@ -186,6 +195,11 @@ impl Topology {
         self.resources[node.index()]
     }
 
+    /// The link to its parent as it was described; None for the top.
+    pub fn uplink(&self, node: NodeId) -> Option<&UplinkSpec> {
+        self.uplinks.get(self.nodes[node.index()].uplink as usize)
+    }
+
     /// A port. The top has none; its ports let nothing through.
     pub fn port(&self, port: PortId) -> &Port {
         let node = &self.nodes[port.node.index()];
@@ -223,6 +237,26 @@ impl Topology {
             }
         }
         one
+    }
+
+    /// The ports between two hosts in the order in which frames pass them: up to
+    /// where the two ways meet, and down again.
+    pub fn path(&self, from: NodeId, to: NodeId) -> Vec<PortId> {
+        let scope = self.meeting(from, to);
+        let way = |mut at: NodeId, direction: Direction| {
+            let mut ports = Vec::new();
+            while at != scope {
+                ports.push(PortId {
+                    node: at,
+                    direction,
+                });
+                at = NodeId(self.nodes[at.index()].parent);
+            }
+            ports
+        };
+        let mut path = way(from, Direction::Up);
+        path.extend(way(to, Direction::Down).into_iter().rev());
+        path
     }
 
     /// How long traffic may have waited before it comes to the port, if none

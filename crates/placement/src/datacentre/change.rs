@@ -95,7 +95,9 @@ impl Datacentre {
             .collect()
     }
 
-    fn set_closed(&mut self, node: NodeId, closed: bool) {
+    /// Closes or opens all hosts below a node without looking for whom that
+    /// hurts: for a state that comes from elsewhere.
+    pub fn set_closed(&mut self, node: NodeId, closed: bool) {
         let mut hosts = Vec::new();
         let mut todo = vec![node];
         while let Some(node) = todo.pop() {

@@ -3,7 +3,7 @@
 use super::{Datacentre, Placement, Refusal, Tenant};
 use crate::load::{Load, Source};
 use crate::request::{Policy, Request};
-use crate::topology::{Direction, NodeId, Port, PortId, Topology};
+use crate::topology::{Direction, NodeId, Port, PortId, Resources, Topology};
 use std::collections::BTreeMap;
 use tailbound_units::Nanos;
 
@@ -97,13 +97,15 @@ pub(super) fn for_each_load(
 
 impl Datacentre {
     /// Whether every promise would hold with this placement: every rule is
-    /// looked at again, for all that the placement touches.
+    /// looked at again, for all that the placement touches. Whether its hosts
+    /// are closed is not: who is on them already stays until moved.
     pub(super) fn verify(&self, request: &Request, placement: &Placement) -> Result<(), Refusal> {
         for &(host, count) in placement.hosts() {
-            if self.room_at(host, request) < count {
+            let free = self.free[host.index()];
+            if room_in(free, request) < count {
                 return Err(Refusal::Slots {
                     wanted: count,
-                    free: self.free(host).slots,
+                    free: free.slots,
                 });
             }
         }
@@ -173,11 +175,15 @@ impl Datacentre {
 
     /// How many machines of this request the host has resources for.
     pub(super) fn room_at(&self, host: NodeId, request: &Request) -> u32 {
-        let free = self.free(host);
-        let by = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
-        let most = by(free.cpu, request.cpu).min(by(free.memory.0, request.memory.0));
-        free.slots.min(u32::try_from(most).unwrap_or(u32::MAX))
+        room_in(self.free(host), request)
     }
+}
+
+/// How many machines of this request find room in what a host has free.
+fn room_in(free: Resources, request: &Request) -> u32 {
+    let by = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
+    let most = by(free.cpu, request.cpu).min(by(free.memory.0, request.memory.0));
+    free.slots.min(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
 /// The most queue capacity between any two hosts of a placement.

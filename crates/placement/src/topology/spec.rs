@@ -1,6 +1,6 @@
 //! What a data centre is described with: a file, or a few numbers.
 
-use super::{MAX_LIMITS, Node, NodeId, PLENTY, Port, Resources, Topology, room};
+use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, room};
 use crate::load::Line;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -13,6 +13,12 @@ const MAX_DELAY: Nanos = Nanos::from_millis(250);
 const MAX_NODES: u64 = 2_000_000;
 const MAX_LINKS: u32 = 256;
 const MAX_HEIGHT: u8 = 16;
+/// In bytes; each host of an entry has its own copy.
+const MAX_NAME: usize = 128;
+/// What the top is called.
+const TOP_NAME: &str = "core";
+/// The uplink of the top, which has none.
+const NO_UPLINK: u32 = u32::MAX;
 
 /// How the traffic of one machine uses several parallel links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +141,14 @@ pub enum SpecError {
         /// What is wrong.
         message: String,
     },
+    /// A name that cannot be one.
+    #[error("{name:?} cannot be a name: {why}")]
+    Name {
+        /// The name, or its beginning.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Two things have one name.
     #[error("the name {0:?} is there twice; names of groups and hosts are unique")]
     Duplicate(String),
@@ -196,6 +210,25 @@ fn check<T: Copy + PartialOrd + std::fmt::Display>(
     })
 }
 
+fn check_name(name: &str) -> Result<(), SpecError> {
+    let unfit = |c: char| c.is_control() || c.is_whitespace();
+    let why = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > MAX_NAME {
+        "it is longer than 128 bytes"
+    } else if name.contains(unfit) {
+        "it has a space or a control character"
+    } else if name == TOP_NAME {
+        "the top of the tree is called so"
+    } else {
+        return Ok(());
+    };
+    Err(SpecError::Name {
+        name: name.chars().take(40).collect(),
+        why,
+    })
+}
+
 impl Spec {
     /// Reads a description in TOML.
     pub fn from_toml(text: &str) -> Result<Self, SpecError> {
@@ -236,7 +269,13 @@ impl Spec {
         }
         let mut builder = Builder {
             frame: self.frame,
-            nodes: vec![Node::new("core".to_owned(), 0, None, self.frame)],
+            nodes: vec![Node::new(
+                TOP_NAME.to_owned(),
+                0,
+                NO_UPLINK,
+                None,
+                self.frame,
+            )],
             resources: vec![Resources::default()],
         };
         // A breadth-first walk; `from` says which group each node is.
@@ -250,14 +289,14 @@ impl Spec {
                     builder.add(
                         child_spec.name.clone(),
                         at,
-                        &child_spec.uplink,
+                        (child, &child_spec.uplink),
                         Resources::default(),
                     );
                     from.push(Some(child));
                 }
                 for &host in &leaves[group] {
                     for number in 1..=self.hosts[host].count {
-                        builder.add_host(&self.hosts[host], number, at);
+                        builder.add_host((core + host, &self.hosts[host]), number, at);
                         from.push(None);
                     }
                 }
@@ -272,12 +311,18 @@ impl Spec {
         if let Some(lost) = reached.iter().position(|reached| !reached) {
             return Err(SpecError::Cycle(self.groups[lost].name.clone()));
         }
-        builder.finish(&from)
+        let uplinks = self.groups.iter().map(|group| &group.uplink);
+        let uplinks = uplinks.chain(self.hosts.iter().map(|host| &host.uplink));
+        builder.finish(&from, uplinks.cloned().collect())
     }
 
     /// Whether every number is sensible by itself.
     fn check(&self) -> Result<(), SpecError> {
         check("frame", "size", self.frame, Bytes(64), Bytes(65_536))?;
+        let names = self.groups.iter().map(|group| &group.name);
+        for name in names.chain(self.hosts.iter().map(|host| &host.name)) {
+            check_name(name)?;
+        }
         let links = self.groups.iter().map(|group| (&group.name, &group.uplink));
         let host_links = self.hosts.iter().map(|host| (&host.name, &host.uplink));
         for (name, uplink) in links.chain(host_links) {
@@ -369,7 +414,13 @@ impl Uniform {
 }
 
 impl Node {
-    fn new(name: String, parent: u32, uplink: Option<&UplinkSpec>, frame: Bytes) -> Self {
+    fn new(
+        name: String,
+        parent: u32,
+        uplink_number: u32,
+        uplink: Option<&UplinkSpec>,
+        frame: Bytes,
+    ) -> Self {
         let port = |buffer: Bytes, uplink: &UplinkSpec| {
             let capacity = Nanos(buffer.0 * 8_000_000_000 / uplink.rate.0);
             let parts = match uplink.spread {
@@ -396,6 +447,7 @@ impl Node {
             below_down: Nanos::ZERO,
             nearest: (Nanos::MAX, Nanos::MAX),
             name,
+            uplink: uplink_number,
         }
     }
 }
@@ -407,8 +459,15 @@ struct Builder {
 }
 
 impl Builder {
-    fn add(&mut self, name: String, parent: usize, uplink: &UplinkSpec, resources: Resources) {
-        let mut node = Node::new(name, parent as u32, Some(uplink), self.frame);
+    /// `number` is which of [`Topology::uplinks`] it has.
+    fn add(
+        &mut self,
+        name: String,
+        parent: usize,
+        (number, uplink): (usize, &UplinkSpec),
+        resources: Resources,
+    ) {
+        let mut node = Node::new(name, parent as u32, number as u32, Some(uplink), self.frame);
         // For now the links themselves: what they can bring to others.
         node.up.feed = Some(Line {
             rate: uplink.rate.0 * u64::from(uplink.links),
@@ -418,7 +477,7 @@ impl Builder {
         self.resources.push(resources);
     }
 
-    fn add_host(&mut self, spec: &HostSpec, number: u32, parent: usize) {
+    fn add_host(&mut self, (entry, spec): (usize, &HostSpec), number: u32, parent: usize) {
         let name = if spec.count == 1 {
             spec.name.clone()
         } else {
@@ -429,16 +488,17 @@ impl Builder {
             cpu: spec.cpu.unwrap_or(PLENTY),
             memory: spec.memory.unwrap_or(Bytes(PLENTY)),
         };
-        self.add(name, parent, &spec.uplink, resources);
+        self.add(name, parent, (entry, &spec.uplink), resources);
     }
 
     /// What is known only of the whole tree.
-    fn finish(mut self, from: &[Option<usize>]) -> Result<Topology, SpecError> {
-        let mut names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-        names.sort_unstable();
-        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(SpecError::Duplicate(pair[0].to_owned()));
-        }
+    fn finish(
+        mut self,
+        from: &[Option<usize>],
+        uplinks: Vec<UplinkSpec>,
+    ) -> Result<Topology, SpecError> {
+        let names = Names::new(&self.nodes)
+            .map_err(|twice| SpecError::Duplicate(self.nodes[twice.index()].name.clone()))?;
         for index in (1..self.nodes.len()).rev() {
             let node = &self.nodes[index];
             if from[index].is_some() && node.children.is_empty() {
@@ -489,6 +549,8 @@ impl Builder {
             nodes: self.nodes,
             resources: self.resources,
             by_height,
+            names,
+            uplinks,
             frame: self.frame,
         })
     }

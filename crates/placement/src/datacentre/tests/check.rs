@@ -37,7 +37,9 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
         for &(from, count) in tenant.placement.hosts() {
             for &(to, _) in tenant.placement.hosts() {
                 let mut waited = Nanos::ZERO;
-                for port in path(topology, from, to) {
+                let ports = path(topology, from, to);
+                assert_eq!(topology.path(from, to), ports);
+                for port in ports {
                     let entry = used.entry(port).or_default();
                     entry.0.insert(from, count);
                     entry.1 = entry.1.max(waited);
@@ -79,6 +81,14 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
             "{} carries {:?}",
             topology.port_name(id),
             curves
+        );
+        let bound = dc.bound(id).unwrap();
+        assert!(bound.delay <= port.capacity && bound.backlog <= port.room);
+        assert!(
+            sum.is_served_within(Rate(port.rate), latency, bound.delay + late)
+                .unwrap(),
+            "{} is said to be within {bound:?}",
+            topology.port_name(id)
         );
     }
 }

@@ -197,14 +197,27 @@ proptest! {
     fn tenants_come_back_in_any_order(
         tree in trees(),
         all in proptest::collection::vec(requests(), 1..12),
+        closed in proptest::collection::vec(any::<usize>(), 0..3),
+        first in 0_usize..4,
     ) {
         let mut dc = Datacentre::new(tree.clone(), Policy::Silo);
         for (number, request) in all.iter().enumerate() {
             let _ = dc.admit(TenantId(number as u64), request);
         }
         let mut again = Datacentre::new(tree, Policy::Silo);
+        for (index, node) in closed.iter().enumerate() {
+            let node = NodeId((node % dc.topology.len()) as u32);
+            dc.close(node);
+            // Some are closed before their tenants are there, some after.
+            if index < first {
+                again.set_closed(node, true);
+            }
+        }
         for (id, tenant) in dc.tenants.iter().rev() {
             again.restore(*id, &tenant.request, tenant.placement.clone()).unwrap();
+        }
+        for host in dc.topology.hosts() {
+            again.set_closed(*host, dc.is_closed(*host));
         }
         prop_assert_eq!(Kept::of(&dc), Kept::of(&again));
     }

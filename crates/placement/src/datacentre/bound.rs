@@ -1,0 +1,56 @@
+//! What is promised of a port as it is now, and what is left of it.
+
+use super::Datacentre;
+use crate::topology::PortId;
+use tailbound_units::Nanos;
+
+/// The worst that can happen at a port with the tenants there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// The longest that a frame with a guarantee may wait before it has left;
+    /// zero where none can come. Never more than the queue's capacity under
+    /// [`crate::Policy::Silo`].
+    pub delay: Nanos,
+    /// The most that can be waiting, in bits.
+    pub backlog: u64,
+}
+
+impl Datacentre {
+    /// The worst that can happen at a port with the tenants there are, by what
+    /// is kept of it ([`crate::Load`]): an upper bound, whoever sends when.
+    ///
+    /// None if more may come in the long run than leaves, so that there is no
+    /// bound, which can only be under policies that do not look. The top has no
+    /// ports: nothing ever waits there.
+    pub fn bound(&self, port: PortId) -> Option<Bound> {
+        let load = self.load(port);
+        if load.is_none() {
+            return Some(Bound::default());
+        }
+        let of = self.topology.port(port);
+        let backlog = load.backlog(of.rate, of.feed)?;
+        // A frame of best effort that is on each link's wire is finished first.
+        let frames = u64::from(of.parts) * self.topology.frame().0 * 8;
+        let nanobits = u128::from(backlog + frames) * 1_000_000_000;
+        let delay = nanobits.div_ceil(u128::from(of.rate.max(1)));
+        Some(Bound {
+            delay: Nanos(u64::try_from(delay).unwrap_or(u64::MAX)),
+            backlog,
+        })
+    }
+
+    /// What is left of the scarcer of a port's rate and of the room in its
+    /// queue, in thousandths of it, rounded down; zero if there is no bound.
+    pub fn headroom(&self, port: PortId) -> u16 {
+        let of = self.topology.port(port);
+        let left = |used: u64, all: u64| {
+            let left = u128::from(all.saturating_sub(used)) * 1_000;
+            left.checked_div(u128::from(all))
+                .map_or(if used == 0 { 1_000 } else { 0 }, |left| left as u16)
+        };
+        match self.bound(port) {
+            Some(bound) => left(bound.backlog, of.room).min(left(self.load(port).rate(), of.rate)),
+            None => 0,
+        }
+    }
+}

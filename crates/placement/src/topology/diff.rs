@@ -1,0 +1,194 @@
+//! What differs between two trees, by name.
+
+use super::{NodeId, PLENTY, Spread, Topology, UplinkSpec};
+use std::fmt;
+use tailbound_units::Bytes;
+
+/// What [`diff`] found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diff {
+    /// The longest frame, if it differs: it counts at every port.
+    pub frame: Option<Difference>,
+    /// Names that only the new tree has, in its order.
+    pub added: Vec<String>,
+    /// Names that only the old tree has, in its order.
+    pub removed: Vec<String>,
+    /// Names that both have, in the order of the new tree, if anything of theirs
+    /// differs.
+    pub changed: Vec<NodeDiff>,
+}
+
+/// A host, rack or pod that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeDiff {
+    /// Its name.
+    pub name: String,
+    /// What differs; at least one.
+    pub changes: Vec<Difference>,
+}
+
+/// One thing that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `link rate`, `links`,
+    /// `spread`, `buffer`, `up buffer` or `frame`.
+    pub what: &'static str,
+    /// In the old tree, with its unit.
+    pub was: String,
+    /// In the new tree.
+    pub now: String,
+}
+
+impl Diff {
+    /// Whether both trees are the same, but for the order of what is in them.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}, was {}", self.what, self.now, self.was)
+    }
+}
+
+/// All that differs of it, without its name: `slots: 8, was 4; links: 2, was 1`.
+impl fmt::Display for NodeDiff {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, change) in self.changes.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(formatter, "{separator}{change}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What differs between two trees. Nodes are the same if they have the same
+/// name; of a group only what is its own is compared, not what is below it.
+///
+/// Takes time in proportion to the number of nodes.
+pub fn diff(old: &Topology, new: &Topology) -> Diff {
+    let mut diff = Diff {
+        frame: Changes::default()
+            .compare("frame", old.frame, new.frame)
+            .0
+            .pop(),
+        ..Diff::default()
+    };
+    for node in all(old) {
+        if new.find(old.name(node)).is_none() {
+            diff.removed.push(old.name(node).to_owned());
+        }
+    }
+    for node in all(new) {
+        let name = new.name(node).to_owned();
+        let Some(before) = old.find(&name) else {
+            diff.added.push(name);
+            continue;
+        };
+        let changes = changes((old, before), (new, node));
+        if !changes.is_empty() {
+            diff.changed.push(NodeDiff { name, changes });
+        }
+    }
+    diff
+}
+
+fn all(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> {
+    (0..topology.len() as u32).map(NodeId)
+}
+
+fn place(topology: &Topology, node: NodeId) -> &str {
+    let parent = topology.parent(node);
+    // What is above the top is the same in all trees.
+    parent.map_or("", |parent| topology.name(parent))
+}
+
+fn kind(topology: &Topology, node: NodeId) -> &'static str {
+    if topology.is_host(node) {
+        "host"
+    } else {
+        "group"
+    }
+}
+
+fn changes((old, before): (&Topology, NodeId), (new, now): (&Topology, NodeId)) -> Vec<Difference> {
+    let mut changes = Changes::default()
+        .compare("kind", kind(old, before), kind(new, now))
+        .compare("place", place(old, before), place(new, now));
+    if old.is_host(before) && new.is_host(now) {
+        let (was, is) = (old.resources(before), new.resources(now));
+        changes = changes
+            .compare("slots", was.slots, is.slots)
+            .compare("cpu", Counted(was.cpu), Counted(is.cpu))
+            .compare("memory", Counted(was.memory), Counted(is.memory));
+    }
+    if let (Some(was), Some(is)) = (old.uplink(before), new.uplink(now)) {
+        changes = changes.uplink(was, is);
+    }
+    changes.0
+}
+
+/// What of a host may be unlimited: it was not said.
+#[derive(Clone, Copy, PartialEq)]
+struct Counted<T>(T);
+
+impl fmt::Display for Counted<u64> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            PLENTY => formatter.write_str("not counted"),
+            some => some.fmt(formatter),
+        }
+    }
+}
+
+impl fmt::Display for Counted<Bytes> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Bytes(PLENTY) => formatter.write_str("not counted"),
+            some => some.fmt(formatter),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Changes(Vec<Difference>);
+
+impl Changes {
+    fn compare<T: Copy + PartialEq + fmt::Display>(
+        mut self,
+        what: &'static str,
+        was: T,
+        now: T,
+    ) -> Self {
+        if was != now {
+            self.0.push(Difference {
+                what,
+                was: was.to_string(),
+                now: now.to_string(),
+            });
+        }
+        self
+    }
+
+    fn uplink(self, was: &UplinkSpec, now: &UplinkSpec) -> Self {
+        let spread = |uplink: &UplinkSpec| match uplink.spread {
+            Spread::Flow => "flow",
+            Spread::Frame => "frame",
+        };
+        let changes = self
+            .compare("link rate", was.rate, now.rate)
+            .compare("links", was.links, now.links)
+            .compare("spread", spread(was), spread(now))
+            .compare("buffer", was.buffer, now.buffer);
+        if was.up_buffer.is_none() && now.up_buffer.is_none() {
+            // It is said with the other one.
+            return changes;
+        }
+        let up = |uplink: &UplinkSpec| uplink.up_buffer.unwrap_or(uplink.buffer);
+        changes.compare("up buffer", up(was), up(now))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,12 +15,21 @@ use tailbound_units::{Bytes, Nanos};
 pub struct NewTenant {
     /// Unique among the tenants of one owner: 1 to 63 of `a-z`, `0-9` and `-`,
     /// neither first nor last a `-`.
+    #[cfg_attr(
+        feature = "openapi",
+        schema(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    )]
     pub name: String,
     /// Whose it is. An operator must say it; for a tenant's own token it is the
     /// token's owner, and nothing else is accepted. Same form as a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    )]
     pub owner: Option<String>,
     /// N, the number of machines.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub vms: u32,
     /// What the traffic of each machine is promised; best effort without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,6 +43,16 @@ pub struct NewTenant {
     /// How the machines are kept apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<FaultDomains>,
+}
+
+/// Whether this can be a tenant's or an owner's name: 1 to 63 of `a-z`, `0-9`
+/// and `-`, neither first nor last a `-`.
+pub fn is_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 impl NewTenant {
@@ -98,6 +117,7 @@ pub struct Page<T> {
 #[serde(deny_unknown_fields)]
 pub struct Resize {
     /// The new number of machines. Those that stay are not moved.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub vms: u32,
 }
 

@@ -1,0 +1,477 @@
+//! One request and its answer, tried again where that is safe.
+
+use crate::{Backoff, ClientError, Problem, SettingsError, random};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use ureq::http::{Method, Request, Response, Uri, header};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body};
+
+/// The longest answer that is read: the topology of a million hosts fits.
+const MAX_ANSWER: u64 = 256 << 20;
+/// How much of an answer that is not understood is shown.
+const SHOWN: usize = 200;
+/// How long to a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The waits between tries.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+
+/// How a service is reached.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `http://HOST:PORT` or `https://HOST[:PORT]`, and a path if the service is
+    /// below one.
+    pub url: String,
+    /// Holds the token alone, white space around it allowed.
+    pub token_file: Option<PathBuf>,
+    /// Holds the certificates (PEM) of whom alone is trusted to vouch for the
+    /// service; the public authorities without.
+    pub ca_file: Option<PathBuf>,
+    /// How long one try may take.
+    pub timeout: Duration,
+    /// For how long in all a request is tried again after the connection was
+    /// lost, or while the service has no leader.
+    pub patience: Duration,
+}
+
+impl Settings {
+    /// A service without token, whose certificate a public authority signed.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            token_file: None,
+            ca_file: None,
+            timeout: Duration::from_mins(1),
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Call {
+    method: Method,
+    target: String,
+    body: Option<Vec<u8>>,
+    if_match: Option<u64>,
+    keyed: bool,
+}
+
+impl Call {
+    /// A question, which may be asked as often as one likes.
+    pub(crate) fn read(target: Target) -> Self {
+        Self {
+            method: Method::GET,
+            target: target.0,
+            body: None,
+            if_match: None,
+            keyed: false,
+        }
+    }
+
+    /// A question that takes a document.
+    pub(crate) fn ask(target: Target, body: Vec<u8>) -> Self {
+        Self {
+            method: Method::POST,
+            body: Some(body),
+            ..Self::read(target)
+        }
+    }
+
+    /// A change, which is made once however often it is asked for.
+    pub(crate) fn change(method: Method, target: Target, body: Option<Vec<u8>>) -> Self {
+        Self {
+            method,
+            body,
+            keyed: true,
+            ..Self::read(target)
+        }
+    }
+
+    /// Only if the topology is still this one.
+    pub(crate) fn if_match(mut self, revision: Option<u64>) -> Self {
+        self.if_match = revision;
+        self
+    }
+}
+
+/// A path and query, each part of it encoded (RFC 3986, 2.1).
+#[derive(Debug, Clone)]
+pub(crate) struct Target(String);
+
+impl Target {
+    pub(crate) fn new(segments: &[&str]) -> Self {
+        let mut target = Self("/v1".to_owned());
+        for segment in segments {
+            target.0.push('/');
+            target.encode(segment);
+        }
+        target
+    }
+
+    pub(crate) fn query(mut self, name: &str, value: Option<&str>) -> Self {
+        if let Some(value) = value {
+            self.0.push(if self.0.contains('?') { '&' } else { '?' });
+            self.0.push_str(name);
+            self.0.push('=');
+            self.encode(value);
+        }
+        self
+    }
+
+    fn encode(&mut self, text: &str) {
+        for byte in text.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                self.0.push(char::from(byte));
+            } else {
+                // Writing to a String does not fail.
+                let _ = write!(self.0, "%{byte:02X}");
+            }
+        }
+    }
+}
+
+/// Where the service is, and what is said to be let in.
+#[derive(Debug, Clone)]
+pub(crate) struct Exchange {
+    agent: Agent,
+    base: String,
+    authorization: Option<String>,
+    timeout: Duration,
+    patience: Duration,
+}
+
+/// A try that failed.
+struct Failure {
+    error: ClientError,
+    /// It may work when tried again.
+    again: bool,
+}
+
+impl Failure {
+    const fn for_good(error: ClientError) -> Self {
+        Self {
+            error,
+            again: false,
+        }
+    }
+}
+
+impl Exchange {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let (base, uri) = base(&settings.url)?;
+        let authorization = match &settings.token_file {
+            Some(_) if uri.scheme_str() != Some("https") && !is_loopback(&uri) => {
+                return Err(SettingsError::PlainToken { url: base });
+            }
+            Some(path) => Some(format!("Bearer {}", token(path)?)),
+            None => None,
+        };
+        let roots = match &settings.ca_file {
+            Some(path) => certificates(path)?,
+            None => RootCerts::WebPki,
+        };
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            // Another place than the one that was given gets no token.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // Hosts and operators are where the service is.
+            .proxy(None)
+            .timeout_connect(Some(CONNECT))
+            .user_agent(concat!("tailbound/", env!("CARGO_PKG_VERSION")))
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
+            .build();
+        Ok(Self {
+            agent: config.new_agent(),
+            base,
+            authorization,
+            timeout: settings.timeout,
+            patience: settings.patience,
+        })
+    }
+
+    /// Ends what goes on, on whatever thread, and refuses everything after.
+    pub(crate) fn shutdown(&self) {
+        self.agent.clone().shutdown();
+    }
+
+    pub(crate) fn url(&self, call: &Call) -> String {
+        format!("{}{}", self.base, call.target)
+    }
+
+    /// The body of a successful answer.
+    pub(crate) fn send(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+        let key = if call.keyed {
+            Some(format!("{:032x}", u128::from_le_bytes(random()?)))
+        } else {
+            None
+        };
+        let end = Instant::now() + self.patience;
+        let mut backoff = BACKOFF;
+        loop {
+            let failure = match self.try_once(call, key.as_deref()) {
+                Ok(body) => return Ok(body),
+                Err(failure) => failure,
+            };
+            let wait = backoff.wait();
+            if !failure.again || Instant::now() + wait > end {
+                return Err(failure.error);
+            }
+            std::thread::sleep(wait);
+        }
+    }
+
+    fn try_once(&self, call: &Call, key: Option<&str>) -> Result<Vec<u8>, Failure> {
+        let lost = |error| self.fault(call, error, self.timeout);
+        let mut response = self
+            .run(call, key, Some(self.timeout), None)
+            .map_err(lost)?;
+        let body = response.body_mut().with_config().limit(MAX_ANSWER);
+        let body = body.read_to_vec().map_err(lost)?;
+        self.judge(call, &response, body)
+    }
+
+    /// One try whose answer goes on and on, with at most `silence` between two
+    /// reads.
+    pub(crate) fn open(&self, call: &Call, silence: Duration) -> Result<Body, ClientError> {
+        let lost = |error| self.fault(call, error, silence);
+        let mut response = self
+            .run(call, None, None, Some(silence))
+            .map_err(|error| lost(error).error)?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        let body = response.body_mut().with_config().limit(MAX_ANSWER);
+        let body = body.read_to_vec().map_err(|error| lost(error).error)?;
+        match self.judge(call, &response, body) {
+            Err(failure) => Err(failure.error),
+            Ok(_) => Err(self.unexpected(call, "a status that is neither success nor error")),
+        }
+    }
+
+    fn run(
+        &self,
+        call: &Call,
+        key: Option<&str>,
+        whole: Option<Duration>,
+        read: Option<Duration>,
+    ) -> Result<Response<Body>, ureq::Error> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(self.url(call))
+            .header(header::ACCEPT, "application/json, application/problem+json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        if let Some(revision) = call.if_match {
+            request = request.header(header::IF_MATCH, format!("\"{revision}\""));
+        }
+        if let Some(body) = &call.body {
+            let request = request.header(header::CONTENT_TYPE, "application/json");
+            let request = self.agent.configure_request(request.body(body.as_slice())?);
+            let request = request.timeout_global(whole).timeout_per_read(read);
+            self.agent.run(request.build())
+        } else {
+            let request = self.agent.configure_request(request.body(())?);
+            let request = request.timeout_global(whole).timeout_per_read(read);
+            self.agent.run(request.build())
+        }
+    }
+
+    /// What an answer that is there whole means.
+    fn judge(
+        &self,
+        call: &Call,
+        response: &Response<Body>,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, Failure> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(body);
+        }
+        // Also of a proxy in between, whose service is away.
+        let again = matches!(status.as_u16(), 502..=504);
+        if let Ok(problem) = serde_json::from_slice::<Problem>(&body) {
+            let error = ClientError::Problem(problem);
+            return Err(Failure { error, again });
+        }
+        let location = response.headers().get(header::LOCATION);
+        let what = match location.and_then(|location| location.to_str().ok()) {
+            Some(location) if status.is_redirection() => {
+                format!("it sends us to {location:?}; give that address if it is the right one")
+            }
+            _ => format!("HTTP status {}, {}", status.as_u16(), shown(&body)),
+        };
+        let error = self.unexpected(call, &what);
+        Err(Failure { error, again })
+    }
+
+    pub(crate) fn unexpected(&self, call: &Call, what: &str) -> ClientError {
+        ClientError::Unexpected {
+            url: self.url(call),
+            what: what.to_owned(),
+        }
+    }
+
+    pub(crate) fn unreachable(&self, why: impl Into<String>) -> ClientError {
+        ClientError::Unreachable {
+            url: self.base.clone(),
+            why: why.into(),
+        }
+    }
+
+    /// What became of a request without an answer, or with half of one.
+    fn fault(&self, call: &Call, error: ureq::Error, patience: Duration) -> Failure {
+        let again = |why: String| Failure {
+            error: self.unreachable(why),
+            again: true,
+        };
+        let tls = |why: String| {
+            Failure::for_good(ClientError::Tls {
+                url: self.base.clone(),
+                why: tls_hint(why),
+            })
+        };
+        match error {
+            // The TLS library's own errors come as invalid data.
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                tls(error.to_string())
+            }
+            ureq::Error::Rustls(error) => tls(error.to_string()),
+            ureq::Error::Tls(error) => tls(error.to_owned()),
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                again(format!("nothing came for {patience:?}"))
+            }
+            ureq::Error::Io(error) => again(error.to_string()),
+            ureq::Error::Timeout(ureq::Timeout::Connect) => {
+                again(format!("no connection within {CONNECT:?}"))
+            }
+            ureq::Error::Timeout(_) => again(format!("no answer within {patience:?}")),
+            ureq::Error::HostNotFound => again("there is no host of this name".to_owned()),
+            ureq::Error::ConnectionFailed => again("no connection".to_owned()),
+            error @ ureq::Error::Protocol(_) => {
+                let plain = self.base.starts_with("http:");
+                let hint = if plain { "; is it https://?" } else { "" };
+                let what = format!("it does not speak HTTP ({error}){hint}");
+                Failure::for_good(self.unexpected(call, &what))
+            }
+            error => Failure::for_good(self.unexpected(call, &error.to_string())),
+        }
+    }
+
+    /// What became of a stream.
+    pub(crate) fn broken(
+        &self,
+        call: &Call,
+        error: std::io::Error,
+        silence: Duration,
+    ) -> ClientError {
+        self.fault(call, ureq::Error::from(error), silence).error
+    }
+}
+
+/// The beginning of an answer that is not understood, in one line.
+pub(crate) fn shown(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text: String = text
+        .trim()
+        .chars()
+        .take(SHOWN)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if text.is_empty() {
+        "an empty answer".to_owned()
+    } else {
+        format!("{text:?}")
+    }
+}
+
+/// The address without a slash at its end, and its parts.
+fn base(url: &str) -> Result<(String, Uri), SettingsError> {
+    let refused = |why| SettingsError::Url {
+        url: url.to_owned(),
+        why,
+    };
+    let uri: Uri = url
+        .parse()
+        .map_err(|_| refused("it is no URL; write http://HOST:PORT or https://HOST:PORT"))?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(refused("it must begin with http:// or https://"));
+    }
+    if uri.query().is_some() {
+        return Err(refused("it has a query; end it before the question mark"));
+    }
+    if uri
+        .authority()
+        .is_none_or(|host| host.as_str().contains('@'))
+    {
+        return Err(refused(
+            "it has a name or password; a token belongs in a file",
+        ));
+    }
+    Ok((url.trim_end_matches('/').to_owned(), uri))
+}
+
+fn is_loopback(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => host == "localhost",
+    }
+}
+
+fn token(path: &Path) -> Result<String, SettingsError> {
+    let refused = |why: String| SettingsError::File {
+        path: path.to_owned(),
+        why,
+    };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| refused(format!("cannot read the token: {error}")))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let why = "this is no token; the file holds it alone, in printable ASCII";
+        return Err(refused(why.to_owned()));
+    }
+    Ok(token.to_owned())
+}
+
+fn certificates(path: &Path) -> Result<RootCerts, SettingsError> {
+    let refused = |why: String| SettingsError::File {
+        path: path.to_owned(),
+        why,
+    };
+    let text = std::fs::read(path)
+        .map_err(|error| refused(format!("cannot read the certificates: {error}")))?;
+    let mut found = Vec::new();
+    for item in parse_pem(&text) {
+        match item {
+            Ok(PemItem::Certificate(certificate)) => found.push(certificate),
+            Ok(_) => {}
+            Err(error) => return Err(refused(format!("not PEM: {error}"))),
+        }
+    }
+    if found.is_empty() {
+        return Err(refused("no certificate (PEM) in it".to_owned()));
+    }
+    Ok(RootCerts::from(found))
+}
+
+/// A TLS error and what may help.
+fn tls_hint(why: String) -> String {
+    // The other one is for an authority of the same name with another key.
+    let hint = if why.contains("UnknownIssuer") || why.contains("BadSignature") {
+        "; whoever signed its certificate is not trusted: give that CA's certificate"
+    } else if why.contains("InvalidContentType") {
+        "; it does not speak TLS: is it http://?"
+    } else {
+        ""
+    };
+    why + hint
+}

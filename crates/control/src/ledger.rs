@@ -1,0 +1,152 @@
+//! The state of the service, and how it changes: pure, without clock or I/O.
+//!
+//! Read [`Ledger::decide`] (a call becomes a reply and the [`Change`]s that a
+//! store has to keep) and [`Ledger::apply`] (the same changes on another
+//! replica) first. The hosts' ports, and who fits where, are
+//! [`tailbound_placement::Datacentre`]'s matter; the ledger adds names, owners,
+//! the numbers of machines and idempotency keys.
+
+mod apply;
+mod change;
+mod decide;
+mod error;
+mod hosts;
+mod keys;
+mod owners;
+mod read;
+mod runs;
+mod topology;
+
+#[cfg(test)]
+mod tests;
+
+pub use apply::Touched;
+pub use change::{Change, Hosts, KeyId, KeyRecord, Snapshot, Subject};
+pub use decide::{Call, Command, Decision, Reply, Undo};
+pub use error::{Denied, LoadError};
+pub use keys::{KEY_LIFE, MAX_KEYS};
+pub use read::TenantFilter;
+pub use topology::compare;
+
+use hosts::HostIndex;
+use keys::Keys;
+use owners::Owners;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tailbound_client::{Tenant, TopologyState};
+use tailbound_placement::{Datacentre, NodeId, Policy, Spec, SpecError, TenantId};
+
+/// Tenants, hosts, topology and idempotency keys.
+///
+/// A clone shares what is large and does not change.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    /// The store's, of the last commit that was applied.
+    revision: u64,
+    topology: Arc<TopologyState>,
+    /// Who is where and what every port carries.
+    datacentre: Datacentre,
+    tenants: BTreeMap<TenantId, Arc<Tenant>>,
+    owners: Owners,
+    /// Who has machines on each host.
+    index: HostIndex,
+    /// Those that are not open.
+    hosts: Arc<Hosts>,
+    keys: Keys,
+    next_id: u64,
+    /// Machines in all.
+    used: u64,
+}
+
+impl Ledger {
+    /// An empty ledger, and what a new store has to keep of it.
+    pub fn new(spec: Spec, policy: Policy) -> Result<(Self, Vec<Change>), SpecError> {
+        let datacentre = Datacentre::new(spec.build()?, policy);
+        let topology = Arc::new(TopologyState {
+            revision: 1,
+            policy,
+            spec,
+        });
+        let ledger = Self::empty(topology, datacentre);
+        let changes = vec![
+            Change::Topology(Arc::clone(&ledger.topology)),
+            Change::NextId(ledger.next_id),
+        ];
+        Ok((ledger, changes))
+    }
+
+    /// What a store has kept. Every promise is checked again.
+    pub fn load(snapshot: Snapshot) -> Result<Self, LoadError> {
+        let topology = snapshot.topology.ok_or(LoadError::NoTopology)?;
+        let datacentre = Datacentre::new(topology.spec.build()?, topology.policy);
+        let mut ledger = Self::empty(topology, datacentre);
+        ledger.set_hosts(snapshot.hosts)?;
+        ledger.next_id = snapshot.next_id;
+        for tenant in snapshot.tenants.into_values() {
+            if tenant.id.0 >= ledger.next_id {
+                return Err(LoadError::Tenant {
+                    tenant: tenant.id,
+                    why: format!("the next tenant was to be {}", ledger.next_id),
+                });
+            }
+            ledger.put_tenant(tenant)?;
+        }
+        for (key, record) in snapshot.keys {
+            ledger.keys.put(key, record);
+        }
+        ledger.revision = snapshot.revision;
+        Ok(ledger)
+    }
+
+    /// All that a store has to keep. What is large is shared.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            revision: self.revision,
+            topology: Some(Arc::clone(&self.topology)),
+            tenants: self.tenants.clone(),
+            hosts: Arc::clone(&self.hosts),
+            keys: self.keys.iter().collect(),
+            next_id: self.next_id,
+        }
+    }
+
+    fn empty(topology: Arc<TopologyState>, datacentre: Datacentre) -> Self {
+        Self {
+            revision: 0,
+            topology,
+            index: HostIndex::new(datacentre.topology().len()),
+            datacentre,
+            tenants: BTreeMap::new(),
+            owners: Owners::default(),
+            hosts: Arc::default(),
+            keys: Keys::default(),
+            next_id: 1,
+            used: 0,
+        }
+    }
+
+    /// The store's revision that this is at.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Says at which revision of the store this is.
+    pub fn set_revision(&mut self, revision: u64) {
+        self.revision = revision;
+    }
+
+    /// The topology in force.
+    pub fn topology(&self) -> &Arc<TopologyState> {
+        &self.topology
+    }
+
+    /// Who is where and what every port carries.
+    pub fn datacentre(&self) -> &Datacentre {
+        &self.datacentre
+    }
+
+    /// The host, rack or pod of this name.
+    pub fn node(&self, name: &str) -> Option<NodeId> {
+        self.datacentre.topology().find(name)
+    }
+}

@@ -1,0 +1,211 @@
+//! Changes put into a ledger: those that another one decided, and those that
+//! take a decision back.
+
+use super::change::{Change, Hosts, Subject};
+use super::{Ledger, LoadError, runs};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tailbound_client::Tenant;
+use tailbound_placement::{NodeId, Placement, TenantId};
+
+/// Whose guarantees may differ after changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    /// These hosts'.
+    Hosts(BTreeSet<String>),
+    /// Everybody's: the topology is another one.
+    All,
+}
+
+impl Ledger {
+    /// Puts what another ledger decided.
+    ///
+    /// What is deleted or replaced goes first, so that the order of changes
+    /// within one commit does not matter.
+    ///
+    /// # Errors
+    /// The changes do not belong to this ledger. Then it is as it was before.
+    pub fn apply(&mut self, changes: &[Change]) -> Result<Touched, LoadError> {
+        let changes = Change::settled(changes);
+        if changes
+            .iter()
+            .any(|change| change.subject() == Subject::Topology)
+        {
+            // All tenants have to be looked at anyway.
+            let mut snapshot = self.snapshot();
+            for change in changes {
+                snapshot.apply(std::slice::from_ref(change));
+            }
+            *self = Self::load(snapshot)?;
+            return Ok(Touched::All);
+        }
+        let touched = self.touched(&changes);
+        let before: Vec<Change> = changes.iter().map(|change| self.before(change)).collect();
+        if let Err(error) = self.put_all(&changes) {
+            self.put_all(&before.iter().collect::<Vec<_>>())?;
+            return Err(error);
+        }
+        Ok(Touched::Hosts(touched))
+    }
+
+    /// The hosts whose guarantees these changes are about.
+    fn touched(&self, changes: &[&Change]) -> BTreeSet<String> {
+        let mut touched = BTreeSet::new();
+        for change in changes {
+            if let Subject::Tenant(id) = change.subject() {
+                let old = self.tenants.get(&id);
+                let new = match change {
+                    Change::Tenant(tenant) => Some(tenant),
+                    _ => None,
+                };
+                let runs = [old, new].into_iter().flatten().flat_map(|t| &t.runs);
+                touched.extend(runs.map(|run| run.host.clone()));
+            }
+            if let Change::Hosts(hosts) = change {
+                let names = self.hosts.keys().chain(hosts.keys());
+                let differ = names.filter(|name| self.hosts.get(*name) != hosts.get(*name));
+                touched.extend(differ.cloned());
+            }
+        }
+        touched
+    }
+
+    /// Puts changes of different things.
+    fn put_all(&mut self, changes: &[&Change]) -> Result<(), LoadError> {
+        for change in changes {
+            if let Subject::Tenant(id) = change.subject() {
+                self.remove_tenant(id);
+            }
+        }
+        for change in changes {
+            self.put(change)?;
+        }
+        Ok(())
+    }
+
+    /// The change that takes this one back.
+    pub(super) fn before(&self, change: &Change) -> Change {
+        match change.subject() {
+            Subject::Tenant(id) => match self.tenants.get(&id) {
+                Some(tenant) => Change::Tenant(Arc::clone(tenant)),
+                None => Change::Gone(id),
+            },
+            Subject::Hosts => Change::Hosts(Arc::clone(&self.hosts)),
+            Subject::Topology => Change::Topology(Arc::clone(&self.topology)),
+            Subject::Key(key) => match self.keys.get(key) {
+                Some(record) => Change::Key(key.clone(), Arc::clone(record)),
+                None => Change::KeyGone(key.clone()),
+            },
+            Subject::NextId => Change::NextId(self.next_id),
+        }
+    }
+
+    /// Puts one change. An error may leave what was to be replaced out.
+    pub(super) fn put(&mut self, change: &Change) -> Result<(), LoadError> {
+        match change {
+            Change::Tenant(tenant) => {
+                self.remove_tenant(tenant.id);
+                self.put_tenant(Arc::clone(tenant))?;
+            }
+            Change::Gone(id) => {
+                self.remove_tenant(*id);
+            }
+            Change::Hosts(hosts) => self.set_hosts(Arc::clone(hosts))?,
+            Change::Topology(topology) => {
+                let mut snapshot = self.snapshot();
+                snapshot.topology = Some(Arc::clone(topology));
+                *self = Self::load(snapshot)?;
+            }
+            Change::Key(key, record) => self.keys.put(key.clone(), Arc::clone(record)),
+            Change::KeyGone(key) => self.keys.remove(key),
+            Change::NextId(next) => self.next_id = *next,
+        }
+        Ok(())
+    }
+
+    /// Adds a tenant whose number is free, if every promise holds.
+    pub(super) fn put_tenant(&mut self, tenant: Arc<Tenant>) -> Result<(), LoadError> {
+        let placement = self.placement(&tenant)?;
+        let bad = |why: String| LoadError::Tenant {
+            tenant: tenant.id,
+            why,
+        };
+        if let Some(other) = self.owners.find(&tenant.owner, &tenant.name) {
+            return Err(bad(format!(
+                "{}/{} is the tenant {} as well",
+                tenant.owner, tenant.name, other.0
+            )));
+        }
+        self.datacentre
+            .restore(tenant.id, &tenant.request, placement.clone())
+            .map_err(|error| bad(error.to_string()))?;
+        self.list(tenant, &placement);
+        Ok(())
+    }
+
+    /// Takes a tenant out, if it is there.
+    pub(super) fn remove_tenant(&mut self, id: TenantId) -> Option<Arc<Tenant>> {
+        let had = self.datacentre.release(id).ok()?;
+        self.unlist(id, &had.placement)
+    }
+
+    /// Where the machines of a tenant are, if that makes sense here.
+    fn placement(&self, tenant: &Tenant) -> Result<Placement, LoadError> {
+        let bad = |why: String| LoadError::Tenant {
+            tenant: tenant.id,
+            why,
+        };
+        runs::check(&tenant.runs, tenant.request.vms).map_err(bad)?;
+        let topology = self.datacentre.topology();
+        let mut hosts = Vec::with_capacity(tenant.runs.len());
+        for run in &tenant.runs {
+            let host = topology
+                .find(&run.host)
+                .filter(|node| topology.is_host(*node));
+            let host = host.ok_or_else(|| bad(format!("there is no host {:?}", run.host)))?;
+            hosts.push((host, run.count));
+        }
+        Ok(Placement::new(hosts))
+    }
+
+    /// Enters a tenant into all lists; the data centre has it already.
+    pub(super) fn list(&mut self, tenant: Arc<Tenant>, placement: &Placement) {
+        self.used += u64::from(tenant.request.vms);
+        self.owners.add(&tenant);
+        self.index.add(tenant.id, placement);
+        self.tenants.insert(tenant.id, tenant);
+    }
+
+    /// Takes a tenant out of all lists.
+    pub(super) fn unlist(&mut self, id: TenantId, had: &Placement) -> Option<Arc<Tenant>> {
+        let tenant = self.tenants.remove(&id)?;
+        self.used -= u64::from(tenant.request.vms);
+        self.owners.remove(&tenant);
+        self.index.remove(id, had);
+        Some(tenant)
+    }
+
+    /// Opens and closes hosts so that these and no others are closed.
+    pub(super) fn set_hosts(&mut self, hosts: Arc<Hosts>) -> Result<(), LoadError> {
+        let topology = self.datacentre.topology();
+        let differ = |one: &Hosts, other: &Hosts| -> Result<Vec<NodeId>, LoadError> {
+            let names = one.keys().filter(|name| !other.contains_key(*name));
+            names
+                .map(|name| {
+                    let host = topology.find(name).filter(|node| topology.is_host(*node));
+                    host.ok_or_else(|| LoadError::Host(name.clone()))
+                })
+                .collect()
+        };
+        let closed = differ(&hosts, &self.hosts)?;
+        let open = differ(&self.hosts, &hosts)?;
+        for host in closed {
+            self.datacentre.set_closed(host, true);
+        }
+        for host in open {
+            self.datacentre.set_closed(host, false);
+        }
+        self.hosts = hosts;
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! What the store keeps: values with names, put and deleted.
+
+use super::Reply;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tailbound_client::{HostState, Tenant, TopologyState};
+use tailbound_placement::TenantId;
+use tailbound_units::Nanos;
+
+/// An idempotency key, of which each owner has its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyId {
+    /// Whose token it came with; None for an operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// What the caller chose.
+    pub key: String,
+}
+
+/// What was answered to the request of an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRecord {
+    /// Tells requests apart: a hash of all of it.
+    pub fingerprint: [u8; 32],
+    /// When, since 1970.
+    pub at: Nanos,
+    /// What.
+    pub reply: Reply,
+}
+
+/// The states of hosts by name, without those that are open.
+pub type Hosts = BTreeMap<String, HostState>;
+
+/// One value put or deleted.
+///
+/// Applied in the order of the commits they make the ledger; of several about
+/// one thing in one commit the last counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A tenant is new or differs.
+    Tenant(Arc<Tenant>),
+    /// A tenant is gone.
+    Gone(TenantId),
+    /// The states of all hosts that are not open.
+    Hosts(Arc<Hosts>),
+    /// Another topology.
+    Topology(Arc<TopologyState>),
+    /// A request with an idempotency key was answered.
+    Key(KeyId, Arc<KeyRecord>),
+    /// An idempotency key is forgotten.
+    KeyGone(KeyId),
+    /// The next tenant's number.
+    NextId(u64),
+}
+
+/// What a change is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject<'a> {
+    /// A tenant.
+    Tenant(TenantId),
+    /// All hosts' states.
+    Hosts,
+    /// The topology.
+    Topology,
+    /// An idempotency key.
+    Key(&'a KeyId),
+    /// The next tenant's number.
+    NextId,
+}
+
+impl Change {
+    /// What it is about.
+    pub fn subject(&self) -> Subject<'_> {
+        match self {
+            Self::Tenant(tenant) => Subject::Tenant(tenant.id),
+            Self::Gone(id) => Subject::Tenant(*id),
+            Self::Hosts(_) => Subject::Hosts,
+            Self::Topology(_) => Subject::Topology,
+            Self::Key(key, _) | Self::KeyGone(key) => Subject::Key(key),
+            Self::NextId(_) => Subject::NextId,
+        }
+    }
+
+    /// The last change about each thing, in the order of the things: what a
+    /// commit of all of them comes to.
+    #[must_use]
+    pub fn settled(changes: &[Self]) -> Vec<&Self> {
+        let last: BTreeMap<Subject<'_>, &Self> = changes
+            .iter()
+            .map(|change| (change.subject(), change))
+            .collect();
+        last.into_values().collect()
+    }
+}
+
+/// Everything that a store keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The store's revision: rises with each commit that changes something.
+    pub revision: u64,
+    /// None in a store that is new.
+    pub topology: Option<Arc<TopologyState>>,
+    /// By number.
+    pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
+    /// Those that are not open.
+    pub hosts: Arc<Hosts>,
+    /// What was answered.
+    pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,
+    /// The next tenant's number; 0 in a store that is new.
+    pub next_id: u64,
+}
+
+impl Snapshot {
+    /// Puts and deletes what a commit says. The revision stays.
+    pub fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change.clone() {
+                Change::Tenant(tenant) => {
+                    self.tenants.insert(tenant.id, tenant);
+                }
+                Change::Gone(id) => {
+                    self.tenants.remove(&id);
+                }
+                Change::Hosts(hosts) => self.hosts = hosts,
+                Change::Topology(topology) => self.topology = Some(topology),
+                Change::Key(key, record) => {
+                    self.keys.insert(key, record);
+                }
+                Change::KeyGone(key) => {
+                    self.keys.remove(&key);
+                }
+                Change::NextId(next) => self.next_id = next,
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Why a call is denied, and why what a store has is not a ledger.
+
+use tailbound_client::{Broken, Code};
+use tailbound_placement::{AdmitError, Refusal, RequestError, SpecError, TenantId};
+
+/// Why a call was denied; nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// There is no such thing, or it is another's.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// The owner has a tenant of this name.
+    #[error("{owner} has a tenant {name:?} already, with the id {}", .id.0)]
+    Exists {
+        /// Whose.
+        owner: String,
+        /// Its name.
+        name: String,
+        /// Its number.
+        id: TenantId,
+    },
+    /// There is no place where every promise would hold.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The request makes no sense by itself.
+    #[error("{0}")]
+    Absurd(String),
+    /// The idempotency key was used for another request.
+    #[error("the idempotency key {0:?} was used for another request; take a new one")]
+    KeyReused(String),
+    /// The topology would break promises.
+    #[error("{}", breaks(.0))]
+    Breaks(Vec<Broken>),
+    /// The topology is not the one that was compared with.
+    #[error("the topology is at revision {is}, not {expected}; look at it again")]
+    Changed {
+        /// What the caller compared with.
+        expected: u64,
+        /// What is in force.
+        is: u64,
+    },
+}
+
+/// How many broken tenants an error names; a diff of the topology lists all.
+const NAMED: usize = 5;
+
+fn breaks(broken: &[Broken]) -> String {
+    let named: Vec<String> = broken
+        .iter()
+        .take(NAMED)
+        .map(|broken| format!("{}/{}: {}", broken.owner, broken.name, broken.why))
+        .collect();
+    let more = broken.len().saturating_sub(NAMED);
+    let more = if more > 0 {
+        format!("; and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "{} tenants' promises would not hold: {}{more}",
+        broken.len(),
+        named.join("; ")
+    )
+}
+
+impl Denied {
+    /// Which kind of error this is for a client.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::NotFound(_) => Code::NotFound,
+            Self::Exists { .. } => Code::Exists,
+            Self::Refused(_) => Code::Refused,
+            Self::Absurd(_) => Code::Absurd,
+            Self::KeyReused(_) => Code::KeyReused,
+            Self::Breaks(_) => Code::Breaks,
+            Self::Changed { .. } => Code::Changed,
+        }
+    }
+}
+
+impl From<RequestError> for Denied {
+    fn from(error: RequestError) -> Self {
+        Self::Absurd(error.to_string())
+    }
+}
+
+impl From<SpecError> for Denied {
+    fn from(error: SpecError) -> Self {
+        Self::Absurd(error.to_string())
+    }
+}
+
+impl From<AdmitError> for Denied {
+    fn from(error: AdmitError) -> Self {
+        match error {
+            AdmitError::Refused(refusal) => Self::Refused(refusal),
+            AdmitError::Unknown(id) => Self::NotFound(format!("tenant {}", id.0)),
+            // The rest is about requests that make no sense.
+            other => Self::Absurd(other.to_string()),
+        }
+    }
+}
+
+/// Why what a store has is not a ledger.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The store is new.
+    #[error("there is no topology yet")]
+    NoTopology,
+    /// The topology cannot be built.
+    #[error("the topology: {0}")]
+    Topology(#[from] SpecError),
+    /// A tenant is not as one may be.
+    #[error("the tenant {}: {why}", .tenant.0)]
+    Tenant {
+        /// Which.
+        tenant: TenantId,
+        /// What is wrong.
+        why: String,
+    },
+    /// A state is given for what is not a host.
+    #[error("there is no host {0:?}, but it is said to be closed")]
+    Host(String),
+}

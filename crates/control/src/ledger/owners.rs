@@ -1,0 +1,47 @@
+//! Whose tenants there are, by name and by number.
+
+use std::collections::{BTreeSet, HashMap};
+use tailbound_client::Tenant;
+use tailbound_placement::TenantId;
+
+/// The tenants of each owner.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Owners {
+    owners: HashMap<String, Owned>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Owned {
+    names: HashMap<String, TenantId>,
+    ids: BTreeSet<TenantId>,
+}
+
+impl Owners {
+    /// The tenant of this owner and name.
+    pub(super) fn find(&self, owner: &str, name: &str) -> Option<TenantId> {
+        self.owners.get(owner)?.names.get(name).copied()
+    }
+
+    /// An owner's tenants above a number, in ascending order.
+    pub(super) fn after(&self, owner: &str, after: TenantId) -> impl Iterator<Item = TenantId> {
+        let from = TenantId(after.0.saturating_add(1));
+        let found = self.owners.get(owner).into_iter();
+        found.flat_map(move |owned| owned.ids.range(from..).copied())
+    }
+
+    pub(super) fn add(&mut self, tenant: &Tenant) {
+        let owned = self.owners.entry(tenant.owner.clone()).or_default();
+        owned.names.insert(tenant.name.clone(), tenant.id);
+        owned.ids.insert(tenant.id);
+    }
+
+    pub(super) fn remove(&mut self, tenant: &Tenant) {
+        if let Some(owned) = self.owners.get_mut(&tenant.owner) {
+            owned.names.remove(&tenant.name);
+            owned.ids.remove(&tenant.id);
+            if owned.ids.is_empty() {
+                self.owners.remove(&tenant.owner);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Which machine of a tenant is where: its number stays for life.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tailbound_client::Run;
+
+/// The machines' numbers on the hosts of a new placement, in ascending order.
+///
+/// Who can stays: on each host those with the lowest numbers. Who cannot takes a
+/// place elsewhere and its number along, the lowest first. Places that are left
+/// over get new machines with the lowest numbers that are free, and the first
+/// ones are from 0 up.
+pub(super) fn assign<'a>(old: &[Run], hosts: impl Iterator<Item = (&'a str, u32)>) -> Vec<Run> {
+    let mut here: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for run in old {
+        let numbers = run.first..run.first.saturating_add(run.count);
+        here.entry(&run.host).or_default().extend(numbers);
+    }
+    let mut placed: Vec<(u32, &str)> = Vec::new();
+    let mut vacant: Vec<(&str, u32)> = Vec::new();
+    for (host, count) in hosts {
+        let mut numbers = here.remove(host).unwrap_or_default();
+        numbers.sort_unstable();
+        let stay = numbers.len().min(count as usize);
+        here.insert(host, numbers.split_off(stay));
+        placed.extend(numbers.into_iter().map(|number| (number, host)));
+        vacant.push((host, count - stay as u32));
+    }
+    let taken: BTreeSet<u32> = placed.iter().map(|(number, _)| *number).collect();
+    let moved: BTreeSet<u32> = here.into_values().flatten().collect();
+    let free = (0..).filter(|number| !taken.contains(number) && !moved.contains(number));
+    let mut numbers = moved.iter().copied().chain(free);
+    for (host, count) in vacant {
+        let next = numbers.by_ref().take(count as usize);
+        placed.extend(next.map(|number| (number, host)));
+    }
+    placed.sort_unstable();
+    joined(&placed)
+}
+
+/// Neighbouring numbers on one host as one run.
+fn joined(placed: &[(u32, &str)]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for &(number, host) in placed {
+        match runs.last_mut() {
+            Some(run) if run.first + run.count == number && run.host == host => run.count += 1,
+            _ => runs.push(Run {
+                first: number,
+                count: 1,
+                host: host.to_owned(),
+            }),
+        }
+    }
+    runs
+}
+
+/// Whether these are machines with numbers of their own, in ascending order, as
+/// many as there should be.
+pub(super) fn check(runs: &[Run], vms: u32) -> Result<(), String> {
+    let mut next = 0_u64;
+    let mut sum = 0_u64;
+    for run in runs {
+        if run.count == 0 || u64::from(run.first) < next {
+            return Err(format!(
+                "its machines from {} on are out of order",
+                run.first
+            ));
+        }
+        next = u64::from(run.first) + u64::from(run.count);
+        sum += u64::from(run.count);
+    }
+    if sum != u64::from(vms) {
+        return Err(format!("it has {sum} machines, not {vms}"));
+    }
+    Ok(())
+}

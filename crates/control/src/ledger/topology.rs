@@ -1,0 +1,74 @@
+//! Another topology: what differs, and whose promises it would break.
+
+use super::change::{Hosts, Snapshot};
+use super::{Denied, Ledger};
+use std::sync::Arc;
+use tailbound_client::{Broken, NodeChange, TopologyDiff};
+use tailbound_placement::{Datacentre, Spec, diff};
+
+/// What another topology would change, and whom it would break.
+///
+/// Builds the other data centre and puts all tenants there: with many of them
+/// that takes a second. So it is not a method of a ledger that others wait for,
+/// but takes a snapshot, which shares all that is large.
+///
+/// # Errors
+/// The description is not a data centre.
+pub fn compare(now: &Snapshot, spec: &Spec) -> Result<TopologyDiff, Denied> {
+    plan(now, spec).map(|(diff, _)| diff)
+}
+
+/// The same, and the ledger with the new topology; of no use if promises break.
+pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger), Denied> {
+    let Some(topology) = &now.topology else {
+        return Err(Denied::NotFound("topology".to_owned()));
+    };
+    let datacentre = Datacentre::new(spec.build()?, topology.policy);
+    let (old, new) = (topology.spec.build()?, datacentre.topology());
+    let diff = diff(&old, new);
+    let mut changed: Vec<NodeChange> = Vec::new();
+    if let Some(frame) = &diff.frame {
+        changed.push(NodeChange {
+            name: new.name(tailbound_placement::NodeId::TOP).to_owned(),
+            what: frame.to_string(),
+        });
+    }
+    changed.extend(diff.changed.iter().map(|node| NodeChange {
+        name: node.name.clone(),
+        what: node.to_string(),
+    }));
+    let is_host = |name: &String| new.find(name).is_some_and(|node| new.is_host(node));
+    let hosts: Hosts = now
+        .hosts
+        .iter()
+        .filter(|(name, _)| is_host(name))
+        .map(|(name, state)| (name.clone(), *state))
+        .collect();
+    let mut ledger = Ledger::empty(Arc::clone(topology), datacentre);
+    ledger.revision = now.revision;
+    ledger.next_id = now.next_id;
+    for (key, record) in &now.keys {
+        ledger.keys.put(key.clone(), Arc::clone(record));
+    }
+    let hosts = ledger.set_hosts(Arc::new(hosts));
+    debug_assert_eq!(hosts, Ok(()), "only hosts of the new topology");
+    let mut broken = Vec::new();
+    for tenant in now.tenants.values() {
+        if let Err(why) = ledger.put_tenant(Arc::clone(tenant)) {
+            broken.push(Broken {
+                tenant: tenant.id,
+                owner: tenant.owner.clone(),
+                name: tenant.name.clone(),
+                why: why.to_string(),
+            });
+        }
+    }
+    let diff = TopologyDiff {
+        revision: topology.revision,
+        added: diff.added,
+        removed: diff.removed,
+        changed,
+        broken,
+    };
+    Ok((diff, ledger))
+}

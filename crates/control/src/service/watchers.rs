@@ -1,0 +1,40 @@
+//! Who waits for changes of one host's guarantees.
+
+use crate::ledger::Touched;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// For each host that is watched the last revision at which it changed. A
+/// watcher that is slow costs nothing: it finds the last revision.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    hosts: Mutex<HashMap<String, watch::Sender<u64>>>,
+}
+
+impl Watchers {
+    pub(super) fn watch(&self, host: &str, revision: u64) -> watch::Receiver<u64> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those whose watchers have all gone.
+        hosts.retain(|_, sender| !sender.is_closed());
+        let sender = hosts.entry(host.to_owned());
+        sender
+            .or_insert_with(|| watch::Sender::new(revision))
+            .subscribe()
+    }
+
+    /// Wakes those whose hosts changed.
+    pub(super) fn wake(&self, touched: &Touched, revision: u64) {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        match touched {
+            Touched::All => hosts.values().for_each(|sender| {
+                sender.send_replace(revision);
+            }),
+            Touched::Hosts(names) => {
+                for sender in names.iter().filter_map(|name| hosts.get(name)) {
+                    sender.send_replace(revision);
+                }
+            }
+        }
+    }
+}

@@ -34,6 +34,7 @@ pub struct FaultDomains {
     pub height: u8,
     /// No domain gets more than this part of the machines, rounded up: with 2
     /// no more than one half, so that at least two are used.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub count: u32,
 }
 
@@ -43,6 +44,7 @@ pub struct FaultDomains {
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// N, the number of machines.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub vms: u32,
     /// What its traffic is promised. Without, it goes below all that has a
     /// promise, and needs only slots.
@@ -50,6 +52,7 @@ pub struct Request {
     pub guarantee: Option<Guarantee>,
     /// Of each machine, in thousandths of a CPU.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 4_398_046_511_104_u64))]
     pub cpu: u64,
     /// Of each machine.
     #[serde(default)]

@@ -5,15 +5,15 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A whole number of at most 9 digits and a unit: all that is
-/// sensible, and less than what is read.
+/// What every reader takes and every writer prints: as many digits as surely
+/// fit in 64 bits, and as many behind the point as are surely whole.
 macro_rules! schema {
-    ($name:ident, $units:literal, $example:literal) => {
+    ($name:ident, $pattern:expr, $example:literal) => {
         impl PartialSchema for $name {
             fn schema() -> RefOr<Schema> {
                 ObjectBuilder::new()
                     .schema_type(Type::String)
-                    .pattern(Some(concat!("^[0-9]{1,9}(", $units, ")$")))
+                    .pattern(Some($pattern))
                     .examples([$example])
                     .into()
             }
@@ -22,6 +22,67 @@ macro_rules! schema {
     };
 }
 
-schema!(Bytes, "B|KB|KiB|MB|MiB|GB|GiB", "100KB");
-schema!(Nanos, "ns|us|ms|s", "1ms");
-schema!(Rate, "bit/s|kbit/s|Mbit/s|Gbit/s", "1Gbit/s");
+schema!(
+    Bytes,
+    concat!(
+        "^([0-9]{1,19}B",
+        "|[0-9]{1,16}([.][0-9]{1,3})?KB",
+        "|[0-9]{1,13}([.][0-9]{1,6})?MB",
+        "|[0-9]{1,10}([.][0-9]{1,9})?GB",
+        // Eighths: what of three digits is whole.
+        "|[0-9]{1,15}([.](5|[27]5|(12|37|62|87)5))?KiB",
+        "|[0-9]{1,12}([.](5|[27]5|(12|37|62|87)5))?MiB",
+        "|[0-9]{1,9}([.](5|[27]5|(12|37|62|87)5))?GiB)$"
+    ),
+    "100KB"
+);
+schema!(
+    Nanos,
+    concat!(
+        "^([0-9]{1,19}ns",
+        "|[0-9]{1,16}([.][0-9]{1,3})?us",
+        "|[0-9]{1,13}([.][0-9]{1,6})?ms",
+        "|[0-9]{1,10}([.][0-9]{1,9})?s)$"
+    ),
+    "1ms"
+);
+schema!(
+    Rate,
+    concat!(
+        "^([0-9]{1,19}bit/s",
+        "|[0-9]{1,16}([.][0-9]{1,3})?kbit/s",
+        "|[0-9]{1,13}([.][0-9]{1,6})?Mbit/s",
+        "|[0-9]{1,10}([.][0-9]{1,9})?Gbit/s)$"
+    ),
+    "1Gbit/s"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::string::string_regex;
+
+    /// Texts of the type's schema.
+    fn texts<T: PartialSchema>() -> impl Strategy<Value = String> {
+        let RefOr::T(Schema::Object(object)) = T::schema() else {
+            panic!("it is a text");
+        };
+        let pattern = object.pattern.expect("it has a pattern");
+        // They are whole anyway, and the generator knows no anchors.
+        string_regex(pattern.trim_matches(['^', '$'])).expect("a pattern it knows")
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_of_the_schema_is_read(
+            bytes in texts::<Bytes>(),
+            nanos in texts::<Nanos>(),
+            rate in texts::<Rate>(),
+        ) {
+            prop_assert!(bytes.parse::<Bytes>().is_ok(), "{bytes}");
+            prop_assert!(nanos.parse::<Nanos>().is_ok(), "{nanos}");
+            prop_assert!(rate.parse::<Rate>().is_ok(), "{rate}");
+        }
+    }
+}

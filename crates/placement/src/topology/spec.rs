@@ -43,6 +43,7 @@ pub struct UplinkSpec {
     pub rate: Rate,
     /// How many parallel links there are: NICs of a host, roots above a rack.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 256))]
     pub links: u32,
     /// How traffic uses them.
     #[serde(default)]
@@ -81,11 +82,17 @@ pub struct HostSpec {
     pub group: Option<String>,
     /// How many there are of it.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_000_000))]
     pub count: u32,
     /// How many machines each takes.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000))]
     pub slots: u32,
     /// Thousandths of a CPU; not counted if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(minimum = 1, maximum = 4_398_046_511_104_u64)
+    )]
     pub cpu: Option<u64>,
     /// Memory for machines; not counted if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,130 @@
+// The request form: fit, explain, create, and the answer in words and curves.
+
+import { at, button, h, table } from "./dom.js";
+import { chart } from "./chart.js";
+import { count, summary } from "./units.js";
+
+export class RequestForm {
+  #app;
+  #form = at("request");
+
+  constructor(app) {
+    this.#app = app;
+    this.#form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#run(() => this.#create());
+    });
+    at("fit").addEventListener("click", () => this.#run(() => this.#ask("/v1/fit")));
+    at("explain").addEventListener("click", () => this.#run(() => this.#ask("/v1/explain")));
+    this.#form.elements.guaranteed.addEventListener("change", () => this.#toggle());
+    this.#toggle();
+  }
+
+  #toggle() {
+    for (const input of at("guarantee").querySelectorAll("input")) input.disabled = !this.#form.elements.guaranteed.checked;
+  }
+
+  #text(name) { return this.#form.elements[name].value.trim(); }
+
+  /** What is in the form, as the service takes it. What is wrong with it, the service says best. */
+  #request() {
+    const request = { vms: Number(this.#text("vms")) };
+    if (this.#form.elements.guaranteed.checked) {
+      request.guarantee = { bandwidth: this.#text("bandwidth") };
+      for (const field of ["burst", "delay", "burst_rate"]) if (this.#text(field)) request.guarantee[field] = this.#text(field);
+    }
+    if (this.#text("cpus")) request.cpu = Math.round(Number(this.#text("cpus")) * 1000);
+    if (this.#text("memory")) request.memory = this.#text("memory");
+    if (this.#text("height")) request.domains = { height: Number(this.#text("height")), count: Number(this.#text("domains") || 2) };
+    return request;
+  }
+
+  /** Puts a request into the form. Who asks for it stays. */
+  fill({ vms, guarantee, cpu, memory, domains }) {
+    const set = (name, value) => { this.#form.elements[name].value = value ?? ""; };
+    set("vms", vms);
+    this.#form.elements.guaranteed.checked = Boolean(guarantee);
+    for (const field of ["bandwidth", "burst", "delay", "burst_rate"]) if (guarantee) set(field, guarantee[field]);
+    set("cpus", cpu ? cpu / 1000 : "");
+    set("memory", memory && memory !== "0B" ? memory : "");
+    set("height", domains?.height);
+    set("domains", domains?.count);
+    this.#toggle();
+  }
+
+  /** One thing at a time; what is wrong is said below the form. */
+  async #run(action) {
+    const buttons = [...this.#form.querySelectorAll(".actions button")];
+    if (buttons.some(({ disabled }) => disabled)) return;
+    for (const each of buttons) each.disabled = true;
+    this.#show(h("p", { class: "soft" }, "Asking."));
+    try {
+      await action();
+    } catch (problem) {
+      this.#show(h("p", { class: "problem", "data-code": problem.code }, problem.detail ?? String(problem)));
+    } finally {
+      for (const each of buttons) each.disabled = false;
+    }
+  }
+
+  #show(...what) { at("answer").replaceChildren(...what.flat().filter(Boolean)); }
+
+  async #create() {
+    const [owner, name] = [this.#text("owner"), this.#text("name")];
+    const request = this.#request();
+    let tenant;
+    try {
+      tenant = await this.#app.api.post("/v1/tenants", { ...(owner && this.#app.hasMap ? { owner } : {}), name, ...request });
+    } catch (problem) {
+      if (problem.code !== "refused") throw problem;
+      await this.#ask("/v1/explain", problem.detail);
+      return;
+    }
+    this.#show(h("p", { class: "verdict", id: "created", "data-tenant": tenant.id }, h("span", { class: "tag pass" }, "created"),
+      h("span", null, button(`${tenant.owner}/${tenant.name}`, () => this.#app.openTenant(tenant.id), { class: "link" }), ` has ${count(request.vms, "machine")} on ${count(new Set(tenant.runs.map(({ host }) => host)).size, "host")}.`)));
+    await this.#app.changed();
+    await this.#app.markTenant(tenant);
+  }
+
+  /** Asks whether it would pass; `refused` is what a create said before. */
+  async #ask(path, refused) {
+    const request = this.#request();
+    const answer = await this.#app.api.post(path, request);
+    if (answer.fits) await this.#fits(request, answer, refused);
+    else await this.#refused(request, answer, path === "/v1/explain");
+  }
+
+  async #fits(request, { hosts }, refused) {
+    const many = hosts.length;
+    this.#show(
+      h("p", { class: "verdict", id: "verdict", "data-fits": "true" }, h("span", { class: "tag pass" }, "fits"),
+        h("span", null, refused ? "It was refused a moment ago, and would pass now. " : "", `${count(request.vms, "machine")} on ${count(many, "host")}; nothing is reserved yet.`)),
+      table("Where it would go", ["host", "machines"], hosts.slice(0, 40).map(({ host, vms }) => [host, vms])),
+      many > 40 && h("p", { class: "soft" }, `and ${count(many - 40, "host")} more`));
+    await this.#app.mark({ text: `Would go here: ${summary(request)}`, hosts: new Map(hosts.map(({ host, vms }) => [host, vms])) });
+  }
+
+  async #refused(request, { refusal, overload, nearest }, explained) {
+    const cut = overload?.port.lastIndexOf(" ");
+    this.#show(
+      h("p", { class: "verdict", id: "verdict", "data-fits": "false" }, h("span", { class: "tag fail" }, "refused"), h("span", null, refusal ?? "There is no place where every promise would hold.")),
+      overload && [
+        h("p", { id: "overload", "data-port": overload.port }, overload.message),
+        chart(overload),
+      ],
+      explained && [
+        h("h3", null, "What would pass"),
+        nearest.length
+          ? h("div", { class: "near", id: "nearest" }, nearest.map(({ change, request: changed }) => button(change, () => {
+            this.fill(changed);
+            this.#run(() => this.#ask("/v1/fit"));
+          }, { "data-near": change })))
+          : h("p", { class: "soft" }, "No change of one number alone would do."),
+      ],
+    );
+    await this.#app.mark(overload && {
+      text: `${overload.port} refuses ${summary(request)}`,
+      ports: [{ node: overload.port.slice(0, cut), up: overload.port.slice(cut + 1) === "up", refused: true }],
+    });
+  }
+}

@@ -1,0 +1,218 @@
+// The list of tenants, and one of them: where it is, resize, delete, the bound of a pair.
+
+import { at, button, h, table } from "./dom.js";
+import { count, nanos, percent, summary, time } from "./units.js";
+import { ports } from "./place.js";
+
+const PAGE = 25;
+/** Of a tenant with more hosts or machines, these are shown until all are asked for. */
+const [FEW_HOSTS, FEW_MACHINES] = [24, 64];
+
+export class Tenants {
+  #app;
+  /** What `after` each page up to this one was asked with. */
+  #pages = [undefined];
+  #filter = {};
+  #open = null;
+  #all = false;
+  #pair = [null, null];
+
+  constructor(app) {
+    this.#app = app;
+    at("filter").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#filter = Object.fromEntries(["owner", "name"].map((field) => [field, at("filter").elements[field].value.trim()]));
+      this.#pages = [undefined];
+      app.attempt(() => this.refresh());
+    });
+  }
+
+  async refresh() {
+    const page = await this.#app.api.get("/v1/tenants", { limit: PAGE, after: this.#pages.at(-1), ...this.#filter });
+    this.#list(page);
+    if (this.#open) await this.open(this.#open.id, true);
+  }
+
+  #list({ items, next }) {
+    const turn = (change) => this.#app.attempt(() => { change(); return this.refresh(); });
+    at("tenant-list").replaceChildren(
+      items.length
+        ? table(null, ["tenant", "promised"], items.map((tenant) => [
+          button(`${tenant.owner}/${tenant.name}`, () => this.#app.attempt(() => this.open(tenant.id)), {
+            class: "link", "data-tenant": tenant.id,
+          }),
+          summary(tenant.request),
+        ]), { id: "tenants" })
+        : h("p", { class: "soft" }, Object.values(this.#filter).some(Boolean) ? "No tenant of this owner and name." : "No tenants yet."),
+      h("p", { class: "actions" },
+        this.#pages.length > 1 && button("Previous", () => turn(() => this.#pages.pop()), { id: "previous" }),
+        next && button("Next", () => turn(() => this.#pages.push(next)), { id: "next" })),
+    );
+  }
+
+  /** Shows a tenant; `again` if it is the one that is shown already. */
+  async open(id, again = false) {
+    let tenant;
+    try {
+      tenant = await this.#app.api.get(`/v1/tenants/${id}`);
+    } catch (problem) {
+      if (!(again && problem.status === 404)) throw problem;
+      this.#close();
+      return;
+    }
+    if (!again || this.#open?.id !== id) {
+      this.#all = false;
+      this.#pair = [null, null];
+      this.#app.showTab("tenants");
+    }
+    const same = again && JSON.stringify(tenant) === JSON.stringify(this.#open);
+    this.#open = tenant;
+    if (!same) {
+      this.#draw();
+      await this.#mark();
+    }
+    if (this.#pair.every((number) => number !== null)) await this.#bound();
+  }
+
+  #close() {
+    this.#open = null;
+    at("tenant").hidden = true;
+    at("tenant-all").hidden = false;
+    this.#app.mark(null);
+  }
+
+  #mark(pair) { return this.mark(this.#open, pair); }
+
+  /** Shows a tenant's machines on the map, and the way between two of them. */
+  mark({ owner, name, request, runs }, pair) {
+    const hosts = new Map();
+    for (const { host, count: many } of runs) hosts.set(host, (hosts.get(host) ?? 0) + many);
+    const path = (pair?.ports ?? []).map((port) => {
+      const cut = port.name.lastIndexOf(" ");
+      return { node: port.name.slice(0, cut), up: port.name.slice(cut + 1) === "up" };
+    });
+    const text = pair ? `${owner}/${name}: from machine ${pair.from} to ${pair.to}` : `${owner}/${name}: ${count(request.vms, "machine")} on ${count(hosts.size, "host")}`;
+    return this.#app.mark({ text, hosts, ports: path });
+  }
+
+  #draw() {
+    const { id, owner, name, request, runs } = this.#open;
+    const { guarantee, domains } = request;
+    const fact = (term, text) => text !== undefined && [h("dt", null, term), h("dd", null, text)];
+    const number = h("input", { id: "resize-vms", type: "number", min: 1, value: request.vms, "aria-label": "New number of machines" });
+    at("tenant").hidden = false;
+    at("tenant-all").hidden = true;
+    at("tenant").replaceChildren(
+      h("p", null, button("‹ All tenants", () => { this.#close(); at("filter").elements.name.focus(); }, { class: "link", id: "tenant-back" })),
+      h("h2", { id: "tenant-name" }, `${owner}/${name}`),
+      h("dl", { class: "facts", id: "tenant-facts" },
+        fact("Number", id), fact("Machines", request.vms),
+        guarantee ? [
+          fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),
+          fact("Burst rate", guarantee.burst_rate ?? "not limited"), fact("Delay", guarantee.delay ?? "not promised"),
+        ] : fact("Promise", "best effort"),
+        domains && fact("Spread", `no more than 1/${domains.count} in one ${["host", "rack", "pod"][domains.height] ?? `group of height ${domains.height}`}`),
+        request.cpu > 0 && fact("CPUs", `${request.cpu / 1000} a machine`),
+        request.memory && request.memory !== "0B" && fact("Memory", `${request.memory} a machine`)),
+      h("p", { class: "actions" },
+        h("label", null, "Machines ", number),
+        button("Resize", () => this.#app.attempt(async () => {
+          await this.#app.api.call("PATCH", `/v1/tenants/${id}`, { vms: Number(number.value) });
+          await this.#app.changed();
+        }), { id: "resize" }),
+        button("Delete", () => this.#app.sure({
+          title: `Delete ${owner}/${name}?`, text: `Its ${count(request.vms, "machine")} lose what they are promised, and their slots are free for others.`, yes: "Delete", danger: true,
+        }, async () => {
+          await this.#app.api.call("DELETE", `/v1/tenants/${id}`);
+          this.#close();
+          await this.#app.changed();
+        }), { id: "delete" })),
+      h("h3", null, "Bound of a pair"),
+      this.#pairForm(),
+      this.#machines(runs),
+      h("div", { id: "bound", role: "status" }),
+    );
+  }
+
+  #pairForm() {
+    const most = Math.max(...this.#open.runs.map(({ first, count: many }) => first + many - 1));
+    const input = (end, label) => h("label", null, label, h("input", {
+      id: `pair-${label.toLowerCase()}`, type: "number", min: 0, max: most, value: this.#pair[end] ?? "",
+      onchange: (event) => this.#choose(end, event.target.value === "" ? null : Number(event.target.value)),
+    }));
+    return h("div", null,
+      h("p", { class: "actions" }, input(0, "From"), input(1, "To"),
+        button("Swap", () => { this.#pair.reverse(); this.#pairChanged(); }, { id: "pair-swap" })),
+      h("p", { class: "note" }, "Two numbers, or two machines below: first the sender, then the receiver."));
+  }
+
+  #machines(runs) {
+    let left = this.#all ? Infinity : FEW_MACHINES;
+    const shown = runs.slice(0, this.#all ? runs.length : FEW_HOSTS);
+    const rows = shown.map(({ first, count: many, host }) => {
+      const numbers = Array.from({ length: Math.min(many, Math.max(0, left)) }, (_, index) => first + index);
+      left -= numbers.length;
+      return numbers.length > 0 && [
+        this.#app.hasMap ? button(host, () => this.#app.openPlace(host), { class: "link" }) : host,
+        h("div", { class: "machines" }, numbers.map((number) => button(number, () => this.#pick(number), {
+          "data-machine": number, "aria-label": `machine ${number} on ${host}`, "aria-pressed": this.#pair.includes(number) ? "true" : "false",
+          class: [number === this.#pair[0] && "from", number === this.#pair[1] && "to"].filter(Boolean).join(" "),
+        }))),
+      ];
+    }).filter(Boolean);
+    const some = shown.length < runs.length || left <= 0;
+    return h("div", { id: "machines" }, table(null, ["host", "machines"], rows),
+      some && !this.#all && button("Show all machines", () => { this.#all = true; this.#draw(); this.#pairChanged(); }, { id: "all-machines" }));
+  }
+
+  /** A click: the sender first, then the receiver, then from the start. */
+  #pick(number) {
+    const [from, to] = this.#pair;
+    this.#pair = from === null || to !== null ? [number, null] : [from, number];
+    this.#pairChanged();
+  }
+
+  #choose(end, number) {
+    this.#pair[end] = number;
+    this.#pairChanged();
+  }
+
+  #pairChanged() {
+    for (const chosen of at("machines").querySelectorAll("[data-machine]")) {
+      const number = Number(chosen.dataset.machine);
+      chosen.classList.toggle("from", number === this.#pair[0]);
+      chosen.classList.toggle("to", number === this.#pair[1]);
+      chosen.setAttribute("aria-pressed", this.#pair.includes(number));
+    }
+    at("pair-from").value = this.#pair[0] ?? "";
+    at("pair-to").value = this.#pair[1] ?? "";
+    at("bound").replaceChildren();
+    if (this.#pair.every((number) => number !== null)) this.#app.attempt(() => this.#bound());
+  }
+
+  async #bound() {
+    const [from, to] = this.#pair;
+    const { id } = this.#open;
+    const bound = await this.#app.api.get(`/v1/tenants/${id}/bound`, { from, to });
+    if (this.#open?.id !== id || this.#pair[0] !== from || this.#pair[1] !== to) return;
+    at("bound").replaceChildren(...this.#pathOf(bound));
+    await this.#mark(bound);
+  }
+
+  #pathOf({ from, to, from_host: here, to_host: there, promised, capacity, now, ports: list }) {
+    const end = (number, host) => h("li", { class: "end" }, `${number} on ${host}`);
+    const path = h("ol", { class: "path", "aria-label": "Queues on the way" }, end(from, here), list.map(({ name }) => h("li", null, name)), end(to, there));
+    if (!list.length) return [path, h("p", null, "Both are on one host: no queue is between them.")];
+    const [sum, least] = [nanos(capacity), nanos(now)];
+    const kept = promised === undefined || sum <= nanos(promised);
+    const scarce = Math.min(...list.map(({ headroom }) => headroom));
+    const verdict = promised === undefined
+      ? `At most ${time(sum)} in queues whoever else comes, ${time(least)} with the tenants there are. No delay is promised.`
+      : `At most ${time(sum)} in queues whoever else comes, ${time(least)} with the tenants there are. Promised: ${promised}.`;
+    return [
+      h("p", { class: "verdict" }, promised !== undefined && h("span", { class: `tag ${kept ? "pass" : "fail"}` }, kept ? "holds" : "broken"), h("span", { id: "bound-text" }, verdict)),
+      path,
+      ports("Each queue on the way", list, h("tr", null, h("th", { scope: "row" }, "sum"), h("td", null, `least ${percent(scarce)}`), h("td"), h("td", null, `${time(least)} of ${time(sum)}`), h("td", null, promised === undefined ? "" : `promised ${promised}`))),
+    ];
+  }
+}

@@ -109,15 +109,10 @@ impl Client {
     /// A page of hosts, after the one that a page before named; with a state,
     /// only those that have it.
     pub fn hosts(&self, state: Option<HostState>, after: Option<&str>) -> Answer<Page<Host>> {
-        let state = state.map(|state| match state {
-            HostState::Open => "open",
-            HostState::Drained => "drained",
-            HostState::Failed => "failed",
-        });
         let target = Target::new(&["hosts"])
             .query("limit", Some(PAGE))
             .query("after", after)
-            .query("state", state);
+            .query("state", state.map(HostState::word));
         self.read(target)
     }
 

@@ -211,6 +211,17 @@ pub enum HostState {
     Failed,
 }
 
+impl HostState {
+    /// As it is on the wire.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Drained => "drained",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// A host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -428,9 +439,14 @@ pub struct MapNode {
     pub slots: u32,
     /// How many of these are taken.
     pub used: u32,
-    /// The least headroom of any port at or below the node, in thousandths.
+    /// What is left of its own link's scarcer port, in thousandths; all of it
+    /// for the core, which has none.
     pub headroom: u16,
-    /// Its own link's ports; none for the core.
+    /// The least headroom of any port at or below the node.
+    pub least: u16,
+    /// Its own link's ports, for the node that was asked for and those that are
+    /// listed with what is below them; none for the core.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortState>,
     /// What is directly below, as deep as was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

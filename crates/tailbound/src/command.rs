@@ -7,10 +7,14 @@ mod check_config;
 #[cfg(feature = "full")]
 mod doctor;
 #[cfg(feature = "full")]
+mod figures;
+#[cfg(feature = "full")]
 mod host;
 #[cfg(feature = "full")]
 mod lab;
 mod output;
+#[cfg(feature = "full")]
+mod place;
 mod probe;
 #[cfg(feature = "full")]
 mod report;
@@ -47,6 +51,9 @@ pub(crate) enum Command {
     /// Bound delay and backlog in a network of queues, by network calculus
     #[cfg(feature = "full")]
     Calc(calc::Args),
+    /// Promise tenants bandwidth, burst and delay, and place their machines
+    #[cfg(feature = "full")]
+    Place(place::Args),
     /// Show and compare the results of experiments
     #[cfg(feature = "full")]
     Report(report::Args),
@@ -82,6 +89,8 @@ impl Command {
             Self::Sim(args) => args.run(),
             #[cfg(feature = "full")]
             Self::Calc(args) => args.run(),
+            #[cfg(feature = "full")]
+            Self::Place(args) => args.run(),
             #[cfg(feature = "full")]
             Self::Report(args) => args.run(),
             #[cfg(feature = "full")]

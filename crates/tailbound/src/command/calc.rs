@@ -1,5 +1,6 @@
 //! `tailbound calc`: the bounds of a network, for people and for programs.
 
+use super::figures::{size, time};
 use super::output::{self, Output};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -312,43 +313,5 @@ impl Analysis {
             delay_ns: delay.to_nanos()?.0,
             backlog_bytes: backlog.to_bytes()?.0,
         })
-    }
-}
-
-/// Nanoseconds for people.
-fn time(nanos: u64) -> String {
-    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
-    rounded_up(nanos, &units, "ns")
-}
-
-/// Bytes for people.
-fn size(bytes: u64) -> String {
-    let units = [("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
-    rounded_up(bytes, &units, "B")
-}
-
-/// With three digits behind the point and never below the value: what is printed
-/// is a bound as well.
-fn rounded_up(value: u64, units: &[(&str, u64)], smallest: &str) -> String {
-    let Some((name, scale)) = units.iter().find(|(_, scale)| value >= *scale) else {
-        return format!("{value} {smallest}");
-    };
-    let thousandths = (u128::from(value) * 1_000).div_ceil(u128::from(*scale));
-    format!("{}.{:03} {name}", thousandths / 1_000, thousandths % 1_000)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{size, time};
-
-    #[test]
-    fn what_is_printed_is_never_below_the_bound() {
-        assert_eq!(time(49_479_166_667), "49.480 s");
-        assert_eq!(time(1_000_000), "1.000 ms");
-        assert_eq!(time(999), "999 ns");
-        assert_eq!(size(422_553), "422.553 KB");
-        assert_eq!(size(1_000_001), "1.001 MB");
-        assert_eq!(size(0), "0 B");
-        assert_eq!(time(u64::MAX), "18446744073.710 s");
     }
 }

@@ -1,0 +1,100 @@
+//! `tailbound place`: the placement service from the command line.
+//!
+//! Each subcommand asks one thing of the service and prints the answer: with
+//! `--output json` as it came, otherwise in sentences and tables.
+
+mod bound;
+mod explain;
+mod failure;
+mod guarantees;
+mod hosts;
+mod name;
+mod request;
+mod service;
+mod status;
+mod tables;
+mod tenants;
+mod token;
+mod topology;
+
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Arguments of `tailbound place`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The service is named with --url, or by the environment: TAILBOUND_URL, \
+    TAILBOUND_TOKEN_FILE, TAILBOUND_CA. Exit code: 0 done; 1 refused, does not fit, or would break \
+    a promise; 2 could not: the service is away, a file or a name is wrong, the token does not \
+    allow it."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Admit a tenant: promise its machines what they ask for, and place them
+    Create(tenants::Create),
+    /// List tenants
+    List(tenants::List),
+    /// Show a tenant and where its machines are
+    Get(tenants::Get),
+    /// Give a tenant another number of machines; those that stay are not moved
+    Resize(tenants::Resize),
+    /// Take a tenant's machines and promises away
+    Delete(tenants::Delete),
+    /// Move a tenant's machines off hosts that are closed
+    Relocate(tenants::Relocate),
+    /// Say whether a request would pass now, and where it would go
+    Fit(explain::Fit),
+    /// Say the same, and if it does not pass, why not and what would
+    Explain(explain::Explain),
+    /// Bound the delay between two machines of a tenant
+    Bound(bound::Bound),
+    /// List hosts
+    Hosts(hosts::List),
+    /// Show a host, its machines and its ports
+    Host(hosts::Show),
+    /// Give a host, rack or pod no more machines
+    Drain(hosts::Drain),
+    /// Take a host, rack or pod for broken
+    Fail(hosts::Fail),
+    /// Open a host, rack or pod again
+    Restore(hosts::Restore),
+    /// Show the tree of hosts, compare it with a file, or replace it
+    Topology(topology::Args),
+    /// Show what a host has to keep to
+    Guarantees(guarantees::Guarantees),
+    /// Show the service and the data centre in short
+    Status(status::Status),
+    /// Make a token for the service's file of tokens
+    Token(token::Token),
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        let done = match self.action {
+            Action::Create(create) => create.run(),
+            Action::List(list) => list.run(),
+            Action::Get(get) => get.run(),
+            Action::Resize(resize) => resize.run(),
+            Action::Delete(delete) => delete.run(),
+            Action::Relocate(relocate) => relocate.run(),
+            Action::Fit(fit) => fit.run(),
+            Action::Explain(explain) => explain.run(),
+            Action::Bound(bound) => bound.run(),
+            Action::Hosts(list) => list.run(),
+            Action::Host(show) => show.run(),
+            Action::Drain(drain) => drain.run(),
+            Action::Fail(fail) => fail.run(),
+            Action::Restore(restore) => restore.run(),
+            Action::Topology(args) => args.run(),
+            Action::Guarantees(guarantees) => guarantees.run(),
+            Action::Status(status) => status.run(),
+            Action::Token(token) => token.run(),
+        };
+        done.unwrap_or_else(Failure::report)
+    }
+}

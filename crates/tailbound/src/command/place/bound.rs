@@ -1,0 +1,60 @@
+//! `tailbound place bound`.
+
+use super::Failure;
+use super::name::TenantName;
+use super::service::Service;
+use super::tables::ports;
+use crate::command::figures::time;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use tailbound_client::PairBound;
+use tailbound_report::Paint;
+
+/// Arguments of `tailbound place bound`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Bound {
+    /// Its id, name, or owner and name (OWNER/NAME)
+    tenant: TenantName,
+    /// The sender's number
+    from: u32,
+    /// The receiver's number
+    to: u32,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Bound {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.service.client()?;
+        let id = self.tenant.id(&self.service, &client)?;
+        let bound = client
+            .bound(id, self.from, self.to)
+            .map_err(|error| self.service.failure(error))?;
+        self.service.print(&bound, |paint| text(&bound, paint));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn text(bound: &PairBound, paint: Paint) -> String {
+    let mut out = format!(
+        "from {} on {} to {} on {}, a frame waits in queues at most\n",
+        bound.from, bound.from_host, bound.to, bound.to_host
+    );
+    // Writing to a String does not fail.
+    let _ = writeln!(
+        out,
+        "  {}  with the tenants there are now",
+        time(bound.now.0)
+    );
+    let _ = writeln!(out, "  {}  whoever else comes", time(bound.capacity.0));
+    let _ = match bound.promised {
+        Some(promised) => writeln!(out, "  {}  as promised", time(promised.0)),
+        None => writeln!(out, "  no delay is promised"),
+    };
+    if bound.ports.is_empty() {
+        out += "\nno queue of the network is between them\n";
+    } else {
+        let _ = write!(out, "\n{}", ports(&bound.ports, paint));
+    }
+    out
+}

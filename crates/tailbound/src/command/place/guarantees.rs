@@ -1,0 +1,79 @@
+//! `tailbound place guarantees`.
+
+use super::Failure;
+use super::service::{Service, paint};
+use crate::command::output;
+use std::process::ExitCode;
+use std::time::Duration;
+use tailbound_client::HostGuarantees;
+use tailbound_report::{NOTHING, Paint, Table};
+
+/// How long the service may be silent; it says something every ten seconds.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Arguments of `tailbound place guarantees`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Guarantees {
+    /// The host
+    host: String,
+    /// Go on with each change, until the service goes away; as JSON, a line each time something is
+    /// heard
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Guarantees {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let service = &self.service;
+        if !self.follow {
+            let guarantees = service.ask(|client| client.guarantees(&self.host))?;
+            service.print(&guarantees, |paint| text(&guarantees, paint));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let lines = service.ask(|client| client.follow(&self.host, SILENCE))?;
+        let mut last = None;
+        for line in lines {
+            let line = line.map_err(|error| service.failure(error))?;
+            if service.for_programs() {
+                let line = serde_json::to_string(&line)
+                    .map_err(|error| Failure::new(error.to_string()))?;
+                output::print(&format!("{line}\n"));
+            } else if last.as_ref() != Some(&line) {
+                output::print(&text(&line, paint()));
+                last = Some(line);
+            }
+        }
+        Err(Failure::new("the service ended the stream"))
+    }
+}
+
+fn text(guarantees: &HostGuarantees, paint: Paint) -> String {
+    let mut out = format!(
+        "{}, {}, revision {}\n",
+        guarantees.host,
+        guarantees.state.word(),
+        guarantees.revision
+    );
+    if guarantees.vms.is_empty() {
+        out += "no machines\n";
+        return out;
+    }
+    let head = ["machine", "of", "bandwidth", "burst", "burst rate", "delay"];
+    let mut table = Table::new(&head, &[]);
+    for vm in &guarantees.vms {
+        let guarantee = vm.guarantee.as_ref();
+        let or_nothing = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
+        table.row([
+            vm.vm.clone(),
+            vm.tenant_vms.to_string(),
+            or_nothing(guarantee.map(|guarantee| guarantee.bandwidth.to_string())),
+            or_nothing(guarantee.map(|guarantee| guarantee.burst.to_string())),
+            or_nothing(guarantee.and_then(|guarantee| Some(guarantee.burst_rate?.to_string()))),
+            or_nothing(guarantee.and_then(|guarantee| Some(guarantee.delay?.to_string()))),
+        ]);
+    }
+    out += &table.render(paint);
+    out
+}

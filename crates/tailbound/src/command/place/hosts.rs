@@ -1,0 +1,215 @@
+//! `tailbound place hosts`, `host`, `drain`, `fail`, `restore`.
+
+use super::Failure;
+use super::request::machines;
+use super::service::Service;
+use super::tables::{affected, numbers, ports};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use tailbound_client::{Host, HostChange, HostState, Page};
+use tailbound_report::{Paint, Table};
+
+/// Whether hosts get machines.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum State {
+    /// They do
+    Open,
+    /// They get no more
+    Drained,
+    /// They are broken
+    Failed,
+}
+
+/// Arguments of `tailbound place hosts`.
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    /// Only those in this state
+    #[arg(long, value_enum)]
+    state: Option<State>,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl List {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let state = self.state.map(|state| match state {
+            State::Open => HostState::Open,
+            State::Drained => HostState::Drained,
+            State::Failed => HostState::Failed,
+        });
+        let all = self.service.ask(|client| {
+            let mut all = Page {
+                items: Vec::new(),
+                next: None,
+            };
+            loop {
+                let page = client.hosts(state, all.next.as_deref())?;
+                all.items.extend(page.items);
+                all.next = page.next;
+                if all.next.is_none() {
+                    return Ok(all);
+                }
+            }
+        })?;
+        self.service.print(&all, |paint| list(&all.items, paint));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(hosts: &[Host], paint: Paint) -> String {
+    if hosts.is_empty() {
+        return "no hosts\n".to_owned();
+    }
+    let mut table = Table::new(&["host", "in", "state", "used", "slots"], &[1, 2]);
+    for host in hosts {
+        table.row([
+            host.name.as_str(),
+            &host.path.join(", "),
+            host.state.word(),
+            &host.used.to_string(),
+            &host.slots.to_string(),
+        ]);
+    }
+    table.render(paint)
+}
+
+/// Arguments of `tailbound place host`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Show {
+    /// The host
+    host: String,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Show {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let host = self.service.ask(|client| client.host(&self.host))?;
+        self.service.print(&host, |paint| show(&host, paint));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn show(host: &Host, paint: Paint) -> String {
+    let mut out = format!(
+        "{} in {}: {}, {} of {} slots used\n",
+        host.name,
+        if host.path.is_empty() {
+            "the core".to_owned()
+        } else {
+            host.path.join(", ")
+        },
+        state(host.state, paint),
+        host.used,
+        host.slots
+    );
+    if !host.vms.is_empty() {
+        let mut table = Table::new(&["tenant", "id", "machines", "numbers"], &[3]);
+        for run in &host.vms {
+            table.row([
+                format!("{}/{}", run.owner, run.name),
+                run.tenant.0.to_string(),
+                run.count.to_string(),
+                numbers(run.first, run.count),
+            ]);
+        }
+        // Writing to a String does not fail.
+        let _ = write!(out, "\n{}", table.render(paint));
+    }
+    if !host.ports.is_empty() {
+        let _ = write!(out, "\n{}", ports(&host.ports, paint));
+    }
+    out
+}
+
+fn state(state: HostState, paint: Paint) -> String {
+    match state {
+        HostState::Open => paint.good(state.word()),
+        HostState::Drained => paint.doubtful(state.word()),
+        HostState::Failed => paint.bad(state.word()),
+    }
+}
+
+/// Arguments of `tailbound place drain`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Drain {
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Arguments of `tailbound place fail`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Fail {
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Arguments of `tailbound place restore`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Restore {
+    #[command(flatten)]
+    change: Change,
+}
+
+#[derive(Debug, clap::Args)]
+struct Change {
+    /// A host, or a rack or pod for all of its hosts
+    node: String,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Drain {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        self.change.run(HostState::Drained)
+    }
+}
+
+impl Fail {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        self.change.run(HostState::Failed)
+    }
+}
+
+impl Restore {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        self.change.run(HostState::Open)
+    }
+}
+
+impl Change {
+    fn run(self, state: HostState) -> Result<ExitCode, Failure> {
+        let change = self
+            .service
+            .ask(|client| client.set_hosts(&self.node, state))?;
+        self.service.print(&change, |paint| changed(&change, paint));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn changed(change: &HostChange, paint: Paint) -> String {
+    let plural = if change.hosts == 1 { "" } else { "s" };
+    let mut out = format!(
+        "{}: {} host{plural} {}",
+        change.node,
+        change.hosts,
+        state(change.state, paint)
+    );
+    if change.affected.is_empty() {
+        out += if change.state == HostState::Open {
+            "\n"
+        } else {
+            ", no tenant has machines there\n"
+        };
+        return out;
+    }
+    let lost = change.affected.iter().map(|tenant| tenant.lost).sum();
+    // Writing to a String does not fail.
+    let _ = write!(
+        out,
+        ", {} there; tailbound place relocate TENANT moves them\n\n{}",
+        machines(lost),
+        affected(&change.affected, paint)
+    );
+    out
+}

@@ -1,0 +1,284 @@
+//! What a tenant asks for: as flags, as a file, in words.
+
+use super::Failure;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use tailbound_client::NewTenant;
+use tailbound_placement::{FaultDomains, Guarantee, Request};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What is asked for.
+#[derive(Debug, clap::Args)]
+pub(super) struct Wish {
+    /// How many machines
+    #[arg(
+        long,
+        value_name = "N",
+        required_unless_present = "file",
+        help_heading = "Request"
+    )]
+    vms: Option<u32>,
+    /// Promise each machine this average bandwidth; best effort without
+    #[arg(long, value_name = "RATE", help_heading = "Request")]
+    bandwidth: Option<Rate>,
+    /// What each may send at once after it has sent less
+    #[arg(
+        long,
+        value_name = "SIZE",
+        requires = "bandwidth",
+        help_heading = "Request"
+    )]
+    burst: Option<Bytes>,
+    /// The longest that a frame may wait in queues between two of them; no promise without
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "bandwidth",
+        help_heading = "Request"
+    )]
+    delay: Option<Nanos>,
+    /// How fast a burst is sent; all at once without
+    #[arg(
+        long,
+        value_name = "RATE",
+        requires = "bandwidth",
+        help_heading = "Request"
+    )]
+    burst_rate: Option<Rate>,
+    /// Of each machine, in thousandths of a CPU
+    #[arg(long, value_name = "THOUSANDTHS", help_heading = "Request")]
+    cpu: Option<u64>,
+    /// Of each machine
+    #[arg(long, value_name = "SIZE", help_heading = "Request")]
+    memory: Option<Bytes>,
+    /// Keep machines apart: no host, rack, pod (or HEIGHT above the hosts) gets more than one of
+    /// COUNT parts, as in rack:3
+    #[arg(long, value_name = "WHAT:COUNT", help_heading = "Request")]
+    domains: Option<Domains>,
+    /// All of it from a file, JSON if it ends in .json and TOML otherwise
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Request",
+        conflicts_with_all = ["vms", "bandwidth", "burst", "delay", "burst_rate", "cpu", "memory", "domains"]
+    )]
+    file: Option<PathBuf>,
+}
+
+/// A file with a request; with a name and an owner it is a tenant.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    name: Option<String>,
+    owner: Option<String>,
+    vms: u32,
+    guarantee: Option<Guarantee>,
+    #[serde(default)]
+    cpu: u64,
+    #[serde(default)]
+    memory: Bytes,
+    domains: Option<FaultDomains>,
+}
+
+impl Wish {
+    /// The request.
+    pub(super) fn request(&self) -> Result<Request, Failure> {
+        let document = self.document()?;
+        Ok(Request {
+            vms: document.vms,
+            guarantee: document.guarantee,
+            cpu: document.cpu,
+            memory: document.memory,
+            domains: document.domains,
+        })
+    }
+
+    /// The same as a tenant; what is said here goes before what a file says.
+    pub(super) fn tenant(
+        &self,
+        name: Option<&String>,
+        owner: Option<&String>,
+    ) -> Result<NewTenant, Failure> {
+        let document = self.document()?;
+        let name = name.cloned().or(document.name).ok_or_else(|| {
+            Failure::new("the tenant has no name; give one, or `name = ...` in the file")
+        })?;
+        Ok(NewTenant {
+            name,
+            owner: owner.cloned().or(document.owner),
+            vms: document.vms,
+            guarantee: document.guarantee,
+            cpu: document.cpu,
+            memory: document.memory,
+            domains: document.domains,
+        })
+    }
+
+    fn document(&self) -> Result<Document, Failure> {
+        if let Some(path) = &self.file {
+            return read(path);
+        }
+        Ok(Document {
+            name: None,
+            owner: None,
+            vms: self.vms.unwrap_or_default(),
+            guarantee: self.bandwidth.map(|bandwidth| Guarantee {
+                bandwidth,
+                burst: self.burst.unwrap_or_default(),
+                delay: self.delay,
+                burst_rate: self.burst_rate,
+            }),
+            cpu: self.cpu.unwrap_or_default(),
+            memory: self.memory.unwrap_or_default(),
+            domains: self.domains.map(|domains| domains.0),
+        })
+    }
+}
+
+/// A document from a file: JSON if its name says so, otherwise TOML.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
+    let failed = |what: &dyn std::fmt::Display| {
+        Failure::new(format!(
+            "{}: {}",
+            path.display(),
+            what.to_string().trim_end()
+        ))
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    if path.extension().is_some_and(|end| end == "json") {
+        serde_json::from_str(&text).map_err(|error| failed(&error))
+    } else {
+        toml::from_str(&text).map_err(|error| failed(&error))
+    }
+}
+
+/// How machines are kept apart, as it is written on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Domains(FaultDomains);
+
+const HEIGHTS: [&str; 3] = ["host", "rack", "pod"];
+
+impl FromStr for Domains {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "write WHAT:COUNT: host, rack, pod or a height, and a number, as in rack:3";
+        let (what, count) = text.split_once(':').ok_or(wrong)?;
+        let height = match HEIGHTS.iter().position(|name| *name == what) {
+            Some(height) => height as u8,
+            None => what.parse().map_err(|_| wrong)?,
+        };
+        let count = count.parse().map_err(|_| wrong)?;
+        Ok(Self(FaultDomains { height, count }))
+    }
+}
+
+/// The flags that ask for this.
+pub(super) fn flags(request: &Request) -> String {
+    let mut flags = format!("--vms {}", request.vms);
+    let mut flag = |name: &str, value: &dyn std::fmt::Display| {
+        // Writing to a String does not fail.
+        let _ = write!(flags, " --{name} {value}");
+    };
+    if let Some(guarantee) = &request.guarantee {
+        flag("bandwidth", &guarantee.bandwidth);
+        if guarantee.burst != Bytes::ZERO {
+            flag("burst", &guarantee.burst);
+        }
+        if let Some(delay) = &guarantee.delay {
+            flag("delay", delay);
+        }
+        if let Some(burst_rate) = &guarantee.burst_rate {
+            flag("burst-rate", burst_rate);
+        }
+    }
+    if request.cpu != 0 {
+        flag("cpu", &request.cpu);
+    }
+    if request.memory != Bytes::ZERO {
+        flag("memory", &request.memory);
+    }
+    if let Some(FaultDomains { height, count }) = request.domains {
+        let name = HEIGHTS.get(usize::from(height));
+        let what = name.map_or_else(|| height.to_string(), |name| (*name).to_owned());
+        flag("domains", &format_args!("{what}:{count}"));
+    }
+    flags
+}
+
+/// The same in words.
+pub(super) fn words(request: &Request) -> String {
+    let mut text = machines(request.vms);
+    text += ", ";
+    text += &promise(request.guarantee.as_ref());
+    text
+}
+
+/// `1 machine`, `9 machines`.
+pub(super) fn machines(count: u32) -> String {
+    format!("{count} machine{}", if count == 1 { "" } else { "s" })
+}
+
+/// What is promised to each machine, in words.
+pub(super) fn promise(guarantee: Option<&Guarantee>) -> String {
+    let Some(guarantee) = guarantee else {
+        return "best effort".to_owned();
+    };
+    let mut text = format!("each {}", guarantee.bandwidth);
+    // Writing to a String does not fail.
+    if guarantee.burst != Bytes::ZERO {
+        let _ = write!(text, ", burst {}", guarantee.burst);
+        if let Some(burst_rate) = guarantee.burst_rate {
+            let _ = write!(text, " at {burst_rate}");
+        }
+    }
+    if let Some(delay) = guarantee.delay {
+        let _ = write!(text, ", delay {delay}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        wish: Wish,
+    }
+
+    fn parse(flags: &str) -> Request {
+        let words = std::iter::once("x").chain(flags.split(' '));
+        Line::try_parse_from(words).unwrap().wish.request().unwrap()
+    }
+
+    #[test]
+    fn flags_ask_for_what_they_were_made_of() {
+        for line in [
+            "--vms 1",
+            "--vms 9 --bandwidth 1Gbit/s",
+            "--vms 9 --bandwidth 1Gbit/s --burst 68.359KB --delay 1ms --burst-rate 10Gbit/s",
+            "--vms 4 --cpu 1500 --memory 4GiB --domains rack:3",
+            "--vms 4 --domains 5:2",
+        ] {
+            assert_eq!(flags(&parse(line)), line);
+        }
+    }
+
+    #[test]
+    fn a_burst_without_a_bandwidth_is_no_request() {
+        for line in [
+            "--burst 1KB --vms 1",
+            "--bandwidth 1Gbit/s",
+            "--vms 1 --domains rack",
+        ] {
+            let words = std::iter::once("x").chain(line.split(' '));
+            assert!(Line::try_parse_from(words).is_err(), "{line}");
+        }
+    }
+}

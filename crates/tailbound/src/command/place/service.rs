@@ -1,0 +1,111 @@
+//! Where the service is, and how its answers are printed.
+
+use super::Failure;
+use crate::command::output::{self, Output};
+use serde::Serialize;
+use std::io::{IsTerminal as _, stdout};
+use std::path::PathBuf;
+use tailbound_client::{Client, ClientError, Settings};
+use tailbound_report::Paint;
+use tailbound_units::Nanos;
+
+/// Where `tailbound place serve` listens if nobody says otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:7070";
+
+/// Arguments of everything that asks the service.
+#[derive(Debug, clap::Args)]
+pub(super) struct Service {
+    #[arg(
+        long,
+        value_name = "URL",
+        help_heading = "Service",
+        help = "Where the service is [default: TAILBOUND_URL, or http://127.0.0.1:7070]"
+    )]
+    url: Option<String>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Service",
+        help = "The file that holds your token [default: TAILBOUND_TOKEN_FILE]"
+    )]
+    token_file: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Service",
+        help = "Trust these authorities alone (PEM) to vouch for the service [default: \
+                TAILBOUND_CA, or the public ones]"
+    )]
+    ca: Option<PathBuf>,
+    /// For how long to try again while the service is away
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        help_heading = "Service"
+    )]
+    patience: Nanos,
+    /// What to print
+    #[arg(long, value_enum, default_value_t, help_heading = "Service")]
+    output: Output,
+}
+
+impl Service {
+    /// Asks something.
+    pub(super) fn ask<T>(
+        &self,
+        what: impl FnOnce(&Client) -> Result<T, ClientError>,
+    ) -> Result<T, Failure> {
+        let client = self.client()?;
+        what(&client).map_err(|error| self.failure(error))
+    }
+
+    pub(super) fn client(&self) -> Result<Client, Failure> {
+        let settings = Settings {
+            token_file: self
+                .token_file
+                .clone()
+                .or_else(|| file("TAILBOUND_TOKEN_FILE")),
+            ca_file: self.ca.clone().or_else(|| file("TAILBOUND_CA")),
+            patience: self.patience.into(),
+            ..Settings::new(self.address()?)
+        };
+        Client::new(&settings).map_err(|error| Failure::new(error.to_string()))
+    }
+
+    fn address(&self) -> Result<String, Failure> {
+        match (&self.url, std::env::var_os("TAILBOUND_URL")) {
+            (Some(url), _) => Ok(url.clone()),
+            (None, Some(url)) if !url.is_empty() => url.into_string().map_err(|url| {
+                Failure::new(format!("TAILBOUND_URL is {}: not text", url.display()))
+            }),
+            (None, _) => Ok(DEFAULT_URL.to_owned()),
+        }
+    }
+
+    pub(super) fn failure(&self, error: ClientError) -> Failure {
+        Failure::asking(error, self.for_programs())
+    }
+
+    pub(super) fn for_programs(&self) -> bool {
+        self.output == Output::Json
+    }
+
+    /// Prints an answer.
+    pub(super) fn print(&self, document: &impl Serialize, text: impl FnOnce(Paint) -> String) {
+        output::print(&match self.output {
+            Output::Json => output::json(document),
+            Output::Text => text(paint()),
+        });
+    }
+}
+
+pub(super) fn paint() -> Paint {
+    Paint(stdout().is_terminal())
+}
+
+/// A file that the environment names.
+fn file(variable: &str) -> Option<PathBuf> {
+    let name = std::env::var_os(variable)?;
+    (!name.is_empty()).then(|| name.into())
+}

@@ -1,0 +1,84 @@
+//! Tables that several commands print.
+
+use super::request::machines;
+use crate::command::figures::{size, time};
+use tailbound_client::{Affected, Placed, PortState, Run};
+use tailbound_report::{Paint, Table, human};
+
+/// Machines by host.
+pub(super) fn placed(hosts: &[Placed], paint: Paint) -> String {
+    let mut table = Table::new(&["host", "machines"], &[]);
+    for placed in hosts {
+        table.row([placed.host.as_str(), &placed.vms.to_string()]);
+    }
+    table.render(paint)
+}
+
+/// Machines by host, with their numbers.
+pub(super) fn runs(runs: &[Run], paint: Paint) -> String {
+    let mut table = Table::new(&["host", "machines", "numbers"], &[2]);
+    for run in runs {
+        let count = run.count.to_string();
+        table.row([run.host.as_str(), &count, &numbers(run.first, run.count)]);
+    }
+    table.render(paint)
+}
+
+/// `3`, or `3 to 7`.
+pub(super) fn numbers(first: u32, count: u32) -> String {
+    match count {
+        0 | 1 => first.to_string(),
+        _ => format!("{first} to {}", u64::from(first) + u64::from(count) - 1),
+    }
+}
+
+/// Queues, what is promised over them and what is left.
+pub(super) fn ports(ports: &[PortState], paint: Paint) -> String {
+    let head = [
+        "port",
+        "link",
+        "reserved",
+        "waits at worst",
+        "may wait",
+        "holds at worst",
+        "may hold",
+        "left",
+    ];
+    let mut table = Table::new(&head, &[]);
+    for port in ports {
+        table.row([
+            port.name.clone(),
+            human(port.rate_bit_s as f64, "bit/s"),
+            human(port.reserved_bit_s as f64, "bit/s"),
+            time(port.bound_ns),
+            time(port.capacity_ns),
+            size(port.backlog_bytes),
+            size(port.room_bytes),
+            format!("{}.{}%", port.headroom / 10, port.headroom % 10),
+        ]);
+    }
+    table.render(paint)
+}
+
+/// Tenants on hosts that are closed, and where they would go.
+pub(super) fn affected(tenants: &[Affected], paint: Paint) -> String {
+    let mut table = Table::new(&["tenant", "id", "here", "would all fit on"], &[3]);
+    for tenant in tenants {
+        let refit: Vec<_> = tenant
+            .refit
+            .iter()
+            .map(|placed| format!("{} ({})", placed.host, machines(placed.vms)))
+            .collect();
+        let refit = match &tenant.refusal {
+            Some(refusal) => format!("nowhere: {refusal}"),
+            None => refit.join(", "),
+        };
+        table.row([
+            format!("{}/{}", tenant.owner, tenant.name),
+            tenant.tenant.0.to_string(),
+            tenant.lost.to_string(),
+            refit,
+        ]);
+    }
+    table.render(paint)
+}

@@ -1,0 +1,256 @@
+//! `tailbound place create`, `list`, `get`, `resize`, `delete`, `relocate`.
+
+use super::Failure;
+use super::explain::why;
+use super::name::TenantName;
+use super::request::{Wish, promise, words};
+use super::service::{Service, paint};
+use super::tables::runs;
+use crate::command::output;
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use tailbound_client::{Code, Page, Tenant, TenantFilter};
+use tailbound_report::{NOTHING, Paint, Table};
+
+/// Arguments of `tailbound place create`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Create {
+    /// Its name, unique among the owner's; may stand in the file instead
+    #[arg(required_unless_present = "file")]
+    name: Option<String>,
+    /// Whose it is; with a tenant's own token it is the token's
+    #[arg(long)]
+    owner: Option<String>,
+    #[command(flatten)]
+    wish: Wish,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Create {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let service = &self.service;
+        let tenant = self.wish.tenant(self.name.as_ref(), self.owner.as_ref())?;
+        let client = service.client()?;
+        let error = match client.create(&tenant) {
+            Ok(tenant) => {
+                service.print(&tenant, |paint| {
+                    summary(&paint.good("ADMITTED"), &tenant, paint)
+                });
+                return Ok(ExitCode::SUCCESS);
+            }
+            Err(error) => error,
+        };
+        let refused = error.code() == Some(Code::Refused);
+        if refused && !service.for_programs() {
+            let request = tenant.request();
+            // Only in words: a reason that cannot be had changes nothing.
+            if let Ok(explanation) = client.explain(&request)
+                && !explanation.fits
+            {
+                let paint = paint();
+                let head = paint.bad("REFUSED");
+                let why = why(&explanation, paint);
+                output::print(&format!(
+                    "{head}  {}: {}\n{why}",
+                    tenant.name,
+                    words(&request)
+                ));
+            }
+        }
+        Err(service.failure(error))
+    }
+}
+
+/// Arguments of `tailbound place list`.
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    /// Only this owner's
+    #[arg(long)]
+    owner: Option<String>,
+    /// Only those of this name
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl List {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let filter = TenantFilter {
+            owner: self.owner.clone(),
+            name: self.name.clone(),
+        };
+        let all = self.service.ask(|client| {
+            let mut all = Page {
+                items: Vec::new(),
+                next: None,
+            };
+            loop {
+                let page = client.tenants(&filter, all.next.as_deref())?;
+                all.items.extend(page.items);
+                all.next = page.next;
+                if all.next.is_none() {
+                    return Ok(all);
+                }
+            }
+        })?;
+        self.service.print(&all, |paint| list(&all.items, paint));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(tenants: &[Tenant], paint: Paint) -> String {
+    if tenants.is_empty() {
+        return "no tenants\n".to_owned();
+    }
+    let head = [
+        "tenant",
+        "id",
+        "machines",
+        "hosts",
+        "bandwidth",
+        "burst",
+        "burst rate",
+        "delay",
+    ];
+    let mut table = Table::new(&head, &[]);
+    for tenant in tenants {
+        let guarantee = tenant.request.guarantee.as_ref();
+        let or_nothing = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
+        table.row([
+            format!("{}/{}", tenant.owner, tenant.name),
+            tenant.id.0.to_string(),
+            tenant.request.vms.to_string(),
+            hosts(tenant).to_string(),
+            or_nothing(guarantee.map(|guarantee| guarantee.bandwidth.to_string())),
+            or_nothing(guarantee.map(|guarantee| guarantee.burst.to_string())),
+            or_nothing(guarantee.and_then(|guarantee| Some(guarantee.burst_rate?.to_string()))),
+            or_nothing(guarantee.and_then(|guarantee| Some(guarantee.delay?.to_string()))),
+        ]);
+    }
+    table.render(paint)
+}
+
+fn hosts(tenant: &Tenant) -> usize {
+    let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| &run.host).collect();
+    hosts.len()
+}
+
+/// What a tenant has, after a word that says what became of it.
+fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
+    format!(
+        "{word}  {}/{}, id {}: {}\n\n{}",
+        tenant.owner,
+        tenant.name,
+        tenant.id.0,
+        words(&tenant.request),
+        runs(&tenant.runs, paint)
+    )
+}
+
+/// Arguments of `tailbound place get`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Get {
+    /// Its id, name, or owner and name (OWNER/NAME)
+    tenant: TenantName,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Get {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.service.client()?;
+        let id = self.tenant.id(&self.service, &client)?;
+        let tenant = client
+            .tenant(id)
+            .map_err(|error| self.service.failure(error))?;
+        self.service.print(&tenant, |paint| {
+            let hosts = hosts(&tenant);
+            format!(
+                "{}/{}, id {}: {} on {hosts} host{}, {}\n\n{}",
+                tenant.owner,
+                tenant.name,
+                tenant.id.0,
+                super::request::machines(tenant.request.vms),
+                if hosts == 1 { "" } else { "s" },
+                promise(tenant.request.guarantee.as_ref()),
+                runs(&tenant.runs, paint)
+            )
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Arguments of `tailbound place resize`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Resize {
+    /// Its id, name, or owner and name (OWNER/NAME)
+    tenant: TenantName,
+    /// How many machines it is to have
+    #[arg(long, value_name = "N")]
+    vms: u32,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Resize {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.service.client()?;
+        let id = self.tenant.id(&self.service, &client)?;
+        let tenant = client
+            .resize(id, self.vms)
+            .map_err(|error| self.service.failure(error))?;
+        self.service.print(&tenant, |paint| {
+            summary(&paint.good("RESIZED"), &tenant, paint)
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Arguments of `tailbound place delete`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Delete {
+    /// Its id, name, or owner and name (OWNER/NAME)
+    tenant: TenantName,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Delete {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.service.client()?;
+        let id = self.tenant.id(&self.service, &client)?;
+        client
+            .delete(id)
+            .map_err(|error| self.service.failure(error))?;
+        // The service answers with nothing, and so it is for programs.
+        if !self.service.for_programs() {
+            output::print(&format!("{}  id {}\n", paint().good("DELETED"), id.0));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Arguments of `tailbound place relocate`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Relocate {
+    /// Its id, name, or owner and name (OWNER/NAME)
+    tenant: TenantName,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Relocate {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.service.client()?;
+        let id = self.tenant.id(&self.service, &client)?;
+        let tenant = client
+            .relocate(id)
+            .map_err(|error| self.service.failure(error))?;
+        self.service.print(&tenant, |paint| {
+            summary(&paint.good("RELOCATED"), &tenant, paint)
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}

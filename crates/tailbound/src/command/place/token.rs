@@ -1,0 +1,116 @@
+//! `tailbound place token`.
+
+use super::Failure;
+use crate::command::output::{self, Output};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use tailbound_client::{is_name, random};
+
+/// What a token allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Role {
+    /// Everything
+    Operator,
+    /// The tenants of one owner
+    Tenant,
+    /// The guarantees of one host
+    Host,
+}
+
+/// Arguments of `tailbound place token`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The lines for the service's file of tokens (tailbound place serve --tokens) go \
+    to standard output, so that `>> tokens.toml` adds them; the secret goes to standard error, and \
+    is nowhere else. The service reads the file again at SIGHUP."
+)]
+pub(super) struct Token {
+    /// What it allows
+    #[arg(long, value_enum)]
+    role: Role,
+    /// Whose tenants, for the role tenant
+    #[arg(long, required_if_eq("role", "tenant"))]
+    owner: Option<String>,
+    /// Which host, for the role host
+    #[arg(long, required_if_eq("role", "host"))]
+    host: Option<String>,
+    /// What the token is called in the service's log [default: the owner, the host or the role]
+    #[arg(long)]
+    name: Option<String>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// A token, and in the file of tokens all of it but the secret.
+#[derive(Debug, Serialize)]
+struct Made {
+    name: String,
+    role: Role,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    sha256: String,
+}
+
+#[derive(Debug, Serialize)]
+struct File {
+    token: [Made; 1],
+}
+
+impl Token {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let (owner, host) = match self.role {
+            Role::Operator => (None, None),
+            Role::Tenant => (self.owner.clone(), None),
+            Role::Host => (None, self.host.clone()),
+        };
+        if owner != self.owner || host != self.host {
+            return Err(Failure::new(
+                "--owner goes with --role tenant, --host with --role host",
+            ));
+        }
+        if let Some(owner) = owner.as_ref().filter(|owner| !is_name(owner)) {
+            return Err(Failure::new(format!(
+                "{owner:?} cannot be an owner; use 1 to 63 of a-z, 0-9 and -, no - at either end"
+            )));
+        }
+        let secret = hexadecimal(&random::<32>().map_err(|error| Failure::new(error.to_string()))?);
+        let name = self.name.or_else(|| owner.clone()).or_else(|| host.clone());
+        let made = Made {
+            name: name.unwrap_or_else(|| "operator".to_owned()),
+            role: self.role,
+            owner,
+            host,
+            sha256: hexadecimal(&Sha256::digest(secret.as_bytes())),
+        };
+        let text = match self.output {
+            Output::Json => output::json(&made),
+            Output::Text => {
+                let file = toml::to_string(&File { token: [made] });
+                format!(
+                    "{}\n",
+                    file.map_err(|error| Failure::new(error.to_string()))?
+                        .trim_end()
+                )
+            }
+        };
+        output::print(&text);
+        eprintln!("the secret, which is shown this once:");
+        eprintln!("{secret}");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,162 @@
+//! `tailbound place topology`.
+
+use super::Failure;
+use super::failure::REFUSED;
+use super::request::read;
+use super::service::{Service, paint};
+use super::status::policy;
+use crate::command::output;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tailbound_client::{Client, TopologyDiff};
+use tailbound_placement::Spec;
+use tailbound_report::{Paint, Table};
+
+/// Arguments of `tailbound place topology`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Print the topology in force, as a file that `apply` takes
+    Show(Show),
+    /// Say what a file would change, and whose promise would not hold
+    Diff(Diff),
+    /// Put a file in force, if every promise holds
+    Apply(Apply),
+}
+
+impl Args {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        match self.action {
+            Action::Show(show) => show.run(),
+            Action::Diff(diff) => diff.run(),
+            Action::Apply(apply) => apply.run(),
+        }
+    }
+}
+
+/// Arguments of `tailbound place topology show`.
+#[derive(Debug, clap::Args)]
+struct Show {
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Show {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let topology = self.service.ask(Client::topology)?;
+        let file =
+            toml::to_string(&topology.spec).map_err(|error| Failure::new(error.to_string()))?;
+        self.service.print(&topology, |_| {
+            let policy = policy(topology.policy);
+            format!("# revision {}, policy {policy}\n{file}", topology.revision)
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Arguments of `tailbound place topology diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit code: 0 every promise would hold; 1 some would not; 2 could not say.")]
+struct Diff {
+    /// The topology (JSON if it ends in .json, TOML otherwise)
+    file: PathBuf,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Diff {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let spec: Spec = read(&self.file)?;
+        let diff = self.service.ask(|client| client.diff(&spec))?;
+        self.service.print(&diff, |paint| text(&diff, paint));
+        Ok(verdict(&diff))
+    }
+}
+
+/// Arguments of `tailbound place topology apply`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "What changes is printed first, and applied only if nobody else has changed the \
+    topology since. Exit code: 0 applied; 1 some promise would not hold, nothing was changed; 2 \
+    could not."
+)]
+struct Apply {
+    /// The topology (JSON if it ends in .json, TOML otherwise)
+    file: PathBuf,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Apply {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let service = &self.service;
+        let spec: Spec = read(&self.file)?;
+        let diff = service.ask(|client| client.diff(&spec))?;
+        if !diff.broken.is_empty() {
+            service.print(&diff, |paint| text(&diff, paint));
+            return Ok(verdict(&diff));
+        }
+        if !service.for_programs() {
+            output::print(&text(&diff, paint()));
+        }
+        let applied = service.ask(|client| client.apply(&spec, Some(diff.revision)))?;
+        service.print(&applied, |paint| {
+            let revision = applied.revision;
+            format!(
+                "{}  revision {revision} is in force\n",
+                paint.good("APPLIED")
+            )
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn verdict(diff: &TopologyDiff) -> ExitCode {
+    ExitCode::from(if diff.broken.is_empty() { 0 } else { REFUSED })
+}
+
+fn text(diff: &TopologyDiff, paint: Paint) -> String {
+    let mut out = String::new();
+    if diff.added.is_empty() && diff.removed.is_empty() && diff.changed.is_empty() {
+        out += "nothing differs\n";
+    }
+    // Writing to a String does not fail.
+    for name in &diff.added {
+        let _ = writeln!(out, "{} {name}", paint.good("+"));
+    }
+    for name in &diff.removed {
+        let _ = writeln!(out, "{} {name}", paint.bad("-"));
+    }
+    for change in &diff.changed {
+        let _ = writeln!(
+            out,
+            "{} {}: {}",
+            paint.doubtful("~"),
+            change.name,
+            change.what
+        );
+    }
+    if !diff.broken.is_empty() {
+        let word = paint.bad("BREAKS");
+        let count = diff.broken.len();
+        let whose = if count == 1 {
+            "tenant's promise"
+        } else {
+            "tenants' promises"
+        };
+        let _ = writeln!(out, "{word}  {count} {whose}\n");
+        let mut table = Table::new(&["tenant", "id", "why"], &[2]);
+        for broken in &diff.broken {
+            let name = format!("{}/{}", broken.owner, broken.name);
+            table.row([name.as_str(), &broken.tenant.0.to_string(), &broken.why]);
+        }
+        out += &table.render(paint);
+    }
+    out
+}

@@ -1,9 +1,10 @@
 //! Experiments in virtual time: models of what cannot be had on one machine,
 //! beside the figures of the papers.
 //!
-//! [`vcpu`] runs guests under hypervisors' schedulers. Everything is
-//! deterministic: an experiment and a seed give the same bytes on every machine
-//! and with any number of threads.
+//! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
+//! queues and links. Everything is deterministic: an experiment and a seed give
+//! the same bytes on every machine and with any number of threads.
 
+pub mod net;
 mod parallel;
 pub mod vcpu;

@@ -1,0 +1,22 @@
+//! The packet-level simulator: senders, queues and links, to the picosecond.
+//!
+//! [`Simulation`] is the engine and [`Node`] what takes part; [`Fabric`]
+//! describes a network of [`Source`]s and [`Port`]s as data and runs it. A
+//! simulation is a value; the description and one seed decide every byte of its
+//! outcome.
+
+mod agenda;
+mod fabric;
+mod port;
+mod simulation;
+mod source;
+#[cfg(test)]
+mod tests;
+mod time;
+
+pub use agenda::Agenda;
+pub use fabric::{Fabric, FabricRun, FlowConfig, FlowStats, Sink};
+pub use port::{CLASSES, Drops, Port, PortConfig, PortStats, Wire};
+pub use simulation::{Frame, Node, NodeId, Observer, Simulation};
+pub use source::{Envelope, Pattern, Source, SourceConfig};
+pub use time::Time;

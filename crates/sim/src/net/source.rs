@@ -1,0 +1,259 @@
+//! Senders that keep to their envelope, and use it.
+
+use super::port::PICOBITS_PER_BYTE;
+use super::{Frame, Node, Time};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What a sender may send in any time t: `min(burst_rate · t + frame, rate · t +
+/// burst)`, the curve A' of Silo's figure 6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Envelope {
+    /// B, the average.
+    pub rate: Rate,
+    /// S, at least a frame.
+    pub burst: Bytes,
+    /// Bmax, at which a burst is sent; all at once if none.
+    pub burst_rate: Option<Rate>,
+    /// The longest frame, with all that goes over the wire.
+    pub frame: Bytes,
+}
+
+/// How a sender uses its envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// As much as allowed as early as allowed: all of the burst, then on at the
+    /// average.
+    Greedy,
+    /// All of the burst at once, then nothing until as much is allowed again and
+    /// this time has passed.
+    Bursts {
+        /// From when the bucket is full again until the next burst.
+        pause: Nanos,
+    },
+    /// Frames of any length with pauses of any length between them: whatever is
+    /// allowed may happen.
+    Random,
+}
+
+/// What a sender is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// What it may send.
+    pub envelope: Envelope,
+    /// What it does send.
+    pub pattern: Pattern,
+    /// When it begins, with full buckets: it has been silent before.
+    pub start: Time,
+    /// It begins no frame after this.
+    pub stop: Time,
+    /// Its frames' class.
+    pub class: u8,
+}
+
+/// The shortest frame: 64 bytes, preamble and gap.
+const SHORTEST: Bytes = Bytes(84);
+
+/// A token bucket in whole picobits, so that no rounding adds up.
+#[derive(Debug, Clone)]
+struct Bucket {
+    rate: u64,
+    depth: u128,
+    level: u128,
+    at: Time,
+}
+
+fn picobits(size: Bytes) -> u128 {
+    u128::from(size.0) * u128::from(PICOBITS_PER_BYTE)
+}
+
+impl Bucket {
+    fn new(rate: Rate, depth: Bytes) -> Self {
+        Self {
+            rate: rate.0,
+            depth: picobits(depth),
+            level: picobits(depth),
+            at: Time::ZERO,
+        }
+    }
+
+    /// When it holds this much. It is later by less than a picosecond than it
+    /// could be; what comes in the meantime is not lost.
+    fn holds(&self, size: Bytes) -> Time {
+        self.has(picobits(size))
+    }
+
+    fn is_full(&self) -> Time {
+        self.has(self.depth)
+    }
+
+    fn has(&self, bits: u128) -> Time {
+        let missing = bits.saturating_sub(self.level);
+        let rate = u128::from(self.rate);
+        // 128-bit divisions take several times as long.
+        let wait = match u64::try_from(missing) {
+            Ok(missing) => missing.div_ceil(self.rate),
+            Err(_) => u64::try_from(missing.div_ceil(rate)).unwrap_or(u64::MAX),
+        };
+        self.at + Time(wait)
+    }
+
+    fn take(&mut self, now: Time, size: Bytes) {
+        let came = u128::from(now.since(self.at).0) * u128::from(self.rate);
+        self.level = (self.level + came).min(self.depth);
+        self.at = now;
+        self.level = self.level.saturating_sub(picobits(size));
+    }
+
+    /// Whole bytes that it held when last asked.
+    fn bytes(&self) -> Bytes {
+        Bytes((self.level / u128::from(PICOBITS_PER_BYTE)) as u64)
+    }
+}
+
+/// A sender.
+#[derive(Debug, Clone)]
+pub struct Source {
+    config: SourceConfig,
+    flow: u32,
+    route: u32,
+    average: Bucket,
+    fast: Option<Bucket>,
+    /// Frames sent.
+    sent: u32,
+    /// The burst's rest, too short for a whole frame, has been sent.
+    rest_sent: bool,
+    /// The next frame, and when.
+    next: (Time, Bytes),
+    random: Pcg64Mcg,
+}
+
+impl Source {
+    /// A sender of a flow whose first node is at `route` of the simulation's
+    /// routes. What is random follows from `seed`.
+    ///
+    /// # Panics
+    /// A rate is zero, or the burst is below a frame.
+    pub fn new(config: SourceConfig, flow: u32, route: u32, seed: u64) -> Self {
+        let Envelope {
+            rate,
+            burst,
+            burst_rate,
+            frame,
+        } = config.envelope;
+        assert!(rate.0 > 0 && burst_rate.is_none_or(|rate| rate.0 > 0));
+        assert!(burst >= frame && frame.0 > 0, "a burst is a frame at least");
+        let mut source = Self {
+            config,
+            flow,
+            route,
+            average: Bucket::new(rate, burst),
+            fast: burst_rate.map(|rate| Bucket::new(rate, frame)),
+            sent: 0,
+            rest_sent: false,
+            next: (Time::NEVER, frame),
+            random: Pcg64Mcg::seed_from_u64(seed),
+        };
+        source.plan(config.start);
+        source
+    }
+
+    /// Frames sent so far.
+    pub fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    /// When both buckets allow a frame of this size, not before `now`.
+    fn allowed(&self, now: Time, size: Bytes) -> Time {
+        let fast = self.fast.as_ref().map_or(Time::ZERO, |it| it.holds(size));
+        self.average.holds(size).max(fast).max(now)
+    }
+
+    /// Decides on the next frame.
+    fn plan(&mut self, now: Time) {
+        let next = match self.config.pattern {
+            Pattern::Random => self.plan_random(now),
+            Pattern::Greedy => self.plan_burst(now, None),
+            Pattern::Bursts { pause } => self.plan_burst(now, Some(pause)),
+        };
+        let begins = next.0 <= self.config.stop;
+        self.next = if begins { next } else { (Time::NEVER, next.1) };
+    }
+
+    fn plan_random(&mut self, now: Time) -> (Time, Bytes) {
+        let most = self.config.envelope.frame;
+        let least = SHORTEST.min(most);
+        let size = if self.random.random_bool(0.5) {
+            most
+        } else {
+            Bytes(self.random.random_range(least.0..=most.0))
+        };
+        // Up to as long as it takes to fill the bucket, all orders of magnitude
+        // alike; half of the frames come at once.
+        let longest = Time(self.average.depth.div_ceil(self.average.rate.into()) as u64);
+        let pause = if self.random.random_bool(0.5) {
+            0
+        } else {
+            let order = self.random.random_range(0..=longest.0.max(1).ilog2());
+            self.random.random_range(0..=longest.0 >> order)
+        };
+        let begin = if self.sent == 0 {
+            now
+        } else {
+            now + Time(pause)
+        };
+        (self.allowed(begin, size), size)
+    }
+
+    fn plan_burst(&mut self, now: Time, pause: Option<Nanos>) -> (Time, Bytes) {
+        let whole = self.config.envelope.frame;
+        let fast = self.fast.as_ref().map_or(now, |it| it.holds(whole));
+        if self.average.holds(whole) <= fast.max(now) {
+            return (self.allowed(now, whole), whole);
+        }
+        // The burst is used up but for less than a frame.
+        let rest = self.average.bytes();
+        if rest >= SHORTEST && !self.rest_sent {
+            self.rest_sent = true;
+            return (self.allowed(now, rest), rest);
+        }
+        let Some(pause) = pause else {
+            return (self.allowed(now, whole), whole);
+        };
+        self.rest_sent = false;
+        let again = self.average.is_full() + pause.into();
+        (self.allowed(again.max(now), whole), whole)
+    }
+}
+
+impl Node for Source {
+    fn poll_at(&self) -> Time {
+        self.next.0
+    }
+
+    fn poll(&mut self, now: Time, out: &mut Vec<Frame>) {
+        // Of a burst that is sent at once, all frames in one turn.
+        while self.next.0 <= now {
+            let size = self.next.1;
+            self.average.take(now, size);
+            if let Some(fast) = &mut self.fast {
+                fast.take(now, size);
+            }
+            out.push(Frame {
+                flow: self.flow,
+                number: self.sent,
+                size,
+                class: self.config.class,
+                sent: now,
+                next: self.route,
+            });
+            self.sent += 1;
+            self.plan(now);
+        }
+    }
+
+    fn receive(&mut self, _: Time, _: Frame, _: &mut Vec<Frame>) {
+        // No route leads to a sender.
+    }
+}

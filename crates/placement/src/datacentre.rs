@@ -4,10 +4,12 @@
 //! all hosts below it and bounds on the best of them. A change updates the ports
 //! that it is about and the nodes above them; a decision only reads.
 
+mod best;
 mod bound;
 mod change;
 mod explain;
 mod index;
+mod limits;
 mod ports;
 mod search;
 
@@ -16,14 +18,14 @@ pub use change::Affected;
 pub use explain::{Explanation, Near, Overload};
 pub use search::Refusal;
 
-use crate::load::{Line, Load};
+use crate::load::Load;
 use crate::request::{Policy, Request, RequestError};
-use crate::topology::{Direction, NodeId, PortId, Resources, Topology};
+use crate::topology::{NodeId, PortId, Resources, Topology};
+use best::BestPorts;
 use index::Largest;
-use ports::BOTH;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tailbound_units::{Bytes, Nanos};
+use tailbound_units::Bytes;
 
 /// A tenant's number, which its owner chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -114,17 +116,6 @@ struct Summary {
 /// Up to how many free slots of a host are told apart.
 const STEPS: usize = 8;
 
-/// No host's port below a node can do more; never changes.
-#[derive(Debug, Clone, Copy, Default)]
-struct BestPort {
-    rate: u64,
-    room: u64,
-    feed: Option<Line>,
-    /// How long traffic may have waited before it comes to the port, at least,
-    /// with all of the tenant below this node.
-    delay: Nanos,
-}
-
 /// A data centre with its tenants.
 #[derive(Debug, Clone)]
 pub struct Datacentre {
@@ -143,9 +134,10 @@ pub struct Datacentre {
     slots: Vec<Largest>,
     /// By height less one, then rank.
     summaries: Vec<Vec<Summary>>,
-    best: Vec<Vec<[BestPort; 2]>>,
+    best: BestPorts,
     tenants: BTreeMap<TenantId, Tenant>,
     effort: u32,
+    last_effort: u32,
 }
 
 impl Datacentre {
@@ -170,33 +162,27 @@ impl Datacentre {
         let summaries = (1..heights)
             .map(|height| vec![empty.clone(); inner(height)])
             .collect();
-        let best = (1..heights)
-            .map(|height| vec![[BestPort::default(); 2]; inner(height)])
-            .collect();
         let mut new = Self {
             loads: vec![[Load::NONE; 2]; topology.len()],
             free: (0..topology.len())
                 .map(|index| topology.resources(NodeId(index as u32)))
                 .collect(),
             closed: vec![false; topology.len()],
+            best: BestPorts::new(&topology, &rank),
             rank,
             slots,
             summaries,
-            best,
             tenants: BTreeMap::new(),
             effort: search::EFFORT,
+            last_effort: 0,
             topology,
             policy,
         };
         for height in 0..heights {
             for place in 0..new.topology.at_height(height as u8).len() {
                 let node = new.topology.at_height(height as u8)[place];
-                new.set_best(node);
                 new.summarise(node);
             }
-        }
-        for place in 0..new.topology.hosts().len() {
-            new.set_best_delays(new.topology.hosts()[place]);
         }
         new
     }
@@ -216,6 +202,12 @@ impl Datacentre {
     /// millisecond. More finds places that are hard to find.
     pub fn set_effort(&mut self, ports: u32) {
         self.effort = ports;
+    }
+
+    /// How many ports the last [`Self::admit`] looked at: what it cost, whatever
+    /// the machine.
+    pub fn last_effort(&self) -> u32 {
+        self.last_effort
     }
 
     /// All tenants, by number.
@@ -251,7 +243,7 @@ impl Datacentre {
     /// Where the tenant would be placed. Nothing is reserved.
     pub fn fit(&self, request: &Request) -> Result<Placement, AdmitError> {
         request.check()?;
-        Ok(search::fit(self, request)?)
+        Ok(search::fit(self, request, self.effort).0?)
     }
 
     /// Finds a place and reserves it whole.
@@ -263,8 +255,10 @@ impl Datacentre {
         if self.tenants.contains_key(&id) {
             return Err(AdmitError::Exists(id));
         }
-        let placement = self.fit(request)?;
-        Ok(self.reserve(id, *request, placement))
+        request.check()?;
+        let (found, looked_at) = search::fit(self, request, self.effort);
+        self.last_effort = looked_at;
+        Ok(self.reserve(id, *request, found?))
     }
 
     /// Reserves a placement that was found before, by this or another one, if
@@ -425,74 +419,6 @@ impl Datacentre {
     fn summary(&self, node: NodeId) -> Option<&Summary> {
         let height = usize::from(self.topology.height(node)).checked_sub(1)?;
         Some(&self.summaries[height][self.rank[node.index()] as usize])
-    }
-
-    fn set_best(&mut self, node: NodeId) {
-        let Some(height) = usize::from(self.topology.height(node)).checked_sub(1) else {
-            return;
-        };
-        let mut best: Option<[BestPort; 2]> = None;
-        for child in self.topology.children(node) {
-            let below = self.best_port(child);
-            best = Some(best.map_or(below, |best| [0, 1].map(|way| best[way].or(below[way]))));
-        }
-        let mut best = best.unwrap_or_default();
-        // Set for each host below, when the tree is known.
-        for way in &mut best {
-            way.delay = Nanos::MAX;
-        }
-        self.best[height][self.rank[node.index()] as usize] = best;
-    }
-
-    /// Lowers the delays of all nodes above a host to what they are for it.
-    fn set_best_delays(&mut self, host: NodeId) {
-        let mut scope = host;
-        while let Some(parent) = self.topology.parent(scope) {
-            scope = parent;
-            let height = usize::from(self.topology.height(scope)) - 1;
-            let best = &mut self.best[height][self.rank[scope.index()] as usize];
-            for (way, direction) in best.iter_mut().zip(BOTH) {
-                let port = PortId {
-                    node: host,
-                    direction,
-                };
-                way.delay = way.delay.min(self.topology.delay_before(port, scope));
-            }
-        }
-    }
-
-    fn best_port(&self, node: NodeId) -> [BestPort; 2] {
-        if let Some(height) = usize::from(self.topology.height(node)).checked_sub(1) {
-            return self.best[height][self.rank[node.index()] as usize];
-        }
-        [Direction::Up, Direction::Down].map(|direction| {
-            let port = self.topology.port(PortId { node, direction });
-            BestPort {
-                rate: port.rate,
-                room: port.room,
-                feed: port.feed,
-                delay: Nanos::ZERO,
-            }
-        })
-    }
-}
-
-impl BestPort {
-    /// What neither can exceed: the larger port, fed by the slower links.
-    fn or(self, other: Self) -> Self {
-        let feed = match (self.feed, other.feed) {
-            (Some(one), Some(other)) => Some(Line {
-                rate: one.rate.min(other.rate),
-                burst: one.burst.min(other.burst),
-            }),
-            (feed, None) | (None, feed) => feed,
-        };
-        Self {
-            rate: self.rate.max(other.rate),
-            room: self.room.max(other.room),
-            feed,
-            delay: self.delay.min(other.delay),
-        }
     }
 }
 

@@ -81,26 +81,15 @@ impl Load {
 
     /// The least of a slow line and perhaps a fast one.
     fn least(slow: Line, fast: Option<Line>) -> Self {
-        let Some(fast) = fast.filter(|fast| fast.burst < slow.burst) else {
+        let Some(fast) = fast else {
             return Self {
                 lines: [slow; LINES],
             };
         };
-        if fast.rate <= slow.rate {
-            return Self {
-                lines: [fast; LINES],
-            };
+        let is_fast = touches_fast(slow, fast);
+        Self {
+            lines: is_fast.map(|is_fast| if is_fast { fast } else { slow }),
         }
-        let mut lines = [slow; LINES];
-        lines[0] = fast;
-        for (line, touch) in lines[1..].iter_mut().zip(TOUCHES) {
-            let gained = u128::from(fast.rate - slow.rate) * u128::from(touch);
-            let ahead = u128::from(slow.burst - fast.burst) * u128::from(NANOS_PER_SECOND);
-            if gained < ahead {
-                *line = fast;
-            }
-        }
-        Self { lines }
     }
 
     /// The four lines: rates fall, bursts grow.
@@ -195,6 +184,25 @@ impl Load {
     }
 }
 
+/// For each time whether the curve, the least of two lines, touches the fast one
+/// there.
+fn touches_fast(slow: Line, fast: Line) -> [bool; LINES] {
+    if fast.burst >= slow.burst {
+        return [false; LINES];
+    }
+    if fast.rate <= slow.rate {
+        return [true; LINES];
+    }
+    let mut is_fast = [false; LINES];
+    is_fast[0] = true;
+    for (is_fast, touch) in is_fast[1..].iter_mut().zip(TOUCHES) {
+        let gained = u128::from(fast.rate - slow.rate) * u128::from(touch);
+        let ahead = u128::from(slow.burst - fast.burst) * u128::from(NANOS_PER_SECOND);
+        *is_fast = gained < ahead;
+    }
+    is_fast
+}
+
 /// What each machine of a tenant may send, in bits: {B, S, Bmax}.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Source {
@@ -229,23 +237,69 @@ impl Source {
     /// `parts` is over how many links each machine's frames are spread, whose
     /// sum this is: a link may get more than its share by a frame at either end.
     pub(crate) fn across(&self, senders: u32, vms: u32, delay: Nanos, parts: u32) -> Load {
-        let receivers = vms.saturating_sub(senders);
-        if senders == 0 || receivers == 0 {
+        if senders == 0 || senders >= vms {
             return Load::NONE;
         }
+        let (slow, fast) = self.lines(senders, vms, delay, parts);
+        Load::least(slow, fast)
+    }
+
+    /// The average and the burst rate of so many senders.
+    fn lines(&self, senders: u32, vms: u32, delay: Nanos, parts: u32) -> (Line, Option<Line>) {
         // Links whose totals differ by a frame at most may differ by two over
         // some time.
         let spread = 2 * u64::from(parts - 1) * self.frame;
         let count = u64::from(senders);
         let slow = Line {
-            rate: u64::from(senders.min(receivers)) * self.bandwidth,
+            rate: u64::from(senders.min(vms - senders)) * self.bandwidth,
             burst: count * (self.burst + spread),
         };
         let fast = self.burst_rate.map(|rate| Line {
             rate: count * rate,
             burst: count * (self.frame + spread),
         });
-        Load::least(slow.delayed(delay), fast.map(|fast| fast.delayed(delay)))
+        (slow.delayed(delay), fast.map(|fast| fast.delayed(delay)))
+    }
+
+    /// A load that is nowhere above [`Self::across`] of any number of senders
+    /// and any delay between two each, line by line.
+    pub(crate) fn at_least(
+        &self,
+        (fewest, most): (u32, u32),
+        vms: u32,
+        (soonest, latest): (Nanos, Nanos),
+        parts: u32,
+    ) -> Load {
+        if fewest == 0 || most >= vms {
+            return Load::NONE;
+        }
+        let (first_slow, fast) = self.lines(fewest, vms, soonest, parts);
+        let (other_slow, other_fast) = self.lines(most, vms, latest, parts);
+        let mut slow = first_slow;
+        if other_slow.rate < slow.rate {
+            // The more senders, the fewer receivers are left.
+            let rate = other_slow.rate;
+            slow.burst -= bits_in(slow.rate, soonest) - bits_in(rate, soonest);
+            slow.rate = rate;
+        }
+        let (Some(fast), Some(other_fast)) = (fast, other_fast) else {
+            return Load::least(slow, None);
+        };
+        let one = touches_fast(first_slow, fast);
+        let other = touches_fast(other_slow, other_fast);
+        // With more senders and more delay the slow line is touched at more of
+        // the times, so that what both ends touch all between them do.
+        let below_both = Line {
+            rate: slow.rate.min(fast.rate),
+            burst: slow.burst.min(fast.burst),
+        };
+        Load {
+            lines: std::array::from_fn(|index| match (one[index], other[index]) {
+                (true, true) => fast,
+                (false, false) => slow,
+                _ => below_both,
+            }),
+        }
     }
 }
 

@@ -171,7 +171,7 @@ impl Datacentre {
     fn extend(&self, request: &Request, kept: &Placement) -> Result<Placement, Refusal> {
         let missing = u64::from(request.vms).saturating_sub(kept.vms());
         if kept.vms() == 0 {
-            return search::fit(self, request);
+            return search::fit(self, request, self.effort).0;
         }
         if missing == 0 {
             return self.verify(request, kept).map(|()| kept.clone());

@@ -1,9 +1,9 @@
 //! Greedy first fit by height: a host, a rack, a pod, all (Silo 4.2.3).
 
-use super::{Datacentre, Placement, STEPS, ports::BOTH};
+use super::{Datacentre, Placement, ports::BOTH};
 use crate::load::Source;
 use crate::request::{Policy, Request};
-use crate::topology::{Direction, NodeId, Port, PortId};
+use crate::topology::{NodeId, PortId, Resources};
 use tailbound_units::Nanos;
 
 /// How many ports a decision looks at before it gives up, if not said
@@ -47,36 +47,34 @@ pub enum Refusal {
 
 /// The search for one request.
 pub(super) struct Search<'a> {
-    dc: &'a Datacentre,
-    request: &'a Request,
-    policy: Policy,
-    source: Option<Source>,
+    pub(super) dc: &'a Datacentre,
+    pub(super) request: &'a Request,
+    pub(super) policy: Policy,
+    pub(super) source: Option<Source>,
     /// Below which node all machines are to be.
-    scope: NodeId,
+    pub(super) scope: NodeId,
     /// No host gets more.
     host_limit: u32,
     /// A host is left out if its way up or down takes more than half of this.
     delay_limit: Option<Nanos>,
-    checks: u32,
+    /// How many ports it has looked at, and how many it may.
+    pub(super) checks: u32,
+    pub(super) effort: u32,
+    /// Of which height this was asked last, and the answer.
+    pub(super) hopeless: Option<(u8, bool)>,
     found: Vec<(NodeId, u32)>,
 }
 
-/// The first place for a request by the data centre's rules.
-pub(super) fn fit(dc: &Datacentre, request: &Request) -> Result<Placement, Refusal> {
+/// The first place for a request by the data centre's rules, and how many ports
+/// were looked at for it: few more than `effort` at most.
+pub(super) fn fit(
+    dc: &Datacentre,
+    request: &Request,
+    effort: u32,
+) -> (Result<Placement, Refusal>, u32) {
     let mut search = Search::new(dc, request, dc.policy);
-    let mut refusal = Refusal::Slots {
-        wanted: request.vms,
-        free: dc.free(NodeId::TOP).slots,
-    };
-    let mut scopes = Scopes::new(dc, request);
-    while let Some(scope) = scopes.next() {
-        match search.try_scope(scope) {
-            Ok(placement) => return Ok(placement),
-            Err(effort @ Refusal::Effort { .. }) => return Err(effort),
-            Err(next) => refusal = refusal.nearer(next),
-        }
-    }
-    Err(refusal)
+    search.effort = effort;
+    (search.first(), search.checks)
 }
 
 /// The nodes that have enough free below them, lowest first.
@@ -99,12 +97,17 @@ impl<'a> Scopes<'a> {
         }
     }
 
+    /// Goes on with higher ones.
+    fn skip_height(&mut self) {
+        self.height += 1;
+        self.rank = 0;
+    }
+
     pub(super) fn next(&mut self) -> Option<NodeId> {
         loop {
             let slots = self.dc.slots.get(usize::from(self.height))?;
             let Some(rank) = slots.next(self.rank, self.request.vms) else {
-                self.height += 1;
-                self.rank = 0;
+                self.skip_height();
                 continue;
             };
             self.rank = rank + 1;
@@ -150,49 +153,65 @@ impl<'a> Search<'a> {
             host_limit: u32::MAX,
             delay_limit: None,
             checks: 0,
+            effort: dc.effort,
+            hopeless: None,
             found: Vec::new(),
         }
+    }
+
+    /// All machines below the first scope that takes them, or why not.
+    fn first(&mut self) -> Result<Placement, Refusal> {
+        let mut refusal = self.no_slots();
+        let mut scopes = Scopes::new(self.dc, self.request);
+        while let Some(scope) = scopes.next() {
+            match self.try_scope(scope) {
+                Ok(placement) => return Ok(placement),
+                Err(effort @ Refusal::Effort { .. }) => return Err(effort),
+                Err(Refusal::Ports) if self.is_hopeless() => {
+                    refusal = refusal.nearer(Refusal::Ports);
+                    scopes.skip_height();
+                }
+                Err(next) => refusal = refusal.nearer(next),
+            }
+        }
+        Err(refusal)
     }
 
     /// All machines below `scope`, or why not.
     pub(super) fn try_scope(&mut self, scope: NodeId) -> Result<Placement, Refusal> {
         let vms = self.request.vms;
         self.scope = scope;
-        self.delay_limit = None;
-        let alone = self.dc.topology.is_host(scope);
-        if alone {
+        if self.dc.topology.is_host(scope) {
             return if self.dc.room_at(scope, self.request) >= vms {
                 Ok(Placement::new([(scope, vms)]))
             } else {
                 Err(self.no_slots())
             };
         }
-        if self.policy == Policy::Silo
-            && let Some(limit) = self.request.guarantee.and_then(|guarantee| guarantee.delay)
-        {
-            let (longest, least) = self.dc.topology.delays_within(scope);
-            if least > limit {
-                return Err(Refusal::Delay { least, limit });
-            }
-            self.delay_limit = (longest > limit).then_some(limit);
+        self.set_delay_limit()?;
+        let largest = self
+            .dc
+            .summary(scope)
+            .map_or_else(Resources::default, |it| it.largest);
+        if largest.cpu < self.request.cpu || largest.memory < self.request.memory {
+            return Err(self.no_slots());
         }
-        if self.most_below(scope) < vms {
+        if self.is_hopeless()
+            || self.most_below(scope) < vms
+            || self.dc.topology.height(scope) > 1 && self.is_too_small(scope, vms)
+        {
             return Err(self.not_here());
         }
         // Full hosts first. Where the last host would get so few that all the
         // others' bursts meet there, equal parts may still do (Silo figure 5).
-        let largest = self
-            .dc
-            .summary(scope)
-            .map_or(0, |summary| summary.largest.slots);
-        let mut limit = largest.min(vms);
+        let mut limit = largest.slots.min(vms);
         loop {
             self.host_limit = limit;
             self.found.clear();
             if self.fill(scope, vms) == vms {
                 return Ok(Placement::new(self.found.drain(..)));
             }
-            if self.checks > self.dc.effort {
+            if self.checks > self.effort {
                 return Err(Refusal::Effort { ports: self.checks });
             }
             // Only in a rack: higher up it would be tried in every rack.
@@ -204,6 +223,20 @@ impl<'a> Search<'a> {
             }
         }
         Err(self.not_here())
+    }
+
+    /// Which hosts below the scope are near enough to each other; or none are.
+    fn set_delay_limit(&mut self) -> Result<(), Refusal> {
+        self.delay_limit = None;
+        let limit = self.request.guarantee.and_then(|guarantee| guarantee.delay);
+        if let Some(limit) = limit.filter(|_| self.policy == Policy::Silo) {
+            let (longest, least) = self.dc.topology.delays_within(self.scope);
+            if least > limit {
+                return Err(Refusal::Delay { least, limit });
+            }
+            self.delay_limit = (longest > limit).then_some(limit);
+        }
+        Ok(())
     }
 
     fn not_here(&self) -> Refusal {
@@ -237,7 +270,7 @@ impl<'a> Search<'a> {
     /// The most machines from `least` to `most` that a host's ports may carry;
     /// zero if none.
     pub(super) fn most_at(&mut self, host: NodeId, least: u32, most: u32) -> Result<u32, Refusal> {
-        if self.checks > self.dc.effort {
+        if self.checks > self.effort {
             return Err(Refusal::Effort { ports: self.checks });
         }
         let fits = (least..=most)
@@ -255,16 +288,11 @@ impl<'a> Search<'a> {
 
     /// Places up to `want` machines below a node, so that all its ports and
     /// those below may carry them, and says how many.
-    fn fill(&mut self, node: NodeId, want: u32) -> u32 {
-        let free = self.dc.free(node).slots;
-        let mut want = want.min(free);
-        if want == 0 || self.checks > self.dc.effort {
+    pub(super) fn fill(&mut self, node: NodeId, want: u32) -> u32 {
+        let mut want = self.allowed_at(node, want);
+        self.checks += 1;
+        if want == 0 || self.checks > self.effort {
             return 0;
-        }
-        if let Some(domains) = self.request.domains
-            && self.is_domain(node, domains.height)
-        {
-            want = want.min(self.request.vms.div_ceil(domains.count));
         }
         if self.dc.topology.is_host(node) {
             return self.fill_host(node, want);
@@ -294,6 +322,21 @@ impl<'a> Search<'a> {
             self.found.truncate(mark);
             want = placed.min(want - 1);
         }
+    }
+
+    /// How many of `want` may be below a node by its slots and by fault domains.
+    pub(super) fn allowed_at(&self, node: NodeId, want: u32) -> u32 {
+        let mut want = want.min(self.dc.free(node).slots);
+        if self.dc.topology.parent(node) == Some(self.scope) {
+            // Below this node alone they were tried before.
+            want = want.min(self.request.vms - 1);
+        }
+        if let Some(domains) = self.request.domains
+            && self.is_domain(node, domains.height)
+        {
+            want = want.min(self.request.vms.div_ceil(domains.count));
+        }
+        want
     }
 
     fn fill_host(&mut self, host: NodeId, want: u32) -> u32 {
@@ -336,51 +379,6 @@ impl<'a> Search<'a> {
             let sum = self.dc.load(port).plus(&load);
             self.policy.allows(&sum, topology.port(port))
         })
-    }
-
-    /// The fewest machines that a host below may get, because all the others'
-    /// bursts meet at its port; None if no host can take any number.
-    ///
-    /// Looks at one summary: the most slots, and the lightest load of any port.
-    fn least_below(&mut self, node: NodeId) -> Option<u32> {
-        let summary = self.dc.summary(node)?;
-        let lightest = summary.lightest.as_ref()?;
-        if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
-            return None;
-        }
-        let Some(source) = self.source else {
-            return Some(1);
-        };
-        let vms = self.request.vms;
-        let best = self.dc.best_port(node);
-        (1..=summary.largest.slots.min(vms)).find(|count| {
-            self.checks += 2;
-            BOTH.into_iter().all(|direction| {
-                let way = direction as usize;
-                let senders = match direction {
-                    Direction::Up => *count,
-                    Direction::Down => vms - count,
-                };
-                let load = source.across(senders, vms, best[way].delay, 1);
-                let port = Port {
-                    rate: best[way].rate,
-                    room: best[way].room,
-                    feed: best[way].feed,
-                    ..Port::default()
-                };
-                self.policy.allows(&lightest[way].plus(&load), &port)
-            })
-        })
-    }
-
-    /// No more machines than this fit below a node by its summary alone: the
-    /// slots of all hosts that have enough of them.
-    fn most_below(&mut self, node: NodeId) -> u32 {
-        let least = self.least_below(node);
-        match (least, self.dc.summary(node)) {
-            (Some(least), Some(summary)) => summary.by_least[(least as usize).clamp(1, STEPS) - 1],
-            _ => 0,
-        }
     }
 
     /// Whether a node fails as a whole: no higher than `height`, and its parent

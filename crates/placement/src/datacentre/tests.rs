@@ -6,8 +6,9 @@ mod random;
 
 use super::*;
 use crate::request::{FaultDomains, Guarantee};
+use crate::topology::Direction;
 use crate::topology::{GroupSpec, HostSpec, Spec, Spread, UplinkSpec};
-use tailbound_units::Rate;
+use tailbound_units::{Nanos, Rate};
 
 fn link(mbit: u64, buffer: u64) -> UplinkSpec {
     UplinkSpec {

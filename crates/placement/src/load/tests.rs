@@ -110,3 +110,31 @@ fn the_average_counts_during_a_burst() {
         .backlog(10_000_000_000, Some(feed));
     assert_eq!(bits.map(|bits| bits.div_ceil(8)), Some(354_177));
 }
+
+proptest! {
+    /// What summaries rest on: no number of senders within a range, after no
+    /// delay within a range, has a line below those of the least load.
+    #[test]
+    fn the_least_load_is_below_all_that_it_is_of(
+        tenant in tenants(),
+        more in 0_u32..60,
+        later in 0_u64..500_000,
+        parts in 1_u32..5,
+        at in (0_u32..60, 0_u64..500_000),
+    ) {
+        let (guarantee, fewest, vms, soonest) = tenant;
+        let burst_rate = (more % 4 > 0).then_some(guarantee.burst_rate);
+        let source = Source::new(guarantee.bandwidth, guarantee.burst, burst_rate, FRAME);
+        let most = (fewest + more).min(vms - 1);
+        let latest = Nanos(soonest.0 + later);
+        let least = source.at_least((fewest, most), vms, (soonest, latest), parts);
+        let senders = fewest + at.0 % (most - fewest + 1);
+        let delay = Nanos(soonest.0 + at.1 % (later + 1));
+        let load = source.across(senders, vms, delay, parts);
+        for (least, line) in least.lines().iter().zip(load.lines()) {
+            prop_assert!(least.rate <= line.rate && least.burst <= line.burst);
+        }
+        let alone = source.at_least((senders, senders), vms, (delay, delay), parts);
+        prop_assert_eq!(alone, load);
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
 use super::*;
+use crate::datacentre::search::Search;
 use proptest::prelude::*;
 
 /// Up to two pods of up to three racks of up to four hosts, all different, and
@@ -190,6 +191,33 @@ proptest! {
         }
         if let Some(overload) = explanation.and_then(|explanation| explanation.overload) {
             prop_assert!(overload.excess() != Some(0));
+        }
+    }
+
+    #[test]
+    fn what_summaries_rule_out_cannot_be_filled(
+        tree in trees(),
+        others in proptest::collection::vec(requests(), 0..8),
+        mut request in requests(),
+        vms in 2_u32..40,
+    ) {
+        request.vms = vms;
+        let mut dc = Datacentre::new(tree, Policy::Silo);
+        for (number, other) in others.iter().enumerate() {
+            let _ = dc.admit(TenantId(number as u64), other);
+        }
+        let inner = (0..dc.topology.len() as u32).map(NodeId);
+        for scope in inner.filter(|node| !dc.topology.is_host(*node)) {
+            let mut search = Search::new(&dc, &request, Policy::Silo);
+            search.look_below(scope);
+            let hopeless = search.is_hopeless();
+            let most = search.most_below(scope);
+            let want = vms.min(dc.free(scope).slots);
+            let too_small = want > 0 && search.is_too_small(scope, want);
+            let placed = search.fill(scope, want);
+            prop_assert!(!hopeless || placed == 0);
+            prop_assert!(placed <= most);
+            prop_assert!(!too_small || placed < want);
         }
     }
 

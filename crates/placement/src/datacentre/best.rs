@@ -1,0 +1,141 @@
+//! The most that any host's port below a node can do, and how late traffic may
+//! come to it. Follows from the tree alone.
+
+use super::ports::BOTH;
+use crate::load::Line;
+use crate::topology::{NodeId, Port, PortId, Topology};
+use tailbound_units::Nanos;
+
+/// How long traffic may have waited before it comes to a host's port, over all
+/// hosts below a node: the least and the most.
+pub(super) type Delays = (Nanos, Nanos);
+
+/// No host's port below a node can do more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BestPort {
+    rate: u64,
+    room: u64,
+    feed: Option<Line>,
+    /// With all of the tenant below this node.
+    pub(super) delays: Delays,
+}
+
+/// Of all nodes that are not hosts.
+#[derive(Debug, Clone)]
+pub(super) struct BestPorts {
+    /// By height less one, then rank; up and down.
+    nodes: Vec<Vec<[BestPort; 2]>>,
+    /// The least and the most delays of all nodes of a height, by height less
+    /// one.
+    delays: Vec<[Delays; 2]>,
+}
+
+impl BestPorts {
+    /// `rank` is each node's place among those of its height.
+    pub(super) fn new(topology: &Topology, rank: &[u32]) -> Self {
+        let mut new = Self {
+            nodes: Vec::new(),
+            delays: Vec::new(),
+        };
+        for height in 1..=topology.height(NodeId::TOP) {
+            let nodes = topology.at_height(height).iter();
+            let best = nodes.map(|node| new.of_children(topology, rank, *node));
+            let best = best.collect();
+            new.nodes.push(best);
+        }
+        for host in topology.hosts() {
+            new.add_delays(topology, rank, *host);
+        }
+        for nodes in &new.nodes {
+            let all = nodes.iter().map(|best| best.map(|way| way.delays));
+            let joined = all.reduce(|one, other| [0, 1].map(|way| joined(one[way], other[way])));
+            new.delays.push(joined.unwrap_or([UNKNOWN; 2]));
+        }
+        new
+    }
+
+    /// Up and down, of a node that is not a host.
+    pub(super) fn of(&self, topology: &Topology, rank: &[u32], node: NodeId) -> [BestPort; 2] {
+        let Some(height) = usize::from(topology.height(node)).checked_sub(1) else {
+            return BOTH.map(|direction| {
+                let port = topology.port(PortId { node, direction });
+                BestPort {
+                    rate: port.rate,
+                    room: port.room,
+                    feed: port.feed,
+                    delays: UNKNOWN,
+                }
+            });
+        };
+        self.nodes[height][rank[node.index()] as usize]
+    }
+
+    /// Over all nodes of a height, each with all of the tenant below it.
+    pub(super) fn delays_at(&self, height: u8) -> [Delays; 2] {
+        let height = usize::from(height).saturating_sub(1);
+        self.delays.get(height).copied().unwrap_or([UNKNOWN; 2])
+    }
+
+    fn of_children(&self, topology: &Topology, rank: &[u32], node: NodeId) -> [BestPort; 2] {
+        let children = topology.children(node);
+        let all = children.map(|child| self.of(topology, rank, child));
+        let best = all.reduce(|one, other| [0, 1].map(|way| one[way].or(other[way])));
+        // Every node that is not a host has children.
+        let best = best.unwrap_or_else(|| self.of(topology, rank, NodeId::TOP));
+        best.map(|way| BestPort {
+            delays: UNKNOWN,
+            ..way
+        })
+    }
+
+    /// Adds what is true of a host to all nodes above it.
+    fn add_delays(&mut self, topology: &Topology, rank: &[u32], host: NodeId) {
+        let mut scope = host;
+        while let Some(parent) = topology.parent(scope) {
+            scope = parent;
+            let height = usize::from(topology.height(scope)) - 1;
+            let best = &mut self.nodes[height][rank[scope.index()] as usize];
+            for (way, direction) in best.iter_mut().zip(BOTH) {
+                let node = host;
+                let delay = topology.delay_before(PortId { node, direction }, scope);
+                way.delays = joined(way.delays, (delay, delay));
+            }
+        }
+    }
+}
+
+/// Before any host was looked at.
+const UNKNOWN: Delays = (Nanos::MAX, Nanos::ZERO);
+
+fn joined(one: Delays, other: Delays) -> Delays {
+    (one.0.min(other.0), one.1.max(other.1))
+}
+
+impl BestPort {
+    /// What neither can exceed: the larger port, fed by the slower links.
+    fn or(self, other: Self) -> Self {
+        let feed = match (self.feed, other.feed) {
+            (Some(one), Some(other)) => Some(Line {
+                rate: one.rate.min(other.rate),
+                burst: one.burst.min(other.burst),
+            }),
+            (feed, None) | (None, feed) => feed,
+        };
+        Self {
+            rate: self.rate.max(other.rate),
+            room: self.room.max(other.room),
+            feed,
+            delays: joined(self.delays, other.delays),
+        }
+    }
+
+    /// As a port that may carry something or not.
+    pub(super) fn port(&self) -> Port {
+        Port {
+            rate: self.rate,
+            room: self.room,
+            feed: self.feed,
+            ..Port::default()
+        }
+    }
+}

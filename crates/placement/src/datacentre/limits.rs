@@ -1,0 +1,171 @@
+//! What cannot be, seen from summaries: so that the search passes over what
+//! cannot take a request at one look.
+//!
+//! All of these are bounds: they rule out only what looking at every port would
+//! rule out, so that a decision is the same without them, only slower.
+
+use super::best::{BestPort, Delays};
+use super::ports::BOTH;
+use super::search::Search;
+use super::{Datacentre, STEPS};
+use crate::topology::{Direction, NodeId, PortId};
+
+/// How many machines are on the sending side of a node's port, with `least` to
+/// `most` of `vms` below the node.
+fn senders(direction: Direction, (least, most): (u32, u32), vms: u32) -> (u32, u32) {
+    match direction {
+        Direction::Up => (least, most),
+        Direction::Down => (vms - most, vms - least),
+    }
+}
+
+impl Search<'_> {
+    /// Whether no host anywhere may take any number of the machines if all are
+    /// below one node of the scope's height, and not all on it.
+    pub(super) fn is_hopeless(&mut self) -> bool {
+        let height = self.dc.topology.height(self.scope);
+        if let Some((known, is_hopeless)) = self.hopeless
+            && known == height
+        {
+            return is_hopeless;
+        }
+        let delays = self.dc.best.delays_at(height);
+        let is_hopeless = self.least_below(NodeId::TOP, delays).is_none();
+        self.hopeless = Some((height, is_hopeless));
+        is_hopeless
+    }
+
+    /// No more machines than this fit below a node by its summary alone: the
+    /// slots of all hosts that have enough of them.
+    pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
+        let least = self.least_below(node, self.delays_below(node));
+        match (least, self.dc.summary(node)) {
+            (Some(least), Some(summary)) => summary.by_least[(least as usize).clamp(1, STEPS) - 1],
+            _ => 0,
+        }
+    }
+
+    /// How long traffic may have waited before it comes to the ports of the
+    /// hosts below a node, up and down.
+    fn delays_below(&self, node: NodeId) -> [Delays; 2] {
+        let mut delays = self.dc.best_port(node).map(|way| way.delays);
+        if node != self.scope {
+            let topology = &self.dc.topology;
+            let direction = Direction::Down;
+            let port = PortId { node, direction };
+            // What comes from outside has come through the node's own port.
+            let outside = topology.delay_before(port, self.scope) + topology.port(port).capacity;
+            let of_all = self.dc.best_port(self.scope)[direction as usize].delays.1;
+            let down = &mut delays[direction as usize];
+            *down = (down.0.max(outside), down.1.max(of_all));
+        }
+        delays
+    }
+
+    /// The fewest machines that a host below may get, because all the others'
+    /// bursts meet at its port; None if no host can take any number.
+    ///
+    /// Looks at one summary: the most slots, and the lightest load of any port.
+    fn least_below(&mut self, node: NodeId, delays: [Delays; 2]) -> Option<u32> {
+        let summary = self.dc.summary(node)?;
+        let lightest = summary.lightest.as_ref()?;
+        if summary.largest.cpu < self.request.cpu || summary.largest.memory < self.request.memory {
+            return None;
+        }
+        let Some(source) = self.source else {
+            return Some(1);
+        };
+        let vms = self.request.vms;
+        let best = self.dc.best_port(node);
+        (1..=summary.largest.slots.min(vms)).find(|count| {
+            self.checks += 2;
+            BOTH.into_iter().all(|direction| {
+                let way = direction as usize;
+                let senders = senders(direction, (*count, *count), vms);
+                let load = source.at_least(senders, vms, delays[way], 1);
+                let sum = lightest[way].plus(&load);
+                self.policy.allows(&sum, &best[way].port())
+            })
+        })
+    }
+
+    /// Whether fewer than `want` machines fit below a node for certain, by the
+    /// summaries of the racks and by the ports above them.
+    pub(super) fn is_too_small(&mut self, node: NodeId, want: u32) -> bool {
+        self.most_of_children(node, want) < want && self.checks <= self.effort
+    }
+
+    /// The sum of what fits below each child at most, each by itself: what one
+    /// takes less another one may take more. More than `want` is not counted.
+    fn most_of_children(&mut self, node: NodeId, want: u32) -> u32 {
+        let mut sum = 0;
+        for child in self.dc.topology.children(node) {
+            sum += self.at_most(child, want);
+            if sum >= want || self.checks > self.effort {
+                return want;
+            }
+        }
+        sum
+    }
+
+    /// No more than this many of `want` machines fit below a node.
+    fn at_most(&mut self, node: NodeId, want: u32) -> u32 {
+        let mut most = self.allowed_at(node, want);
+        if most == 0 || self.dc.topology.is_host(node) {
+            return most;
+        }
+        most = most.min(self.most_below(node));
+        most = self.most_passing(node, most);
+        if self.dc.topology.height(node) > 1 && most > 0 {
+            most = self.most_of_children(node, most);
+        }
+        most
+    }
+
+    /// No more than this many of `want` may pass the ports of a node, found by
+    /// halving: whole ranges of numbers are ruled out at once.
+    fn most_passing(&mut self, node: NodeId, want: u32) -> u32 {
+        if want == 0 || !self.may_any_pass(node, (1, want)) {
+            return 0;
+        }
+        let (mut low, mut high) = (1, want);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if self.may_any_pass(node, (middle, high)) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        high
+    }
+
+    /// Whether both ports of a node may carry what some number of machines
+    /// within a range below it exchange with the others; by a load that is
+    /// below all of theirs.
+    fn may_any_pass(&mut self, node: NodeId, range: (u32, u32)) -> bool {
+        let Some(source) = self.source else {
+            return true;
+        };
+        BOTH.into_iter().all(|direction| {
+            self.checks += 1;
+            let id = PortId { node, direction };
+            let port = self.dc.topology.port(id);
+            let delay = self.dc.topology.delay_before(id, self.scope);
+            let vms = self.request.vms;
+            let load = source.at_least(
+                senders(direction, range, vms),
+                vms,
+                (delay, delay),
+                port.parts,
+            );
+            self.policy.allows(&self.dc.load(id).plus(&load), port)
+        })
+    }
+}
+
+impl Datacentre {
+    fn best_port(&self, node: NodeId) -> [BestPort; 2] {
+        self.best.of(&self.topology, &self.rank, node)
+    }
+}

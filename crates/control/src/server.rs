@@ -1,0 +1,287 @@
+//! The service over HTTP: JSON in, JSON out.
+//!
+//! Read `access` first: the table of all there is and who may. `extract` is what
+//! a handler is given, `problem` what it answers when it cannot; the handlers are
+//! one file a noun. `openapi` is all of it as a document.
+
+mod access;
+mod ask;
+mod extract;
+mod forward;
+mod guarantees;
+mod hosts;
+mod map;
+mod metrics;
+mod openapi;
+mod page;
+mod problem;
+mod signals;
+mod status;
+mod tenants;
+mod tls;
+mod tokens;
+mod topology;
+
+pub use metrics::Metrics;
+pub use openapi::document;
+pub use tls::{TlsError, TlsFiles};
+pub use tokens::{Caller, Identity, Tokens, TokensError};
+
+use crate::ledger::{Call, Command, Reply};
+use crate::replica::Replica;
+use crate::service::Service;
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum_server::accept::NoDelayAcceptor;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use problem::Error;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, watch};
+
+/// At the end, requests in progress have so long.
+const GRACE: Duration = Duration::from_secs(10);
+/// A connection that says nothing of its request for so long is closed.
+const HEADER_TIME: Duration = Duration::from_secs(30);
+
+/// How the service is reached.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Who may call.
+    pub access: AccessBy,
+    /// With what certificate; plain HTTP without.
+    pub tls: Option<TlsFiles>,
+    /// How many streams of guarantees there can be at a time.
+    pub streams: usize,
+}
+
+/// Who may call.
+#[derive(Debug, Clone)]
+pub enum AccessBy {
+    /// Who has a token of this file.
+    Tokens(PathBuf),
+    /// Whoever reaches the address, which must be of the loopback interface.
+    InsecureLoopback,
+}
+
+/// Why the service cannot be reached as it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Everybody on the network could do everything.
+    #[error(
+        "{0} can be reached from elsewhere, and without tokens everybody could do everything: \
+         give --tokens FILE (and --tls-cert and --tls-key), or listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    /// Everybody on the way could read the tokens.
+    #[error(
+        "{0} can be reached from elsewhere, and over plain HTTP everybody on the way could read \
+         the tokens: give --tls-cert and --tls-key, or listen on 127.0.0.1"
+    )]
+    Plain(SocketAddr),
+    /// The listener fails.
+    #[error("cannot listen: {0}")]
+    Listen(#[from] std::io::Error),
+}
+
+/// What all handlers share.
+pub(crate) struct App {
+    pub(crate) service: Service,
+    replica: Option<Replica>,
+    metrics: Metrics,
+    /// One permit a stream that can be opened still.
+    streams: Arc<Semaphore>,
+    most_streams: usize,
+    /// None: whoever calls is an operator.
+    tokens: Option<RwLock<Arc<Tokens>>>,
+    /// Becomes true at the end.
+    stopped: watch::Sender<bool>,
+}
+
+impl App {
+    fn tokens(&self) -> Option<Arc<Tokens>> {
+        let tokens = self.tokens.as_ref()?;
+        Some(Arc::clone(
+            &tokens.read().unwrap_or_else(PoisonError::into_inner),
+        ))
+    }
+
+    fn open_streams(&self) -> usize {
+        self.most_streams - self.streams.available_permits()
+    }
+
+    /// Has a call decided, and made durable.
+    async fn decide(&self, call: Call) -> Result<Reply, Error> {
+        let command = name_of(&call.command);
+        let begin = Instant::now();
+        let done = self.service.call(call).await.map_err(Error::from);
+        let error = done.as_ref().err().map(Error::code);
+        self.metrics.decided(command, error, begin.elapsed());
+        done
+    }
+}
+
+fn name_of(command: &Command) -> &'static str {
+    match command {
+        Command::Create(_) => "create",
+        Command::Resize { .. } => "resize",
+        Command::Delete { .. } => "delete",
+        Command::Relocate { .. } => "relocate",
+        Command::SetHosts { .. } => "hosts",
+        Command::SetTopology { .. } => "topology",
+    }
+}
+
+/// The service behind a listener.
+#[derive(Clone)]
+pub struct Server {
+    app: Arc<App>,
+    config: Config,
+    tls: Option<RustlsConfig>,
+}
+
+impl Server {
+    /// Reads tokens and certificate. `replica` is None where this service alone
+    /// has the store; `metrics` are told of its commits
+    /// ([`Metrics::observer`]).
+    pub fn new(
+        config: Config,
+        service: Service,
+        replica: Option<Replica>,
+        metrics: Metrics,
+    ) -> Result<Self, ServeError> {
+        let tokens = match &config.access {
+            AccessBy::Tokens(file) => Some(RwLock::new(Arc::new(Tokens::load(file)?))),
+            AccessBy::InsecureLoopback => None,
+        };
+        let tls = config.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
+        let most_streams = config.streams.min(Semaphore::MAX_PERMITS);
+        let app = Arc::new(App {
+            service,
+            replica,
+            metrics,
+            streams: Arc::new(Semaphore::new(most_streams)),
+            most_streams,
+            tokens,
+            stopped: watch::Sender::new(false),
+        });
+        Ok(Self { app, config, tls })
+    }
+
+    /// Whether it is safe to listen there.
+    pub fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
+        let near = address.ip().to_canonical().is_loopback();
+        match (&self.config.access, &self.tls) {
+            _ if near => Ok(()),
+            (AccessBy::InsecureLoopback, _) => Err(ServeError::Open(address)),
+            (AccessBy::Tokens(_), None) => Err(ServeError::Plain(address)),
+            (AccessBy::Tokens(_), Some(_)) => Ok(()),
+        }
+    }
+
+    /// Answers until [`Server::stop`].
+    ///
+    /// # Errors
+    /// It is not safe to listen there ([`Server::check`]), or the listener fails.
+    pub async fn run(&self, listener: TcpListener) -> Result<(), ServeError> {
+        self.check(listener.local_addr()?)?;
+        listener.set_nonblocking(true)?;
+        let handle = axum_server::Handle::new();
+        let mut server = axum_server::from_tcp(listener)?
+            .handle(handle.clone())
+            .acceptor(NoDelayAcceptor::new());
+        server
+            .http_builder()
+            .http1()
+            .timer(hyper_util::rt::TokioTimer::new())
+            .header_read_timeout(HEADER_TIME);
+        let router = router(&self.app).into_make_service();
+        let serving = async {
+            match &self.tls {
+                Some(tls) => {
+                    let tls = RustlsAcceptor::new(tls.clone()).acceptor(NoDelayAcceptor::new());
+                    server.acceptor(tls).serve(router).await
+                }
+                None => server.serve(router).await,
+            }
+        };
+        let mut stopped = self.app.stopped.subscribe();
+        let stopping = async {
+            // The sender is in `app`, which is kept.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+            loop {
+                // Who does not listen at that moment misses it.
+                handle.graceful_shutdown(Some(GRACE));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            served = serving => Ok(served?),
+            () = stopping => Ok(()),
+        }
+    }
+
+    /// Reads tokens and certificate again: both are as the files say now, or
+    /// both as before. Streams go on; who they belong to was checked when they
+    /// began.
+    pub fn reload(&self) -> Result<(), ServeError> {
+        let tokens = match &self.config.access {
+            AccessBy::Tokens(file) => Some(Arc::new(Tokens::load(file)?)),
+            AccessBy::InsecureLoopback => None,
+        };
+        let tls = self.config.tls.as_ref().map(TlsFiles::load).transpose()?;
+        if let (Some(held), Some(tokens)) = (&self.app.tokens, tokens) {
+            *held.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+        }
+        if let (Some(held), Some(tls)) = (&self.tls, tls) {
+            held.reload_from_config(tls);
+        }
+        Ok(())
+    }
+
+    /// Takes no more connections, ends streams, and lets requests in progress
+    /// come to their end.
+    pub fn stop(&self) {
+        self.app.stopped.send_replace(true);
+    }
+}
+
+fn router(app: &Arc<App>) -> Router {
+    let (router, _) = openapi::routes().split_for_parts();
+    router
+        .route_layer(from_fn_with_state(Arc::clone(app), access::guard))
+        .fallback(no_such_path)
+        .layer(from_fn(no_guessing))
+        .layer(from_fn_with_state(Arc::clone(app), metrics::measure))
+        .with_state(Arc::clone(app))
+}
+
+async fn no_such_path(request: axum::extract::Request) -> Error {
+    Error::not_found(format!(
+        "there is nothing at {}; /openapi.json says what there is",
+        request.uri().path()
+    ))
+}
+
+/// No browser takes an answer for what it was not meant as, nor keeps it.
+async fn no_guessing(
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> axum::response::Response {
+    use axum::http::header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers
+        .entry(CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    response
+}

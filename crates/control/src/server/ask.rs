@@ -1,0 +1,43 @@
+//! What would fit, and why something does not. Nothing is reserved.
+
+use super::App;
+use super::extract::Body;
+use super::problem::{self, Error, Guarded};
+use axum::Json;
+use axum::extract::State;
+use std::sync::Arc;
+use tailbound_client::{Code, Explanation};
+use tailbound_placement::Request;
+
+/// Whether a request would pass now, and where it would go.
+#[utoipa::path(
+    post, path = "/v1/fit", tag = "questions",
+    request_body = Request,
+    responses((status = 200, description = "Whether it would", body = Explanation), Guarded, problem::Body)
+)]
+pub(super) async fn fit(
+    State(app): State<Arc<App>>,
+    Body(request): Body<Request>,
+) -> Result<Json<Explanation>, Error> {
+    Ok(Json(app.service.read(|ledger| ledger.fit(&request))?))
+}
+
+/// The same, and of one that would not: which port refuses, both its curves, by
+/// how much it is too much, and the nearest requests that would pass.
+#[utoipa::path(
+    post, path = "/v1/explain", tag = "questions",
+    request_body = Request,
+    responses((status = 200, description = "Why", body = Explanation), Guarded, problem::Body)
+)]
+pub(super) async fn explain(
+    State(app): State<Arc<App>>,
+    Body(request): Body<Request>,
+) -> Result<Json<Explanation>, Error> {
+    // Ten milliseconds of search keep no other request waiting.
+    let search =
+        tokio::task::spawn_blocking(move || app.service.read(|ledger| ledger.explain(&request)));
+    let found = search
+        .await
+        .map_err(|error| Error::new(Code::Store, format!("it cannot be explained: {error}")))?;
+    Ok(Json(found?))
+}

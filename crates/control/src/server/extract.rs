@@ -1,0 +1,329 @@
+//! What handlers are given of a request. Nothing of axum's own is used where it
+//! would answer in plain text.
+
+use super::App;
+use super::problem::Error;
+use super::tokens::{Caller, Identity};
+use crate::ledger::{Call, Command};
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName};
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+use std::time::Duration;
+use tailbound_client::{Code, NewTenant, Resize};
+use tailbound_placement::{Request as Wish, Spec, TenantId};
+
+/// Makes a retry of a write the same write (an IETF draft's header).
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A body that has not come whole within this time does not come.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Longer texts are read on a thread where that keeps nobody else waiting.
+const LONG: usize = 64 * 1024;
+
+/// The query. Whatever does not belong there is refused.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Params<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Error> {
+        Query::try_from_uri(&parts.uri)
+            .map(|Query(params)| Self(params))
+            .map_err(|rejection| Error::malformed(rejection.body_text()))
+    }
+}
+
+/// A tenant's number in the path.
+pub(super) struct Id(pub(super) TenantId);
+
+impl FromRequestParts<Arc<App>> for Id {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Error> {
+        let Named(text) = Named::from_request_parts(parts, app).await?;
+        // What `parse` reads besides, such as a sign, has another form already.
+        match text.parse() {
+            Ok(id) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Self(TenantId(id))),
+            _ => Err(Error::malformed(format!(
+                "{text:?} is not a tenant's number; those are in the list at /v1/tenants"
+            ))),
+        }
+    }
+}
+
+/// The name of a host, rack or pod in the path.
+pub(super) struct Named(pub(super) String);
+
+impl FromRequestParts<Arc<App>> for Named {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Error> {
+        Path::from_request_parts(parts, app)
+            .await
+            .map(|Path(name)| Self(name))
+            .map_err(|rejection| Error::malformed(rejection.body_text()))
+    }
+}
+
+/// Who calls, as the guard has found out.
+fn identity(parts: &Parts) -> Result<Identity, Error> {
+    parts
+        .extensions
+        .get()
+        .cloned()
+        .ok_or_else(|| Error::new(Code::Unauthenticated, "who calls is not known"))
+}
+
+/// Who calls.
+pub(super) struct By(pub(super) Identity);
+
+impl FromRequestParts<Arc<App>> for By {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Error> {
+        identity(parts).map(Self)
+    }
+}
+
+impl Identity {
+    /// Whose tenants the caller sees; all without.
+    pub(super) fn owner(&self) -> Option<&str> {
+        match &self.caller {
+            Caller::Tenant { owner } => Some(owner),
+            Caller::Operator | Caller::Host { .. } => None,
+        }
+    }
+}
+
+/// What can be in a body.
+pub(super) trait Content: Send + Sized + 'static {
+    /// How many bytes it may have.
+    const LIMIT: usize;
+
+    /// Reads it.
+    fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Error>;
+}
+
+impl Content for () {
+    const LIMIT: usize = 0;
+
+    fn read(_: &HeaderMap, _: &[u8]) -> Result<Self, Error> {
+        Ok(())
+    }
+}
+
+macro_rules! json_content {
+    ($($type:ty: $limit:expr),+) => {$(
+        impl Content for $type {
+            const LIMIT: usize = $limit;
+
+            fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Error> {
+                json(headers, body)
+            }
+        }
+    )+};
+}
+
+json_content!(
+    NewTenant: 1_000_000,
+    Resize: 1_000_000,
+    Wish: 1_000_000,
+    Spec: 64_000_000
+);
+
+fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Error> {
+    let given = headers.get(CONTENT_TYPE).map(|value| value.to_str());
+    let essence = |text: &str| {
+        let (essence, _) = text.split_once(';').unwrap_or((text, ""));
+        essence.trim().to_ascii_lowercase()
+    };
+    match given {
+        Some(Ok(text)) if essence(text) == "application/json" => {}
+        given => {
+            let given = match given {
+                Some(Ok(text)) => format!("{text:?}"),
+                Some(Err(_)) => "not readable".to_owned(),
+                None => "missing".to_owned(),
+            };
+            return Err(Error::new(
+                Code::MediaType,
+                format!("the Content-Type is {given}; it has to be application/json"),
+            ));
+        }
+    }
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let wrong = |text: String| Error::malformed(format!("the body is not as it has to be: {text}"));
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        wrong(match path.as_str() {
+            // The error is about the text, not about one field.
+            "." | "?" => error.into_inner().to_string(),
+            _ => error.to_string(),
+        })
+    })?;
+    reader.end().map_err(|error| wrong(error.to_string()))?;
+    Ok(value)
+}
+
+/// The bytes of a body, at most `limit` of them.
+pub(super) async fn bytes(request: Request, limit: usize) -> Result<Bytes, Error> {
+    let too_large = || {
+        Error::new(
+            Code::TooLarge,
+            if limit == 0 {
+                "there is a body, where none belongs".to_owned()
+            } else {
+                format!("the body has more than {limit} bytes")
+            },
+        )
+    };
+    let said = request.headers().get(CONTENT_LENGTH);
+    let said = said.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if said.is_some_and(|length| length > limit) {
+        return Err(too_large());
+    }
+    let body = axum::body::to_bytes(request.into_body(), limit);
+    match tokio::time::timeout(BODY_TIME, body).await {
+        Ok(Ok(body)) => Ok(body),
+        // Either there is more, or the connection broke and nobody reads this.
+        Ok(Err(_)) => Err(too_large()),
+        Err(_) => Err(Error::malformed(format!(
+            "the body has not come whole within {} s",
+            BODY_TIME.as_secs()
+        ))),
+    }
+}
+
+async fn content<T: Content>(headers: HeaderMap, body: Bytes) -> Result<T, Error> {
+    if body.len() <= LONG {
+        return T::read(&headers, &body);
+    }
+    tokio::task::spawn_blocking(move || T::read(&headers, &body))
+        .await
+        .map_err(|error| Error::new(Code::Store, format!("the body could not be read: {error}")))?
+}
+
+/// The body of a request that changes nothing.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: Content> FromRequest<Arc<App>> for Body<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, Error> {
+        let headers = request.headers().clone();
+        let body = bytes(request, T::LIMIT).await?;
+        Ok(Self(content(headers, body).await?))
+    }
+}
+
+/// A request that changes something.
+pub(super) struct Write<T> {
+    pub(super) body: T,
+    pub(super) author: Author,
+}
+
+/// Who writes, and what makes a retry the same write.
+pub(super) struct Author {
+    by: Identity,
+    key: Option<String>,
+    fingerprint: [u8; 32],
+}
+
+impl<T: Content> FromRequest<Arc<App>> for Write<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, Error> {
+        let (parts, body) = request.into_parts();
+        let by = identity(&parts)?;
+        let key = key(&parts.headers)?;
+        let headers = parts.headers.clone();
+        let mut hash = Sha256::new();
+        // Each part's length too, so that none of one is taken for another's.
+        for part in [
+            parts.method.as_str().as_bytes(),
+            parts.uri.path().as_bytes(),
+            headers.get(IF_MATCH).map_or(&[], |value| value.as_bytes()),
+        ] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let body = bytes(Request::from_parts(parts, body), T::LIMIT).await?;
+        hash.update(&body);
+        Ok(Self {
+            body: content(headers, body).await?,
+            author: Author {
+                by,
+                key,
+                fingerprint: hash.finalize().into(),
+            },
+        })
+    }
+}
+
+impl Author {
+    /// The name of the author's token.
+    pub(super) fn name(&self) -> &str {
+        &self.by.name
+    }
+
+    /// Whose tenants the author may change; everybody's without.
+    pub(super) fn owner(&self) -> Option<&str> {
+        self.by.owner()
+    }
+
+    /// The author's call of `command`.
+    pub(super) fn call(self, command: Command) -> Call {
+        Call {
+            owner: self.by.owner().map(str::to_owned),
+            key: self.key,
+            fingerprint: self.fingerprint,
+            command,
+        }
+    }
+}
+
+/// The idempotency key: 1 to 128 printable ASCII characters.
+fn key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let (Some(key), more) = (keys.next(), keys.next()) else {
+        return Ok(None);
+    };
+    let printable = |byte: &u8| (b' '..=b'~').contains(byte);
+    match key.to_str() {
+        Ok(text)
+            if more.is_none()
+                && (1..=128).contains(&text.len())
+                && text.as_bytes().iter().all(printable) =>
+        {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(Error::malformed(
+            "the Idempotency-Key is not one of 1 to 128 printable ASCII characters",
+        )),
+    }
+}
+
+/// The revision that `If-Match` names; none if any is right.
+pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let Some(value) = headers.get(IF_MATCH) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    text.strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .and_then(|text| text.parse().ok())
+        .map(Some)
+        .ok_or_else(|| {
+            Error::malformed(format!(
+                "the If-Match of {text:?} is not a topology's ETag, such as \"3\", nor *"
+            ))
+        })
+}

@@ -1,0 +1,118 @@
+//! Where machines run.
+
+use super::App;
+use super::extract::{Named, Params, Write};
+use super::problem::{self, Absent, Error, Guarded, Stored};
+use super::tenants::Limit;
+use crate::ledger::{Command, Reply};
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use std::sync::Arc;
+use tailbound_client::{Host, HostChange, HostState, Page};
+use utoipa::IntoParams;
+
+/// Which hosts.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// How many at most.
+    #[serde(default)]
+    #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+    /// Those behind this one: what the last page gave as `next`.
+    after: Option<String>,
+    /// Those alone that are open, drained or failed.
+    state: Option<HostState>,
+}
+
+/// The hosts, in the order of the tree.
+#[utoipa::path(
+    get, path = "/v1/hosts", tag = "hosts", operation_id = "list_hosts",
+    params(Which),
+    responses((status = 200, description = "A page of them, in short", body = Page<Host>), Guarded)
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Params(which): Params<Which>,
+) -> Result<Json<Page<Host>>, Error> {
+    app.service
+        .read(|ledger| ledger.hosts(which.state, which.after.as_deref(), which.limit.0))
+        .map(Json)
+        // The path is there; it is the query that is wrong.
+        .map_err(|denied| Error::malformed(format!("after: {denied}")))
+}
+
+/// A host, who has machines there, and its ports.
+#[utoipa::path(
+    get, path = "/v1/hosts/{name}", tag = "hosts", operation_id = "get_host",
+    params(("name" = String, Path, description = "The host's name")),
+    responses((status = 200, description = "All of it", body = Host), Guarded, Absent)
+)]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    Named(name): Named,
+) -> Result<Json<Host>, Error> {
+    app.service
+        .read(|ledger| ledger.host(&name))
+        .map(Json)
+        .ok_or_else(|| Error::not_found(format!("there is no host {name:?}")))
+}
+
+/// Gives hosts no more machines; those there run on. Says whom it concerns, and
+/// where each would fit.
+#[utoipa::path(
+    post, path = "/v1/hosts/{name}/drain", tag = "hosts", operation_id = "drain_hosts",
+    params(("name" = String, Path, description = "A host, rack or pod")),
+    responses((status = 200, description = "Whom it concerns", body = HostChange), Guarded, Absent, Stored)
+)]
+pub(super) async fn drain(
+    app: State<Arc<App>>,
+    name: Named,
+    write: Write<()>,
+) -> Result<Json<Arc<HostChange>>, Error> {
+    set(app, name, write, HostState::Drained).await
+}
+
+/// Says that hosts are broken. Says whom it hurts, and where each would fit.
+#[utoipa::path(
+    post, path = "/v1/hosts/{name}/fail", tag = "hosts", operation_id = "fail_hosts",
+    params(("name" = String, Path, description = "A host, rack or pod")),
+    responses((status = 200, description = "Whom it hurts", body = HostChange), Guarded, Absent, Stored)
+)]
+pub(super) async fn fail(
+    app: State<Arc<App>>,
+    name: Named,
+    write: Write<()>,
+) -> Result<Json<Arc<HostChange>>, Error> {
+    set(app, name, write, HostState::Failed).await
+}
+
+/// Opens hosts again.
+#[utoipa::path(
+    post, path = "/v1/hosts/{name}/restore", tag = "hosts", operation_id = "restore_hosts",
+    params(("name" = String, Path, description = "A host, rack or pod")),
+    responses((status = 200, description = "They are open", body = HostChange), Guarded, Absent, Stored)
+)]
+pub(super) async fn restore(
+    app: State<Arc<App>>,
+    name: Named,
+    write: Write<()>,
+) -> Result<Json<Arc<HostChange>>, Error> {
+    set(app, name, write, HostState::Open).await
+}
+
+async fn set(
+    State(app): State<Arc<App>>,
+    Named(node): Named,
+    Write { author, .. }: Write<()>,
+    state: HostState,
+) -> Result<Json<Arc<HostChange>>, Error> {
+    tracing::info!(by = author.name(), %node, ?state, "setting hosts");
+    let call = author.call(Command::SetHosts { node, state });
+    match app.decide(call).await? {
+        Reply::Hosts(change) => Ok(Json(change)),
+        other => Err(problem::unexpected(&other)),
+    }
+}

@@ -1,0 +1,253 @@
+//! The tree as a map: how much every part has left, as deep as was asked for.
+
+use super::App;
+use super::extract::Params;
+use super::problem::{Absent, Error, Guarded};
+use crate::ledger::Ledger;
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tailbound_client::{Code, HostState, MapNode};
+use tailbound_placement::{Direction, NodeId, PortId, Topology};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// No more nodes than this are listed: what a browser draws at once, and an
+/// answer of less than a megabyte.
+const MOST_NODES: usize = 4_000;
+/// Of as many names the paths are looked up at once.
+const MOST_NAMES: usize = 1_000;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(show))
+        .routes(routes!(paths))
+}
+
+/// Which part of the tree.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Part {
+    /// A host, rack or pod, or `core`.
+    #[serde(default = "core")]
+    #[param(default = "core", required = false)]
+    node: String,
+    /// How deep below it, at most: less where more than 4,000 nodes would be
+    /// listed.
+    #[serde(default = "two")]
+    #[param(default = 2, required = false)]
+    depth: u8,
+}
+
+fn core() -> String {
+    "core".to_owned()
+}
+
+const fn two() -> u8 {
+    2
+}
+
+/// How much is left of a part of the data centre and of what is below it.
+#[utoipa::path(
+    get, path = "/v1/map", tag = "topology", operation_id = "get_map",
+    params(Part),
+    responses((status = 200, description = "The node and those below it", body = MapNode), Guarded, Absent)
+)]
+async fn show(
+    State(app): State<Arc<App>>,
+    Params(part): Params<Part>,
+) -> Result<Json<MapNode>, Error> {
+    // All ports below the node are looked at, which is milliseconds for some
+    // 100,000 hosts: they keep no other request waiting.
+    let drawing = tokio::task::spawn_blocking(move || {
+        app.service.read(|ledger| {
+            let node = ledger.node(&part.node).ok_or_else(|| {
+                Error::not_found(format!("there is no host, rack or pod {:?}", part.node))
+            })?;
+            Ok(Json(map(ledger, node, part.depth)))
+        })
+    });
+    drawing
+        .await
+        .map_err(|error| Error::new(Code::Store, format!("it cannot be drawn: {error}")))?
+}
+
+/// Whose paths.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Names {
+    /// Hosts, racks and pods with a space between them, 1,000 at most.
+    names: String,
+}
+
+/// What hosts, racks and pods are in, from the nearest to the highest; those
+/// that are not there are left out. To find on a map what it does not list.
+#[utoipa::path(
+    get, path = "/v1/map/paths", tag = "topology", operation_id = "get_paths",
+    params(Names),
+    responses((status = 200, description = "By name", body = BTreeMap<String, Vec<String>>), Guarded)
+)]
+async fn paths(
+    State(app): State<Arc<App>>,
+    Params(Names { names }): Params<Names>,
+) -> Result<Json<BTreeMap<String, Vec<String>>>, Error> {
+    if names.split_whitespace().nth(MOST_NAMES).is_some() {
+        return Err(Error::malformed(format!(
+            "names: there are more than {MOST_NAMES}"
+        )));
+    }
+    let found = app.service.read(|ledger| {
+        let topology = ledger.datacentre().topology();
+        let names = names.split_whitespace();
+        names
+            .filter_map(|name| Some((name.to_owned(), path(topology, topology.find(name)?))))
+            .collect()
+    });
+    Ok(Json(found))
+}
+
+/// What a node is in, nearest first; the core, that all are in, is left out.
+fn path(topology: &Topology, node: NodeId) -> Vec<String> {
+    std::iter::successors(topology.parent(node), |above| topology.parent(*above))
+        .filter(|above| *above != NodeId::TOP)
+        .map(|above| topology.name(above).to_owned())
+        .collect()
+}
+
+/// A node and what is below it, to `depth` at most and no more than
+/// [`MOST_NODES`] nodes. Those that are listed last have no ports of their own
+/// in the list.
+pub(crate) fn map(ledger: &Ledger, node: NodeId, depth: u8) -> MapNode {
+    let depth = depth.min(affordable(ledger.datacentre().topology(), node));
+    let (mut root, _) = draw(ledger, node, depth);
+    if root.ports.is_empty() {
+        root.ports = ports(ledger, node);
+    }
+    root
+}
+
+/// How deep the tree can be listed.
+fn affordable(topology: &Topology, root: NodeId) -> u8 {
+    let mut depth = 0;
+    let mut listed = 1;
+    let mut level = vec![root];
+    loop {
+        let below = level.iter().flat_map(|node| topology.children(*node));
+        level = below.take(MOST_NODES).collect();
+        listed += level.len();
+        if level.is_empty() || listed > MOST_NODES {
+            return depth;
+        }
+        depth += 1;
+    }
+}
+
+/// What the hosts below a node have in common and in sum.
+#[derive(Debug, Clone, Copy)]
+struct Sum {
+    hosts: u32,
+    used: u32,
+    /// Of the scarcest port.
+    least: u16,
+    /// None if they differ.
+    state: Option<HostState>,
+}
+
+impl Sum {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            hosts: self.hosts + other.hosts,
+            used: self.used + other.used,
+            least: self.least.min(other.least),
+            state: self.state.filter(|state| other.state == Some(*state)),
+        }
+    }
+}
+
+fn draw(ledger: &Ledger, node: NodeId, depth: u8) -> (MapNode, Sum) {
+    let topology = ledger.datacentre().topology();
+    let mut drawn = MapNode {
+        name: topology.name(node).to_owned(),
+        height: topology.height(node),
+        state: None,
+        hosts: 0,
+        slots: topology.resources(node).slots,
+        used: 0,
+        headroom: headroom(ledger, node),
+        least: 0,
+        ports: Vec::new(),
+        children: Vec::new(),
+    };
+    let sum = if depth == 0 || topology.is_host(node) {
+        sum(ledger, node)
+    } else {
+        drawn.ports = ports(ledger, node);
+        let below = topology.children(node).map(|child| {
+            let (child, sum) = draw(ledger, child, depth - 1);
+            drawn.children.push(child);
+            sum
+        });
+        all(ledger, node, below)
+    };
+    drawn.hosts = sum.hosts;
+    drawn.used = sum.used;
+    drawn.least = sum.least;
+    drawn.state = sum.state;
+    (drawn, sum)
+}
+
+fn sum(ledger: &Ledger, node: NodeId) -> Sum {
+    let topology = ledger.datacentre().topology();
+    if !topology.is_host(node) {
+        let below = topology.children(node).map(|child| sum(ledger, child));
+        return all(ledger, node, below);
+    }
+    let state = ledger.state(node);
+    let used = match state {
+        HostState::Open => topology.resources(node).slots - ledger.datacentre().free(node).slots,
+        // What is free of these is not told, for nobody gets it.
+        HostState::Drained | HostState::Failed => ledger.used(node),
+    };
+    Sum {
+        hosts: 1,
+        used,
+        least: headroom(ledger, node),
+        state: Some(state),
+    }
+}
+
+/// The sum of a node that is not a host.
+fn all(ledger: &Ledger, node: NodeId, below: impl Iterator<Item = Sum>) -> Sum {
+    let sum = below.reduce(Sum::plus);
+    let mut sum = sum.expect("a tree's leaves are hosts");
+    sum.least = sum.least.min(headroom(ledger, node));
+    sum
+}
+
+/// What is left of the scarcer of a node's two ports, in thousandths.
+fn headroom(ledger: &Ledger, node: NodeId) -> u16 {
+    both(node)
+        .map(|port| ledger.datacentre().headroom(port))
+        .min()
+        .unwrap_or(1_000)
+}
+
+fn ports(ledger: &Ledger, node: NodeId) -> Vec<tailbound_client::PortState> {
+    both(node).map(|port| ledger.port(port)).collect()
+}
+
+/// A node's ports; none of the core's.
+fn both(node: NodeId) -> impl Iterator<Item = PortId> {
+    [Direction::Up, Direction::Down]
+        .into_iter()
+        .filter(move |_| node != NodeId::TOP)
+        .map(move |direction| PortId { node, direction })
+}

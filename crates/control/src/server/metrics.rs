@@ -1,0 +1,257 @@
+//! What a scrape at /metrics is told.
+
+use super::App;
+use super::problem::Error;
+use crate::service::Committed;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tailbound_client::{Code, Role};
+
+/// What prometheus-client writes.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    method: String,
+    route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+/// A call that changes something, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Decided {
+    command: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    outcome: &'static str,
+}
+
+/// Counters and histograms; a clone is the same ones.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    seconds: Family<Route, Histogram>,
+    decisions: Family<Decided, Histogram>,
+    commits: Family<Ended, Histogram>,
+    batch: Histogram,
+    levels: Levels,
+}
+
+/// What is read off at a scrape.
+#[derive(Debug, Default)]
+struct Levels {
+    tenants: Gauge,
+    slots: Gauge,
+    used: Gauge,
+    hosts: Gauge,
+    open_hosts: Gauge,
+    revision: Gauge,
+    leader: Gauge,
+    streams: Gauge,
+}
+
+/// From 50 us to some 13 s.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(50e-6, 2.0, 19))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("tailbound_place");
+        let requests = Family::default();
+        registry.register(
+            "requests",
+            "Requests answered, by what was asked and the HTTP status",
+            requests.clone(),
+        );
+        let by_route = Family::new_with_constructor(seconds as fn() -> Histogram);
+        registry.register_with_unit(
+            "request",
+            "From a request's head to its answer's",
+            Unit::Seconds,
+            by_route.clone(),
+        );
+        let decisions = Family::new_with_constructor(seconds as fn() -> Histogram);
+        registry.register_with_unit(
+            "decision",
+            "From a call to its durable reply, waiting included",
+            Unit::Seconds,
+            decisions.clone(),
+        );
+        let commits = Family::new_with_constructor(seconds as fn() -> Histogram);
+        registry.register_with_unit(
+            "commit",
+            "The store's transactions",
+            Unit::Seconds,
+            commits.clone(),
+        );
+        let batch = Histogram::new(exponential_buckets(1.0, 2.0, 8));
+        registry.register(
+            "commit_calls",
+            "Calls made durable by one transaction",
+            batch.clone(),
+        );
+        let levels = Levels::default();
+        for (name, help, gauge) in [
+            ("tenants", "Admitted tenants", &levels.tenants),
+            ("slots", "Places for machines", &levels.slots),
+            ("slots_used", "Places that are taken", &levels.used),
+            ("hosts", "Hosts of the topology", &levels.hosts),
+            ("hosts_open", "Hosts that get machines", &levels.open_hosts),
+            ("revision", "Rises with each change", &levels.revision),
+            ("leader", "1 if this replica decides", &levels.leader),
+            ("streams", "Open streams of guarantees", &levels.streams),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+        Self(Arc::new(Inner {
+            registry,
+            requests,
+            seconds: by_route,
+            decisions,
+            commits,
+            batch,
+            levels,
+        }))
+    }
+
+    /// What to tell of each commit of a store.
+    pub fn observer(&self) -> impl FnMut(&Committed) + Send + use<> {
+        let metrics = self.clone();
+        move |committed| {
+            let outcome = committed
+                .error
+                .as_ref()
+                .map_or("ok", |error| name_of(error.code()));
+            let histogram = metrics.0.commits.get_or_create(&Ended { outcome });
+            histogram.observe(committed.took.as_secs_f64());
+            metrics.0.batch.observe(committed.calls as f64);
+        }
+    }
+
+    /// A call was answered.
+    pub(super) fn decided(&self, command: &'static str, error: Option<Code>, took: Duration) {
+        let outcome = error.map_or("ok", name_of);
+        let labels = Decided { command, outcome };
+        let histogram = self.0.decisions.get_or_create(&labels);
+        histogram.observe(took.as_secs_f64());
+    }
+}
+
+/// As it is in the problem's `code`.
+fn name_of(code: Code) -> &'static str {
+    match code {
+        Code::Malformed => "malformed",
+        Code::Unauthenticated => "unauthenticated",
+        Code::Forbidden => "forbidden",
+        Code::NotFound => "not-found",
+        Code::MethodNotAllowed => "method-not-allowed",
+        Code::Refused => "refused",
+        Code::Exists => "exists",
+        Code::Breaks => "breaks",
+        Code::Changed => "changed",
+        Code::TooLarge => "too-large",
+        Code::MediaType => "media-type",
+        Code::Absurd => "absurd",
+        Code::KeyReused => "key-reused",
+        Code::Unavailable => "unavailable",
+        Code::NoSpace => "no-space",
+        Code::Store => "store",
+    }
+}
+
+/// Counts and times every request.
+pub(super) async fn measure(
+    State(app): State<Arc<App>>,
+    path: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
+    // Whatever else is asked for, from outside, is one time series.
+    let route = path.map_or_else(|| "unknown".to_owned(), |path| path.as_str().to_owned());
+    let method = match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE") => known,
+        _ => "other",
+    }
+    .to_owned();
+    let begin = Instant::now();
+    let response = next.run(request).await;
+    let took = begin.elapsed();
+    let status = response.status().as_u16();
+    tracing::debug!(%method, %route, status, ?took, "answered");
+    let metrics = &app.metrics.0;
+    let labels = Route { method, route };
+    metrics
+        .seconds
+        .get_or_create(&labels)
+        .observe(took.as_secs_f64());
+    let Route { method, route } = labels;
+    metrics
+        .requests
+        .get_or_create(&Answered {
+            method,
+            route,
+            status,
+        })
+        .inc();
+    response
+}
+
+/// Counters, histograms and levels for Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "service",
+    responses(
+        (status = 200, description = "OpenMetrics text", content_type = "application/openmetrics-text", body = String),
+        super::problem::Guarded,
+    )
+)]
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Error> {
+    let status = app.status();
+    let levels = &app.metrics.0.levels;
+    for (gauge, value) in [
+        (&levels.tenants, status.tenants),
+        (&levels.slots, status.slots),
+        (&levels.used, status.used),
+        (&levels.hosts, status.hosts),
+        (&levels.open_hosts, status.open_hosts),
+        (&levels.revision, status.revision),
+        (&levels.leader, u64::from(status.role == Role::Leader)),
+        (&levels.streams, app.open_streams() as u64),
+    ] {
+        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+    let mut out = String::new();
+    text::encode(&mut out, &app.metrics.0.registry)
+        .map_err(|error| Error::new(Code::Store, format!("the metrics cannot be told: {error}")))?;
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], out).into_response())
+}

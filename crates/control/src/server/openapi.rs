@@ -1,0 +1,145 @@
+//! All of it as an OpenAPI 3.1 document, made of the handlers and types.
+
+use super::access::{Access, RULES};
+use super::extract::IDEMPOTENCY_KEY;
+use super::{App, ask, guarantees, hosts, map, metrics, page, status, tenants, topology};
+use axum::Json;
+use std::sync::Arc;
+use tailbound_client::Problem;
+use utoipa::OpenApi;
+use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, Required};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The security scheme's name.
+const BEARER: &str = "token";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "tailbound placement service",
+        description = "Admits tenants into a data centre so that every promise of bandwidth and \
+            delay holds even at worst, and tells hosts what to keep to. Quantities are texts with \
+            a unit. Every error is a Problem (RFC 9457). A write with an Idempotency-Key can be \
+            sent again: it is done once, and answered as at first, for 24 hours.",
+    ),
+    components(schemas(Problem)),
+    tags(
+        (name = "tenants", description = "Who is promised what"),
+        (name = "questions", description = "What would fit, and why something does not"),
+        (name = "hosts", description = "Where machines run"),
+        (name = "topology", description = "The tree of switches and hosts"),
+        (name = "service", description = "The service itself"),
+    ),
+)]
+struct Head;
+
+/// Every route with its handler.
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Head::openapi())
+        .routes(routes!(tenants::create, tenants::list))
+        .routes(routes!(tenants::get, tenants::resize, tenants::delete))
+        .routes(routes!(tenants::relocate))
+        .routes(routes!(tenants::bound))
+        .routes(routes!(ask::fit))
+        .routes(routes!(ask::explain))
+        .routes(routes!(hosts::list))
+        .routes(routes!(hosts::get))
+        .routes(routes!(hosts::drain))
+        .routes(routes!(hosts::fail))
+        .routes(routes!(hosts::restore))
+        .routes(routes!(guarantees::get))
+        .routes(routes!(guarantees::stream))
+        .routes(routes!(topology::get, topology::put))
+        .routes(routes!(topology::diff))
+        .routes(routes!(status::status))
+        .routes(routes!(status::healthz))
+        .routes(routes!(status::readyz))
+        .routes(routes!(metrics::metrics))
+        .routes(routes!(openapi))
+        .merge(map::router())
+        .merge(page::router())
+}
+
+/// The document, in JSON.
+pub fn document() -> utoipa::openapi::OpenApi {
+    let (_, mut document) = routes().split_for_parts();
+    env!("CARGO_PKG_VERSION").clone_into(&mut document.info.version);
+    document
+        .components
+        .get_or_insert_with(Components::new)
+        .add_security_scheme(
+            BEARER,
+            SecurityScheme::Http(
+                HttpBuilder::new()
+                    .scheme(HttpAuthScheme::Bearer)
+                    .description(Some(
+                        "From the tokens file. With --insecure-loopback none is asked for.",
+                    ))
+                    .build(),
+            ),
+        );
+    for rule in RULES {
+        let Some(item) = document.paths.paths.get_mut(rule.path) else {
+            continue;
+        };
+        let operation = match rule.method {
+            "GET" => item.get.as_mut(),
+            "POST" => item.post.as_mut(),
+            "PUT" => item.put.as_mut(),
+            "PATCH" => item.patch.as_mut(),
+            _ => item.delete.as_mut(),
+        };
+        if let Some(operation) = operation {
+            amend(operation, rule);
+        }
+    }
+    document
+}
+
+/// Says of an operation what follows from the table.
+fn amend(operation: &mut Operation, rule: &super::access::Rule) {
+    let who = match rule.access {
+        Access::Open => return,
+        Access::Operator => "Operators only.",
+        Access::Tenant => "Operators; tenants for what is their own.",
+        Access::Host => "Operators; a host for itself.",
+    };
+    operation.security = Some(vec![SecurityRequirement::new::<_, [&str; 0], &str>(
+        BEARER,
+        [],
+    )]);
+    let text = operation.description.take().unwrap_or_default();
+    operation.description = Some(format!("{text}\n\n{who}").trim().to_owned());
+    if matches!(rule.kind, super::access::Kind::Write(_)) {
+        let key = ParameterBuilder::new()
+            .name(IDEMPOTENCY_KEY.as_str())
+            .parameter_in(ParameterIn::Header)
+            .required(Required::False)
+            .description(Some(
+                "The same write is done once, however often it is sent.",
+            ))
+            .schema(Some(
+                ObjectBuilder::new()
+                    .schema_type(Type::String)
+                    .pattern(Some("^[!-~]([ -~]{0,126}[!-~])?$")),
+            ))
+            .build();
+        operation
+            .parameters
+            .get_or_insert_default()
+            .push(key.into());
+    }
+}
+
+/// This document.
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "service",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object))
+)]
+async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(document())
+}

@@ -1,0 +1,66 @@
+//! The page: files that are part of the program, and what a browser may do with
+//! them.
+
+use super::App;
+use super::problem::Error;
+use axum::extract::Path;
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::sync::Arc;
+use utoipa_axum::router::OpenApiRouter;
+
+/// Nothing from elsewhere, nothing inline, in nobody's frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+macro_rules! files {
+    ($($name:literal: $kind:expr),+ $(,)?) => {
+        /// By name: what each is, and its text.
+        const FILES: &[(&str, &str, &str)] = &[
+            $(($name, $kind, include_str!(concat!("../../page/", $name)))),+
+        ];
+    };
+}
+
+files! {
+    "index.html": HTML,
+    "style.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+    "api.js": SCRIPT,
+    "app.js": SCRIPT,
+    "chart.js": SCRIPT,
+    "dom.js": SCRIPT,
+    "map.js": SCRIPT,
+    "place.js": SCRIPT,
+    "request.js": SCRIPT,
+    "tenants.js": SCRIPT,
+    "treemap.js": SCRIPT,
+    "units.js": SCRIPT,
+}
+
+/// They are not part of the API, and not in its document.
+pub(super) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .route("/", get(|| async { file("index.html") }))
+        .route(
+            "/page/{file}",
+            get(|Path(name): Path<String>| async move { file(&name) }),
+        )
+}
+
+fn file(name: &str) -> Result<Response, Error> {
+    let (_, kind, text) = FILES
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .ok_or_else(|| Error::not_found(format!("the page has no file {name:?}")))?;
+    let headers = [
+        (CONTENT_TYPE, *kind),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+    ];
+    Ok((headers, *text).into_response())
+}

@@ -1,0 +1,166 @@
+//! Errors as their callers get them.
+
+use crate::ledger::{Denied, Reply};
+use crate::service::ServiceError;
+use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use tailbound_client::{Code, Problem};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, ResponsesBuilder};
+
+/// RFC 9457.
+const PROBLEM_JSON: &str = "application/problem+json";
+
+/// A [`Problem`] on its way out, with the header that belongs to it.
+#[derive(Debug)]
+pub(super) struct Error {
+    problem: Problem,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Error {
+    /// An error of this kind. `detail` says what is wrong, where, and what would
+    /// be right.
+    pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
+        let header = match code {
+            Code::Unauthenticated => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
+            Code::Unavailable => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
+            _ => None,
+        };
+        Self {
+            problem: Problem {
+                code,
+                status: code.status(),
+                detail: detail.into(),
+            },
+            header,
+        }
+    }
+
+    /// The path is right, the method is not: one of these is.
+    pub(super) fn method(method: &str, allowed: &str) -> Self {
+        let mut error = Self::new(
+            Code::MethodNotAllowed,
+            format!("{method} is not possible here; {allowed} is"),
+        );
+        error.header = HeaderValue::from_str(allowed)
+            .ok()
+            .map(|value| (ALLOW, value));
+        error
+    }
+
+    pub(super) fn code(&self) -> Code {
+        self.problem.code
+    }
+
+    pub(super) fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(Code::Malformed, detail)
+    }
+
+    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, detail)
+    }
+
+    pub(super) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(Code::Forbidden, detail)
+    }
+}
+
+impl From<Denied> for Error {
+    fn from(denied: Denied) -> Self {
+        Self::new(denied.code(), denied.to_string())
+    }
+}
+
+impl From<ServiceError> for Error {
+    fn from(error: ServiceError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+/// A key was answered with what belongs to another kind of call. Fingerprints
+/// are of the method and the path too, so this says that the store was changed
+/// by somebody else.
+pub(super) fn unexpected(reply: &Reply) -> Error {
+    let kind = match reply {
+        Reply::Tenant(_) => "a tenant",
+        Reply::Deleted => "a deletion",
+        Reply::Hosts(_) => "a change of hosts",
+        Reply::Topology(_) => "a change of the topology",
+    };
+    Error::new(
+        Code::Store,
+        format!("the store has {kind} as the answer to this request"),
+    )
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.problem).unwrap_or_default();
+        let mut response = (status, [(CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
+        response.headers_mut().extend(self.header);
+        response
+    }
+}
+
+/// For the OpenAPI document: what an operation may answer besides success.
+macro_rules! answers {
+    ($($(#[$doc:meta])* $name:ident: $($status:literal $text:literal),+;)+) => {$(
+        $(#[$doc])*
+        pub(super) struct $name;
+        impl utoipa::IntoResponses for $name {
+            fn responses() -> std::collections::BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+                ResponsesBuilder::new()
+                    $(.response(stringify!($status), problem($text)))+
+                    .build()
+                    .responses
+            }
+        }
+    )+};
+}
+
+answers! {
+    /// Of every operation that not everybody may do.
+    Guarded:
+        400 "`malformed`: a bad path, query or header, or a body that does not fit",
+        401 "`unauthenticated`: no token, or one that is not known",
+        403 "`forbidden`: the token's role may not do this, or not to this";
+    /// Of an operation on something named in the path or query.
+    Absent: 404 "`not-found`: there is no such thing, or it is another's";
+    /// Of an operation with a body.
+    Body:
+        413 "`too-large`: the body is too long",
+        415 "`media-type`: the body is not said to be JSON",
+        422 "`absurd`: well formed, but zero, absurd or contradicting";
+    /// Of a write.
+    Stored:
+        422 "`absurd`: well formed, but zero, absurd or contradicting; `key-reused`: \
+            the idempotency key was used for another request",
+        500 "`store`: the store failed; nothing was changed",
+        503 "`unavailable`: no leader is known, or it did not answer; try again with the same \
+            idempotency key",
+        507 "`no-space`: the store has no space; nothing was changed";
+    /// Of what may not fit.
+    Refused: 409 "`refused`: there is no place where every promise would hold; `exists`: the \
+        owner has a tenant of this name";
+    /// Of a change of the topology.
+    Breaks:
+        409 "`breaks`: somebody's promise would not hold any more",
+        412 "`changed`: the topology is not the one that was compared with";
+    /// Of what there are only so many of.
+    Busy: 503 "`unavailable`: there are too many of them; try again later";
+}
+
+fn problem(text: &str) -> utoipa::openapi::Response {
+    ResponseBuilder::new()
+        .description(text)
+        .content(
+            PROBLEM_JSON,
+            ContentBuilder::new()
+                .schema(Some(Ref::from_schema_name("Problem")))
+                .build(),
+        )
+        .build()
+}

@@ -1,0 +1,58 @@
+//! How the service is.
+
+use super::App;
+use super::problem::{Error, Guarded};
+use axum::Json;
+use axum::extract::State;
+use std::sync::Arc;
+use tailbound_client::{Code, Role, Status};
+
+impl App {
+    /// The service and the data centre in short.
+    pub(super) fn status(&self) -> Status {
+        let leader = self
+            .replica
+            .as_ref()
+            .and_then(|replica| replica.standing().leader);
+        let role = self.service.role();
+        // A leader that is this replica needs no other address.
+        let leader = leader.filter(|_| role == Role::Follower);
+        self.service.read(|ledger| ledger.status(role, leader))
+    }
+}
+
+/// The service and the data centre in short.
+#[utoipa::path(
+    get, path = "/v1/status", tag = "service",
+    responses((status = 200, description = "As it is now", body = Status), Guarded)
+)]
+pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
+    Json(app.status())
+}
+
+/// Whether the process lives.
+#[utoipa::path(
+    get, path = "/healthz", tag = "service",
+    responses((status = 200, description = "It does", body = String, content_type = "text/plain"))
+)]
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it can be sent requests: reads are answered, and for writes there is
+/// a leader.
+#[utoipa::path(
+    get, path = "/readyz", tag = "service",
+    responses(
+        (status = 200, description = "It can", body = String, content_type = "text/plain"),
+        super::problem::Busy,
+    )
+)]
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, Error> {
+    let status = app.status();
+    if status.role == Role::Leader || status.leader.is_some() {
+        Ok("ready\n")
+    } else {
+        Err(Error::new(Code::Unavailable, "no leader is known"))
+    }
+}

@@ -1,0 +1,246 @@
+//! Who is promised what.
+
+use super::App;
+use super::extract::{By, Id, Params, Write};
+use super::problem::{self, Absent, Error, Guarded, Refused, Stored};
+use super::tokens::Identity;
+use crate::ledger::{Call, Command, Reply, TenantFilter};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::sync::Arc;
+use tailbound_client::{Code, NewTenant, Page, PairBound, Resize, Tenant, is_name};
+use tailbound_placement::TenantId;
+use utoipa::IntoParams;
+
+/// How many things a page has at most: 1 to 1000.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "u32")]
+pub(super) struct Limit(pub(super) usize);
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+impl TryFrom<u32> for Limit {
+    type Error = String;
+
+    fn try_from(limit: u32) -> Result<Self, String> {
+        match limit {
+            1..=1000 => Ok(Self(limit as usize)),
+            _ => Err(format!("a limit of {limit} is not between 1 and 1000")),
+        }
+    }
+}
+
+/// Which tenants.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// How many at most.
+    #[serde(default)]
+    #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
+    limit: Limit,
+    /// Those behind this one: what the last page gave as `next`.
+    #[param(value_type = String, required = false, pattern = "^[0-9]{1,19}$")]
+    after: Option<u64>,
+    /// Those of this owner alone.
+    #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    owner: Option<String>,
+    /// Those of this name alone.
+    #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    name: Option<String>,
+}
+
+/// Two machines of a tenant.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Pair {
+    /// The sender's number.
+    from: u32,
+    /// The receiver's number.
+    to: u32,
+}
+
+/// Admits a tenant: reserves all that it asks for, or refuses and says why.
+#[utoipa::path(
+    post, path = "/v1/tenants", tag = "tenants", operation_id = "create_tenant",
+    request_body = NewTenant,
+    responses(
+        (status = 201, description = "It is admitted, and that is durable", body = Tenant,
+            headers(("Location" = String, description = "Its path"))),
+        Guarded, problem::Body, Stored, Refused,
+    )
+)]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Write { body, author }: Write<NewTenant>,
+) -> Result<Response, Error> {
+    let mut new = body;
+    match (author.owner(), &new.owner) {
+        (Some(own), Some(said)) if own != said => {
+            return Err(Error::forbidden(format!(
+                "the token is that of the owner {own:?}; leave the owner out"
+            )));
+        }
+        (Some(own), _) => new.owner = Some(own.to_owned()),
+        (None, Some(_)) => {}
+        (None, None) => {
+            return Err(Error::new(
+                Code::Absurd,
+                "there is no owner; an operator has to say whose tenant it is",
+            ));
+        }
+    }
+    let tenant = changed(&app, author.call(Command::Create(new))).await?;
+    let path = format!("/v1/tenants/{}", tenant.id.0);
+    Ok((StatusCode::CREATED, [(LOCATION, path)], Json(tenant)).into_response())
+}
+
+/// The tenants, in ascending order of their numbers.
+#[utoipa::path(
+    get, path = "/v1/tenants", tag = "tenants", operation_id = "list_tenants",
+    params(Which),
+    responses((status = 200, description = "A page of them", body = Page<Tenant>), Guarded)
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    By(by): By,
+    Params(which): Params<Which>,
+) -> Result<Json<Page<Arc<Tenant>>>, Error> {
+    for (what, text) in [("owner", &which.owner), ("name", &which.name)] {
+        if let Some(text) = text.as_ref().filter(|text| !is_name(text)) {
+            return Err(Error::malformed(format!(
+                "the {what} of {text:?} is not 1 to 63 of a-z, 0-9 and -, neither first nor last \
+                 a -"
+            )));
+        }
+    }
+    let owner = match (by.owner(), which.owner) {
+        (Some(own), Some(said)) if own != said => {
+            return Err(Error::forbidden(format!(
+                "the token is that of the owner {own:?}"
+            )));
+        }
+        (own, said) => own.map(str::to_owned).or(said),
+    };
+    let filter = TenantFilter {
+        owner,
+        name: which.name,
+    };
+    let after = which.after.map(TenantId);
+    let page = app
+        .service
+        .read(|ledger| ledger.tenants(&filter, after, which.limit.0));
+    Ok(Json(page))
+}
+
+/// A tenant.
+#[utoipa::path(
+    get, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "get_tenant",
+    params(("id" = u64, Path, description = "Its number")),
+    responses((status = 200, description = "It", body = Tenant), Guarded, Absent)
+)]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    By(by): By,
+    Id(id): Id,
+) -> Result<Json<Arc<Tenant>>, Error> {
+    visible(&app, &by, id).map(Json)
+}
+
+/// Gives a tenant more machines or fewer. Those that stay are not moved.
+#[utoipa::path(
+    patch, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "resize_tenant",
+    params(("id" = u64, Path, description = "Its number")),
+    request_body = Resize,
+    responses(
+        (status = 200, description = "As it is now", body = Tenant),
+        Guarded, Absent, problem::Body, Stored, Refused,
+    )
+)]
+pub(super) async fn resize(
+    State(app): State<Arc<App>>,
+    Id(id): Id,
+    Write { body, author }: Write<Resize>,
+) -> Result<Json<Arc<Tenant>>, Error> {
+    let Resize { vms } = body;
+    let tenant = changed(&app, author.call(Command::Resize { id, vms })).await?;
+    Ok(Json(tenant))
+}
+
+/// Takes back all that a tenant was promised.
+#[utoipa::path(
+    delete, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "delete_tenant",
+    params(("id" = u64, Path, description = "Its number")),
+    responses((status = 204, description = "It is gone"), Guarded, Absent, Stored)
+)]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    Id(id): Id,
+    Write { author, .. }: Write<()>,
+) -> Result<StatusCode, Error> {
+    match app.decide(author.call(Command::Delete { id })).await? {
+        Reply::Deleted => Ok(StatusCode::NO_CONTENT),
+        other => Err(problem::unexpected(&other)),
+    }
+}
+
+/// Moves a tenant's machines off hosts that are drained or broken.
+#[utoipa::path(
+    post, path = "/v1/tenants/{id}/relocate", tag = "tenants", operation_id = "relocate_tenant",
+    params(("id" = u64, Path, description = "Its number")),
+    responses(
+        (status = 200, description = "As it is now", body = Tenant),
+        Guarded, Absent, Stored, Refused,
+    )
+)]
+pub(super) async fn relocate(
+    State(app): State<Arc<App>>,
+    Id(id): Id,
+    Write { author, .. }: Write<()>,
+) -> Result<Json<Arc<Tenant>>, Error> {
+    let tenant = changed(&app, author.call(Command::Relocate { id })).await?;
+    Ok(Json(tenant))
+}
+
+/// How long a frame takes at most between two machines of a tenant, queue by
+/// queue.
+#[utoipa::path(
+    get, path = "/v1/tenants/{id}/bound", tag = "tenants", operation_id = "bound_of_pair",
+    params(("id" = u64, Path, description = "Its number"), Pair),
+    responses((status = 200, description = "The bound", body = PairBound), Guarded, Absent)
+)]
+pub(super) async fn bound(
+    State(app): State<Arc<App>>,
+    By(by): By,
+    Id(id): Id,
+    Params(pair): Params<Pair>,
+) -> Result<Json<PairBound>, Error> {
+    visible(&app, &by, id)?;
+    let bound = app
+        .service
+        .read(|ledger| ledger.bound(id, pair.from, pair.to))?;
+    Ok(Json(bound))
+}
+
+fn visible(app: &App, by: &Identity, id: TenantId) -> Result<Arc<Tenant>, Error> {
+    let tenant = app.service.read(|ledger| ledger.tenant(id).cloned());
+    tenant
+        .filter(|tenant| by.owner().is_none_or(|owner| owner == tenant.owner))
+        .ok_or_else(|| Error::not_found(format!("there is no tenant {}", id.0)))
+}
+
+async fn changed(app: &App, call: Call) -> Result<Arc<Tenant>, Error> {
+    match app.decide(call).await? {
+        Reply::Tenant(tenant) => Ok(tenant),
+        other => Err(problem::unexpected(&other)),
+    }
+}

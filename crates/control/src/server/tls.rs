@@ -1,0 +1,88 @@
+//! Certificate and key of the service.
+
+use axum_server::tls_rustls::RustlsConfig;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Files of a certificate and its key (PEM).
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The certificate, then those that signed it.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read, or is not PEM of that kind.
+    #[error("cannot read {what} from {path}: {message}")]
+    Read {
+        /// The certificate or the key.
+        what: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
+    /// The two do not belong together, or are of a kind that is not known.
+    #[error("{cert} and {key} cannot be used together: {source}")]
+    Pair {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+impl TlsFiles {
+    /// Reads both, and checks that they belong together.
+    pub(super) fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let certificates = CertificateDer::pem_file_iter(&self.cert)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| self.unreadable(true, error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(self.unreadable(true, "there is none in it".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| self.unreadable(false, error.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| {
+                builder
+                    .with_no_client_auth()
+                    .with_single_cert(certificates, key)
+            })
+            .map_err(|source| TlsError::Pair {
+                cert: self.cert.clone(),
+                key: self.key.clone(),
+                source,
+            })?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// What the acceptor of connections holds; its content can be replaced.
+    pub(super) fn acceptor(&self) -> Result<RustlsConfig, TlsError> {
+        Ok(RustlsConfig::from_config(self.load()?))
+    }
+
+    fn unreadable(&self, cert: bool, message: String) -> TlsError {
+        TlsError::Read {
+            what: if cert {
+                "a certificate"
+            } else {
+                "a private key"
+            },
+            path: if cert { &self.cert } else { &self.key }.clone(),
+            message,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The tree of switches and hosts.
+
+use super::App;
+use super::extract::{Body, Write, if_match};
+use super::problem::{self, Breaks, Error, Guarded, Stored};
+use crate::ledger::{Command, Reply, compare};
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::http::header::ETAG;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use tailbound_client::{Code, TopologyDiff, TopologyState};
+use tailbound_placement::Spec;
+
+/// The topology in force.
+#[utoipa::path(
+    get, path = "/v1/topology", tag = "topology", operation_id = "get_topology",
+    responses(
+        (status = 200, description = "The whole description", body = TopologyState,
+            headers(("ETag" = String, description = "Its revision, for If-Match"))),
+        Guarded,
+    )
+)]
+pub(super) async fn get(State(app): State<Arc<App>>) -> Response {
+    let state = app.service.read(|ledger| Arc::clone(ledger.topology()));
+    let etag = etag(state.revision);
+    ([(ETAG, etag)], Json(state)).into_response()
+}
+
+/// What another topology would change, and whose promises it would break.
+#[utoipa::path(
+    post, path = "/v1/topology/diff", tag = "topology", operation_id = "diff_topology",
+    request_body = Spec,
+    responses((status = 200, description = "Nothing was changed", body = TopologyDiff), Guarded, problem::Body)
+)]
+pub(super) async fn diff(
+    State(app): State<Arc<App>>,
+    Body(spec): Body<Spec>,
+) -> Result<Json<TopologyDiff>, Error> {
+    // A topology as large as a data centre takes a while.
+    let diff = tokio::task::spawn_blocking(move || {
+        let now = app.service.read(|ledger| ledger.snapshot());
+        compare(&now, &spec)
+    });
+    let diff = diff.await.map_err(|error| {
+        Error::new(
+            Code::Store,
+            format!("the topologies cannot be compared: {error}"),
+        )
+    })?;
+    Ok(Json(diff?))
+}
+
+/// Puts another topology in force, if every promise holds in it.
+#[utoipa::path(
+    put, path = "/v1/topology", tag = "topology", operation_id = "put_topology",
+    params(("If-Match" = Option<String>, Header, description = "The ETag of the topology that the \
+        new one was compared with; without it any is right", pattern = "^([*]|\"[0-9]{1,19}\")$")),
+    request_body = Spec,
+    responses(
+        (status = 200, description = "What is different now", body = TopologyDiff,
+            headers(("ETag" = String, description = "The new revision"))),
+        Guarded, problem::Body, Stored, Breaks,
+    )
+)]
+pub(super) async fn put(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    Write { body, author }: Write<Spec>,
+) -> Result<Response, Error> {
+    let expected = if_match(&headers)?;
+    let spec = Box::new(body);
+    tracing::info!(by = author.name(), "applying a topology");
+    let call = author.call(Command::SetTopology { spec, expected });
+    match app.decide(call).await? {
+        Reply::Topology(diff) => Ok(([(ETAG, etag(diff.revision))], Json(diff)).into_response()),
+        other => Err(problem::unexpected(&other)),
+    }
+}
+
+fn etag(revision: u64) -> String {
+    format!("\"{revision}\"")
+}

@@ -7,5 +7,7 @@
 
 pub mod audit;
 pub mod ledger;
+pub mod replica;
+pub mod server;
 pub mod service;
 pub mod store;

@@ -1,5 +1,6 @@
 //! Where the ledger is kept.
 
+pub mod etcd;
 mod sqlite;
 
 pub use sqlite::Sqlite;

@@ -1,0 +1,158 @@
+//! What others commit, as it happens.
+
+use crate::ledger::Change;
+use crate::store::StoreError;
+use crate::store::etcd::{Keys, Link, LinkError, Loaded, Pointer, change, document};
+use etcd_client::{Event, EventType, KeyValue, WatchOptions, WatchResponse, WatchStream};
+use std::collections::HashMap;
+
+/// The longest message: a transaction is never split over two.
+const MAX_MESSAGE: usize = 128 << 20;
+
+/// Why nothing more comes; the store has to be read anew.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FollowError {
+    /// etcd does not answer.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The stream broke.
+    #[error("the watch: {0}")]
+    Broken(#[from] etcd_client::Error),
+    /// etcd ended it, such as after a compaction.
+    #[error("the watch was ended: {0}")]
+    Ended(String),
+    /// A document is not one.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// All of one transaction.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    /// Of etcd.
+    pub(super) revision: i64,
+    /// What it puts and deletes.
+    pub(super) changes: Vec<Change>,
+    /// What happens to the leader's key, if anything.
+    pub(super) leader: Option<Seat>,
+}
+
+/// The leader's key.
+#[derive(Debug)]
+pub(super) enum Seat {
+    /// Somebody leads.
+    Taken(KeyValue),
+    /// Nobody does any more.
+    Free,
+}
+
+/// Follows a store from the revision at which it was read.
+pub(super) struct Follower {
+    link: Link,
+    keys: Keys,
+    stream: WatchStream,
+    /// Long documents by name, as they are after the last transaction.
+    pub(super) long: HashMap<String, Pointer>,
+}
+
+impl Follower {
+    /// Takes the connection over with which the store was read.
+    pub(super) async fn start(
+        mut link: Link,
+        keys: Keys,
+        loaded: &Loaded,
+    ) -> Result<Self, LinkError> {
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(loaded.revision + 1);
+        let prefix = keys.all();
+        let stream = link
+            .call(async |client| {
+                let mut watch = client.watch_client().max_decoding_message_size(MAX_MESSAGE);
+                watch.watch(prefix, Some(options)).await
+            })
+            .await?;
+        Ok(Self {
+            link,
+            keys,
+            stream,
+            long: loaded.long.clone(),
+        })
+    }
+
+    /// Waits for the next message. Nothing is lost if this is cancelled.
+    pub(super) async fn message(&mut self) -> Result<WatchResponse, FollowError> {
+        let message = self.stream.message().await?;
+        let message = message.ok_or_else(|| FollowError::Ended("no reason given".into()))?;
+        if message.canceled() {
+            return Err(FollowError::Ended(match message.compact_revision() {
+                0 => message.cancel_reason().to_owned(),
+                revision => format!("compacted up to revision {revision}"),
+            }));
+        }
+        Ok(message)
+    }
+
+    /// The transactions in a message, in their order.
+    pub(super) async fn read(
+        &mut self,
+        message: &WatchResponse,
+    ) -> Result<Vec<Transaction>, FollowError> {
+        let mut transactions: Vec<Transaction> = Vec::new();
+        for event in message.events() {
+            let Some(kv) = event.kv() else { continue };
+            let revision = kv.mod_revision();
+            if transactions
+                .last()
+                .is_none_or(|last| last.revision != revision)
+            {
+                transactions.push(Transaction {
+                    revision,
+                    changes: Vec::new(),
+                    leader: None,
+                });
+            }
+            let Some(transaction) = transactions.last_mut() else {
+                continue;
+            };
+            if kv.key() == self.keys.leader().as_bytes() {
+                transaction.leader = Some(put(event).cloned().map_or(Seat::Free, Seat::Taken));
+            } else if let Some(change) = self.change(event, kv).await? {
+                transaction.changes.push(change);
+            }
+        }
+        Ok(transactions)
+    }
+
+    /// The change that an event is, if it is one of a document.
+    async fn change(
+        &mut self,
+        event: &Event,
+        kv: &KeyValue,
+    ) -> Result<Option<Change>, FollowError> {
+        let Some(name) = self.keys.document(kv.key()) else {
+            return Ok(None);
+        };
+        self.long.remove(name);
+        let document = match put(event) {
+            None => None,
+            Some(kv) => {
+                if let Some(pointer) = Pointer::read(kv.value()) {
+                    self.long.insert(name.to_owned(), pointer);
+                }
+                let revision = kv.mod_revision();
+                Some(document(&mut self.link, &self.keys, kv.value(), revision).await?)
+            }
+        };
+        change(name, document.as_deref())
+            .map(Some)
+            .map_err(|why| StoreError::Corrupt(format!("{name}: {why}")).into())
+    }
+}
+
+fn put(event: &Event) -> Option<&KeyValue> {
+    match event.event_type() {
+        EventType::Put => event.kv(),
+        EventType::Delete => None,
+    }
+}

@@ -1,0 +1,163 @@
+//! Writes that reach a follower go to the leader as they are.
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::{task, time};
+use ureq::Agent;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+/// Marks a forwarded request: it is not forwarded again, so that two replicas
+/// that take each other for the leader do not play ball with it.
+pub const FORWARDED: HeaderName = HeaderName::from_static("tailbound-forwarded");
+
+/// How long a forwarded request may take: longer than a commit is tried.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a connection to the leader may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How many are forwarded at a time; each takes a thread.
+const AT_ONCE: usize = 256;
+/// The longest answer: the difference of two topologies.
+const MAX_ANSWER: u64 = 256 << 20;
+/// What is taken from the caller's request.
+const ASKED: [HeaderName; 5] = [
+    header::AUTHORIZATION,
+    header::CONTENT_TYPE,
+    header::ACCEPT,
+    header::IF_MATCH,
+    HeaderName::from_static("idempotency-key"),
+];
+/// What is taken from the leader's answer.
+const ANSWERED: [HeaderName; 5] = [
+    header::CONTENT_TYPE,
+    header::LOCATION,
+    header::ETAG,
+    header::RETRY_AFTER,
+    header::WWW_AUTHENTICATE,
+];
+
+/// The leader's answer.
+#[derive(Debug, Clone)]
+pub struct Forwarded {
+    /// Its status.
+    pub status: StatusCode,
+    /// Those of its headers that are for the caller.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// A client for the leader.
+#[derive(Debug, Clone)]
+pub(super) struct Forwarder {
+    agent: Agent,
+    places: Arc<Semaphore>,
+}
+
+impl Forwarder {
+    /// With the authority that signed the replicas' certificates, if they speak
+    /// TLS; without one, that of the usual authorities.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or has no certificate.
+    pub(super) fn new(ca: Option<&Path>) -> io::Result<Self> {
+        let mut tls = TlsConfig::builder();
+        if let Some(ca) = ca {
+            tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(ca)?)));
+        }
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_global(Some(PATIENCE))
+            .timeout_connect(Some(CONNECT))
+            .max_idle_connections(AT_ONCE)
+            .max_idle_connections_per_host(AT_ONCE)
+            .tls_config(tls.build())
+            .build()
+            .new_agent();
+        Ok(Self {
+            agent,
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+        })
+    }
+
+    /// Asks the leader, and gives its answer or why there is none. Without an
+    /// answer the request may have been carried out.
+    pub(super) async fn forward(
+        &self,
+        leader: &str,
+        method: Method,
+        path_and_query: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Forwarded, String> {
+        if headers.contains_key(FORWARDED) {
+            return Err("the request was forwarded here, but this is not the leader".into());
+        }
+        let url = format!("{}{path_and_query}", leader.trim_end_matches('/'));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&url)
+            .header(FORWARDED, HeaderValue::from_static("1"));
+        for name in ASKED {
+            if let Some(value) = headers.get(&name) {
+                request = request.header(name, value);
+            }
+        }
+        let request = request
+            .body(body.to_vec())
+            .map_err(|error| format!("{url}: {error}"))?;
+        let places = Arc::clone(&self.places);
+        let place = time::timeout(PATIENCE, places.acquire_owned())
+            .await
+            .map_err(|_| "too many requests are on their way to the leader".to_owned())?
+            .map_err(|error| error.to_string())?;
+        let agent = self.agent.clone();
+        task::spawn_blocking(move || {
+            let answer = ask(&agent, request);
+            drop(place);
+            answer
+        })
+        .await
+        .map_err(|error| error.to_string())?
+        .map_err(|error| format!("the leader, {url}: {error}"))
+    }
+}
+
+fn ask(agent: &Agent, request: Request<Vec<u8>>) -> Result<Forwarded, ureq::Error> {
+    let mut answer = agent.run(request)?;
+    let mut headers = HeaderMap::new();
+    for name in ANSWERED {
+        if let Some(value) = answer.headers().get(&name) {
+            headers.insert(name, value.clone());
+        }
+    }
+    let body = answer.body_mut().with_config().limit(MAX_ANSWER);
+    Ok(Forwarded {
+        body: body.read_to_vec()?.into(),
+        status: answer.status(),
+        headers,
+    })
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<Certificate<'static>>> {
+    let named =
+        |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| named(&error))?;
+    let mut found = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| named(&error))? {
+            found.push(certificate);
+        }
+    }
+    if found.is_empty() {
+        return Err(named(&"no certificate in it"));
+    }
+    Ok(found)
+}

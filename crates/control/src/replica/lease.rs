@@ -1,0 +1,133 @@
+//! Standing for election, and knowing how long a victory lasts.
+
+use crate::store::etcd::{Deadline, Keys, Link, LinkError, Location, Term};
+use etcd_client::{Compare, CompareOp, Error, PutOptions, Txn, TxnOp};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use tokio::time;
+
+/// Between two tries to keep a lease alive, after one that failed.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A term that was won, and the task that prolongs its lease.
+pub(super) struct Won {
+    /// The term.
+    pub(super) term: Term,
+    keeper: JoinHandle<()>,
+}
+
+impl Won {
+    /// Waits until the lease is lost, or may be.
+    pub(super) async fn lost(&mut self) {
+        // An error would be a panic of the task: then it is not kept either.
+        let _ = (&mut self.keeper).await;
+    }
+
+    /// Ends the term for this replica; the lease is not prolonged any more.
+    pub(super) fn stop(&self) {
+        self.keeper.abort();
+        self.term.deadline.end();
+    }
+}
+
+impl Drop for Won {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// How much of a lease is used, from the moment when it was asked for. The rest
+/// is for clocks that differ in speed, this machine's and etcd's, and for what
+/// was decided just before the end and still has to be answered.
+fn usable(lease: Duration) -> Duration {
+    lease * 4 / 5
+}
+
+/// Takes the leader's key if nobody has it.
+///
+/// # Errors
+///
+/// If etcd does not answer. The key may have been taken then, for as long as a
+/// lease that nobody prolongs.
+pub(super) async fn campaign(
+    link: &mut Link,
+    location: &Location,
+    lease: Duration,
+    advertise: &str,
+) -> Result<Option<Won>, LinkError> {
+    let keys = Keys::new(&location.prefix);
+    let seconds = i64::try_from(lease.as_secs()).unwrap_or(i64::MAX);
+    // etcd counts from a later moment, so its end of the lease is later too.
+    let sent = Instant::now();
+    let granted = link
+        .call(async |client| client.lease_grant(seconds, None).await)
+        .await?;
+    let lease = Duration::from_secs(u64::try_from(granted.ttl()).unwrap_or(0));
+    let id = granted.id();
+    let deadline = Deadline::new(sent + usable(lease));
+    let free = Compare::create_revision(keys.leader(), CompareOp::Equal, 0);
+    let with = PutOptions::new().with_lease(id);
+    let txn = Txn::new().when([free]).and_then([
+        TxnOp::put(keys.leader(), advertise, Some(with)),
+        TxnOp::put(keys.commits(), Term::commit(id, 0), None),
+    ]);
+    let answer = link.call(async |client| client.txn(txn).await).await?;
+    let created = match answer.header() {
+        Some(header) if answer.succeeded() => header.revision(),
+        _ => {
+            revoke(link, id).await;
+            return Ok(None);
+        }
+    };
+    let term = Term {
+        lease: id,
+        created,
+        deadline,
+    };
+    let keeper = tokio::spawn(keep(
+        Link::new(location, lease / 5)?,
+        id,
+        lease,
+        term.deadline.clone(),
+    ));
+    Ok(Some(Won { term, keeper }))
+}
+
+/// Gives a lease back, so that others need not wait for its end. If that fails,
+/// they wait.
+pub(super) async fn revoke(link: &mut Link, id: i64) {
+    if let Err(error) = link
+        .call(async |client| client.lease_revoke(id).await)
+        .await
+    {
+        tracing::info!(%error, "the lease was not given back; it ends by itself");
+    }
+}
+
+/// Prolongs a lease until it is lost or may be.
+async fn keep(mut link: Link, id: i64, lease: Duration, deadline: Deadline) {
+    let mut pause = lease / 5;
+    loop {
+        time::sleep(pause).await;
+        let sent = Instant::now();
+        let answer = link
+            .call(async |client| client.lease_keep_alive(id).await)
+            .await;
+        pause = match answer {
+            Ok(_) => {
+                deadline.extend(sent + usable(lease));
+                lease / 5
+            }
+            // The library's word for an answer that says that there is no such
+            // lease.
+            Err(LinkError::Etcd(Error::LeaseKeepAliveError(_))) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the lease was not prolonged; trying again");
+                PAUSE
+            }
+        };
+        if !deadline.holds() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The store in etcd, for several replicas.
+//!
+//! Read [`Keys`] for what is where, then [`EtcdStore::commit`]. Only the replica
+//! that holds the leader's key commits: each transaction is conditioned on the
+//! revision at which that replica created the key, so a leader that was
+//! deposed, or was asleep, cannot write (the "fencing token" of leases; Gray and
+//! Cheriton, *Leases*, SOSP 1989, is where leases come from).
+//!
+//! A commit is one transaction, and its number is written with it and compared
+//! with the one before. So a transaction whose answer was lost is simply sent
+//! again: it either is applied now, or the number says that it was before. Only
+//! if that stays unknown until the lease ends is the commit uncertain, and then
+//! the replica steps down and reads the store anew.
+
+mod keys;
+mod link;
+mod load;
+mod location;
+mod value;
+
+pub use keys::{Keys, change};
+pub use link::{Link, LinkError};
+pub use load::{Loaded, document, load};
+pub use location::{Location, LocationError, Tls, User};
+pub use value::Pointer;
+
+use super::{Store, StoreError};
+use crate::ledger::{Change, Snapshot};
+use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp, TxnOpResponse};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::time;
+
+/// Operations that etcd takes in one transaction unless told otherwise.
+const MAX_OPS: usize = 128;
+/// Documents in one transaction; etcd takes 1.5 MiB with all that is around.
+const MAX_BYTES: usize = 1 << 20;
+/// How long a commit is tried.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Until when this replica may take itself for the leader, by its own clock.
+#[derive(Debug, Clone)]
+pub struct Deadline(Arc<Mutex<Option<Instant>>>);
+
+impl Deadline {
+    /// At a time.
+    pub fn new(at: Instant) -> Self {
+        Self(Arc::new(Mutex::new(Some(at))))
+    }
+
+    /// At a later time, unless it was ended.
+    pub fn extend(&self, at: Instant) {
+        if let Some(until) = &mut *self.until() {
+            *until = at.max(*until);
+        }
+    }
+
+    /// Now, for good.
+    pub fn end(&self) {
+        *self.until() = None;
+    }
+
+    /// Whether it is still to come.
+    pub fn holds(&self) -> bool {
+        self.until().is_some_and(|until| Instant::now() < until)
+    }
+
+    fn until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One replica's time as the leader.
+#[derive(Debug, Clone)]
+pub struct Term {
+    /// The lease that holds the leader's key; also names the term.
+    pub lease: i64,
+    /// The revision at which the key was created.
+    pub created: i64,
+    /// When the lease may have ended.
+    pub deadline: Deadline,
+}
+
+impl Term {
+    /// What stands under [`Keys::commits`] after the given number of commits.
+    pub fn commit(lease: i64, number: u64) -> String {
+        format!("{lease:x}/{number}")
+    }
+}
+
+/// The store of the leader.
+pub struct EtcdStore {
+    runtime: Handle,
+    link: Link,
+    keys: Keys,
+    term: Term,
+    /// Commits of this term.
+    number: u64,
+    /// Long documents by name.
+    long: HashMap<String, Pointer>,
+    /// Long documents written in this term.
+    written: u64,
+    revision: u64,
+}
+
+impl EtcdStore {
+    /// For a term that has begun, of a store that was read up to its begin.
+    /// Calls block on the runtime, so not from one of its threads.
+    pub fn new(
+        runtime: Handle,
+        link: Link,
+        keys: Keys,
+        term: Term,
+        long: HashMap<String, Pointer>,
+    ) -> Self {
+        let revision = u64::try_from(term.created).unwrap_or(0);
+        Self {
+            runtime,
+            link,
+            keys,
+            term,
+            number: 0,
+            long,
+            written: 0,
+            revision,
+        }
+    }
+
+    /// Deletes parts that no document points at: those of a leader that died
+    /// before it could.
+    pub async fn sweep(&mut self) -> Result<(), StoreError> {
+        let (prefix, options) = (
+            self.keys.parts(),
+            GetOptions::new().with_prefix().with_keys_only(),
+        );
+        let found = self
+            .link
+            .call(async |client| client.get(prefix.as_str(), Some(options)).await)
+            .await
+            .map_err(|error| StoreError::Failed(error.to_string()))?;
+        let used: Vec<String> = self
+            .long
+            .values()
+            .map(|pointer| self.keys.parts_of(&pointer.id))
+            .collect();
+        let orphans: Vec<TxnOp> = found
+            .kvs()
+            .iter()
+            .map(etcd_client::KeyValue::key)
+            .filter(|key| !used.iter().any(|used| key.starts_with(used.as_bytes())))
+            .map(|key| TxnOp::delete(key, None))
+            .collect();
+        for some in orphans.chunks(MAX_OPS) {
+            self.fenced(some.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
+        let mut documents = BTreeMap::new();
+        for change in Change::settled(changes) {
+            let document = keys::document(change)
+                .map_err(|error| StoreError::Failed(format!("{change:?}: {error}")))?;
+            documents.insert(keys::name(change.subject()), document);
+        }
+        let pointers = self.lengthy(&mut documents).await?;
+        let mut ops = Vec::new();
+        for name in documents.keys() {
+            if let Some(old) = self.long.get(name) {
+                let all = DeleteOptions::new().with_prefix();
+                ops.push(TxnOp::delete(self.keys.parts_of(&old.id), Some(all)));
+            }
+        }
+        for (name, document) in &documents {
+            let key = format!("{}{name}", self.keys.data());
+            ops.push(match document {
+                Some(document) => TxnOp::put(key, document.as_slice(), None),
+                None => TxnOp::delete(key, None),
+            });
+        }
+        self.revision = self.numbered(ops).await?;
+        self.number += 1;
+        for name in documents.keys() {
+            self.long.remove(name);
+        }
+        self.long.extend(pointers);
+        Ok(self.revision)
+    }
+
+    /// Replaces documents that are too long for the transaction by pointers to
+    /// parts, which it writes.
+    async fn lengthy(
+        &mut self,
+        documents: &mut BTreeMap<String, Option<Vec<u8>>>,
+    ) -> Result<HashMap<String, Pointer>, StoreError> {
+        let mut pointers = HashMap::new();
+        loop {
+            let sizes = documents
+                .iter()
+                .filter_map(|(name, document)| Some((document.as_ref()?.len(), name)));
+            let total: usize = sizes.clone().map(|(size, _)| size).sum();
+            let Some((size, name)) = sizes.max() else {
+                return Ok(pointers);
+            };
+            if size <= value::INLINE && total <= MAX_BYTES {
+                return Ok(pointers);
+            }
+            let name = name.clone();
+            let document = documents.get_mut(&name).and_then(Option::take);
+            let parts = value::cut(&document.unwrap_or_default())
+                .map_err(|error| StoreError::Failed(format!("{name}: {error}")))?;
+            self.written += 1;
+            let pointer = Pointer {
+                id: format!("{:x}-{}", self.term.lease, self.written),
+                // `cut` makes at most `MAX_PARTS`.
+                count: u32::try_from(parts.len()).unwrap_or(u32::MAX),
+            };
+            for (number, part) in (0..).zip(parts) {
+                let put = TxnOp::put(self.keys.part(&pointer, number), part, None);
+                self.fenced(vec![put]).await?;
+            }
+            documents.insert(name.clone(), Some(pointer.to_string().into_bytes()));
+            pointers.insert(name, pointer);
+        }
+    }
+
+    fn leads(&self) -> Compare {
+        Compare::create_revision(self.keys.leader(), CompareOp::Equal, self.term.created)
+    }
+
+    /// Operations that may be done twice and that no reader looks at.
+    async fn fenced(&mut self, ops: Vec<TxnOp>) -> Result<(), StoreError> {
+        let txn = Txn::new().when([self.leads()]).and_then(ops);
+        match self.settle(txn).await? {
+            (answer, _) if answer.succeeded() => Ok(()),
+            _ => Err(StoreError::NotLeader),
+        }
+    }
+
+    /// The next commit; see the module. Gives its revision.
+    async fn numbered(&mut self, mut ops: Vec<TxnOp>) -> Result<u64, StoreError> {
+        let commits = self.keys.commits();
+        let before = Term::commit(self.term.lease, self.number);
+        let this = Term::commit(self.term.lease, self.number + 1);
+        ops.push(TxnOp::put(commits.as_str(), this.as_str(), None));
+        if ops.len() > MAX_OPS {
+            let many = format!("{} operations: etcd takes {MAX_OPS} at once", ops.len());
+            return Err(StoreError::Failed(many));
+        }
+        let last = Compare::value(commits.as_str(), CompareOp::Equal, before);
+        let txn = Txn::new()
+            .when([self.leads(), last])
+            .and_then(ops)
+            .or_else([TxnOp::get(commits, None)]);
+        let (answer, again) = self.settle(txn).await?;
+        if answer.succeeded() {
+            return Ok(revision(answer.header()));
+        }
+        for response in answer.op_responses() {
+            if let TxnOpResponse::Get(get) = response
+                && let Some(kv) = get.kvs().first()
+                && kv.value() == this.as_bytes()
+            {
+                // An earlier try was applied.
+                return Ok(u64::try_from(kv.mod_revision()).unwrap_or(0));
+            }
+        }
+        // Another leads now. Without an earlier try nothing can have been
+        // applied; an earlier one may have been, before the other came.
+        Err(if again {
+            StoreError::Uncertain("another replica leads, and the answer was lost".into())
+        } else {
+            StoreError::NotLeader
+        })
+    }
+
+    /// Sends a transaction until there is an answer, and says whether an earlier
+    /// try of it may have been applied.
+    async fn settle(&mut self, txn: Txn) -> Result<(etcd_client::TxnResponse, bool), StoreError> {
+        let end = Instant::now() + PATIENCE;
+        let mut again = false;
+        loop {
+            let txn = txn.clone();
+            let error = match self.link.call(async |client| client.txn(txn).await).await {
+                Ok(answer) => return Ok((answer, again)),
+                Err(error) => error,
+            };
+            match refused(&error) {
+                Some(error) if !again => return Err(error),
+                _ => again = true,
+            }
+            if !self.term.deadline.holds() || Instant::now() >= end {
+                return Err(StoreError::Uncertain(error.to_string()));
+            }
+            tracing::warn!(%error, "a transaction has no answer; trying again");
+            time::sleep(PAUSE).await;
+        }
+    }
+}
+
+impl Store for EtcdStore {
+    fn load(&mut self) -> Result<Snapshot, StoreError> {
+        let loaded = self.runtime.block_on(load(&mut self.link, &self.keys))?;
+        Ok(loaded.snapshot)
+    }
+
+    fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
+        if !self.term.deadline.holds() {
+            return Err(StoreError::NotLeader);
+        }
+        if changes.is_empty() {
+            return Ok(self.revision);
+        }
+        self.runtime.clone().block_on(self.write(changes))
+    }
+}
+
+/// What an answer says that means for certain that nothing was done.
+fn refused(error: &LinkError) -> Option<StoreError> {
+    let LinkError::Etcd(etcd_client::Error::GRpcStatus(status)) = error else {
+        return None;
+    };
+    // The messages are part of etcd's interface: its own client goes by them.
+    match status.message() {
+        "etcdserver: mvcc: database space exceeded" => Some(StoreError::NoSpace),
+        text @ ("etcdserver: request is too large"
+        | "etcdserver: too many operations in txn request"
+        | "etcdserver: permission denied") => Some(StoreError::Failed(text.to_owned())),
+        _ => None,
+    }
+}
+
+fn revision(header: Option<&etcd_client::ResponseHeader>) -> u64 {
+    header.map_or(0, |header| u64::try_from(header.revision()).unwrap_or(0))
+}
+
+/// Reads a store as it is now, without being a replica: for an audit. Blocks.
+pub fn snapshot(location: &Location) -> Result<Snapshot, StoreError> {
+    let failed = |error: &dyn std::fmt::Display| StoreError::Failed(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed(&error))?;
+    let mut link = Link::new(location, PATIENCE).map_err(|error| failed(&error))?;
+    let keys = Keys::new(&location.prefix);
+    Ok(runtime.block_on(load(&mut link, &keys))?.snapshot)
+}

@@ -1,0 +1,190 @@
+//! Which key each thing has, and what its document is.
+//!
+//! ```text
+//! PREFIX/leader                 who decides; held by a lease
+//! PREFIX/commits                TERM/NUMBER of the last commit
+//! PREFIX/data/tenants/ID        20 digits, so that they are in order
+//! PREFIX/data/hosts             states of all hosts that are not open
+//! PREFIX/data/topology
+//! PREFIX/data/next-id
+//! PREFIX/data/keys/OWNER/KEY    idempotency keys; `-` is the operators' OWNER
+//! PREFIX/parts/ID/NUMBER        parts of long documents
+//! ```
+
+use super::value::Pointer;
+use crate::ledger::{Change, KeyId, Subject};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use tailbound_placement::TenantId;
+
+/// What stands for the operators among owners, whose names never start with it.
+const OPERATORS: &str = "-";
+
+/// The keys of one store.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// Of the store under a prefix without `/` at its end.
+    pub fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// What all keys start with.
+    pub fn all(&self) -> String {
+        format!("{}/", self.prefix)
+    }
+
+    /// Who decides.
+    pub fn leader(&self) -> String {
+        format!("{}/leader", self.prefix)
+    }
+
+    /// The last commit.
+    pub fn commits(&self) -> String {
+        format!("{}/commits", self.prefix)
+    }
+
+    /// What all documents start with.
+    pub fn data(&self) -> String {
+        format!("{}/data/", self.prefix)
+    }
+
+    /// The first key after all documents: `0` comes right after `/`.
+    pub fn data_end(&self) -> String {
+        format!("{}/data0", self.prefix)
+    }
+
+    /// What the parts of all documents start with.
+    pub fn parts(&self) -> String {
+        format!("{}/parts/", self.prefix)
+    }
+
+    /// What the parts of one document start with.
+    pub fn parts_of(&self, id: &str) -> String {
+        format!("{}/parts/{id}/", self.prefix)
+    }
+
+    /// One part.
+    pub fn part(&self, pointer: &Pointer, number: u32) -> String {
+        format!("{}{number:05}", self.parts_of(&pointer.id))
+    }
+
+    /// The document's name if the key is one of a document.
+    pub fn document<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        let key = key.strip_prefix(self.data().as_bytes())?;
+        std::str::from_utf8(key).ok()
+    }
+}
+
+/// The name of a thing's document.
+pub(super) fn name(subject: Subject<'_>) -> String {
+    match subject {
+        Subject::Tenant(id) => format!("tenants/{:020}", id.0),
+        Subject::Hosts => "hosts".to_owned(),
+        Subject::Topology => "topology".to_owned(),
+        Subject::NextId => "next-id".to_owned(),
+        Subject::Key(KeyId { owner, key }) => {
+            format!("keys/{}/{key}", owner.as_deref().unwrap_or(OPERATORS))
+        }
+    }
+}
+
+/// The document after a change; None if it is deleted.
+pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::Error> {
+    match change {
+        Change::Tenant(tenant) => serde_json::to_vec(tenant.as_ref()),
+        Change::Hosts(hosts) => serde_json::to_vec(hosts.as_ref()),
+        Change::Topology(topology) => serde_json::to_vec(topology.as_ref()),
+        Change::Key(_, record) => serde_json::to_vec(record.as_ref()),
+        Change::NextId(next) => serde_json::to_vec(next),
+        Change::Gone(_) | Change::KeyGone(_) => return Ok(None),
+    }
+    .map(Some)
+}
+
+/// The change that a put or deleted document is; the inverse of [`name`] and
+/// [`document`]. What is wrong with it otherwise.
+pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
+    let unknown = || "there is no such document".to_owned();
+    if let Some(id) = name.strip_prefix("tenants/") {
+        let id = TenantId(id.parse().map_err(|_| unknown())?);
+        return Ok(match document {
+            Some(document) => Change::Tenant(Arc::new(parse(document)?)),
+            None => Change::Gone(id),
+        });
+    }
+    if let Some(key) = name.strip_prefix("keys/") {
+        let (owner, key) = key.split_once('/').ok_or_else(unknown)?;
+        let key = KeyId {
+            owner: (owner != OPERATORS).then(|| owner.to_owned()),
+            key: key.to_owned(),
+        };
+        return Ok(match document {
+            Some(document) => Change::Key(key, Arc::new(parse(document)?)),
+            None => Change::KeyGone(key),
+        });
+    }
+    let document = document.ok_or("it was deleted by somebody else")?;
+    match name {
+        "hosts" => Ok(Change::Hosts(Arc::new(parse(document)?))),
+        "topology" => Ok(Change::Topology(Arc::new(parse(document)?))),
+        "next-id" => Ok(Change::NextId(parse(document)?)),
+        _ => Err(unknown()),
+    }
+}
+
+fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(document).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Hosts;
+    use proptest::prelude::*;
+    use tailbound_client::HostState;
+
+    fn back_and_forth(change: &Change) {
+        let document = document(change).unwrap();
+        let name = name(change.subject());
+        assert_eq!(
+            super::change(&name, document.as_deref()).as_ref(),
+            Ok(change)
+        );
+    }
+
+    #[test]
+    fn a_change_comes_back_from_its_document() {
+        let hosts: Hosts = [("a-1".to_owned(), HostState::Drained)].into();
+        back_and_forth(&Change::Hosts(Arc::new(hosts)));
+        back_and_forth(&Change::NextId(u64::MAX));
+        back_and_forth(&Change::Gone(TenantId(7)));
+        for owner in [None, Some("acme".to_owned())] {
+            back_and_forth(&Change::KeyGone(KeyId {
+                owner,
+                key: "a/b c".to_owned(),
+            }));
+        }
+    }
+
+    #[test]
+    fn tenants_are_listed_in_the_order_of_their_numbers() {
+        let name = |id| name(Subject::Tenant(TenantId(id)));
+        assert!(name(9) < name(10) && name(10) < name(u64::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn any_document_is_a_change_or_an_error(
+            name in "(tenants/|keys/|hosts|topology|next-id)?[ -~]{0,12}",
+            document in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
+        ) {
+            let _ = change(&name, document.as_deref());
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading all of a store at one revision.
+
+use super::keys::{self, Keys};
+use super::link::Link;
+use super::value::{self, Pointer};
+use crate::ledger::Snapshot;
+use crate::store::StoreError;
+use etcd_client::{GetOptions, KeyValue};
+use std::collections::HashMap;
+
+/// Documents in one answer: with [`value::INLINE`] each, 64 MiB at most.
+const PAGE: i64 = 2000;
+/// The longest answer.
+const MAX_ANSWER: usize = 128 << 20;
+
+/// A store at one revision.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What it keeps.
+    pub snapshot: Snapshot,
+    /// Its long documents by name.
+    pub long: HashMap<String, Pointer>,
+    /// The leader's key, if there is a leader.
+    pub leader: Option<KeyValue>,
+    /// Of etcd, at which all of this was so. All that was committed before the
+    /// call is in it.
+    pub revision: i64,
+}
+
+/// Reads a store.
+///
+/// # Errors
+///
+/// [`StoreError::Corrupt`] if a document is not one, [`StoreError::Failed`] if
+/// etcd does not answer, or threw the revision away meanwhile (compaction).
+pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
+    // A read without a revision goes through the majority, so this is the
+    // newest one, and the pages below are read at it.
+    let key = keys.leader();
+    let mut first = link
+        .call(async |client| client.get(key, None).await)
+        .await
+        .map_err(failed)?;
+    let revision = first
+        .header()
+        .map_or(0, etcd_client::ResponseHeader::revision);
+    let mut loaded = Loaded {
+        snapshot: Snapshot {
+            revision: u64::try_from(revision).unwrap_or(0),
+            ..Snapshot::default()
+        },
+        long: HashMap::new(),
+        leader: first.take_kvs().pop(),
+        revision,
+    };
+    let mut from = keys.data().into_bytes();
+    let end = keys.data_end();
+    loop {
+        let options = GetOptions::new()
+            .with_range(end.as_str())
+            .with_limit(PAGE)
+            .with_revision(revision);
+        let start = from.clone();
+        let mut page = link
+            .call(async |client| {
+                let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER);
+                kv.get(start, Some(options)).await
+            })
+            .await
+            .map_err(failed)?;
+        let more = page.more();
+        for kv in page.take_kvs() {
+            let Some(name) = keys.document(kv.key()) else {
+                return Err(corrupt(&kv, "its name is not text"));
+            };
+            if let Some(pointer) = Pointer::read(kv.value()) {
+                loaded.long.insert(name.to_owned(), pointer);
+            }
+            let document = document(link, keys, kv.value(), revision).await?;
+            let change = keys::change(name, Some(&document)).map_err(|why| corrupt(&kv, &why))?;
+            loaded.snapshot.apply(&[change]);
+            from = [kv.key(), b"\0"].concat();
+        }
+        if !more {
+            return Ok(loaded);
+        }
+    }
+}
+
+/// The document that a value is, or whose parts it points at, at a revision.
+///
+/// # Errors
+///
+/// As [`load`].
+pub async fn document(
+    link: &mut Link,
+    keys: &Keys,
+    value: &[u8],
+    revision: i64,
+) -> Result<Vec<u8>, StoreError> {
+    let Some(pointer) = Pointer::read(value) else {
+        return Ok(value.to_vec());
+    };
+    let mut parts = Vec::new();
+    for number in 0..pointer.count {
+        let key = keys.part(&pointer, number);
+        let options = GetOptions::new().with_revision(revision);
+        let mut part = link
+            .call(async |client| client.get(key.as_str(), Some(options)).await)
+            .await
+            .map_err(failed)?;
+        let part = part
+            .take_kvs()
+            .pop()
+            .ok_or_else(|| StoreError::Corrupt(format!("{pointer}: part {number} is missing")))?;
+        parts.push(part.value().to_vec());
+    }
+    value::join(&parts).map_err(|error| StoreError::Corrupt(format!("{pointer}: {error}")))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failed(error: super::LinkError) -> StoreError {
+    StoreError::Failed(error.to_string())
+}
+
+fn corrupt(kv: &KeyValue, why: &str) -> StoreError {
+    let key = String::from_utf8_lossy(kv.key());
+    StoreError::Corrupt(format!("{key}: {why}"))
+}

@@ -1,0 +1,299 @@
+//! The etcd store and its replicas, over a real etcd.
+
+#[path = "support/etcd.rs"]
+mod etcd;
+#[path = "support/proxy.rs"]
+mod proxy;
+
+use etcd::Etcd;
+use proxy::Proxy;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tailbound_client::{HostState, NewTenant, Role};
+use tailbound_control::ledger::{Call, Change, Command, Hosts, Ledger, Snapshot};
+use tailbound_control::replica::{Options, Replica};
+use tailbound_control::service::{Service, ServiceError};
+use tailbound_control::store::etcd::{
+    Deadline, EtcdStore, Keys, Link, Location, Term, load, snapshot,
+};
+use tailbound_control::store::{Store, StoreError};
+use tailbound_placement::{Policy, Spec, TenantId};
+use tailbound_units::Bytes;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_secs(20);
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn spec() -> Spec {
+    Spec::from_toml(
+        r#"
+        frame = "1538B"
+        [[host]]
+        name = "host"
+        count = 4
+        slots = 8
+        uplink = { rate = "10Gbit/s", buffer = "300KB" }
+        "#,
+    )
+    .unwrap()
+}
+
+/// Makes somebody the leader whose lease does not end by itself in this test.
+fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
+    let keys = Keys::new(&location.prefix);
+    let mut link = Link::new(location, PATIENCE).unwrap();
+    let (term, long) = runtime.block_on(async {
+        let long = load(&mut link, &keys).await.unwrap().long;
+        let lease = link
+            .call(async |client| client.lease_grant(600, None).await)
+            .await
+            .unwrap()
+            .id();
+        let (leader, commits) = (keys.leader(), keys.commits());
+        let created = link
+            .call(async |client| {
+                // Another lease may hold it: then it is taken away.
+                client.delete(leader.as_str(), None).await?;
+                client
+                    .put(commits.as_str(), Term::commit(lease, 0), None)
+                    .await?;
+                client.put(leader.as_str(), "somebody", None).await
+            })
+            .await
+            .unwrap()
+            .header()
+            .unwrap()
+            .revision();
+        let deadline = Deadline::new(Instant::now() + Duration::from_secs(600));
+        let term = Term {
+            lease,
+            created,
+            deadline,
+        };
+        (term, long)
+    });
+    EtcdStore::new(runtime.handle().clone(), link, keys, term, long)
+}
+
+fn begin() -> Vec<Change> {
+    Ledger::new(spec(), Policy::Silo).unwrap().1
+}
+
+/// A document of about so many bytes that do not compress well.
+fn hosts(bytes: usize) -> Change {
+    let mut x = 88_172_645_463_325_252_u64;
+    let hosts: Hosts = (0..bytes / 30)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (format!("{x:016x}"), HostState::Failed)
+        })
+        .collect();
+    Change::Hosts(Arc::new(hosts))
+}
+
+fn applied(changes: &[Change]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    snapshot.apply(changes);
+    snapshot
+}
+
+#[test]
+fn commits_are_read_back_long_documents_too() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let location: Location = etcd.location("store").parse().unwrap();
+    let mut store = lead(&runtime, &location);
+    let mut all = begin();
+    let mut last = 0;
+    // Short, then in several parts, other parts, and short again.
+    for bytes in [100, 6_000_000, 3_000_000, 100] {
+        let change = hosts(bytes);
+        let revision = store.commit(std::slice::from_ref(&change)).unwrap();
+        assert!(revision > last);
+        last = revision;
+        all.push(change);
+        store.commit(&begin()).unwrap();
+        let mut read = snapshot(&location).unwrap();
+        read.revision = 0;
+        assert_eq!(read, applied(&all));
+    }
+    let parts = etcd.etcdctl(0, &["get", "--prefix", "--keys-only", "/store/parts/"]);
+    assert_eq!(String::from_utf8(parts).unwrap().trim(), "");
+}
+
+#[test]
+fn a_deposed_leader_writes_nothing() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let location: Location = etcd.location("fence").parse().unwrap();
+    let mut old = lead(&runtime, &location);
+    old.commit(&begin()).unwrap();
+    let mut new = lead(&runtime, &location);
+    new.commit(&[Change::NextId(7)]).unwrap();
+    // It still takes itself for the leader; neither a short change nor a part
+    // of a long one gets through.
+    assert_eq!(old.commit(&[Change::NextId(5)]), Err(StoreError::NotLeader));
+    assert_eq!(old.commit(&[hosts(200_000)]), Err(StoreError::NotLeader));
+    assert_eq!(snapshot(&location).unwrap().next_id, 7);
+    let parts = etcd.etcdctl(0, &["get", "--prefix", "--keys-only", "/fence/parts/"]);
+    assert_eq!(String::from_utf8(parts).unwrap().trim(), "");
+    assert_eq!(new.commit(&[]), new.commit(&[]));
+}
+
+#[test]
+fn a_leader_whose_lease_may_have_ended_answers_nothing() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let location: Location = etcd.location("late").parse().unwrap();
+    let keys = Keys::new(&location.prefix);
+    let term = Term {
+        lease: 1,
+        created: 1,
+        deadline: Deadline::new(Instant::now()),
+    };
+    let link = Link::new(&location, PATIENCE).unwrap();
+    let mut store = EtcdStore::new(runtime.handle().clone(), link, keys, term, HashMap::new());
+    assert_eq!(store.commit(&[]), Err(StoreError::NotLeader));
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_made_once() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let direct: Location = etcd.location("lost").parse().unwrap();
+    let proxy = Proxy::start(direct.endpoints[0].trim_start_matches("http://"));
+    let through: Location = format!("etcd://{}/lost", proxy.address()).parse().unwrap();
+    let mut store = lead(&runtime, &through);
+    store.commit(&begin()).unwrap();
+    proxy.swallow_answers();
+    let revision = store.commit(&[Change::NextId(5)]).unwrap();
+    let read = snapshot(&direct).unwrap();
+    assert_eq!((read.next_id, read.revision), (5, revision));
+    // And it goes on from there.
+    assert!(store.commit(&[Change::NextId(6)]).unwrap() > revision);
+    assert_eq!(snapshot(&direct).unwrap().next_id, 6);
+}
+
+#[test]
+fn too_many_changes_at_once_are_refused_for_certain() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let location: Location = etcd.location("many").parse().unwrap();
+    let mut store = lead(&runtime, &location);
+    store.commit(&begin()).unwrap();
+    let many: Vec<Change> = (1..=128).map(|id| Change::Gone(TenantId(id))).collect();
+    let error = store.commit(&many).unwrap_err();
+    assert!(error.is_certain(), "{error}");
+    store.commit(&many[1..]).unwrap();
+}
+
+async fn replica(location: &Location, number: u32) -> (Service, Replica) {
+    let options = Options {
+        location: location.clone(),
+        advertise: format!("http://replica-{number}"),
+        lease: Duration::from_secs(2),
+        leader_ca: None,
+        initial: Some((spec(), Policy::Silo)),
+    };
+    Replica::start(options, |ledger| Service::start(ledger, |_| {}))
+        .await
+        .unwrap()
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + WAIT;
+    while !holds() {
+        assert!(Instant::now() < end, "in vain: {what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn create(name: &str) -> Call {
+    Call {
+        owner: None,
+        key: Some(name.to_owned()),
+        fingerprint: [0; 32],
+        command: Command::Create(NewTenant {
+            name: name.to_owned(),
+            owner: Some("acme".to_owned()),
+            vms: 3,
+            guarantee: None,
+            cpu: 0,
+            memory: Bytes::default(),
+            domains: None,
+        }),
+    }
+}
+
+/// Has the one that leads decide.
+async fn decide(replicas: &[(Service, Replica)], name: &str) -> usize {
+    let end = Instant::now() + WAIT;
+    loop {
+        for (number, (service, _)) in replicas.iter().enumerate() {
+            match service.call(create(name)).await {
+                Ok(_) => return number,
+                Err(error) => assert_eq!(error, ServiceError::NotLeader),
+            }
+        }
+        assert!(Instant::now() < end, "nobody leads");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn followers_have_what_the_leader_commits_and_take_over() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let location: Location = etcd.location("replicas").parse().unwrap();
+    runtime().block_on(async {
+        // All at once, on a store that is new.
+        let (one, two, three) = tokio::join!(
+            replica(&location, 0),
+            replica(&location, 1),
+            replica(&location, 2)
+        );
+        let mut replicas = vec![one, two, three];
+        for left in (1..=3).rev() {
+            let name = format!("tenant-{left}");
+            let leader = decide(&replicas, &name).await;
+            let standing = replicas[leader].1.standing();
+            assert_eq!(standing.role, Role::Leader);
+            for (service, replica) in &replicas {
+                until("the tenant is there", || {
+                    service.read(|ledger| ledger.snapshot().tenants.len()) == 4 - left
+                })
+                .await;
+                until("the leader is known", || {
+                    replica.standing().leader == standing.leader
+                })
+                .await;
+            }
+            let revisions = replicas
+                .iter()
+                .map(|(service, _)| service.read(Ledger::revision));
+            assert_eq!(
+                revisions.min(),
+                replicas.iter().map(|(s, _)| s.read(Ledger::revision)).max()
+            );
+            let (service, replica) = replicas.remove(leader);
+            replica.resign().await;
+            assert_eq!(
+                service.call(create("late")).await,
+                Err(ServiceError::NotLeader)
+            );
+        }
+    });
+    let read = snapshot(&location).unwrap();
+    assert_eq!((read.tenants.len(), read.keys.len()), (3, 3));
+}

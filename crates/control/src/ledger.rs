@@ -18,6 +18,8 @@ mod runs;
 mod topology;
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 pub use apply::Touched;

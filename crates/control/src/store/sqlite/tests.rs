@@ -1,0 +1,251 @@
+use super::*;
+use crate::ledger::Call;
+use crate::ledger::testing::{create, ledger};
+use proptest::prelude::*;
+use std::process::Command as Program;
+use tailbound_units::Nanos;
+
+/// A file with a topology and some tenants, and what it has.
+fn file(path: &Path, tenants: u32) -> Snapshot {
+    let (mut ledger, mut changes) = ledger();
+    let mut store = Sqlite::open(path).unwrap();
+    for number in 0..tenants {
+        let call = Call {
+            key: Some(format!("key-{number}")),
+            ..create("acme", &format!("web-{number}"), 1)
+        };
+        let decision = ledger.decide(&call, Nanos(1)).unwrap();
+        changes.extend(decision.changes);
+    }
+    ledger.set_revision(store.commit(&changes).unwrap());
+    ledger.snapshot()
+}
+
+fn failure(result: Result<Sqlite, StoreError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn what_was_committed_is_there_after_opening_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let kept = file(&path, 5);
+    assert_eq!(kept.tenants.len(), 5);
+    let mut store = Sqlite::open_existing(&path).unwrap();
+    assert_eq!(store.load().unwrap(), kept);
+    let gone = Change::Gone(*kept.tenants.keys().next().unwrap());
+    let key = Change::KeyGone(kept.keys.keys().next().unwrap().clone());
+    let hosts = Change::Hosts(Arc::new(
+        [("host-1".to_owned(), tailbound_client::HostState::Failed)].into(),
+    ));
+    let changes = [gone, key, hosts, Change::NextId(99)];
+    let mut expected = kept;
+    expected.apply(&changes);
+    expected.revision = store.commit(&changes).unwrap();
+    // No changes are no commit.
+    assert_eq!(store.commit(&[]).unwrap(), expected.revision);
+    drop(store);
+    assert_eq!(Sqlite::open(&path).unwrap().load().unwrap(), expected);
+}
+
+#[test]
+fn a_log_that_was_not_merged_at_a_crash_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let mut store = Sqlite::open(&path).unwrap();
+    let (_, changes) = ledger();
+    store.commit(&changes).unwrap();
+    // As it would be on the disk if the process ended now.
+    let crashed = dir.path().join("crashed");
+    std::fs::copy(&path, &crashed).unwrap();
+    std::fs::copy(dir.path().join("store-wal"), dir.path().join("crashed-wal")).unwrap();
+    let kept = store.load().unwrap();
+    assert_eq!(Sqlite::open(&crashed).unwrap().load().unwrap(), kept);
+}
+
+#[test]
+fn two_services_cannot_use_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let first = Sqlite::open(&path).unwrap();
+    assert!(failure(Sqlite::open(&path)).contains("is in use"));
+    drop(first);
+    Sqlite::open(&path).unwrap();
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text");
+    std::fs::write(&text, "not a database ".repeat(200)).unwrap();
+    let foreign = dir.path().join("foreign");
+    let other = Connection::open(&foreign).unwrap();
+    other.execute_batch("CREATE TABLE photos (name)").unwrap();
+    drop(other);
+    let newer = dir.path().join("newer");
+    file(&newer, 1);
+    let other = Connection::open(&newer).unwrap();
+    other
+        .pragma_update(None, "user_version", SCHEMA + 1)
+        .unwrap();
+    drop(other);
+    for (path, why) in [
+        (&text, "is not a database of SQLite"),
+        (&foreign, "not one of tailbound's"),
+        (&newer, "use the one that wrote it, or a newer one"),
+    ] {
+        let before = std::fs::read(path).unwrap();
+        let said = failure(Sqlite::open(path));
+        assert!(said.contains(why), "{said}");
+        assert_eq!(std::fs::read(path).unwrap(), before);
+    }
+    let absent = failure(Sqlite::open_existing(&dir.path().join("absent")));
+    assert!(absent.contains("there is no file"), "{absent}");
+    assert!(failure(Sqlite::open(&dir.path().join("absent/store"))).contains("absent/store"));
+}
+
+/// Says to a test, run by itself in a namespace, where its files are.
+const INSIDE: &str = "TAILBOUND_TEST_DIR";
+
+/// Runs one test of this file again, below `unshare` with these arguments;
+/// whether that was possible.
+fn again_in_a_namespace(name: &str, dir: &Path, unshare: &[&str]) -> bool {
+    let run = Program::new("unshare")
+        .args(unshare)
+        .arg(std::env::current_exe().unwrap())
+        .args([name, "--nocapture"])
+        .env(INSIDE, dir)
+        .output();
+    // The test itself ends with 0 or 101.
+    let output = match run {
+        Ok(output) if matches!(output.status.code(), Some(0 | 101)) => output,
+        other => {
+            println!("skipped: unshare {unshare:?}: {other:?}");
+            return false;
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.contains("1 passed"), "{said}");
+    true
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_refused() {
+    if let Some(dir) = std::env::var_os(INSIDE) {
+        let said = failure(Sqlite::open(&Path::new(&dir).join("store")));
+        assert!(said.contains("cannot be written"), "{said}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    file(&path, 1);
+    let mut permissions = std::fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&path, permissions).unwrap();
+    // Without root's right to write everything.
+    let name = "a_file_that_cannot_be_written_is_refused";
+    again_in_a_namespace(name, dir.path(), &["--user"]);
+}
+
+#[test]
+fn without_space_nothing_changes_and_with_space_it_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let kept = file(&path, 1);
+    let mut store = Sqlite::open(&path).unwrap();
+    let limit = |store: &Sqlite, pages: i64| {
+        let name = "max_page_count";
+        let set = store
+            .connection
+            .pragma_update_and_check(None, name, pages, |_| Ok(()));
+        set.unwrap();
+    };
+    store.load().unwrap();
+    let revision = store.counters.revision;
+    limit(&store, 1);
+    let large = large_change();
+    assert_eq!(store.commit(&large), Err(StoreError::NoSpace));
+    assert_eq!(store.load().unwrap(), kept);
+    limit(&store, 1_000_000);
+    assert_eq!(store.commit(&large), Ok(revision + 1));
+}
+
+/// A change of some megabytes.
+fn large_change() -> Vec<Change> {
+    let hosts = (0..100_000).map(|number| {
+        let state = tailbound_client::HostState::Drained;
+        (format!("a-host-with-a-long-name-{number}"), state)
+    });
+    vec![Change::Hosts(Arc::new(hosts.collect()))]
+}
+
+#[test]
+fn on_a_disk_that_is_really_full_nothing_changes_and_later_it_goes_on() {
+    if let Some(dir) = std::env::var_os(INSIDE) {
+        return on_a_small_disk(Path::new(&dir));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mount = "mount -t tmpfs -o size=2m none \"$TAILBOUND_TEST_DIR\" && exec \"$@\"";
+    let unshare = [
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        mount,
+        "sh",
+    ];
+    let name = "on_a_disk_that_is_really_full_nothing_changes_and_later_it_goes_on";
+    again_in_a_namespace(name, dir.path(), &unshare);
+}
+
+fn on_a_small_disk(disk: &Path) {
+    let path = disk.join("store");
+    let kept = file(&path, 3);
+    let mut store = Sqlite::open(&path).unwrap();
+    let ballast = disk.join("ballast");
+    let full = std::fs::write(&ballast, vec![0; 4 << 20]);
+    assert!(full.is_err(), "the disk is not small");
+    for _ in 0..3 {
+        assert_eq!(store.commit(&large_change()), Err(StoreError::NoSpace));
+        assert_eq!(store.load().unwrap(), kept);
+    }
+    std::fs::remove_file(&ballast).unwrap();
+    let next = store.commit(&[Change::NextId(77)]).unwrap();
+    drop(store);
+    let again = Sqlite::open(&path).unwrap().load().unwrap();
+    assert_eq!((again.revision, again.next_id), (next, 77));
+}
+
+#[test]
+fn overwritten_bytes_are_found_or_do_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let kept = file(&path, 40);
+    let content = std::fs::read(&path).unwrap();
+    let bytes = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 1..600),
+        proptest::collection::vec(b'0'..=b'9', 1..3),
+    ];
+    let config = ProptestConfig::with_cases(500);
+    let found = std::cell::Cell::new(0);
+    let overwrite = |(place, bytes): (f64, Vec<u8>)| {
+        let mut content = content.clone();
+        let start = (place * content.len() as f64) as usize;
+        for (old, new) in content[start..].iter_mut().zip(&bytes) {
+            *old = *new;
+        }
+        std::fs::write(&path, content).unwrap();
+        match Sqlite::open_existing(&path).and_then(|mut store| store.load()) {
+            Ok(loaded) => prop_assert_eq!(&loaded, &kept),
+            Err(StoreError::Corrupt(_) | StoreError::Failed(_)) => found.set(found.get() + 1),
+            Err(other) => prop_assert!(false, "{}", other),
+        }
+        Ok(())
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    runner.run(&(0.0_f64..1.0, bytes), overwrite).unwrap();
+    assert!(found.get() > 100, "only {} were found", found.get());
+}

@@ -3,7 +3,7 @@
 use super::{AdmitError, Datacentre, Placement, Refusal, Tenant, TenantId, search};
 use crate::request::Request;
 use crate::topology::NodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// A tenant that loses machines, and where they would fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,32 +138,37 @@ impl Datacentre {
     /// domain with the most.
     fn shrink(&self, request: &Request, placement: &Placement) -> Placement {
         let mut hosts = placement.hosts().to_vec();
-        let mut sums: BTreeMap<NodeId, u32> = BTreeMap::new();
-        let height = request.domains.map_or(0, |domains| domains.height);
-        for (host, count) in &hosts {
-            *sums.entry(self.domain(*host, height)).or_default() += count;
+        // Who goes last stands first.
+        hosts.sort_by_key(|(host, count)| {
+            std::cmp::Reverse((!self.is_closed(*host), *count, *host))
+        });
+        let mut domains: BTreeMap<Option<NodeId>, Vec<(NodeId, u32)>> = BTreeMap::new();
+        for entry in hosts {
+            let domain = request
+                .domains
+                .map(|domains| self.domain(entry.0, domains.height));
+            domains.entry(domain).or_default().push(entry);
         }
+        let sum = |hosts: &[(NodeId, u32)]| hosts.iter().map(|(_, count)| *count).sum::<u32>();
+        let mut largest: BinaryHeap<(u32, Vec<(NodeId, u32)>)> = domains
+            .into_values()
+            .map(|hosts| (sum(&hosts), hosts))
+            .collect();
         for _ in u64::from(request.vms)..placement.vms() {
-            let next =
-                hosts
-                    .iter_mut()
-                    .filter(|(_, count)| *count > 0)
-                    .min_by_key(|(host, count)| {
-                        let domain = sums[&self.domain(*host, height)];
-                        let apart = if request.domains.is_some() {
-                            u32::MAX - domain
-                        } else {
-                            0
-                        };
-                        (apart, !self.is_closed(*host), *count)
-                    });
-            let Some((host, count)) = next else { break };
-            *count -= 1;
-            if let Some(sum) = sums.get_mut(&self.domain(*host, height)) {
-                *sum -= 1;
+            let Some((sum, mut hosts)) = largest.pop() else {
+                break;
+            };
+            if let Some((_, count)) = hosts.last_mut() {
+                *count -= 1;
+                if *count == 0 {
+                    hosts.pop();
+                }
+            }
+            if sum > 1 {
+                largest.push((sum - 1, hosts));
             }
         }
-        Placement::new(hosts)
+        Placement::new(largest.into_iter().flat_map(|(_, hosts)| hosts))
     }
 
     /// A placement that has all of `kept` and the machines that it lacks, as

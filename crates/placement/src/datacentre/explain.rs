@@ -1,6 +1,6 @@
 //! Why a request is refused, and what would pass instead.
 
-use super::search::{Refusal, Scopes, Search};
+use super::search::{self, Refusal, Scopes, Search};
 use super::{AdmitError, Datacentre, Placement, Tenant, ports};
 use crate::load::Load;
 use crate::request::{Policy, Request};
@@ -12,6 +12,9 @@ use tailbound_units::{Bytes, Nanos, Rate};
 const PLACES: usize = 8;
 /// How often a number is halved to find the nearest one: to a thousandth.
 const HALVINGS: u32 = 10;
+/// How many times as many ports as a decision an explanation may look at, all
+/// its tries together.
+const EFFORT: u32 = 10;
 
 /// A port that would carry too much.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +51,12 @@ pub enum Near {
     BurstRate(Rate),
     /// A longer delay.
     Delay(Nanos),
+    /// Fewer fault domains.
+    Domains(u32),
+    /// Less CPU for each machine, in thousandths.
+    Cpu(u64),
+    /// Less memory for each machine.
+    Memory(Bytes),
 }
 
 /// The answer to "why not?".
@@ -126,11 +135,16 @@ fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load) -> fmt::Result {
 impl fmt::Display for Near {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Vms(1) => write!(formatter, "1 machine"),
             Self::Vms(vms) => write!(formatter, "{vms} machines"),
             Self::Bandwidth(rate) => write!(formatter, "a bandwidth of {rate}"),
             Self::Burst(burst) => write!(formatter, "a burst of {burst}"),
             Self::BurstRate(rate) => write!(formatter, "a burst rate of {rate}"),
             Self::Delay(delay) => write!(formatter, "a delay of {delay}"),
+            Self::Domains(1) => write!(formatter, "1 fault domain"),
+            Self::Domains(count) => write!(formatter, "{count} fault domains"),
+            Self::Cpu(cpu) => write!(formatter, "{cpu} thousandths of a CPU"),
+            Self::Memory(memory) => write!(formatter, "memory of {memory}"),
         }
     }
 }
@@ -151,6 +165,13 @@ impl Near {
             (Self::Burst(burst), Some(guarantee)) => guarantee.burst = burst,
             (Self::BurstRate(rate), Some(guarantee)) => guarantee.burst_rate = Some(rate),
             (Self::Delay(delay), Some(guarantee)) => guarantee.delay = Some(delay),
+            (Self::Domains(count), _) => {
+                if let Some(domains) = &mut changed.domains {
+                    domains.count = count;
+                }
+            }
+            (Self::Cpu(cpu), _) => changed.cpu = cpu,
+            (Self::Memory(memory), _) => changed.memory = memory,
             (_, None) => {}
         }
         changed
@@ -160,7 +181,8 @@ impl Near {
 impl Datacentre {
     /// Why a request does not fit, or None if it does.
     ///
-    /// Costs some fifty decisions: for those who ask, not for every refusal.
+    /// Looks at no more ports than some ten decisions may ([`Self::set_effort`]):
+    /// for those who ask, not for every refusal.
     ///
     /// # Errors
     /// The request makes no sense.
@@ -168,12 +190,20 @@ impl Datacentre {
         match self.fit(request) {
             Ok(_) => Ok(None),
             Err(AdmitError::Refused(refusal)) => Ok(Some(Explanation {
-                refusal,
+                refusal: self.without_network(request).unwrap_or(refusal),
                 overload: self.worst_port(request),
                 nearest: self.nearest(request),
             })),
             Err(error) => Err(error),
         }
+    }
+
+    /// Why a request would not fit if no port were looked at, either.
+    fn without_network(&self, request: &Request) -> Option<Refusal> {
+        request.domains?;
+        let mut search = Search::new(self, request, Policy::Locality);
+        let refusal = search.first().err()?;
+        (!matches!(refusal, Refusal::Effort { .. })).then_some(refusal)
     }
 
     /// The worst port of the best of some places found without looking at
@@ -230,37 +260,68 @@ impl Datacentre {
     }
 
     fn nearest(&self, request: &Request) -> Vec<Near> {
-        let mut all =
-            vec![self.largest(request, u64::from(request.vms), |vms| Near::Vms(vms as u32))];
+        let mut ways: Vec<Way> = vec![(
+            u64::from(request.vms),
+            Box::new(|vms| Near::Vms(vms as u32)),
+        )];
+        if let Some(domains) = request.domains.filter(|domains| domains.count > 1) {
+            let count = u64::from(domains.count);
+            ways.push((count, Box::new(|count| Near::Domains(count as u32))));
+        }
+        if request.cpu > 0 {
+            ways.push((request.cpu, Box::new(Near::Cpu)));
+        }
+        if request.memory > Bytes::ZERO {
+            ways.push((
+                request.memory.0,
+                Box::new(|bytes| Near::Memory(Bytes(bytes))),
+            ));
+        }
         if let Some(guarantee) = request.guarantee {
-            all.push(self.largest(request, guarantee.bandwidth.0, |bit_s| {
-                Near::Bandwidth(Rate(bit_s))
-            }));
-            all.push(self.largest(request, guarantee.burst.0, |bytes| {
-                Near::Burst(Bytes(bytes))
-            }));
+            let rate = |bit_s| Near::Bandwidth(Rate(bit_s));
+            ways.push((guarantee.bandwidth.0, Box::new(rate)));
+            let burst = |bytes| Near::Burst(Bytes(bytes));
+            ways.push((guarantee.burst.0, Box::new(burst)));
             // A burst that was not limited may be sent at the average rate at
             // the slowest, and at a hundred times that is hardly limited.
             let slowest = guarantee.bandwidth.0;
             let fastest = guarantee
                 .burst_rate
                 .map_or(slowest.saturating_mul(100), |rate| rate.0);
-            all.push(self.largest(request, fastest - slowest, |more| {
-                Near::BurstRate(Rate(slowest + more))
-            }));
+            let burst_rate = move |more| Near::BurstRate(Rate(slowest + more));
+            ways.push((fastest - slowest, Box::new(burst_rate)));
             if let Some(delay) = guarantee.delay {
-                let (longest, _) = self.topology.delays_within(crate::NodeId::TOP);
-                let room = longest.0.saturating_sub(delay.0);
-                all.push(self.largest(request, room, |less| Near::Delay(Nanos(longest.0 - less))));
+                let longest = self.topology.delays_within(crate::NodeId::TOP).0;
+                let less = move |less| Near::Delay(Nanos(longest.0 - less));
+                ways.push((longest.0.saturating_sub(delay.0), Box::new(less)));
             }
         }
-        all.into_iter().flatten().collect()
+        // Each way gets the same part of the effort.
+        let effort = self.effort.saturating_mul(EFFORT) / ways.len() as u32;
+        let all = ways.into_iter();
+        all.filter_map(|(most, near)| self.largest(request, most, effort, near))
+            .collect()
     }
 
     /// The largest number below `most` with which the request passes, to a
-    /// thousandth; tried, for more need not always be harder.
-    fn largest(&self, request: &Request, most: u64, near: impl Fn(u64) -> Near) -> Option<Near> {
-        let passes = |value: u64| self.fit(&near(value).apply(request)).is_ok();
+    /// thousandth, or as near as can be found with this effort; tried, for more
+    /// need not always be harder.
+    fn largest(
+        &self,
+        request: &Request,
+        most: u64,
+        mut effort: u32,
+        near: impl Fn(u64) -> Near,
+    ) -> Option<Near> {
+        let mut passes = |value: u64| {
+            let request = near(value).apply(request);
+            if request.check().is_err() {
+                return false;
+            }
+            let (found, looked_at) = search::fit(self, &request, self.effort.min(effort));
+            effort = effort.saturating_sub(looked_at);
+            found.is_ok()
+        };
         let (mut good, mut bad) = (0, most);
         let mut found = passes(0).then(|| near(0));
         for _ in 0..HALVINGS {
@@ -278,3 +339,6 @@ impl Datacentre {
         found
     }
 }
+
+/// A number that can be lowered: what it is, and what a lower one means.
+type Way = (u64, Box<dyn Fn(u64) -> Near>);

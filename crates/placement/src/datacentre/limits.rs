@@ -40,7 +40,7 @@ impl Search<'_> {
     pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
         let least = self.least_below(node, self.delays_below(node));
         match (least, self.dc.summary(node)) {
-            (Some(least), Some(summary)) => summary.by_least[(least as usize).clamp(1, STEPS) - 1],
+            (Some(least), Some(summary)) => summary.by_least[least as usize - 1],
             _ => 0,
         }
     }
@@ -62,8 +62,8 @@ impl Search<'_> {
         delays
     }
 
-    /// The fewest machines that a host below may get, because all the others'
-    /// bursts meet at its port; None if no host can take any number.
+    /// The fewest machines that a host below may get, or fewer, because all the
+    /// others' bursts meet at its port; None if no host can take any number.
     ///
     /// Looks at one summary: the most slots, and the lightest load of any port.
     fn least_below(&mut self, node: NodeId, delays: [Delays; 2]) -> Option<u32> {
@@ -77,7 +77,10 @@ impl Search<'_> {
         };
         let vms = self.request.vms;
         let best = self.dc.best_port(node);
-        (1..=summary.largest.slots.min(vms)).find(|count| {
+        let slots = summary.largest.slots.min(vms);
+        // More than so many slots of a host are not told apart.
+        let told_apart = slots.min(STEPS as u32);
+        let least = (1..=told_apart).find(|count| {
             self.checks += 2;
             BOTH.into_iter().all(|direction| {
                 let way = direction as usize;
@@ -86,7 +89,8 @@ impl Search<'_> {
                 let sum = lightest[way].plus(&load);
                 self.policy.allows(&sum, &best[way].port())
             })
-        })
+        });
+        least.or((slots > told_apart).then_some(told_apart))
     }
 
     /// Whether fewer than `want` machines fit below a node for certain, by the

@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
     }
 
     /// All machines below the first scope that takes them, or why not.
-    fn first(&mut self) -> Result<Placement, Refusal> {
+    pub(super) fn first(&mut self) -> Result<Placement, Refusal> {
         let mut refusal = self.no_slots();
         let mut scopes = Scopes::new(self.dc, self.request);
         while let Some(scope) = scopes.next() {
@@ -273,10 +273,14 @@ impl<'a> Search<'a> {
         if self.checks > self.effort {
             return Err(Refusal::Effort { ports: self.checks });
         }
-        let fits = (least..=most)
-            .rev()
-            .find(|count| self.may_pass(host, *count));
-        Ok(fits.unwrap_or(0))
+        let mut count = most;
+        while count >= least && self.checks <= self.effort {
+            if self.may_pass(host, count) {
+                return Ok(count);
+            }
+            count -= 1;
+        }
+        Ok(0)
     }
 
     fn no_slots(&self) -> Refusal {

@@ -275,3 +275,161 @@ fn nonsense_is_refused_by_name() {
         Err(AdmitError::Count { placed: 3, vms: 2 })
     );
 }
+
+/// What `explain` says, one line for the rule and one for each nearest request.
+fn told(dc: &Datacentre, request: &Request) -> String {
+    let why = dc.explain(request).unwrap().unwrap();
+    let port = why.overload.iter().map(|overload| overload.name.clone());
+    let nearest = why.nearest.iter().map(|near| {
+        assert!(dc.fit(&near.apply(request)).is_ok(), "{near:?}");
+        near.to_string()
+    });
+    let rule = std::iter::once(why.refusal.to_string());
+    rule.chain(port)
+        .chain(nearest)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+#[test]
+fn each_kind_of_refusal_is_explained_by_what_would_pass() {
+    let without = |vms| Request {
+        guarantee: None,
+        ..request(vms, 1, 0)
+    };
+    assert_eq!(
+        told(&small(), &without(21)),
+        "21 machines do not fit: 20 slots are free, if CPUs and memory allow; 20 machines"
+    );
+    let spec = Spec {
+        frame: Bytes(1_538),
+        groups: vec![group("rack", None, link(1_000, 1_000_000))],
+        hosts: vec![HostSpec {
+            cpu: Some(8_000),
+            memory: Some(Bytes(64_000)),
+            ..host("a", "rack", 2, 4, link(10_000, 300_000))
+        }],
+    };
+    let counted = Datacentre::new(spec.build().unwrap(), Policy::Silo);
+    let large = Request {
+        cpu: 4_000,
+        ..without(5)
+    };
+    assert_eq!(
+        told(&counted, &large),
+        "5 machines do not fit: 8 slots are free, if CPUs and memory allow; 4 machines; 2663 \
+         thousandths of a CPU"
+    );
+    let large = Request {
+        memory: Bytes(64_001),
+        ..request(1, 100, 1_500)
+    };
+    assert_eq!(
+        told(&counted, &large),
+        "1 machines do not fit: 8 slots are free, if CPUs and memory allow; memory of 63.938KB"
+    );
+    let apart = Request {
+        domains: Some(FaultDomains {
+            height: 1,
+            count: 4,
+        }),
+        ..request(4, 100, 1_500)
+    };
+    assert_eq!(
+        told(&small(), &apart),
+        "the machines cannot be kept apart as asked for; 3 machines; 3 fault domains"
+    );
+    let mut lazy = small();
+    lazy.set_effort(8);
+    let large = request(20, 10, 1_500);
+    assert!(small().fit(&large).is_ok());
+    assert_eq!(
+        told(&lazy, &large),
+        "no place was found among the first 27 ports; 4 machines"
+    );
+}
+
+#[test]
+fn a_decision_looks_at_no_more_ports_than_it_may() {
+    let mut dc = small();
+    let large = request(20, 10, 1_500);
+    dc.admit(TenantId(1), &large).unwrap();
+    let enough = dc.last_effort();
+    dc.release(TenantId(1)).unwrap();
+    let before = dc.clone();
+    for effort in 0..enough {
+        dc.set_effort(effort);
+        match dc.admit(TenantId(1), &large) {
+            Err(AdmitError::Refused(Refusal::Effort { ports })) => {
+                assert_eq!(ports, dc.last_effort());
+                // It stops at the next node, with its two ports.
+                assert!(
+                    (effort..effort + 40).contains(&ports),
+                    "{ports} of {effort}"
+                );
+                assert_eq!(check::Kept::of(&before), check::Kept::of(&dc));
+            }
+            other => {
+                other.unwrap();
+                dc.release(TenantId(1)).unwrap();
+            }
+        }
+    }
+    dc.set_effort(enough);
+    dc.admit(TenantId(1), &large).unwrap();
+}
+
+#[test]
+fn a_bound_says_what_waits_and_what_is_left() {
+    let mut dc = small();
+    let a1 = dc.topology.find("a-1").unwrap();
+    let down = PortId {
+        node: a1,
+        direction: Direction::Down,
+    };
+    assert_eq!(dc.bound(down), Some(Bound::default()));
+    assert_eq!(dc.headroom(down), 1_000);
+    let mut apart = request(2, 1_000, 30_000);
+    apart.domains = Some(FaultDomains {
+        height: 0,
+        count: 2,
+    });
+    dc.admit(TenantId(1), &apart).unwrap();
+    // 30 KB, and what 1 Gbit/s is in the 240 us of the sender's queue: another
+    // 30 KB. By two links of 10 Gbit/s they come in 24 us, in which one of
+    // 10 Gbit/s takes 215,712 bits of them away.
+    let bound = dc.bound(down).unwrap();
+    assert_eq!(bound.backlog, 480_000 - 215_712);
+    assert_eq!(bound.delay, Nanos((264_288 + 12_304) / 10 + 1));
+    assert_eq!(dc.headroom(down), 889, "the room is scarcer than the rate");
+    let up = PortId {
+        direction: Direction::Up,
+        ..down
+    };
+    assert_eq!(dc.bound(up).unwrap().backlog, 240_000);
+    let mut blind = Datacentre::new(dc.topology.clone(), Policy::Locality);
+    blind.admit(TenantId(1), &request(8, 9_000, 1_500)).unwrap();
+    assert_eq!(blind.bound(down), None);
+    assert_eq!(blind.headroom(down), 0);
+    let top = PortId {
+        node: NodeId::TOP,
+        ..down
+    };
+    assert_eq!(
+        (dc.bound(top), dc.headroom(top)),
+        (Some(Bound::default()), 1_000)
+    );
+}
+
+#[test]
+fn a_tenant_may_grow_beside_machines_on_a_closed_host() {
+    let mut dc = small();
+    dc.admit(TenantId(1), &request(2, 100, 1_500)).unwrap();
+    let a1 = dc.topology.find("a-1").unwrap();
+    dc.close(a1);
+    let grown = dc.resize(TenantId(1), 3).unwrap().clone();
+    assert_eq!(
+        names(&dc, &grown),
+        [("a-1".to_owned(), 2), ("a-2".to_owned(), 1)]
+    );
+}

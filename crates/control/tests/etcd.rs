@@ -176,9 +176,11 @@ fn a_commit_whose_answer_is_lost_is_made_once() {
     let proxy = Proxy::start(direct.endpoints[0].trim_start_matches("http://"));
     let through: Location = format!("etcd://{}/lost", proxy.address()).parse().unwrap();
     let mut store = lead(&runtime, &through);
-    store.commit(&begin()).unwrap();
+    let before = store.commit(&begin()).unwrap();
     proxy.swallow_answers();
     let revision = store.commit(&[Change::NextId(5)]).unwrap();
+    // Nobody else writes, so each transaction counts the revision up by one.
+    assert_eq!(revision, before + 1);
     let read = snapshot(&direct).unwrap();
     assert_eq!((read.next_id, read.revision), (5, revision));
     // And it goes on from there.

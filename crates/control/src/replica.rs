@@ -17,7 +17,7 @@ mod forward;
 mod lease;
 mod part;
 
-pub use forward::{FORWARDED, Forwarded};
+pub use forward::{FORWARDED, Forwarded, REVISION};
 
 use crate::ledger::{Ledger, LoadError};
 use crate::service::Service;
@@ -44,6 +44,10 @@ const START: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long one call to etcd may take, but for those about the lease.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a forwarded write's answer waits until this replica has the write
+/// too.
+const SEEN: Duration = Duration::from_secs(1);
+
 /// What a replica has to know.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -99,6 +103,8 @@ pub struct Replica {
     standing: watch::Receiver<Standing>,
     resign: mpsc::Sender<oneshot::Sender<()>>,
     forwarder: Forwarder,
+    /// This replica's.
+    revision: watch::Receiver<u64>,
 }
 
 impl Replica {
@@ -128,6 +134,7 @@ impl Replica {
             standing: watching,
             resign,
             forwarder,
+            revision: service.watch(),
         };
         Ok((service, replica))
     }
@@ -137,8 +144,8 @@ impl Replica {
         self.standing.borrow().clone()
     }
 
-    /// Sends a write to the leader as it is; gives the leader's answer, or why
-    /// there is none. Then the write may have been done: the caller tries again
+    /// Sends a write to the leader as it is; gives the leader's answer once this
+    /// replica has the write too, or why there is none. Then the write may have been done: the caller tries again
     /// with the same idempotency key.
     ///
     /// # Errors
@@ -164,9 +171,18 @@ impl Replica {
                 });
             }
         };
-        self.forwarder
+        let answer = self
+            .forwarder
             .forward(&leader, method, path_and_query, headers, body)
-            .await
+            .await?;
+        if let Some(written) = answer.revision {
+            let mut revision = self.revision.clone();
+            let seen = revision.wait_for(|revision| *revision >= written);
+            // In vain if this replica is cut off from etcd: the answer is no
+            // less right.
+            let _ = time::timeout(SEEN, seen).await;
+        }
+        Ok(answer)
     }
 
     /// Stops deciding for good, so that another replica can at once. Returns

@@ -15,6 +15,10 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 /// that take each other for the leader do not play ball with it.
 pub const FORWARDED: HeaderName = HeaderName::from_static("tailbound-forwarded");
 
+/// The leader's revision after a forwarded request: the replica that forwarded
+/// it answers once it has that too, so that its caller reads what it wrote.
+pub const REVISION: HeaderName = HeaderName::from_static("tailbound-revision");
+
 /// How long a forwarded request may take: longer than a commit is tried.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a connection to the leader may take.
@@ -49,6 +53,8 @@ pub struct Forwarded {
     pub headers: HeaderMap,
     /// Its body.
     pub body: Bytes,
+    /// Its [`REVISION`].
+    pub(super) revision: Option<u64>,
 }
 
 /// A client for the leader.
@@ -138,11 +144,14 @@ fn ask(agent: &Agent, request: Request<Vec<u8>>) -> Result<Forwarded, ureq::Erro
             headers.insert(name, value.clone());
         }
     }
+    let revision = answer.headers().get(REVISION);
+    let revision = revision.and_then(|value| value.to_str().ok()?.parse().ok());
     let body = answer.body_mut().with_config().limit(MAX_ANSWER);
     Ok(Forwarded {
         body: body.read_to_vec()?.into(),
         status: answer.status(),
         headers,
+        revision,
     })
 }
 

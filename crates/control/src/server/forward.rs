@@ -3,6 +3,8 @@
 use super::App;
 use super::extract::bytes;
 use super::problem::Error;
+use crate::ledger::Ledger;
+use crate::replica::{FORWARDED, REVISION};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -22,7 +24,13 @@ pub(super) async fn unless_leader(
         return next.run(request).await;
     };
     if app.service.role() == Role::Leader {
-        return next.run(request).await;
+        let forwarded = request.headers().contains_key(FORWARDED);
+        let mut response = next.run(request).await;
+        if forwarded {
+            let revision = app.service.read(Ledger::revision);
+            response.headers_mut().insert(REVISION, revision.into());
+        }
+        return response;
     }
     let (parts, body) = request.into_parts();
     let asked = parts.clone();

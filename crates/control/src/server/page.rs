@@ -64,3 +64,41 @@ fn file(name: &str) -> Result<Response, Error> {
     ];
     Ok((headers, *text).into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_page_is_served_and_nothing_is_from_elsewhere() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/page");
+        let mut there: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        there.sort();
+        let mut served: Vec<&str> = FILES.iter().map(|(name, ..)| *name).collect();
+        served.sort_unstable();
+        assert_eq!(served, there);
+        for (name, _, text) in FILES {
+            // The only address is the name of SVG.
+            let text = text.replace("http://www.w3.org/2000/svg", "");
+            for outside in ["http:", "https:", "//cdn", "innerHTML", "eval("] {
+                assert!(!text.contains(outside), "{name} has {outside}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_import_is_a_file_of_the_page() {
+        for (name, _, text) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
+            for line in text.lines().filter(|line| line.starts_with("import ")) {
+                let from = line.split('"').nth(1).unwrap();
+                let known = from
+                    .strip_prefix("./")
+                    .and_then(|from| FILES.iter().find(|(known, ..)| *known == from));
+                assert!(known.is_some(), "{name} imports {from}");
+            }
+        }
+    }
+}

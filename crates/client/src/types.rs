@@ -173,6 +173,10 @@ pub struct Overload {
     pub carried: Vec<Line>,
     /// The same of what the request would add.
     pub added: Vec<Line>,
+    /// What the links before the port can bring together; absent at a host's
+    /// own queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed: Option<Line>,
 }
 
 /// A line of a curve: at time t there are at most `burst + rate * t` bits.

@@ -7,7 +7,9 @@ use tailbound_client::{
     Explanation, Host, HostGuarantees, HostState, HostedRun, Line, Nearest, Overload, Page,
     PairBound, Placed, PortState, Role, Run, Status, Tenant, VmGuarantee,
 };
-use tailbound_placement::{AdmitError, Direction, NodeId, Placement, PortId, Request, TenantId};
+use tailbound_placement::{
+    AdmitError, Direction, NodeId, Placement, Port, PortId, Request, TenantId,
+};
 use tailbound_units::Nanos;
 
 /// Which tenants are listed.
@@ -91,7 +93,10 @@ impl Ledger {
             fits: false,
             hosts: Vec::new(),
             refusal: Some(why.refusal.to_string()),
-            overload: why.overload.as_ref().map(overload),
+            overload: why.overload.as_ref().map(|found| {
+                let topology = self.datacentre.topology();
+                overload(found, topology.port(found.port))
+            }),
             nearest: nearest.collect(),
         })
     }
@@ -325,18 +330,17 @@ fn page<'a>(mut all: impl Iterator<Item = &'a Arc<Tenant>>, limit: usize) -> Pag
     Page { items, next }
 }
 
-fn overload(overload: &tailbound_placement::Overload) -> Overload {
+fn line(line: &tailbound_placement::Line) -> Line {
+    Line {
+        rate_bit_s: line.rate,
+        burst_bits: line.burst,
+    }
+}
+
+fn overload(overload: &tailbound_placement::Overload, port: &Port) -> Overload {
     let lines = |load: &tailbound_placement::Load| {
-        let mut lines: Vec<Line> = load
-            .lines()
-            .iter()
-            .map(|line| Line {
-                rate_bit_s: line.rate,
-                burst_bits: line.burst,
-            })
-            .collect();
-        lines.dedup();
-        lines
+        let lines = load.lines().iter();
+        lines.map(line).collect()
     };
     Overload {
         port: overload.name.clone(),
@@ -348,5 +352,6 @@ fn overload(overload: &tailbound_placement::Overload) -> Overload {
         late_ns: overload.late().map(|late| late.0),
         carried: lines(&overload.carried),
         added: lines(&overload.added),
+        feed: port.feed.as_ref().map(line),
     }
 }

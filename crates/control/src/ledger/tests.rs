@@ -1,1 +1,62 @@
+mod cases;
+mod random;
 
+use super::testing::{TREE, call, create, ledger};
+use super::*;
+use tailbound_client::{Host, HostGuarantees, HostState, Tenant};
+use tailbound_placement::{Direction, Load, PortId, Resources};
+use tailbound_units::Nanos;
+
+/// All that anybody can find out about a ledger.
+#[derive(Debug, PartialEq)]
+struct Observed {
+    snapshot: Snapshot,
+    loads: Vec<[Load; 2]>,
+    free: Vec<Resources>,
+    hosts: Vec<Option<Host>>,
+    guarantees: Vec<Option<HostGuarantees>>,
+    owned: Vec<Vec<Arc<Tenant>>>,
+    used: u64,
+}
+
+fn observe(ledger: &Ledger) -> Observed {
+    let topology = ledger.datacentre().topology();
+    let heights = 0..=topology.height(NodeId::TOP);
+    let nodes: Vec<NodeId> = heights
+        .flat_map(|height| topology.at_height(height))
+        .copied()
+        .collect();
+    let names = || topology.hosts().iter().map(|host| topology.name(*host));
+    let owned = |owner: &str| {
+        let filter = TenantFilter {
+            owner: Some(owner.to_owned()),
+            name: None,
+        };
+        ledger.tenants(&filter, None, usize::MAX).items
+    };
+    let ports = |node: &NodeId| {
+        [Direction::Up, Direction::Down].map(|direction| {
+            let node = *node;
+            *ledger.datacentre().load(PortId { node, direction })
+        })
+    };
+    Observed {
+        snapshot: ledger.snapshot(),
+        loads: nodes.iter().map(ports).collect(),
+        free: nodes
+            .iter()
+            .map(|node| ledger.datacentre().free(*node))
+            .collect(),
+        hosts: names().map(|name| ledger.host(name)).collect(),
+        guarantees: names().map(|name| ledger.guarantees(name)).collect(),
+        owned: ["acme", "globex"].map(owned).into(),
+        used: ledger.used,
+    }
+}
+
+fn tenant(reply: &Reply) -> Arc<Tenant> {
+    match reply {
+        Reply::Tenant(tenant) => Arc::clone(tenant),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,380 @@
+use super::*;
+use tailbound_client::{Code, NewTenant};
+use tailbound_placement::{Request, Spec};
+
+fn decide(ledger: &mut Ledger, call: &Call) -> Result<Reply, Denied> {
+    ledger.decide(call, Nanos(1)).map(|decision| decision.reply)
+}
+
+fn made(ledger: &mut Ledger, owner: &str, name: &str, vms: u32) -> Arc<Tenant> {
+    tenant(&decide(ledger, &create(owner, name, vms)).unwrap())
+}
+
+fn code(ledger: &mut Ledger, call: &Call) -> Code {
+    let before = observe(ledger);
+    let code = decide(ledger, call).unwrap_err().code();
+    assert_eq!(observe(ledger), before);
+    code
+}
+
+#[test]
+fn each_mistake_has_its_own_code_and_changes_nothing() {
+    let (mut ledger, _) = ledger();
+    let web = made(&mut ledger, "acme", "web", 2);
+    let id = web.id;
+    for name in ["", "Web", "a_b", "-a", "a-", &"a".repeat(64)] {
+        assert_eq!(code(&mut ledger, &create("acme", name, 1)), Code::Absurd);
+        assert_eq!(code(&mut ledger, &create(name, "a", 1)), Code::Absurd);
+    }
+    assert_eq!(code(&mut ledger, &create("acme", "web", 1)), Code::Exists);
+    assert_eq!(code(&mut ledger, &create("acme", "none", 0)), Code::Absurd);
+    assert_eq!(
+        code(&mut ledger, &create("acme", "many", 43)),
+        Code::Refused
+    );
+    let unknown = TenantId(99);
+    for command in [
+        Command::Resize {
+            id: unknown,
+            vms: 1,
+        },
+        Command::Delete { id: unknown },
+        Command::Relocate { id: unknown },
+        Command::SetHosts {
+            node: "nowhere".to_owned(),
+            state: HostState::Failed,
+        },
+    ] {
+        assert_eq!(code(&mut ledger, &call(command)), Code::NotFound);
+    }
+    for (vms, expected) in [
+        (0, Code::Absurd),
+        (43, Code::Refused),
+        (u32::MAX, Code::Refused),
+    ] {
+        let resize = call(Command::Resize { id, vms });
+        assert_eq!(code(&mut ledger, &resize), expected);
+    }
+    decide(&mut ledger, &call(Command::Delete { id })).unwrap();
+    assert_eq!(
+        code(&mut ledger, &call(Command::Delete { id })),
+        Code::NotFound
+    );
+    // Its number is never used again.
+    assert_eq!(made(&mut ledger, "acme", "web", 2).id, TenantId(2));
+}
+
+#[test]
+fn another_owners_tenant_is_not_there_and_may_have_the_same_name() {
+    let (mut ledger, _) = ledger();
+    let id = made(&mut ledger, "acme", "web", 2).id;
+    let theirs = made(&mut ledger, "globex", "web", 2).id;
+    for command in [
+        Command::Resize { id, vms: 1 },
+        Command::Delete { id },
+        Command::Relocate { id },
+    ] {
+        let call = Call {
+            owner: Some("globex".to_owned()),
+            ..call(command)
+        };
+        assert_eq!(code(&mut ledger, &call), Code::NotFound);
+    }
+    assert_eq!(ledger.tenant_named("globex", "web").unwrap().id, theirs);
+}
+
+#[test]
+fn a_key_is_answered_again_for_a_day_and_only_to_its_owner() {
+    let (mut ledger, _) = ledger();
+    let with_key = |name: &str, fingerprint: u8| Call {
+        key: Some("key".to_owned()),
+        fingerprint: [fingerprint; 32],
+        ..create("acme", name, 1)
+    };
+    let first = ledger.decide(&with_key("one", 1), Nanos(5)).unwrap();
+    let last = Nanos(5 + KEY_LIFE.0 - 1);
+    let again = ledger.decide(&with_key("one", 1), last).unwrap();
+    assert_eq!((&again.reply, again.changes.len()), (&first.reply, 0));
+    let other = ledger.decide(&with_key("two", 2), last).unwrap_err();
+    assert_eq!(other.code(), Code::KeyReused);
+    let theirs = Call {
+        owner: Some("acme".to_owned()),
+        ..with_key("two", 2)
+    };
+    assert_eq!(
+        tenant(&ledger.decide(&theirs, last).unwrap().reply).name,
+        "two"
+    );
+    // A refusal is not kept.
+    let refused = Call {
+        key: Some("other".to_owned()),
+        ..create("acme", "one", 1)
+    };
+    assert_eq!(
+        ledger.decide(&refused, last).unwrap_err().code(),
+        Code::Exists
+    );
+    let passes = Call {
+        key: Some("other".to_owned()),
+        fingerprint: [9; 32],
+        ..create("acme", "three", 1)
+    };
+    let late = Nanos(last.0 + 1);
+    let decision = ledger.decide(&passes, late).unwrap();
+    let gone = |change: &Change| matches!(change, Change::KeyGone(_));
+    assert_eq!(
+        decision
+            .changes
+            .iter()
+            .filter(|change| gone(change))
+            .count(),
+        1
+    );
+    assert_eq!(
+        ledger.decide(&with_key("one", 1), late).unwrap_err().code(),
+        Code::Exists
+    );
+}
+
+#[test]
+fn no_more_keys_are_kept_than_there_is_room_for() {
+    let (mut ledger, _) = ledger();
+    for number in 0..MAX_KEYS {
+        let id = KeyId {
+            owner: None,
+            key: number.to_string(),
+        };
+        let record = KeyRecord {
+            fingerprint: [0; 32],
+            at: Nanos(number as u64),
+            reply: Reply::Deleted,
+        };
+        ledger.keys.put(id, Arc::new(record));
+    }
+    let call = Call {
+        key: Some("new".to_owned()),
+        ..create("acme", "web", 1)
+    };
+    let decision = ledger.decide(&call, Nanos(MAX_KEYS as u64)).unwrap();
+    let oldest = KeyId {
+        owner: None,
+        key: "0".to_owned(),
+    };
+    assert!(decision.changes.contains(&Change::KeyGone(oldest)));
+    assert_eq!(ledger.keys.iter().count(), MAX_KEYS);
+}
+
+#[test]
+fn machines_keep_their_numbers_when_others_come_and_go() {
+    let (mut ledger, _) = ledger();
+    let id = made(&mut ledger, "acme", "web", 20).id;
+    let runs = |ledger: &Ledger| -> Vec<(u32, u32, String)> {
+        let tenant = ledger.tenant(id).unwrap();
+        let runs = tenant.runs.iter();
+        runs.map(|run| (run.first, run.count, run.host.clone()))
+            .collect()
+    };
+    let first = runs(&ledger);
+    assert_eq!(first.iter().map(|run| run.1).sum::<u32>(), 20);
+    let drain = Command::SetHosts {
+        node: "host-1".to_owned(),
+        state: HostState::Drained,
+    };
+    let Reply::Hosts(change) = decide(&mut ledger, &call(drain)).unwrap() else {
+        panic!()
+    };
+    assert_eq!((change.hosts, change.affected.len()), (1, 1));
+    let affected = &change.affected[0];
+    let lost: u32 = first
+        .iter()
+        .filter(|run| run.2 == "host-1")
+        .map(|run| run.1)
+        .sum();
+    assert!(lost > 0 && affected.lost == lost, "{affected:?}");
+    assert_eq!(
+        affected.refit.iter().map(|placed| placed.vms).sum::<u32>(),
+        20
+    );
+    decide(&mut ledger, &call(Command::Relocate { id })).unwrap();
+    let moved = runs(&ledger);
+    assert!(moved.iter().all(|run| run.2 != "host-1"));
+    assert_eq!(moved.iter().map(|run| run.1).sum::<u32>(), 20);
+    assert_eq!(moved.last().map(|run| run.0 + run.1), Some(20));
+    // Twice is once.
+    let again = ledger
+        .decide(&call(Command::Relocate { id }), Nanos(1))
+        .unwrap();
+    assert!(again.changes.is_empty());
+    assert_eq!(
+        ledger
+            .status(tailbound_client::Role::Leader, None)
+            .open_hosts,
+        5
+    );
+}
+
+#[test]
+fn a_topology_that_breaks_promises_names_all_of_them_and_is_not_applied() {
+    let (mut ledger, _) = ledger();
+    for number in 0..7 {
+        made(&mut ledger, "acme", &format!("web-{number}"), 5);
+    }
+    let mut spec = Spec::from_toml(TREE).unwrap();
+    spec.hosts[0].count = 1;
+    let diff = compare(&ledger.snapshot(), &spec).unwrap();
+    assert_eq!((diff.removed.len(), diff.added.len()), (3, 1));
+    assert!(diff.broken.len() > 1, "{diff:?}");
+    let before = observe(&ledger);
+    let set = |spec: &Spec, expected| {
+        call(Command::SetTopology {
+            spec: Box::new(spec.clone()),
+            expected,
+        })
+    };
+    let denied = decide(&mut ledger, &set(&spec, None)).unwrap_err();
+    assert_eq!(denied, Denied::Breaks(diff.broken));
+    assert_eq!(observe(&ledger), before);
+    spec.hosts[0].count = 4;
+    let denied = decide(&mut ledger, &set(&spec, Some(7))).unwrap_err();
+    assert_eq!(denied, Denied::Changed { expected: 7, is: 1 });
+    let Reply::Topology(diff) = decide(&mut ledger, &set(&spec, Some(1))).unwrap() else {
+        panic!()
+    };
+    assert_eq!(
+        (diff.revision, diff.added.as_slice()),
+        (2, &["host-4".to_owned()][..])
+    );
+    assert_eq!(ledger.topology().revision, 2);
+    // The same again is no change.
+    assert!(
+        ledger
+            .decide(&set(&spec, Some(2)), Nanos(1))
+            .unwrap()
+            .changes
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_pairs_bound_is_that_of_the_queues_between_them() {
+    let (mut ledger, _) = ledger();
+    let id = made(&mut ledger, "acme", "web", 30).id;
+    let tenant = Arc::clone(ledger.tenant(id).unwrap());
+    let (first, last) = (tenant.runs.first().unwrap(), tenant.runs.last().unwrap());
+    let bound = ledger.bound(id, 0, last.first).unwrap();
+    let names: Vec<&str> = bound.ports.iter().map(|port| port.name.as_str()).collect();
+    let (up, down) = (format!("{} up", first.host), format!("{} down", last.host));
+    assert_eq!(names, [up.as_str(), "left up", "right down", down.as_str()]);
+    assert!(bound.now.0 > 0 && bound.now <= bound.capacity, "{bound:?}");
+    assert_eq!(bound.promised, Some(Nanos::from_millis(2)));
+    assert!(ledger.bound(id, 0, 0).unwrap().ports.is_empty());
+    assert_eq!(ledger.bound(id, 0, 30).unwrap_err().code(), Code::NotFound);
+}
+
+#[test]
+fn pages_have_all_once_and_in_order() {
+    let (mut ledger, _) = ledger();
+    for number in 0..25 {
+        let owner = if number % 3 == 0 { "globex" } else { "acme" };
+        made(&mut ledger, owner, &format!("web-{number}"), 1);
+    }
+    for owner in [None, Some("acme".to_owned()), Some("globex".to_owned())] {
+        let filter = TenantFilter { owner, name: None };
+        let all = ledger.tenants(&filter, None, 100);
+        assert_eq!(all.next, None);
+        let (mut paged, mut after) = (Vec::new(), None);
+        loop {
+            let page = ledger.tenants(&filter, after, 4);
+            paged.extend(page.items);
+            let Some(next) = page.next else { break };
+            after = Some(TenantId(next.parse().unwrap()));
+        }
+        assert_eq!(paged, all.items);
+    }
+    let named = TenantFilter {
+        owner: None,
+        name: Some("web-3".to_owned()),
+    };
+    assert_eq!(ledger.tenants(&named, None, 10).items.len(), 1);
+    let first = ledger.hosts(None, None, 4).unwrap();
+    let second = ledger.hosts(None, first.next.as_deref(), 4).unwrap();
+    let names: Vec<&str> = [&first.items, &second.items]
+        .into_iter()
+        .flatten()
+        .map(|host| host.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "host-1", "host-2", "host-3", "other-1", "other-2", "other-3"
+        ]
+    );
+    assert_eq!(second.next, None);
+    assert_eq!(
+        ledger.hosts(None, Some("nowhere"), 4).unwrap_err().code(),
+        Code::NotFound
+    );
+}
+
+#[test]
+fn what_is_asked_is_answered_without_reserving() {
+    let (mut ledger, _) = ledger();
+    made(&mut ledger, "acme", "web", 5);
+    let before = observe(&ledger);
+    let Command::Create(new) = create("acme", "more", 60).command else {
+        unreachable!()
+    };
+    let why = ledger.explain(&new.request()).unwrap();
+    assert!(!why.fits && why.refusal.is_some() && !why.nearest.is_empty());
+    let passes: Request = why.nearest[0].request;
+    let fit = ledger.fit(&passes).unwrap();
+    assert!(fit.fits);
+    assert_eq!(
+        fit.hosts.iter().map(|placed| placed.vms).sum::<u32>(),
+        passes.vms
+    );
+    let absurd = NewTenant { vms: 0, ..new }.request();
+    assert_eq!(ledger.fit(&absurd).unwrap_err().code(), Code::Absurd);
+    assert_eq!(observe(&ledger), before);
+}
+
+#[test]
+fn what_does_not_belong_to_a_ledger_is_not_loaded_or_applied() {
+    let (mut ledger, _) = ledger();
+    let web = made(&mut ledger, "acme", "web", 5);
+    assert_eq!(
+        Ledger::load(Snapshot::default()).unwrap_err(),
+        LoadError::NoTopology
+    );
+    let with = |change: &dyn Fn(&mut Tenant)| {
+        let mut tenant = Tenant::clone(&web);
+        tenant.id = TenantId(2);
+        tenant.name = "other".to_owned();
+        change(&mut tenant);
+        Change::Tenant(Arc::new(tenant))
+    };
+    let before = observe(&ledger);
+    for change in [
+        with(&|tenant| tenant.runs[0].host = "nowhere".to_owned()),
+        with(&|tenant| tenant.runs[0].host = "left".to_owned()),
+        with(&|tenant| tenant.runs[0].count += 1),
+        with(&|tenant| tenant.request.vms = 0),
+        with(&|tenant| tenant.name = "web".to_owned()),
+        with(&|tenant| {
+            tenant.request.vms = 9;
+            tenant.runs.truncate(1);
+            tenant.runs[0].count = 9;
+        }),
+    ] {
+        let mut snapshot = ledger.snapshot();
+        snapshot.next_id = 9;
+        snapshot.apply(std::slice::from_ref(&change));
+        assert!(Ledger::load(snapshot).is_err(), "{change:?}");
+        let gone = Change::Gone(web.id);
+        let free = matches!(&change, Change::Tenant(tenant) if tenant.name == "web");
+        if !free {
+            assert!(ledger.apply(&[gone, change]).is_err());
+            assert_eq!(observe(&ledger), before);
+        }
+    }
+}

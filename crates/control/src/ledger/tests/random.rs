@@ -1,0 +1,179 @@
+//! Random commands against a ledger made anew of what was kept.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use tailbound_placement::Spec;
+
+/// A command whose tenant is chosen among those there are.
+#[derive(Debug, Clone)]
+enum Step {
+    Create(bool, u8, u32),
+    Resize(usize, u32),
+    Delete(usize),
+    Relocate(usize),
+    SetHosts(usize, HostState),
+    SetTopology(usize),
+}
+
+const NODES: [&str; 6] = ["host-1", "host-3", "other-2", "left", "right", "core"];
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let state = prop_oneof![
+        3 => Just(HostState::Open),
+        1 => Just(HostState::Drained),
+        1 => Just(HostState::Failed)
+    ];
+    let step = prop_oneof![
+        6 => (any::<bool>(), 0_u8..20, 1_u32..9).prop_map(|(a, b, c)| Step::Create(a, b, c)),
+        3 => (any::<usize>(), 0_u32..12).prop_map(|(a, b)| Step::Resize(a, b)),
+        2 => any::<usize>().prop_map(Step::Delete),
+        2 => any::<usize>().prop_map(Step::Relocate),
+        2 => (0..NODES.len(), state).prop_map(|(a, b)| Step::SetHosts(a, b)),
+        1 => (0_usize..4).prop_map(Step::SetTopology),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+/// The tree of all tests, and others with less or more.
+fn tree(which: usize) -> Spec {
+    let mut spec = Spec::from_toml(TREE).unwrap();
+    match which {
+        1 => spec.hosts[0].count = 2,
+        2 => spec.hosts[1].slots = 9,
+        3 => spec.groups[1].uplink.rate = tailbound_units::Rate::from_mbit(5_000),
+        _ => {}
+    }
+    spec
+}
+
+fn command(ledger: &Ledger, step: &Step) -> Command {
+    let some = |index: usize| {
+        let ids: Vec<TenantId> = ledger.tenants.keys().copied().collect();
+        let place = index.checked_rem(ids.len());
+        place.map_or(TenantId(7_000), |place| ids[place])
+    };
+    match step {
+        Step::Create(owner, name, vms) => {
+            let owner = if *owner { "acme" } else { "globex" };
+            create(owner, &format!("name-{name}"), *vms).command
+        }
+        Step::Resize(index, vms) => Command::Resize {
+            id: some(*index),
+            vms: *vms,
+        },
+        Step::Delete(index) => Command::Delete { id: some(*index) },
+        Step::Relocate(index) => Command::Relocate { id: some(*index) },
+        Step::SetHosts(node, state) => Command::SetHosts {
+            node: NODES[*node].to_owned(),
+            state: *state,
+        },
+        Step::SetTopology(which) => Command::SetTopology {
+            spec: Box::new(tree(*which)),
+            expected: None,
+        },
+    }
+}
+
+/// Every machine that is where it was has the number that it had, and moved ones
+/// keep theirs as well.
+fn numbers_stay(old: &Tenant, new: &Tenant) {
+    let machines = |tenant: &Tenant| -> BTreeMap<u32, String> {
+        let runs = tenant.runs.iter();
+        runs.flat_map(|run| (run.first..run.first + run.count).map(|n| (n, run.host.clone())))
+            .collect()
+    };
+    let (old, new) = (machines(old), machines(new));
+    let stayed = old
+        .iter()
+        .filter(|(n, host)| new.get(n) == Some(host))
+        .count();
+    let mut most = 0;
+    for host in old.values().collect::<std::collections::BTreeSet<_>>() {
+        let on = |all: &BTreeMap<u32, String>| all.values().filter(|h| *h == host).count();
+        most += on(&old).min(on(&new));
+    }
+    assert_eq!(stayed, most, "{old:?} became {new:?}");
+    if new.len() >= old.len() {
+        assert!(old.keys().all(|number| new.contains_key(number)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_was_kept_makes_the_same_ledger(steps in steps()) {
+        let (mut leader, changes) = ledger();
+        let mut kept = Snapshot::default();
+        kept.apply(&changes);
+        let mut follower = leader.clone();
+        for (number, step) in steps.iter().enumerate() {
+            let call = Call {
+                key: (number % 3 == 0).then(|| format!("key-{number}")),
+                ..call(command(&leader, step))
+            };
+            let before = observe(&leader);
+            match leader.decide(&call, Nanos(number as u64)) {
+                Err(denied) => {
+                    prop_assert_eq!(observe(&leader), before, "{}", denied);
+                    continue;
+                }
+                Ok(decision) => {
+                    if let Reply::Tenant(new) = &decision.reply
+                        && let Some(old) = before.snapshot.tenants.get(&new.id)
+                    {
+                        numbers_stay(old, new);
+                    }
+                    kept.apply(&decision.changes);
+                    follower.apply(&decision.changes).unwrap();
+                    let after = observe(&leader);
+                    prop_assert_eq!(&observe(&Ledger::load(kept.clone()).unwrap()), &after);
+                    prop_assert_eq!(&observe(&follower), &after);
+                    if decision.changes.is_empty() {
+                        prop_assert_eq!(&after, &before);
+                    }
+                    // The same call with its key changes nothing more.
+                    if call.key.is_some() {
+                        let again = leader.decide(&call, Nanos(number as u64)).unwrap();
+                        prop_assert_eq!(again.reply, decision.reply);
+                        prop_assert!(again.changes.is_empty());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_taken_back_leaves_no_trace_and_one_applied_makes_an_equal_ledger(
+        first in steps(),
+        second in steps(),
+    ) {
+        let (mut leader, _) = ledger();
+        for step in &first {
+            let call = call(command(&leader, step));
+            let _ = leader.decide(&call, Nanos(1));
+        }
+        let mut follower = leader.clone();
+        let before = observe(&leader);
+        let mut undos = Vec::new();
+        let mut changes = Vec::new();
+        for (number, step) in second.iter().enumerate() {
+            let call = Call {
+                key: Some(format!("key-{}", number % 5)),
+                fingerprint: [(number % 5) as u8; 32],
+                ..call(command(&leader, step))
+            };
+            if let Ok(decision) = leader.decide(&call, Nanos(1)) {
+                changes.extend(decision.changes);
+                undos.push(decision.undo);
+            }
+        }
+        follower.apply(&changes).unwrap();
+        prop_assert_eq!(observe(&follower), observe(&leader));
+        for undo in undos.into_iter().rev() {
+            leader.undo(undo).unwrap();
+        }
+        prop_assert_eq!(observe(&leader), before);
+    }
+}

@@ -29,13 +29,14 @@ pub struct NewTenant {
     )]
     pub owner: Option<String>,
     /// N, the number of machines.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub vms: u32,
     /// What the traffic of each machine is promised; best effort without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
     /// Of each machine, in thousandths of a CPU.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(maximum = 4_398_046_511_104_u64))]
     pub cpu: u64,
     /// Of each machine.
     #[serde(default)]
@@ -117,7 +118,7 @@ pub struct Page<T> {
 #[serde(deny_unknown_fields)]
 pub struct Resize {
     /// The new number of machines. Those that stay are not moved.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub vms: u32,
 }
 

@@ -66,6 +66,20 @@ pub enum AccessBy {
     InsecureLoopback,
 }
 
+impl Config {
+    /// Whether it is safe to listen there.
+    pub fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
+        if address.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        match (&self.access, &self.tls) {
+            (AccessBy::InsecureLoopback, _) => Err(ServeError::Open(address)),
+            (AccessBy::Tokens(_), None) => Err(ServeError::Plain(address)),
+            (AccessBy::Tokens(_), Some(_)) => Ok(()),
+        }
+    }
+}
+
 /// Why the service cannot be reached as it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -176,23 +190,12 @@ impl Server {
         Ok(Self { app, config, tls })
     }
 
-    /// Whether it is safe to listen there.
-    pub fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
-        let near = address.ip().to_canonical().is_loopback();
-        match (&self.config.access, &self.tls) {
-            _ if near => Ok(()),
-            (AccessBy::InsecureLoopback, _) => Err(ServeError::Open(address)),
-            (AccessBy::Tokens(_), None) => Err(ServeError::Plain(address)),
-            (AccessBy::Tokens(_), Some(_)) => Ok(()),
-        }
-    }
-
     /// Answers until [`Server::stop`].
     ///
     /// # Errors
-    /// It is not safe to listen there ([`Server::check`]), or the listener fails.
+    /// It is not safe to listen there ([`Config::check`]), or the listener fails.
     pub async fn run(&self, listener: TcpListener) -> Result<(), ServeError> {
-        self.check(listener.local_addr()?)?;
+        self.config.check(listener.local_addr()?)?;
         listener.set_nonblocking(true)?;
         let handle = axum_server::Handle::new();
         let mut server = axum_server::from_tcp(listener)?

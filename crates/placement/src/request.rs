@@ -31,10 +31,11 @@ pub struct Guarantee {
 #[serde(deny_unknown_fields)]
 pub struct FaultDomains {
     /// What fails together: 0 for hosts, 1 for racks, 2 for pods.
+    #[cfg_attr(feature = "openapi", schema(maximum = 255))]
     pub height: u8,
     /// No domain gets more than this part of the machines, rounded up: with 2
     /// no more than one half, so that at least two are used.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub count: u32,
 }
 
@@ -44,7 +45,7 @@ pub struct FaultDomains {
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// N, the number of machines.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub vms: u32,
     /// What its traffic is promised. Without, it goes below all that has a
     /// promise, and needs only slots.

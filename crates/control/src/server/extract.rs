@@ -156,18 +156,53 @@ fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Erro
             ));
         }
     }
+    read(body)
+        .or_else(|error| match whole_numbers(body) {
+            Some(body) => read(&body),
+            None => Err(error),
+        })
+        .map_err(|error| Error::malformed(format!("the body is not as it has to be: {error}")))
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let wrong = |text: String| Error::malformed(format!("the body is not as it has to be: {text}"));
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-        let path = error.path().to_string();
-        wrong(match path.as_str() {
+        match error.path().to_string().as_str() {
             // The error is about the text, not about one field.
             "." | "?" => error.into_inner().to_string(),
             _ => error.to_string(),
-        })
+        }
     })?;
-    reader.end().map_err(|error| wrong(error.to_string()))?;
+    reader.end().map_err(|error| error.to_string())?;
     Ok(value)
+}
+
+/// The same text with `8` where it has `8.0`, which is a whole number too for
+/// JSON schemas, but not for serde. None if it has none of these.
+fn whole_numbers(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut at, mut quoted) = (0, false);
+    while let Some(&byte) = text.get(at) {
+        let after_digit = out.last().is_some_and(u8::is_ascii_digit);
+        if quoted && byte == b'\\' {
+            // What is escaped ends no text.
+            out.push(byte);
+            at += 1;
+        } else if byte == b'"' {
+            quoted = !quoted;
+        } else if !quoted && byte == b'.' && after_digit {
+            let rest = &text[at + 1..];
+            let zeros = rest.iter().take_while(|byte| **byte == b'0').count();
+            let next = rest.get(zeros).copied().unwrap_or(b' ');
+            if zeros > 0 && !next.is_ascii_digit() && !matches!(next, b'e' | b'E') {
+                at += 1 + zeros;
+                continue;
+            }
+        }
+        out.extend(text.get(at));
+        at += 1;
+    }
+    (out.len() < text.len()).then_some(out)
 }
 
 /// The bytes of a body, at most `limit` of them.
@@ -326,4 +361,58 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Error> {
                 "the If-Match of {text:?} is not a topology's ETag, such as \"3\", nor *"
             ))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    /// Whether two values are the same numbers, however written.
+    fn same(one: &Value, other: &Value) -> bool {
+        match (one, other) {
+            (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+            (Value::Array(one), Value::Array(other)) => {
+                one.len() == other.len()
+                    && one.iter().zip(other).all(|(one, other)| same(one, other))
+            }
+            (one, other) => one == other,
+        }
+    }
+
+    #[test]
+    fn numbers_are_made_whole_and_texts_left_alone() {
+        let text = br#"{"a": 8.0, "b": "8.0", "c\\\"8.0": [1.50, 2.000, -3.0], "d": 1.0e3}"#;
+        let whole = whole_numbers(text).unwrap();
+        let expected = r#"{"a": 8, "b": "8.0", "c\\\"8.0": [1.50, 2, -3], "d": 1.0e3}"#;
+        assert_eq!(String::from_utf8(whole).unwrap(), expected);
+        assert_eq!(whole_numbers(br#"{"a": 8, "b": "8.0"}"#), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_whole_means_the_same(
+            values in prop::collection::vec(
+                prop_oneof![
+                    any::<i32>().prop_map(|i| Value::from(f64::from(i))),
+                    any::<f64>().prop_map(Value::from),
+                    ".*".prop_map(Value::from),
+                ],
+                0..8,
+            ),
+        ) {
+            let values = Value::from(values);
+            let text = values.to_string();
+            let whole = whole_numbers(text.as_bytes()).unwrap_or(text.into_bytes());
+            let read: Value = serde_json::from_slice(&whole).unwrap();
+            prop_assert!(same(&read, &values), "{read} {values}");
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = whole_numbers(&body);
+            let _ = read::<NewTenant>(&body);
+        }
+    }
 }

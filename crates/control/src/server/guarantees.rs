@@ -42,7 +42,7 @@ fn read(app: &App, name: &str) -> Result<HostGuarantees, Error> {
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees", tag = "hosts",
     operation_id = "get_guarantees",
-    params(("name" = String, Path, description = "The host's name")),
+    params(("name" = String, Path, description = "The host's name", example = "a-1")),
     responses((status = 200, description = "All of it", body = HostGuarantees), Guarded, Absent)
 )]
 pub(super) async fn get(
@@ -60,7 +60,7 @@ pub(super) async fn get(
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees/stream", tag = "hosts",
     operation_id = "stream_guarantees",
-    params(("name" = String, Path, description = "The host's name")),
+    params(("name" = String, Path, description = "The host's name", example = "a-1")),
     responses(
         (status = 200, description = "Lines of JSON", body = HostGuarantees, content_type = "application/x-ndjson"),
         Guarded, Absent, Busy,

@@ -31,7 +31,7 @@ pub(super) struct Which {
 #[utoipa::path(
     get, path = "/v1/hosts", tag = "hosts", operation_id = "list_hosts",
     params(Which),
-    responses((status = 200, description = "A page of them, in short", body = Page<Host>), Guarded)
+    responses((status = 200, description = "A page of them, in short", body = Page<Host>), Guarded, Absent)
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
@@ -40,14 +40,13 @@ pub(super) async fn list(
     app.service
         .read(|ledger| ledger.hosts(which.state, which.after.as_deref(), which.limit.0))
         .map(Json)
-        // The path is there; it is the query that is wrong.
-        .map_err(|denied| Error::malformed(format!("after: {denied}")))
+        .map_err(Error::from)
 }
 
 /// A host, who has machines there, and its ports.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}", tag = "hosts", operation_id = "get_host",
-    params(("name" = String, Path, description = "The host's name")),
+    params(("name" = String, Path, description = "The host's name", example = "a-1")),
     responses((status = 200, description = "All of it", body = Host), Guarded, Absent)
 )]
 pub(super) async fn get(
@@ -64,7 +63,7 @@ pub(super) async fn get(
 /// where each would fit.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/drain", tag = "hosts", operation_id = "drain_hosts",
-    params(("name" = String, Path, description = "A host, rack or pod")),
+    params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
     responses((status = 200, description = "Whom it concerns", body = HostChange), Guarded, Absent, Stored)
 )]
 pub(super) async fn drain(
@@ -78,7 +77,7 @@ pub(super) async fn drain(
 /// Says that hosts are broken. Says whom it hurts, and where each would fit.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/fail", tag = "hosts", operation_id = "fail_hosts",
-    params(("name" = String, Path, description = "A host, rack or pod")),
+    params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
     responses((status = 200, description = "Whom it hurts", body = HostChange), Guarded, Absent, Stored)
 )]
 pub(super) async fn fail(
@@ -92,7 +91,7 @@ pub(super) async fn fail(
 /// Opens hosts again.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/restore", tag = "hosts", operation_id = "restore_hosts",
-    params(("name" = String, Path, description = "A host, rack or pod")),
+    params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
     responses((status = 200, description = "They are open", body = HostChange), Guarded, Absent, Stored)
 )]
 pub(super) async fn restore(

@@ -42,7 +42,7 @@ struct Part {
     /// How deep below it, at most: less where more than 4,000 nodes would be
     /// listed.
     #[serde(default = "two")]
-    #[param(default = 2, required = false)]
+    #[param(default = 2, maximum = 255, required = false)]
     depth: u8,
 }
 

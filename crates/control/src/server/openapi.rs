@@ -1,16 +1,16 @@
 //! All of it as an OpenAPI 3.1 document, made of the handlers and types.
 
-use super::access::{Access, RULES};
+use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
 use super::{App, ask, guarantees, hosts, map, metrics, page, status, tenants, topology};
 use axum::Json;
 use std::sync::Arc;
 use tailbound_client::Problem;
 use utoipa::OpenApi;
-use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Components, Required};
+use utoipa::openapi::{Components, RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -101,7 +101,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
 }
 
 /// Says of an operation what follows from the table.
-fn amend(operation: &mut Operation, rule: &super::access::Rule) {
+fn amend(operation: &mut Operation, rule: &Rule) {
     let who = match rule.access {
         Access::Open => return,
         Access::Operator => "Operators only.",
@@ -114,25 +114,36 @@ fn amend(operation: &mut Operation, rule: &super::access::Rule) {
     )]);
     let text = operation.description.take().unwrap_or_default();
     operation.description = Some(format!("{text}\n\n{who}").trim().to_owned());
-    if matches!(rule.kind, super::access::Kind::Write(_)) {
-        let key = ParameterBuilder::new()
-            .name(IDEMPOTENCY_KEY.as_str())
-            .parameter_in(ParameterIn::Header)
-            .required(Required::False)
-            .description(Some(
-                "The same write is done once, however often it is sent.",
-            ))
-            .schema(Some(
-                ObjectBuilder::new()
-                    .schema_type(Type::String)
-                    .pattern(Some("^[!-~]([ -~]{0,126}[!-~])?$")),
-            ))
-            .build();
-        operation
-            .parameters
-            .get_or_insert_default()
-            .push(key.into());
+    let headers = operation.parameters.get_or_insert_default();
+    if matches!(rule.kind, Kind::Write(_)) {
+        headers.push(header(
+            IDEMPOTENCY_KEY.as_str(),
+            "The same write is done once, however often it is sent.",
+            "^[!-~]([ -~]{0,126}[!-~])?$",
+        ));
     }
+    if rule.method == "PUT" {
+        headers.push(header(
+            "if-match",
+            "The ETag of what the new one was compared with; without it any is right.",
+            "^([*]|\"[0-9]{1,19}\")$",
+        ));
+    }
+}
+
+/// A header that can be left out.
+fn header(name: &str, description: &str, pattern: &str) -> RefOr<Parameter> {
+    let schema = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(pattern));
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(description))
+        .schema(Some(schema))
+        .build()
+        .into()
 }
 
 /// This document.

@@ -64,8 +64,10 @@ pub(super) struct Which {
 #[into_params(parameter_in = Query)]
 pub(super) struct Pair {
     /// The sender's number.
+    #[param(maximum = 4_294_967_295_u64)]
     from: u32,
     /// The receiver's number.
+    #[param(maximum = 4_294_967_295_u64)]
     to: u32,
 }
 

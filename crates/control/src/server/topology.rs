@@ -55,8 +55,6 @@ pub(super) async fn diff(
 /// Puts another topology in force, if every promise holds in it.
 #[utoipa::path(
     put, path = "/v1/topology", tag = "topology", operation_id = "put_topology",
-    params(("If-Match" = Option<String>, Header, description = "The ETag of the topology that the \
-        new one was compared with; without it any is right", pattern = "^([*]|\"[0-9]{1,19}\")$")),
     request_body = Spec,
     responses(
         (status = 200, description = "What is different now", body = TopologyDiff,

@@ -1,0 +1,88 @@
+//! The API fuzzed against its own OpenAPI document: every answer is one that the
+//! document declares, what the document allows is not called malformed, and what
+//! it forbids is not done.
+
+mod api_support;
+
+use api_support::{ACME, OPERATOR, Place};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Requests made up for each operation and phase.
+const EXAMPLES: &str = "25";
+/// It takes some 20 seconds; much more is an error, not patience.
+const MOST: Duration = Duration::from_secs(180);
+
+/// Where the fuzzer is, or why not.
+fn schemathesis() -> Result<String, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/schemathesis");
+    let found = Command::new(script)
+        .output()
+        .map_err(|error| error.to_string())?;
+    if found.status.success() {
+        Ok(String::from_utf8_lossy(&found.stdout).trim().to_owned())
+    } else {
+        let why = String::from_utf8_lossy(&found.stderr);
+        Err(why.lines().last().unwrap_or("it failed").to_owned())
+    }
+}
+
+fn fuzz(token: &str) {
+    let program = match schemathesis() {
+        Ok(program) => program,
+        Err(why) => {
+            println!("skipped: schemathesis cannot be had: {why}");
+            return;
+        }
+    };
+    let place = Place::start();
+    for i in 0..3 {
+        place.admit(&format!("t{i}"), 2);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let report = std::fs::File::create(dir.path().join("report")).unwrap();
+    let begin = Instant::now();
+    let mut running = Command::new(program)
+        .arg("--config-file")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schemathesis.toml"))
+        .arg("run")
+        .arg(format!("{}/openapi.json", place.url))
+        .args(["--header", &format!("Authorization: Bearer {token}")])
+        .args(["--checks", "all"])
+        .args(["--seed", "1", "--max-examples", EXAMPLES])
+        .args(["--generation-database", "none", "--no-color"])
+        // It has no end by itself; its own tests read it.
+        .args(["--exclude-path", "/v1/hosts/{name}/guarantees/stream"])
+        .current_dir(dir.path())
+        .stdin(Stdio::null())
+        .stdout(report.try_clone().unwrap())
+        .stderr(report)
+        .spawn()
+        .unwrap();
+    let ended = loop {
+        match running.try_wait().unwrap() {
+            Some(status) => break status.success(),
+            None if begin.elapsed() > MOST => {
+                running.kill().unwrap();
+                running.wait().unwrap();
+                break false;
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    let report = std::fs::read_to_string(dir.path().join("report")).unwrap();
+    assert!(ended, "{report}");
+    // What it could not test is no success either.
+    assert!(report.contains("No issues found"), "{report}");
+}
+
+#[test]
+fn an_operators_requests_are_answered_as_the_document_says() {
+    fuzz(OPERATOR);
+}
+
+#[test]
+fn a_tenants_requests_are_answered_as_the_document_says() {
+    fuzz(ACME);
+}

@@ -1,8 +1,23 @@
 //! Every promise recomputed from what a store has, without the code that
 //! decided it.
+//!
+//! Of the placement's own crate this takes the tree alone: names, links and
+//! buffers. Where each tenant's traffic goes is followed here from host to host,
+//! its curves are the exact ones of [`tailbound_netcalc`], and what a port may
+//! hold is looked at with the sum of all of them, which the placement only
+//! bounds from above.
+
+mod keys;
+mod tenants;
+mod traffic;
+
+#[cfg(test)]
+mod tests;
 
 use crate::ledger::Snapshot;
 use std::fmt;
+use tenants::Tenants;
+use traffic::Traffic;
 
 /// What an audit looked at and found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,7 +26,7 @@ pub struct Report {
     pub tenants: usize,
     /// How many machines.
     pub vms: u64,
-    /// How many ports carry something.
+    /// How many ports carry something that was promised.
     pub ports: usize,
     /// How many idempotency keys there are.
     pub keys: usize,
@@ -34,11 +49,61 @@ impl fmt::Display for Finding {
     }
 }
 
+impl Finding {
+    fn new(subject: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            subject: subject.into(),
+            what: what.into(),
+        }
+    }
+}
+
 /// Looks at all that a store has.
 pub fn audit(snapshot: &Snapshot) -> Report {
-    Report {
+    let mut report = Report {
         tenants: snapshot.tenants.len(),
         keys: snapshot.keys.len(),
         ..Report::default()
+    };
+    keys::look(snapshot, &mut report.findings);
+    let Some(state) = &snapshot.topology else {
+        report
+            .findings
+            .push(Finding::new("topology", "there is none"));
+        return report;
+    };
+    let topology = match state.spec.build() {
+        Ok(topology) => topology,
+        Err(error) => {
+            let finding = Finding::new("topology", error.to_string());
+            report.findings.push(finding);
+            return report;
+        }
+    };
+    for name in snapshot.hosts.keys() {
+        if !topology
+            .find(name)
+            .is_some_and(|node| topology.is_host(node))
+        {
+            let what = "it is said to be closed, but there is no such host";
+            report
+                .findings
+                .push(Finding::new(format!("host {name:?}"), what));
+        }
     }
+    let mut tenants = Tenants::new(&topology);
+    let mut traffic = Traffic::new(&topology, state.policy);
+    for (id, tenant) in &snapshot.tenants {
+        report.vms += u64::from(tenant.request.vms);
+        let subject = format!("tenant {} ({}/{})", id.0, tenant.owner, tenant.name);
+        let looked = tenants
+            .look(*id, tenant, snapshot.next_id)
+            .and_then(|hosts| traffic.add(&tenant.request, &hosts));
+        if let Err(what) = looked {
+            report.findings.push(Finding::new(subject, what));
+        }
+    }
+    tenants.resources(&mut report.findings);
+    report.ports = traffic.ports(&mut report.findings);
+    report
 }

@@ -291,11 +291,11 @@ fn pages_have_all_once_and_in_order() {
         }
         assert_eq!(paged, all.items);
     }
-    let named = TenantFilter {
+    let filter = TenantFilter {
         owner: None,
         name: Some("web-3".to_owned()),
     };
-    assert_eq!(ledger.tenants(&named, None, 10).items.len(), 1);
+    assert_eq!(ledger.tenants(&filter, None, 10).items.len(), 1);
     let first = ledger.hosts(None, None, 4).unwrap();
     let second = ledger.hosts(None, first.next.as_deref(), 4).unwrap();
     let names: Vec<&str> = [&first.items, &second.items]

@@ -117,7 +117,6 @@ proptest! {
             match leader.decide(&call, Nanos(number as u64)) {
                 Err(denied) => {
                     prop_assert_eq!(observe(&leader), before, "{}", denied);
-                    continue;
                 }
                 Ok(decision) => {
                     if let Reply::Tenant(new) = &decision.reply

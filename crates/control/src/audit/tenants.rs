@@ -1,0 +1,136 @@
+//! Names, numbers, and what hosts have room for.
+
+use super::Finding;
+use std::collections::{BTreeMap, HashMap};
+use tailbound_client::{Tenant, is_name};
+use tailbound_placement::{FaultDomains, NodeId, Resources, TenantId, Topology};
+use tailbound_units::Bytes;
+
+/// What all tenants together take.
+pub(super) struct Tenants<'a> {
+    topology: &'a Topology,
+    names: HashMap<(&'a str, &'a str), TenantId>,
+    /// By node.
+    taken: Vec<Taken>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    slots: u64,
+    cpu: u128,
+    memory: u128,
+}
+
+impl<'a> Tenants<'a> {
+    pub(super) fn new(topology: &'a Topology) -> Self {
+        Self {
+            topology,
+            names: HashMap::new(),
+            taken: vec![Taken::default(); topology.len()],
+        }
+    }
+
+    /// Looks at a tenant by itself, adds what it takes, and says how many
+    /// machines it has on which hosts; or what is wrong.
+    pub(super) fn look(
+        &mut self,
+        id: TenantId,
+        tenant: &'a Tenant,
+        next_id: u64,
+    ) -> Result<Vec<(NodeId, u32)>, String> {
+        let hosts = self.hosts(tenant)?;
+        for (host, count) in &hosts {
+            let taken = &mut self.taken[host.index()];
+            taken.slots += u64::from(*count);
+            taken.cpu += u128::from(tenant.request.cpu) * u128::from(*count);
+            taken.memory += u128::from(tenant.request.memory.0) * u128::from(*count);
+        }
+        if tenant.id != id {
+            return Err(format!("it says that it is {}", tenant.id.0));
+        }
+        if id.0 >= next_id {
+            return Err(format!("the next tenant is to be {next_id}"));
+        }
+        if !is_name(&tenant.owner) || !is_name(&tenant.name) {
+            return Err("its owner or its name is none".to_owned());
+        }
+        let name = (tenant.owner.as_str(), tenant.name.as_str());
+        if let Some(other) = self.names.insert(name, id) {
+            return Err(format!("the tenant {} has the same name", other.0));
+        }
+        let wrong = tenant.request.check();
+        wrong.map_err(|error| error.to_string())?;
+        if let Some(domains) = tenant.request.domains {
+            self.domains(domains, tenant.request.vms, &hosts)?;
+        }
+        Ok(hosts)
+    }
+
+    /// Every machine once, on a host that there is.
+    fn hosts(&self, tenant: &Tenant) -> Result<Vec<(NodeId, u32)>, String> {
+        let mut hosts: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let (mut next, mut sum) = (0_u64, 0_u64);
+        for run in &tenant.runs {
+            let node = self.topology.find(&run.host);
+            let host = node.filter(|node| self.topology.is_host(*node));
+            let host = host.ok_or_else(|| format!("there is no host {:?}", run.host))?;
+            if run.count == 0 || u64::from(run.first) < next {
+                return Err(format!("the machine {} is there twice", run.first));
+            }
+            next = u64::from(run.first) + u64::from(run.count);
+            sum += u64::from(run.count);
+            let here = hosts.entry(host).or_default();
+            *here = here.saturating_add(run.count);
+        }
+        if sum != u64::from(tenant.request.vms) {
+            return Err(format!(
+                "it asked for {} machines and has {sum}",
+                tenant.request.vms
+            ));
+        }
+        Ok(hosts.into_iter().collect())
+    }
+
+    /// No fault domain has more than its part.
+    fn domains(
+        &self,
+        domains: FaultDomains,
+        vms: u32,
+        hosts: &[(NodeId, u32)],
+    ) -> Result<(), String> {
+        let mut parts: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for (host, count) in hosts {
+            let above = std::iter::successors(Some(*host), |node| self.topology.parent(*node));
+            let domain = above.take_while(|node| self.topology.height(*node) <= domains.height);
+            *parts.entry(domain.last().unwrap_or(*host)).or_default() += count;
+        }
+        let most = vms.div_ceil(domains.count);
+        match parts.iter().find(|(_, part)| **part > most) {
+            Some((domain, part)) => Err(format!(
+                "{} has {part} of its machines, and may have {most}",
+                self.topology.name(*domain)
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether any host has more than it has room for.
+    pub(super) fn resources(&self, findings: &mut Vec<Finding>) {
+        for host in self.topology.hosts() {
+            let taken = self.taken[host.index()];
+            let Resources { slots, cpu, memory } = self.topology.resources(*host);
+            let Bytes(memory) = memory;
+            for (what, taken, has) in [
+                ("slots", u128::from(taken.slots), u128::from(slots)),
+                ("thousandths of a CPU", taken.cpu, u128::from(cpu)),
+                ("bytes of memory", taken.memory, u128::from(memory)),
+            ] {
+                if taken > has {
+                    let subject = format!("host {:?}", self.topology.name(*host));
+                    let what = format!("{taken} {what} are taken of {has}");
+                    findings.push(Finding::new(subject, what));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+use super::traffic::{Crossing, follow};
+use super::*;
+use crate::ledger::testing::{TREE, create};
+use crate::ledger::{Call, Hosts, KeyId, KeyRecord, Ledger, Reply};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tailbound_client::{HostState, Tenant, TopologyState};
+use tailbound_placement::{NodeId, Policy, PortId, Spec, TenantId, Topology};
+use tailbound_units::Nanos;
+
+/// Hosts in a rack, in another one of a pod, and directly below the core; all
+/// queues are different.
+const UNEVEN: &str = r#"
+    frame = "1538B"
+    [[group]]
+    name = "pod"
+    uplink = { rate = "100Gbit/s", buffer = "500KB", up_buffer = "411KB" }
+    [[group]]
+    name = "left"
+    parent = "pod"
+    uplink = { rate = "40Gbit/s", links = 2, spread = "frame", buffer = "503KB" }
+    [[group]]
+    name = "right"
+    parent = "pod"
+    uplink = { rate = "40Gbit/s", buffer = "307KB", up_buffer = "203KB" }
+    [[host]]
+    name = "a"
+    group = "left"
+    count = 2
+    slots = 8
+    uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "62500B" }
+    [[host]]
+    name = "b"
+    group = "left"
+    slots = 8
+    uplink = { rate = "25Gbit/s", buffer = "311KB", up_buffer = "150KB" }
+    [[host]]
+    name = "c"
+    group = "right"
+    count = 2
+    slots = 8
+    uplink = { rate = "10Gbit/s", buffer = "313KB", up_buffer = "71KB" }
+    [[host]]
+    name = "d"
+    count = 2
+    slots = 8
+    uplink = { rate = "40Gbit/s", buffer = "617KB", up_buffer = "99KB" }
+"#;
+
+fn topology(text: &str) -> Topology {
+    Spec::from_toml(text).unwrap().build().unwrap()
+}
+
+/// The same as [`follow`], from all pairs of hosts.
+fn all_pairs(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Crossing>, Nanos) {
+    let mut found: BTreeMap<PortId, (BTreeSet<NodeId>, Nanos)> = BTreeMap::new();
+    let mut longest = Nanos::ZERO;
+    for (from, _) in hosts {
+        for (to, _) in hosts {
+            let mut waited = Nanos::ZERO;
+            for port in topology.path(*from, *to) {
+                let entry = found.entry(port).or_default();
+                entry.0.insert(*from);
+                entry.1 = entry.1.max(waited);
+                waited += topology.port(port).capacity;
+            }
+            longest = longest.max(waited);
+        }
+    }
+    let count = |from: &NodeId| {
+        let host = hosts.iter().find(|(host, _)| host == from);
+        u64::from(host.unwrap().1)
+    };
+    let crossings = found.into_iter().map(|(port, (senders, waited))| Crossing {
+        port,
+        senders: senders.iter().map(count).sum(),
+        waited,
+    });
+    (crossings.collect(), longest)
+}
+
+/// A ledger with as many tenants of random sizes as there is room for.
+fn filled(text: &str, policy: Policy, sizes: &[u32]) -> Ledger {
+    let (mut ledger, _) = Ledger::new(Spec::from_toml(text).unwrap(), policy).unwrap();
+    for (number, vms) in sizes.iter().enumerate() {
+        let call = Call {
+            key: Some(format!("key-{number}")),
+            ..create("acme", &format!("web-{number}"), *vms)
+        };
+        let _ = ledger.decide(&call, Nanos(1));
+    }
+    ledger
+}
+
+fn findings(snapshot: &Snapshot) -> Vec<String> {
+    let findings = audit(snapshot).findings;
+    findings.iter().map(ToString::to_string).collect()
+}
+
+/// With other rules from now on.
+fn under(snapshot: &mut Snapshot, policy: Policy) {
+    let state = snapshot.topology.as_ref().unwrap();
+    snapshot.topology = Some(Arc::new(TopologyState {
+        policy,
+        ..TopologyState::clone(state)
+    }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn traffic_is_followed_as_between_all_pairs(
+        counts in proptest::collection::vec(0_u32..5, 7),
+    ) {
+        let topology = topology(UNEVEN);
+        let hosts: Vec<(NodeId, u32)> = topology
+            .hosts()
+            .iter()
+            .copied()
+            .zip(counts)
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        let (mut crossings, longest) = follow(&topology, &hosts);
+        crossings.sort_by_key(|crossing| crossing.port);
+        prop_assert_eq!((crossings, longest), all_pairs(&topology, &hosts));
+    }
+
+    #[test]
+    fn what_the_ledger_admits_passes(
+        uneven in any::<bool>(),
+        sizes in proptest::collection::vec(1_u32..14, 1..20),
+        policy in prop_oneof![
+            Just(Policy::Silo), Just(Policy::Oktopus), Just(Policy::OktopusBursts),
+        ],
+    ) {
+        let text = if uneven { UNEVEN } else { TREE };
+        let ledger = filled(text, policy, &sizes);
+        let report = audit(&ledger.snapshot());
+        prop_assert_eq!(&report.findings, &[]);
+        prop_assert_eq!(report.tenants, report.keys);
+    }
+
+    /// The placement's sums are never below the exact ones.
+    #[test]
+    fn what_does_not_pass_is_not_loaded(
+        uneven in any::<bool>(),
+        sizes in proptest::collection::vec(1_u32..30, 1..20),
+    ) {
+        let text = if uneven { UNEVEN } else { TREE };
+        let mut snapshot = filled(text, Policy::Locality, &sizes).snapshot();
+        prop_assert_eq!(findings(&snapshot), Vec::<String>::new());
+        under(&mut snapshot, Policy::Silo);
+        if !findings(&snapshot).is_empty() {
+            prop_assert!(Ledger::load(snapshot).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_port_over_its_capacity_is_found() {
+    let mut snapshot = filled(TREE, Policy::Locality, &[30, 8]).snapshot();
+    assert_eq!(findings(&snapshot), [""; 0]);
+    let (id, tenant) = snapshot.tenants.pop_first().unwrap();
+    let mut bursts = Tenant::clone(&tenant);
+    let guarantee = bursts.request.guarantee.as_mut().unwrap();
+    guarantee.burst = tailbound_units::Bytes(30_000);
+    snapshot.tenants.insert(id, Arc::new(bursts));
+    under(&mut snapshot, Policy::Silo);
+    let found = findings(&snapshot);
+    let first = "port \"host-1 down\": a frame may wait longer than 240us, or more comes than \
+                 leaves";
+    assert!(found.contains(&first.to_owned()), "{found:?}");
+    // The rates alone are within the links.
+    under(&mut snapshot, Policy::Oktopus);
+    assert_eq!(findings(&snapshot), [""; 0]);
+}
+
+#[test]
+fn each_kind_of_damage_to_a_tenant_is_found() {
+    let sound = filled(TREE, Policy::Silo, &[3, 9, 2]).snapshot();
+    assert_eq!(findings(&sound), [""; 0]);
+    let id = TenantId(2);
+    let tenant = |change: &dyn Fn(&mut Tenant)| {
+        let mut snapshot = sound.clone();
+        let mut tenant = Tenant::clone(&snapshot.tenants[&id]);
+        change(&mut tenant);
+        snapshot.tenants.insert(id, Arc::new(tenant));
+        snapshot
+    };
+    for (snapshot, expected) in [
+        (
+            tenant(&|it| it.runs.last_mut().unwrap().count = 20),
+            "it asked for 9 machines and has 2",
+        ),
+        (
+            tenant(&|it| it.runs[0].host = "gone".to_owned()),
+            "there is no host \"gone\"",
+        ),
+        (
+            tenant(&|it| it.runs[0].host = "left".to_owned()),
+            "there is no host \"left\"",
+        ),
+        (tenant(&|it| it.id = TenantId(1)), "it says that it is 1"),
+        (
+            tenant(&|it| it.name = "web-0".to_owned()),
+            "the tenant 1 has the same name",
+        ),
+        (
+            tenant(&|it| it.name = "web 0".to_owned()),
+            "its owner or its name is none",
+        ),
+        (
+            tenant(&|it| it.request.cpu = 1 << 41),
+            "thousandths of a CPU are taken",
+        ),
+        (
+            tenant(&|it| {
+                it.request.guarantee.as_mut().unwrap().delay = Some(Nanos::from_micros(1));
+            }),
+            "a delay of 1us was promised, and a frame may take",
+        ),
+        (
+            tenant(&|it| {
+                let domains = tailbound_placement::FaultDomains {
+                    height: 0,
+                    count: 9,
+                };
+                it.request.domains = Some(domains);
+            }),
+            "of its machines, and may have 1",
+        ),
+        (
+            tenant(&|it| {
+                it.request.vms = 40;
+                it.runs.truncate(1);
+                it.runs[0].count = 40;
+            }),
+            "slots are taken of 8",
+        ),
+        (
+            tenant(&|it| {
+                let again = it.runs[0].clone();
+                it.runs.insert(0, again);
+            }),
+            "is there twice",
+        ),
+    ] {
+        is_found(&snapshot, expected);
+    }
+}
+
+fn is_found(snapshot: &Snapshot, expected: &str) {
+    let found = findings(snapshot);
+    assert!(
+        found.iter().any(|what| what.contains(expected)),
+        "{expected}: {found:?}"
+    );
+}
+
+#[test]
+fn damage_beside_the_tenants_is_found() {
+    let sound = filled(TREE, Policy::Silo, &[3, 9, 2]).snapshot();
+    let other = |change: &dyn Fn(&mut Snapshot)| {
+        let mut snapshot = sound.clone();
+        change(&mut snapshot);
+        snapshot
+    };
+    let answer = |snapshot: &mut Snapshot, id: u64, name: &str| {
+        let mut tenant = Tenant::clone(&sound.tenants[&TenantId(2)]);
+        tenant.id = TenantId(id);
+        tenant.name = name.to_owned();
+        let key = KeyId {
+            owner: Some("globex".to_owned()),
+            key: "new".to_owned(),
+        };
+        let record = KeyRecord {
+            fingerprint: [0; 32],
+            at: Nanos(1),
+            reply: Reply::Tenant(Arc::new(tenant)),
+        };
+        snapshot.keys.insert(key, Arc::new(record));
+    };
+    for (snapshot, expected) in [
+        (other(&|it| it.next_id = 3), "the next tenant is to be 3"),
+        (other(&|it| it.topology = None), "topology: there is none"),
+        (
+            other(&|it| {
+                it.hosts = Arc::new(Hosts::from([("gone".to_owned(), HostState::Failed)]));
+            }),
+            "it is said to be closed, but there is no such host",
+        ),
+        (
+            other(&|it| answer(it, 99, "web")),
+            "the next one is to be 4",
+        ),
+        (
+            other(&|it| answer(it, 2, "other")),
+            "was answered as acme/other and is acme/web-1",
+        ),
+        (
+            other(&|it| answer(it, 2, "web-1")),
+            "globex was answered acme/web-1",
+        ),
+    ] {
+        is_found(&snapshot, expected);
+    }
+}

@@ -1,0 +1,283 @@
+//! What may come to each port, from the ways between all hosts of each tenant.
+
+use super::Finding;
+use std::collections::HashMap;
+use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Overflow, Ratio};
+use tailbound_placement::{Direction, Guarantee, NodeId, Policy, PortId, Request, Topology};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Capacities are whole nanoseconds, rounded down; a bound may be above by what
+/// was cut off.
+const ROUNDED: Nanos = Nanos(1);
+
+/// The sums of all tenants' curves.
+pub(super) struct Traffic<'a> {
+    topology: &'a Topology,
+    policy: Policy,
+    ports: HashMap<PortId, Sum>,
+}
+
+/// What a tenant's traffic is at a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Crossing {
+    pub(super) port: PortId,
+    /// How many machines send through it.
+    pub(super) senders: u64,
+    /// How long their frames may have waited before it, if every queue is as
+    /// long as its capacity.
+    pub(super) waited: Nanos,
+}
+
+impl<'a> Traffic<'a> {
+    pub(super) fn new(topology: &'a Topology, policy: Policy) -> Self {
+        Self {
+            topology,
+            policy,
+            ports: HashMap::new(),
+        }
+    }
+
+    /// Adds a tenant's curves; an error if its own delay is not kept.
+    pub(super) fn add(&mut self, request: &Request, hosts: &[(NodeId, u32)]) -> Result<(), String> {
+        let Some(guarantee) = request.guarantee else {
+            return Ok(());
+        };
+        if self.policy == Policy::Locality {
+            return Ok(());
+        }
+        let (crossings, longest) = follow(self.topology, hosts);
+        for crossing in crossings {
+            let curve = self.curve(&guarantee, u64::from(request.vms), crossing);
+            let sum = self.ports.entry(crossing.port).or_default();
+            curve
+                .and_then(|curve| sum.add(curve))
+                .map_err(|error| error.to_string())?;
+        }
+        match guarantee.delay {
+            Some(delay) if self.policy == Policy::Silo && longest > delay => Err(format!(
+                "a delay of {delay} was promised, and a frame may take {longest}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The hose model's cut at a port, moved by the queues before it.
+    fn curve(
+        &self,
+        guarantee: &Guarantee,
+        vms: u64,
+        crossing: Crossing,
+    ) -> Result<ArrivalCurve, Overflow> {
+        let frame = self.topology.frame();
+        let burst = guarantee.burst.max(frame);
+        let senders = crossing.senders;
+        let curve = match guarantee.burst_rate {
+            _ if self.policy != Policy::Silo => {
+                ArrivalCurve::token_bucket(guarantee.bandwidth, Bytes::ZERO)
+                    .times(senders.min(vms - senders))?
+            }
+            Some(burst_rate) => Curve {
+                bandwidth: guarantee.bandwidth,
+                burst,
+                burst_rate,
+            }
+            .across(senders, vms, frame)?,
+            // All of the burst at once.
+            None => ArrivalCurve::token_bucket(guarantee.bandwidth, Bytes::ZERO)
+                .times(senders.min(vms - senders))?
+                .sum(&ArrivalCurve::token_bucket(Rate(0), burst).times(senders)?)?,
+        };
+        // Of links that take turns frame by frame, one may be two frames ahead.
+        let parts = u64::from(self.topology.port(crossing.port).parts);
+        let ahead = Bytes(2 * (parts - 1) * frame.0);
+        let ahead = ArrivalCurve::token_bucket(Rate(0), ahead).times(senders)?;
+        curve.sum(&ahead)?.delayed(crossing.waited.into())
+    }
+
+    /// Looks at every port; gives how many carry something.
+    pub(super) fn ports(self, findings: &mut Vec<Finding>) -> usize {
+        let count = self.ports.len();
+        let mut ports: Vec<(PortId, Sum)> = self.ports.into_iter().collect();
+        ports.sort_by_key(|(port, _)| *port);
+        for (id, sum) in ports {
+            let port = self.topology.port(id);
+            let what = match fits(self.topology, self.policy, id, sum) {
+                Ok(true) => continue,
+                Ok(false) if self.policy == Policy::Silo => format!(
+                    "a frame may wait longer than {}, or more comes than leaves",
+                    port.capacity
+                ),
+                Ok(false) => "more comes than leaves".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            let subject = format!("port {:?}", self.topology.port_name(id));
+            findings.push(Finding::new(subject, what));
+        }
+        count
+    }
+}
+
+fn fits(topology: &Topology, policy: Policy, id: PortId, sum: Sum) -> Result<bool, Overflow> {
+    let port = topology.port(id);
+    let frame = topology.frame();
+    let mut sum = sum.total()?;
+    if policy != Policy::Silo {
+        return Ok(sum.long_run().rate <= Rate(port.rate).into());
+    }
+    if let Some(feed) = port.feed {
+        let frames = feed.burst / (8 * frame.0);
+        let rate = Ratio::whole(i128::from(feed.rate));
+        sum = sum.over_links(rate, frames, frame)?;
+    }
+    // A frame of best effort that is on the wire is finished first.
+    let blocked = Rate(port.rate / u64::from(port.parts)).time_for(frame);
+    sum.is_served_within(Rate(port.rate), blocked, port.capacity + ROUNDED)
+}
+
+/// Curves added up in pairs of equal size, so that long ones are not copied for
+/// each short one.
+#[derive(Default)]
+struct Sum {
+    /// How many curves each is the sum of: falling powers of two.
+    sums: Vec<(u64, ArrivalCurve)>,
+}
+
+impl Sum {
+    fn add(&mut self, curve: ArrivalCurve) -> Result<(), Overflow> {
+        let mut next = (1, curve);
+        while let Some((count, sum)) = self.sums.pop_if(|last| last.0 == next.0) {
+            next = (count + next.0, sum.sum(&next.1)?);
+        }
+        self.sums.push(next);
+        Ok(())
+    }
+
+    fn total(self) -> Result<ArrivalCurve, Overflow> {
+        ArrivalCurve::total(self.sums.iter().map(|(_, curve)| curve))
+    }
+}
+
+/// A node of the tree that has some of a tenant's machines below it.
+struct Branch {
+    node: NodeId,
+    /// Its parent's place; None at the top.
+    above: Option<usize>,
+    machines: u64,
+    /// The longest wait from a machine below up to this node.
+    up: Nanos,
+    /// The longest wait from this node down to a machine below.
+    down: Nanos,
+    /// The longest wait, from any machine that is not below this node, up to the
+    /// port that leads down to it.
+    before: Nanos,
+}
+
+/// The ports that a tenant's traffic uses, and the longest wait between two of
+/// its machines, by the capacities of the queues.
+pub(super) fn follow(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Crossing>, Nanos) {
+    let mut tree = branches(topology, hosts);
+    let capacity = |node, direction| topology.port(PortId { node, direction }).capacity;
+    // The two longest ways that come up to a node from different sides, and the
+    // two that lead down from it.
+    let mut ups = vec![[(Nanos::ZERO, usize::MAX); 2]; tree.len()];
+    let mut downs = ups.clone();
+    for index in (0..tree.len()).rev() {
+        let Branch {
+            node,
+            above,
+            up,
+            down,
+            ..
+        } = tree[index];
+        let Some(above) = above else { continue };
+        let up = up + capacity(node, Direction::Up);
+        let down = down + capacity(node, Direction::Down);
+        let parent = &mut tree[above];
+        parent.up = parent.up.max(up);
+        parent.down = parent.down.max(down);
+        enter(&mut ups[above], (up, index));
+        enter(&mut downs[above], (down, index));
+    }
+    let all = tree.first().map_or(0, |top| top.machines);
+    let mut crossings = Vec::with_capacity(2 * tree.len());
+    let mut longest = Nanos::ZERO;
+    for index in 0..tree.len() {
+        for (up, from) in ups[index] {
+            for (down, to) in downs[index] {
+                if from != to && from != usize::MAX && to != usize::MAX {
+                    longest = longest.max(up + down);
+                }
+            }
+        }
+        let Branch {
+            node,
+            above,
+            machines,
+            up,
+            ..
+        } = tree[index];
+        let Some(above) = above.filter(|_| machines < all) else {
+            continue;
+        };
+        let beside = ups[above].iter().find(|(_, from)| *from != index);
+        let beside = beside.map_or(Nanos::ZERO, |(up, _)| *up);
+        let parent = &tree[above];
+        let through = if parent.machines < all {
+            parent.before + capacity(parent.node, Direction::Down)
+        } else {
+            Nanos::ZERO
+        };
+        let before = beside.max(through);
+        tree[index].before = before;
+        for (direction, senders, waited) in [
+            (Direction::Up, machines, up),
+            (Direction::Down, all - machines, before),
+        ] {
+            crossings.push(Crossing {
+                port: PortId { node, direction },
+                senders,
+                waited,
+            });
+        }
+    }
+    (crossings, longest)
+}
+
+/// Keeps the two longest.
+fn enter(longest: &mut [(Nanos, usize); 2], way: (Nanos, usize)) {
+    let [first, second] = longest;
+    if first.1 == usize::MAX || way.0 > first.0 {
+        *second = *first;
+        *first = way;
+    } else if second.1 == usize::MAX || way.0 > second.0 {
+        *second = way;
+    }
+}
+
+/// The part of the tree above a tenant's hosts, parents before their children.
+fn branches(topology: &Topology, hosts: &[(NodeId, u32)]) -> Vec<Branch> {
+    let mut places: HashMap<NodeId, usize> = HashMap::new();
+    let mut tree: Vec<Branch> = Vec::new();
+    for (host, count) in hosts {
+        let mut way: Vec<NodeId> =
+            std::iter::successors(Some(*host), |node| topology.parent(*node)).collect();
+        way.reverse();
+        let mut above = None;
+        for node in way {
+            let place = *places.entry(node).or_insert_with(|| {
+                tree.push(Branch {
+                    node,
+                    above,
+                    machines: 0,
+                    up: Nanos::ZERO,
+                    down: Nanos::ZERO,
+                    before: Nanos::ZERO,
+                });
+                tree.len() - 1
+            });
+            tree[place].machines += u64::from(*count);
+            above = Some(place);
+        }
+    }
+    tree
+}

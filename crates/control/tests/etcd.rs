@@ -5,9 +5,12 @@ mod etcd;
 #[path = "support/proxy.rs"]
 mod proxy;
 
-use etcd::Etcd;
+use etcd::{Etcd, Tls};
 use proxy::Proxy;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_client::{HostState, NewTenant, Role};
@@ -298,4 +301,77 @@ fn followers_have_what_the_leader_commits_and_take_over() {
     });
     let read = snapshot(&location).unwrap();
     assert_eq!((read.tenants.len(), read.keys.len()), (3, 3));
+}
+
+/// An authority, and a certificate by it for members and clients.
+fn certificates(dir: &Path) -> Tls {
+    let ca_key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&ca_key).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_owned()];
+    let cert = CertificateParams::new(names)
+        .unwrap()
+        .signed_by(&key, &Issuer::new(params, ca_key))
+        .unwrap();
+    let write = |name: &str, text: String| {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    Tls {
+        ca: write("ca.pem", ca.pem()),
+        cert: write("cert.pem", cert.pem()),
+        key: write("key.pem", key.serialize_pem()),
+    }
+}
+
+#[test]
+fn tls_and_a_user_that_may_do_nothing_else_are_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = certificates(dir.path());
+    let Some(etcd) = Etcd::start_with(1, Some(tls.clone())) else {
+        return;
+    };
+    for arguments in [
+        ["user", "add", "root:secret"].as_slice(),
+        &["user", "grant-role", "root", "root"],
+        &["role", "add", "place"],
+        &[
+            "role",
+            "grant-permission",
+            "--prefix=true",
+            "place",
+            "readwrite",
+            "/own/",
+        ],
+        &["user", "add", "place:word"],
+        &["user", "grant-role", "place", "place"],
+        &["auth", "enable"],
+    ] {
+        assert!(!etcd.etcdctl(0, arguments).is_empty(), "{arguments:?}");
+    }
+    let password = dir.path().join("password");
+    fs::write(&password, "word\n").unwrap();
+    let at = |prefix: &str| -> Location {
+        format!(
+            "{}?ca={}&cert={}&key={}&user=place&password-file={}",
+            etcd.location(prefix).replace("etcd://", "etcds://"),
+            tls.ca.display(),
+            tls.cert.display(),
+            tls.key.display(),
+            password.display()
+        )
+        .parse()
+        .unwrap()
+    };
+    runtime().block_on(async {
+        let replicas = [replica(&at("own"), 0).await];
+        decide(&replicas, "tenant").await;
+        replicas[0].1.resign().await;
+    });
+    assert_eq!(snapshot(&at("own")).unwrap().tenants.len(), 1);
+    let error = snapshot(&at("other")).unwrap_err().to_string();
+    assert!(error.contains("permission denied"), "{error}");
 }

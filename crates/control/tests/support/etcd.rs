@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,6 +15,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Etcd {
     dir: TempDir,
     members: Vec<Member>,
+    tls: Option<Tls>,
+}
+
+/// Files for TLS that members and clients share.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) ca: PathBuf,
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 struct Member {
@@ -26,6 +36,11 @@ impl Etcd {
     /// Starts a cluster and waits until it has a leader; None, and one line that
     /// says so, if etcd is not installed.
     pub(crate) fn start(members: usize) -> Option<Self> {
+        Self::start_with(members, None)
+    }
+
+    /// The same; members speak TLS, and ask clients for a certificate.
+    pub(crate) fn start_with(members: usize, tls: Option<Tls>) -> Option<Self> {
         for tool in ["etcd", "etcdctl"] {
             let found = Command::new(tool)
                 .arg(if tool == "etcd" {
@@ -53,6 +68,7 @@ impl Etcd {
                     child: None,
                 })
                 .collect(),
+            tls,
         };
         for member in 0..members {
             etcd.restart(member);
@@ -106,8 +122,9 @@ impl Etcd {
             .map(|(n, member)| format!("m{n}=http://127.0.0.1:{}", member.peer))
             .collect();
         let Member { client, peer, .. } = self.members[member];
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
         let (client, peer) = (
-            format!("http://127.0.0.1:{client}"),
+            format!("{scheme}://127.0.0.1:{client}"),
             format!("http://127.0.0.1:{peer}"),
         );
         let log = File::options()
@@ -115,7 +132,14 @@ impl Etcd {
             .append(true)
             .open(self.dir.path().join("log"))
             .unwrap();
-        let child = Command::new("etcd")
+        let mut command = Command::new("etcd");
+        if let Some(Tls { ca, cert, key }) = &self.tls {
+            command.arg("--client-cert-auth");
+            command.arg("--trusted-ca-file").arg(ca);
+            command.arg("--cert-file").arg(cert);
+            command.arg("--key-file").arg(key);
+        }
+        let child = command
             .args(["--name", &format!("m{member}")])
             .arg("--data-dir")
             .arg(self.dir.path().join(format!("m{member}")))
@@ -137,7 +161,13 @@ impl Etcd {
     /// Runs etcdctl with one member and gives what it prints.
     pub(crate) fn etcdctl(&self, member: usize, arguments: &[&str]) -> Vec<u8> {
         let endpoint = format!("127.0.0.1:{}", self.members[member].client);
-        Command::new("etcdctl")
+        let mut command = Command::new("etcdctl");
+        if let Some(Tls { ca, cert, key }) = &self.tls {
+            command.arg("--cacert").arg(ca);
+            command.arg("--cert").arg(cert);
+            command.arg("--key").arg(key);
+        }
+        command
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &endpoint, "--command-timeout", "5s"])
             .args(arguments)

@@ -73,7 +73,7 @@ export class Place {
   }
 
   #machines({ vms }) {
-    if (!vms.length) return h("p", { class: "soft" }, "No machines here.");
+    if (!vms) return h("p", { class: "soft" }, "No machines here.");
     return table("Machines here", ["tenant", "numbers"], vms.map(({ tenant, owner, name, first, count: many }) => [
       button(`${owner}/${name}`, () => this.#app.openTenant(tenant), { class: "link", "data-tenant": tenant }),
       many === 1 ? first : `${first} to ${first + many - 1}`,

@@ -1,0 +1,108 @@
+//! The real service in this process, on a port of its own.
+
+use sha2::{Digest as _, Sha256};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use tailbound_control::ledger::{Call, Command, Ledger};
+use tailbound_control::server::{AccessBy, Config, Metrics, Server};
+use tailbound_control::service::Service;
+use tailbound_control::store::{Sqlite, Store as _};
+use tailbound_placement::{Policy, Spec};
+use tokio::runtime::Runtime;
+
+/// The topology that the documentation shows.
+pub(crate) const TWO_PODS: &str = include_str!("../../../../experiments/topologies/two-pods.toml");
+
+/// A running service; it ends when dropped.
+pub(crate) struct Running {
+    runtime: Runtime,
+    service: Service,
+    server: Server,
+    serving: Option<JoinHandle<()>>,
+    /// Such as `http://127.0.0.1:1234`.
+    pub(crate) origin: String,
+    _files: tempfile::TempDir,
+}
+
+/// Who may: a token's name, and the lines that say whose it is.
+pub(crate) type Token<'a> = (&'a str, &'a str);
+
+impl Running {
+    /// With the sample topology, open to whoever reaches it.
+    pub(crate) fn open() -> Self {
+        Self::start(Spec::from_toml(TWO_PODS).unwrap(), &[])
+    }
+
+    /// With these tokens; with none it is open.
+    pub(crate) fn start(spec: Spec, tokens: &[Token<'_>]) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let access = if tokens.is_empty() {
+            AccessBy::InsecureLoopback
+        } else {
+            let path = files.path().join("tokens.toml");
+            let mut file = std::fs::File::create(&path).unwrap();
+            for (token, whose) in tokens {
+                let hash: String = Sha256::digest(token)
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                let entry = format!("[[token]]\nname = {token:?}\nsha256 = {hash:?}\n{whose}\n");
+                file.write_all(entry.as_bytes()).unwrap();
+            }
+            AccessBy::Tokens(path)
+        };
+        let runtime = Runtime::new().unwrap();
+        let (mut ledger, changes) = Ledger::new(spec, Policy::Silo).unwrap();
+        let mut store = Sqlite::open(&files.path().join("ledger.sqlite")).unwrap();
+        ledger.set_revision(store.commit(&changes).unwrap());
+        let service = Service::start(ledger, |_| {});
+        let leading = service.lead(Box::new(store), Box::new(|error| panic!("{error}")));
+        runtime.block_on(leading).unwrap();
+        let config = Config {
+            access,
+            tls: None,
+            streams: 8,
+        };
+        let server = Server::new(config, service.clone(), None, Metrics::new()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        let serving = {
+            let (server, handle) = (server.clone(), runtime.handle().clone());
+            std::thread::spawn(move || handle.block_on(server.run(listener)).unwrap())
+        };
+        Self {
+            runtime,
+            service,
+            server,
+            serving: Some(serving),
+            origin,
+            _files: files,
+        }
+    }
+
+    /// Somebody else creates a tenant of `acme`.
+    pub(crate) fn create(&self, name: &str, vms: u32) {
+        let tenant = format!(
+            r#"{{"owner":"acme","name":"{name}","vms":{vms},"guarantee":{{"bandwidth":"250Mbit/s","burst":"15KB","delay":"1ms","burst_rate":"1Gbit/s"}}}}"#
+        );
+        let call = Call {
+            owner: None,
+            key: None,
+            fingerprint: [0; 32],
+            command: Command::Create(serde_json::from_str(&tenant).unwrap()),
+        };
+        self.runtime.block_on(self.service.call(call)).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.server.stop();
+        let served = self.serving.take().map(JoinHandle::join);
+        assert!(
+            std::thread::panicking() || matches!(served, Some(Ok(()))),
+            "the server failed"
+        );
+    }
+}

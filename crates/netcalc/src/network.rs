@@ -20,6 +20,13 @@ use tailbound_units::{Bytes, Nanos, Rate};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(usize);
 
+impl PortId {
+    /// Its place in [`Network::ports`].
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// A flow of a [`Network`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(usize);

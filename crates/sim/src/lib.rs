@@ -8,3 +8,5 @@
 pub mod net;
 mod parallel;
 pub mod vcpu;
+
+pub use vcpu::{Check, ExperimentError, Options, SimError};

@@ -5,18 +5,30 @@
 //! simulation is a value; the description and one seed decide every byte of its
 //! outcome.
 
+mod admitted;
 mod agenda;
+mod calc;
+mod experiment;
 mod fabric;
 mod port;
+mod random;
+mod run;
+mod search;
 mod simulation;
 mod source;
 #[cfg(test)]
 mod tests;
 mod time;
 
+pub use admitted::{Admitted, CentreOutcome, TenantClass, Worst};
 pub use agenda::Agenda;
+pub use calc::{Calc, CalcError, Observed, Violation};
+pub use experiment::{EMBEDDED, Experiment, GivenNetwork, source_text};
 pub use fabric::{Fabric, FabricRun, FlowConfig, FlowStats, Sink};
 pub use port::{CLASSES, Drops, Port, PortConfig, PortStats, Wire};
+pub use random::{DelayTightness, Drawn, Outcome, RandomNetworks};
+pub use run::{describe, drawn_network, run};
+pub use search::Effort;
 pub use simulation::{Frame, Node, NodeId, Observer, Simulation};
 pub use source::{Envelope, Pattern, Source, SourceConfig};
 pub use time::Time;

@@ -4,12 +4,12 @@
 //! what the paper says of it. [`run`] takes one from its TOML to its verdict.
 
 mod chart;
-mod check;
-mod experiment;
+pub(crate) mod check;
+pub(crate) mod experiment;
 mod point;
 mod population;
 mod recorder;
-mod run;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 

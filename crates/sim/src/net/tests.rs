@@ -359,3 +359,45 @@ proptest! {
         }
     }
 }
+
+mod experiments {
+    use crate::Options;
+    use crate::net::experiment::{EMBEDDED, Experiment, source_text};
+    use crate::net::run::run_parsed;
+    use tailbound_report::{Results, Verdict};
+    use tailbound_units::Nanos;
+
+    /// An embedded experiment, with fewer networks.
+    fn short(name: &str, seed: u64, threads: usize) -> Results {
+        let (text, file) = source_text(name).unwrap();
+        let mut experiment = Experiment::parse(&text, &file).unwrap();
+        if let Some(random) = &mut experiment.random {
+            random.networks = 24;
+        }
+        if let Some(admitted) = &mut experiment.admitted {
+            admitted.centres = 2;
+            admitted.aims = 2;
+            admitted.shuffles = 1;
+            admitted.hosts = 5;
+            admitted.time = Nanos(700_000);
+        }
+        let options = Options {
+            experiment: name.to_owned(),
+            seed,
+            threads,
+        };
+        run_parsed(&experiment, &file, &options, |_, _| {}).unwrap()
+    }
+
+    #[test]
+    fn every_experiment_passes_and_its_bytes_depend_on_the_seed_alone() {
+        for &(name, _) in EMBEDDED {
+            let one = short(name, 3, 1);
+            assert_eq!(one.verdict, Verdict::Pass, "{}", one.summary(false));
+            assert_eq!(one.to_json(), short(name, 3, 2).to_json(), "{name}");
+            assert!(one.to_html().is_ok(), "{name}");
+        }
+        let other = short("random-networks", 4, 2);
+        assert_ne!(short("random-networks", 3, 2).to_json(), other.to_json());
+    }
+}

@@ -341,13 +341,22 @@ embedded![
 /// # Errors
 /// There is neither.
 pub fn source_text(name_or_path: &str) -> Result<(String, String), ExperimentError> {
-    if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
-        return Ok(((*text).to_owned(), format!("experiments/sim/{name}.toml")));
+    find_text(EMBEDDED, "experiments/sim", name_or_path)
+}
+
+/// The same for any experiments, which are in `folder`.
+pub(crate) fn find_text(
+    embedded: &[(&str, &str)],
+    folder: &str,
+    name_or_path: &str,
+) -> Result<(String, String), ExperimentError> {
+    if let Some((name, text)) = embedded.iter().find(|(name, _)| *name == name_or_path) {
+        return Ok(((*text).to_owned(), format!("{folder}/{name}.toml")));
     }
     let path = Path::new(name_or_path);
     let is_path = name_or_path.contains('/') || path.extension().is_some();
     if !is_path && !path.exists() {
-        let known: Vec<_> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        let known: Vec<_> = embedded.iter().map(|(name, _)| *name).collect();
         return Err(ExperimentError::Unknown {
             name: name_or_path.to_owned(),
             known: known.join(", "),

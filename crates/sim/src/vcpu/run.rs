@@ -147,16 +147,17 @@ pub(super) fn run_population(
 }
 
 /// What a result says of its experiment.
-struct About<'e> {
-    name: &'e str,
-    title: &'e str,
-    source: &'e str,
-    conditions: BTreeMap<String, Value>,
-    check: &'e [Check],
+pub(crate) struct About<'e> {
+    pub(crate) name: &'e str,
+    pub(crate) title: &'e str,
+    pub(crate) source: &'e str,
+    pub(crate) conditions: BTreeMap<String, Value>,
+    pub(crate) check: &'e [Check],
 }
 
 impl About<'_> {
-    fn results(self, seed: u64, variants: Vec<Variant>, charts: Vec<Chart>) -> Results {
+    /// The whole result, judged.
+    pub(crate) fn results(self, seed: u64, variants: Vec<Variant>, charts: Vec<Chart>) -> Results {
         let checks = check::evaluate(self.check, &variants, &charts);
         let (verdict, verdict_reason) = check::verdict(&checks);
         Results {

@@ -1,5 +1,7 @@
 //! `tailbound sim`.
 
+mod net;
+mod runner;
 mod vcpu;
 
 use std::process::ExitCode;
@@ -13,6 +15,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Subject {
+    /// Frames through queues and links, against their bounds
+    Net(net::Args),
     /// Guests under models of hypervisors' schedulers
     Vcpu(vcpu::Args),
 }
@@ -20,6 +24,7 @@ enum Subject {
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         match self.subject {
+            Subject::Net(args) => args.run(),
             Subject::Vcpu(args) => args.run(),
         }
     }

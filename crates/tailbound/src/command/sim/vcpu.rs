@@ -1,12 +1,8 @@
 //! `tailbound sim vcpu`.
 
-use crate::command::output::{self, Output};
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
-use std::path::PathBuf;
+use super::runner::{Action, Kind};
 use std::process::ExitCode;
-use std::thread::available_parallelism;
-use tailbound_report::{Results, Verdict};
-use tailbound_sim::vcpu::{EMBEDDED, Options, SimError, describe, run, source_text};
+use tailbound_sim::vcpu::{EMBEDDED, describe, run, source_text};
 
 /// Arguments of `tailbound sim vcpu`.
 #[derive(Debug, clap::Args)]
@@ -15,122 +11,13 @@ pub(crate) struct Args {
     action: Action,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Action {
-    /// List the experiments that come with tailbound
-    List,
-    /// Print an experiment's TOML, to start another one from
-    Show {
-        /// Its name
-        name: String,
-    },
-    /// Run experiments and write their reports
-    Run(Run),
-}
-
-/// Arguments of `tailbound sim vcpu run`.
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Time is virtual: results depend on the experiment and the seed alone. \
-    Exit code: 0 all checks hold; 1 one does not; 2 an experiment could not run."
-)]
-struct Run {
-    /// Names of experiments (see `tailbound sim vcpu list`), TOML files, or `all`
-    #[arg(required = true, value_name = "EXPERIMENT")]
-    experiments: Vec<String>,
-    /// Everything random follows from this number
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// How many threads share the work [default: one a CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: Option<u16>,
-    /// Where the reports go
-    #[arg(long, value_name = "DIR", default_value = "out")]
-    out: PathBuf,
-    /// What to print; of several experiments as JSON, one document after the other
-    #[arg(long, value_enum, default_value_t)]
-    output: Output,
-}
-
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
-        let done = match self.action {
-            Action::List => list(),
-            Action::Show { name } => show(&name),
-            Action::Run(run) => run.run(),
-        };
-        done.unwrap_or_else(|error| {
-            eprintln!("tailbound sim: {error}");
-            ExitCode::from(2)
+        self.action.run(&Kind {
+            embedded: EMBEDDED,
+            describe,
+            source_text,
+            run: |options, progress| run(options, progress),
         })
-    }
-}
-
-fn list() -> Result<ExitCode, SimError> {
-    for (name, text) in EMBEDDED {
-        let (title, source) = describe(text, name)?;
-        output::print(&format!("{name:<24}{title} ({source})\n"));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn show(name: &str) -> Result<ExitCode, SimError> {
-    let (text, _) = source_text(name)?;
-    output::print(&text);
-    Ok(ExitCode::SUCCESS)
-}
-
-impl Run {
-    fn run(self) -> Result<ExitCode, SimError> {
-        let mut names: Vec<&str> = Vec::new();
-        for name in &self.experiments {
-            match name.as_str() {
-                "all" => names.extend(EMBEDDED.iter().map(|(name, _)| *name)),
-                name => names.push(name),
-            }
-        }
-        let mut failed = false;
-        for name in &names {
-            let results = self.one(name)?;
-            failed |= results.verdict != Verdict::Pass;
-            let written = results.write(&self.out)?;
-            match self.output {
-                Output::Json => output::print(&results.to_json()),
-                Output::Text => {
-                    output::print(&results.summary(stdout().is_terminal()));
-                    let (html, json) = (written.html.display(), written.json.display());
-                    output::print(&format!("report  {html}\ndata    {json}\n"));
-                    if names.len() > 1 {
-                        output::print("\n");
-                    }
-                }
-            }
-        }
-        Ok(ExitCode::from(u8::from(failed)))
-    }
-
-    /// One experiment, with a line on a terminal that says how far it is.
-    fn one(&self, name: &str) -> Result<Results, SimError> {
-        let threads = self.threads.map_or_else(
-            || available_parallelism().map_or(1, usize::from),
-            usize::from,
-        );
-        let options = Options {
-            experiment: name.to_owned(),
-            seed: self.seed,
-            threads,
-        };
-        let terminal = stderr().is_terminal();
-        // A terminal that went away is no reason to stop.
-        let say = |text: &str| {
-            if terminal {
-                let _ = write!(stderr(), "\r\x1b[K{text}");
-            }
-        };
-        let results = run(&options, |done, all| {
-            say(&format!("{name}: {done} of {all}"));
-        });
-        say("");
-        results
     }
 }

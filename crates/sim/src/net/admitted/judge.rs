@@ -1,0 +1,180 @@
+//! What is held against what.
+
+use super::Admitted;
+use super::traffic::{self, Timing, Traffic};
+use crate::net::{FabricRun, Time};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use tailbound_placement::{Datacentre, NodeId, Policy, PortId, SpecError, Topology};
+use tailbound_units::Nanos;
+
+/// The most that was seen of something, and what was the most allowed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Worst {
+    /// How often it was more than allowed.
+    pub over: u64,
+    /// The largest part of what is allowed, 1 being all.
+    pub part: f64,
+}
+
+impl Worst {
+    fn add(&mut self, seen: u128, allowed: u128) {
+        self.over += u64::from(seen > allowed);
+        let part = if seen == 0 {
+            0.0
+        } else {
+            seen as f64 / allowed as f64
+        };
+        self.part = self.part.max(part);
+    }
+}
+
+/// What became of one data centre under one policy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CentreOutcome {
+    /// Taken slots.
+    pub slots: u32,
+    /// Admitted tenants.
+    pub tenants: u32,
+    /// Simulated runs.
+    pub runs: u32,
+    /// Events in all of them.
+    pub events: u64,
+    /// Frames with a guarantee that were sent.
+    pub frames: u64,
+    /// Frames with a guarantee that were lost.
+    pub dropped: u64,
+    /// Queues against their room: ports in runs. Where best effort is below, a
+    /// frame of it may be on the wire, and the room is larger by that.
+    pub rooms: Worst,
+    /// Queues against the bound that was computed for the tenants there are;
+    /// where there is one.
+    pub bounds: Worst,
+    /// The longest delay of each flow against what its tenant was promised.
+    pub promises: Worst,
+    /// The same against the sum of the queues' capacities on its path,
+    pub paths: Worst,
+    /// and against the sum of their bounds.
+    pub path_bounds: Worst,
+    /// Of each port that has a bound, the most of it that was there in any run.
+    pub ports: Vec<f64>,
+}
+
+/// How much later senders begin that do not begin together.
+const SHIFT: Nanos = Nanos(200_000);
+
+impl Admitted {
+    /// Fills data centre `number` and simulates it.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub fn judge(
+        &self,
+        policy: Policy,
+        seed: u64,
+        number: u32,
+    ) -> Result<CentreOutcome, SpecError> {
+        let topology = self.topology()?;
+        let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
+        let dc = self.fill(&topology, policy, seed);
+        let random = &mut Pcg64Mcg::seed_from_u64(!seed);
+        let free = dc.free(NodeId::TOP).slots;
+        let mut outcome = CentreOutcome {
+            slots: topology.resources(NodeId::TOP).slots - free,
+            tenants: dc.tenants().count() as u32,
+            ..CentreOutcome::default()
+        };
+        let mut peaks = vec![0_u128; traffic::ports(&topology).count()];
+        let aims = self.aimed_at(&dc).into_iter().map(Traffic::Aim);
+        let shuffles = (0..self.shuffles).flat_map(|_| [Traffic::ToOne, Traffic::Shuffle]);
+        for traffic in aims.chain(shuffles) {
+            let timings = [
+                (Timing::Together, false),
+                (Timing::Together, true),
+                (Timing::Shifted(SHIFT), false),
+                (Timing::Again, true),
+                (Timing::Random, true),
+            ];
+            for (timing, below) in timings {
+                let pairs = traffic::pairs(&dc, traffic, random);
+                let fabric = self.fabric(&topology, &pairs, timing, below, random);
+                let mut run = fabric.start(random.random());
+                run.run(Time::NEVER, &mut ());
+                outcome.take(&dc, &run, &pairs, below);
+                for (peak, port) in peaks.iter_mut().zip(run.ports()) {
+                    if !below {
+                        *peak = (*peak).max(port.peak[0]);
+                    }
+                }
+            }
+        }
+        for (peak, port) in peaks.into_iter().zip(traffic::ports(&topology)) {
+            if let Some(bound) = dc.bound(port).filter(|bound| bound.backlog > 0) {
+                outcome
+                    .ports
+                    .push(peak as f64 / (bound.backlog as f64 * PICOBITS_PER_BIT as f64));
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The ports whose queues may be the fullest, against their room.
+    fn aimed_at(&self, dc: &Datacentre) -> Vec<PortId> {
+        let mut ports: Vec<(u16, PortId)> = traffic::ports(dc.topology())
+            .filter(|port| !dc.load(*port).is_none())
+            .map(|port| (dc.headroom(port), port))
+            .collect();
+        ports.sort_unstable();
+        ports.truncate(self.aims as usize);
+        ports.into_iter().map(|(_, port)| port).collect()
+    }
+}
+
+const PICOBITS_PER_BIT: u128 = 1_000_000_000_000;
+
+/// The sum of something over the ports from one host to another.
+fn sum(
+    topology: &Topology,
+    pair: &traffic::Pair,
+    of: impl Fn(PortId) -> Option<Nanos>,
+) -> Option<u128> {
+    let ports = topology.path(pair.from, pair.to).into_iter();
+    ports
+        .map(|port| of(port).map(|time| u128::from(time.0)))
+        .sum()
+}
+
+impl CentreOutcome {
+    fn take(&mut self, dc: &Datacentre, run: &FabricRun, pairs: &[traffic::Pair], below: bool) {
+        let topology = dc.topology();
+        self.runs += 1;
+        self.events += run.events();
+        for (port, stats) in traffic::ports(topology).zip(run.ports()) {
+            self.dropped += stats.dropped[0].frames;
+            // What waits while a frame of best effort is finished.
+            let more = if below { topology.frame().0 * 8 } else { 0 };
+            let bits = |bits: u64| u128::from(bits + more) * PICOBITS_PER_BIT;
+            self.rooms
+                .add(stats.peak[0], bits(topology.port(port).room));
+            if let Some(bound) = dc.bound(port).filter(|_| stats.peak[0] > 0) {
+                self.bounds.add(stats.peak[0], bits(bound.backlog));
+            }
+        }
+        for (pair, flow) in pairs.iter().zip(run.flows()) {
+            self.frames += flow.frames;
+            let seen = u128::from(flow.longest.0);
+            let picos = |nanos: u128| nanos * 1_000;
+            if let Some(promised) = pair.promised {
+                self.promises.add(seen, picos(promised.0.into()));
+            }
+            let capacity = sum(topology, pair, |port| Some(topology.port(port).capacity));
+            self.paths.add(seen, picos(capacity.unwrap_or(0)));
+            let bound = sum(topology, pair, |port| {
+                dc.bound(port).map(|bound| bound.delay)
+            });
+            if let Some(bound) = bound {
+                self.path_bounds.add(seen, picos(bound));
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What every kind of simulated experiments offers: `list`, `show` and `run`.
+
+use crate::command::output::{self, Output};
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use tailbound_report::{Results, Verdict};
+use tailbound_sim::{ExperimentError, Options, SimError};
+
+/// A kind of experiments.
+pub(super) struct Kind {
+    /// Those that come with the program, name and text.
+    pub(super) embedded: &'static [(&'static str, &'static str)],
+    /// The title and the source of a text, whose file is named in messages.
+    pub(super) describe: fn(&str, &str) -> Result<(String, String), ExperimentError>,
+    /// The text of an experiment and what to call it.
+    pub(super) source_text: fn(&str) -> Result<(String, String), ExperimentError>,
+    /// Runs one; hears how much of how much is done.
+    pub(super) run: fn(&Options, &mut dyn FnMut(usize, usize)) -> Result<Results, SimError>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Action {
+    /// List the experiments that come with tailbound
+    List,
+    /// Print an experiment's TOML, to start another one from
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Run experiments and write their reports
+    Run(Run),
+}
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Time is virtual: results depend on the experiment and the seed alone. \
+    Exit code: 0 all checks hold; 1 one does not; 2 an experiment could not run."
+)]
+pub(super) struct Run {
+    /// Names of experiments (see `list`), TOML files, or `all`
+    #[arg(required = true, value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+    /// Everything random follows from this number
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How many threads share the work [default: one a CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// Where the reports go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// What to print; of several experiments as JSON, one document after the other
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Action {
+    pub(super) fn run(self, kind: &Kind) -> ExitCode {
+        let done = match self {
+            Self::List => list(kind),
+            Self::Show { name } => show(kind, &name),
+            Self::Run(run) => run.run(kind),
+        };
+        done.unwrap_or_else(|error| {
+            eprintln!("tailbound sim: {error}");
+            ExitCode::from(2)
+        })
+    }
+}
+
+fn list(kind: &Kind) -> Result<ExitCode, SimError> {
+    for (name, text) in kind.embedded {
+        let (title, source) = (kind.describe)(text, name)?;
+        output::print(&format!("{name:<24}{title} ({source})\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(kind: &Kind, name: &str) -> Result<ExitCode, SimError> {
+    let (text, _) = (kind.source_text)(name)?;
+    output::print(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Run {
+    fn run(self, kind: &Kind) -> Result<ExitCode, SimError> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in &self.experiments {
+            match name.as_str() {
+                "all" => names.extend(kind.embedded.iter().map(|(name, _)| *name)),
+                name => names.push(name),
+            }
+        }
+        let mut failed = false;
+        for name in &names {
+            let results = self.one(kind, name)?;
+            failed |= results.verdict != Verdict::Pass;
+            let written = results.write(&self.out)?;
+            match self.output {
+                Output::Json => output::print(&results.to_json()),
+                Output::Text => {
+                    output::print(&results.summary(stdout().is_terminal()));
+                    let (html, json) = (written.html.display(), written.json.display());
+                    output::print(&format!("report  {html}\ndata    {json}\n"));
+                    if names.len() > 1 {
+                        output::print("\n");
+                    }
+                }
+            }
+        }
+        Ok(ExitCode::from(u8::from(failed)))
+    }
+
+    /// One experiment, with a line on a terminal that says how far it is.
+    fn one(&self, kind: &Kind, name: &str) -> Result<Results, SimError> {
+        let threads = self.threads.map_or_else(
+            || available_parallelism().map_or(1, usize::from),
+            usize::from,
+        );
+        let options = Options {
+            experiment: name.to_owned(),
+            seed: self.seed,
+            threads,
+        };
+        let terminal = stderr().is_terminal();
+        // A terminal that went away is no reason to stop.
+        let say = |text: &str| {
+            if terminal {
+                let _ = write!(stderr(), "\r\x1b[K{text}");
+            }
+        };
+        let results = (kind.run)(&options, &mut |done, all| {
+            say(&format!("{name}: {done} of {all}"));
+        });
+        say("");
+        results
+    }
+}

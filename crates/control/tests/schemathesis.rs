@@ -72,9 +72,8 @@ fn fuzz(token: &str) {
         }
     };
     let report = std::fs::read_to_string(dir.path().join("report")).unwrap();
-    assert!(ended, "{report}");
-    // What it could not test is no success either.
-    assert!(report.contains("No issues found"), "{report}");
+    // A run that tested nothing is no success either.
+    assert!(ended && report.contains(" passed, "), "{report}");
 }
 
 #[test]

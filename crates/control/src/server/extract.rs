@@ -352,8 +352,11 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     if text == "*" {
         return Ok(None);
     }
-    text.strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'))
+    // Without quotes it is no ETag, but clear enough.
+    let bare = text
+        .strip_prefix('"')
+        .map_or(Some(text), |text| text.strip_suffix('"'));
+    bare.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
         .and_then(|text| text.parse().ok())
         .map(Some)
         .ok_or_else(|| {

@@ -126,7 +126,7 @@ fn amend(operation: &mut Operation, rule: &Rule) {
         headers.push(header(
             "if-match",
             "The ETag of what the new one was compared with; without it any is right.",
-            "^([*]|\"[0-9]{1,19}\")$",
+            "^([*]|[0-9]{1,19}|\"[0-9]{1,19}\")$",
         ));
     }
 }

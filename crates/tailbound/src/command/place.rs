@@ -9,7 +9,9 @@ mod failure;
 mod guarantees;
 mod hosts;
 mod name;
+mod openapi;
 mod request;
+mod serve;
 mod service;
 mod status;
 mod tables;
@@ -35,6 +37,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
+    /// Run the placement service
+    Serve(Box<serve::Serve>),
     /// Admit a tenant: promise its machines what they ask for, and place them
     Create(tenants::Create),
     /// List tenants
@@ -69,6 +73,8 @@ enum Action {
     Guarantees(guarantees::Guarantees),
     /// Show the service and the data centre in short
     Status(status::Status),
+    /// Print the OpenAPI document of the service
+    Openapi(openapi::Openapi),
     /// Make a token for the service's file of tokens
     Token(token::Token),
 }
@@ -76,6 +82,7 @@ enum Action {
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         let done = match self.action {
+            Action::Serve(serve) => serve.run(),
             Action::Create(create) => create.run(),
             Action::List(list) => list.run(),
             Action::Get(get) => get.run(),
@@ -93,6 +100,7 @@ impl Args {
             Action::Topology(args) => args.run(),
             Action::Guarantees(guarantees) => guarantees.run(),
             Action::Status(status) => status.run(),
+            Action::Openapi(openapi) => openapi.run(),
             Action::Token(token) => token.run(),
         };
         done.unwrap_or_else(Failure::report)

@@ -1,0 +1,318 @@
+//! `tailbound place serve`.
+
+use super::{Failure, status};
+use crate::command::output;
+use serde::Deserialize as _;
+use serde::de::IntoDeserializer as _;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+use tailbound_control::ledger::Ledger;
+use tailbound_control::replica::{self, Replica, StartError};
+use tailbound_control::server::{AccessBy, Config, Metrics, Server, TlsFiles};
+use tailbound_control::service::Service;
+use tailbound_control::store::etcd::Location;
+use tailbound_control::store::{Sqlite, Store as _, StoreError};
+use tailbound_placement::{Policy, Spec};
+
+/// Arguments of `tailbound place serve`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "SIGHUP has the files of tokens and certificate read again; SIGTERM ends the \
+    service once the requests in progress are answered. Whoever may call is said by --tokens (see \
+    `tailbound place token`) or by --insecure-loopback. Exit code: 0 after SIGTERM; 2 if it \
+    cannot start or go on."
+)]
+pub(super) struct Serve {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// Where all that was decided is kept: sqlite:FILE, or etcd://HOST:PORT[,...]/PREFIX for several
+    /// replicas
+    #[arg(
+        long,
+        value_name = "STORE",
+        default_value = "sqlite:tailbound-place.db"
+    )]
+    store: StoreUrl,
+    /// The tree of hosts (TOML) that a new store begins with; `tailbound place topology apply`
+    /// changes it later
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
+    /// By which rules a new store admits: silo, oktopus, oktopus-bursts or locality [default:
+    /// silo]
+    #[arg(long, value_parser = policy)]
+    policy: Option<Policy>,
+    /// Who may call
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure_loopback")]
+    tokens: Option<PathBuf>,
+    /// Let everybody on this machine do everything, without tokens; only on a loopback address
+    #[arg(long)]
+    insecure_loopback: bool,
+    /// The certificate for TLS (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Where the other replicas reach this one, with etcd [default: the address it listens on]
+    #[arg(long, value_name = "URL")]
+    advertise: Option<String>,
+    /// How long nobody decides after the leading replica died without a word, with etcd
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    lease: u64,
+    /// Who signed the other replicas' certificates, with etcd (PEM)
+    #[arg(long, value_name = "FILE")]
+    leader_ca: Option<PathBuf>,
+    /// How many hosts can follow their guarantees at a time; each takes a file descriptor
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    streams: usize,
+    /// Open the map in a browser
+    #[arg(long)]
+    open: bool,
+}
+
+/// Where the ledger is kept.
+#[derive(Debug, Clone)]
+enum StoreUrl {
+    /// A file of this service alone.
+    Sqlite(PathBuf),
+    /// Shared with other replicas.
+    Etcd(Location),
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("sqlite", "")) => Err("the file is missing: sqlite:FILE".to_owned()),
+            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(("etcd" | "etcds", _)) => text
+                .parse()
+                .map(Self::Etcd)
+                .map_err(|error| format!("{error}")),
+            _ => Err("it is neither sqlite:FILE nor etcd://HOST:PORT/PREFIX".to_owned()),
+        }
+    }
+}
+
+fn policy(text: &str) -> Result<Policy, serde::de::value::Error> {
+    Policy::deserialize(text.into_deserializer())
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(failure)?;
+        runtime.block_on(self.serve())?;
+        // Whoever is still computing an answer has nobody left to tell.
+        runtime.shutdown_background();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn serve(self) -> Result<(), Failure> {
+        let config = self.config()?;
+        // Before anything else is touched.
+        let listener = TcpListener::bind(self.listen)
+            .map_err(|error| Failure::new(format!("cannot listen on {}: {error}", self.listen)))?;
+        let address = listener.local_addr().map_err(failure)?;
+        config.check(address).map_err(failure)?;
+        let scheme = if config.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let url = format!("{scheme}://{address}");
+
+        let metrics = Metrics::new();
+        let (failed, failure_of_store) = tokio::sync::oneshot::channel();
+        let (service, replica) = match &self.store {
+            StoreUrl::Sqlite(path) => {
+                let service = self.alone(path, &metrics, failed).await?;
+                (service, None)
+            }
+            StoreUrl::Etcd(location) => {
+                let (service, replica) = self.among(location.clone(), &url, &metrics).await?;
+                (service, Some(replica))
+            }
+        };
+        let status = service.read(|ledger| ledger.status(service.role(), None));
+        tracing::info!(
+            tenants = status.tenants,
+            hosts = status.hosts,
+            used = status.used,
+            slots = status.slots,
+            revision = status.revision,
+            "the ledger is read"
+        );
+        let server =
+            Server::new(config, service.clone(), replica.clone(), metrics).map_err(failure)?;
+        output::print(&format!("serving on {url}/\n"));
+        if self.open {
+            open(&url);
+        }
+        let store_failed = async {
+            match failure_of_store.await {
+                Ok(error) => error,
+                // With etcd the replica deals with it.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        let served = tokio::select! {
+            served = server.run_until_signalled(listener) => served.map_err(failure),
+            error = store_failed => Err(failure(error)),
+        };
+        if let Some(replica) = replica {
+            replica.resign().await;
+        } else {
+            // Closes the store.
+            service.follow().await.map_err(failure)?;
+        }
+        served
+    }
+
+    fn config(&self) -> Result<Config, Failure> {
+        let access = match (&self.tokens, self.insecure_loopback) {
+            (Some(file), _) => AccessBy::Tokens(file.clone()),
+            (None, true) => AccessBy::InsecureLoopback,
+            (None, false) => {
+                return Err(Failure::new(
+                    "it is not said who may call: give --tokens FILE (`tailbound place token` \
+                     makes one), or --insecure-loopback to let everybody on this machine do \
+                     everything",
+                ));
+            }
+        };
+        let tls = self.tls_cert.clone().zip(self.tls_key.clone());
+        Ok(Config {
+            access,
+            tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
+            streams: self.streams,
+        })
+    }
+
+    /// The service over a file of its own.
+    async fn alone(
+        &self,
+        path: &Path,
+        metrics: &Metrics,
+        failed: tokio::sync::oneshot::Sender<StoreError>,
+    ) -> Result<Service, Failure> {
+        if self.topology.is_none() && !path.exists() {
+            return Err(no_topology());
+        }
+        let mut store = Sqlite::open(path).map_err(failure)?;
+        let ledger = self.ledger(&mut store)?;
+        let service = Service::start(ledger, metrics.observer());
+        // Nobody else can write to the file; what cannot go on has to be looked
+        // at, and a supervisor may start it again.
+        let on_end = move |error| {
+            let _ = failed.send(error);
+        };
+        service
+            .lead(Box::new(store), Box::new(on_end))
+            .await
+            .map_err(failure)?;
+        Ok(service)
+    }
+
+    /// What the store has, or the beginning that a new one is given.
+    fn ledger(&self, store: &mut Sqlite) -> Result<Ledger, Failure> {
+        let snapshot = store.load().map_err(failure)?;
+        if snapshot.topology.is_some() {
+            let ledger = Ledger::load(snapshot)
+                .map_err(|error| Failure::new(format!("the store cannot be used: {error}")))?;
+            self.compare(&ledger)?;
+            return Ok(ledger);
+        }
+        let (spec, policy) = self.initial()?.ok_or_else(no_topology)?;
+        let (mut ledger, changes) = Ledger::new(spec, policy).map_err(failure)?;
+        ledger.set_revision(store.commit(&changes).map_err(failure)?);
+        Ok(ledger)
+    }
+
+    /// The service as one of several replicas.
+    async fn among(
+        &self,
+        location: Location,
+        url: &str,
+        metrics: &Metrics,
+    ) -> Result<(Service, Replica), Failure> {
+        let options = replica::Options {
+            location,
+            advertise: self.advertise.clone().unwrap_or_else(|| url.to_owned()),
+            lease: Duration::from_secs(self.lease),
+            leader_ca: self.leader_ca.clone(),
+            initial: self.initial()?,
+        };
+        let observer = metrics.observer();
+        let started = Replica::start(options, |ledger| Service::start(ledger, observer)).await;
+        let (service, replica) = started.map_err(|error| match error {
+            StartError::NoTopology => no_topology(),
+            error => failure(error),
+        })?;
+        service.read(|ledger| self.compare(ledger))?;
+        Ok((service, replica))
+    }
+
+    /// What a new store begins with.
+    fn initial(&self) -> Result<Option<(Spec, Policy)>, Failure> {
+        let Some(path) = &self.topology else {
+            return Ok(None);
+        };
+        let wrong = |why: String| Failure::new(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let spec = Spec::from_toml(&text).map_err(|error| wrong(error.to_string()))?;
+        spec.build().map_err(|error| wrong(error.to_string()))?;
+        Ok(Some((spec, self.policy.unwrap_or_default())))
+    }
+
+    /// Whether what was asked for is what the store has.
+    fn compare(&self, ledger: &Ledger) -> Result<(), Failure> {
+        let kept = ledger.topology();
+        if let Some(asked) = self.policy.filter(|policy| *policy != kept.policy) {
+            return Err(Failure::new(format!(
+                "the store admits by the rules of {}, not {}; leave --policy out, or begin a new \
+                 store",
+                status::policy(kept.policy),
+                status::policy(asked),
+            )));
+        }
+        match self.initial()? {
+            Some((spec, _)) if spec != kept.spec => Err(Failure::new(format!(
+                "the store has another topology, at revision {}; leave --topology out, and use \
+                 `tailbound place topology diff` and `apply` to change it",
+                kept.revision
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn no_topology() -> Failure {
+    Failure::new("the store is new: give the tree of hosts to begin with, --topology FILE")
+}
+
+fn failure(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// Shows the page, if there is something to show it with.
+fn open(url: &str) {
+    let started = Command::new("xdg-open")
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    match started {
+        // It hands the address to the browser and ends.
+        Ok(mut child) => drop(std::thread::spawn(move || child.wait())),
+        Err(error) => tracing::warn!(%error, "no browser can be opened; the address is above"),
+    }
+}

@@ -1,11 +1,13 @@
 //! What machines are called.
 
 use crate::is_name;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// A machine: `OWNER/NAME/NUMBER`, the same for its life.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct VmName {
     /// Whose tenant it is of.
     pub owner: String,
@@ -42,6 +44,20 @@ impl FromStr for VmName {
         } else {
             Err(refused())
         }
+    }
+}
+
+impl TryFrom<String> for VmName {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
+    }
+}
+
+impl From<VmName> for String {
+    fn from(name: VmName) -> Self {
+        name.to_string()
     }
 }
 

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use tailbound_client::VmName;
 use tailbound_dataplane::PipelineConfig;
 
 /// What a host forwards for whom.
@@ -57,6 +58,10 @@ pub struct GuestConfig {
     /// need not be listed.
     #[serde(default)]
     pub ip: Vec<IpAddr>,
+    /// Which machine of the placement service it is; none, without a promise, by
+    /// default.
+    #[serde(default)]
+    pub vm: Option<VmName>,
     /// Where it is.
     pub port: PortConfig,
     /// Whether it may send in its own name only; true by default.

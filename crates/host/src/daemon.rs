@@ -13,10 +13,11 @@ mod signals;
 mod vcpu;
 
 use crate::config::{Config, ConfigError, PortConfig};
+use crate::control::{ControlConfig, ControlError, Feed};
 use crate::forward::PortIndex;
 use crate::guard::Guard;
 use crate::mac::Mac;
-use crate::metrics::{Exposition, HostCounts, Server, Vcpus};
+use crate::metrics::{AskFeed, Exposition, HostCounts, Server, Vcpus};
 use crate::port::Port;
 use crate::switch::{LinkConfig, Switch};
 use core::Core;
@@ -69,6 +70,9 @@ pub enum HostError {
     /// The vCPU agent cannot work.
     #[error(transparent)]
     Vcpu(#[from] crate::vcpu::VcpuError),
+    /// The placement service cannot be followed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The system refused what the loop itself needs.
     #[error("cannot {step}: {source}")]
     System {
@@ -82,19 +86,20 @@ pub enum HostError {
 /// Forwards packets as the configuration at `path` says, until SIGTERM or SIGINT.
 ///
 /// SIGHUP reads the configuration again: it is checked whole and applied whole,
-/// or the one in force stays.
+/// or the one in force stays. With `control`, guests are promised what that
+/// placement service says; whether it answers does not matter to the start.
 ///
 /// # Errors
 /// The configuration has mistakes, a port or the metrics address cannot be
-/// opened. Once the daemon is ready it only ends with a system error of the loop
+/// opened, what is said of the placement service cannot be used. Once the daemon is ready it only ends with a system error of the loop
 /// itself.
-pub fn run(path: &Path) -> Result<(), HostError> {
+pub fn run(path: &Path, control: Option<&ControlConfig>) -> Result<(), HostError> {
     let signals = Signals::catch().map_err(system("catch signals"))?;
     // The default of 50 us would be added to every deadline of a pipeline.
     if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
         tracing::warn!(%error, "timers stay coarse: cannot set the timer slack to 1 ns");
     }
-    let mut daemon = Daemon::start(path, signals)?;
+    let mut daemon = Daemon::start(path, signals, control)?;
     let names: Vec<_> = daemon.links.iter().map(|link| link.name.as_str()).collect();
     let metrics = daemon.metrics_address().map(tracing::field::display);
     tracing::info!(ports = names.join(","), metrics, "ready");
@@ -139,12 +144,17 @@ struct Daemon {
     cpu: Option<u32>,
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
+    feed: Option<Feed>,
     reloads_applied: u64,
     reloads_refused: u64,
 }
 
 impl Daemon {
-    fn start(path: &Path, signals: Signals) -> Result<Self, HostError> {
+    fn start(
+        path: &Path,
+        signals: Signals,
+        control: Option<&ControlConfig>,
+    ) -> Result<Self, HostError> {
         let config = Config::load(path)?;
         let core = Core::detect().map_err(system("see its CPUs"))?;
         let clock = Clock::start();
@@ -154,9 +164,12 @@ impl Daemon {
             ports.push(Some(link.open(&clock)?));
         }
         let vcpus = Vcpus::default();
+        let feed = control
+            .map(|control| Feed::start(control, signals.waker()))
+            .transpose()?;
         let metrics = config
             .metrics
-            .map(|at| Server::start(at, &signals, vcpus.clone()))
+            .map(|at| Server::start(at, &signals, vcpus.clone(), ask(feed.as_ref())))
             .transpose()?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
@@ -177,6 +190,7 @@ impl Daemon {
             cpu: config.cpu,
             vcpus,
             vcpu_thread,
+            feed,
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -197,6 +211,9 @@ impl Daemon {
                 }
                 if self.signals.take_reload() {
                     self.reload();
+                }
+                if let Some(guarantees) = self.feed.as_ref().and_then(Feed::take) {
+                    self.switch.set_guarantees(guarantees);
                 }
                 self.answer();
             }
@@ -288,7 +305,7 @@ impl Daemon {
                     reloads_applied: self.reloads_applied,
                     reloads_refused: self.reloads_refused,
                 }),
-                vcpus: None,
+                ..Exposition::default()
             });
         }
     }
@@ -386,7 +403,8 @@ impl Daemon {
         let metrics = match config.metrics {
             at if at == self.metrics_address() => None,
             at => {
-                let start = |at| Server::start(at, &self.signals, self.vcpus.clone());
+                let feed = || ask(self.feed.as_ref());
+                let start = |at| Server::start(at, &self.signals, self.vcpus.clone(), feed());
                 Some(at.map(start).transpose()?)
             }
         };
@@ -455,6 +473,11 @@ impl Daemon {
     }
 }
 
+/// How to ask for the state of the feed.
+fn ask(feed: Option<&Feed>) -> Option<AskFeed> {
+    feed.map(|feed| Box::new(feed.status()) as AskFeed)
+}
+
 /// What to open and what to forward, for each port of `config`: the uplink
 /// first.
 fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
@@ -467,6 +490,7 @@ fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
         let link = LinkConfig {
             name: UPLINK.to_owned(),
             guest: None,
+            vm: None,
             pipeline: uplink.pipeline.clone(),
         };
         (plan, link)
@@ -483,6 +507,7 @@ fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
         let link = LinkConfig {
             name: guest.name.clone(),
             guest: Some((guest.mac, guard)),
+            vm: guest.vm.clone(),
             pipeline: guest.pipeline.clone(),
         };
         (plan, link)

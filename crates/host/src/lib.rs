@@ -5,9 +5,11 @@
 //! given. [`port`] has those, [`forward`] says where a frame goes and [`guard`]
 //! what a guest may send. [`config`] is the file that says all this, and [`run`]
 //! the daemon that opens ports, waits for them and answers to signals and
-//! scrapes.
+//! scrapes. [`control`] takes what guests are promised from the placement
+//! service.
 
 pub mod config;
+pub mod control;
 mod daemon;
 pub mod forward;
 pub mod guard;

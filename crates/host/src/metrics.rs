@@ -4,12 +4,14 @@
 //! snapshot through a channel and wakes it; so the packet path has neither
 //! atomics nor locks, and a scrape shows one moment.
 
+mod control;
 mod text;
 mod vcpu;
 
 pub(crate) use text::{Exposition, HostCounts};
 
 use crate::HostError;
+use crate::control::FeedStatus;
 use crate::daemon::{Signals, Waker};
 use crate::vcpu::watch::{Shared, VcpuSnapshot};
 use std::net::{SocketAddr, TcpListener};
@@ -49,6 +51,9 @@ impl Vcpus {
     }
 }
 
+/// How the connection to the placement service is, where there is to be one.
+pub(crate) type AskFeed = Box<dyn Fn() -> FeedStatus + Send>;
+
 /// A scrape that waits for the packet loop.
 pub(crate) struct Scrape(SyncSender<Exposition>);
 
@@ -72,6 +77,7 @@ impl Server {
         address: SocketAddr,
         signals: &Signals,
         vcpus: Vcpus,
+        feed: Option<AskFeed>,
     ) -> Result<Self, HostError> {
         let failed = |source| HostError::Metrics { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -84,6 +90,7 @@ impl Server {
             ask,
             waker: signals.waker(),
             vcpus,
+            feed,
         };
         let served = Arc::clone(&http);
         let thread = std::thread::Builder::new()
@@ -127,6 +134,7 @@ struct Client {
     ask: Sender<Scrape>,
     waker: Waker,
     vcpus: Vcpus,
+    feed: Option<AskFeed>,
 }
 
 impl Client {
@@ -158,6 +166,7 @@ impl Client {
         let mut exposition = wait.recv_timeout(PATIENCE).ok()?;
         // Asked here, and not by the loop, which must not wait for the agent.
         exposition.vcpus = self.vcpus.snapshot();
+        exposition.feed = self.feed.as_ref().map(|ask| ask());
         Some(exposition)
     }
 }

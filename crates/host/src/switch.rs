@@ -15,14 +15,16 @@ mod link;
 mod snapshot;
 
 pub use link::LinkConfig;
-pub use snapshot::{LinkSnapshot, Snapshot, Sojourn};
+pub use snapshot::{LinkSnapshot, Promises, Snapshot, Sojourn};
 
 use crate::forward::{Forwarding, Learned, NoRoute, PortIndex, Verdict};
 use crate::mac::Mac;
 use crate::port::{BURST, Burst, More, Port, Received};
 use crate::reason::Reason;
 use link::Link;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use tailbound_client::HostGuarantees;
 use tailbound_dataplane::{Frame, GuestId, Packet, Pool};
 use tailbound_units::Nanos;
 
@@ -48,6 +50,8 @@ pub struct Switch {
     /// Ids are never used again, so a packet that still waits cannot be taken
     /// for another guest's.
     guests: Vec<Option<PortIndex>>,
+    /// The placement service's last word, if it was ever heard.
+    guarantees: Option<HostGuarantees>,
     /// The port that is served first in the next turn.
     first: usize,
     burst: Burst,
@@ -61,6 +65,7 @@ impl Switch {
             forwarding: Forwarding::new(0, None, []),
             links: Vec::new(),
             guests: Vec::new(),
+            guarantees: None,
             first: 0,
             burst: Burst::default(),
         };
@@ -109,6 +114,46 @@ impl Switch {
             moved.get(port.0).copied().flatten()
         });
         self.forwarding = forwarding;
+        self.promise();
+    }
+
+    /// Takes what this host's machines are promised; what was promised before
+    /// and is not there any more ends.
+    ///
+    /// It is kept for each guest and counted with it. Nothing paces frames by it.
+    pub fn set_guarantees(&mut self, guarantees: HostGuarantees) {
+        self.guarantees = Some(guarantees);
+        self.promise();
+    }
+
+    /// Gives each guest what its machine is promised.
+    fn promise(&mut self) {
+        let vms = self.guarantees.iter().flat_map(|all| &all.vms);
+        let by_name: HashMap<_, _> = vms.map(|vm| (vm.vm.as_str(), vm)).collect();
+        for link in &mut self.links {
+            let name = link.vm.as_ref().map(ToString::to_string);
+            let promise = name.and_then(|name| by_name.get(name.as_str()).copied());
+            link.promise = promise.cloned();
+        }
+    }
+
+    /// The service's last word, and the machines in it that no guest is.
+    fn promises(&self) -> Option<Promises> {
+        let guarantees = self.guarantees.as_ref()?;
+        let here: HashSet<_> = self
+            .links
+            .iter()
+            .filter_map(|link| Some(link.promise.as_ref()?.vm.as_str()))
+            .collect();
+        let vms = guarantees.vms.iter().map(|vm| &vm.vm);
+        Some(Promises {
+            revision: guarantees.revision,
+            state: guarantees.state,
+            without_guest: vms
+                .filter(|vm| !here.contains(vm.as_str()))
+                .cloned()
+                .collect(),
+        })
     }
 
     /// The port has something to receive.
@@ -360,6 +405,7 @@ impl Switch {
         Snapshot {
             links,
             stations: self.forwarding.stations(),
+            promises: self.promises(),
         }
     }
 }

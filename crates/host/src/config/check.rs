@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use tailbound_client::VmName;
 use tailbound_dataplane::{PipelineConfig, QueueConfig};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
@@ -68,6 +69,7 @@ struct Checks {
     wrong: Vec<Wrong>,
     names: HashMap<String, String>,
     macs: HashMap<crate::Mac, String>,
+    machines: HashMap<VmName, String>,
     addresses: HashMap<IpAddr, String>,
     interfaces: HashMap<(String, Option<PathBuf>), String>,
     captures: HashMap<String, String>,
@@ -128,6 +130,19 @@ impl Checks {
             guest.mac,
             name,
         );
+
+        if let Some(vm) = &guest.vm {
+            let place = join(at, &[Step::Key("vm")]);
+            let machines = &mut self.machines;
+            unique(
+                &mut self.wrong,
+                machines,
+                &place,
+                "machine",
+                vm.clone(),
+                name,
+            );
+        }
 
         for (index, address) in guest.ip.iter().enumerate() {
             let place = join(at, &[Step::Key("ip"), Step::Index(index)]);

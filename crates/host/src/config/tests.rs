@@ -14,13 +14,14 @@ name = "A1"
 mac = "02:00:00:00:00:01"
 ip = ["10.77.0.1", "fd77::1"]
 port = { kind = "tap", interface = "tap-a1", netns = "/run/netns/A1" }
-
+vm = "acme/web/0"
 [[guest]]
 name = "A2"
 mac = "02:00:00:00:00:02"
 port = { kind = "pcap", write = "a2.pcap" }
 anti_spoofing = false
 pipeline = { queue = { kind = "fifo", packets = 10 } }
+vm = "acme/web/1"
 "#;
 
 /// The mistakes in `text`, as `LINE:COLUMN: message`.
@@ -161,6 +162,8 @@ fn what_contradicts_itself_is_refused_where_it_stands() {
         ("\"A2\"", "\"A1\"", "\"A1\"", "give each"),
         ("00:02", "00:01", "\"02:00:00:00:00:01\"", "give each"),
         ("fd77::1", "10.77.0.1", "\"10.77.0.1\"]", "give each"),
+        ("web/1", "web/0", "\"acme/web/0\"", "give each"),
+        ("acme/web/1", "web", "\"web\"", "write OWNER/NAME/NUMBER"),
         (
             "kind = \"pcap\", write = \"a2.pcap\"",
             tap,

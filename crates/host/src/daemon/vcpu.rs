@@ -170,7 +170,7 @@ pub fn watch_vcpus(source: &VcpuSource, state: Option<&Path>) -> Result<(), Host
     let vcpus = Vcpus::default();
     vcpus.set(Some(watcher.shared()));
     let server = address
-        .map(|address| Server::start(address, &signals, vcpus))
+        .map(|address| Server::start(address, &signals, vcpus, None))
         .transpose()?;
     let mut clock = Clock::start();
     let mut wait = clock.turn(&mut watcher);

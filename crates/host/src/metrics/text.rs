@@ -1,5 +1,6 @@
 //! A snapshot as text, in the format of `OpenMetrics` 1.0.
 
+use crate::control::FeedStatus;
 use crate::histogram::Histogram;
 use crate::switch::{LinkSnapshot, Snapshot, Sojourn};
 use crate::vcpu::watch::VcpuSnapshot;
@@ -17,6 +18,8 @@ pub(crate) struct Exposition {
     pub(crate) host: Option<HostCounts>,
     /// What the vCPU agent has measured, where there is one.
     pub(crate) vcpus: Option<VcpuSnapshot>,
+    /// How the connection to the placement service is, where there is to be one.
+    pub(crate) feed: Option<FeedStatus>,
 }
 
 /// What the packet loop has counted.
@@ -91,6 +94,12 @@ impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         if let Some(host) = &self.host {
             host.encode(&mut encoder)?;
+        }
+        if let Some(feed) = self.feed {
+            super::control::encode_status(feed, &mut encoder)?;
+            if let Some(host) = &self.host {
+                super::control::encode_promises(&host.snapshot, &mut encoder)?;
+            }
         }
         match &self.vcpus {
             Some(vcpus) => super::vcpu::encode(vcpus, &mut encoder),

@@ -7,6 +7,7 @@ use crate::mac::Mac;
 use crate::port::BURST;
 use crate::reason::Reason;
 use std::collections::VecDeque;
+use tailbound_client::{VmGuarantee, VmName};
 use tailbound_dataplane::{Class, GuestId, Packet, Pipeline, PipelineConfig};
 
 /// What a link is to be.
@@ -17,6 +18,8 @@ pub struct LinkConfig {
     /// The guest behind it, its MAC and what it may send (`None`: anything);
     /// `None` for the uplink.
     pub guest: Option<(Mac, Option<Guard>)>,
+    /// The guest's machine in the placement service, if it has one.
+    pub vm: Option<VmName>,
     /// The way of a packet towards this port.
     pub pipeline: PipelineConfig,
 }
@@ -81,6 +84,9 @@ impl Counters {
 pub(super) struct Link {
     pub(super) name: String,
     pub(super) guest: Option<Guest>,
+    pub(super) vm: Option<VmName>,
+    /// What that machine is promised; `None` where the service knows of none.
+    pub(super) promise: Option<VmGuarantee>,
     pub(super) pipeline: Pipeline<Packet>,
     /// Frames that left the pipeline and that the port has not taken yet.
     pub(super) held: VecDeque<Packet>,
@@ -101,6 +107,8 @@ impl Link {
         Self {
             name: config.name,
             guest,
+            vm: config.vm,
+            promise: None,
             pipeline: Pipeline::new(&config.pipeline),
             held: VecDeque::with_capacity(BURST),
             readable: true,
@@ -119,6 +127,7 @@ impl Link {
             guest.mac = mac;
             guest.guard = guard;
         }
+        self.vm = config.vm;
         self.pipeline.reconfigure(now, &config.pipeline);
         self.readable = true;
         self.full = false;
@@ -147,6 +156,8 @@ impl Link {
         }
         LinkSnapshot {
             name: self.name.clone(),
+            vm: self.vm.clone(),
+            promise: self.promise.clone(),
             up,
             received: (self.counters.received.packets, self.counters.received.bytes),
             sent: (self.counters.sent.packets, self.counters.sent.bytes),

@@ -2,6 +2,7 @@
 //! read by the thread that serves metrics.
 
 use crate::histogram::Histogram;
+use tailbound_client::{HostState, VmGuarantee, VmName};
 use tailbound_dataplane::MeterStats;
 use tailbound_units::Bytes;
 
@@ -12,6 +13,19 @@ pub struct Snapshot {
     pub links: Vec<LinkSnapshot>,
     /// Stations learned besides the guests.
     pub stations: usize,
+    /// What the placement service has promised, if it was ever heard.
+    pub promises: Option<Promises>,
+}
+
+/// What the placement service has promised to this host's machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Promises {
+    /// Of the service's last word.
+    pub revision: u64,
+    /// Whether this host gets machines.
+    pub state: HostState,
+    /// Machines that are to be here, and that no guest is.
+    pub without_guest: Vec<String>,
 }
 
 /// What is counted of one port.
@@ -19,6 +33,10 @@ pub struct Snapshot {
 pub struct LinkSnapshot {
     /// The guest's name, or `uplink`.
     pub name: String,
+    /// The guest's machine in the placement service, if it has one.
+    pub vm: Option<VmName>,
+    /// What that machine is promised; `None` where the service knows of none.
+    pub promise: Option<VmGuarantee>,
     /// Its interface is there.
     pub up: bool,
     /// Frames and bytes received from the port.

@@ -24,12 +24,14 @@ fn configs(uplink: &PipelineConfig) -> Vec<LinkConfig> {
     let guest = |name: &str, mac, addresses: Vec<std::net::IpAddr>| LinkConfig {
         name: name.to_owned(),
         guest: Some((mac, Some(Guard::new(mac, addresses)))),
+        vm: None,
         pipeline: PipelineConfig::default(),
     };
     vec![
         LinkConfig {
             name: "uplink".to_owned(),
             guest: None,
+            vm: None,
             pipeline: uplink.clone(),
         },
         guest("A", MAC_A, addresses_of_a()),

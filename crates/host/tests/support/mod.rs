@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tailbound_dataplane::{Buffer, Packet, Pool};
+use tailbound_host::control::ControlConfig;
 use tailbound_sys::packet::{Batch, Socket};
 
 const INSIDE: &str = "TAILBOUND_TEST_SANDBOX";
 const CONFIG: &str = "TAILBOUND_TEST_CONFIG";
+const CONTROL: &str = "TAILBOUND_TEST_CONTROL";
+const STATE: &str = "TAILBOUND_TEST_STATE";
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -338,6 +341,18 @@ impl Daemon {
     }
 
     pub(crate) fn spawn(config: &str) -> Self {
+        Self::spawn_with(config, &[])
+    }
+
+    /// Starts one that follows the placement service at `url`, as the host `h`.
+    pub(crate) fn follow(config: &str, url: &str, state: &Path) -> Self {
+        let state = state.to_str().expect("a name in UTF-8");
+        let daemon = Self::spawn_with(config, &[(CONTROL, url), (STATE, state)]);
+        until("the daemon", || daemon.metrics().is_some());
+        daemon
+    }
+
+    fn spawn_with(config: &str, environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("host.toml");
         std::fs::write(&path, config).expect("written");
@@ -345,6 +360,7 @@ impl Daemon {
         let child = Command::new(std::env::current_exe().expect("a test has a file"))
             .args(["--exact", "daemon_process", "--nocapture"])
             .env(CONFIG, path)
+            .envs(environment.iter().copied())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -412,7 +428,12 @@ pub(crate) fn daemon_process() {
     let Some(config) = std::env::var_os(CONFIG) else {
         return;
     };
-    if let Err(error) = tailbound_host::run(Path::new(&config)) {
+    let control = std::env::var(CONTROL).ok().map(|url| ControlConfig {
+        service: tailbound_client::Settings::new(url),
+        host: "h".to_owned(),
+        state: std::env::var_os(STATE).unwrap_or_default().into(),
+    });
+    if let Err(error) = tailbound_host::run(Path::new(&config), control.as_ref()) {
         eprintln!("{error}");
         std::process::exit(1);
     }

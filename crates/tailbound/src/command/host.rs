@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tailbound_client::Settings;
+use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
 
 /// Arguments of `tailbound host`.
 #[derive(Debug, clap::Args)]
@@ -9,16 +11,63 @@ pub(crate) struct Args {
     /// The configuration (TOML); SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    control: Option<Control>,
+}
+
+/// The placement service that promises guests what they get.
+#[derive(Debug, clap::Args)]
+#[group(requires = "control")]
+struct Control {
+    /// Take what guests are promised from the placement service here
+    #[arg(
+        long,
+        value_name = "URL",
+        required = false,
+        help_heading = "Guarantees"
+    )]
+    control: String,
+    /// What the service calls this host [default: the host name]
+    #[arg(long, value_name = "NAME", help_heading = "Guarantees")]
+    control_host: Option<String>,
+    /// The file that holds this host's token
+    #[arg(long, value_name = "FILE", help_heading = "Guarantees")]
+    control_token_file: Option<PathBuf>,
+    /// Trust these authorities alone (PEM) to vouch for the service [default: the public ones]
+    #[arg(long, value_name = "FILE", help_heading = "Guarantees")]
+    control_ca: Option<PathBuf>,
+    /// Where the service's last word is kept for when it is away
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE, help_heading = "Guarantees")]
+    control_state: PathBuf,
 }
 
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
-        match tailbound_host::run(&self.config) {
+        let control = self.control.map(Control::config);
+        match tailbound_host::run(&self.config, control.as_ref()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{error}");
                 ExitCode::FAILURE
             }
+        }
+    }
+}
+
+impl Control {
+    fn config(self) -> ControlConfig {
+        let here = || {
+            let name = rustix::system::uname();
+            name.nodename().to_string_lossy().into_owned()
+        };
+        ControlConfig {
+            host: self.control_host.unwrap_or_else(here),
+            state: self.control_state,
+            service: Settings {
+                token_file: self.control_token_file,
+                ca_file: self.control_ca,
+                ..Settings::new(self.control)
+            },
         }
     }
 }

@@ -1,0 +1,197 @@
+//! The last word of the placement service, in a file: so that a daemon that
+//! starts while the service is away promises what the one before did.
+
+use super::check;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use tailbound_client::HostGuarantees;
+
+const SCHEMA: u32 = 1;
+
+/// The last word cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path}: {source}; the placement service's last word is kept there, give a file of your own \
+     with --control-state",
+    path = path.display()
+)]
+pub struct StateError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The file's form.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    schema: u32,
+    guarantees: HostGuarantees,
+}
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct State {
+    path: PathBuf,
+}
+
+impl State {
+    /// The file at `path`, which need not be there yet; its directory is made
+    /// where it is missing.
+    ///
+    /// # Errors
+    /// Nothing can be written there.
+    pub(super) fn open(path: &Path) -> Result<Self, StateError> {
+        let failed = |source| StateError {
+            path: path.to_owned(),
+            source,
+        };
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        // Better now than when there is something to keep.
+        File::create(fresh(path)).map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+        })
+    }
+
+    /// What was kept for `host`, if it is whole.
+    ///
+    /// # Errors
+    /// What is there, and cannot be used.
+    pub(super) fn read(&self, host: &str) -> Result<Option<HostGuarantees>, String> {
+        let text = match fs::read(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let document: Document =
+            serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+        if document.schema != SCHEMA {
+            return Err(format!("schema {}, not {SCHEMA}", document.schema));
+        }
+        check(&document.guarantees, host)?;
+        Ok(Some(document.guarantees))
+    }
+
+    /// Keeps `guarantees` in place of what was kept: on disk when this returns,
+    /// or the file is as before.
+    pub(super) fn write(&self, guarantees: &HostGuarantees) -> Result<(), StateError> {
+        self.replace(guarantees).map_err(|source| StateError {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    fn replace(&self, guarantees: &HostGuarantees) -> io::Result<()> {
+        let text = serde_json::to_vec(&Document {
+            schema: SCHEMA,
+            guarantees: guarantees.clone(),
+        })?;
+        let fresh = fresh(&self.path);
+        let mut file = File::create(&fresh)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&fresh, &self.path)?;
+        // The name as well.
+        match self.path.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => {
+                File::open(directory)?.sync_all()
+            }
+            _ => File::open(".")?.sync_all(),
+        }
+    }
+}
+
+fn fresh(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tailbound_client::HostState;
+
+    fn guarantees(revision: u64) -> HostGuarantees {
+        let line = format!(
+            r#"{{"host":"h","state":"drained","revision":{revision},"vms":[
+                {{"vm":"acme/web/0","tenant":1,"tenant_vms":2,"guarantee":{{"bandwidth":"1Gbit/s"}}}},
+                {{"vm":"acme/web/1","tenant":1,"tenant_vms":2}}]}}"#
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn what_was_kept_last_is_read_again_by_its_own_host() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("not/there/yet.json");
+        let state = State::open(&path).unwrap();
+        assert_eq!(state.read("h"), Ok(None));
+        for revision in [1, 2] {
+            state.write(&guarantees(revision)).unwrap();
+        }
+        let read = State::open(&path).unwrap().read("h").unwrap().unwrap();
+        assert_eq!(read, guarantees(2));
+        assert_eq!(read.state, HostState::Drained);
+        let error = state.read("other").unwrap_err();
+        assert_eq!(error, "it is about \"h\", not \"other\"");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = State::open(&file.join("below")).unwrap_err().to_string();
+        assert!(error.contains("--control-state"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_that_is_there_twice_or_has_no_name_is_refused() {
+        for (from, to, what) in [
+            (
+                "acme/web/1",
+                "acme/web/0",
+                "the machine acme/web/0 is there twice",
+            ),
+            ("acme/web/1", "web", "\"web\" is no machine's name"),
+            ("\"schema\":1", "\"schema\":2", "schema 2, not 1"),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("state.json");
+            let state = State::open(&path).unwrap();
+            state.write(&guarantees(1)).unwrap();
+            let text = fs::read_to_string(&path).unwrap().replace(from, to);
+            fs::write(&path, text).unwrap();
+            let error = state.read("h").unwrap_err();
+            assert!(error.starts_with(what), "{error}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_file_that_was_cut_or_overwritten_is_never_taken_for_whole(
+            place in 0_usize..400, byte in any::<u8>(), cut in any::<bool>(),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("state.json");
+            let state = State::open(&path).unwrap();
+            state.write(&guarantees(1)).unwrap();
+            let mut text = fs::read(&path).unwrap();
+            let place = place % text.len();
+            if cut { text.truncate(place) } else { text[place] = byte }
+            fs::write(&path, &text).unwrap();
+            match state.read("h") {
+                Ok(Some(read)) => prop_assert!(!cut && check(&read, "h").is_ok()),
+                Ok(None) => prop_assert!(false, "there is a file"),
+                Err(_) => {}
+            }
+        }
+    }
+}

@@ -1,75 +1,322 @@
 use super::*;
-use crate::ledger::{Command, Snapshot};
-use tailbound_client::NewTenant;
-use tailbound_placement::{Policy, Spec};
+use crate::ledger::testing::{call, create, ledger};
+use crate::ledger::{Command, Snapshot, TenantFilter};
+use std::sync::Mutex;
+use std::sync::mpsc as sync;
+use tailbound_client::HostState;
+use tailbound_placement::TenantId;
 
-pub(crate) const TREE: &str = r#"
-    frame = "1538B"
-    [[group]]
-    name = "rack"
-    uplink = { rate = "40Gbit/s", buffer = "500KB" }
-    [[host]]
-    name = "host"
-    group = "rack"
-    count = 3
-    slots = 8
-    uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "250KB" }
-"#;
-
-/// A store in memory that fails when told to.
-#[derive(Default)]
-struct Memory {
-    kept: Snapshot,
+/// A store in memory. Each commit waits until the test says how it ends.
+struct Gated {
+    kept: Arc<Mutex<Snapshot>>,
+    entered: mpsc::UnboundedSender<()>,
+    outcomes: sync::Receiver<Result<(), StoreError>>,
 }
 
-impl Store for Memory {
+impl Store for Gated {
     fn load(&mut self) -> Result<Snapshot, StoreError> {
-        Ok(self.kept.clone())
+        Ok(self.kept.lock().unwrap().clone())
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
-        self.kept.apply(changes);
-        self.kept.revision += 1;
-        Ok(self.kept.revision)
+        let _ = self.entered.send(());
+        self.outcomes.recv().unwrap_or(Ok(()))?;
+        let mut kept = self.kept.lock().unwrap();
+        kept.apply(changes);
+        kept.revision += 1;
+        Ok(kept.revision)
     }
 }
 
-fn create(name: &str, vms: u32) -> Call {
-    Call {
-        owner: None,
-        key: None,
-        fingerprint: [0; 32],
-        command: Command::Create(NewTenant {
-            name: name.to_owned(),
-            owner: Some("acme".to_owned()),
-            vms,
-            guarantee: None,
-            cpu: 0,
-            memory: tailbound_units::Bytes::ZERO,
-            domains: None,
-        }),
+struct Pair {
+    service: Service,
+    kept: Arc<Mutex<Snapshot>>,
+    /// How the next commit ends.
+    gate: sync::Sender<Result<(), StoreError>>,
+    /// Has one for each commit that has begun.
+    entered: mpsc::UnboundedReceiver<()>,
+    ended: oneshot::Receiver<StoreError>,
+    commits: Arc<Mutex<Vec<Committed>>>,
+}
+
+async fn leader() -> Pair {
+    let (ledger, changes) = ledger();
+    let kept: Arc<Mutex<Snapshot>> = Arc::default();
+    kept.lock().unwrap().apply(&changes);
+    let commits: Arc<Mutex<Vec<Committed>>> = Arc::default();
+    let observed = Arc::clone(&commits);
+    let service = Service::start(ledger, move |commit| {
+        observed.lock().unwrap().push(commit.clone());
+    });
+    lead(service, kept, commits).await
+}
+
+async fn lead(
+    service: Service,
+    kept: Arc<Mutex<Snapshot>>,
+    commits: Arc<Mutex<Vec<Committed>>>,
+) -> Pair {
+    let (gate, outcomes) = sync::channel();
+    let (sender, ended) = oneshot::channel();
+    let (enters, entered) = mpsc::unbounded_channel();
+    let store = Gated {
+        kept: Arc::clone(&kept),
+        entered: enters,
+        outcomes,
+    };
+    let on_end: OnEnd = Box::new(move |error| drop(sender.send(error)));
+    service.lead(Box::new(store), on_end).await.unwrap();
+    Pair {
+        service,
+        kept,
+        gate,
+        entered,
+        ended,
+        commits,
     }
+}
+
+fn spawn(service: &Service, call: Call) -> tokio::task::JoinHandle<Result<Reply, ServiceError>> {
+    let service = service.clone();
+    tokio::spawn(async move { service.call(call).await })
+}
+
+/// Waits until so many calls wait for the writer.
+async fn queued(service: &Service, calls: usize) {
+    while service.jobs.max_capacity() - service.jobs.capacity() < calls {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn count(service: &Service) -> usize {
+    let all = TenantFilter::default();
+    service.read(|ledger| ledger.tenants(&all, None, 1_000).items.len())
 }
 
 #[tokio::test]
-async fn a_tenant_is_there_once_its_creation_is_answered() {
-    let (ledger, changes) = Ledger::new(Spec::from_toml(TREE).unwrap(), Policy::Silo).unwrap();
-    let mut store = Memory::default();
-    store.commit(&changes).unwrap();
-    let service = Service::start(ledger, |_| {});
+async fn nothing_is_seen_or_answered_before_it_is_durable() {
+    let Pair {
+        service,
+        gate,
+        mut entered,
+        ..
+    } = leader().await;
+    let first = spawn(&service, create("acme", "first", 2));
+    entered.recv().await.unwrap();
+    let second = spawn(&service, create("acme", "second", 2));
+    queued(&service, 1).await;
+    assert!(!first.is_finished());
+    assert_eq!(count(&service), 0);
     assert_eq!(
-        service.call(create("web", 3)).await,
+        service.read(|ledger| ledger.status(Role::Leader, None).used),
+        0
+    );
+    gate.send(Ok(())).unwrap();
+    assert!(matches!(first.await.unwrap(), Ok(Reply::Tenant(_))));
+    assert!(!second.is_finished());
+    assert_eq!(count(&service), 1);
+    gate.send(Ok(())).unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!(count(&service), 2);
+}
+
+#[tokio::test]
+async fn calls_that_wait_are_kept_in_few_commits() {
+    let Pair {
+        service,
+        gate,
+        mut entered,
+        commits,
+        kept,
+        ..
+    } = leader().await;
+    let blocker = spawn(&service, create("acme", "blocker", 1));
+    entered.recv().await.unwrap();
+    let calls: Vec<_> = (0..41)
+        .map(|number| {
+            let call = Call {
+                key: Some(number.to_string()),
+                ..create("acme", &format!("web-{number}"), 1)
+            };
+            spawn(&service, call)
+        })
+        .collect();
+    queued(&service, calls.len()).await;
+    drop(gate);
+    blocker.await.unwrap().unwrap();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    // Of 96 changes, three for each call.
+    let commits: Vec<usize> = commits.lock().unwrap().iter().map(|it| it.calls).collect();
+    assert_eq!(commits, [1, 32, 9]);
+    let snapshot = service.read(Ledger::snapshot);
+    assert_eq!(snapshot, *kept.lock().unwrap());
+}
+
+#[tokio::test]
+async fn a_retry_at_the_same_time_reserves_once() {
+    let Pair { service, gate, .. } = leader().await;
+    drop(gate);
+    let call = Call {
+        key: Some("key".to_owned()),
+        ..create("acme", "web", 3)
+    };
+    let all: Vec<_> = (0..20).map(|_| spawn(&service, call.clone())).collect();
+    let mut replies = Vec::new();
+    for one in all {
+        replies.push(one.await.unwrap().unwrap());
+    }
+    assert!(replies.iter().all(|reply| *reply == replies[0]));
+    assert_eq!(count(&service), 1);
+}
+
+#[tokio::test]
+async fn a_commit_without_space_is_taken_back_and_later_it_goes_on() {
+    let Pair {
+        service,
+        gate,
+        mut entered,
+        kept,
+        ..
+    } = leader().await;
+    let blocker = spawn(&service, create("acme", "blocker", 2));
+    entered.recv().await.unwrap();
+    let batch = [
+        create("acme", "most", 30),
+        // These are refused because of the one before.
+        create("acme", "more", 30),
+        create("acme", "most", 1),
+        call(Command::Delete { id: TenantId(1) }),
+    ]
+    .map(|call| spawn(&service, call));
+    queued(&service, batch.len()).await;
+    gate.send(Ok(())).unwrap();
+    blocker.await.unwrap().unwrap();
+    gate.send(Err(StoreError::NoSpace)).unwrap();
+    for call in batch {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error, ServiceError::Store(StoreError::NoSpace));
+        assert_eq!(error.code(), Code::NoSpace);
+    }
+    assert_eq!(count(&service), 1);
+    drop(gate);
+    service.call(create("acme", "more", 30)).await.unwrap();
+    let kept = kept.lock().unwrap().clone();
+    assert_eq!(service.read(Ledger::snapshot), kept);
+    assert_eq!((kept.tenants.len(), kept.revision), (2, 2));
+}
+
+#[tokio::test]
+async fn who_does_not_know_what_was_kept_does_not_lead_until_it_has_loaded_again() {
+    let Pair {
+        service,
+        gate,
+        kept,
+        ended,
+        commits,
+        ..
+    } = leader().await;
+    let call = Call {
+        key: Some("key".to_owned()),
+        ..create("acme", "web", 2)
+    };
+    let lost = spawn(&service, call.clone());
+    gate.send(Err(StoreError::Uncertain("the line broke".to_owned())))
+        .unwrap();
+    let error = lost.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(matches!(ended.await.unwrap(), StoreError::Uncertain(_)));
+    assert_eq!(service.role(), Role::Follower);
+    assert_eq!(
+        service.call(call.clone()).await,
         Err(ServiceError::NotLeader)
     );
-    let on_end: OnEnd = Box::new(|error| panic!("{error}"));
-    service.lead(Box::new(store), on_end).await.unwrap();
-    let mut watched = service.watch_host("host-1");
-    let reply = service.call(create("web", 3)).await.unwrap();
-    let Reply::Tenant(tenant) = reply else {
-        panic!("{reply:?}")
+    assert_eq!(count(&service), 0);
+    // It was kept after all.
+    let mut other = Ledger::load(kept.lock().unwrap().clone()).unwrap();
+    let decision = other
+        .decide(&call, tailbound_units::Nanos(u64::MAX / 2))
+        .unwrap();
+    kept.lock().unwrap().apply(&decision.changes);
+    let loaded = Ledger::load(kept.lock().unwrap().clone()).unwrap();
+    service.replace(loaded).await.unwrap();
+    assert_eq!(count(&service), 1);
+    let Pair { service, gate, .. } = lead(service, kept, commits).await;
+    drop(gate);
+    assert_eq!(service.call(call).await, Ok(decision.reply));
+    assert_eq!(count(&service), 1);
+}
+
+#[tokio::test]
+async fn a_follower_has_what_the_leader_decided() {
+    let Pair { service, gate, .. } = leader().await;
+    drop(gate);
+    let (ledger, _) = ledger();
+    let mut decider = ledger.clone();
+    let follower = Service::start(ledger, |_| {});
+    for (revision, vms) in [(1, 3), (2, 9), (3, 4)] {
+        let call = create("acme", &format!("web-{vms}"), vms);
+        let decision = decider.decide(&call, tailbound_units::Nanos(1)).unwrap();
+        service.call(call).await.unwrap();
+        let applied = follower.apply(decision.changes.clone(), revision).await;
+        applied.unwrap().unwrap();
+        assert_eq!(
+            follower.read(Ledger::snapshot),
+            service.read(Ledger::snapshot)
+        );
+        // The same once more is no harm.
+        let again = follower.apply(decision.changes, revision).await;
+        again.unwrap().unwrap();
+        assert_eq!(
+            follower.read(Ledger::snapshot),
+            service.read(Ledger::snapshot)
+        );
+    }
+    let error = follower.call(create("acme", "more", 1)).await;
+    assert_eq!(error, Err(ServiceError::NotLeader));
+    service.follow().await.unwrap();
+    let error = service.call(create("acme", "more", 1)).await;
+    assert_eq!(error, Err(ServiceError::NotLeader));
+}
+
+#[tokio::test]
+async fn only_those_hosts_wake_whose_guarantees_changed() {
+    let Pair { service, gate, .. } = leader().await;
+    drop(gate);
+    let mut all = service.watch();
+    let mut first = service.watch_host("host-1");
+    let mut last = service.watch_host("other-1");
+    service.call(create("acme", "web", 2)).await.unwrap();
+    assert!(first.has_changed().unwrap() && all.has_changed().unwrap());
+    assert!(!last.has_changed().unwrap());
+    first.mark_unchanged();
+    // A tenant that grows elsewhere changes this host's guarantees as well.
+    let id = TenantId(1);
+    service
+        .call(call(Command::Resize { id, vms: 30 }))
+        .await
+        .unwrap();
+    assert!(first.has_changed().unwrap() && last.has_changed().unwrap());
+    last.mark_unchanged();
+    first.mark_unchanged();
+    let drain = Command::SetHosts {
+        node: "other-1".to_owned(),
+        state: HostState::Drained,
     };
-    let found = service.read(|ledger| ledger.tenant(tenant.id).cloned());
-    assert_eq!(found, Some(tenant));
-    assert!(watched.has_changed().unwrap());
-    assert_eq!(*watched.borrow_and_update(), 2);
+    service.call(call(drain)).await.unwrap();
+    assert!(!first.has_changed().unwrap() && last.has_changed().unwrap());
+    // Who is slow sees the last one only.
+    let revision = service.read(Ledger::revision);
+    assert_eq!((*all.borrow_and_update(), revision), (3, 3));
+    service.call(call(Command::Delete { id })).await.unwrap();
+    assert!(first.has_changed().unwrap());
+    // A refusal is no change.
+    all.mark_unchanged();
+    service
+        .call(call(Command::Delete { id }))
+        .await
+        .unwrap_err();
+    let shown = service.read(|ledger| ledger.guarantees("host-1"));
+    assert!(shown.unwrap().vms.is_empty());
 }

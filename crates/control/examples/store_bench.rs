@@ -1,0 +1,339 @@
+//! How many admissions a second are kept by the store, and how long a start
+//! takes: `cargo run --release -p tailbound-control --example store_bench`.
+//!
+//! Tenants are those of Silo's table 3, half of each class, of exponential size.
+//! Two measurements:
+//!
+//! - `admissions`: `--clients N` (8) clients, one request each at a time, with
+//!   idempotency keys, through the service to a file; `--requests N` (10000) in
+//!   all, of 49 machines on average, in an empty data centre of `--hosts N`
+//!   (100000).
+//! - `start`: `--tenants N` (100000) tenants with a mean of `--machines N` (49)
+//!   are written to a file; then it is opened, read, every promise is checked
+//!   and the service leads. `--hosts N` (1000000). The audit of the same file is
+//!   timed as well.
+//!
+//! Without a name it runs `admissions`, and `start` twice: with 1,000,000 hosts,
+//! and with 100,000 hosts and small tenants. The file is in `--dir DIR`, by
+//! default beside this program; take a real disk.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailbound_client::NewTenant;
+use tailbound_control::audit::audit;
+use tailbound_control::ledger::{Call, Change, Command, Ledger};
+use tailbound_control::service::{Committed, OnEnd, Service, ServiceError};
+use tailbound_control::store::{Sqlite, Store};
+use tailbound_placement::{Guarantee, Policy, Spec, Spread, Uniform, UplinkSpec};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+const HOSTS_IN_POD: u32 = 1_000;
+
+#[derive(Clone)]
+struct Options {
+    clients: u32,
+    requests: u32,
+    tenants: usize,
+    machines: f64,
+    hosts: Option<u32>,
+    dir: PathBuf,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (name, options) = options()?;
+    match name.as_deref() {
+        Some("admissions") => admissions(&options),
+        Some("start") => start(&options, options.hosts.unwrap_or(1_000_000)),
+        None => {
+            admissions(&options)?;
+            start(&options, options.hosts.unwrap_or(1_000_000))?;
+            let small = Options {
+                machines: 3.0,
+                ..options
+            };
+            start(&small, 100_000)
+        }
+        Some(name) => Err(format!("no measurement {name:?}; see the top of the source").into()),
+    }
+}
+
+fn admissions(options: &Options) -> Result<(), Box<dyn Error>> {
+    let hosts = options.hosts.unwrap_or(100_000);
+    let file = TempFile::new(&options.dir, "admissions");
+    let (ledger, changes) = Ledger::new(spec(hosts), Policy::Silo)?;
+    let mut store = Sqlite::open(&file.0)?;
+    store.commit(&changes)?;
+    let commits: Arc<Mutex<Vec<Committed>>> = Arc::default();
+    let observed = Arc::clone(&commits);
+    let service = Service::start(ledger, move |committed| {
+        let commits = observed.lock();
+        let mut commits = commits.unwrap_or_else(PoisonError::into_inner);
+        commits.push(committed.clone());
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()?;
+    let on_end: OnEnd = Box::new(|error| eprintln!("{error}"));
+    runtime.block_on(service.lead(Box::new(store), on_end))?;
+    let started = Instant::now();
+    let clients: Vec<_> = (0..options.clients)
+        .map(|client| {
+            let service = service.clone();
+            let count = options.requests / options.clients;
+            runtime.spawn(async move {
+                let mut random = Pcg64Mcg::seed_from_u64(u64::from(client));
+                let mut times = Vec::new();
+                for number in 0..count {
+                    let name = format!("web-{client}-{number}");
+                    let call = Call {
+                        key: Some(name.clone()),
+                        ..create(&mut random, &name, 49.0)
+                    };
+                    let start = Instant::now();
+                    match service.call(call).await {
+                        Ok(_) => times.push(start.elapsed()),
+                        Err(ServiceError::Denied(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(times)
+            })
+        })
+        .collect();
+    let mut times = Vec::new();
+    for client in clients {
+        times.extend(runtime.block_on(client)??);
+    }
+    let took = started.elapsed();
+    times.sort_unstable();
+    let commits = commits.lock().unwrap_or_else(PoisonError::into_inner);
+    let stored: Duration = commits.iter().map(|commit| commit.took).sum();
+    println!(
+        "admissions: {} clients, {hosts} hosts, {}: {:.0} a second ({} of {} requests admitted)",
+        options.clients,
+        file.0.display(),
+        times.len() as f64 / took.as_secs_f64(),
+        times.len(),
+        options.requests,
+    );
+    println!(
+        "  answered after p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms; {} commits of {:.1} requests, \
+         {:.2} ms each",
+        millis(at(&times, 0.5)),
+        millis(at(&times, 0.99)),
+        millis(at(&times, 1.0)),
+        commits.len(),
+        f64::from(options.requests) / commits.len().max(1) as f64,
+        millis(stored) / commits.len().max(1) as f64,
+    );
+    Ok(())
+}
+
+fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
+    let file = TempFile::new(&options.dir, "start");
+    let (used, slots) = fill(&file.0, options, hosts)?;
+    let started = Instant::now();
+    let (store, opened) = timed(|| Sqlite::open_existing(&file.0));
+    let mut store = store?;
+    let (snapshot, read) = timed(|| store.load());
+    let snapshot = snapshot?;
+    let tenants = snapshot.tenants.len();
+    let (ledger, restored) = timed(|| Ledger::load(snapshot));
+    let service = Service::start(ledger?, |_| {});
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let on_end: OnEnd = Box::new(|error| eprintln!("{error}"));
+    let (leads, led) = timed(|| runtime.block_on(service.lead(Box::new(store), on_end)));
+    leads?;
+    println!(
+        "start: {tenants} tenants with {used} machines on {hosts} hosts of {slots} slots, a file \
+         of {} MB: {:.2} s",
+        std::fs::metadata(&file.0)?.len() / 1_000_000,
+        started.elapsed().as_secs_f64(),
+    );
+    println!(
+        "  open {opened:.2} s, read {read:.2} s, build and check every promise {restored:.2} s, \
+         lead {led:.2} s; {} MB of memory at most",
+        peak_memory_kb() / 1000,
+    );
+    let snapshot = service.read(Ledger::snapshot);
+    drop(service);
+    let (report, took) = timed(|| audit(&snapshot));
+    println!(
+        "  audit: {} tenants, {} ports, {} findings in {took:.2} s",
+        report.tenants,
+        report.ports,
+        report.findings.len(),
+    );
+    Ok(())
+}
+
+/// Writes a file with tenants; gives the machines and the slots.
+fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Box<dyn Error>> {
+    let (mut ledger, mut changes) = Ledger::new(spec(hosts), Policy::Silo)?;
+    let mut random = Pcg64Mcg::seed_from_u64(1);
+    let (mut tenants, mut used) = (0, 0);
+    for number in 0.. {
+        if tenants == options.tenants {
+            break;
+        }
+        if number > 3 * options.tenants {
+            return Err(format!("only {tenants} tenants fit into {hosts} hosts").into());
+        }
+        let name = format!("web-{number}");
+        let call = create(&mut random, &name, options.machines);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        if let Ok(decision) = ledger.decide(&call, Nanos(now.as_nanos() as u64)) {
+            for change in &decision.changes {
+                if let Change::Tenant(tenant) = change {
+                    used += u64::from(tenant.request.vms);
+                }
+            }
+            changes.extend(decision.changes);
+            tenants += 1;
+        }
+    }
+    let status = ledger.status(tailbound_client::Role::Leader, None);
+    Sqlite::open(path)?.commit(&changes)?;
+    Ok((used, status.slots))
+}
+
+/// Table 3 of Silo: class A asks all of one and gets answers at once, class B
+/// moves data.
+fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
+    let uniform: f64 = random.random();
+    let vms = (-machines * (1.0 - uniform).ln()).ceil();
+    let guarantee = if random.random() {
+        Guarantee {
+            bandwidth: Rate::from_mbit(250),
+            burst: Bytes(15_000),
+            delay: Some(Nanos::from_millis(1)),
+            burst_rate: Some(Rate::from_mbit(1_000)),
+        }
+    } else {
+        Guarantee {
+            bandwidth: Rate::from_mbit(2_000),
+            burst: Bytes(1_500),
+            delay: None,
+            burst_rate: None,
+        }
+    };
+    Call {
+        owner: None,
+        key: None,
+        fingerprint: [0; 32],
+        command: Command::Create(NewTenant {
+            name: name.to_owned(),
+            owner: Some("acme".to_owned()),
+            vms: vms.clamp(1.0, 1_000.0) as u32,
+            guarantee: Some(guarantee),
+            cpu: 0,
+            memory: Bytes::ZERO,
+            domains: None,
+        }),
+    }
+}
+
+/// Racks of 40 hosts, pods of 25 racks, each five times oversubscribed.
+fn spec(hosts: u32) -> Spec {
+    let link = |gbit: u64, links: u32, buffer_kb: u64, up_buffer: Option<Bytes>| UplinkSpec {
+        rate: Rate::from_mbit(1_000 * gbit),
+        links,
+        spread: Spread::Frame,
+        buffer: Bytes(1_000 * buffer_kb),
+        up_buffer,
+    };
+    Uniform {
+        pods: hosts.div_ceil(HOSTS_IN_POD),
+        racks: 25,
+        hosts: 40,
+        slots: 4,
+        host_link: link(10, 1, 800, Some(Bytes(62_500))),
+        rack_link: link(40, 2, 500, None),
+        pod_link: link(100, 4, 500, None),
+        frame: Bytes(1_538),
+    }
+    .spec()
+}
+
+/// A file that is removed with all that belongs to it.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(dir: &Path, name: &str) -> Self {
+        let id = std::process::id();
+        Self(dir.join(format!("store-bench-{name}-{id}.sqlite")))
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        for end in ["", "-wal", "-shm"] {
+            let mut path = self.0.clone().into_os_string();
+            path.push(end);
+            // Not all of them need be there.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// What comes of it, and after how many seconds.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let start = Instant::now();
+    let done = work();
+    (done, start.elapsed().as_secs_f64())
+}
+
+fn at(sorted: &[Duration], part: f64) -> Duration {
+    let index = (sorted.len() as f64 * part) as usize;
+    let last = sorted.len().saturating_sub(1);
+    sorted.get(index.min(last)).copied().unwrap_or_default()
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn options() -> Result<(Option<String>, Options), Box<dyn Error>> {
+    let program = std::env::current_exe()?;
+    let mut options = Options {
+        clients: 8,
+        requests: 10_000,
+        tenants: 100_000,
+        machines: 49.0,
+        hosts: None,
+        dir: program.parent().unwrap_or(Path::new(".")).to_owned(),
+    };
+    let mut name = None;
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        if !argument.starts_with("--") {
+            name = Some(argument);
+            continue;
+        }
+        let value = arguments.next();
+        let value = value.ok_or_else(|| format!("{argument} needs a value"))?;
+        match argument.as_str() {
+            "--clients" => options.clients = value.parse::<u32>()?.max(1),
+            "--requests" => options.requests = value.parse()?,
+            "--tenants" => options.tenants = value.parse()?,
+            "--machines" => options.machines = value.parse()?,
+            "--hosts" => options.hosts = Some(value.parse()?),
+            "--dir" => options.dir = value.into(),
+            _ => return Err(format!("no option {argument:?}; see the top of the source").into()),
+        }
+    }
+    Ok((name, options))
+}
+
+/// The most memory that this process ever had, in KB of 1024 bytes; 0 where the
+/// system does not say.
+fn peak_memory_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}

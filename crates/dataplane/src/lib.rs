@@ -12,6 +12,7 @@
 
 mod frame;
 pub mod meter;
+pub mod pacer;
 pub mod packet;
 pub mod pipeline;
 pub mod queue;
@@ -20,6 +21,7 @@ mod testing;
 
 pub use frame::{Class, FlowKey, Frame, GuestId};
 pub use meter::{Meter, MeterConfig, MeterStats};
+pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock};
 pub use packet::{
     Buffer, Checksum, Claim, Gso, GsoKind, Malformed, Offload, Packet, Pool, VIRTIO_HEADER,
 };

@@ -32,6 +32,7 @@ mod table;
 
 use crate::{Class, FlowKey, Frame};
 use serde::{Deserialize, Serialize};
+pub(crate) use table::MultilinearHash;
 use table::Table;
 use tailbound_units::{Bytes, Nanos, Rate};
 

@@ -215,12 +215,12 @@ impl<F: Frame> Queue<F> {
 
     /// Puts a frame at the tail again that waited in another queue, whatever the
     /// limits: nothing is lost when a configuration changes.
-    fn restore(&mut self, queued: Queued<F>) {
+    pub(crate) fn restore(&mut self, queued: Queued<F>) {
         each!(self, queue => queue.restore(queued));
     }
 
     /// Takes everything out, each flow in order, and drops nothing.
-    fn drain(&mut self, into: &mut Vec<Queued<F>>) {
+    pub(crate) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
         each!(self, queue => queue.drain(into));
     }
 

@@ -249,7 +249,7 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
 /// random state. They change nothing but the order inside the chains, so results
 /// do not depend on them.
 #[derive(Debug)]
-struct MultilinearHash {
+pub(crate) struct MultilinearHash {
     /// For the source and the lowest 32 bits of the destination.
     low: [u64; 2],
     /// For the upper 96 bits of the destination: added, and two pairs.
@@ -262,7 +262,7 @@ struct MultilinearHash {
 const IPV4: u64 = 0xffff;
 
 impl MultilinearHash {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let random = RandomState::new();
         Self::with_keys(std::array::from_fn(|i| random.hash_one(i)))
     }
@@ -278,7 +278,7 @@ impl MultilinearHash {
     }
 
     #[inline]
-    fn of(&self, key: FlowKey) -> u32 {
+    pub(crate) fn of(&self, key: FlowKey) -> u32 {
         let [upper, lower] = halves(key.destination);
         let low = pair((lower as u32, key.source.0), self.low);
         let high = if upper == 0 && lower >> 32 == IPV4 {

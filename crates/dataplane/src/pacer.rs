@@ -1,0 +1,615 @@
+//! Exact pacing of what guests are guaranteed (Silo, SIGCOMM 2015, 4.3).
+//!
+//! Each frame of a guaranteed guest passes a chain of virtual token buckets (4.3,
+//! figure 8): {`B_i`, S} of its destination where it has one, {B, S}, and {Bmax, one
+//! frame}. The last gives it a stamp, the moment at which it may begin on the
+//! wire; nothing sleeps. Each bucket's own time is an exact fraction, so rates do
+//! not drift ([`bucket`]); what it hands on is rounded up to the next byte of the
+//! wire. Over every interval the stamps of a guest stay below `min(Bmax·t + frame,
+//! B·t + S)` plus two bytes.
+//!
+//! **Time is counted in bytes of the wire** ([`WireClock`]): preamble, FCS and gap
+//! included. A stamp is the number of a byte, so what is computed is what the wire
+//! can do. All sizes that a guarantee names are bytes on the wire too, as placement
+//! counts them.
+//!
+//! **Paced IO Batching** (4.3.1). [`Pacer::batch`] hands over the next 50 us of
+//! wire time: frames of all guests in the order of their stamps ([`wheel`]), and
+//! void frames ([`void`]) that fill the gaps before them exactly. A gap shorter
+//! than the shortest frame (84 B) delays the next frame by less than that; stamps
+//! are absolute, so the delay is not handed on. Voids are sent only ahead of a
+//! frame that is due within the batch: an idle link stays idle. Frames of guests
+//! without a guarantee go into gaps, where one fits, instead of voids (4.4).
+//!
+//! **What waits where.** A frame that waits for its destination's `B_i` does not hold
+//! up those to other destinations: it is charged to {B, S} when it is released. A
+//! frame that would wait longer than its guest's horizon is given back, to stay in
+//! the guest's ring until it can be stamped. Frames that wait for long are marked
+//! (ECN) where they can be.
+//!
+//! **Late.** A frame that arrives while a batch is on the wire is stamped from its
+//! end on, so that a batch never closes the gaps of the next. When the wire does
+//! not take what is due (a stalled host, a link that is down), the clock stops
+//! after `catch_up`: then everything is later by as much, and no burst follows.
+//!
+//! The order to call things in: [`Pacer::enqueue`] whenever frames came, then
+//! [`Pacer::batch`] with the same `now`, then sleep until [`Pacer::poll_at`] or the
+//! next frame.
+
+mod batch;
+mod bucket;
+mod chain;
+mod clock;
+mod guest;
+mod limits;
+mod store;
+pub mod void;
+mod wheel;
+
+pub use batch::Paced;
+pub use clock::WireClock;
+pub use void::VoidFrame;
+
+use crate::queue::{Backlog, Count, FqCodelConfig, Queue, QueueConfig, QueueStats, Queued};
+use crate::{FlowKey, Frame, GuestId};
+use bucket::Bucket;
+use guest::{Guest, Terms};
+use limits::{Limit, Limits};
+use serde::{Deserialize, Serialize};
+use store::Store;
+use tailbound_units::{Bytes, Nanos, Rate};
+use wheel::Wheel;
+
+/// The wire, and how it is filled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacerConfig {
+    /// What the wire carries, all that is on it counted: 1 Mbit/s to 1 Tbit/s.
+    pub link: Rate,
+    /// Wire time that is handed over at once; 50 us (Silo, 5). The most that the
+    /// NIC holds, and what a frame may wait for those before it.
+    #[serde(default = "defaults::batch")]
+    pub batch: Nanos,
+    /// Whether gaps are filled with void frames; yes. Not where the NIC keeps
+    /// launch times itself: then [`WireClock::moment`] tells each frame's.
+    #[serde(default = "defaults::voids")]
+    pub voids: bool,
+    /// The longest frame on the wire; 1538 B, which is 1500 B of payload. 4 B more
+    /// for each VLAN tag that guests may use.
+    #[serde(default = "defaults::frame")]
+    pub frame: Bytes,
+    /// How far the wire may fall behind what is due and catch up again, at the
+    /// price of bursts as long as this; 0: what is late stays late, and every
+    /// interval conforms.
+    #[serde(default)]
+    pub catch_up: Nanos,
+    /// Stamped frames that may wait, of all guests together; 262,144, so at most
+    /// 512 MiB of 2 KiB buffers. Guests' horizons usually keep them far below.
+    #[serde(default = "defaults::packets")]
+    pub packets: usize,
+    /// Where frames without a guarantee wait; FQ-CoDel.
+    #[serde(default = "defaults::best_effort")]
+    pub best_effort: QueueConfig,
+}
+
+mod defaults {
+    use super::{Bytes, FqCodelConfig, Nanos, QueueConfig};
+
+    pub(super) const fn batch() -> Nanos {
+        Nanos::from_micros(50)
+    }
+    pub(super) const fn voids() -> bool {
+        true
+    }
+    pub(super) const fn frame() -> Bytes {
+        Bytes(1538)
+    }
+    pub(super) const fn packets() -> usize {
+        1 << 18
+    }
+    pub(super) fn best_effort() -> QueueConfig {
+        QueueConfig::FqCodel(FqCodelConfig::default())
+    }
+    pub(super) const fn horizon() -> Nanos {
+        Nanos::from_millis(2)
+    }
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the default of a field that may be none"
+    )]
+    pub(super) const fn mark() -> Option<Nanos> {
+        Some(Nanos::from_millis(1))
+    }
+}
+
+impl PacerConfig {
+    /// A wire of `link` with the defaults.
+    pub fn new(link: Rate) -> Self {
+        Self {
+            link,
+            batch: defaults::batch(),
+            voids: defaults::voids(),
+            frame: defaults::frame(),
+            catch_up: Nanos::ZERO,
+            packets: defaults::packets(),
+            best_effort: defaults::best_effort(),
+        }
+    }
+}
+
+/// What a guest is guaranteed: Silo's {B, S, Bmax} (4.1), and what is done with
+/// frames beyond it. Sizes and rates are those on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guarantee {
+    /// B, the average bandwidth.
+    pub bandwidth: Rate,
+    /// S, what may be sent at once after less than B was sent; at least one frame.
+    pub burst: Bytes,
+    /// Bmax, how fast a burst is sent; at least B.
+    pub burst_rate: Rate,
+    /// How long a frame may wait here before the guest's next ones stay in its
+    /// ring; 2 ms. At least a batch.
+    #[serde(default = "defaults::horizon")]
+    pub horizon: Nanos,
+    /// From what wait on frames are marked (ECN); 1 ms. `None`: never.
+    #[serde(default = "defaults::mark")]
+    pub mark: Option<Nanos>,
+}
+
+impl Guarantee {
+    /// {B, S, Bmax} with the default horizon and mark.
+    pub const fn new(bandwidth: Rate, burst: Bytes, burst_rate: Rate) -> Self {
+        Self {
+            bandwidth,
+            burst,
+            burst_rate,
+            horizon: defaults::horizon(),
+            mark: defaults::mark(),
+        }
+    }
+}
+
+/// A configuration or a guarantee that breaks a rule. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The link's rate cannot be counted.
+    #[error("link {0} is not between 1Mbit/s and 1Tbit/s")]
+    Link(Rate),
+    /// No frame of Ethernet, or one that does not fit into a batch.
+    #[error("frame {frame} is not between 84B and what the link carries in a batch, {batch}")]
+    Frame {
+        /// The longest frame.
+        frame: Bytes,
+        /// What the link carries in a batch.
+        batch: Bytes,
+    },
+    /// More guests than the table may have.
+    #[error("guest {0} is not below {MAX_GUESTS}")]
+    Guest(u32),
+    /// A guest that would never send.
+    #[error("bandwidth is zero")]
+    NoBandwidth,
+    /// Not even one frame would fit.
+    #[error("burst {burst} is below one frame on the wire, {frame}")]
+    BurstBelowFrame {
+        /// S.
+        burst: Bytes,
+        /// The longest frame.
+        frame: Bytes,
+    },
+    /// A burst would be slower than the average.
+    #[error("burst rate {burst_rate} is below the bandwidth, {bandwidth}")]
+    BurstRateBelowBandwidth {
+        /// Bmax.
+        burst_rate: Rate,
+        /// B.
+        bandwidth: Rate,
+    },
+    /// The wire cannot carry it.
+    #[error("rate {rate} is above the link's, {link}")]
+    AboveLink {
+        /// B, `B_i` or Bmax.
+        rate: Rate,
+        /// The link's rate.
+        link: Rate,
+    },
+    /// The wire cannot carry all of them.
+    #[error("all bandwidths together would be {sum}, above the link's {link}")]
+    SumAboveLink {
+        /// The sum with this guest's.
+        sum: Rate,
+        /// The link's rate.
+        link: Rate,
+    },
+    /// A large packet would take longer than stamps reach.
+    #[error("rate {rate} is below 1/{MAX_RATIO} of the link's, {link}")]
+    TooSlow {
+        /// B or `B_i`.
+        rate: Rate,
+        /// The link's rate.
+        link: Rate,
+    },
+    /// A burst that takes longer than can be counted.
+    #[error("burst {0} is too long at that rate")]
+    BurstTooLong(Bytes),
+    /// Frames would be given back that the next batch could send, or wait longer
+    /// than stamps reach.
+    #[error("horizon {horizon} is not between a batch, {batch}, and {most}")]
+    Horizon {
+        /// The horizon.
+        horizon: Nanos,
+        /// The batch.
+        batch: Nanos,
+        /// The longest.
+        most: Nanos,
+    },
+    /// Only a guaranteed guest has destinations with a limit.
+    #[error("guest {0} has no guarantee")]
+    NotGuaranteed(u32),
+}
+
+/// Guests are numbered from zero to one less.
+pub const MAX_GUESTS: u32 = 1 << 20;
+
+/// The link may be so many times as fast as a guarantee: a packet of 64 KiB with
+/// all its segments' headers is then stamped within half the wheel.
+pub const MAX_RATIO: u64 = 100_000;
+
+/// No frame of Ethernet takes more of the wire, not even a large one.
+const MAX_FRAME: u64 = void::on_the_wire(crate::Packet::MAX_FRAME);
+
+/// A frame that would wait too long, given back.
+#[derive(Debug)]
+pub struct Later<F> {
+    /// The frame, as it was.
+    pub frame: F,
+    /// When it may be tried again: after the `now` at which it was refused, and
+    /// not before its stamp less its guest's horizon.
+    pub at: Nanos,
+}
+
+/// Frames that were dropped, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PacerDrops {
+    /// Longer on the wire than any frame may be, and not to be segmented.
+    pub oversized: u64,
+    /// Waited as best effort when its guest got a guarantee under which it would
+    /// leave only seconds later.
+    pub overdue: u64,
+}
+
+impl PacerDrops {
+    /// Each reason as one word for a counter's label, and its count.
+    pub const fn by_reason(&self) -> [(&'static str, u64); 2] {
+        [("oversized", self.oversized), ("overdue", self.overdue)]
+    }
+}
+
+/// What a pacer has done so far. Bytes are those on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PacerStats {
+    /// Frames with a stamp that were handed over.
+    pub guaranteed: Count,
+    /// Frames without one that were handed over.
+    pub best_effort: Count,
+    /// Voids that were handed over.
+    pub voids: Count,
+    /// Frames handed over 84 B or more after their stamp, as others were before
+    /// them on the wire.
+    pub collided: u64,
+    /// The most that a frame was handed over after its stamp, in bytes.
+    pub latest: u64,
+    /// Frames that were given back for later, each time.
+    pub held: u64,
+    /// Frames that were dropped here.
+    pub drops: PacerDrops,
+    /// How long the wire's clock was stopped.
+    pub stopped: Nanos,
+    /// The queue of frames without a guarantee.
+    pub queue: QueueStats,
+}
+
+/// What was done with one guest's frames. Bytes are those on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GuestStats {
+    /// Frames taken, segments counted each.
+    pub taken: Count,
+    /// Frames among them that were marked (ECN).
+    pub marked: u64,
+    /// Frames that were given back for later, each time.
+    pub held: u64,
+    /// How long its last frame had to wait for its stamp, in bytes of the wire's
+    /// time.
+    pub wait: u64,
+}
+
+/// A pacer for one wire. See the module.
+#[derive(Debug)]
+pub struct Pacer<F> {
+    config: PacerConfig,
+    clock: WireClock,
+    /// The batch, half of it, and `catch_up` in bytes of the wire.
+    batch: u64,
+    lead: u64,
+    catch_up: u64,
+    guests: Vec<Option<Guest>>,
+    /// The sum of guaranteed bandwidths.
+    committed: u64,
+    limits: Limits,
+    /// Every stamped frame; the wheels hold their places.
+    store: Store<F>,
+    /// Frames that wait for their destination's limit, by their release.
+    upstream: Wheel,
+    /// Frames that wait for the wire, by their stamp.
+    due: Wheel,
+    best_effort: Queue<F>,
+    /// The next frame of `best_effort`, taken out to see its length.
+    held: Option<Queued<F>>,
+    /// Up to where the wire is taken.
+    wire: u64,
+    /// The first stamp in either wheel, or the end of time.
+    next: u64,
+    stats: PacerStats,
+}
+
+impl<F: Frame> Pacer<F> {
+    /// A pacer without guaranteed guests.
+    ///
+    /// # Errors
+    /// The rule that the configuration breaks.
+    pub fn new(config: &PacerConfig) -> Result<Self, Refused> {
+        let link = config.link;
+        if !(1_000_000..=1_000_000_000_000).contains(&link.0) {
+            return Err(Refused::Link(link));
+        }
+        let batch = link.bytes_in(config.batch);
+        let frame = config.frame;
+        if frame.0 < void::SHORTEST || frame > batch || frame.0 > MAX_FRAME {
+            return Err(Refused::Frame { frame, batch });
+        }
+        Ok(Self {
+            config: config.clone(),
+            clock: WireClock::new(link),
+            batch: batch.0,
+            lead: batch.0 / 2,
+            catch_up: link.bytes_in(config.catch_up).0.min(wheel::RANGE),
+            guests: Vec::new(),
+            committed: 0,
+            limits: Limits::new(),
+            store: Store::new(config.packets),
+            upstream: Wheel::new(),
+            due: Wheel::new(),
+            best_effort: Queue::new(&config.best_effort),
+            held: None,
+            wire: 0,
+            next: u64::MAX,
+            stats: PacerStats::default(),
+        })
+    }
+
+    /// Guarantees a guest something else from `now` on, or nothing any more.
+    ///
+    /// No frame is lost or overtakes one of its flow. Stamps that were given stand,
+    /// and the guest keeps its tokens as far as the new bucket holds them. A guest
+    /// that had no guarantee starts with a full bucket; its frames that wait as best
+    /// effort are stamped first. One that has none any more is best effort as soon
+    /// as its stamped frames have left.
+    ///
+    /// # Errors
+    /// The rule that the guarantee breaks; then nothing has changed.
+    pub fn set_guest(
+        &mut self,
+        now: Nanos,
+        id: GuestId,
+        guarantee: Option<&Guarantee>,
+    ) -> Result<(), Refused> {
+        let position = self.advance(now);
+        let index = id.0 as usize;
+        let before = self.guests.get(index).and_then(Option::as_ref);
+        let before = before.map_or(Terms::BestEffort, |guest| guest.terms);
+        let held = self.bandwidth_of(id);
+        let Some(guarantee) = guarantee else {
+            if let Some(Some(guest)) = self.guests.get_mut(index)
+                && guest.terms == Terms::Guaranteed
+            {
+                guest.terms = Terms::Leaving;
+                guest.limited = 0;
+                guest.after = guest.after.max(self.limits.remove_all(id));
+                self.committed -= held;
+            }
+            return Ok(());
+        };
+        let fresh = self.check(id, guarantee)?;
+        if self.guests.len() <= index {
+            self.guests.resize_with(index + 1, || None);
+        }
+        self.committed = self.committed - held + guarantee.bandwidth.0;
+        match &mut self.guests[index] {
+            Some(guest) if before != Terms::BestEffort => {
+                let now = position.max(self.wire).max(guest.last);
+                guest.become_like(&fresh, now);
+            }
+            Some(guest) => {
+                let stats = guest.stats;
+                *guest = fresh;
+                guest.stats = stats;
+            }
+            none => *none = Some(fresh),
+        }
+        if before == Terms::BestEffort {
+            self.stamp_best_effort(position.max(self.wire), id);
+        }
+        Ok(())
+    }
+
+    /// What of the link is guaranteed to a guest, in bits a second.
+    fn bandwidth_of(&self, id: GuestId) -> u64 {
+        match self.guests.get(id.0 as usize) {
+            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest.guarantee.bandwidth.0,
+            _ => 0,
+        }
+    }
+
+    /// Whether a guest may have a guarantee, and its state with full buckets.
+    fn check(&self, id: GuestId, guarantee: &Guarantee) -> Result<Guest, Refused> {
+        let Guarantee {
+            bandwidth,
+            burst,
+            burst_rate,
+            horizon,
+            ..
+        } = *guarantee;
+        let PacerConfig {
+            link, frame, batch, ..
+        } = self.config;
+        if id.0 >= MAX_GUESTS {
+            return Err(Refused::Guest(id.0));
+        }
+        self.check_rate(bandwidth)?;
+        if burst_rate < bandwidth {
+            return Err(Refused::BurstRateBelowBandwidth {
+                burst_rate,
+                bandwidth,
+            });
+        }
+        self.check_rate(burst_rate)?;
+        if burst < frame {
+            return Err(Refused::BurstBelowFrame { burst, frame });
+        }
+        let most = link.time_for(Bytes(wheel::RANGE / 8));
+        if horizon < batch || horizon > most {
+            return Err(Refused::Horizon {
+                horizon,
+                batch,
+                most,
+            });
+        }
+        // Every term is at most the link's rate.
+        let sum = Rate(self.committed - self.bandwidth_of(id) + bandwidth.0);
+        if sum > link {
+            return Err(Refused::SumAboveLink { sum, link });
+        }
+        Guest::new(&self.config, guarantee).ok_or(Refused::BurstTooLong(burst))
+    }
+
+    fn check_rate(&self, rate: Rate) -> Result<(), Refused> {
+        let link = self.config.link;
+        if rate.0 == 0 {
+            return Err(Refused::NoBandwidth);
+        }
+        if rate > link {
+            return Err(Refused::AboveLink { rate, link });
+        }
+        if rate.0 < link.0.div_ceil(MAX_RATIO) {
+            return Err(Refused::TooSlow { rate, link });
+        }
+        Ok(())
+    }
+
+    /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
+    /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
+    /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
+    /// its flow; those that wait stay as they were released.
+    ///
+    /// # Errors
+    /// The rule that the limit breaks; then nothing has changed.
+    pub fn set_destination(
+        &mut self,
+        now: Nanos,
+        id: GuestId,
+        destination: u128,
+        rate: Option<Rate>,
+    ) -> Result<(), Refused> {
+        let position = self.advance(now);
+        let key = FlowKey {
+            source: id,
+            destination,
+        };
+        let guest = match self.guests.get_mut(id.0 as usize) {
+            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
+            _ => return Err(Refused::NotGuaranteed(id.0)),
+        };
+        let Some(rate) = rate else {
+            if let Some(limit) = self.limits.remove(key) {
+                guest.after = guest.after.max(limit.last);
+                guest.limited -= 1;
+            }
+            return Ok(());
+        };
+        let (burst, after) = (guest.guarantee.burst, guest.after);
+        self.check_rate(rate)?;
+        let link = self.config.link;
+        let fresh = Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))?;
+        if let Some(limit) = self.limits.get_mut(key) {
+            let now = position.max(self.wire).max(limit.last);
+            limit.bucket.become_like(&fresh, now);
+        } else {
+            let limit = Limit {
+                bucket: fresh,
+                last: after,
+            };
+            self.limits.insert(key, limit);
+            if let Some(Some(guest)) = self.guests.get_mut(id.0 as usize) {
+                guest.limited += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What waits for the wire with a stamp, in frames.
+    pub fn waiting(&self) -> usize {
+        self.store.len()
+    }
+
+    /// What waits without a guarantee.
+    pub fn best_effort(&self) -> Backlog {
+        let mut backlog = self.best_effort.backlog();
+        if let Some(held) = &self.held {
+            backlog.packets += 1;
+            backlog.bytes.0 += held.frame.len() as u64;
+        }
+        backlog
+    }
+
+    /// What a guest is guaranteed now.
+    pub fn guarantee(&self, id: GuestId) -> Option<&Guarantee> {
+        let guest = self.guests.get(id.0 as usize)?.as_ref()?;
+        (guest.terms == Terms::Guaranteed).then_some(&guest.guarantee)
+    }
+
+    /// What was done with a guest's frames while it had a guarantee.
+    pub fn guest_stats(&self, id: GuestId) -> Option<GuestStats> {
+        let guest = self.guests.get(id.0 as usize)?.as_ref()?;
+        Some(guest.stats)
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> PacerStats {
+        PacerStats {
+            stopped: self.clock.stopped(),
+            ..self.stats
+        }
+    }
+
+    /// The wire's clock as of the last call.
+    pub const fn clock(&self) -> WireClock {
+        self.clock
+    }
+
+    /// Lets time pass on the wire, no further than `catch_up` after what it has not
+    /// taken yet.
+    #[inline]
+    fn advance(&mut self, now: Nanos) -> u64 {
+        let position = self.clock.advance(now);
+        let limit = self.next.max(self.wire).saturating_add(self.catch_up);
+        if position > limit && self.next != u64::MAX {
+            self.clock.stop_at(limit);
+            return limit;
+        }
+        position
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Paced IO Batching (Silo 4.3.1): what is on the wire, byte by byte.
+
+use super::{Pacer, void};
+use crate::Frame;
+use tailbound_units::Nanos;
+
+/// What goes on the wire next. Moments are in bytes of the wire: see
+/// [`super::WireClock::moment`].
+#[derive(Debug)]
+pub enum Paced<F> {
+    /// A frame of a guaranteed guest.
+    Guaranteed {
+        /// The frame.
+        frame: F,
+        /// The first moment at which it may begin.
+        stamp: u64,
+        /// When it begins.
+        at: u64,
+    },
+    /// A frame without a guarantee.
+    BestEffort {
+        /// The frame.
+        frame: F,
+        /// When it begins.
+        at: u64,
+    },
+    /// A void frame: see [`void::VoidFrame`].
+    Void {
+        /// Its bytes on the wire.
+        wire: u64,
+        /// When it begins.
+        at: u64,
+    },
+}
+
+impl<F: Frame> Pacer<F> {
+    /// Hands over what goes on the wire from `now` on, in order and back to back,
+    /// until a batch's time is taken or nothing is due within it. The last frame
+    /// begins within the batch.
+    ///
+    /// What was handed over before and is still on the wire counts: however often
+    /// this is called, the NIC never holds more than a batch and a frame.
+    pub fn batch(&mut self, now: Nanos, mut sink: impl FnMut(Paced<F>)) {
+        let start = self.advance(now);
+        let end = start + self.batch;
+        let mut wire = self.wire.max(start);
+        while wire < end {
+            let due = self.due.first().unwrap_or(u64::MAX);
+            let upstream = self.upstream.first().unwrap_or(u64::MAX);
+            if upstream <= due && upstream < end {
+                self.release();
+                continue;
+            }
+            if due <= wire {
+                wire = self.hand_over(wire, due, &mut sink);
+                continue;
+            }
+            // Frames that wait for their destination may be due as well.
+            let next = due.min(upstream);
+            if let Some(after) = self.fit_best_effort(now, wire, next, &mut sink) {
+                wire = after;
+                continue;
+            }
+            if due >= end {
+                break;
+            }
+            wire = self.fill(wire, due, &mut sink);
+        }
+        self.wire = wire;
+        let due = self.due.first().unwrap_or(u64::MAX);
+        self.next = due.min(self.upstream.first().unwrap_or(u64::MAX));
+    }
+
+    /// Hands over the frame that is due; gives where it ends.
+    #[inline]
+    fn hand_over(&mut self, at: u64, stamp: u64, sink: &mut impl FnMut(Paced<F>)) -> u64 {
+        let popped = self.due.pop(&mut self.store.entries);
+        let Some(frame) = popped.and_then(|index| self.store.take(index)) else {
+            return at;
+        };
+        let wire = void::on_the_wire(frame.len());
+        let stats = &mut self.stats;
+        stats.guaranteed.packets += 1;
+        stats.guaranteed.bytes += wire;
+        let late = at - stamp;
+        stats.collided += u64::from(late >= void::SHORTEST);
+        stats.latest = stats.latest.max(late);
+        sink(Paced::Guaranteed { frame, stamp, at });
+        at + wire
+    }
+
+    /// Hands over the next frame without a guarantee where it ends by `next`.
+    #[inline]
+    fn fit_best_effort(
+        &mut self,
+        now: Nanos,
+        at: u64,
+        next: u64,
+        sink: &mut impl FnMut(Paced<F>),
+    ) -> Option<u64> {
+        if self.held.is_none() {
+            self.held = self.best_effort.pull(now, &mut self.stats.queue);
+        }
+        let wire = void::on_the_wire(self.held.as_ref()?.frame.len());
+        if next - at < wire {
+            return None;
+        }
+        let frame = self.held.take()?.frame;
+        self.stats.best_effort.packets += 1;
+        self.stats.best_effort.bytes += wire;
+        sink(Paced::BestEffort { frame, at });
+        Some(at + wire)
+    }
+
+    /// Fills the wire up to `due`, or at most 83 bytes further; gives how far.
+    #[inline]
+    fn fill(&mut self, mut at: u64, due: u64, sink: &mut impl FnMut(Paced<F>)) -> u64 {
+        if !self.config.voids {
+            return due;
+        }
+        while at < due {
+            let wire = void::next(due - at);
+            self.stats.voids.packets += 1;
+            self.stats.voids.bytes += wire;
+            sink(Paced::Void { wire, at });
+            at += wire;
+        }
+        at
+    }
+
+    /// When [`Pacer::batch`] should be called next: half a batch before the wire
+    /// has to begin with what waits, so that a caller who is late by less than that
+    /// delays nothing. Not before the last `now`; `None` where nothing waits.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        let mut next = self.next.max(self.wire);
+        if let Some(queued) = &self.held {
+            let fits = self.wire + void::on_the_wire(queued.frame.len()) <= self.next;
+            if fits {
+                next = self.wire;
+            }
+        } else if self.best_effort.backlog().packets > 0 {
+            next = self.wire;
+        } else if self.next == u64::MAX {
+            return None;
+        }
+        let at = self.clock.moment(next.saturating_sub(self.lead));
+        Some(at.max(self.clock.now()))
+    }
+}

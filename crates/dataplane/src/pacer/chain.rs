@@ -1,0 +1,256 @@
+//! A frame's way through the chain of buckets.
+
+use super::guest::{Place, Terms};
+use super::{Later, Pacer, void, wheel};
+use crate::{Frame, GuestId};
+use tailbound_units::Nanos;
+
+/// How long a frame may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Until its guest's horizon; else it is given back.
+    Horizon,
+    /// As long as stamps reach: the packet it belongs to is taken already.
+    Wheel,
+}
+
+impl<F: Frame> Pacer<F> {
+    /// Takes a frame in at `now`, or gives it back where it would wait longer than
+    /// its guest's horizon. A large packet is segmented and each segment stamped;
+    /// it is taken when the frame before it leaves within the horizon. A guest
+    /// without a guarantee, and the outside, are best effort. Drops are counted.
+    ///
+    /// # Errors
+    /// The frame, and when it may be tried again.
+    #[inline]
+    pub fn enqueue(&mut self, now: Nanos, mut frame: F) -> Result<(), Later<F>> {
+        let position = self.advance(now);
+        let Some(id) = self.guaranteed(&frame) else {
+            self.enqueue_best_effort(now, frame);
+            return Ok(());
+        };
+        if frame.segments() > 1 {
+            return self.enqueue_large(position, id, frame);
+        }
+        match self.place(position, id, &mut frame, Patience::Horizon) {
+            Ok(Some(place)) => self.keep(place, id, frame),
+            Ok(None) => self.stats.drops.oversized += 1,
+            Err(stamp) => return Err(self.later(position, id, frame, stamp)),
+        }
+        Ok(())
+    }
+
+    /// The guest that a frame is from, if its frames are stamped.
+    #[inline]
+    fn guaranteed(&mut self, frame: &F) -> Option<GuestId> {
+        let id = frame.source()?;
+        let guest = self.guests.get_mut(id.0 as usize)?.as_mut()?;
+        match guest.terms {
+            Terms::Guaranteed => Some(id),
+            Terms::BestEffort => None,
+            Terms::Leaving => {
+                let waits = |first| first <= guest.last;
+                if guest.upstream > 0 || self.due.first().is_some_and(waits) {
+                    return Some(id);
+                }
+                guest.terms = Terms::BestEffort;
+                None
+            }
+        }
+    }
+
+    fn enqueue_best_effort(&mut self, now: Nanos, frame: F) {
+        let longest = self.config.frame.0;
+        let Self {
+            best_effort, stats, ..
+        } = self;
+        each_segment(frame, |frame| {
+            if void::on_the_wire(frame.len()) > longest {
+                stats.drops.oversized += 1;
+            } else {
+                best_effort.push(now, frame, &mut stats.queue);
+            }
+        });
+    }
+
+    #[inline(never)]
+    fn enqueue_large(&mut self, position: u64, id: GuestId, frame: F) -> Result<(), Later<F>> {
+        let limit = frame.flow().and_then(|flow| self.limits.get_mut(flow));
+        let mut last = limit.map_or(0, |limit| limit.last);
+        if let Some(Some(guest)) = self.guests.get(id.0 as usize) {
+            last = last.max(guest.last);
+            let until = position + guest.horizon;
+            if guest.terms == Terms::Leaving || guest.is_crowded() || self.store.is_full() {
+                last = last.max(until + 1);
+            }
+            if last > until {
+                return Err(self.later(position, id, frame, last));
+            }
+        }
+        frame.segment(|segment| self.place_anyway(position, id, segment));
+        Ok(())
+    }
+
+    /// Stamps a frame whatever its wait, as far as stamps reach.
+    fn place_anyway(&mut self, position: u64, id: GuestId, mut frame: F) {
+        match self.place(position, id, &mut frame, Patience::Wheel) {
+            Ok(Some(place)) => self.keep(place, id, frame),
+            Ok(None) => self.stats.drops.oversized += 1,
+            Err(_) => self.stats.drops.overdue += 1,
+        }
+    }
+
+    /// Charges a frame to the chain, and marks it where it has to wait for long.
+    /// `None` where it is longer than any may be.
+    ///
+    /// # Errors
+    /// Its stamp, where that is later than it may be. Then nothing was charged.
+    #[inline]
+    fn place(
+        &mut self,
+        position: u64,
+        id: GuestId,
+        frame: &mut F,
+        patience: Patience,
+    ) -> Result<Option<Place>, u64> {
+        let wire = void::on_the_wire(frame.len());
+        if wire > self.config.frame.0 {
+            return Ok(None);
+        }
+        let Some(Some(guest)) = self.guests.get_mut(id.0 as usize) else {
+            return Ok(None);
+        };
+        let mut until = position + wheel::RANGE / 2;
+        if patience == Patience::Horizon {
+            until = position + guest.horizon;
+            if guest.terms == Terms::Leaving || self.store.is_full() {
+                return Err(guest.last.max(until + 1));
+            }
+        }
+        let work = wire * self.config.link.0;
+        // What is on the wire already cannot be overtaken. Were a frame stamped from
+        // `position` on, the batch would swallow the gaps behind it.
+        let arrival = position.max(self.wire);
+        if guest.limited == 0 && guest.upstream == 0 {
+            let stamped = guest.stamp(arrival, work);
+            if stamped.stamp > until {
+                return Err(stamped.stamp);
+            }
+            return Ok(Some(guest.take(position, frame, wire, stamped)));
+        }
+
+        let limit = frame.flow().and_then(|flow| self.limits.get_mut(flow));
+        let (release, last, mut limit) = match limit {
+            Some(limit) => {
+                let mut bucket = limit.bucket;
+                let release = bucket.pass(arrival, work);
+                (release, limit.last, Some((limit, bucket)))
+            }
+            None => (arrival, guest.after, None),
+        };
+        let behind = guest.upstream > 0 && self.upstream.first().is_some_and(|at| at <= last);
+        let place = if release > arrival || behind {
+            let release = release.max(last).max(self.upstream.start_from(arrival));
+            if release > until {
+                return Err(release);
+            }
+            if patience == Patience::Horizon && guest.is_crowded() {
+                return Err(until + 1);
+            }
+            if let Some((limit, _)) = &mut limit {
+                limit.last = release;
+            }
+            guest.upstream += wire;
+            guest.count(position, frame, wire, release);
+            Place {
+                upstream: true,
+                stamp: release,
+            }
+        } else {
+            let stamped = guest.stamp(arrival, work);
+            if stamped.stamp > until {
+                return Err(stamped.stamp);
+            }
+            guest.take(position, frame, wire, stamped)
+        };
+        if let Some((limit, bucket)) = limit {
+            limit.bucket = bucket;
+        }
+        Ok(Some(place))
+    }
+
+    /// Lets a frame wait in its place.
+    #[inline]
+    fn keep(&mut self, place: Place, id: GuestId, frame: F) {
+        let index = self.store.put(frame, place.stamp, id.0);
+        let wheel = if place.upstream {
+            &mut self.upstream
+        } else {
+            self.due.start_from(self.wire);
+            &mut self.due
+        };
+        wheel.insert(&mut self.store.entries, index);
+        self.next = self.next.min(place.stamp);
+    }
+
+    /// Gives a frame back that could be stamped with `stamp` only.
+    #[cold]
+    fn later(&mut self, position: u64, id: GuestId, frame: F, stamp: u64) -> Later<F> {
+        self.stats.held += 1;
+        let mut at = position;
+        if let Some(Some(guest)) = self.guests.get_mut(id.0 as usize) {
+            guest.stats.held += 1;
+            at = stamp.saturating_sub(guest.horizon);
+        }
+        // A batch's work is worth a try, and the clock may be stopped.
+        let pause = Nanos(self.config.batch.0 / 2);
+        let at = self.clock.moment(at).max(self.clock.now() + pause);
+        Later { frame, at }
+    }
+
+    /// Charges the first frame that waits for its destination to the rest of the
+    /// chain, as one that comes when it is released.
+    pub(super) fn release(&mut self) {
+        let Some(index) = self.upstream.pop(&mut self.store.entries) else {
+            return;
+        };
+        let entry = self.store.entries[index as usize];
+        if let Some(frame) = self.store.frame_mut(index)
+            && let Some(Some(guest)) = self.guests.get_mut(entry.guest as usize)
+        {
+            let wire = void::on_the_wire(frame.len());
+            guest.upstream -= wire;
+            let stamped = guest.stamp(entry.stamp, wire * self.config.link.0);
+            if stamped.stamp - entry.stamp > guest.mark && frame.mark_congestion() {
+                guest.stats.marked += 1;
+            }
+            guest.keep(stamped);
+            self.store.entries[index as usize].stamp = stamped.stamp;
+        }
+        self.due.start_from(entry.stamp);
+        self.due.insert(&mut self.store.entries, index);
+    }
+
+    /// Stamps a guest's frames that wait as best effort, in the order they came.
+    pub(super) fn stamp_best_effort(&mut self, position: u64, id: GuestId) {
+        let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets + 1);
+        waiting.extend(self.held.take());
+        self.best_effort.drain(&mut waiting);
+        for queued in waiting {
+            if queued.frame.source() == Some(id) {
+                self.place_anyway(position, id, queued.frame);
+            } else {
+                self.best_effort.restore(queued);
+            }
+        }
+    }
+}
+
+/// Hands over each segment of a frame, or the frame where it is not to be cut.
+fn each_segment<F: Frame>(frame: F, mut sink: impl FnMut(F)) {
+    if frame.segments() > 1 {
+        frame.segment(sink);
+    } else {
+        sink(frame);
+    }
+}

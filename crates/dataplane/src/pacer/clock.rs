@@ -1,0 +1,107 @@
+//! The wire's own time, in bytes.
+
+use tailbound_units::{Nanos, Rate};
+
+/// Bit-nanoseconds a second in a byte.
+const BYTE: u64 = 8_000_000_000;
+
+/// No position is later, so that sums of positions cannot overflow: 11 years of a
+/// 100 Gbit/s wire.
+const END: u64 = 1 << 62;
+
+/// Turns moments into bytes of the wire, and back.
+///
+/// A *position* is how many bytes a wire of this rate could have carried since
+/// moment zero, preambles and gaps included. The remainder of the conversion is
+/// carried from call to call, so that positions are exact however often they are
+/// asked for.
+///
+/// The clock can be [stopped](Self::stop_at) while the wire does not take what is
+/// due. What was promised for later is then later by as much.
+#[derive(Debug, Clone, Copy)]
+pub struct WireClock {
+    rate: u64,
+    now: Nanos,
+    /// Bytes up to `now`, whole and in 1/`BYTE`, without those it was stopped for.
+    position: u64,
+    rest: u64,
+    /// Bytes that it was stopped for.
+    stopped: u64,
+}
+
+impl WireClock {
+    pub(super) const fn new(rate: Rate) -> Self {
+        Self {
+            rate: rate.0,
+            now: Nanos::ZERO,
+            position: 0,
+            rest: 0,
+            stopped: 0,
+        }
+    }
+
+    /// The first byte that begins at `now` or after it. A `now` before an earlier
+    /// one is taken for that.
+    #[inline]
+    pub(super) fn advance(&mut self, now: Nanos) -> u64 {
+        if now > self.now {
+            let passed = now.0 - self.now.0;
+            self.now = now;
+            match passed
+                .checked_mul(self.rate)
+                .and_then(|work| work.checked_add(self.rest))
+            {
+                Some(work) => {
+                    self.position = (self.position + work / BYTE).min(END);
+                    self.rest = work % BYTE;
+                }
+                None => self.leap(passed),
+            }
+        }
+        self.position + u64::from(self.rest > 0)
+    }
+
+    /// Advances by more than 64 bits of bit-nanoseconds: minutes at least.
+    #[cold]
+    fn leap(&mut self, passed: u64) {
+        let work = u128::from(passed) * u128::from(self.rate) + u128::from(self.rest);
+        let whole = u64::try_from(work / u128::from(BYTE)).unwrap_or(END);
+        self.position = self.position.saturating_add(whole).min(END);
+        self.rest = (work % u128::from(BYTE)) as u64;
+    }
+
+    /// Sets the clock back to `position`, which is not after where it is.
+    #[cold]
+    pub(super) fn stop_at(&mut self, position: u64) {
+        let ahead = (self.position + u64::from(self.rest > 0)).saturating_sub(position);
+        self.stopped += ahead;
+        self.position -= ahead.min(self.position);
+    }
+
+    /// The latest moment that was handed in.
+    pub(super) const fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The first nanosecond at which byte `position` may begin, if the clock is
+    /// not stopped until then.
+    pub fn moment(&self, position: u64) -> Nanos {
+        let byte = u128::from(position) + u128::from(self.stopped);
+        let nanos = (byte * u128::from(BYTE)).div_ceil(u128::from(self.rate));
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How many bytes the wire carries in `time`, rounded down.
+    pub fn bytes_in(&self, time: Nanos) -> u64 {
+        Rate(self.rate).bytes_in(time).0
+    }
+
+    /// How long the clock has been stopped in all.
+    pub fn stopped(&self) -> Nanos {
+        let nanos = u128::from(self.stopped) * u128::from(BYTE) / u128::from(self.rate);
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests;

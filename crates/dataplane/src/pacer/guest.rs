@@ -1,0 +1,147 @@
+//! One guest's guarantee, and where its frames stand.
+
+use super::bucket::Bucket;
+use super::{Guarantee, GuestStats, PacerConfig};
+use crate::Frame;
+
+/// Whether a guest is guaranteed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Terms {
+    Guaranteed,
+    /// It was, and some of its stamped frames may still wait.
+    Leaving,
+    BestEffort,
+}
+
+/// The lower two thirds of the chain.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) terms: Terms,
+    pub(super) guarantee: Guarantee,
+    /// {B, S}.
+    average: Bucket,
+    /// {Bmax, one frame}.
+    peak: Bucket,
+    /// The latest stamp of its frames; none that follows is earlier, whatever
+    /// changes.
+    pub(super) last: u64,
+    /// Its horizon and the wait from which on frames are marked, in bytes of the
+    /// wire.
+    pub(super) horizon: u64,
+    pub(super) mark: u64,
+    /// Its flows that have a limit.
+    pub(super) limited: u32,
+    /// Bytes on the wire of its frames that wait for such limits, and how many
+    /// may before more are held back: what it may send within its horizon.
+    pub(super) upstream: u64,
+    pub(super) room: u64,
+    /// Frames of flows without a limit wait until then at least, since their
+    /// flows had one, and frames that wait for it.
+    pub(super) after: u64,
+    pub(super) stats: GuestStats,
+}
+
+impl Guest {
+    /// A guest that is guaranteed, with full buckets. `None` where a bucket would
+    /// be too deep.
+    pub(super) fn new(config: &PacerConfig, guarantee: &Guarantee) -> Option<Self> {
+        let link = config.link;
+        Some(Self {
+            terms: Terms::Guaranteed,
+            guarantee: *guarantee,
+            average: Bucket::new(link, guarantee.bandwidth, guarantee.burst)?,
+            peak: Bucket::new(link, guarantee.burst_rate, config.frame)?,
+            last: 0,
+            horizon: link.bytes_in(guarantee.horizon).0,
+            mark: guarantee
+                .mark
+                .map_or(u64::MAX, |wait| link.bytes_in(wait).0),
+            limited: 0,
+            upstream: 0,
+            room: guarantee.bandwidth.bytes_in(guarantee.horizon).0,
+            after: 0,
+            stats: GuestStats::default(),
+        })
+    }
+
+    /// Takes over what is new of `fresh`; `now` is not before its last stamp.
+    pub(super) fn become_like(&mut self, fresh: &Self, now: u64) {
+        self.terms = Terms::Guaranteed;
+        self.guarantee = fresh.guarantee;
+        self.average.become_like(&fresh.average, now);
+        self.peak.become_like(&fresh.peak, now);
+        self.horizon = fresh.horizon;
+        self.mark = fresh.mark;
+        self.room = fresh.room;
+    }
+
+    /// The stamp of a frame that comes at `arrival`, and the buckets after it. It
+    /// is charged only when these are [kept](Self::keep).
+    #[inline]
+    pub(super) fn stamp(&self, arrival: u64, work: u64) -> Stamped {
+        let (mut average, mut peak) = (self.average, self.peak);
+        let stamp = peak.pass(average.pass(arrival, work), work);
+        Stamped {
+            average,
+            peak,
+            stamp: stamp.max(self.last),
+        }
+    }
+
+    /// Charges a frame that goes straight on to the wire's order, and marks it
+    /// where it has to wait for long.
+    #[inline]
+    pub(super) fn take<F: Frame>(
+        &mut self,
+        position: u64,
+        frame: &mut F,
+        wire: u64,
+        stamped: Stamped,
+    ) -> Place {
+        self.count(position, frame, wire, stamped.stamp);
+        self.keep(stamped);
+        Place {
+            upstream: false,
+            stamp: stamped.stamp,
+        }
+    }
+
+    /// Counts a frame that waits until `until`, and marks it where that is long.
+    #[inline]
+    pub(super) fn count<F: Frame>(&mut self, position: u64, frame: &mut F, wire: u64, until: u64) {
+        self.stats.taken.packets += 1;
+        self.stats.taken.bytes += wire;
+        self.stats.wait = until - position;
+        if self.stats.wait > self.mark && frame.mark_congestion() {
+            self.stats.marked += 1;
+        }
+    }
+
+    /// Whether more waits for destinations than the guest may send in its horizon.
+    pub(super) const fn is_crowded(&self) -> bool {
+        self.upstream > self.room
+    }
+
+    #[inline]
+    pub(super) fn keep(&mut self, stamped: Stamped) {
+        self.average = stamped.average;
+        self.peak = stamped.peak;
+        self.last = stamped.stamp;
+    }
+}
+
+/// Where a frame waits: for its destination, until it is released, or for the
+/// wire, until its stamp.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) upstream: bool,
+    pub(super) stamp: u64,
+}
+
+/// What a frame would change.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamped {
+    average: Bucket,
+    peak: Bucket,
+    pub(super) stamp: u64,
+}

@@ -1,0 +1,10 @@
+//! The whole pacer, in virtual time.
+
+mod change;
+mod harness;
+mod hose;
+mod rates;
+mod rules;
+mod schedule;
+
+use super::*;

@@ -1,0 +1,293 @@
+//! A host in virtual time around a pacer, and an independent check of what it put
+//! on the wire.
+
+use super::*;
+use crate::Class;
+use std::collections::VecDeque;
+
+pub(super) const LINK: Rate = Rate::from_mbit(10_000);
+
+pub(super) fn pacer(config: &PacerConfig, guarantees: &[Guarantee]) -> Pacer<Record> {
+    let mut pacer = Pacer::new(config).expect("a sound configuration");
+    for (id, guarantee) in (0..).zip(guarantees) {
+        pacer
+            .set_guest(Nanos::ZERO, GuestId(id), Some(guarantee))
+            .expect("a sound guarantee");
+    }
+    pacer
+}
+
+/// A packet that is only a record: a frame, or what TCP hands over at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) id: u64,
+    pub(super) guest: u32,
+    pub(super) len: usize,
+    pub(super) destination: u128,
+    /// Whether it may be cut.
+    pub(super) cut: bool,
+    pub(super) marked: bool,
+}
+
+/// Headers of each segment, and the longest frame.
+const HEADERS: usize = 66;
+const FULL: usize = 1514;
+
+/// A packet of `len` bytes from `guest`.
+pub(super) fn packet(id: u64, guest: u32, len: usize) -> Record {
+    Record {
+        id,
+        guest,
+        len,
+        destination: 1,
+        cut: true,
+        marked: false,
+    }
+}
+
+/// A frame of `guest` that takes `wire` bytes of the wire.
+pub(super) fn frame(id: u64, guest: u32, wire: u64) -> Record {
+    packet(id, guest, (wire - void::OVERHEAD) as usize)
+}
+
+impl Frame for Record {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn source(&self) -> Option<GuestId> {
+        Some(GuestId(self.guest))
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: GuestId(self.guest),
+            destination: self.destination,
+        })
+    }
+    fn class(&self) -> Class {
+        Class::BestEffort
+    }
+    fn set_class(&mut self, _: Class) {}
+    fn mark_congestion(&mut self) -> bool {
+        self.marked = true;
+        true
+    }
+    fn segments(&self) -> usize {
+        if self.cut && self.len > FULL {
+            (self.len - HEADERS).div_ceil(FULL - HEADERS)
+        } else {
+            1
+        }
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        if self.segments() == 1 {
+            return sink(self);
+        }
+        let mut left = self.len - HEADERS;
+        while left > 0 {
+            let payload = left.min(FULL - HEADERS);
+            sink(Self {
+                len: HEADERS + payload,
+                ..self
+            });
+            left -= payload;
+        }
+    }
+}
+
+/// One thing that was on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) at: u64,
+    pub(super) wire: u64,
+    /// `None` for a void.
+    pub(super) frame: Option<Record>,
+    /// `None` for best effort.
+    pub(super) stamp: Option<u64>,
+}
+
+/// Guests with rings of frames, a pacer, and what was sent.
+pub(super) struct Host {
+    pub(super) pacer: Pacer<Record>,
+    /// Frames of each guest with the moment they come at.
+    pub(super) rings: Vec<VecDeque<(Nanos, Record)>>,
+    pub(super) retry: Vec<Nanos>,
+    pub(super) sent: Vec<Sent>,
+    pub(super) now: Nanos,
+    /// By how much the host is late for each turn.
+    pub(super) late: Nanos,
+}
+
+impl Host {
+    pub(super) fn new(config: &PacerConfig, guarantees: &[Guarantee]) -> Self {
+        Self {
+            pacer: pacer(config, guarantees),
+            rings: vec![VecDeque::new(); guarantees.len()],
+            retry: vec![Nanos::ZERO; guarantees.len()],
+            sent: Vec::new(),
+            now: Nanos::from_millis(1),
+            late: Nanos::ZERO,
+        }
+    }
+
+    pub(super) fn ring(&mut self, guest: usize, at: Nanos, frame: Record) {
+        if self.rings.len() <= guest {
+            self.rings.resize(guest + 1, VecDeque::new());
+            self.retry.resize(guest + 1, Nanos::ZERO);
+        }
+        self.rings[guest].push_back((at, frame));
+    }
+
+    /// One turn of a packet loop at `self.now`.
+    pub(super) fn turn(&mut self) {
+        let Self {
+            pacer,
+            rings,
+            retry,
+            sent,
+            now,
+            ..
+        } = self;
+        for (ring, retry) in rings.iter_mut().zip(retry) {
+            while *retry <= *now
+                && let Some((at, _)) = ring.front()
+                && *at <= *now
+            {
+                let (at, frame) = ring.pop_front().expect("there is one");
+                if let Err(later) = pacer.enqueue(*now, frame) {
+                    assert!(later.at > *now, "{:?} at {now:?}", later.at);
+                    *retry = later.at;
+                    ring.push_front((at, later.frame));
+                }
+            }
+        }
+        pacer.batch(*now, |paced| {
+            sent.push(match paced {
+                Paced::Guaranteed { frame, stamp, at } => Sent {
+                    at,
+                    wire: void::on_the_wire(frame.len),
+                    frame: Some(frame),
+                    stamp: Some(stamp),
+                },
+                Paced::BestEffort { frame, at } => Sent {
+                    at,
+                    wire: void::on_the_wire(frame.len),
+                    frame: Some(frame),
+                    stamp: None,
+                },
+                Paced::Void { wire, at } => Sent {
+                    at,
+                    wire,
+                    frame: None,
+                    stamp: None,
+                },
+            });
+        });
+    }
+
+    /// When there is something to do next.
+    pub(super) fn wake_at(&self) -> Option<Nanos> {
+        let rings = self.rings.iter().zip(&self.retry);
+        let tries = rings.filter_map(|(ring, retry)| Some(ring.front()?.0.max(*retry)));
+        tries.chain(self.pacer.poll_at()).min()
+    }
+
+    /// Turns until nothing is left to do before `end`.
+    pub(super) fn run_until(&mut self, end: Nanos) {
+        let mut idle = 0;
+        while let Some(at) = self.wake_at() {
+            let at = at.max(self.now);
+            if at >= end {
+                break;
+            }
+            idle = if at == self.now { idle + 1 } else { 0 };
+            assert!(idle < 10, "the host spins at {at:?}");
+            self.now = at + self.late;
+            self.turn();
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Frames of one guest, in order.
+    pub(super) fn of(&self, guest: u32) -> impl Iterator<Item = (Sent, Record)> + '_ {
+        self.sent
+            .iter()
+            .filter_map(|sent| Some((*sent, sent.frame?)))
+            .filter(move |(_, frame)| frame.guest == guest)
+    }
+}
+
+/// The most that moments and bytes exceed `burst + rate · t` by, over every
+/// interval, in bytes times the link's rate: an arrival curve's definition, with
+/// running minima instead of all pairs. At most 0 where they conform.
+pub(super) fn excess(
+    link: Rate,
+    rate: Rate,
+    burst: u64,
+    frames: impl Iterator<Item = (u64, u64)>,
+) -> i128 {
+    let (mut sent, mut least, mut worst) = (0_i128, i128::MAX, i128::MIN);
+    for (at, wire) in frames {
+        let earned = i128::from(at) * i128::from(rate.0);
+        // Before this frame and after it: it is in every interval that ends here.
+        least = least.min(sent - earned);
+        sent += i128::from(wire) * i128::from(link.0);
+        worst = worst.max(sent - earned - least);
+    }
+    worst.saturating_sub(i128::from(burst) * i128::from(link.0))
+}
+
+/// The same by its definition, over all pairs.
+pub(super) fn excess_of_all_pairs(
+    link: Rate,
+    rate: Rate,
+    burst: u64,
+    frames: &[(u64, u64)],
+) -> i128 {
+    let mut worst = i128::MIN;
+    for first in 0..frames.len() {
+        let mut sent = 0_i128;
+        for &(at, wire) in &frames[first..] {
+            sent += i128::from(wire) * i128::from(link.0);
+            let earned = i128::from(at - frames[first].0) * i128::from(rate.0);
+            worst = worst.max(sent - earned - i128::from(burst) * i128::from(link.0));
+        }
+    }
+    worst
+}
+
+/// What stamps may exceed their curve by: less than one byte of the wire for each
+/// bucket that rounded them up to it.
+pub(super) const ROUNDING: i128 = 2 * LINK.0 as i128;
+
+/// Whether frames stay inside `min(Bmax·t + frame, B·t + S)`.
+pub(super) fn conform(config: &PacerConfig, guarantee: &Guarantee, frames: &[(u64, u64)]) {
+    let Guarantee {
+        bandwidth,
+        burst,
+        burst_rate,
+        ..
+    } = *guarantee;
+    for (rate, burst) in [(bandwidth, burst), (burst_rate, config.frame)] {
+        let over = excess(config.link, rate, burst.0, frames.iter().copied());
+        assert!(over < ROUNDING, "{over} over {burst} + {rate}·t");
+    }
+}
+
+/// What a wire shows whatever was asked of it: nothing overlaps, no frame is
+/// before its stamp, and none is later than where it would be on a wire that sends
+/// each frame at its stamp, or right behind the one before it, by 84 bytes or more.
+pub(super) fn check_wire(sent: &[Sent]) {
+    let (mut taken, mut ideal) = (0, 0);
+    for (i, sent) in sent.iter().enumerate() {
+        assert!(sent.at >= taken, "{i}: {sent:?} overlaps");
+        taken = sent.at + sent.wire;
+        if let Some(stamp) = sent.stamp {
+            assert!(sent.at >= stamp, "{i}: {sent:?} is early");
+            ideal = stamp.max(ideal);
+            assert!(sent.at - ideal < void::SHORTEST, "{i}: {sent:?} is late");
+            ideal += sent.wire;
+        } else if sent.frame.is_none() {
+            assert!((void::SHORTEST..=void::LONGEST).contains(&sent.wire));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Limits by destination.
+
+use super::harness::{Host, LINK, ROUNDING, Record, check_wire, excess, frame};
+use super::*;
+
+fn to(destination: u128, id: u64, wire: u64) -> Record {
+    Record {
+        destination,
+        ..frame(id, 0, wire)
+    }
+}
+
+fn host(limits: &[(u128, u64)]) -> Host {
+    let b = Rate::from_mbit(1000);
+    let guarantee = Guarantee {
+        mark: None,
+        ..Guarantee::new(b, Bytes(3076), b)
+    };
+    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee]);
+    for &(destination, mbit) in limits {
+        host.pacer
+            .set_destination(
+                host.now,
+                GuestId(0),
+                destination,
+                Some(Rate::from_mbit(mbit)),
+            )
+            .expect("sound");
+    }
+    host
+}
+
+/// Bits a second to a destination, from its tenth frame on.
+fn rate(host: &Host, destination: u128) -> u64 {
+    let frames: Vec<_> = host
+        .of(0)
+        .filter(|(_, frame)| frame.destination == destination)
+        .map(|(sent, _)| (sent.at, sent.wire))
+        .collect();
+    let steady = &frames[10..];
+    let bytes: u64 = steady[1..].iter().map(|(_, wire)| wire).sum();
+    bytes * LINK.0 / (steady[steady.len() - 1].0 - steady[0].0)
+}
+
+#[test]
+fn each_destination_gets_its_rate_and_a_slow_one_holds_up_no_other() {
+    let mut host = host(&[(1, 100), (2, 300), (3, 600)]);
+    // Rings are in order of coming; each destination's share is as its rate.
+    for id in 0..6000 {
+        let destination = match id % 10 {
+            0 => 1,
+            1..4 => 2,
+            _ => 3,
+        };
+        host.ring(0, host.now, to(destination, id, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    check_wire(&host.sent);
+    for (destination, mbit) in [(1, 100), (2, 300), (3, 600)] {
+        let got = rate(&host, destination);
+        assert!(
+            got.abs_diff(mbit * 1_000_000) < mbit * 5_000,
+            "{destination}: {got}"
+        );
+    }
+}
+
+#[test]
+fn a_destination_without_a_limit_goes_past_one_that_waits() {
+    let mut host = host(&[(1, 1)]);
+    for id in 0..3 {
+        host.ring(0, host.now, to(1, id, 1538));
+        host.ring(0, host.now, to(2, 10 + id, 1538));
+    }
+    host.pacer
+        .set_guest(
+            host.now,
+            GuestId(0),
+            Some(&Guarantee {
+                horizon: Nanos::from_millis(50),
+                ..*host.pacer.guarantee(GuestId(0)).expect("guaranteed")
+            }),
+        )
+        .expect("sound");
+    host.run_until(Nanos::from_secs(1));
+    let ids: Vec<_> = host.of(0).map(|(_, frame)| frame.id).collect();
+    assert_eq!(ids, [0, 10, 1, 11, 12, 2]);
+}
+
+#[test]
+fn the_guest_s_own_rate_holds_whatever_its_destinations_add_up_to() {
+    let mut host = host(&[(1, 900), (2, 900), (3, 900)]);
+    for id in 0..3000 {
+        host.ring(
+            0,
+            host.now,
+            to(1 + u128::from(id % 3), id, 84 + id * 7 % 1455),
+        );
+    }
+    host.run_until(Nanos::from_secs(1));
+    let stamps = host
+        .of(0)
+        .map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire));
+    assert!(excess(LINK, Rate::from_mbit(1000), 3076, stamps) < ROUNDING);
+    assert_eq!(host.of(0).count(), 3000);
+}
+
+#[test]
+fn a_flow_keeps_its_order_when_its_limit_goes_and_comes_back() {
+    let mut host = host(&[(1, 10), (2, 10)]);
+    let mut id = 0;
+    for round in 0..60 {
+        for _ in 0..3 {
+            for destination in [1, 2, 3] {
+                host.ring(0, host.now, to(destination, id, 800));
+                id += 1;
+            }
+        }
+        let rate = (round % 3 != 0).then(|| Rate::from_mbit(5 + 40 * (round % 7)));
+        let now = host.now;
+        host.pacer
+            .set_destination(now, GuestId(0), 1 + u128::from(round % 2), rate)
+            .expect("sound");
+        host.run_until(now + Nanos::from_micros(700));
+    }
+    host.run_until(Nanos::from_secs(5));
+    assert_eq!(host.of(0).count() as u64, id);
+    for destination in [1, 2, 3] {
+        let ids = host
+            .of(0)
+            .filter(|(_, frame)| frame.destination == destination);
+        assert!(ids.map(|(_, frame)| frame.id).is_sorted());
+    }
+}
+
+#[test]
+fn what_waits_for_destinations_is_bounded_by_the_horizon_too() {
+    let limits: Vec<_> = (0..1000).map(|destination| (destination, 100)).collect();
+    let mut host = host(&limits);
+    for id in 0..20_000 {
+        host.ring(0, host.now, to(u128::from(id % 1000), id, 1538));
+    }
+    let mut most = 0;
+    for _ in 0..1000 {
+        let Some(at) = host.wake_at() else { break };
+        host.now = at.max(host.now);
+        host.turn();
+        most = most.max(host.pacer.waiting());
+    }
+    // 1 Gbit/s for 2 ms, as released and as not yet, and a batch.
+    assert!((100..400).contains(&most), "{most}");
+}

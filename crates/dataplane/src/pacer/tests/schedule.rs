@@ -1,0 +1,419 @@
+//! What is on the wire, byte by byte.
+
+use super::harness::{
+    Host, LINK, ROUNDING, Sent, check_wire, conform, excess, excess_of_all_pairs, frame,
+};
+use super::*;
+use proptest::prelude::*;
+
+fn shape(sent: &[Sent]) -> Vec<(u64, u64, Option<u64>)> {
+    let start = sent[0].at;
+    let frame = |sent: &Sent| Some(sent.frame?.id);
+    sent.iter()
+        .map(|s| (s.at - start, s.wire, frame(s)))
+        .collect()
+}
+
+#[test]
+fn figure_9_of_the_paper() {
+    // VM 1 has 2 Gbit/s and VM 2 has 1 Gbit/s of 10: of every ten frames on the
+    // wire, two are the one's and one the other's.
+    let guarantee = |mbit| {
+        let rate = Rate::from_mbit(mbit);
+        Guarantee::new(rate, Bytes(1538), rate)
+    };
+    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(2000), guarantee(1000)]);
+    for id in 0..8 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    for id in 100..104 {
+        host.ring(1, host.now, frame(id, 1, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    let slots: Vec<_> = shape(&host.sent);
+    for (at, wire, _) in &slots {
+        assert_eq!((at % 1538, *wire), (0, 1538));
+    }
+    let data: Vec<_> = slots
+        .iter()
+        .filter_map(|(at, _, id)| Some((at / 1538, (*id)?)))
+        .collect();
+    // Both begin at once; the second is behind the first, and its own stamps go on.
+    let expected = [
+        (0, 0),
+        (1, 100),
+        (5, 1),
+        (10, 2),
+        (11, 101),
+        (15, 3),
+        (20, 4),
+        (21, 102),
+        (25, 5),
+        (30, 6),
+        (31, 103),
+        (35, 7),
+    ];
+    assert_eq!(data, expected);
+    assert_eq!(slots.len(), 36);
+    let stats = host.pacer.stats();
+    assert_eq!((stats.guaranteed.packets, stats.voids.packets), (12, 24));
+    assert_eq!(stats.voids.bytes, 24 * 1538);
+}
+
+#[test]
+fn a_gap_that_no_void_fits_into_delays_one_frame_and_no_other() {
+    let rate = Rate::from_mbit(9500);
+    let mut host = Host::new(
+        &PacerConfig::new(LINK),
+        &[Guarantee::new(rate, Bytes(1538), LINK)],
+    );
+    for id in 0..20 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    // 1538 B at 9.5 Gbit/s: 1618.947... bytes of the wire, a gap of 81.
+    let data = host
+        .of(0)
+        .map(|(sent, _)| (sent.at, sent.stamp.expect("guaranteed")));
+    let start = host.sent[0].at;
+    for (i, (at, stamp)) in (0..).zip(data) {
+        assert_eq!(stamp - start, (i * 1538 * 10_000_u64).div_ceil(9500));
+        assert!(at - stamp < void::SHORTEST, "{i}");
+    }
+    check_wire(&host.sent);
+}
+
+#[test]
+fn an_idle_link_stays_idle_and_a_slow_guest_costs_few_voids() {
+    let rate = Rate::from_mbit(10);
+    let mut host = Host::new(
+        &PacerConfig::new(LINK),
+        &[Guarantee::new(rate, Bytes(1538), rate)],
+    );
+    for id in 0..100 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    // One frame every 1.23 ms: voids for half a batch before it at most.
+    let stats = host.pacer.stats();
+    assert_eq!(stats.guaranteed.packets, 100);
+    assert!(stats.voids.bytes <= 100 * 31_250, "{}", stats.voids.bytes);
+    assert_eq!(host.pacer.poll_at(), None);
+}
+
+#[test]
+fn the_nic_never_holds_more_than_a_batch_and_a_frame() {
+    let mut host = Host::new(
+        &PacerConfig::new(LINK),
+        &[Guarantee::new(LINK, Bytes(1 << 20), LINK)],
+    );
+    for id in 0..1000 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    while !host.rings[0].is_empty() || host.pacer.waiting() > 0 {
+        let before = host.sent.len();
+        host.now = host.wake_at().expect("frames wait").max(host.now);
+        host.turn();
+        let wire = host.sent.last().map_or(0, |sent| sent.at + sent.wire);
+        let position = host.pacer.clock().advance(host.now);
+        assert!(wire <= position + 62_500 + 1538);
+        // Half a batch at least, but for the end.
+        let handed_over = host.sent.len() - before;
+        assert!(
+            handed_over >= 20 || host.pacer.waiting() == 0,
+            "{handed_over}"
+        );
+    }
+}
+
+#[test]
+fn best_effort_uses_the_gaps_and_delays_no_stamp() {
+    let rate = Rate::from_mbit(2500);
+    let mut host = Host::new(
+        &PacerConfig::new(LINK),
+        &[Guarantee::new(rate, Bytes(1538), rate)],
+    );
+    for id in 0..100 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+        for more in 0..6 {
+            host.ring(1, host.now, frame(1000 + 6 * id + more, 1, 1000));
+        }
+    }
+    host.run_until(Nanos::from_secs(1));
+    check_wire(&host.sent);
+    for (sent, _) in host.of(0) {
+        assert_eq!(Some(sent.at), sent.stamp);
+    }
+    // Between two frames 4614 bytes: four of 1000 and a void of 614. The first ones
+    // go ahead of the guarantee's first only where it comes later.
+    let stats = host.pacer.stats();
+    assert_eq!(stats.best_effort.packets, 600);
+    assert_eq!(
+        host.of(1).map(|(_, frame)| frame.id).collect::<Vec<_>>(),
+        (1000..1600).collect::<Vec<_>>()
+    );
+    let gap: Vec<_> = shape(&host.sent)[..6]
+        .iter()
+        .map(|(_, wire, _)| *wire)
+        .collect();
+    assert_eq!(gap, [1538, 1000, 1000, 1000, 1000, 614]);
+}
+
+#[test]
+fn best_effort_alone_takes_the_whole_link_without_voids() {
+    let mut host = Host::new(&PacerConfig::new(LINK), &[]);
+    for id in 0..3000 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    let stats = host.pacer.stats();
+    assert_eq!((stats.best_effort.packets, stats.voids.packets), (3000, 0));
+    let last = host.sent.last().expect("sent");
+    assert_eq!(last.at - host.sent[0].at, 2999 * 1538);
+}
+
+#[test]
+fn no_voids_are_sent_where_the_nic_keeps_launch_times() {
+    let rate = Rate::from_mbit(1000);
+    let config = PacerConfig {
+        voids: false,
+        ..PacerConfig::new(LINK)
+    };
+    let mut host = Host::new(&config, &[Guarantee::new(rate, Bytes(1538), rate)]);
+    for id in 0..10 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    let clock = host.pacer.clock();
+    let at: Vec<_> = host
+        .sent
+        .iter()
+        .map(|sent| clock.moment(sent.at) - clock.moment(host.sent[0].at))
+        .collect();
+    assert_eq!(at[..3], [Nanos(0), Nanos(12_304), Nanos(24_608)]);
+    assert_eq!(host.pacer.stats().voids.packets, 0);
+}
+
+#[test]
+fn a_frame_that_comes_during_a_batch_is_stamped_from_its_end_on() {
+    let peak = Rate::from_mbit(1000);
+    let full = Guarantee::new(Rate::from_mbit(8000), Bytes(1 << 20), LINK);
+    let paced = Guarantee::new(peak, Bytes(20_000), peak);
+    let mut host = Host::new(&PacerConfig::new(LINK), &[full, paced]);
+    for id in 0..1000 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.turn();
+    let taken = host
+        .sent
+        .last()
+        .map(|sent| sent.at + sent.wire)
+        .expect("a batch");
+    host.now += Nanos(1000);
+    for id in 0..4 {
+        host.ring(1, host.now, frame(2000 + id, 1, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    let stamps: Vec<_> = host
+        .of(1)
+        .map(|(sent, _)| sent.stamp.expect("guaranteed") - taken)
+        .collect();
+    assert_eq!(stamps, [0, 15_380, 30_760, 46_140]);
+}
+
+#[test]
+fn frames_that_would_wait_beyond_the_horizon_stay_in_the_ring() {
+    let rate = Rate::from_mbit(100);
+    let guarantee = Guarantee {
+        horizon: Nanos::from_millis(1),
+        mark: Some(Nanos::from_micros(500)),
+        ..Guarantee::new(rate, Bytes(1538), rate)
+    };
+    let mut pacer = super::harness::pacer(&PacerConfig::new(LINK), &[guarantee]);
+    let now = Nanos::from_secs(1);
+    let offer = |pacer: &mut Pacer<_>, now, id| pacer.enqueue(now, frame(id, 0, 1538));
+    // Stamps at 0, 123, 246 ... us: nine within a millisecond.
+    for id in 0..9 {
+        offer(&mut pacer, now, id).expect("within the horizon");
+    }
+    let later = offer(&mut pacer, now, 9).expect_err("1107 us");
+    assert_eq!(later.frame.id, 9);
+    // 9 · 123.04 us, less a millisecond.
+    assert_eq!(later.at, now + Nanos(107_360));
+    pacer.batch(now, |_| {});
+    offer(&mut pacer, later.at, 9).expect("now it is");
+    let mut marked = Vec::new();
+    for _ in 0..20 {
+        let Some(at) = pacer.poll_at() else { break };
+        pacer.batch(at, |paced| {
+            if let Paced::Guaranteed { frame, .. } = paced {
+                marked.push(frame.marked);
+            }
+        });
+    }
+    assert_eq!(marked, [vec![false; 4], vec![true; 5]].concat());
+    let stats = pacer.guest_stats(GuestId(0)).expect("guaranteed");
+    assert_eq!((stats.taken.packets, stats.marked, stats.held), (10, 5, 1));
+}
+
+#[test]
+fn a_link_that_was_down_is_followed_by_no_burst() {
+    let rate = Rate::from_mbit(1000);
+    let config = PacerConfig::new(LINK);
+    let guarantee = Guarantee::new(rate, Bytes(3000), LINK);
+    let mut host = Host::new(&config, &[guarantee, guarantee]);
+    for guest in 0..2 {
+        for id in 0..1000 {
+            host.ring(guest, host.now, frame(id, guest as u32, 1538));
+        }
+    }
+    host.run_until(Nanos::from_millis(3));
+    let before = host.sent.len();
+    // Nothing is handed over for a second; frames go on coming.
+    for millis in 4..1000 {
+        let now = Nanos::from_millis(millis);
+        for (ring, retry) in host.rings.iter_mut().zip(&mut host.retry) {
+            while *retry <= now {
+                let (at, frame) = ring.pop_front().expect("backlogged");
+                if let Err(later) = host.pacer.enqueue(now, frame) {
+                    *retry = later.at;
+                    ring.push_front((at, later.frame));
+                }
+            }
+        }
+    }
+    // Two horizons' worth wait, not a second's.
+    assert!(host.pacer.waiting() < 2 * 170, "{}", host.pacer.waiting());
+    host.now = Nanos::from_secs(1);
+    host.run_until(Nanos::from_secs(3));
+    let stopped = host.pacer.stats().stopped;
+    assert!(stopped > Nanos::from_millis(990), "{stopped}");
+    // On the real clock, over every interval, the stall included.
+    let shift = LINK.bytes_in(stopped).0;
+    for guest in 0..2 {
+        let real = host.sent.iter().enumerate().filter_map(|(i, sent)| {
+            let frame = sent.frame.filter(|frame| frame.guest == guest)?;
+            let late = if i < before { 0 } else { shift };
+            Some((sent.at + late, void::on_the_wire(frame.len)))
+        });
+        // Two guests collide on the wire: by one frame.
+        let over = excess(LINK, rate, 3000 + 1538, real);
+        assert!(over <= 0, "{over}");
+        assert_eq!(host.of(guest).count(), 1000);
+    }
+}
+
+#[test]
+fn what_may_be_caught_up_is_caught_up() {
+    let rate = Rate::from_mbit(1000);
+    let config = PacerConfig {
+        catch_up: Nanos::from_millis(5),
+        ..PacerConfig::new(LINK)
+    };
+    let mut host = Host::new(&config, &[Guarantee::new(rate, Bytes(3000), LINK)]);
+    for id in 0..20_000 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.late = Nanos::from_micros(400);
+    host.run_until(Nanos::from_secs(10));
+    assert_eq!(host.pacer.stats().stopped, Nanos::ZERO);
+    let frames: Vec<_> = host.of(0).map(|(sent, _)| (sent.at, sent.wire)).collect();
+    let (first, last) = (frames[10].0, frames[19_999].0);
+    let got = 19_989 * 1538 * LINK.0 / (last - first);
+    assert!(got.abs_diff(rate.0) < rate.0 / 500, "{got}");
+}
+
+#[test]
+fn many_guests_at_once_leave_in_turn() {
+    let share = Rate(LINK.0 / 200);
+    let guarantees = [Guarantee::new(share, Bytes(3076), Rate::from_mbit(1000)); 200];
+    let config = PacerConfig::new(LINK);
+    let mut host = Host::new(&config, &guarantees);
+    for guest in 0..200 {
+        for id in 0..20 {
+            host.ring(guest, host.now, frame(id, guest as u32, 1538));
+        }
+    }
+    host.run_until(Nanos::from_secs(1));
+    check_wire(&host.sent);
+    for guest in 0..200 {
+        let stamps: Vec<_> = host
+            .of(guest)
+            .map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire))
+            .collect();
+        assert_eq!(stamps.len(), 20);
+        conform(&config, &guarantees[0], &stamps);
+    }
+}
+
+prop_compose! {
+    fn guarantee(guests: u64)(
+        bandwidth in 1_000_000..=LINK.0 / guests,
+        above in 0..=100_u64,
+        burst in 1538..200_000_u64,
+    ) -> Guarantee {
+        let burst_rate = bandwidth + (LINK.0 - bandwidth) / 100 * above;
+        Guarantee::new(Rate(bandwidth), Bytes(burst), Rate(burst_rate))
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_quick_check_is_the_definition(
+        rate in 1..20_000_000_000_u64,
+        burst in 0..5000_u64,
+        steps in proptest::collection::vec((0..5000_u64, 84..1538_u64), 1..60),
+    ) {
+        let mut at = 0;
+        let frames: Vec<_> = steps.into_iter().map(|(gap, wire)| { at += gap; (at, wire) }).collect();
+        let quick = excess(LINK, Rate(rate), burst, frames.iter().copied());
+        prop_assert_eq!(quick, excess_of_all_pairs(LINK, Rate(rate), burst, &frames));
+    }
+
+    /// Random guests, sizes, arrivals and a host that is late now and then.
+    #[test]
+    fn every_guest_conforms_and_the_wire_is_exact(
+        guarantees in proptest::collection::vec(guarantee(6), 1..6),
+        frames in proptest::collection::vec((0..7_usize, 84..=1538_u64, 0..30_000_u64), 1..600),
+        late in 0..100_u64,
+    ) {
+        let config = PacerConfig::new(LINK);
+        let mut host = Host::new(&config, &guarantees);
+        host.late = Nanos::from_micros(late);
+        let (mut at, mut count) = (host.now, 0);
+        for (id, (guest, wire, gap)) in (0..).zip(frames) {
+            // Bursts: every other frame comes with the one before.
+            at += Nanos(gap * (id % 2));
+            host.ring(guest, at, frame(id, guest as u32, wire));
+            count += 1;
+        }
+        host.run_until(Nanos::from_secs(20));
+        prop_assert_eq!(host.sent.iter().filter(|sent| sent.frame.is_some()).count(), count);
+        check_wire(&host.sent);
+        for (guest, guarantee) in (0..).zip(&guarantees) {
+            let stamps: Vec<_> = host.of(guest).map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire)).collect();
+            conform(&config, guarantee, &stamps);
+            let ids: Vec<_> = host.of(guest).map(|(_, frame)| frame.id).collect();
+            prop_assert!(ids.is_sorted());
+        }
+        prop_assert_eq!(host.pacer.waiting(), 0);
+    }
+
+    /// One guest alone: what is on the wire conforms but for the one void.
+    #[test]
+    fn a_guest_alone_conforms_on_the_wire(
+        guarantee in guarantee(1),
+        lens in proptest::collection::vec(84..=1538_u64, 1..400),
+    ) {
+        let config = PacerConfig::new(LINK);
+        let mut host = Host::new(&config, &[guarantee]);
+        for (id, wire) in (0..).zip(lens) {
+            host.ring(0, host.now, frame(id, 0, wire));
+        }
+        host.run_until(Nanos::from_secs(20));
+        let sent: Vec<_> = host.of(0).map(|(sent, _)| (sent.at, sent.wire)).collect();
+        let over = excess(LINK, guarantee.bandwidth, guarantee.burst.0, sent.iter().copied());
+        let void = i128::from(void::SHORTEST) * i128::from(guarantee.bandwidth.0);
+        prop_assert!(over < void + ROUNDING, "{over}");
+    }
+}

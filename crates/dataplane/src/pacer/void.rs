@@ -1,0 +1,68 @@
+//! Void frames: what fills the gaps between frames of data (Silo 4.3.1).
+//!
+//! Their destination is their own source address, so the first switch drops them:
+//! a bridge never sends a frame back out of the port it came in by (IEEE 802.1Q,
+//! 8.6.1, and 8.8 for learning).
+
+/// Bytes that a wire spends on a frame beside its own: preamble and start
+/// delimiter 8, FCS 4, gap 12 (IEEE 802.3).
+pub const OVERHEAD: u64 = 24;
+
+/// The least that a frame takes of the wire: 64 B with its FCS, preamble, gap.
+/// 67.2 ns at 10 Gbit/s.
+pub const SHORTEST: u64 = 84;
+
+/// The longest void: a full frame of 1500 B of payload.
+pub const LONGEST: u64 = 1538;
+
+/// What a frame of `len` bytes (without FCS) takes of the wire.
+#[inline]
+pub const fn on_the_wire(len: usize) -> u64 {
+    let bytes = len as u64 + OVERHEAD;
+    if bytes < SHORTEST { SHORTEST } else { bytes }
+}
+
+/// The next void that goes into a gap of `gap` bytes, above zero. As few as
+/// possible, the longest first, and together exactly the gap wherever it is at
+/// least [`SHORTEST`]; a shorter one is overrun by less than that.
+#[inline]
+pub(super) const fn next(gap: u64) -> u64 {
+    if gap >= LONGEST + SHORTEST {
+        LONGEST
+    } else if gap > LONGEST {
+        // What is left is a void as well.
+        gap - SHORTEST
+    } else if gap < SHORTEST {
+        SHORTEST
+    } else {
+        gap
+    }
+}
+
+/// A void frame's bytes, ready for any length.
+#[derive(Debug, Clone)]
+pub struct VoidFrame([u8; (LONGEST - OVERHEAD) as usize]);
+
+impl VoidFrame {
+    /// `IEEE 802 Local Experimental Ethertype 1`: no protocol of anybody's.
+    const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+
+    /// Voids of the station `address`, that of the port they leave by.
+    pub fn new(address: [u8; 6]) -> Self {
+        let mut bytes = [0; (LONGEST - OVERHEAD) as usize];
+        bytes[..6].copy_from_slice(&address);
+        bytes[6..12].copy_from_slice(&address);
+        bytes[12..14].copy_from_slice(&Self::ETHERTYPE);
+        Self(bytes)
+    }
+
+    /// The frame, without FCS, that takes `wire` bytes of the wire: [`SHORTEST`]
+    /// to [`LONGEST`].
+    pub fn bytes(&self, wire: u64) -> &[u8] {
+        let len = wire.clamp(SHORTEST, LONGEST) - OVERHEAD;
+        &self.0[..len as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// A wheel beside an ordered set of (stamp, order of coming).
+#[derive(Default)]
+struct Model {
+    entries: Vec<Entry>,
+    waiting: BTreeSet<(u64, u32)>,
+    now: u64,
+}
+
+impl Model {
+    fn insert(&mut self, wheel: &mut Wheel, ahead: u64) {
+        let index = self.entries.len() as u32;
+        let stamp = self.now + ahead;
+        self.entries.push(Entry {
+            stamp,
+            next: 0,
+            guest: 0,
+        });
+        self.waiting.insert((stamp, index));
+        wheel.insert(&mut self.entries, index);
+    }
+
+    fn pop(&mut self, wheel: &mut Wheel) -> bool {
+        let expected = self.waiting.pop_first();
+        assert_eq!(wheel.first(), expected.map(|(stamp, _)| stamp));
+        let popped = wheel.pop(&mut self.entries);
+        assert_eq!(popped, expected.map(|(_, index)| index));
+        self.now = expected.map_or(self.now, |(stamp, _)| stamp);
+        assert_eq!(wheel.len(), self.waiting.len());
+        popped.is_some()
+    }
+}
+
+#[test]
+fn frames_with_one_stamp_leave_as_they_came_wherever_they_waited() {
+    let (mut wheel, mut model) = (Wheel::new(), Model::default());
+    model.insert(&mut wheel, 5000);
+    model.insert(&mut wheel, 4096);
+    model.insert(&mut wheel, 5000);
+    assert!(model.pop(&mut wheel));
+    // The others are in the first level by now, where this one comes at once.
+    model.insert(&mut wheel, 5000 - 4096);
+    while model.pop(&mut wheel) {}
+}
+
+#[test]
+fn the_last_level_turns_around() {
+    let (mut wheel, mut model) = (Wheel::new(), Model::default());
+    for _ in 0..40 {
+        model.insert(&mut wheel, RANGE - 1);
+        model.insert(&mut wheel, RANGE / 3);
+        assert!(model.pop(&mut wheel) && model.pop(&mut wheel));
+    }
+    assert!(model.now > 10 * RANGE);
+}
+
+#[test]
+fn an_empty_wheel_starts_from_where_it_is_told() {
+    let mut wheel = Wheel::new();
+    assert_eq!(wheel.start_from(1 << 40), 1 << 40);
+    assert_eq!(wheel.start_from(7), 1 << 40);
+    let (mut model, floor) = (Model::default(), (1 << 40) + 3);
+    model.now = 1 << 40;
+    model.insert(&mut wheel, 100);
+    assert_eq!(wheel.start_from(floor), 1 << 40);
+    assert!(model.pop(&mut wheel));
+}
+
+proptest! {
+    #[test]
+    fn it_is_a_stable_priority_queue(
+        steps in proptest::collection::vec(
+            (0..4_u8, prop_oneof![0..100_u64, 0..10_000_u64, 0..100_000_000_u64, 0..RANGE]),
+            1..400,
+        ),
+    ) {
+        let (mut wheel, mut model) = (Wheel::new(), Model::default());
+        for (kind, ahead) in steps {
+            // What waits may be as far ahead as all that can be stamped.
+            if kind == 0 {
+                model.pop(&mut wheel);
+            } else {
+                model.insert(&mut wheel, ahead);
+            }
+        }
+        while model.pop(&mut wheel) {}
+    }
+}

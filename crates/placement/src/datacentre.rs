@@ -25,6 +25,7 @@ use best::BestPorts;
 use index::Largest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tailbound_units::Bytes;
 
 /// A tenant's number, which its owner chooses.
@@ -119,7 +120,8 @@ const STEPS: usize = 8;
 /// A data centre with its tenants.
 #[derive(Debug, Clone)]
 pub struct Datacentre {
-    topology: Topology,
+    /// Shared by clones.
+    topology: Arc<Topology>,
     policy: Policy,
     /// What each node's ports carry, up and down.
     loads: Vec<[Load; 2]>,
@@ -142,7 +144,8 @@ pub struct Datacentre {
 
 impl Datacentre {
     /// An empty data centre.
-    pub fn new(topology: Topology, policy: Policy) -> Self {
+    pub fn new(topology: impl Into<Arc<Topology>>, policy: Policy) -> Self {
+        let topology: Arc<Topology> = topology.into();
         let heights = usize::from(topology.height(NodeId::TOP)) + 1;
         let mut rank = vec![0; topology.len()];
         let mut slots = Vec::with_capacity(heights);

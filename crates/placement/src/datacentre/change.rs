@@ -47,7 +47,7 @@ impl Datacentre {
     /// # Errors
     /// There is no place for them. Then nothing has changed.
     pub fn relocate(&mut self, id: TenantId) -> Result<&Placement, AdmitError> {
-        let found = self.without(id, Self::refit)??;
+        let found = self.without(id, Self::refitted)??;
         let tenant = self.release(id)?;
         Ok(self.reserve(id, tenant.request, found))
     }
@@ -85,7 +85,7 @@ impl Datacentre {
             .collect();
         lost.into_iter()
             .filter_map(|(tenant, lost)| {
-                let refit = self.without(tenant, Self::refit).ok()?;
+                let refit = self.without(tenant, Self::refitted).ok()?;
                 Some(Affected {
                     tenant,
                     lost,
@@ -93,6 +93,15 @@ impl Datacentre {
                 })
             })
             .collect()
+    }
+
+    /// Where all of a tenant's machines would fit if those on closed hosts were
+    /// moved: what [`Self::relocate`] would do. Nothing is reserved.
+    ///
+    /// # Errors
+    /// There is no such tenant.
+    pub fn refit(&mut self, id: TenantId) -> Result<Result<Placement, Refusal>, AdmitError> {
+        self.without(id, Self::refitted)
     }
 
     /// Closes or opens all hosts below a node without looking for whom that
@@ -126,7 +135,7 @@ impl Datacentre {
         Ok(answer)
     }
 
-    fn refit(&self, tenant: &Tenant) -> Result<Placement, Refusal> {
+    fn refitted(&self, tenant: &Tenant) -> Result<Placement, Refusal> {
         let hosts = tenant.placement.hosts().iter().copied();
         let kept = Placement::new(hosts.filter(|(host, _)| !self.is_closed(*host)));
         self.extend(&tenant.request, &kept)

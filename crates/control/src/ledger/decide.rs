@@ -3,6 +3,7 @@
 use super::change::{Change, Hosts, KeyId, KeyRecord};
 use super::{Denied, Ledger, LoadError, runs, topology};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_client::{
     Affected, HostChange, HostState, NewTenant, Run, Tenant, TopologyDiff, TopologyState, is_name,
@@ -250,7 +251,7 @@ impl Ledger {
         self.datacentre.set_closed(node, state != HostState::Open);
         let affected = match state {
             HostState::Open => Vec::new(),
-            HostState::Drained | HostState::Failed => self.affected(node),
+            HostState::Drained | HostState::Failed => self.affected(&below),
         };
         Ok(Reply::Hosts(Arc::new(HostChange {
             node: name.to_owned(),
@@ -365,21 +366,26 @@ impl Ledger {
         hosts
     }
 
-    /// The tenants with machines below a node, whose hosts are closed, and where
+    /// The tenants with machines on these hosts, which are closed, and where
     /// each of them would fit.
-    fn affected(&mut self, node: NodeId) -> Vec<Affected> {
-        let affected = self.datacentre.close(node);
-        let affected = affected.into_iter().filter_map(|affected| {
-            let tenant = self.tenants.get(&affected.tenant)?;
-            let (refit, refusal) = match affected.refit {
+    fn affected(&mut self, hosts: &[NodeId]) -> Vec<Affected> {
+        let mut lost: BTreeMap<TenantId, u32> = BTreeMap::new();
+        for host in hosts {
+            for (tenant, count) in self.machines_at(*host) {
+                *lost.entry(tenant).or_default() += count;
+            }
+        }
+        let affected = lost.into_iter().filter_map(|(id, lost)| {
+            let (refit, refusal) = match self.datacentre.refit(id).ok()? {
                 Ok(placement) => (self.placed(&placement), None),
                 Err(refusal) => (Vec::new(), Some(refusal.to_string())),
             };
+            let tenant = self.tenants.get(&id)?;
             Some(Affected {
-                tenant: tenant.id,
+                tenant: id,
                 owner: tenant.owner.clone(),
                 name: tenant.name.clone(),
-                lost: affected.lost,
+                lost,
                 refit,
                 refusal,
             })

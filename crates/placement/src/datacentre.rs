@@ -201,7 +201,7 @@ impl Datacentre {
     }
 
     /// How many ports a decision looks at before it gives up with
-    /// [`Refusal::Effort`]: 40,000 if not set, in somewhat less than a
+    /// [`Refusal::Effort`]: 20,000 if not set, in less than half a
     /// millisecond. More finds places that are hard to find.
     pub fn set_effort(&mut self, ports: u32) {
         self.effort = ports;

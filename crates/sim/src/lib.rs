@@ -2,11 +2,12 @@
 //! beside the figures of the papers.
 //!
 //! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
-//! queues and links. Everything is deterministic: an experiment and a seed give
+//! queues and links, [`placement`] tenants into data centres. Everything is deterministic: an experiment and a seed give
 //! the same bytes on every machine and with any number of threads.
 
 pub mod net;
 mod parallel;
+pub mod placement;
 pub mod vcpu;
 
 pub use vcpu::{Check, ExperimentError, Options, SimError};

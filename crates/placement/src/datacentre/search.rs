@@ -7,8 +7,8 @@ use crate::topology::{NodeId, PortId, Resources};
 use tailbound_units::Nanos;
 
 /// How many ports a decision looks at before it gives up, if not said
-/// otherwise; somewhat less than a millisecond.
-pub(super) const EFFORT: u32 = 40_000;
+/// otherwise; less than half a millisecond.
+pub(super) const EFFORT: u32 = 20_000;
 
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! `tailbound sim`.
 
 mod net;
+mod placement;
 mod runner;
 mod vcpu;
 
@@ -17,6 +18,8 @@ pub(crate) struct Args {
 enum Subject {
     /// Frames through queues and links, against their bounds
     Net(net::Args),
+    /// Tenants into data centres: who is admitted, and what a decision costs
+    Placement(placement::Args),
     /// Guests under models of hypervisors' schedulers
     Vcpu(vcpu::Args),
 }
@@ -25,6 +28,7 @@ impl Args {
     pub(crate) fn run(self) -> ExitCode {
         match self.subject {
             Subject::Net(args) => args.run(),
+            Subject::Placement(args) => args.run(),
             Subject::Vcpu(args) => args.run(),
         }
     }

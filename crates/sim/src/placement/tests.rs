@@ -1,0 +1,159 @@
+use super::*;
+use std::cell::Cell;
+use tailbound_report::Results;
+use tailbound_units::{Bytes, Nanos};
+
+/// Time goes on by itself, by a step that nothing depends on.
+struct Clock {
+    now: Cell<u64>,
+    step: u64,
+}
+
+impl Machine for Clock {
+    fn now(&self) -> Nanos {
+        self.now.set(self.now.get() + self.step);
+        Nanos(self.now.get())
+    }
+
+    fn forget_memory(&mut self) {}
+
+    fn memory(&self) -> Option<Bytes> {
+        None
+    }
+}
+
+/// A small data centre, with what some texts are replaced by.
+fn small(changes: &[(&str, &str)]) -> String {
+    let (_, text) = EMBEDDED[0];
+    let first = text.find("[[point]]").unwrap();
+    let mut text = format!(
+        "{}[[point]]\nname = \"small\"\nnetwork = \"10G\"\npods = 1\nmean_vms = 49\n\
+         requests = 200\n",
+        &text[..first]
+    );
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    text
+}
+
+fn run_text(text: &str, seed: u64, step: u64) -> Results {
+    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let options = Options {
+        experiment: file.path().to_str().unwrap().to_owned(),
+        seed,
+    };
+    let now = Cell::new(0);
+    run(&options, &mut Clock { now, step }, |_, _| {}).unwrap()
+}
+
+fn value(results: &Results, name: &str) -> f64 {
+    results.variants[0].values[name].value
+}
+
+#[test]
+fn who_is_admitted_follows_from_the_seed_and_not_from_the_clock() {
+    let text = small(&[]);
+    let (one, same, slow) = (
+        run_text(&text, 1, 10),
+        run_text(&text, 1, 10),
+        run_text(&text, 1, 1_000),
+    );
+    // What could not be measured is not a number, so that texts are compared.
+    assert_eq!(one.to_json(), same.to_json());
+    for name in [
+        "tenants",
+        "occupancy",
+        "admitted_vms",
+        "refused",
+        "A_refused",
+    ] {
+        let (one, slow) = (value(&one, name), value(&slow, name));
+        assert!(one.total_cmp(&slow).is_eq(), "{name}: {one}, {slow}");
+    }
+    assert_eq!(
+        one.variants[0].series["ports"],
+        slow.variants[0].series["ports"]
+    );
+    assert_eq!(one.variants[0].series["all"].stats.max, 10);
+    let other = run_text(&text, 2, 10);
+    assert!(one.variants[0].series["ports"] != other.variants[0].series["ports"]);
+}
+
+#[test]
+fn churn_keeps_the_data_centre_as_full_as_said() {
+    let results = run_text(&small(&[]), 1, 1);
+    let occupancy = value(&results, "occupancy");
+    assert!((85.0..95.0).contains(&occupancy), "{occupancy}");
+    let series = &results.variants[0].series;
+    assert_eq!(series["all"].stats.count, 200);
+    let parts = series["admitted"].stats.count + series["rejected"].stats.count;
+    assert_eq!(parts, 200);
+    assert!(series["released"].stats.count > 100);
+    assert!(value(&results, "queues_used") > 100.0);
+    assert!(value(&results, "queues_over").abs() < f64::EPSILON);
+}
+
+#[test]
+fn a_policy_that_does_not_look_overfills_queues() {
+    let locality = ("mean_vms = 49", "mean_vms = 49\npolicy = \"locality\"");
+    let results = run_text(&small(&[locality]), 1, 1);
+    assert!(value(&results, "refused").abs() < f64::EPSILON);
+    assert!(value(&results, "queues_over") > 1.0);
+}
+
+#[test]
+fn every_embedded_experiment_is_right() {
+    for (name, text) in EMBEDDED {
+        Experiment::parse(text, name).unwrap();
+    }
+}
+
+#[test]
+fn mistakes_are_named_with_their_place() {
+    for (from, to, message) in [
+        (
+            "network = \"10G\"\npods",
+            "network = \"1G\"\npods",
+            "there is no network \"1G\"",
+        ),
+        ("requests = 200", "requests = 0", "requests 0: choose 1 to"),
+        (
+            "mean_vms = 49",
+            "mean_vms = 0.5",
+            "mean_vms 0.5: choose 1 to",
+        ),
+        ("pods = 1", "pods = 0", "has no hosts"),
+        ("pods = 1", "pods = 4000000000", "more than 2000000"),
+        (
+            "explain_every = 100",
+            "explain_every = 0",
+            "explain_every 0",
+        ),
+        ("name = \"B\"", "name = \"A\"", "class \"A\" is there twice"),
+        (
+            "racks = 25",
+            "racks = 25\ncolour = 1",
+            "unknown field `colour`",
+        ),
+        (
+            "requests = 200",
+            "requests = 200\n[[check]]\nname = \"x\"\nof = \"all.p98\"\nat = [\"small\"]\n\
+             at_most = 1\nsource = \"none\"",
+            "there is no statistic \"p98\"",
+        ),
+        (
+            "requests = 200",
+            "requests = 200\n[[check]]\nname = \"x\"\nof = \"C_refused\"\nat = [\"small\"]\n\
+             at_most = 1\nsource = \"none\"",
+            "there is no value \"C_refused\"",
+        ),
+    ] {
+        let error = Experiment::parse(&small(&[(from, to)]), "x.toml").unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(message), "{error}\ninstead of {message}");
+        assert!(error.starts_with("x.toml:"), "{error}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Who comes next, and who leaves.
+
+use super::experiment::{Class, Point};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use tailbound_placement::{Guarantee, Request};
+use tailbound_units::{Bytes, Rate};
+
+/// The least and the most bandwidth that is drawn.
+const BANDWIDTHS: (f64, f64) = (1e6, 1e12);
+/// The most burst that is drawn, in bytes.
+const MOST_BURST: f64 = 1e9;
+
+/// Requests without end; what comes follows from the seed alone, not from what
+/// was admitted.
+pub(super) struct Workload<'e> {
+    classes: &'e [Class],
+    weights: u32,
+    mean_vms: f64,
+    most_vms: u32,
+    requests: Pcg64Mcg,
+    /// A random number more for who leaves must not change who comes.
+    leavers: Pcg64Mcg,
+}
+
+impl<'e> Workload<'e> {
+    pub(super) fn new(classes: &'e [Class], point: &Point, seed: u64) -> Self {
+        Self {
+            classes,
+            weights: classes.iter().map(|class| class.weight).sum(),
+            mean_vms: point.mean_vms,
+            most_vms: point.most_vms,
+            requests: Pcg64Mcg::seed_from_u64(seed),
+            leavers: Pcg64Mcg::seed_from_u64(!seed),
+        }
+    }
+
+    /// The next request, and the number of its class.
+    pub(super) fn next(&mut self) -> (usize, Request) {
+        let vms = self.exponential(self.mean_vms).ceil();
+        let mut place = self.requests.random_range(0..self.weights);
+        let mut number = 0;
+        while place >= self.classes[number].weight {
+            place -= self.classes[number].weight;
+            number += 1;
+        }
+        let class = &self.classes[number];
+        let guarantee = if class.varied {
+            self.varied(class.guarantee)
+        } else {
+            class.guarantee
+        };
+        let request = Request {
+            vms: vms.clamp(1.0, f64::from(self.most_vms)) as u32,
+            guarantee: Some(guarantee),
+            cpu: 0,
+            memory: Bytes::ZERO,
+            domains: None,
+        };
+        (number, request)
+    }
+
+    /// One of so many.
+    pub(super) fn one_of(&mut self, count: usize) -> usize {
+        self.leavers.random_range(0..count)
+    }
+
+    fn varied(&mut self, mean: Guarantee) -> Guarantee {
+        let bandwidth = self.exponential(mean.bandwidth.0 as f64);
+        let bandwidth = Rate(bandwidth.clamp(BANDWIDTHS.0, BANDWIDTHS.1) as u64);
+        let burst = self.exponential(mean.burst.0 as f64).min(MOST_BURST);
+        Guarantee {
+            bandwidth,
+            burst: Bytes(burst as u64),
+            burst_rate: mean.burst_rate.map(|rate| rate.max(bandwidth)),
+            ..mean
+        }
+    }
+
+    fn exponential(&mut self, mean: f64) -> f64 {
+        let uniform: f64 = self.requests.random();
+        -mean * (1.0 - uniform).ln()
+    }
+}

@@ -10,8 +10,8 @@
 //!   (100000).
 //! - `start`: `--tenants N` (100000) tenants with a mean of `--machines N` (49)
 //!   are written to a file; then it is opened, read, every promise is checked
-//!   and the service leads. `--hosts N` (1000000). The audit of the same file is
-//!   timed as well.
+//!   and the service leads. `--hosts N` (1000000). The drain of a pod and the
+//!   audit of the file are timed as well.
 //!
 //! Without a name it runs `admissions`, and `start` twice: with 1,000,000 hosts,
 //! and with 100,000 hosts and small tenants. The file is in `--dir DIR`, by
@@ -23,9 +23,9 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tailbound_client::NewTenant;
+use tailbound_client::{HostState, NewTenant};
 use tailbound_control::audit::audit;
-use tailbound_control::ledger::{Call, Change, Command, Ledger};
+use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply};
 use tailbound_control::service::{Committed, OnEnd, Service, ServiceError};
 use tailbound_control::store::{Sqlite, Store};
 use tailbound_placement::{Guarantee, Policy, Spec, Spread, Uniform, UplinkSpec};
@@ -159,6 +159,23 @@ fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
          lead {led:.2} s; {} MB of memory at most",
         peak_memory_kb() / 1000,
     );
+    let drain = Call {
+        owner: None,
+        key: None,
+        fingerprint: [0; 32],
+        command: Command::SetHosts {
+            node: "pod1".to_owned(),
+            state: HostState::Drained,
+        },
+    };
+    let (drained, took) = timed(|| runtime.block_on(service.call(drain)));
+    if let Reply::Hosts(change) = drained? {
+        println!(
+            "  drain of pod1, {} hosts, {} tenants refitted: {took:.2} s",
+            change.hosts,
+            change.affected.len(),
+        );
+    }
     let snapshot = service.read(Ledger::snapshot);
     drop(service);
     let (report, took) = timed(|| audit(&snapshot));

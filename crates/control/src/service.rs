@@ -187,7 +187,8 @@ impl Service {
     }
 
     /// The revisions at which the guarantees of a host may have changed. Who is
-    /// slow sees the last one, and then asks for all guarantees of the host.
+    /// slow sees the last one. Begin to watch, then ask for the guarantees: no
+    /// change is missed then.
     pub fn watch_host(&self, host: &str) -> watch::Receiver<u64> {
         self.shared
             .watchers

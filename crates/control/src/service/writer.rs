@@ -153,7 +153,6 @@ impl Writer {
 
     /// Lets everybody read what is durable.
     fn publish(&mut self, changes: &[Change], revision: u64, decided: &Ledger) {
-        let is_topology = |change: &Change| matches!(change, Change::Topology(_));
         // Another topology takes long to build, and the writer has it.
         let built = changes.iter().any(is_topology).then(|| decided.clone());
         let touched = {
@@ -213,18 +212,28 @@ impl Writer {
                 let _ = done.send(());
             }
             Turn::Apply(changes, revision, done) => {
-                let applied = {
-                    let mut ledger = self.write();
-                    let applied = ledger.apply(&changes);
-                    if applied.is_ok() {
-                        ledger.set_revision(revision);
-                    }
-                    applied
-                };
-                let applied = applied.map(|touched| self.wake(&touched, revision));
-                let _ = done.send(applied);
+                let _ = done.send(self.apply(&changes, revision));
             }
         }
+    }
+
+    /// Lets everybody read what another replica decided.
+    fn apply(&mut self, changes: &[Change], revision: u64) -> Result<(), LoadError> {
+        let touched = if changes.iter().any(is_topology) {
+            // That takes long, and nobody else changes what is read.
+            let mut built = self.read_ledger();
+            let touched = built.apply(changes)?;
+            built.set_revision(revision);
+            *self.write() = built;
+            touched
+        } else {
+            let mut ledger = self.write();
+            let touched = ledger.apply(changes)?;
+            ledger.set_revision(revision);
+            touched
+        };
+        self.wake(&touched, revision);
+        Ok(())
     }
 
     fn stop_leading(&mut self) {
@@ -241,6 +250,10 @@ impl Writer {
         let ledger = self.shared.ledger.write();
         ledger.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_topology(change: &Change) -> bool {
+    matches!(change, Change::Topology(_))
 }
 
 impl Batch {

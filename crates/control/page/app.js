@@ -22,8 +22,10 @@ class App {
   #revision = null;
   #asking = null;
   #updating = null;
+  #watching = false;
 
   constructor() {
+    at("sign-out").hidden = !token.get();
     this.api.onUnauthenticated = (why, sent) => this.#askToken(why, sent);
     this.#map = new MapView(this.api, {
       choose: (name) => this.openPlace(name, false),
@@ -41,11 +43,13 @@ class App {
 
   async start() {
     await this.#watch();
-    setInterval(() => { if (!document.hidden && !this.#asking) this.#watch(); }, EVERY_MS);
+    setInterval(() => { if (!document.hidden) this.#watch(); }, EVERY_MS);
   }
 
   /** Asks for the status, and for all else if something changed. */
   async #watch() {
+    if (this.#watching) return;
+    this.#watching = true;
     try {
       const status = await this.api.get("/v1/status");
       this.#status(status);
@@ -57,6 +61,8 @@ class App {
       this.#connected(true);
     } catch (problem) {
       this.#connected(false, problem);
+    } finally {
+      this.#watching = false;
     }
   }
 
@@ -76,7 +82,6 @@ class App {
     at("tab-place").hidden = !this.hasMap;
     document.querySelector("main").classList.toggle("no-map", !this.hasMap);
     for (const label of document.querySelectorAll(".operator")) label.hidden = !this.hasMap;
-    at("sign-out").hidden = !token.get();
     document.querySelector("main").hidden = false;
     return undefined;
   }

@@ -64,7 +64,7 @@ export function chart(overload) {
   const times = Array.from({ length: SAMPLES + 1 }, (_, index) => (index * end) / SAMPLES);
   const top = 1.06 * Math.max(...times.flatMap((nanos) => [all.sum(nanos), all.limit(nanos) * 0.9]));
   const x = (nanos) => PLOT.left + ((WIDTH - PLOT.left - PLOT.right) * nanos) / end;
-  const y = (bits) => HEIGHT - PLOT.bottom - ((HEIGHT - PLOT.top - PLOT.bottom) * Math.min(bits, top)) / top;
+  const y = (bits) => HEIGHT - PLOT.bottom - ((HEIGHT - PLOT.top - PLOT.bottom) * bits) / top;
   const point = (curve) => (nanos) => `${x(nanos).toFixed(1)},${y(curve(nanos)).toFixed(1)}`;
   const grid = [
     ...ticks(end).map((nanos) => [
@@ -89,10 +89,12 @@ export function chart(overload) {
     class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "data-over": over.length,
     "aria-label": `Curves of the port ${overload.port} over ${time(end)}: ${overload.message}`,
   }, grid,
+  svg("clipPath", { id: "plot" }, svg("rect", { x: PLOT.left, y: PLOT.top, width: WIDTH - PLOT.left - PLOT.right, height: HEIGHT - PLOT.top - PLOT.bottom })),
   svg("path", { class: "axis", fill: "none", d: `M${PLOT.left} ${PLOT.top}V${HEIGHT - PLOT.bottom}H${WIDTH - PLOT.right}` }),
-  shade,
-  LINES.map(([name]) => svg("polyline", { class: `curve ${name}`, points: times.map(point(all[name])).join(" ") })),
-  gap);
+  svg("g", { "clip-path": "url(#plot)" },
+    shade || [],
+    LINES.map(([name]) => svg("polyline", { class: `curve ${name}`, points: times.map(point(all[name])).join(" ") })),
+    gap || []));
   const swatch = (name) => svg("svg", { viewBox: "0 0 26 10", width: 26, height: 10, class: "key", "aria-hidden": "true" }, svg("line", { class: `curve ${name}`, x1: 0, x2: 26, y1: 5, y2: 5 }));
   return h("figure", { id: "curves" }, picture, h("figcaption", { class: "note keys" },
     LINES.map(([name, text]) => h("span", null, swatch(name), text)),

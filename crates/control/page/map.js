@@ -178,8 +178,8 @@ export class MapView {
     });
     const colour = `step-${step(headroom)}`;
     if (frame) {
-      group.append(svg("rect", { class: "box", x, y, width, height, rx: round }),
-        svg("rect", { class: `head ${colour}`, x, y, width, height: header - 1, rx: round }));
+      group.append(svg("rect", { class: `head ${colour}`, x, y, width, height: header - 1, rx: round }),
+        svg("rect", { class: "box", x, y, width, height, rx: round }));
     } else {
       group.append(svg("rect", { class: `box ${colour}`, x, y, width, height, rx: round }));
     }

@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn every_import_is_a_file_of_the_page() {
-        for (name, _, text) in FILES.iter().filter(|(name, ..)| name.ends_with(".js")) {
+        for (name, _, text) in FILES.iter().filter(|(_, kind, _)| *kind == SCRIPT) {
             for line in text.lines().filter(|line| line.starts_with("import ")) {
                 let from = line.split('"').nth(1).unwrap();
                 let known = from

@@ -255,6 +255,20 @@ fn a_change_from_elsewhere_appears_by_itself() {
 }
 
 #[test]
+fn a_service_that_is_away_is_said_and_what_was_known_stays() {
+    let running = Running::open();
+    running.create("db", 12);
+    let page = page!(running);
+    page.says("#connection", "live");
+    drop(running);
+    page.says("#connection", "not updated since");
+    page.says("#alert", "does not answer");
+    page.click("#fit");
+    page.says("#answer .problem", "does not answer");
+    page.says("#status [data-fact=slots]", "12 of 632");
+}
+
+#[test]
 fn a_token_is_asked_for_and_a_tenants_own_shows_no_map() {
     let spec = Spec::from_toml(TWO_PODS).unwrap();
     let running = Running::start(

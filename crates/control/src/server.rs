@@ -227,7 +227,7 @@ impl Server {
             }
         };
         tokio::select! {
-            served = serving => Ok(served?),
+            done = serving => Ok(done?),
             () = stopping => Ok(()),
         }
     }
@@ -287,4 +287,44 @@ async fn no_guessing(
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_everybody_could_use_or_overhear_is_not_listened_on() {
+        let tls = || {
+            Some(TlsFiles {
+                cert: "cert.pem".into(),
+                key: "key.pem".into(),
+            })
+        };
+        let tokens = || AccessBy::Tokens("tokens.toml".into());
+        let insecure = || AccessBy::InsecureLoopback;
+        for (access, tls, address, wrong) in [
+            (insecure(), None, "127.0.0.1:1", None),
+            (insecure(), None, "127.8.8.8:1", None),
+            (insecure(), None, "[::1]:1", None),
+            (insecure(), None, "[::ffff:127.0.0.1]:1", None),
+            (insecure(), None, "0.0.0.0:1", Some("give --tokens FILE")),
+            (insecure(), tls(), "192.0.2.1:1", Some("give --tokens FILE")),
+            (insecure(), None, "[::]:1", Some("give --tokens FILE")),
+            (tokens(), None, "127.0.0.1:1", None),
+            (tokens(), None, "192.0.2.1:1", Some("give --tls-cert")),
+            (tokens(), tls(), "0.0.0.0:1", None),
+        ] {
+            let config = Config {
+                access,
+                tls,
+                streams: 1,
+            };
+            let found = config.check(address.parse().unwrap());
+            let found = found.err().map(|error| error.to_string());
+            assert_eq!(found.is_some(), wrong.is_some(), "{address} {found:?}");
+            let text = found.unwrap_or_default();
+            assert!(text.contains(wrong.unwrap_or_default()), "{text}");
+        }
+    }
 }

@@ -117,9 +117,9 @@ impl Feed {
                 return;
             };
             line.push(b'\n');
-            let send = self.lines.send(Ok(line.into()));
+            let delivery = self.lines.send(Ok(line.into()));
             tokio::select! {
-                sent = tokio::time::timeout(STUCK, send) => match sent {
+                sent = tokio::time::timeout(STUCK, delivery) => match sent {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) | Err(_) => return,
                 },
@@ -138,5 +138,60 @@ impl Feed {
                 Err(_) => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ledger;
+    use crate::server::{AccessBy, Config, Metrics, Server};
+    use crate::service::Service;
+    use tailbound_placement::{Policy, Spec};
+    use tokio::time::Instant;
+    use tokio_stream::StreamExt as _;
+
+    fn operator() -> By {
+        By(Identity {
+            name: "ops".to_owned(),
+            caller: Caller::Operator,
+        })
+    }
+
+    /// In virtual time, which passes when nothing else is to do.
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_never_silent_for_longer_than_a_heartbeat() {
+        let tree = r#"
+            frame = "1538B"
+            [[host]]
+            name = "a"
+            slots = 4
+            uplink = { rate = "10Gbit/s", buffer = "300KB" }
+        "#;
+        let spec = Spec::from_toml(tree).unwrap();
+        let (ledger, _) = Ledger::new(spec, Policy::Silo).unwrap();
+        let config = Config {
+            access: AccessBy::InsecureLoopback,
+            tls: None,
+            streams: 1,
+        };
+        let service = Service::start(ledger, |_| {});
+        let server = Server::new(config, service, None, Metrics::new()).unwrap();
+        let app = Arc::clone(&server.app);
+        let answer = stream(State(app), operator(), Named("a".to_owned())).await;
+        let mut lines = answer.unwrap().into_body().into_data_stream();
+        let begin = Instant::now();
+        for beat in 0..4 {
+            let line = lines.next().await.unwrap().unwrap();
+            let state: HostGuarantees = serde_json::from_slice(&line).unwrap();
+            assert_eq!(state.host, "a");
+            assert_eq!(begin.elapsed().as_secs(), beat * HEARTBEAT.as_secs());
+        }
+        assert_eq!(server.app.open_streams(), 1);
+        // The reader stops reading, and does not close: its place is taken back.
+        tokio::time::sleep(HEARTBEAT * 3 + STUCK).await;
+        assert_eq!(server.app.open_streams(), 0);
+        server.stop();
+        drop(lines);
     }
 }

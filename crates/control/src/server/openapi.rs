@@ -1,4 +1,4 @@
-//! All of it as an OpenAPI 3.1 document, made of the handlers and types.
+//! All of it as an `OpenAPI` 3.1 document, made of the handlers and types.
 
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;

@@ -105,7 +105,7 @@ impl IntoResponse for Error {
     }
 }
 
-/// For the OpenAPI document: what an operation may answer besides success.
+/// For the `OpenAPI` document: what an operation may answer besides success.
 macro_rules! answers {
     ($($(#[$doc:meta])* $name:ident: $($status:literal $text:literal),+;)+) => {$(
         $(#[$doc])*

@@ -3,7 +3,7 @@
 use super::App;
 use super::extract::{Body, Write, if_match};
 use super::problem::{self, Breaks, Error, Guarded, Stored};
-use crate::ledger::{Command, Reply, compare};
+use crate::ledger::{Command, Ledger, Reply, compare};
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -40,7 +40,7 @@ pub(super) async fn diff(
 ) -> Result<Json<TopologyDiff>, Error> {
     // A topology as large as a data centre takes a while.
     let diff = tokio::task::spawn_blocking(move || {
-        let now = app.service.read(|ledger| ledger.snapshot());
+        let now = app.service.read(Ledger::snapshot);
         compare(&now, &spec)
     });
     let diff = diff.await.map_err(|error| {

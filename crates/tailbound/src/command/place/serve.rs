@@ -1,5 +1,6 @@
 //! `tailbound place serve`.
 
+use super::store::StoreUrl;
 use super::{Failure, status};
 use crate::command::output;
 use serde::Deserialize as _;
@@ -7,7 +8,6 @@ use serde::de::IntoDeserializer as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::str::FromStr;
 use std::time::Duration;
 use tailbound_control::ledger::Ledger;
 use tailbound_control::replica::{self, Replica, StartError};
@@ -72,31 +72,6 @@ pub(super) struct Serve {
     /// Open the map in a browser
     #[arg(long)]
     open: bool,
-}
-
-/// Where the ledger is kept.
-#[derive(Debug, Clone)]
-enum StoreUrl {
-    /// A file of this service alone.
-    Sqlite(PathBuf),
-    /// Shared with other replicas.
-    Etcd(Location),
-}
-
-impl FromStr for StoreUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("sqlite", "")) => Err("the file is missing: sqlite:FILE".to_owned()),
-            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
-            Some(("etcd" | "etcds", _)) => text
-                .parse()
-                .map(Self::Etcd)
-                .map_err(|error| format!("{error}")),
-            _ => Err("it is neither sqlite:FILE nor etcd://HOST:PORT/PREFIX".to_owned()),
-        }
-    }
 }
 
 fn policy(text: &str) -> Result<Policy, serde::de::value::Error> {

@@ -1,0 +1,605 @@
+//! What the API refuses: each with its status, its code, and words that say what
+//! is wrong; and nothing is changed by it.
+
+mod api_support;
+
+use api_support::{ACME, GLOBEX, HOST, OPERATOR, Place};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+/// A request, and what has to come back: status, code, and a part of the detail.
+struct Case<'a> {
+    token: &'a str,
+    method: &'a str,
+    path: &'a str,
+    headers: &'a [(&'a str, &'a str)],
+    body: Option<&'a [u8]>,
+    expected: (u16, &'a str, &'a str),
+}
+
+fn case<'a>(
+    token: &'a str,
+    method: &'a str,
+    path: &'a str,
+    body: &'a str,
+    expected: (u16, &'a str, &'a str),
+) -> Case<'a> {
+    Case {
+        token,
+        method,
+        path,
+        headers: &[],
+        body: (!body.is_empty()).then_some(body.as_bytes()),
+        expected,
+    }
+}
+
+/// Sends each to a service with the tenant 1 `acme/web` of 3 machines.
+fn refused(cases: &[Case<'_>]) {
+    let place = Place::start();
+    place.admit("web", 3);
+    let state = place.state();
+    for case in cases {
+        let Case {
+            token,
+            method,
+            path,
+            headers,
+            body,
+            expected,
+        } = *case;
+        let answer = place.send(token, method, path, headers, body);
+        let what = format!(
+            "{method} {path} {}: {}",
+            String::from_utf8_lossy(body.unwrap_or_default()),
+            String::from_utf8_lossy(&answer.body)
+        );
+        let (code, detail) = answer.problem();
+        assert_eq!(
+            (answer.status, code.as_str()),
+            (expected.0, expected.1),
+            "{what}"
+        );
+        assert!(detail.contains(expected.2), "{what}");
+        assert!(place.state() == state, "{what}");
+    }
+}
+
+#[test]
+fn malformed_bodies_are_refused_where_they_are_wrong() {
+    let post = |body, detail| {
+        case(
+            ACME,
+            "POST",
+            "/v1/tenants",
+            body,
+            (400, "malformed", detail),
+        )
+    };
+    refused(&[
+        post("{", "EOF while parsing an object at line 1 column 1"),
+        post("{\n \"name\": \"a\",\n \"vms\": }", "line 3 column 9"),
+        post("[1]", "line 1 column"),
+        post("null", "expected struct NewTenant"),
+        post("{\"name\": \"a\", \"vms\": 1} x", "trailing characters at line 1 column 25"),
+        post("{\"name\": \"a\"}", "missing field `vms`"),
+        post("{\"name\": \"a\", \"vms\": 1, \"vm\": 2}", "unknown field `vm`"),
+        post("{\"name\": \"a\", \"vms\": 1, \"vms\": 2}", "duplicate field `vms`"),
+        post("{\"name\": \"a\", \"vms\": \"1\"}", "vms: invalid type: string \"1\", expected u32"),
+        post("{\"name\": \"a\", \"vms\": 1.5}", "vms: invalid type: floating point `1.5`"),
+        post("{\"name\": \"a\", \"vms\": -1}", "vms: invalid value: integer `-1`"),
+        post("{\"name\": \"a\", \"vms\": 4294967296}", "vms: invalid value: integer `4294967296`"),
+        post("{\"name\": 5, \"vms\": 1}", "name: invalid type: integer `5`"),
+        post(
+            r#"{"name": "a", "vms": 1, "guarantee": {"bandwidth": "1000000000000GB"}}"#,
+            "guarantee.bandwidth: \"1000000000000GB\" has the unknown unit \"GB\": use one of Gbit/s",
+        ),
+        post(
+            r#"{"name": "a", "vms": 1, "memory": "1000000000000000000GB"}"#,
+            "memory: \"1000000000000000000GB\" is more than",
+        ),
+        post(
+            r#"{"name": "a", "vms": 1, "guarantee": {"bandwidth": "1Gbit/s", "burst": "0.5B"}}"#,
+            "is not a whole number of bytes",
+        ),
+        post("", "EOF while parsing"),
+    ].map(|mut case| {
+        case.body = case.body.or(Some(b""));
+        case
+    }));
+    let mut bytes = case(
+        ACME,
+        "POST",
+        "/v1/tenants",
+        "",
+        (400, "malformed", "line 1"),
+    );
+    bytes.body = Some(b"{\"name\": \"\xff\xfe\"}");
+    let deep = "[".repeat(100_000);
+    let deep = case(
+        ACME,
+        "POST",
+        "/v1/tenants",
+        &deep,
+        (400, "malformed", "line 1 column"),
+    );
+    refused(&[bytes, deep]);
+}
+
+#[test]
+fn zero_and_absurd_numbers_are_refused_by_name() {
+    let guarantee = |text: &str| format!(r#"{{"name": "a", "vms": 2, "guarantee": {text}}}"#);
+    let absurd = [
+        (
+            r#"{"name": "a", "vms": 0}"#.to_owned(),
+            "at least 1 machine",
+        ),
+        (
+            guarantee(r#"{"bandwidth": "0bit/s"}"#),
+            "bandwidth of 0bit/s is not between",
+        ),
+        (
+            guarantee(r#"{"bandwidth": "2000Gbit/s"}"#),
+            "bandwidth of 2000Gbit/s",
+        ),
+        (
+            guarantee(r#"{"bandwidth": "1Gbit/s", "burst": "1000000000000000000B"}"#),
+            "burst of 1000000000GB is not between 0B and 1GB",
+        ),
+        (
+            guarantee(r#"{"bandwidth": "1Gbit/s", "delay": "0ns"}"#),
+            "delay of 0ns",
+        ),
+        (
+            guarantee(r#"{"bandwidth": "1Gbit/s", "burst_rate": "1Mbit/s"}"#),
+            "burst rate of 1Mbit/s is below the bandwidth of 1Gbit/s",
+        ),
+        (
+            r#"{"name": "a", "vms": 1, "cpu": 18446744073709551615}"#.to_owned(),
+            "cpu of",
+        ),
+        (
+            r#"{"name": "a", "vms": 1, "memory": "1000000000GB"}"#.to_owned(),
+            "memory of",
+        ),
+        (
+            r#"{"name": "a", "vms": 2, "domains": {"height": 1, "count": 3}}"#.to_owned(),
+            "number of fault domains of 3",
+        ),
+        (r#"{"name": "", "vms": 1}"#.to_owned(), "name"),
+        (r#"{"name": "Web", "vms": 1}"#.to_owned(), "name"),
+        (r#"{"name": "a/b", "vms": 1}"#.to_owned(), "name"),
+        (r#"{"name": "-a", "vms": 1}"#.to_owned(), "name"),
+    ];
+    let cases: Vec<_> = absurd
+        .iter()
+        .map(|(body, detail)| case(ACME, "POST", "/v1/tenants", body, (422, "absurd", detail)))
+        .collect();
+    refused(&cases);
+    refused(&[
+        case(
+            OPERATOR,
+            "POST",
+            "/v1/tenants",
+            r#"{"name": "a", "vms": 1}"#,
+            (422, "absurd", "owner"),
+        ),
+        case(
+            ACME,
+            "PATCH",
+            "/v1/tenants/1",
+            r#"{"vms": 0}"#,
+            (422, "absurd", "at least 1 machine"),
+        ),
+        case(
+            ACME,
+            "POST",
+            "/v1/fit",
+            r#"{"vms": 0}"#,
+            (422, "absurd", "at least 1 machine"),
+        ),
+        case(
+            ACME,
+            "POST",
+            "/v1/explain",
+            r#"{"vms": 0}"#,
+            (422, "absurd", "at least 1 machine"),
+        ),
+    ]);
+}
+
+#[test]
+fn what_does_not_fit_or_is_there_already_is_a_conflict() {
+    refused(&[
+        case(
+            ACME,
+            "POST",
+            "/v1/tenants",
+            r#"{"name": "b", "vms": 14}"#,
+            (409, "refused", "13 slots are free"),
+        ),
+        case(
+            ACME,
+            "POST",
+            "/v1/tenants",
+            r#"{"name": "web", "vms": 1}"#,
+            (409, "exists", "web"),
+        ),
+        case(
+            ACME,
+            "PATCH",
+            "/v1/tenants/1",
+            r#"{"vms": 17}"#,
+            (409, "refused", "slots"),
+        ),
+    ]);
+}
+
+#[test]
+fn paths_and_queries_that_are_wrong_are_refused_as_such() {
+    let malformed = |path, detail| case(OPERATOR, "GET", path, "", (400, "malformed", detail));
+    let missing = |path, detail| case(OPERATOR, "GET", path, "", (404, "not-found", detail));
+    refused(&[
+        malformed("/v1/tenants/abc", "\"abc\" is not a tenant's number"),
+        malformed("/v1/tenants/-1", "not a tenant's number"),
+        malformed("/v1/tenants/+1", "not a tenant's number"),
+        malformed("/v1/tenants/99999999999999999999", "not a tenant's number"),
+        malformed("/v1/tenants/%ff", "UTF-8"),
+        malformed(
+            "/v1/tenants?limit=0",
+            "limit of 0 is not between 1 and 1000",
+        ),
+        malformed("/v1/tenants?limit=1001", "limit of 1001"),
+        malformed("/v1/tenants?limit=many", "limit"),
+        malformed("/v1/tenants?limit=1&limit=2", "duplicate field"),
+        malformed("/v1/tenants?after=x", "after"),
+        malformed("/v1/tenants?owner=A", "owner"),
+        malformed("/v1/tenants?nam=web", "unknown field `nam`"),
+        malformed("/v1/hosts?state=open,failed", "state"),
+        malformed("/v1/tenants/1/bound", "missing field"),
+        malformed("/v1/tenants/1/bound?from=0&to=x", "to"),
+        missing("/v1/tenants/2", "there is no tenant 2"),
+        missing("/v1/tenants/1/bound?from=0&to=3", "machine acme/web/3"),
+        missing("/v1/hosts/nowhere", "\"nowhere\""),
+        missing("/v1/hosts/rack1", "\"rack1\""),
+        missing("/v1/hosts?after=nowhere", "nowhere"),
+        missing("/v1/hosts/nowhere/guarantees", "nowhere"),
+        missing("/v1/hosts/nowhere/guarantees/stream", "nowhere"),
+        missing("/v1/tenant", "/openapi.json says what there is"),
+        missing("/v1/tenants/", "there is nothing at"),
+        missing("/page/../secret", "there is nothing at"),
+        case(
+            OPERATOR,
+            "POST",
+            "/v1/hosts/nowhere/drain",
+            "",
+            (404, "not-found", "nowhere"),
+        ),
+        case(
+            OPERATOR,
+            "DELETE",
+            "/v1/tenants/2",
+            "",
+            (404, "not-found", "tenant 2"),
+        ),
+        case(
+            OPERATOR,
+            "POST",
+            "/v1/hosts/a-1/drain",
+            "{}",
+            (413, "too-large", "there is a body"),
+        ),
+    ]);
+}
+
+#[test]
+fn another_method_is_refused_with_those_that_are_possible() {
+    let place = Place::start();
+    for (method, path, allow) in [
+        ("PUT", "/v1/tenants", "POST, GET, HEAD"),
+        ("POST", "/v1/tenants/1", "GET, HEAD, PATCH, DELETE"),
+        ("OPTIONS", "/v1/fit", "POST"),
+        ("BREW", "/v1/status", "GET, HEAD"),
+        ("DELETE", "/", "GET, HEAD"),
+    ] {
+        let answer = place.send(OPERATOR, method, path, &[], None);
+        assert_eq!(
+            (answer.status, answer.header("allow")),
+            (405, allow),
+            "{method} {path}"
+        );
+        assert_eq!(answer.problem().0, "method-not-allowed");
+    }
+    let head = place.send(OPERATOR, "HEAD", "/v1/status", &[], None);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn bodies_have_to_be_json_and_of_sensible_length() {
+    let long = format!("{{\"name\": \"{}\"}}", "a".repeat(1_000_000));
+    let small = r#"{"name": "a", "vms": 1}"#;
+    let typed = |kind: &'static [(&str, &str)], detail| Case {
+        headers: kind,
+        ..case(
+            ACME,
+            "POST",
+            "/v1/tenants",
+            small,
+            (415, "media-type", detail),
+        )
+    };
+    refused(&[
+        case(
+            ACME,
+            "POST",
+            "/v1/tenants",
+            &long,
+            (413, "too-large", "more than 1000000 bytes"),
+        ),
+        typed(
+            &[("content-type", "text/plain")],
+            "\"text/plain\"; it has to be application/json",
+        ),
+        typed(
+            &[("content-type", "application/x-www-form-urlencoded")],
+            "application/json",
+        ),
+        typed(&[("content-type", "")], "missing"),
+    ]);
+    let place = Place::start();
+    let headers = [("content-type", "Application/JSON; charset=utf-8")];
+    let made = place.send(
+        ACME,
+        "POST",
+        "/v1/tenants",
+        &headers,
+        Some(small.as_bytes()),
+    );
+    assert_eq!(made.status, 201);
+}
+
+/// Sends bytes and reads all that comes back.
+fn raw(place: &Place, text: &str) -> String {
+    let address = place.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_length_that_is_said_or_not_makes_no_difference() {
+    let place = Place::start();
+    let head = |more: &str| {
+        format!(
+            "PUT /v1/topology HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {OPERATOR}\r\n\
+             content-type: application/json\r\nconnection: close\r\n{more}\r\n\r\n"
+        )
+    };
+    // Nobody waits for what is too long by its own word.
+    let said = raw(&place, &head("content-length: 64000001"));
+    assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
+    let absurd = raw(&place, &head("content-length: 99999999999999999999999"));
+    assert!(absurd.starts_with("HTTP/1.1 400 "), "{absurd}");
+    let chunk = format!("{:x}\r\n{}\r\n", 1 << 20, "a".repeat(1 << 20));
+    let chunked = format!(
+        "POST /v1/tenants HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ACME}\r\n\
+         content-type: application/json\r\nconnection: close\r\n\
+         transfer-encoding: chunked\r\n\r\n{chunk}0\r\n\r\n"
+    );
+    let unsaid = raw(&place, &chunked);
+    assert!(unsaid.starts_with("HTTP/1.1 413 "), "{unsaid}");
+}
+
+#[test]
+fn callers_without_a_known_token_are_told_so() {
+    let place = Place::start();
+    let longest = "x".repeat(8_000);
+    for header in [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic b3A6c2VjcmV0",
+        "Bearer wrong",
+        OPERATOR,
+        &longest,
+        "Bearer operator-secret x",
+    ] {
+        let headers = [("authorization", header)];
+        let answer = place.send("", "GET", "/v1/status", &headers, None);
+        let (code, _) = answer.problem();
+        assert_eq!(
+            (answer.status, code.as_str()),
+            (401, "unauthenticated"),
+            "{header}"
+        );
+        assert_eq!(answer.header("www-authenticate"), "Bearer");
+    }
+    let headers = [("authorization", "bearer  operator-secret")];
+    assert_eq!(
+        place.send("", "GET", "/v1/status", &headers, None).status,
+        200
+    );
+}
+
+#[test]
+fn a_tenant_neither_sees_nor_changes_what_is_anothers() {
+    let missing =
+        |method, path, body| case(GLOBEX, method, path, body, (404, "not-found", "tenant 1"));
+    let forbidden =
+        |method, path, body, detail| case(GLOBEX, method, path, body, (403, "forbidden", detail));
+    refused(&[
+        missing("GET", "/v1/tenants/1", ""),
+        missing("PATCH", "/v1/tenants/1", r#"{"vms": 5}"#),
+        missing("DELETE", "/v1/tenants/1", ""),
+        missing("GET", "/v1/tenants/1/bound?from=0&to=1", ""),
+        forbidden("GET", "/v1/tenants?owner=acme", "", "globex"),
+        forbidden(
+            "POST",
+            "/v1/tenants",
+            r#"{"name": "a", "owner": "acme", "vms": 1}"#,
+            "globex",
+        ),
+    ]);
+    let place = Place::start();
+    place.admit("web", 3);
+    assert_eq!(
+        place.get(GLOBEX, "/v1/tenants").json()["items"],
+        serde_json::json!([])
+    );
+}
+
+/// Every operation, and whether a tenant and a host may; written out again, so
+/// that the table of the service is not compared with itself.
+const WHO: &[(&str, &str, bool, bool)] = &[
+    ("POST", "/v1/tenants", true, false),
+    ("GET", "/v1/tenants", true, false),
+    ("GET", "/v1/tenants/{id}", true, false),
+    ("PATCH", "/v1/tenants/{id}", true, false),
+    ("DELETE", "/v1/tenants/{id}", true, false),
+    ("POST", "/v1/tenants/{id}/relocate", false, false),
+    ("GET", "/v1/tenants/{id}/bound", true, false),
+    ("POST", "/v1/fit", true, false),
+    ("POST", "/v1/explain", true, false),
+    ("GET", "/v1/hosts", false, false),
+    ("GET", "/v1/hosts/{name}", false, false),
+    ("POST", "/v1/hosts/{name}/drain", false, false),
+    ("POST", "/v1/hosts/{name}/fail", false, false),
+    ("POST", "/v1/hosts/{name}/restore", false, false),
+    ("GET", "/v1/hosts/{name}/guarantees", false, true),
+    ("GET", "/v1/hosts/{name}/guarantees/stream", false, true),
+    ("GET", "/v1/topology", false, false),
+    ("PUT", "/v1/topology", false, false),
+    ("POST", "/v1/topology/diff", false, false),
+    ("GET", "/v1/map", false, false),
+    ("GET", "/v1/map/paths", false, false),
+    ("GET", "/v1/status", true, false),
+    ("GET", "/metrics", false, false),
+];
+
+#[test]
+fn every_operation_is_for_those_it_is_for_and_nobody_else() {
+    let place = Place::start();
+    let document = place.get("", "/openapi.json").json();
+    let open = ["/healthz", "/readyz", "/openapi.json"];
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys() {
+            let method = method.to_uppercase();
+            let known = WHO.iter().any(|who| (who.0, who.1) == (&method, path));
+            assert!(known || open.contains(&path.as_str()), "{method} {path}");
+        }
+    }
+    for (method, path, tenant, host) in WHO {
+        let operation = &document["paths"][path][method.to_lowercase()];
+        assert!(
+            operation.is_object(),
+            "{method} {path} is not in the document"
+        );
+        // There is no such tenant; what comes behind the guard is not 401 or 403.
+        let path = path.replace("{id}", "999").replace("{name}", "a-1");
+        for (token, may) in [
+            ("", None),
+            ("wrong", None),
+            (OPERATOR, Some(true)),
+            (ACME, Some(*tenant)),
+            (HOST, Some(*host)),
+        ] {
+            if path.ends_with("stream") && may == Some(true) {
+                // It does not end; others test it.
+                continue;
+            }
+            let answer = place.send(token, method, &path, &[], None);
+            let expected = match may {
+                None => answer.status == 401,
+                Some(false) => answer.status == 403,
+                Some(true) => !matches!(answer.status, 401 | 403),
+            };
+            assert!(expected, "{token:?} {method} {path}: {answer:?}");
+            let declared = operation["responses"].as_object().unwrap();
+            assert!(
+                declared.contains_key(&answer.status.to_string()),
+                "{method} {path}: {answer:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn keys_that_are_not_printable_or_too_long_are_refused() {
+    let place = Place::start();
+    let body = Some(&br#"{"name": "a", "vms": 1}"#[..]);
+    let state = place.state();
+    for key in ["\u{e9}".to_owned(), "a\tb".to_owned(), "k".repeat(129)] {
+        let headers = [("idempotency-key", key.as_str())];
+        let answer = place.send(ACME, "POST", "/v1/tenants", &headers, body);
+        assert_eq!(
+            (answer.status, answer.problem().0.as_str()),
+            (400, "malformed"),
+            "{key}"
+        );
+    }
+    let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
+    let answer = place.send(ACME, "POST", "/v1/tenants", &twice, body);
+    assert_eq!(answer.status, 400);
+    assert_eq!(place.state(), state);
+}
+
+#[test]
+fn topologies_that_are_none_are_refused_with_what_is_wrong() {
+    let link = r#""uplink": {"rate": "10Gbit/s", "buffer": "300KB"}"#;
+    let host =
+        |name: &str, rest: &str| format!(r#"{{"name": "{name}", "slots": 4, {rest} {link}}}"#);
+    let group =
+        |name: &str, parent: &str| format!(r#"{{"name": "{name}", "parent": "{parent}", {link}}}"#);
+    let tree = |groups: &str, hosts: &str| {
+        format!(r#"{{"frame": "1538B", "group": [{groups}], "host": [{hosts}]}}"#)
+    };
+    let two = host("a", "") + ", " + &host("a", "");
+    let absurd = [
+        (
+            tree(
+                &(group("r", "s") + ", " + &group("s", "r")),
+                &host("a", r#""group": "r","#),
+            ),
+            "inside itself",
+        ),
+        (tree("", &two), "twice"),
+        (tree("", ""), "there are no hosts"),
+        (
+            tree("", &host("a", r#""group": "nowhere","#)),
+            "no such group",
+        ),
+        (tree("", &host("a", r#""count": 0,"#)), "count of 0"),
+        (
+            tree("", &host("a", r#""count": 4000000000,"#)),
+            "count of 4000000000",
+        ),
+        (
+            tree("", &host("a", "").replace("300KB", "1000000000000000000B")),
+            "buffer of",
+        ),
+        (
+            tree("", &host("a", "")).replace("1538B", "0B"),
+            "size of 0B",
+        ),
+    ];
+    let cases: Vec<_> = absurd
+        .iter()
+        .flat_map(|(body, detail)| {
+            let expected = (422, "absurd", *detail);
+            [
+                case(OPERATOR, "POST", "/v1/topology/diff", body, expected),
+                case(OPERATOR, "PUT", "/v1/topology", body, expected),
+            ]
+        })
+        .collect();
+    refused(&cases);
+    refused(&[case(
+        OPERATOR,
+        "PUT",
+        "/v1/topology",
+        r#"{"frame": "1538B", "hosts": []}"#,
+        (400, "malformed", "unknown field `hosts`"),
+    )]);
+}

@@ -1,0 +1,312 @@
+//! Streams, failures of the store, TLS, reloads, and the end.
+
+mod api_support;
+
+use api_support::{ACME, HOST, OPERATOR, Place, Setup, agent, sha256, tokens_file};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tailbound_client::HostGuarantees;
+use tailbound_control::ledger::{Change, Snapshot};
+use tailbound_control::server::TlsFiles;
+use tailbound_control::store::{Store, StoreError};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+/// Opens the stream of a host.
+fn stream(place: &Place, host: &str) -> BufReader<TcpStream> {
+    let address = place.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    write!(
+        stream,
+        "GET /v1/hosts/{host}/guarantees/stream HTTP/1.1\r\nhost: x\r\n\
+         authorization: Bearer {OPERATOR}\r\n\r\n"
+    )
+    .unwrap();
+    BufReader::new(stream)
+}
+
+/// The next line of JSON; None at the stream's end.
+fn next(stream: &mut BufReader<TcpStream>) -> Option<HostGuarantees> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if stream.read_line(&mut line).unwrap() == 0 {
+            return None;
+        }
+        if line.starts_with('{') {
+            return Some(serde_json::from_str(&line).unwrap());
+        }
+        if line.trim() == "0" {
+            return None;
+        }
+    }
+}
+
+fn names(state: &HostGuarantees) -> Vec<&str> {
+    state.vms.iter().map(|vm| vm.vm.as_str()).collect()
+}
+
+#[test]
+fn a_stream_gives_the_whole_state_at_once_and_after_each_change() {
+    let place = Place::start();
+    place.admit("web", 1);
+    let mut stream = stream(&place, "a-1");
+    assert_eq!(names(&next(&mut stream).unwrap()), ["acme/web/0"]);
+    let id = place.admit("db", 2);
+    let state = next(&mut stream).unwrap();
+    assert_eq!(names(&state), ["acme/db/0", "acme/db/1", "acme/web/0"]);
+    place.send(ACME, "DELETE", &format!("/v1/tenants/{id}"), &[], None);
+    let later = next(&mut stream).unwrap();
+    assert_eq!(names(&later), ["acme/web/0"]);
+    assert!(later.revision > state.revision);
+    place.post(OPERATOR, "/v1/hosts/a-1/drain", "");
+    assert_eq!(
+        next(&mut stream).unwrap().state,
+        tailbound_client::HostState::Drained
+    );
+}
+
+#[test]
+fn there_are_only_so_many_streams_and_a_closed_one_makes_room() {
+    let place = Place::with(Setup {
+        streams: 2,
+        ..Setup::default()
+    });
+    let mut first = stream(&place, "a-1");
+    let mut second = stream(&place, "a-1");
+    next(&mut first).unwrap();
+    next(&mut second).unwrap();
+    let path = "/v1/hosts/a-1/guarantees/stream";
+    let third = place.get(HOST, path);
+    assert_eq!((third.status, third.header("retry-after")), (503, "1"));
+    assert_eq!(third.problem().0, "unavailable");
+    drop(first);
+    // It is noticed when the connection is.
+    let begin = Instant::now();
+    loop {
+        let mut again = stream(&place, "a-1");
+        let mut status = String::new();
+        again.read_line(&mut status).unwrap();
+        if status.contains(" 200 ") {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{status}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn at_the_end_streams_are_closed_and_requests_in_progress_answered() {
+    let mut place = Place::start();
+    let mut stream = stream(&place, "a-1");
+    next(&mut stream).unwrap();
+    let address = place.url.strip_prefix("http://").unwrap().to_owned();
+    let mut slow = TcpStream::connect(&address).unwrap();
+    let body = r#"{"name": "late", "vms": 1}"#;
+    write!(
+        slow,
+        "POST /v1/tenants HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ACME}\r\n\
+         content-type: application/json\r\nexpect: 100-continue\r\n\
+         content-length: {}\r\n\r\n",
+        body.len(),
+    )
+    .unwrap();
+    // It says so when it begins to read the body.
+    let mut slow = BufReader::new(slow);
+    let mut line = String::new();
+    slow.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 100 "), "{line}");
+    slow.read_line(&mut line).unwrap();
+    place.server.stop();
+    assert!(next(&mut stream).is_none());
+    slow.get_mut().write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    place.stop();
+    assert!(TcpStream::connect(&address).is_err());
+    assert_eq!(place.state().tenants.len(), 1);
+}
+
+/// A store that does what it is told.
+#[derive(Clone, Default)]
+struct Moody {
+    mood: Arc<AtomicU8>,
+    kept: Arc<Mutex<Snapshot>>,
+}
+
+impl Store for Moody {
+    fn load(&mut self) -> Result<Snapshot, StoreError> {
+        Ok(self.kept.lock().unwrap().clone())
+    }
+
+    fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
+        match self.mood.load(Ordering::Relaxed) {
+            1 => Err(StoreError::NoSpace),
+            2 => Err(StoreError::Failed("the disk is on fire".to_owned())),
+            3 => Err(StoreError::Uncertain("nobody answers".to_owned())),
+            _ => {
+                let mut kept = self.kept.lock().unwrap();
+                kept.apply(changes);
+                kept.revision += 1;
+                Ok(kept.revision)
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_an_error_that_says_how_and_changes_nothing() {
+    let store = Moody::default();
+    let mood = Arc::clone(&store.mood);
+    let place = Place::with(Setup {
+        store: Some(Box::new(store)),
+        ..Setup::default()
+    });
+    place.admit("web", 1);
+    let state = place.state();
+    let body = r#"{"name": "db", "vms": 1}"#;
+    for (how, status, code, detail) in [
+        (1, 507, "no-space", "no space is left"),
+        (2, 500, "store", "the disk is on fire"),
+        (0, 201, "", ""),
+        (3, 503, "unavailable", "it is not known"),
+    ] {
+        mood.store(how, Ordering::Relaxed);
+        let answer = place.post(ACME, "/v1/tenants", body);
+        assert_eq!(answer.status, status, "{answer:?}");
+        if status == 201 {
+            let path = answer.header("location").to_owned();
+            place.send(ACME, "DELETE", &path, &[], None);
+        } else {
+            let problem = answer.problem();
+            assert_eq!(problem.0, code);
+            assert!(problem.1.contains(detail), "{problem:?}");
+        }
+        assert_eq!(place.state().tenants, state.tenants);
+        assert_eq!(place.get(ACME, "/v1/tenants/1").status, 200);
+    }
+    // From then on it is not known what the store has.
+    let answer = place.post(ACME, "/v1/tenants", body);
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+    assert_eq!(place.get("", "/readyz").status, 503);
+    assert_eq!(place.get("", "/healthz").status, 200);
+}
+
+/// Writes a certificate for this machine, signed by an authority of its own,
+/// which it gives.
+fn certificate(dir: &Path) -> (TlsFiles, Vec<u8>) {
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let signed = params.signed_by(&key, &authority).unwrap();
+    let files = TlsFiles {
+        cert: dir.join("cert.pem"),
+        key: dir.join("key.pem"),
+    };
+    std::fs::write(&files.cert, signed.pem()).unwrap();
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    (files, authority.pem().into_bytes())
+}
+
+fn status_by(place: &Place, authority: &[u8]) -> Result<u16, String> {
+    let root = Certificate::from_pem(authority).unwrap().to_owned();
+    let tls = TlsConfig::builder().root_certs(RootCerts::new_with_certs(&[root]));
+    let answer = agent(tls.build())
+        .get(format!("{}/v1/status", place.url))
+        .header("authorization", format!("Bearer {OPERATOR}"))
+        .call();
+    answer
+        .map(|answer| answer.status().as_u16())
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_certificate_is_shown_and_after_a_reload_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, first) = certificate(dir.path());
+    let place = Place::with(Setup {
+        tls: Some(files.clone()),
+        ..Setup::default()
+    });
+    assert_eq!(status_by(&place, &first), Ok(200));
+    let (_, second) = certificate(dir.path());
+    assert!(status_by(&place, &second).is_err());
+    place.server.reload().unwrap();
+    assert_eq!(status_by(&place, &second), Ok(200));
+    assert!(status_by(&place, &first).is_err());
+}
+
+#[test]
+fn a_reload_takes_tokens_and_certificate_both_or_neither() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, first) = certificate(dir.path());
+    let place = Place::with(Setup {
+        tls: Some(files.clone()),
+        ..Setup::default()
+    });
+    // The tokens are right, the key belongs to another certificate.
+    let fewer = format!(
+        "[[token]]\nname = \"new\"\nrole = \"operator\"\nsha256 = \"{}\"\n",
+        sha256("new")
+    );
+    std::fs::write(&place.tokens, &fewer).unwrap();
+    let key = KeyPair::generate().unwrap();
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    let error = place.server.reload().unwrap_err().to_string();
+    assert!(error.contains("cannot be used together"), "{error}");
+    assert_eq!(status_by(&place, &first), Ok(200));
+
+    let (_, second) = certificate(dir.path());
+    for (tokens, why) in [
+        ("", "there are no tokens"),
+        ("[[token]]\nname = 1", "invalid type"),
+        (
+            "[[token]]\nname = \"a\"\nrole = \"king\"\nsha256 = \"\"",
+            "king",
+        ),
+        (
+            "[[token]]\nname = \"a\"\nrole = \"operator\"\nsha256 = \"abc\"",
+            "64 hexadecimal digits",
+        ),
+        (
+            "[[token]]\nname = \"a\"\nrole = \"tenant\"\nsha256 = \"\"",
+            "has an owner",
+        ),
+        (
+            "[[token]]\nname = \"a\"\nrole = \"tenant\"\nowner = \"A\"\nsha256 = \"\"",
+            "owner",
+        ),
+        (
+            "[[token]]\nname = \"a\"\nrole = \"host\"\nsha256 = \"\"",
+            "has a host",
+        ),
+        (
+            "[[token]]\nname = \"a\"\nrole = \"operator\"\nhost = \"b\"\nsha256 = \"\"",
+            "neither",
+        ),
+        (&(tokens_file() + &tokens_file()), "twice"),
+        (
+            &(fewer.clone() + &fewer.replace("\"new\"", "\"newer\"")),
+            "is the same as \"new\"",
+        ),
+        (&fewer.replace("sha256", "sha512"), "unknown field"),
+    ] {
+        std::fs::write(&place.tokens, tokens).unwrap();
+        let error = place.server.reload().unwrap_err().to_string();
+        assert!(error.contains(why), "{why}: {error}");
+        assert_eq!(status_by(&place, &first), Ok(200), "{why}");
+    }
+    std::fs::write(&place.tokens, &fewer).unwrap();
+    place.server.reload().unwrap();
+    assert_eq!(status_by(&place, &second), Ok(401));
+}

@@ -1,0 +1,125 @@
+//! What the clients were told, held against what the store has.
+
+use rand::RngExt as _;
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+use tailbound_client::Tenant;
+use tailbound_control::audit::audit;
+use tailbound_control::ledger::Snapshot;
+
+/// What clients were told of their tenants.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// The last answer about each, by number.
+    tenants: BTreeMap<u64, Tenant>,
+    /// Answers that cannot be right.
+    amiss: Vec<String>,
+}
+
+impl Told {
+    pub(crate) fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// One of the tenants.
+    pub(crate) fn any(&self, random: &mut Pcg64) -> Option<u64> {
+        let len = self.len();
+        (len > 0)
+            .then(|| random.random_range(0..len))
+            .and_then(|nth| self.tenants.keys().nth(nth))
+            .copied()
+    }
+
+    /// A tenant is there, and so.
+    pub(crate) fn has(&mut self, tenant: &Tenant) {
+        self.tenants.insert(tenant.id.0, tenant.clone());
+    }
+
+    /// A tenant is gone.
+    pub(crate) fn has_not(&mut self, id: u64) {
+        self.tenants.remove(&id);
+    }
+
+    /// An answer cannot be right.
+    pub(crate) fn amiss(&mut self, answer: String) {
+        self.amiss.push(answer);
+    }
+
+    /// What another client was told, of its own tenants.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.amiss.extend(other.amiss);
+        for (id, tenant) in other.tenants {
+            if let Some(one) = self.tenants.insert(id, tenant) {
+                self.amiss(format!("two clients have the tenant {id}: {one:?}"));
+            }
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Acknowledged, but not in the store, or otherwise there.
+    pub(crate) lost: usize,
+    /// Twice in the store, or told to be there by an answer that is not the
+    /// first one's.
+    pub(crate) doubled: usize,
+    /// In the store, but refused, deleted or never acknowledged.
+    pub(crate) unasked: usize,
+    /// What the audit finds: ports and hosts with more than they have.
+    pub(crate) overfull: usize,
+    pub(crate) messages: Vec<String>,
+}
+
+impl Findings {
+    pub(crate) fn are_none(&self) -> bool {
+        self.lost + self.doubled + self.unasked + self.overfull == 0
+    }
+}
+
+impl AddAssign for Findings {
+    fn add_assign(&mut self, other: Self) {
+        self.lost += other.lost;
+        self.doubled += other.doubled;
+        self.unasked += other.unasked;
+        self.overfull += other.overfull;
+        self.messages.extend(other.messages);
+    }
+}
+
+/// Compares, and audits.
+pub(crate) fn check(snapshot: &Snapshot, told: &Told) -> Findings {
+    let mut findings = Findings {
+        doubled: told.amiss.len(),
+        messages: told.amiss.clone(),
+        ..Findings::default()
+    };
+    for (id, tenant) in &told.tenants {
+        let kept = snapshot.tenants.values().find(|kept| kept.id.0 == *id);
+        if kept.is_none_or(|kept| **kept != *tenant) {
+            findings.lost += 1;
+            findings
+                .messages
+                .push(format!("lost {tenant:?}, there is {kept:?}"));
+        }
+    }
+    let mut names = BTreeMap::new();
+    for tenant in snapshot.tenants.values() {
+        if !told.tenants.contains_key(&tenant.id.0) {
+            findings.unasked += 1;
+            findings.messages.push(format!("unasked {tenant:?}"));
+        }
+        if let Some(one) = names.insert((&tenant.owner, &tenant.name), tenant.id) {
+            findings.doubled += 1;
+            findings
+                .messages
+                .push(format!("doubled {tenant:?}, {one:?}"));
+        }
+    }
+    let report = audit(snapshot);
+    findings.overfull = report.findings.len();
+    let found = report.findings.iter().map(ToString::to_string);
+    findings.messages.extend(found);
+    findings
+}

@@ -18,6 +18,11 @@ use tokio::time;
 /// How long a replica that won may take until it has read its own victory.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
+/// The longest pause before the store is read anew.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// After so long without a reason to read it anew, pauses are short again.
+const CALM: Duration = Duration::from_secs(5);
+
 /// Why a replica reads the store anew.
 #[derive(Debug, thiserror::Error)]
 enum Over {
@@ -70,7 +75,9 @@ impl Part {
     /// Until it is told to resign, or nobody is left who could. The service is
     /// at what was loaded.
     pub(super) async fn play(mut self, mut link: Link, mut loaded: Loaded) {
+        let mut pause = PAUSE;
         loop {
+            let begun = Instant::now();
             let mut won = None;
             let over = match Box::pin(self.term(link, &loaded, &mut won)).await {
                 Ok(never) => match never {},
@@ -98,27 +105,31 @@ impl Part {
                 return;
             }
             tracing::warn!(reason = %over, "reading the store anew");
-            loaded = match self.again(&mut link).await {
+            if begun.elapsed() >= CALM {
+                pause = PAUSE;
+            }
+            loaded = match self.again(&mut link, &mut pause).await {
                 Some(loaded) => loaded,
                 None => return,
             };
         }
     }
 
-    /// Reads the store until that works; None if it is to end meanwhile.
-    async fn again(&mut self, link: &mut Link) -> Option<Loaded> {
+    /// Reads the store until that works, with growing pauses; None if it is to
+    /// end meanwhile.
+    async fn again(&mut self, link: &mut Link, pause: &mut Duration) -> Option<Loaded> {
         loop {
-            let error = match self.reload(link).await {
-                Ok(loaded) => return Some(loaded),
-                Err(error) => error,
-            };
-            tracing::warn!(%error, "the store cannot be read; trying again");
             tokio::select! {
-                () = time::sleep(PAUSE) => {}
+                () = time::sleep(*pause) => {}
                 done = self.resigning.recv() => {
                     let _ = done.map(|done| done.send(()));
                     return None;
                 }
+            }
+            *pause = MAX_PAUSE.min(*pause * 2);
+            match self.reload(link).await {
+                Ok(loaded) => return Some(loaded),
+                Err(error) => tracing::warn!(%error, "the store cannot be read; trying again"),
             }
         }
     }

@@ -112,7 +112,7 @@ fn mistakes_are_named_with_their_place() {
         (
             &figure,
             "silo-figure-5a",
-            "nowhere",
+            "nowhere.toml",
             "nowhere.toml: cannot be read",
         ),
     ];

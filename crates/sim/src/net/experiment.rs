@@ -8,7 +8,7 @@ use crate::vcpu::experiment::{Name, Problem, find_text, invalid, plain, problem,
 use crate::{Check, ExperimentError};
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tailbound_netcalc::NetworkFile;
 use tailbound_placement::UplinkSpec;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -41,7 +41,8 @@ pub struct Experiment {
 pub struct GivenNetwork {
     /// The variant.
     pub name: Name,
-    /// A file as `tailbound calc` reads it, found from where the experiment is.
+    /// A file as `tailbound calc` reads it, found from where the experiment is; or
+    /// the name of one that comes with the program.
     pub file: Name,
     /// The port that is looked at.
     pub port: Name,
@@ -65,33 +66,29 @@ pub const EMBEDDED: &[(&str, &str)] =
 /// The networks that they name: the very files that `tailbound calc` reads.
 const NETWORKS: &[(&str, &str)] = embedded!["networks": "silo-figure-5a", "silo-figure-5b"];
 
-const FOLDER: &str = "experiments/net";
-
 /// The text of an experiment: one that comes with the program by its name, else
 /// a file. The second of the pair names it in messages.
 ///
 /// # Errors
 /// There is neither.
 pub fn source_text(name_or_path: &str) -> Result<(String, String), ExperimentError> {
-    find_text(EMBEDDED, FOLDER, name_or_path)
+    find_text(EMBEDDED, "experiments/net", name_or_path)
 }
 
 impl GivenNetwork {
     /// Reads the network. `file` is that of the experiment.
     pub(super) fn read(&self, file: &str) -> Result<NetworkFile, Problem> {
         let wanted = self.file.get_ref();
-        let path = Path::new(file)
-            .parent()
-            .unwrap_or(Path::new(""))
-            .join(wanted);
-        let known = NETWORKS
-            .iter()
-            .find(|(name, _)| *wanted == format!("../networks/{name}.toml"));
-        let read = match known {
-            Some((_, text)) if file.starts_with(FOLDER) => {
-                NetworkFile::parse((*text).to_owned(), &path)
-            }
-            _ => NetworkFile::load(&path),
+        let known = NETWORKS.iter().find(|(name, _)| name == wanted);
+        let (path, read) = if let Some((_, text)) = known {
+            let path = PathBuf::from(format!("experiments/networks/{wanted}.toml"));
+            let read = NetworkFile::parse((*text).to_owned(), &path);
+            (path, read)
+        } else {
+            let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+            let path = folder.join(wanted);
+            let read = NetworkFile::load(&path);
+            (path, read)
         };
         let read = read.map_err(|error| problem(&self.file, error.to_string()))?;
         let mut ports = read.network().ports().iter();

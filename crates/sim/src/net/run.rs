@@ -16,9 +16,7 @@ use tailbound_report::{Chart, Line, LineStyle, Point, Results, Value, Variant};
 /// # Errors
 /// The first thing that is wrong, with its place.
 pub fn describe(text: &str, file: &str) -> Result<(String, String), ExperimentError> {
-    // What comes with the program finds its networks by where it is.
-    let file = source_text(file).map_or_else(|_| file.to_owned(), |(_, file)| file);
-    let experiment = Experiment::parse(text, &file)?;
+    let experiment = Experiment::parse(text, file)?;
     Ok((experiment.title, experiment.source))
 }
 

@@ -372,14 +372,14 @@ mod experiments {
         let (text, file) = source_text(name).unwrap();
         let mut experiment = Experiment::parse(&text, &file).unwrap();
         if let Some(random) = &mut experiment.random {
-            random.networks = 24;
+            random.networks = 12;
         }
         if let Some(admitted) = &mut experiment.admitted {
-            admitted.centres = 2;
-            admitted.aims = 2;
+            admitted.centres = 1;
+            admitted.aims = 1;
             admitted.shuffles = 1;
-            admitted.hosts = 5;
-            admitted.time = Nanos(700_000);
+            admitted.hosts = 4;
+            admitted.time = Nanos(600_000);
         }
         let options = Options {
             experiment: name.to_owned(),

@@ -17,10 +17,7 @@ use tailbound_units::{Bytes, Nanos, Rate};
 const RUNS: usize = 5;
 
 fn main() {
-    println!(
-        "the queue alone, {} B a node against {} B an event in the heap",
-        32, 16
-    );
+    println!("the queue alone");
     println!("{:>8}  {:>9}  {:>9}  ratio", "nodes", "agenda", "heap");
     for nodes in [16, 256, 4_096, 65_536] {
         let agenda = best(|| hold_agenda(nodes));
@@ -33,7 +30,12 @@ fn main() {
             heap.as_secs_f64() / agenda.as_secs_f64()
         );
     }
-    println!("\na tree of hosts, {} B a frame", size_of::<Frame>());
+    println!(
+        "\na tree of hosts: {} B a node and {} B a waiting frame, against {} B a waiting frame",
+        2 * size_of::<(Time, NodeId)>(),
+        size_of::<Frame>(),
+        size_of::<Entry>()
+    );
     println!(
         "{:>8}  {:>14}  {:>14}  ratio",
         "hosts", "simulator", "plain heap"
@@ -176,6 +178,9 @@ enum Event {
     },
 }
 
+/// An event in the heap: when, its number, what.
+type Entry = Reverse<(Time, u64, Event)>;
+
 /// The same network the plain way: every frame on its way is an event in a heap,
 /// ties in the order of their making; no classes, buffers or statistics.
 fn plain_loop(fabric: &Fabric) -> Vec<Time> {
@@ -188,7 +193,7 @@ fn plain_loop(fabric: &Fabric) -> Vec<Time> {
         .map(|port| Wire::new(port.rate))
         .collect();
     let mut longest = vec![Time::ZERO; sources.len()];
-    let mut heap = BinaryHeap::new();
+    let mut heap: BinaryHeap<Entry> = BinaryHeap::new();
     let mut number = 0_u64;
     for (index, source) in sources.iter().enumerate() {
         heap.push(Reverse((source.poll_at(), number, Event::Send(index))));

@@ -154,14 +154,6 @@ impl Fabric {
             ports,
         }
     }
-
-    /// The place in the routes of a flow's hops: of the first port of flow 0 it
-    /// is 0, and each flow has one more than ports on its way. An [`Observer`]
-    /// sees a frame come to the node at `frame.next - 1`.
-    pub fn first_place(&self, flow: usize) -> usize {
-        let before = &self.flows[..flow];
-        before.iter().map(|flow| flow.path.len() + 1).sum()
-    }
 }
 
 impl FabricRun {
@@ -200,10 +192,5 @@ impl FabricRun {
     /// How many events there were.
     pub fn events(&self) -> u64 {
         self.simulation.events()
-    }
-
-    /// The time of the last event.
-    pub fn now(&self) -> Time {
-        self.simulation.now()
     }
 }

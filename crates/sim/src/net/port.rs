@@ -153,11 +153,6 @@ impl Port {
         &self.stats
     }
 
-    /// What it is like.
-    pub fn config(&self) -> &PortConfig {
-        &self.config
-    }
-
     /// What is here and not yet sent, in picobits.
     fn backlog(&self, now: Time) -> [u128; CLASSES] {
         let mut backlog = self

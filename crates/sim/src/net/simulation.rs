@@ -51,7 +51,8 @@ pub trait Node {
 
 /// Who looks on.
 pub trait Observer {
-    /// A frame has come to a node. A node that is full may still lose it.
+    /// A frame has come to a node, which stands in the routes one place before
+    /// [`Frame::next`]. A node that is full may still lose it.
     fn arrives(&mut self, now: Time, node: NodeId, frame: &Frame);
 }
 

@@ -59,3 +59,16 @@ impl Sub for Time {
         Self(self.0 - other.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_between_two_nanoseconds_is_told_as_either() {
+        let frame = Time(123_040);
+        assert_eq!((frame.floor(), frame.ceil()), (Nanos(123), Nanos(124)));
+        assert_eq!(Time::from(Nanos(123)).ceil(), Nanos(123));
+        assert_eq!(Time::from(Nanos::MAX), Time::NEVER);
+    }
+}

@@ -40,7 +40,7 @@ pub struct CentreOutcome {
     pub runs: u32,
     /// Events in all of them.
     pub events: u64,
-    /// Frames with a guarantee that were sent.
+    /// Frames with a guarantee that arrived.
     pub frames: u64,
     /// Frames with a guarantee that were lost.
     pub dropped: u64,

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 use tailbound_netcalc::{ArrivalCurve, Bound, Flow, Network, Overflow, Ratio, TokenBucket};
 use tailbound_report::Variant;
-use tailbound_units::Bytes;
+use tailbound_units::{Bytes, Rate};
 
 /// Nanobits in a byte.
 const NANOBITS_PER_BYTE: f64 = 8e9;
@@ -113,34 +113,32 @@ fn figures(calc: &Calc<'_>, observed: &Observed, port: usize) -> Result<Figures,
     })
 }
 
-/// What Silo's example counts (4.2.1): the bursts of all flows, as fast as the
-/// links before the port bring them, and nothing of their averages.
+/// What Silo's example counts (4.2.1): the bursts, as fast as each link before
+/// the port brings those that come over it, and nothing of the averages.
 fn bursts_only(network: &Network, port: usize) -> Result<Ratio, Overflow> {
-    let mut bursts = TokenBucket::NONE;
-    let mut feeds = BTreeMap::new();
+    // By the link before the port; of senders at the port itself each for itself.
+    let mut links: BTreeMap<(Option<usize>, usize), (Option<Rate>, Ratio)> = BTreeMap::new();
     for (index, flow) in network.flows().iter().enumerate() {
         let Some(hop) = flow.path.iter().position(|it| it.index() == port) else {
             continue;
         };
-        bursts.burst = bursts.burst.plus(flow.burst.into())?;
-        match (hop.checked_sub(1), flow.burst_rate) {
-            (Some(before), _) => {
-                let before = flow.path[before];
-                feeds.insert((true, before.index()), network.port(before).rate);
-            }
-            (None, Some(fast)) => {
-                feeds.insert((false, index), fast);
-            }
-            // All at once.
-            (None, None) => return Ok(bursts.burst),
-        }
+        let (link, rate) = match hop.checked_sub(1).map(|before| flow.path[before]) {
+            Some(before) => ((Some(before.index()), 0), Some(network.port(before).rate)),
+            None => ((None, index), flow.burst_rate),
+        };
+        let (_, bursts) = links.entry(link).or_insert((rate, Ratio::ZERO));
+        *bursts = bursts.plus(flow.burst.into())?;
     }
-    let mut links = TokenBucket::NONE;
-    for rate in feeds.into_values() {
-        links.rate = links.rate.plus(rate.into())?;
-    }
-    let came = ArrivalCurve::least(vec![links, bursts])?;
-    match came.excess(network.ports()[port].rate.into())? {
+    let curve = |(rate, burst): (Option<Rate>, Ratio)| {
+        let at_once = TokenBucket {
+            rate: Ratio::ZERO,
+            burst,
+        };
+        let link = rate.map(|rate| TokenBucket::new(rate, Bytes::ZERO));
+        ArrivalCurve::least([at_once].into_iter().chain(link).collect())
+    };
+    let curves: Vec<_> = links.into_values().map(curve).collect::<Result<_, _>>()?;
+    match ArrivalCurve::total(&curves)?.excess(network.ports()[port].rate.into())? {
         Bound::Finite(most) => Ok(most),
         Bound::Unbounded => Err(Overflow),
     }

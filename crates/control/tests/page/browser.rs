@@ -45,7 +45,7 @@ fn browser() -> Option<Arc<Browser>> {
         // Chromium's sandbox does not start as root, and this opens nothing but
         // the page that is tested.
         sandbox: false,
-        idle_browser_timeout: Duration::from_secs(300),
+        idle_browser_timeout: Duration::from_mins(5),
         args: vec![OsStr::new("--no-proxy-server")],
         ..LaunchOptions::default()
     };
@@ -253,7 +253,7 @@ fn note(seen: &Mutex<Seen>, event: &Event) {
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     match event {
         Event::NetworkRequestWillBeSent(event) => {
-            seen.requests.push(event.params.request.url.clone())
+            seen.requests.push(event.params.request.url.clone());
         }
         Event::RuntimeExceptionThrown(event) => {
             let details = &event.params.exception_details;
@@ -264,16 +264,16 @@ fn note(seen: &Mutex<Seen>, event: &Event) {
             let entry = &event.params.entry;
             match (&entry.level, &entry.source) {
                 (LogEntryLevel::Error, LogEntrySource::Network) => {
-                    seen.refusals.push(entry.text.clone())
+                    seen.refusals.push(entry.text.clone());
                 }
                 (LogEntryLevel::Error | LogEntryLevel::Warning, _) => {
-                    seen.errors.push(entry.text.clone())
+                    seen.errors.push(entry.text.clone());
                 }
                 _ => {}
             }
         }
         Event::RuntimeConsoleAPICalled(event) => {
-            seen.errors.push(format!("{:?}", event.params.args))
+            seen.errors.push(format!("{:?}", event.params.args));
         }
         _ => {}
     }

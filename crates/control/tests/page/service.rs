@@ -43,12 +43,11 @@ impl Running {
             let path = files.path().join("tokens.toml");
             let mut file = std::fs::File::create(&path).unwrap();
             for (token, whose) in tokens {
-                let hash: String = Sha256::digest(token)
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect();
-                let entry = format!("[[token]]\nname = {token:?}\nsha256 = {hash:?}\n{whose}\n");
-                file.write_all(entry.as_bytes()).unwrap();
+                write!(file, "[[token]]\nname = {token:?}\n{whose}\nsha256 = \"").unwrap();
+                for byte in Sha256::digest(token) {
+                    write!(file, "{byte:02x}").unwrap();
+                }
+                writeln!(file, "\"").unwrap();
             }
             AccessBy::Tokens(path)
         };

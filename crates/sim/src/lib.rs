@@ -2,8 +2,9 @@
 //! beside the figures of the papers.
 //!
 //! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
-//! queues and links, [`placement`] tenants into data centres. Everything is deterministic: an experiment and a seed give
-//! the same bytes on every machine and with any number of threads.
+//! queues and links, [`placement`] tenants into data centres. Everything is
+//! deterministic: an experiment and a seed give the same bytes on every machine
+//! and with any number of threads.
 
 pub mod net;
 mod parallel;

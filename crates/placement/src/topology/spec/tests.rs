@@ -88,16 +88,18 @@ fn a_description_is_the_same_in_json() {
     assert_eq!(serde_json::from_str::<Spec>(&json).unwrap(), spec);
 }
 
+/// What is said of the tree with one thing changed.
+fn wrong(from: &str, to: &str) -> String {
+    assert!(UNEVEN.contains(from));
+    let text = UNEVEN.replacen(from, to, 1);
+    Spec::from_toml(&text)
+        .and_then(|spec| spec.build())
+        .unwrap_err()
+        .to_string()
+}
+
 #[test]
 fn each_mistake_has_its_message() {
-    let wrong = |from: &str, to: &str| {
-        assert!(UNEVEN.contains(from));
-        let text = UNEVEN.replacen(from, to, 1);
-        Spec::from_toml(&text)
-            .and_then(|spec| spec.build())
-            .unwrap_err()
-            .to_string()
-    };
     for (from, to, message) in [
         (
             "name = \"old\"",
@@ -157,6 +159,131 @@ fn each_mistake_has_its_message() {
         .build()
         .unwrap_err();
     assert_eq!(nothing, SpecError::NoHosts);
+}
+
+#[test]
+fn numbers_beyond_all_bounds_are_named() {
+    for (from, to, message) in [
+        (
+            "\"100KB\"",
+            "\"1000000000000000000B\"",
+            "\"old\": buffer of 1000000000GB is not between",
+        ),
+        ("\"100KB\"", "\"99999999999999999999B\"", "26:39: "),
+        (
+            "\"1Gbit/s\"",
+            "\"1000000000000000000bit/s\"",
+            "\"old\": link rate of 1000000000Gbit/s is not between",
+        ),
+        (
+            "slots = 2",
+            "slots = 4294967295",
+            "\"old\": number of slots of 4294967295",
+        ),
+        ("slots = 2", "slots = -1", "25:9: "),
+        (
+            "links = 2",
+            "links = 4000000000",
+            "\"rack-a\": number of links of 4000000000",
+        ),
+        (
+            "cpu = 16000",
+            "cpu = 9223372036854775807",
+            "\"a\": cpu of 9223372036854775807",
+        ),
+        (
+            "\"64GiB\"",
+            "\"1000000000000000000B\"",
+            "\"a\": memory of 1000000000GB",
+        ),
+    ] {
+        let got = wrong(from, to);
+        assert!(got.contains(message), "{got}\ninstead of {message}");
+    }
+}
+
+#[test]
+fn a_name_can_stand_in_a_line() {
+    let long = "x".repeat(129);
+    for (name, message) in [
+        ("", "\"\" cannot be a name: it is empty"),
+        (
+            "core",
+            "\"core\" cannot be a name: the top of the tree is called so",
+        ),
+        ("a b", "\"a b\" cannot be a name: it has a space"),
+        (
+            "a\\tb",
+            "\"a\\tb\" cannot be a name: it has a space or a control character",
+        ),
+        (
+            long.as_str(),
+            "cannot be a name: it is longer than 128 bytes",
+        ),
+    ] {
+        let got = wrong("name = \"old\"", &format!("name = \"{name}\""));
+        assert!(got.contains(message), "{got}\ninstead of {message}");
+        assert!(got.len() < 120, "{got}");
+    }
+}
+
+/// A group in a group, and so on; one host in the last.
+fn nested(depth: usize) -> Spec {
+    let uplink = UplinkSpec {
+        rate: Rate(10_000_000_000),
+        links: 1,
+        spread: Spread::Flow,
+        buffer: Bytes(100_000),
+        up_buffer: None,
+    };
+    let groups = (0..depth).map(|level| GroupSpec {
+        name: format!("g{level}"),
+        parent: level.checked_sub(1).map(|above| format!("g{above}")),
+        uplink: uplink.clone(),
+    });
+    Spec {
+        frame: Bytes(1_538),
+        groups: groups.collect(),
+        hosts: vec![HostSpec {
+            name: "host".to_owned(),
+            group: Some(format!("g{}", depth - 1)),
+            count: 1,
+            slots: 1,
+            cpu: None,
+            memory: None,
+            uplink,
+        }],
+    }
+}
+
+#[test]
+fn deep_and_large_trees_are_refused_in_words() {
+    assert!(nested(15).build().is_ok());
+    let deep = nested(50_000).build().unwrap_err().to_string();
+    assert!(deep.contains("number of levels below it of 17"), "{deep}");
+    // A chain whose end is its beginning: no walk goes round in it.
+    let mut circle = nested(20_000);
+    circle.groups[0].parent = Some("g19999".to_owned());
+    assert_eq!(
+        circle.build().unwrap_err(),
+        SpecError::Cycle("g0".to_owned())
+    );
+    let mut flat = nested(1);
+    let group = flat.groups[0].clone();
+    flat.groups = (0..2_000_001)
+        .map(|number| GroupSpec {
+            name: format!("g{number}"),
+            ..group.clone()
+        })
+        .collect();
+    let many = flat.build().unwrap_err().to_string();
+    assert!(
+        many.contains("number of hosts and groups of 2000002"),
+        "{many}"
+    );
+    flat.groups.truncate(100_000);
+    let empty = flat.build().unwrap_err();
+    assert!(matches!(empty, SpecError::Empty(_)), "{empty}");
 }
 
 proptest! {

@@ -21,24 +21,38 @@ pub(crate) struct Args {
 struct Control {
     /// Take what guests are promised from the placement service here
     #[arg(
-        long,
+        long = "control",
+        id = "control",
         value_name = "URL",
         required = false,
         help_heading = "Guarantees"
     )]
-    control: String,
+    url: String,
     /// What the service calls this host [default: the host name]
-    #[arg(long, value_name = "NAME", help_heading = "Guarantees")]
-    control_host: Option<String>,
+    #[arg(
+        long = "control-host",
+        value_name = "NAME",
+        help_heading = "Guarantees"
+    )]
+    host: Option<String>,
     /// The file that holds this host's token
-    #[arg(long, value_name = "FILE", help_heading = "Guarantees")]
-    control_token_file: Option<PathBuf>,
+    #[arg(
+        long = "control-token-file",
+        value_name = "FILE",
+        help_heading = "Guarantees"
+    )]
+    token_file: Option<PathBuf>,
     /// Trust these authorities alone (PEM) to vouch for the service [default: the public ones]
-    #[arg(long, value_name = "FILE", help_heading = "Guarantees")]
-    control_ca: Option<PathBuf>,
+    #[arg(long = "control-ca", value_name = "FILE", help_heading = "Guarantees")]
+    ca: Option<PathBuf>,
     /// Where the service's last word is kept for when it is away
-    #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE, help_heading = "Guarantees")]
-    control_state: PathBuf,
+    #[arg(
+        long = "control-state",
+        value_name = "FILE",
+        default_value = DEFAULT_STATE,
+        help_heading = "Guarantees"
+    )]
+    state: PathBuf,
 }
 
 impl Args {
@@ -61,12 +75,12 @@ impl Control {
             name.nodename().to_string_lossy().into_owned()
         };
         ControlConfig {
-            host: self.control_host.unwrap_or_else(here),
-            state: self.control_state,
+            host: self.host.unwrap_or_else(here),
+            state: self.state,
             service: Settings {
-                token_file: self.control_token_file,
-                ca_file: self.control_ca,
-                ..Settings::new(self.control)
+                token_file: self.token_file,
+                ca_file: self.ca,
+                ..Settings::new(self.url)
             },
         }
     }

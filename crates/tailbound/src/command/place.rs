@@ -3,6 +3,7 @@
 //! Each subcommand asks one thing of the service and prints the answer: with
 //! `--output json` as it came, otherwise in sentences and tables.
 
+mod audit;
 mod bound;
 mod explain;
 mod failure;
@@ -14,6 +15,7 @@ mod request;
 mod serve;
 mod service;
 mod status;
+mod store;
 mod tables;
 mod tenants;
 mod token;
@@ -75,6 +77,8 @@ enum Action {
     Status(status::Status),
     /// Print the OpenAPI document of the service
     Openapi(openapi::Openapi),
+    /// Check every promise from a store alone, without the code that decided
+    Audit(audit::Audit),
     /// Make a token for the service's file of tokens
     Token(token::Token),
 }
@@ -101,6 +105,7 @@ impl Args {
             Action::Guarantees(guarantees) => guarantees.run(),
             Action::Status(status) => status.run(),
             Action::Openapi(openapi) => openapi.run(),
+            Action::Audit(audit) => audit.run(),
             Action::Token(token) => token.run(),
         };
         done.unwrap_or_else(Failure::report)

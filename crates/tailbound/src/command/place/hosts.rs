@@ -1,7 +1,7 @@
 //! `tailbound place hosts`, `host`, `drain`, `fail`, `restore`.
 
 use super::Failure;
-use super::request::machines;
+use super::request::{count, machines};
 use super::service::Service;
 use super::tables::{affected, numbers, ports};
 use std::fmt::Write as _;
@@ -188,13 +188,8 @@ impl Change {
 }
 
 fn changed(change: &HostChange, paint: Paint) -> String {
-    let plural = if change.hosts == 1 { "" } else { "s" };
-    let mut out = format!(
-        "{}: {} host{plural} {}",
-        change.node,
-        change.hosts,
-        state(change.state, paint)
-    );
+    let hosts = count(change.hosts.into(), "host");
+    let mut out = format!("{}: {hosts} {}", change.node, state(change.state, paint));
     if change.affected.is_empty() {
         out += if change.state == HostState::Open {
             "\n"
@@ -203,7 +198,7 @@ fn changed(change: &HostChange, paint: Paint) -> String {
         };
         return out;
     }
-    let lost = change.affected.iter().map(|tenant| tenant.lost).sum();
+    let lost: u32 = change.affected.iter().map(|tenant| tenant.lost).sum();
     // Writing to a String does not fail.
     let _ = write!(
         out,

@@ -218,8 +218,13 @@ pub(super) fn words(request: &Request) -> String {
 }
 
 /// `1 machine`, `9 machines`.
-pub(super) fn machines(count: u32) -> String {
-    format!("{count} machine{}", if count == 1 { "" } else { "s" })
+pub(super) fn machines(vms: u32) -> String {
+    count(vms.into(), "machine")
+}
+
+/// So many of something.
+pub(super) fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// What is promised to each machine, in words.

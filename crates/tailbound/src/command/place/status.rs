@@ -1,6 +1,7 @@
 //! `tailbound place status`.
 
 use super::Failure;
+use super::request::count;
 use super::service::Service;
 use std::process::ExitCode;
 use tailbound_client::{Client, Role};
@@ -31,13 +32,12 @@ fn text(status: &tailbound_client::Status) -> String {
         .checked_div(u128::from(status.slots))
         .unwrap_or_default();
     format!(
-        "tailbound {}, {role}, revision {}, policy {}\n{} tenant{}, {} of {} slots used ({}.{}%), \
+        "tailbound {}, {role}, revision {}, policy {}\n{}, {} of {} slots used ({}.{}%), \
          {} of {} hosts open\n",
         status.version,
         status.revision,
         policy(status.policy),
-        status.tenants,
-        if status.tenants == 1 { "" } else { "s" },
+        count(status.tenants, "tenant"),
         status.used,
         status.slots,
         tenths / 10,

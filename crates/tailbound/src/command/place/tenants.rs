@@ -2,8 +2,9 @@
 
 use super::Failure;
 use super::explain::why;
+use super::failure::REFUSED;
 use super::name::TenantName;
-use super::request::{Wish, promise, words};
+use super::request::{Wish, count, machines, promise, words};
 use super::service::{Service, paint};
 use super::tables::runs;
 use crate::command::output;
@@ -56,6 +57,7 @@ impl Create {
                     tenant.name,
                     words(&request)
                 ));
+                return Ok(ExitCode::from(REFUSED));
             }
         }
         Err(service.failure(error))
@@ -168,12 +170,12 @@ impl Get {
         self.service.print(&tenant, |paint| {
             let hosts = hosts(&tenant);
             format!(
-                "{}/{}, id {}: {} on {hosts} host{}, {}\n\n{}",
+                "{}/{}, id {}: {} on {}, {}\n\n{}",
                 tenant.owner,
                 tenant.name,
                 tenant.id.0,
-                super::request::machines(tenant.request.vms),
-                if hosts == 1 { "" } else { "s" },
+                machines(tenant.request.vms),
+                count(hosts as u64, "host"),
                 promise(tenant.request.guarantee.as_ref()),
                 runs(&tenant.runs, paint)
             )

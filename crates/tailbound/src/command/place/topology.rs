@@ -127,20 +127,15 @@ fn text(diff: &TopologyDiff, paint: Paint) -> String {
         out += "nothing differs\n";
     }
     // Writing to a String does not fail.
-    for name in &diff.added {
-        let _ = writeln!(out, "{} {name}", paint.good("+"));
+    for names in ranges(diff.added.iter().map(|name| (name.as_str(), ""))) {
+        let _ = writeln!(out, "{} {names}", paint.good("+"));
     }
-    for name in &diff.removed {
-        let _ = writeln!(out, "{} {name}", paint.bad("-"));
+    for names in ranges(diff.removed.iter().map(|name| (name.as_str(), ""))) {
+        let _ = writeln!(out, "{} {names}", paint.bad("-"));
     }
-    for change in &diff.changed {
-        let _ = writeln!(
-            out,
-            "{} {}: {}",
-            paint.doubtful("~"),
-            change.name,
-            change.what
-        );
+    let changed = diff.changed.iter();
+    for names in ranges(changed.map(|change| (change.name.as_str(), change.what.as_str()))) {
+        let _ = writeln!(out, "{} {names}", paint.doubtful("~"));
     }
     if !diff.broken.is_empty() {
         let word = paint.bad("BREAKS");
@@ -159,4 +154,58 @@ fn text(diff: &TopologyDiff, paint: Paint) -> String {
         out += &table.render(paint);
     }
     out
+}
+
+/// Names and what is said of each, one line for neighbours of whom the same is
+/// said: `a-1 to a-40: slots: 8, was 4`.
+fn ranges<'d>(items: impl Iterator<Item = (&'d str, &'d str)>) -> Vec<String> {
+    let mut ranges: Vec<(&str, &str, &str)> = Vec::new();
+    for (name, what) in items {
+        match ranges.last_mut() {
+            Some((_, last, said)) if *said == what && follows(last, name) => *last = name,
+            _ => ranges.push((name, name, what)),
+        }
+    }
+    let line = |(first, last, what): (&str, &str, &str)| {
+        let names = if first == last {
+            first.to_owned()
+        } else {
+            format!("{first} to {last}")
+        };
+        if what.is_empty() {
+            names
+        } else {
+            format!("{names}: {what}")
+        }
+    };
+    ranges.into_iter().map(line).collect()
+}
+
+/// Whether `next` is the same name with the next number.
+fn follows(name: &str, next: &str) -> bool {
+    let parts = |name: &str| {
+        let (stem, number) = name.rsplit_once('-')?;
+        Some((stem.to_owned(), number.parse::<u64>().ok()?))
+    };
+    match (parts(name), parts(next)) {
+        (Some((stem, number)), Some((next_stem, next_number))) => {
+            stem == next_stem && number.checked_add(1) == Some(next_number)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_whom_the_same_is_said_share_a_line() {
+        let names = ["a-9", "a-10", "a-12", "b-13", "rack", "c-1", "c-2"];
+        let said = names.map(|name| (name, if name == "c-2" { "new" } else { "" }));
+        assert_eq!(
+            ranges(said.into_iter()),
+            ["a-9 to a-10", "a-12", "b-13", "rack", "c-1", "c-2: new"]
+        );
+    }
 }

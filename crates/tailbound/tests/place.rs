@@ -1,0 +1,377 @@
+//! `tailbound place` and `tailbound host --control` against the real service.
+
+#[path = "place/support.rs"]
+mod support;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use support::{Said, Service, TREE, tailbound, until};
+use tailbound_client::{Explanation, HostGuarantees, Page, Problem, Tenant, TopologyState};
+
+const WEB: [&str; 13] = [
+    "create",
+    "web",
+    "--owner",
+    "acme",
+    "--vms",
+    "6",
+    "--bandwidth",
+    "1Gbit/s",
+    "--burst",
+    "15KB",
+    "--delay",
+    "1ms",
+    "--burst-rate=10Gbit/s",
+];
+
+fn json<T: serde::de::DeserializeOwned>(said: Said) -> T {
+    serde_json::from_str(&said.done()).unwrap()
+}
+
+#[test]
+fn a_tenant_is_admitted_shown_resized_and_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    insta::assert_snapshot!("place-create", service.place(&WEB).done());
+    insta::assert_snapshot!("place-get", service.place(&["get", "web"]).done());
+    insta::assert_snapshot!("place-list", service.place(&["list"]).done());
+    let bound = service.place(&["bound", "acme/web", "0", "5"]).done();
+    insta::assert_snapshot!("place-bound", bound);
+    insta::assert_snapshot!("place-host", service.place(&["host", "a-1"]).done());
+    insta::assert_snapshot!(
+        "place-guarantees",
+        service.place(&["guarantees", "a-2"]).done()
+    );
+    let resized = service.place(&["resize", "1", "--vms", "7"]).done();
+    assert!(
+        resized.starts_with("RESIZED  acme/web, id 1: 7 machines"),
+        "{resized}"
+    );
+    assert_eq!(service.place(&["delete", "web"]).done(), "DELETED  id 1\n");
+    assert_eq!(service.place(&["list"]).done(), "no tenants\n");
+    let gone = service.place(&["get", "acme/web"]).failed(2);
+    assert!(gone.starts_with("there is no tenant acme/web"), "{gone}");
+}
+
+/// Some line of a refusal, typed as it stands, is admitted.
+#[test]
+fn the_flags_that_a_refusal_names_pass() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    let big = "create web --owner acme --vms 9 --bandwidth 1Gbit/s --burst 100KB --delay 1ms \
+               --burst-rate 10Gbit/s";
+    let big: Vec<_> = big.split_whitespace().collect();
+    let refused = service.place(&big);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    insta::assert_snapshot!("place-refused", refused.out);
+    assert_eq!(refused.err, "");
+    let nearest: Vec<_> = refused
+        .out
+        .lines()
+        .filter_map(|line| Some(&line[line.find("--vms")?..]))
+        .collect();
+    assert!(!nearest.is_empty());
+    for flags in nearest {
+        let mut again = vec!["create", "web", "--owner", "acme"];
+        again.extend(flags.split(' '));
+        service.place(&again).done();
+        service.place(&["delete", "web"]).done();
+    }
+}
+
+#[test]
+fn programs_get_the_documents_of_the_wire_and_problems_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    let ask = |arguments: &[&str]| service.place(&[arguments, &["--output", "json"]].concat());
+    let tenant: Tenant = json(ask(&WEB));
+    let page: Page<Tenant> = json(ask(&["list", "--owner", "acme"]));
+    assert_eq!((page.items, page.next), (vec![tenant], None));
+    let twice = ask(&WEB);
+    let problem: Problem = serde_json::from_str(&twice.out).unwrap();
+    assert_eq!((twice.code, problem.status), (Some(2), 409));
+    let too_many = ask(&["explain", "--vms", "100"]);
+    let explanation: Explanation = serde_json::from_str(&too_many.out).unwrap();
+    assert_eq!((too_many.code, explanation.fits), (Some(1), false));
+    let guarantees: HostGuarantees = json(ask(&["guarantees", "a-1"]));
+    assert_eq!(guarantees.vms[0].vm, "acme/web/0");
+    let topology: TopologyState = json(ask(&["topology", "show"]));
+    assert_eq!(topology.revision, 1);
+}
+
+#[test]
+fn hosts_are_drained_left_and_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    service.place(&WEB).done();
+    insta::assert_snapshot!("place-drain", service.place(&["drain", "rack1"]).done());
+    let drained = service.place(&["hosts", "--state", "drained"]).done();
+    insta::assert_snapshot!("place-hosts-drained", drained);
+    let moved = service.place(&["relocate", "web"]).done();
+    assert!(moved.contains("b-1") && !moved.contains("a-1"), "{moved}");
+    let failed = service.place(&["fail", "a-1"]).done();
+    assert_eq!(failed, "a-1: 1 host failed, no tenant has machines there\n");
+    assert_eq!(
+        service.place(&["restore", "rack1"]).done(),
+        "rack1: 3 hosts open\n"
+    );
+    let nowhere = service.place(&["drain", "rack9"]).failed(2);
+    assert!(nowhere.contains("rack9"), "{nowhere}");
+}
+
+#[test]
+fn a_topology_is_compared_shown_and_applied_unless_a_promise_breaks() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    service.place(&WEB).done();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let more = file("more.toml", &TREE.replace("slots = 4", "slots = 5"));
+    insta::assert_snapshot!(
+        "place-diff",
+        service.place(&["topology", "diff", &more]).done()
+    );
+    let applied = service.place(&["topology", "apply", &more]).done();
+    assert!(
+        applied.ends_with("APPLIED  revision 2 is in force\n"),
+        "{applied}"
+    );
+    let shown = service.place(&["topology", "show"]).done();
+    let shown = file("shown.toml", &shown);
+    let same = service.place(&["topology", "diff", &shown]).done();
+    assert_eq!(same, "nothing differs\n");
+
+    let slow = TREE
+        .replace("10Gbit/s", "100Mbit/s")
+        .replace("300KB", "3KB");
+    let slow = file("slow.toml", &slow.replace("62500B", "3KB"));
+    for verb in ["diff", "apply"] {
+        let broken = service.place(&["topology", verb, &slow]);
+        assert_eq!(broken.code, Some(1), "{broken:?}");
+        assert!(
+            broken.out.contains("BREAKS  1 tenant's promise"),
+            "{broken:?}"
+        );
+    }
+    let wrong = file("wrong.toml", "frame = \"1538B\"\nhosts = 1\n");
+    let error = service.place(&["topology", "apply", &wrong]).failed(2);
+    assert!(error.contains("unknown field `hosts`"), "{error}");
+    let broken = file("broken.json", "{");
+    let error = service.place(&["topology", "apply", &broken]).failed(2);
+    assert!(error.contains("broken.json: EOF"), "{error}");
+}
+
+/// Makes a token; returns the file that holds its secret and the lines for the
+/// service's file.
+fn token(directory: &Path, name: &str, arguments: &[&str]) -> (PathBuf, String) {
+    let output = tailbound()
+        .args(["place", "token"])
+        .args(arguments)
+        .output();
+    let said = Said::new(output.unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let secret = said.err.lines().last().unwrap();
+    assert!(!said.out.contains(secret));
+    let path = directory.join(name);
+    std::fs::write(&path, secret).unwrap();
+    (path, said.out)
+}
+
+#[test]
+fn a_token_opens_what_its_role_allows() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let (operator, first) = token(directory, "operator", &["--role", "operator"]);
+    let (acme, second) = token(directory, "acme", &["--role", "tenant", "--owner", "acme"]);
+    let (other, third) = token(
+        directory,
+        "other",
+        &["--role", "tenant", "--owner", "other"],
+    );
+    let (host, fourth) = token(directory, "host", &["--role", "host", "--host", "a-1"]);
+    let tokens = directory.join("tokens.toml");
+    std::fs::write(tokens, [first, second, third, fourth].concat()).unwrap();
+    let service = Service::start(directory, "127.0.0.1:0", &["--tokens", "tokens.toml"]);
+
+    let nobody = service.place(&["list"]).failed(2);
+    assert!(
+        nobody.contains("--token-file FILE, or TAILBOUND_TOKEN_FILE"),
+        "{nobody}"
+    );
+    service
+        .place_as(&acme, &["create", "web", "--vms", "2"])
+        .done();
+    let listed = service.place_as(&operator, &["list"]).done();
+    assert!(listed.contains("acme/web"), "{listed}");
+    assert_eq!(service.place_as(&other, &["list"]).done(), "no tenants\n");
+    service.place_as(&other, &["get", "1"]).failed(2);
+    service.place_as(&other, &["delete", "1"]).failed(2);
+    service.place_as(&acme, &["drain", "a-1"]).failed(2);
+    service.place_as(&host, &["guarantees", "a-1"]).done();
+    service.place_as(&host, &["guarantees", "a-2"]).failed(2);
+    let unknown = directory.join("unknown");
+    std::fs::write(&unknown, "0000").unwrap();
+    service.place_as(&unknown, &["status"]).failed(2);
+}
+
+#[test]
+fn a_service_that_is_not_there_or_is_none_is_told_apart() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    drop(nobody);
+    let ask = |url: &str| {
+        let arguments = ["place", "status", "--patience", "0s", "--url", url];
+        Said::new(tailbound().args(arguments).output().unwrap()).failed(2)
+    };
+    let away = ask(&format!("http://{address}"));
+    assert!(
+        away.starts_with("cannot reach the placement service"),
+        "{away}"
+    );
+    assert!(
+        away.contains("is it running (tailbound place serve)"),
+        "{away}"
+    );
+    let no_url = ask("placement:7070");
+    assert!(
+        no_url.contains("must begin with http:// or https://"),
+        "{no_url}"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    let below = ask(&format!("{}other", service.url));
+    assert!(
+        below.starts_with("there is nothing at /other/v1/status"),
+        "{below}"
+    );
+    let tls = ask(&service.url.replace("http:", "https:"));
+    assert!(tls.contains("is it http://?"), "{tls}");
+    for arguments in [
+        &["list", "--what"][..],
+        &["create"],
+        &["resize", "web"],
+        &["get", "A/B/C"],
+    ] {
+        let said = service.place(arguments);
+        assert_eq!(said.code, Some(64), "{said:?}");
+    }
+}
+
+#[test]
+fn an_audit_reads_the_store_once_the_service_has_left_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let audit = || {
+        let store = format!("sqlite:{}/place.db", directory.path().display());
+        let arguments = ["place", "audit", "--store", &store];
+        Said::new(tailbound().args(arguments).output().unwrap())
+    };
+    let missing = audit().failed(2);
+    assert!(missing.contains("there is no file"), "{missing}");
+    let service = Service::open(directory.path());
+    service.place(&WEB).done();
+    let busy = audit().failed(2);
+    assert!(busy.contains("in use"), "{busy}");
+    drop(service);
+    let holds = audit().done();
+    assert!(
+        holds.starts_with("HOLDS  1 tenant, 6 machines, "),
+        "{holds}"
+    );
+}
+
+/// A host daemon, and where its metrics are.
+struct Daemon {
+    child: Child,
+    metrics: String,
+}
+
+impl Daemon {
+    fn start(directory: &Path, url: &str) -> Self {
+        let config = directory.join("host.toml");
+        let guest = "[[guest]]\nname = \"g1\"\nmac = \"02:00:00:00:00:01\"\nvm = \"acme/web/0\"\n\
+                     anti_spoofing = false\nport = { kind = \"pcap\", write = \"g1.pcap\" }\n";
+        std::fs::write(&config, format!("metrics = \"127.0.0.1:0\"\n{guest}")).unwrap();
+        let mut child = tailbound()
+            .args(["host", "--config", "host.toml", "--control", url])
+            .args(["--control-host", "a-1", "--control-state", "kept.json"])
+            .current_dir(directory)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut metrics = None;
+        let mut line = String::new();
+        while metrics.is_none() && log.read_line(&mut line).unwrap() > 0 {
+            metrics = line
+                .split("metrics=")
+                .nth(1)
+                .map(|rest| rest.trim().to_owned());
+            line.clear();
+        }
+        // So that it never waits for somebody to read its log.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Self {
+            child,
+            metrics: metrics.expect("the daemon says where its metrics are"),
+        }
+    }
+
+    fn metric(&self, sample: &str) -> Option<f64> {
+        let mut stream = TcpStream::connect(&self.metrics).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(sample))?;
+        line.trim().parse().ok()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_host_takes_its_guests_guarantees_and_keeps_them_while_the_service_is_away() {
+    const CONNECTED: &str = "tailbound_control_connected{}";
+    const BANDWIDTH: &str =
+        "tailbound_guarantee_bandwidth_bits_per_second{guest=\"g1\",vm=\"acme/web/0\"}";
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    let daemon = Daemon::start(directory.path(), &service.url);
+    until("the service", || daemon.metric(CONNECTED) == Some(1.0));
+    assert_eq!(daemon.metric(BANDWIDTH), None);
+    service.place(&WEB).done();
+    until("the guarantee", || daemon.metric(BANDWIDTH) == Some(1e9));
+
+    let listen = service.url.replace("http://", "").replace('/', "");
+    drop(service);
+    until("the loss", || daemon.metric(CONNECTED) == Some(0.0));
+    assert_eq!(daemon.metric(BANDWIDTH), Some(1e9));
+    let service = Service::start(directory.path(), &listen, &["--insecure-loopback"]);
+    until("the return", || daemon.metric(CONNECTED) == Some(1.0));
+    assert_eq!(daemon.metric(BANDWIDTH), Some(1e9));
+    service.place(&["delete", "web"]).done();
+    until("the end of the promise", || {
+        daemon.metric(BANDWIDTH).is_none()
+    });
+}
+
+#[test]
+fn the_help_is_stable() {
+    for (name, arguments) in [
+        ("place-help", &["place", "--help"][..]),
+        ("place-create-help", &["place", "create", "-h"]),
+        ("host-help", &["host", "--help"]),
+    ] {
+        let output = tailbound().args(arguments).output().unwrap();
+        insta::assert_snapshot!(name, Said::new(output).done());
+    }
+}

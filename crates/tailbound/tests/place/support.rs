@@ -1,0 +1,151 @@
+//! A real service for the command line to talk to.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two racks of three hosts with four slots.
+pub(crate) const TREE: &str = r#"
+frame = "1538B"
+[[group]]
+name = "rack1"
+uplink = { rate = "40Gbit/s", buffer = "500KB" }
+[[group]]
+name = "rack2"
+uplink = { rate = "40Gbit/s", buffer = "500KB" }
+[[host]]
+name = "a"
+group = "rack1"
+count = 3
+slots = 4
+uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "62500B" }
+[[host]]
+name = "b"
+group = "rack2"
+count = 3
+slots = 4
+uplink = { rate = "10Gbit/s", buffer = "300KB", up_buffer = "62500B" }
+"#;
+
+pub(crate) fn tailbound() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    for variable in ["URL", "TOKEN_FILE", "CA", "LOG"] {
+        command.env_remove(format!("TAILBOUND_{variable}"));
+    }
+    command.env_remove("COLUMNS").env("NO_COLOR", "1");
+    command
+}
+
+pub(crate) struct Service {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl Service {
+    /// One that keeps what it decides in `directory`, and lets in whom
+    /// `arguments` say.
+    pub(crate) fn start(directory: &Path, listen: &str, arguments: &[&str]) -> Self {
+        let topology = directory.join("tree.toml");
+        if !topology.exists() {
+            std::fs::write(&topology, TREE).unwrap();
+        }
+        let mut child = tailbound()
+            .args(["place", "serve", "--listen", listen])
+            .args(["--store", "sqlite:place.db"])
+            .args(arguments)
+            .arg("--topology")
+            .arg(topology)
+            .current_dir(directory)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line
+            .strip_prefix("serving on ")
+            .unwrap_or_else(|| panic!("no service: {line:?} {:?}", child.wait()));
+        Self {
+            url: url.trim().to_owned(),
+            child,
+        }
+    }
+
+    /// Everybody on this machine may do everything.
+    pub(crate) fn open(directory: &Path) -> Self {
+        Self::start(directory, "127.0.0.1:0", &["--insecure-loopback"])
+    }
+
+    pub(crate) fn place(&self, arguments: &[&str]) -> Said {
+        place(&self.url, arguments, None)
+    }
+
+    pub(crate) fn place_as(&self, token: &Path, arguments: &[&str]) -> Said {
+        place(&self.url, arguments, Some(token))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn place(url: &str, arguments: &[&str], token: Option<&Path>) -> Said {
+    let mut command = tailbound();
+    command
+        .arg("place")
+        .args(arguments)
+        .env("TAILBOUND_URL", url);
+    if let Some(token) = token {
+        command.env("TAILBOUND_TOKEN_FILE", token);
+    }
+    Said::new(command.output().unwrap())
+}
+
+/// What a command printed.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    pub(crate) fn new(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// The output of what must have worked.
+    #[track_caller]
+    pub(crate) fn done(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+
+    /// The complaint of what must have ended with `code`.
+    #[track_caller]
+    pub(crate) fn failed(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self.err
+    }
+}
+
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -27,8 +27,17 @@ experiments: build ## Run all six experiments of the lab (eleven minutes)
 	@scripts/experiments $(TAILBOUND) $(OUT)
 
 .PHONY: sim
-sim: build ## Run all simulations beside the papers' figures (a minute)
+sim: build ## Run all simulations: the papers' figures, bounds against packets (five minutes)
 	$(TAILBOUND) sim vcpu run all --out $(OUT)
+	$(TAILBOUND) sim net run all --out $(OUT)
+
+# Where `make place` listens.
+LISTEN ?= 127.0.0.1:7070
+
+.PHONY: place
+place: build ## Start the placement service with a sample data centre, and open its map
+	$(TAILBOUND) place serve --listen $(LISTEN) --insecure-loopback \
+		--topology experiments/topologies/two-pods.toml --store sqlite:$(OUT)/place.db --open
 
 .PHONY: build
 build: ## Build the tailbound binary
@@ -63,7 +72,7 @@ lint: ## Check formatting, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 .PHONY: bench
-bench: bench-instructions bench-vcpu bench-placement bench-forward ## Measure: instructions per packet, models and the agent, placement, forwarding
+bench: bench-instructions bench-vcpu bench-placement bench-control bench-forward ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
@@ -78,10 +87,9 @@ bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)
 	$(CARGO) run --release --locked -p tailbound-host --example vcpu_plan_1000
 
 .PHONY: bench-placement
-bench-placement: ## Time decisions over 100,000 hosts, and the curves under them
-	@scripts/need build
+bench-placement: build ## Time decisions in data centres of up to 1,000,000 hosts, and the curves under them
 	$(CARGO) run --release --locked -p tailbound-netcalc --example port_check
-	$(CARGO) run --release --locked -p tailbound-placement --example microbenchmark
+	$(TAILBOUND) sim placement run all --out $(OUT)
 
 .PHONY: bench-forward
 bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch (root)

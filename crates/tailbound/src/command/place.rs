@@ -75,7 +75,7 @@ enum Action {
     Guarantees(guarantees::Guarantees),
     /// Show the service and the data centre in short
     Status(status::Status),
-    /// Print the OpenAPI document of the service
+    #[command(about = "Print the OpenAPI document of the service")]
     Openapi(openapi::Openapi),
     /// Check every promise from a store alone, without the code that decided
     Audit(audit::Audit),

@@ -6,6 +6,7 @@
 
 mod access;
 mod ask;
+mod body;
 mod extract;
 mod forward;
 mod guarantees;
@@ -268,9 +269,11 @@ fn router(app: &Arc<App>) -> Router {
 }
 
 async fn no_such_path(request: axum::extract::Request) -> Error {
+    let (parts, body) = request.into_parts();
+    body::discard(body).await;
     Error::not_found(format!(
         "there is nothing at {}; /openapi.json says what there is",
-        request.uri().path()
+        parts.uri.path()
     ))
 }
 

@@ -1,10 +1,12 @@
 //! Who may do what: one table, and the one place where it is enforced.
 
-use super::App;
 use super::problem::Error;
 use super::tokens::{Caller, Identity};
+use super::{App, body};
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -29,8 +31,8 @@ pub(super) enum Access {
 pub(super) enum Kind {
     /// Answered from what it knows.
     Read,
-    /// Sent to the leader. At most so many bytes of it.
-    Write(usize),
+    /// Sent to the leader.
+    Write,
 }
 
 /// A method of a path.
@@ -40,51 +42,61 @@ pub(super) struct Rule {
     pub(super) path: &'static str,
     pub(super) access: Access,
     pub(super) kind: Kind,
+    /// How many bytes the body may have.
+    pub(super) body: usize,
 }
 
-const fn rule(method: &'static str, path: &'static str, access: Access, kind: Kind) -> Rule {
+const fn rule(
+    method: &'static str,
+    path: &'static str,
+    access: Access,
+    kind: Kind,
+    body: usize,
+) -> Rule {
     Rule {
         method,
         path,
         access,
         kind,
+        body,
     }
 }
 
 /// Every method of every path. What is not here cannot be reached.
 pub(super) const RULES: &[Rule] = {
     use Access::{Host, Open, Operator, Tenant};
-    use Kind::Read;
-    const WRITE: Kind = Kind::Write(1_000_000);
+    use Kind::{Read, Write};
+    const SMALL: usize = 1_000_000;
+    const TREE: usize = 64_000_000;
     &[
-        rule("POST", "/v1/tenants", Tenant, WRITE),
-        rule("GET", "/v1/tenants", Tenant, Read),
-        rule("GET", "/v1/tenants/{id}", Tenant, Read),
-        rule("PATCH", "/v1/tenants/{id}", Tenant, WRITE),
-        rule("DELETE", "/v1/tenants/{id}", Tenant, WRITE),
-        rule("POST", "/v1/tenants/{id}/relocate", Operator, WRITE),
-        rule("GET", "/v1/tenants/{id}/bound", Tenant, Read),
-        rule("POST", "/v1/fit", Tenant, Read),
-        rule("POST", "/v1/explain", Tenant, Read),
-        rule("GET", "/v1/hosts", Operator, Read),
-        rule("GET", "/v1/hosts/{name}", Operator, Read),
-        rule("POST", "/v1/hosts/{name}/drain", Operator, WRITE),
-        rule("POST", "/v1/hosts/{name}/fail", Operator, WRITE),
-        rule("POST", "/v1/hosts/{name}/restore", Operator, WRITE),
-        rule("GET", "/v1/hosts/{name}/guarantees", Host, Read),
-        rule("GET", "/v1/hosts/{name}/guarantees/stream", Host, Read),
-        rule("GET", "/v1/topology", Operator, Read),
-        rule("PUT", "/v1/topology", Operator, Kind::Write(64_000_000)),
-        rule("POST", "/v1/topology/diff", Operator, Read),
-        rule("GET", "/v1/map", Operator, Read),
-        rule("GET", "/v1/map/paths", Operator, Read),
-        rule("GET", "/v1/status", Tenant, Read),
-        rule("GET", "/metrics", Operator, Read),
-        rule("GET", "/healthz", Open, Read),
-        rule("GET", "/readyz", Open, Read),
-        rule("GET", "/openapi.json", Open, Read),
-        rule("GET", "/", Open, Read),
-        rule("GET", "/page/{file}", Open, Read),
+        rule("POST", "/v1/tenants", Tenant, Write, SMALL),
+        rule("GET", "/v1/tenants", Tenant, Read, 0),
+        rule("GET", "/v1/tenants/{id}", Tenant, Read, 0),
+        rule("PATCH", "/v1/tenants/{id}", Tenant, Write, SMALL),
+        rule("DELETE", "/v1/tenants/{id}", Tenant, Write, 0),
+        rule("POST", "/v1/tenants/{id}/relocate", Operator, Write, 0),
+        rule("GET", "/v1/tenants/{id}/bound", Tenant, Read, 0),
+        rule("POST", "/v1/fit", Tenant, Read, SMALL),
+        rule("POST", "/v1/explain", Tenant, Read, SMALL),
+        rule("GET", "/v1/hosts", Operator, Read, 0),
+        rule("GET", "/v1/hosts/{name}", Operator, Read, 0),
+        rule("POST", "/v1/hosts/{name}/drain", Operator, Write, 0),
+        rule("POST", "/v1/hosts/{name}/fail", Operator, Write, 0),
+        rule("POST", "/v1/hosts/{name}/restore", Operator, Write, 0),
+        rule("GET", "/v1/hosts/{name}/guarantees", Host, Read, 0),
+        rule("GET", "/v1/hosts/{name}/guarantees/stream", Host, Read, 0),
+        rule("GET", "/v1/topology", Operator, Read, 0),
+        rule("PUT", "/v1/topology", Operator, Write, TREE),
+        rule("POST", "/v1/topology/diff", Operator, Read, TREE),
+        rule("GET", "/v1/map", Operator, Read, 0),
+        rule("GET", "/v1/map/paths", Operator, Read, 0),
+        rule("GET", "/v1/status", Tenant, Read, 0),
+        rule("GET", "/metrics", Operator, Read, 0),
+        rule("GET", "/healthz", Open, Read, 0),
+        rule("GET", "/readyz", Open, Read, 0),
+        rule("GET", "/openapi.json", Open, Read, 0),
+        rule("GET", "/", Open, Read, 0),
+        rule("GET", "/page/{file}", Open, Read, 0),
     ]
 };
 
@@ -108,34 +120,43 @@ impl Access {
     }
 }
 
-/// Lets through what the table allows; sends a follower's writes to the leader.
+/// Lets through what the table allows, with its whole body; sends a follower's
+/// writes to the leader.
 pub(super) async fn guard(
     State(app): State<Arc<App>>,
     path: MatchedPath,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
-    let rule = match admit(&app, path.as_str(), &mut request) {
+    let (mut parts, body) = request.into_parts();
+    let rule = match admit(&app, path.as_str(), &mut parts) {
         Ok(rule) => rule,
+        Err(error) => {
+            body::discard(body).await;
+            return error.into_response();
+        }
+    };
+    let body = match body::read(&parts.headers, body, rule.body).await {
+        Ok(body) => body,
         Err(error) => return error.into_response(),
     };
     match rule.kind {
-        Kind::Write(limit) => super::forward::unless_leader(&app, limit, request, next).await,
-        Kind::Read => next.run(request).await,
+        Kind::Write => super::forward::unless_leader(&app, parts, body, next).await,
+        Kind::Read => next.run(Request::from_parts(parts, Body::from(body))).await,
     }
 }
 
-fn admit(app: &App, path: &str, request: &mut Request) -> Result<&'static Rule, Error> {
-    let rule = rule_of(request.method(), path)?;
-    same_site(request.headers())?;
+fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, Error> {
+    let rule = rule_of(&parts.method, path)?;
+    same_site(&parts.headers)?;
     if rule.access == Access::Open {
         return Ok(rule);
     }
-    let identity = authenticate(app, request.headers())?;
+    let identity = authenticate(app, &parts.headers)?;
     if let Err(why) = rule.access.allows(&identity.caller) {
         return Err(Error::forbidden(why));
     }
-    request.extensions_mut().insert(identity);
+    parts.extensions.insert(identity);
     Ok(rule)
 }
 

@@ -5,23 +5,20 @@ use super::App;
 use super::problem::Error;
 use super::tokens::{Caller, Identity};
 use crate::ledger::{Call, Command};
-use axum::body::Bytes;
+use axum::body::{Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
+use axum::http::header::{CONTENT_TYPE, IF_MATCH};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
-use std::time::Duration;
 use tailbound_client::{Code, NewTenant, Resize};
 use tailbound_placement::{Request as Wish, Spec, TenantId};
 
 /// Makes a retry of a write the same write (an IETF draft's header).
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// A body that has not come whole within this time does not come.
-const BODY_TIME: Duration = Duration::from_secs(30);
 /// Longer texts are read on a thread where that keeps nobody else waiting.
 const LONG: usize = 64 * 1024;
 
@@ -102,26 +99,19 @@ impl Identity {
 
 /// What can be in a body.
 pub(super) trait Content: Send + Sized + 'static {
-    /// How many bytes it may have.
-    const LIMIT: usize;
-
     /// Reads it.
     fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Error>;
 }
 
 impl Content for () {
-    const LIMIT: usize = 0;
-
     fn read(_: &HeaderMap, _: &[u8]) -> Result<Self, Error> {
         Ok(())
     }
 }
 
 macro_rules! json_content {
-    ($($type:ty: $limit:expr),+) => {$(
+    ($($type:ty),+) => {$(
         impl Content for $type {
-            const LIMIT: usize = $limit;
-
             fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Error> {
                 json(headers, body)
             }
@@ -129,12 +119,7 @@ macro_rules! json_content {
     )+};
 }
 
-json_content!(
-    NewTenant: 1_000_000,
-    Resize: 1_000_000,
-    Wish: 1_000_000,
-    Spec: 64_000_000
-);
+json_content!(NewTenant, Resize, Wish, Spec);
 
 fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Error> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str());
@@ -205,33 +190,11 @@ fn whole_numbers(text: &[u8]) -> Option<Vec<u8>> {
     (out.len() < text.len()).then_some(out)
 }
 
-/// The bytes of a body, at most `limit` of them.
-pub(super) async fn bytes(request: Request, limit: usize) -> Result<Bytes, Error> {
-    let too_large = || {
-        Error::new(
-            Code::TooLarge,
-            if limit == 0 {
-                "there is a body, where none belongs".to_owned()
-            } else {
-                format!("the body has more than {limit} bytes")
-            },
-        )
-    };
-    let said = request.headers().get(CONTENT_LENGTH);
-    let said = said.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if said.is_some_and(|length| length > limit) {
-        return Err(too_large());
-    }
-    let body = axum::body::to_bytes(request.into_body(), limit);
-    match tokio::time::timeout(BODY_TIME, body).await {
-        Ok(Ok(body)) => Ok(body),
-        // Either there is more, or the connection broke and nobody reads this.
-        Ok(Err(_)) => Err(too_large()),
-        Err(_) => Err(Error::malformed(format!(
-            "the body has not come whole within {} s",
-            BODY_TIME.as_secs()
-        ))),
-    }
+/// The body, which the guard has read.
+async fn bytes(body: axum::body::Body) -> Result<Bytes, Error> {
+    to_bytes(body, usize::MAX)
+        .await
+        .map_err(|error| Error::malformed(error.to_string()))
 }
 
 async fn content<T: Content>(headers: HeaderMap, body: Bytes) -> Result<T, Error> {
@@ -250,9 +213,8 @@ impl<T: Content> FromRequest<Arc<App>> for Body<T> {
     type Rejection = Error;
 
     async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, Error> {
-        let headers = request.headers().clone();
-        let body = bytes(request, T::LIMIT).await?;
-        Ok(Self(content(headers, body).await?))
+        let (parts, body) = request.into_parts();
+        Ok(Self(content(parts.headers, bytes(body).await?).await?))
     }
 }
 
@@ -276,21 +238,23 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
         let (parts, body) = request.into_parts();
         let by = identity(&parts)?;
         let key = key(&parts.headers)?;
-        let headers = parts.headers.clone();
         let mut hash = Sha256::new();
         // Each part's length too, so that none of one is taken for another's.
         for part in [
             parts.method.as_str().as_bytes(),
             parts.uri.path().as_bytes(),
-            headers.get(IF_MATCH).map_or(&[], |value| value.as_bytes()),
+            parts
+                .headers
+                .get(IF_MATCH)
+                .map_or(&[], |value| value.as_bytes()),
         ] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        let body = bytes(Request::from_parts(parts, body), T::LIMIT).await?;
+        let body = bytes(body).await?;
         hash.update(&body);
         Ok(Self {
-            body: content(headers, body).await?,
+            body: content(parts.headers, body).await?,
             author: Author {
                 by,
                 key,

@@ -115,7 +115,7 @@ fn amend(operation: &mut Operation, rule: &Rule) {
     let text = operation.description.take().unwrap_or_default();
     operation.description = Some(format!("{text}\n\n{who}").trim().to_owned());
     let headers = operation.parameters.get_or_insert_default();
-    if matches!(rule.kind, Kind::Write(_)) {
+    if matches!(rule.kind, Kind::Write) {
         headers.push(header(
             IDEMPOTENCY_KEY.as_str(),
             "The same write is done once, however often it is sent.",

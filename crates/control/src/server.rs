@@ -25,6 +25,7 @@ mod topology;
 
 pub use metrics::Metrics;
 pub use openapi::document;
+pub use signals::Signals;
 pub use tls::{TlsError, TlsFiles};
 pub use tokens::{Caller, Identity, Tokens, TokensError};
 
@@ -68,6 +69,17 @@ pub enum AccessBy {
 }
 
 impl Config {
+    /// Whether tokens and certificate can be used.
+    pub fn check_files(&self) -> Result<(), ServeError> {
+        if let AccessBy::Tokens(file) = &self.access {
+            Tokens::load(file)?;
+        }
+        if let Some(files) = &self.tls {
+            files.load()?;
+        }
+        Ok(())
+    }
+
     /// Whether it is safe to listen there.
     pub fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
         if address.ip().to_canonical().is_loopback() {

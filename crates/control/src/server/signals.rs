@@ -4,16 +4,42 @@ use super::{ServeError, Server};
 use std::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// The signals that a service knows; from [`Signals::catch`] on they do no more
+/// what they do to others.
+#[derive(Debug)]
+pub struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Catches them.
+    pub fn catch() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
 impl Server {
     /// Answers until SIGTERM or SIGINT; SIGHUP has tokens and certificate read
     /// again.
     ///
     /// # Errors
     /// Those of [`Server::run`].
-    pub async fn run_until_signalled(&self, listener: TcpListener) -> Result<(), ServeError> {
-        let mut hangup = signal(SignalKind::hangup())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
+    pub async fn run_until_signalled(
+        &self,
+        listener: TcpListener,
+        signals: Signals,
+    ) -> Result<(), ServeError> {
+        let Signals {
+            mut hangup,
+            mut terminate,
+            mut interrupt,
+        } = signals;
         let running = self.run(listener);
         tokio::pin!(running);
         loop {

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use tailbound_control::ledger::Ledger;
 use tailbound_control::replica::{self, Replica, StartError};
-use tailbound_control::server::{AccessBy, Config, Metrics, Server, TlsFiles};
+use tailbound_control::server::{AccessBy, Config, Metrics, Server, Signals, TlsFiles};
 use tailbound_control::service::Service;
 use tailbound_control::store::etcd::Location;
 use tailbound_control::store::{Sqlite, Store as _, StoreError};
@@ -92,6 +92,7 @@ impl Serve {
 
     async fn serve(self) -> Result<(), Failure> {
         let config = self.config()?;
+        config.check_files().map_err(failure)?;
         // Before anything else is touched.
         let listener = TcpListener::bind(self.listen)
             .map_err(|error| Failure::new(format!("cannot listen on {}: {error}", self.listen)))?;
@@ -127,6 +128,7 @@ impl Serve {
         );
         let server =
             Server::new(config, service.clone(), replica.clone(), metrics).map_err(failure)?;
+        let signals = Signals::catch().map_err(failure)?;
         output::print(&format!("serving on {url}/\n"));
         if self.open {
             open(&url);
@@ -139,7 +141,7 @@ impl Serve {
             }
         };
         let served = tokio::select! {
-            served = server.run_until_signalled(listener) => served.map_err(failure),
+            served = server.run_until_signalled(listener, signals) => served.map_err(failure),
             error = store_failed => Err(failure(error)),
         };
         if let Some(replica) = replica {

@@ -1,0 +1,229 @@
+//! `tailbound place serve`: how it starts, what it refuses to start with, and how
+//! it ends.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+const TREE: &str = r#"
+    frame = "1538B"
+    [[host]]
+    name = "a"
+    count = 2
+    slots = 4
+    uplink = { rate = "10Gbit/s", buffer = "300KB" }
+"#;
+
+/// A directory with a tree, a file of tokens, and nothing else.
+fn dir() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("tree.toml"), TREE).unwrap();
+    let tokens = format!(
+        "[[token]]\nname = \"ops\"\nrole = \"operator\"\nsha256 = \"{}\"\n",
+        "a".repeat(64)
+    );
+    std::fs::write(dir.path().join("tokens.toml"), tokens).unwrap();
+    dir
+}
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    command
+        .args(["place", "serve"])
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if !args.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    command
+}
+
+/// A running service, and where it is.
+struct Running {
+    child: Child,
+    address: String,
+}
+
+fn start(dir: &Path, args: &[&str]) -> Running {
+    let mut child = command(dir, args).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let address = line
+        .trim()
+        .strip_prefix("serving on http://")
+        .and_then(|rest| rest.strip_suffix('/'));
+    Running {
+        address: address.unwrap_or_else(|| panic!("{line:?}")).to_owned(),
+        child,
+    }
+}
+
+impl Running {
+    fn ask(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends it as a supervisor does.
+    fn end(self) -> Output {
+        self.signal(rustix::process::Signal::TERM);
+        self.child.wait_with_output().unwrap()
+    }
+}
+
+/// It does not start: exit code 2 and one line that says this.
+fn refused(dir: &Path, args: &[&str], why: &str) {
+    let output = command(dir, args).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains(why), "{why:?} is not in {text:?}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn what_it_has_kept_is_there_after_a_restart() {
+    let dir = dir();
+    let first = start(
+        dir.path(),
+        &["--insecure-loopback", "--topology", "tree.toml"],
+    );
+    assert!(first.ask("GET /readyz").starts_with("HTTP/1.1 200 "));
+    let drained = first.ask("POST /v1/hosts/a-1/drain");
+    assert!(drained.contains("\"drained\""), "{drained}");
+    assert_eq!(first.end().status.code(), Some(0));
+    assert!(dir.path().join("tailbound-place.db").exists());
+
+    let again = start(dir.path(), &["--insecure-loopback"]);
+    let host = again.ask("GET /v1/hosts/a-1");
+    assert!(host.contains("\"drained\""), "{host}");
+    assert_eq!(again.end().status.code(), Some(0));
+
+    let other = TREE.replace("slots = 4", "slots = 8");
+    std::fs::write(dir.path().join("other.toml"), other).unwrap();
+    let open = "--insecure-loopback";
+    refused(
+        dir.path(),
+        &[open, "--topology", "other.toml"],
+        "the store has another topology, at revision 1",
+    );
+    refused(
+        dir.path(),
+        &[open, "--policy", "oktopus"],
+        "the store admits by the rules of silo, not oktopus",
+    );
+}
+
+#[test]
+fn it_does_not_start_where_that_would_not_be_safe() {
+    let dir = dir();
+    let tree = ["--topology", "tree.toml"];
+    refused(dir.path(), &tree, "it is not said who may call");
+    let open = |more: &[&'static str]| [&["--topology", "tree.toml"], more].concat();
+    refused(
+        dir.path(),
+        &open(&["--insecure-loopback", "--listen", "0.0.0.0:0"]),
+        "without tokens everybody could do everything",
+    );
+    refused(
+        dir.path(),
+        &open(&["--tokens", "tokens.toml", "--listen", "0.0.0.0:0"]),
+        "over plain HTTP everybody on the way could read the tokens",
+    );
+    refused(
+        dir.path(),
+        &open(&["--tokens", "none.toml"]),
+        "cannot read the tokens file none.toml",
+    );
+    let tls = ["--tls-cert", "tree.toml", "--tls-key", "tree.toml"];
+    refused(
+        dir.path(),
+        &[&tls[..], &["--tokens", "tokens.toml"], &tree].concat(),
+        "a certificate from tree.toml",
+    );
+    assert!(!dir.path().join("tailbound-place.db").exists());
+}
+
+#[test]
+fn what_it_cannot_use_is_named() {
+    let dir = dir();
+    let open = "--insecure-loopback";
+    refused(dir.path(), &[open], "the store is new");
+    refused(
+        dir.path(),
+        &[open, "--topology", "none.toml"],
+        "none.toml: ",
+    );
+    std::fs::write(
+        dir.path().join("bad.toml"),
+        "frame = \"1538B\"\nhosts = 1\n",
+    )
+    .unwrap();
+    refused(
+        dir.path(),
+        &[open, "--topology", "bad.toml"],
+        "bad.toml: 2:1: unknown field `hosts`",
+    );
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(
+        dir.path(),
+        &[open, "--topology", "tree.toml", "--listen", &address],
+        &format!("cannot listen on {address}"),
+    );
+    std::fs::write(dir.path().join("text.db"), "no database\n".repeat(1000)).unwrap();
+    refused(
+        dir.path(),
+        &[open, "--store", "sqlite:text.db"],
+        "text.db is not a database",
+    );
+    let mut usage = command(dir.path(), &[open, "--store", "mysql://x"]);
+    let usage = usage.output().unwrap();
+    assert_eq!(usage.status.code(), Some(64));
+}
+
+#[test]
+fn two_services_do_not_share_a_file() {
+    let dir = dir();
+    let args = ["--insecure-loopback", "--topology", "tree.toml"];
+    let first = start(dir.path(), &args);
+    refused(dir.path(), &args, "tailbound-place.db");
+    assert_eq!(first.end().status.code(), Some(0));
+}
+
+#[test]
+fn a_hangup_keeps_the_old_tokens_where_the_new_ones_are_wrong() {
+    let dir = dir();
+    let args = ["--tokens", "tokens.toml", "--topology", "tree.toml"];
+    let mut running = start(dir.path(), &args);
+    std::fs::write(dir.path().join("tokens.toml"), "[[token]]\n").unwrap();
+    running.signal(rustix::process::Signal::HUP);
+    let mut log = BufReader::new(running.child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("tokens and certificate stay as they were") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended");
+    }
+    assert!(line.contains("tokens.toml:1:1: missing field"), "{line}");
+    assert!(running.ask("GET /v1/status").starts_with("HTTP/1.1 401 "));
+    assert_eq!(running.end().status.code(), Some(0));
+}

@@ -254,7 +254,7 @@ pub const MAX_GUESTS: u32 = 1 << 20;
 
 /// The link may be so many times as fast as a guarantee: a packet of 64 KiB with
 /// all its segments' headers is then stamped within half the wheel.
-pub const MAX_RATIO: u64 = 100_000;
+pub const MAX_RATIO: u64 = 1_000_000;
 
 /// No frame of Ethernet takes more of the wire, not even a large one.
 const MAX_FRAME: u64 = void::on_the_wire(crate::Packet::MAX_FRAME);

@@ -1,10 +1,10 @@
 //! The packet path allocates nothing for a packet once it is warm.
 
 use tailbound_dataplane::{
-    CodelConfig, FifoConfig, FqCodelConfig, GuestId, MeterConfig, NicConfig, Packet, Pipeline,
-    PipelineConfig, Pool, PriorityConfig, QueueConfig,
+    CodelConfig, FifoConfig, FqCodelConfig, Frame, Guarantee, GuestId, MeterConfig, NicConfig,
+    Pacer, PacerConfig, Packet, Pipeline, PipelineConfig, Pool, PriorityConfig, QueueConfig,
 };
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 #[path = "../src/testing/tcp.rs"]
 mod tcp;
@@ -92,6 +92,72 @@ fn nothing_is_allocated_once_it_is_warm() {
             assert_eq!(counted.count_total, 0, "{queue:?}, segment = {segment}");
         }
     }
+}
+
+/// Bursts of all kinds of packets from two guaranteed guests and one without a
+/// guarantee; everything is handed over.
+fn paced_burst(
+    pacer: &mut Pacer<Packet>,
+    pool: &Pool,
+    packets: &[(Vec<u8>, [u8; 10])],
+    round: u32,
+) {
+    let mut now = Nanos::from_secs(1) + Nanos::from_millis(u64::from(round) * 200);
+    for guest in 0..3 {
+        for (frame, virtio) in packets {
+            let mut packet = read(pool, frame, *virtio, guest);
+            while let Err(later) = pacer.enqueue(now, packet) {
+                now = later.at;
+                pacer.batch(now, drop);
+                packet = later.frame;
+            }
+        }
+    }
+    while let Some(at) = pacer.poll_at() {
+        now = now.max(at);
+        pacer.batch(now, drop);
+    }
+}
+
+#[test]
+fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
+    let mut packets = Vec::new();
+    let mut destination = 0;
+    for payload in [0, 100, 1448, 30_000, 65_000] {
+        let tcp = Tcp {
+            payload,
+            ..Tcp::default()
+        };
+        let (frame, virtio) = (tcp.frame(), tcp.virtio());
+        let flow = read(&Pool::new(), &frame, virtio, 0).flow().expect("IPv4");
+        destination = flow.destination;
+        packets.push((frame, virtio));
+    }
+    let link = Rate::from_mbit(10_000);
+    let mut pacer = Pacer::new(&PacerConfig::new(link)).expect("sound");
+    let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(30_000), link);
+    for guest in 0..2 {
+        pacer
+            .set_guest(Nanos(1), GuestId(guest), Some(&guarantee))
+            .expect("sound");
+    }
+    let limit = Some(Rate::from_mbit(50));
+    pacer
+        .set_destination(Nanos(1), GuestId(0), destination, limit)
+        .expect("sound");
+    let pool = Pool::new();
+    for round in 0..3 {
+        paced_burst(&mut pacer, &pool, &packets, round);
+    }
+    let counted = allocation_counter::measure(|| {
+        for round in 3..20 {
+            paced_burst(&mut pacer, &pool, &packets, round);
+        }
+    });
+    assert_eq!(counted.count_total, 0);
+    let stats = pacer.stats();
+    assert!(stats.guaranteed.packets > 1000 && stats.best_effort.packets > 500);
+    assert!(stats.voids.packets > 1000 && stats.held > 10, "{stats:?}");
 }
 
 #[test]

@@ -44,35 +44,44 @@ impl<F: Frame> Pacer<F> {
         let start = self.advance(now);
         let end = start + self.batch;
         let mut wire = self.wire.max(start);
+        let mut best_effort = self.held.is_some() || self.best_effort.backlog().packets > 0;
+        let mut upstream = self.upstream.first().unwrap_or(u64::MAX);
+        let mut due = self.due.first().unwrap_or(u64::MAX);
         while wire < end {
-            let due = self.due.first().unwrap_or(u64::MAX);
-            let upstream = self.upstream.first().unwrap_or(u64::MAX);
             if upstream <= due && upstream < end {
                 self.release();
+                upstream = self.upstream.first().unwrap_or(u64::MAX);
+                due = self.due.first().unwrap_or(u64::MAX);
                 continue;
             }
-            if due <= wire {
-                wire = self.hand_over(wire, due, &mut sink);
-                continue;
+            if wire < due {
+                if best_effort {
+                    // Frames that wait for their destination may be due as well.
+                    let next = due.min(upstream);
+                    if let Some(after) = self.fit_best_effort(now, wire, next, &mut sink) {
+                        wire = after;
+                        continue;
+                    }
+                    best_effort = self.held.is_some();
+                }
+                if due >= end {
+                    break;
+                }
+                wire = self.fill(wire, due, &mut sink);
             }
-            // Frames that wait for their destination may be due as well.
-            let next = due.min(upstream);
-            if let Some(after) = self.fit_best_effort(now, wire, next, &mut sink) {
-                wire = after;
-                continue;
-            }
-            if due >= end {
-                break;
-            }
-            wire = self.fill(wire, due, &mut sink);
+            wire = self.hand_over(wire, due, &mut sink);
+            due = self.due.first().unwrap_or(u64::MAX);
         }
         self.wire = wire;
-        let due = self.due.first().unwrap_or(u64::MAX);
-        self.next = due.min(self.upstream.first().unwrap_or(u64::MAX));
+        self.next = due.min(upstream);
     }
 
     /// Hands over the frame that is due; gives where it ends.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn hand_over(&mut self, at: u64, stamp: u64, sink: &mut impl FnMut(Paced<F>)) -> u64 {
         let popped = self.due.pop(&mut self.store.entries);
         let Some(frame) = popped.and_then(|index| self.store.take(index)) else {
@@ -113,18 +122,25 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Fills the wire up to `due`, or at most 83 bytes further; gives how far.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn fill(&mut self, mut at: u64, due: u64, sink: &mut impl FnMut(Paced<F>)) -> u64 {
         if !self.config.voids {
             return due;
         }
+        let start = at;
+        let mut voids = 0;
         while at < due {
             let wire = void::next(due - at);
-            self.stats.voids.packets += 1;
-            self.stats.voids.bytes += wire;
             sink(Paced::Void { wire, at });
+            voids += 1;
             at += wire;
         }
+        self.stats.voids.packets += voids;
+        self.stats.voids.bytes += at - start;
         at
     }
 

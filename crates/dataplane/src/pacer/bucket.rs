@@ -31,6 +31,15 @@ pub(super) struct Bucket {
     rest: u64,
 }
 
+/// A frame that may pass a bucket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Passed {
+    due: u64,
+    rest: u64,
+    /// When it leaves.
+    pub(super) leaves: u64,
+}
+
 /// Longest time that a full burst may stand for, in bytes of the wire: sums of a
 /// few of them, and of any moment, stay far inside 64 bits.
 const MAX_DEPTH: u128 = 1 << 60;
@@ -50,25 +59,45 @@ impl Bucket {
         })
     }
 
-    /// Charges a frame that comes at `arrival`, and gives the moment it leaves at.
+    /// When a frame that comes at `arrival` leaves, and the bucket after it. It is
+    /// charged only when that is [kept](Self::keep).
     ///
     /// `work` is the frame's bytes times the link's rate. The frame is no longer
     /// than the bucket is deep.
-    #[inline]
-    pub(super) const fn pass(&mut self, arrival: u64, work: u64) -> u64 {
-        if self.due < arrival {
-            self.due = arrival;
-            self.rest = 0;
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
+    pub(super) const fn pass(&self, arrival: u64, work: u64) -> Passed {
+        let (mut due, mut rest) = (self.due, self.rest);
+        if due < arrival {
+            (due, rest) = (arrival, 0);
         }
-        self.due += work / self.rate;
-        self.rest += work % self.rate;
-        if self.rest >= self.rate {
-            self.rest -= self.rate;
-            self.due += 1;
+        due += work / self.rate;
+        rest += work % self.rate;
+        if rest >= self.rate {
+            rest -= self.rate;
+            due += 1;
         }
-        let up = (self.rest > self.depth_rest) as u64;
-        let leaves = (self.due + up).saturating_sub(self.depth);
-        if leaves > arrival { leaves } else { arrival }
+        let up = (rest > self.depth_rest) as u64;
+        let leaves = (due + up).saturating_sub(self.depth);
+        Passed {
+            due,
+            rest,
+            leaves: if leaves > arrival { leaves } else { arrival },
+        }
+    }
+
+    /// Charges a frame.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
+    pub(super) const fn keep(&mut self, passed: Passed) {
+        self.due = passed.due;
+        self.rest = passed.rest;
     }
 
     /// Takes another rate and burst over at `now`. The tokens of that moment stay,

@@ -41,7 +41,11 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// The guest that a frame is from, if its frames are stamped.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn guaranteed(&mut self, frame: &F) -> Option<GuestId> {
         let id = frame.source()?;
         let guest = self.guests.get_mut(id.0 as usize)?.as_mut()?;
@@ -59,6 +63,7 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
+    #[inline(never)]
     fn enqueue_best_effort(&mut self, now: Nanos, frame: F) {
         let longest = self.config.frame.0;
         let Self {
@@ -105,7 +110,11 @@ impl<F: Frame> Pacer<F> {
     ///
     /// # Errors
     /// Its stamp, where that is later than it may be. Then nothing was charged.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn place(
         &mut self,
         position: u64,
@@ -142,9 +151,8 @@ impl<F: Frame> Pacer<F> {
         let limit = frame.flow().and_then(|flow| self.limits.get_mut(flow));
         let (release, last, mut limit) = match limit {
             Some(limit) => {
-                let mut bucket = limit.bucket;
-                let release = bucket.pass(arrival, work);
-                (release, limit.last, Some((limit, bucket)))
+                let passed = limit.bucket.pass(arrival, work);
+                (passed.leaves, limit.last, Some((limit, passed)))
             }
             None => (arrival, guest.after, None),
         };
@@ -173,14 +181,18 @@ impl<F: Frame> Pacer<F> {
             }
             guest.take(position, frame, wire, stamped)
         };
-        if let Some((limit, bucket)) = limit {
-            limit.bucket = bucket;
+        if let Some((limit, passed)) = limit {
+            limit.bucket.keep(passed);
         }
         Ok(Some(place))
     }
 
     /// Lets a frame wait in its place.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn keep(&mut self, place: Place, id: GuestId, frame: F) {
         let index = self.store.put(frame, place.stamp, id.0);
         let wheel = if place.upstream {

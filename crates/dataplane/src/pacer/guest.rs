@@ -1,6 +1,6 @@
 //! One guest's guarantee, and where its frames stand.
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Passed};
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::Frame;
 
@@ -77,20 +77,28 @@ impl Guest {
 
     /// The stamp of a frame that comes at `arrival`, and the buckets after it. It
     /// is charged only when these are [kept](Self::keep).
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn stamp(&self, arrival: u64, work: u64) -> Stamped {
-        let (mut average, mut peak) = (self.average, self.peak);
-        let stamp = peak.pass(average.pass(arrival, work), work);
+        let average = self.average.pass(arrival, work);
+        let peak = self.peak.pass(average.leaves, work);
         Stamped {
             average,
             peak,
-            stamp: stamp.max(self.last),
+            stamp: peak.leaves.max(self.last),
         }
     }
 
     /// Charges a frame that goes straight on to the wire's order, and marks it
     /// where it has to wait for long.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn take<F: Frame>(
         &mut self,
         position: u64,
@@ -107,7 +115,11 @@ impl Guest {
     }
 
     /// Counts a frame that waits until `until`, and marks it where that is long.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn count<F: Frame>(&mut self, position: u64, frame: &mut F, wire: u64, until: u64) {
         self.stats.taken.packets += 1;
         self.stats.taken.bytes += wire;
@@ -122,10 +134,14 @@ impl Guest {
         self.upstream > self.room
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn keep(&mut self, stamped: Stamped) {
-        self.average = stamped.average;
-        self.peak = stamped.peak;
+        self.average.keep(stamped.average);
+        self.peak.keep(stamped.peak);
         self.last = stamped.stamp;
     }
 }
@@ -141,7 +157,7 @@ pub(super) struct Place {
 /// What a frame would change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamped {
-    average: Bucket,
-    peak: Bucket,
+    average: Passed,
+    peak: Passed,
     pub(super) stamp: u64,
 }

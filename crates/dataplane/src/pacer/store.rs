@@ -38,7 +38,11 @@ impl<F> Store<F> {
         self.len >= self.capacity
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn put(&mut self, frame: F, stamp: u64, guest: u32) -> u32 {
         self.len += 1;
         let index = self.free;
@@ -70,7 +74,11 @@ impl<F> Store<F> {
     }
 
     /// Takes a frame out; its place is free.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn take(&mut self, index: u32) -> Option<F> {
         let frame = self.frames.get_mut(index as usize)?.take()?;
         self.len -= 1;

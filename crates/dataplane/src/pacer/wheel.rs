@@ -1,10 +1,12 @@
 //! Frames of all guests in the order of their stamps, O(1) each.
 //!
 //! A hierarchical timing wheel (Varghese, Lauck: Hashed and Hierarchical Timing
-//! Wheels, SOSP 1987, scheme 7) of three levels with 4096 slots each. A slot of
-//! the first level is one byte of the wire, so slots need no order inside: frames
-//! with one stamp leave as they came. A frame waits in the lowest level in which
-//! its stamp and the wheel's position differ, and moves down at most twice.
+//! Wheels, SOSP 1987, scheme 7) of four levels with 1024 slots each. A slot of the
+//! first level is one byte of the wire, so slots need no order inside: frames with
+//! one stamp leave as they came. A frame waits in the highest level in which its
+//! stamp and the wheel's position differ, and moves down at most three times; one
+//! that is alone in its slot leaves from there. A slot of the second level is 1 KiB
+//! of the wire, so full frames mostly are.
 //!
 //! Each slot keeps the least stamp in it. So the next stamp is known exactly
 //! without moving the wheel past a moment at which a frame may still come, which
@@ -22,24 +24,36 @@ pub(super) struct Entry {
     pub(super) guest: u32,
 }
 
-const BITS: u32 = 12;
+const BITS: u32 = 10;
+const LEVELS: usize = 4;
 const SLOTS: usize = 1 << BITS;
 const WORDS: usize = SLOTS / 64;
 
 /// No stamp may be so far ahead of the wheel's position: half of what the last
-/// level turns around in, some 27 s of a 10 Gbit/s wire.
-pub(super) const RANGE: u64 = 1 << (3 * BITS - 1);
+/// level turns around in, 440 s of a 10 Gbit/s wire.
+pub(super) const RANGE: u64 = 1 << (LEVELS as u32 * BITS - 1);
+
+/// The last of a slot's entries; its `next` is the first.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    tail: u32,
+    /// The least stamp here; in the first level only while nothing was taken out.
+    least: u64,
+}
+
+/// No entry.
+const NIL: u32 = u32::MAX;
+const EMPTY: Slot = Slot {
+    tail: NIL,
+    least: u64::MAX,
+};
 
 #[derive(Debug)]
 struct Level {
     /// A bit for each slot that is not empty, and one for each such word.
     words: [u64; WORDS],
     summary: u64,
-    /// The last entry of each slot that is not empty; its `next` is the first.
-    tails: Box<[u32]>,
-    /// The least stamp of each slot that is not empty. Not kept in the first
-    /// level, where the slot tells it.
-    least: Box<[u64]>,
+    slots: Box<[Slot; SLOTS]>,
 }
 
 impl Level {
@@ -47,13 +61,16 @@ impl Level {
         Self {
             words: [0; WORDS],
             summary: 0,
-            tails: vec![0; SLOTS].into_boxed_slice(),
-            least: vec![0; SLOTS].into_boxed_slice(),
+            slots: Box::new([EMPTY; SLOTS]),
         }
     }
 
     /// The first slot that is not empty.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     const fn first(&self) -> Option<usize> {
         if self.summary == 0 {
             return None;
@@ -78,45 +95,42 @@ impl Level {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    const fn holds(&self, slot: usize) -> bool {
-        self.words[slot / 64 % WORDS] & (1 << (slot % 64)) != 0
-    }
-
-    const fn mark(&mut self, slot: usize) {
-        let word = slot / 64 % WORDS;
-        self.words[word] |= 1 << (slot % 64);
-        self.summary |= 1 << word;
-    }
-
+    /// Empties a slot.
     const fn clear(&mut self, slot: usize) {
         let word = slot / 64 % WORDS;
         self.words[word] &= !(1 << (slot % 64));
         if self.words[word] == 0 {
             self.summary &= !(1 << word);
         }
+        self.slots[slot % SLOTS] = EMPTY;
     }
 
-    /// Puts an entry behind those of its slot. True where it is the first there.
-    #[inline]
-    fn push(&mut self, entries: &mut [Entry], slot: usize, index: u32) -> bool {
-        let first = !self.holds(slot);
-        let head = if first {
-            self.mark(slot);
-            index
-        } else {
-            let tail = &mut entries[self.tails[slot] as usize];
+    /// Puts an entry behind those of its slot.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
+    fn push(&mut self, entries: &mut [Entry], slot: usize, index: u32, stamp: u64) {
+        let at = &mut self.slots[slot % SLOTS];
+        let head = if let Some(tail) = entries.get_mut(at.tail as usize) {
             std::mem::replace(&mut tail.next, index)
+        } else {
+            let word = slot / 64 % WORDS;
+            self.words[word] |= 1 << (slot % 64);
+            self.summary |= 1 << word;
+            index
         };
+        at.tail = index;
+        at.least = at.least.min(stamp);
         entries[index as usize].next = head;
-        self.tails[slot] = index;
-        first
     }
 }
 
 /// The wheel. See the module.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    levels: [Level; 3],
+    levels: [Level; LEVELS],
     /// The stamp that was popped last: none is before it.
     position: u64,
     len: usize,
@@ -129,7 +143,7 @@ const fn slot(stamp: u64, level: u32) -> usize {
 impl Wheel {
     pub(super) fn new() -> Self {
         Self {
-            levels: [Level::new(), Level::new(), Level::new()],
+            levels: std::array::from_fn(|_| Level::new()),
             position: 0,
             len: 0,
         }
@@ -152,54 +166,75 @@ impl Wheel {
 
     /// Adds an entry, whose stamp is not before the last one popped and less than
     /// [`RANGE`] after it. (If it were not, it would leave at a wrong time.)
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn insert(&mut self, entries: &mut [Entry], index: u32) {
         self.len += 1;
         self.place(entries, index);
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn place(&mut self, entries: &mut [Entry], index: u32) {
         let stamp = entries[index as usize].stamp;
         let apart = stamp ^ self.position;
-        if apart < 1 << BITS {
-            self.levels[0].push(entries, slot(stamp, 0), index);
-            return;
-        }
-        let level = if apart < 1 << (2 * BITS) { 1 } else { 2 };
-        let slot = slot(stamp, level);
-        let level = &mut self.levels[level as usize];
-        let first = level.push(entries, slot, index);
-        let least = &mut level.least[slot];
-        if first || stamp < *least {
-            *least = stamp;
-        }
+        let level = if apart < 1 << BITS {
+            0
+        } else if apart < 1 << (2 * BITS) {
+            1
+        } else if apart < 1 << (3 * BITS) {
+            2
+        } else {
+            3
+        };
+        self.levels[level as usize].push(entries, slot(stamp, level), index, stamp);
     }
 
     /// The first slot of the levels above the first that is not empty.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn upper(&self) -> Option<(usize, usize)> {
-        match self.levels[1].first() {
-            Some(slot) => Some((1, slot)),
-            None => self.levels[2]
-                .first_from(slot(self.position, 2))
-                .map(|slot| (2, slot)),
+        let [_, second, third, last] = &self.levels;
+        if let Some(slot) = second.first() {
+            return Some((1, slot));
         }
+        if let Some(slot) = third.first() {
+            return Some((2, slot));
+        }
+        let slot = last.first_from(slot(self.position, 3))?;
+        Some((3, slot))
     }
 
     /// The least stamp.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn first(&self) -> Option<u64> {
         if let Some(slot) = self.levels[0].first() {
             return Some(self.position >> BITS << BITS | slot as u64);
         }
         self.upper()
-            .map(|(level, slot)| self.levels[level].least[slot])
+            .map(|(level, slot)| self.levels[level].slots[slot].least)
     }
 
     /// Takes the entry with the least stamp out; of several, the one that came
     /// first.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(super) fn pop(&mut self, entries: &mut [Entry]) -> Option<u32> {
         let slot = match self.levels[0].first() {
             Some(slot) => slot,
@@ -211,7 +246,7 @@ impl Wheel {
         self.len -= 1;
         self.position = self.position >> BITS << BITS | slot as u64;
         let level = &mut self.levels[0];
-        let tail = level.tails[slot];
+        let tail = level.slots[slot].tail;
         let head = entries[tail as usize].next;
         if head == tail {
             level.clear(slot);
@@ -223,13 +258,17 @@ impl Wheel {
 
     /// Moves the next slot of an upper level down and gives the slot that is then
     /// first in the first level; or the entry, if it was alone.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn descend(&mut self, entries: &mut [Entry]) -> Option<Result<u32, usize>> {
         let (level, at) = self.upper()?;
         let level = &mut self.levels[level];
-        self.position = level.least[at];
+        let Slot { tail, least } = level.slots[at];
+        self.position = least;
         level.clear(at);
-        let tail = level.tails[at];
         let mut index = entries[tail as usize].next;
         if index == tail {
             self.len -= 1;

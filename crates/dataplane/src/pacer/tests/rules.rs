@@ -51,14 +51,14 @@ fn a_guarantee_is_refused_with_the_rule_it_breaks() {
         }
     );
     assert!(matches!(
-        refuse(|g| g.bandwidth = Rate(99_999)),
+        refuse(|g| g.bandwidth = Rate(9_999)),
         Refused::TooSlow { .. }
     ));
     assert!(matches!(
         refuse(|g| g.burst = Bytes(u64::MAX)),
         Refused::BurstTooLong(_)
     ));
-    for horizon in [Nanos(0), Nanos(49_999), Nanos::from_secs(4), Nanos::MAX] {
+    for horizon in [Nanos(0), Nanos(49_999), Nanos::from_secs(60), Nanos::MAX] {
         let refused = refuse(|g| g.horizon = horizon);
         assert!(matches!(refused, Refused::Horizon { .. }), "{refused}");
     }

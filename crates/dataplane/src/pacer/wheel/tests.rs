@@ -37,12 +37,12 @@ impl Model {
 #[test]
 fn frames_with_one_stamp_leave_as_they_came_wherever_they_waited() {
     let (mut wheel, mut model) = (Wheel::new(), Model::default());
-    model.insert(&mut wheel, 5000);
-    model.insert(&mut wheel, 4096);
-    model.insert(&mut wheel, 5000);
+    model.insert(&mut wheel, 2000);
+    model.insert(&mut wheel, 1024);
+    model.insert(&mut wheel, 2000);
     assert!(model.pop(&mut wheel));
     // The others are in the first level by now, where this one comes at once.
-    model.insert(&mut wheel, 5000 - 4096);
+    model.insert(&mut wheel, 2000 - 1024);
     while model.pop(&mut wheel) {}
 }
 

@@ -1,0 +1,264 @@
+//! How fast the pacer fills a wire, and what bursts are worth.
+//!
+//! `cargo run --release -p tailbound-dataplane --example pacer`
+//! fills one second of a 10 Gbit/s wire at a time, in memory, on one core, with
+//! data at several rates and voids in between; then compares what a frame costs
+//! with ten guests and with ten thousand. Fails below 20 million frames a second,
+//! or if a frame costs more than 1.3 times as much with many guests.
+//!
+//! `... --example pacer -- table1` computes table 1 of Silo (SIGCOMM 2015, 2.3.1)
+//! by the pacer itself: the share of messages that are late, by burst and
+//! bandwidth.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::process::ExitCode;
+use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig};
+use tailbound_dataplane::{Class, FlowKey, Frame, GuestId};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Frames a second that must be reached where the wire needs voids of all sizes.
+const FRAMES: f64 = 20e6;
+/// How much more a frame may cost with ten thousand guests than with ten.
+const SCALING: f64 = 1.3;
+const LINK: Rate = Rate::from_mbit(10_000);
+const START: Nanos = Nanos::from_secs(1);
+
+/// A frame that is only a record, of the size of a real packet's.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    guest: u32,
+    len: u32,
+    id: u64,
+    _rest: [u64; 5],
+}
+
+impl Record {
+    const fn new(guest: u32, len: u32, id: u64) -> Self {
+        Self {
+            guest,
+            len,
+            id,
+            _rest: [0; 5],
+        }
+    }
+}
+
+impl Frame for Record {
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+    fn source(&self) -> Option<GuestId> {
+        Some(GuestId(self.guest))
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: GuestId(self.guest),
+            destination: 1,
+        })
+    }
+    fn class(&self) -> Class {
+        Class::BestEffort
+    }
+    fn set_class(&mut self, _: Class) {}
+    fn segments(&self) -> usize {
+        1
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        sink(self);
+    }
+}
+
+/// CPU time of this thread in nanoseconds: what others on the machine do is not
+/// measured.
+fn cpu_time() -> Result<f64, Box<dyn Error>> {
+    let schedstat = fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanos = schedstat.split(' ').next().unwrap_or_default();
+    Ok(nanos.parse()?)
+}
+
+/// What went over the wire.
+#[derive(Debug, Default)]
+struct Sent {
+    data: u64,
+    data_bytes: u64,
+    voids: u64,
+    nanos: f64,
+}
+
+/// Guests that always have frames waiting share `rate` of the wire evenly, until
+/// so many things have been sent.
+fn fill(guests: u32, each: u32, rate: Rate, len: u32, count: u64) -> Result<Sent, Box<dyn Error>> {
+    let mut pacer = Pacer::new(&PacerConfig::new(LINK))?;
+    let share = Rate(rate.0 / u64::from(guests));
+    let guarantee = Guarantee {
+        horizon: Nanos::from_millis(300),
+        mark: None,
+        ..Guarantee::new(share, Bytes(1538), share)
+    };
+    let mut free = Vec::new();
+    for guest in 0..guests {
+        pacer.set_guest(START, GuestId(guest), Some(&guarantee))?;
+        free.extend((0..each).map(|id| Record::new(guest, len, id.into())));
+    }
+    let mut now = START;
+    let mut sent = Sent::default();
+    let warm = count / 5;
+    let mut started = cpu_time()?;
+    let mut warmed = false;
+    while sent.data + sent.voids < count {
+        for frame in free.drain(..) {
+            pacer
+                .enqueue(now, frame)
+                .map_err(|_| "beyond the horizon")?;
+        }
+        pacer.batch(now, |paced| match paced {
+            Paced::Guaranteed { frame, .. } => {
+                sent.data += 1;
+                sent.data_bytes += u64::from(frame.len) + 24;
+                free.push(frame);
+            }
+            Paced::BestEffort { .. } => {}
+            Paced::Void { .. } => sent.voids += 1,
+        });
+        if let Some(at) = pacer.poll_at() {
+            now = now.max(at);
+        }
+        if !warmed && sent.data + sent.voids >= warm {
+            sent = Sent::default();
+            (started, warmed) = (cpu_time()?, true);
+        }
+    }
+    sent.nanos = cpu_time()? - started;
+    Ok(sent)
+}
+
+fn speed() -> Result<bool, Box<dyn Error>> {
+    println!("data       frame   data/s     voids/s    frames/s   ns a frame");
+    let mut good = true;
+    for mbit in [100, 1000, 5000, 9000, 9900] {
+        for len in [60, 1514] {
+            let sent = fill(10, 40, Rate::from_mbit(mbit), len, 20_000_000)?;
+            let frames = (sent.data + sent.voids) as f64;
+            let rate = frames / sent.nanos * 1e9;
+            println!(
+                "{:>4} Gbit/s {len:>4} B {:>6.1} M {:>9.1} M {:>9.1} M {:>9.1}",
+                mbit as f64 / 1000.0,
+                sent.data as f64 / sent.nanos * 1e3,
+                sent.voids as f64 / sent.nanos * 1e3,
+                rate / 1e6,
+                1e9 / rate
+            );
+            good &= rate >= FRAMES;
+        }
+    }
+    let mut costs = Vec::new();
+    for (guests, each) in [(10, 1000), (10_000, 1)] {
+        let mut best = f64::MAX;
+        for _ in 0..5 {
+            let sent = fill(guests, each, Rate::from_mbit(9000), 1514, 4_000_000)?;
+            best = best.min(sent.nanos / sent.data as f64);
+        }
+        println!("{guests:>6} guests: {best:.1} ns a data frame, with its voids");
+        costs.push(best);
+    }
+    let ratio = costs[1] / costs[0];
+    println!("ten thousand guests cost {ratio:.2} times as much a frame as ten");
+    Ok(good && ratio <= SCALING)
+}
+
+/// Uniform numbers in (0, 1]: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
+struct Uniform(u64);
+
+impl Uniform {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31) >> 11) % (1 << 53) + 1) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The share of messages, in percent, that are late: that take longer than
+/// M / Bmax, what Silo promises for a message within its burst (4.1), and as much
+/// again for one that is on the wire already.
+///
+/// Messages of M bytes come as a Poisson process of B bits a second on average;
+/// their guest is guaranteed `bandwidth` times that, and a burst of `burst`
+/// messages.
+fn late_messages(bandwidth: f64, burst: u64, messages: u64) -> Result<f64, Box<dyn Error>> {
+    const FRAMES: u64 = 10;
+    const MESSAGE: u64 = FRAMES * 1538;
+    let average = Rate::from_mbit(100);
+    let mut pacer = Pacer::new(&PacerConfig {
+        voids: false,
+        ..PacerConfig::new(LINK)
+    })?;
+    let rate = Rate((average.0 as f64 * bandwidth) as u64);
+    let guarantee = Guarantee {
+        horizon: Nanos::from_secs(3),
+        mark: None,
+        ..Guarantee::new(rate, Bytes(burst * MESSAGE), LINK)
+    };
+    pacer.set_guest(START, GuestId(0), Some(&guarantee))?;
+    let mean = average.time_for(Bytes(MESSAGE)).0 as f64;
+    let promised = LINK.time_for(Bytes(2 * MESSAGE));
+    let mut uniform = Uniform(1);
+    let (mut now, mut came, mut late) = (START, Vec::new(), 0_u64);
+    let mut next = START;
+    loop {
+        if next <= now && (came.len() as u64) < messages {
+            for frame in 0..FRAMES {
+                let id = came.len() as u64 * FRAMES + frame;
+                let frame = Record::new(0, 1514, id);
+                pacer
+                    .enqueue(now, frame)
+                    .map_err(|_| "beyond the horizon")?;
+            }
+            came.push(now);
+            next = now + Nanos((-uniform.next().ln() * mean) as u64);
+        }
+        let clock = pacer.clock();
+        pacer.batch(now, |paced| {
+            if let Paced::Guaranteed { frame, stamp, .. } = paced
+                && frame.id % FRAMES == FRAMES - 1
+            {
+                let ends = clock.moment(stamp + 1538);
+                late += u64::from(ends.since(came[(frame.id / FRAMES) as usize]) > promised);
+            }
+        });
+        let arrival = ((came.len() as u64) < messages).then_some(next);
+        match [pacer.poll_at(), arrival].into_iter().flatten().min() {
+            Some(at) => now = now.max(at),
+            None => return Ok(late as f64 / messages as f64 * 100.0),
+        }
+    }
+}
+
+fn table1() -> Result<(), Box<dyn Error>> {
+    println!("late messages in percent; Silo (SIGCOMM 2015), table 1");
+    println!("burst      B   1.4B   1.8B   2.2B   2.6B     3B");
+    for burst in [1, 3, 5, 7, 9] {
+        print!("{burst:>4}M");
+        for bandwidth in [1.0, 1.4, 1.8, 2.2, 2.6, 3.0] {
+            print!(" {:>6.2}", late_messages(bandwidth, burst, 100_000)?);
+        }
+        println!();
+    }
+    Ok(())
+}
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    if env::args().nth(1).as_deref() == Some("table1") {
+        table1()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(if speed()? {
+        ExitCode::SUCCESS
+    } else {
+        println!("not fast enough");
+        ExitCode::FAILURE
+    })
+}

@@ -104,7 +104,7 @@ fn paced_burst(
 ) {
     let mut now = Nanos::from_secs(1) + Nanos::from_millis(u64::from(round) * 200);
     for guest in 0..3 {
-        for (frame, virtio) in packets {
+        for (frame, virtio) in packets.iter().chain(packets) {
             let mut packet = read(pool, frame, *virtio, guest);
             while let Err(later) = pacer.enqueue(now, packet) {
                 now = later.at;

@@ -140,8 +140,8 @@ impl Serve {
                 Err(_) => std::future::pending().await,
             }
         };
-        let served = tokio::select! {
-            served = server.run_until_signalled(listener, signals) => served.map_err(failure),
+        let ended = tokio::select! {
+            ended = server.run_until_signalled(listener, signals) => ended.map_err(failure),
             error = store_failed => Err(failure(error)),
         };
         if let Some(replica) = replica {
@@ -150,7 +150,7 @@ impl Serve {
             // Closes the store.
             service.follow().await.map_err(failure)?;
         }
-        served
+        ended
     }
 
     fn config(&self) -> Result<Config, Failure> {

@@ -72,13 +72,19 @@ lint: ## Check formatting, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 .PHONY: bench
-bench: bench-instructions bench-vcpu bench-placement bench-control bench-forward ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
+bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control bench-forward ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
 	@scripts/need build bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) bench --locked -p tailbound-dataplane --bench instructions
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) bench --locked -p tailbound-dataplane --bench instructions --bench pacer
+
+.PHONY: bench-pacer
+bench-pacer: ## Time the pacer, and compute Silo's table 1 by it
+	@scripts/need build
+	$(CARGO) run --release --locked -p tailbound-dataplane --example pacer
+	$(CARGO) run --release --locked -p tailbound-dataplane --example pacer -- table1
 
 .PHONY: bench-vcpu
 bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)

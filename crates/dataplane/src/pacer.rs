@@ -4,7 +4,7 @@
 //! figure 8): {`B_i`, S} of its destination where it has one, {B, S}, and {Bmax, one
 //! frame}. The last gives it a stamp, the moment at which it may begin on the
 //! wire; nothing sleeps. Each bucket's own time is an exact fraction, so rates do
-//! not drift ([`bucket`]); what it hands on is rounded up to the next byte of the
+//! not drift (`bucket`); what it hands on is rounded up to the next byte of the
 //! wire. Over every interval the stamps of a guest stay below `min(Bmax·t + frame,
 //! B·t + S)` plus two bytes.
 //!
@@ -14,7 +14,7 @@
 //! counts them.
 //!
 //! **Paced IO Batching** (4.3.1). [`Pacer::batch`] hands over the next 50 us of
-//! wire time: frames of all guests in the order of their stamps ([`wheel`]), and
+//! wire time: frames of all guests in the order of their stamps (`wheel`), and
 //! void frames ([`void`]) that fill the gaps before them exactly. A gap shorter
 //! than the shortest frame (84 B) delays the next frame by less than that; stamps
 //! are absolute, so the delay is not handed on. Voids are sent only ahead of a

@@ -16,8 +16,7 @@ const END: u64 = 1 << 62;
 /// carried from call to call, so that positions are exact however often they are
 /// asked for.
 ///
-/// The clock can be [stopped](Self::stop_at) while the wire does not take what is
-/// due. What was promised for later is then later by as much.
+/// The clock is stopped while the wire does not take what is due. What was promised for later is then later by as much.
 #[derive(Debug, Clone, Copy)]
 pub struct WireClock {
     rate: u64,

@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 
 /// How much is done in a round.
 struct Size {
-    /// Tenants that are asked for.
-    creates: usize,
+    /// Tenants that are admitted.
+    admitted: usize,
     /// Clients that ask at the same time.
     clients: usize,
     /// How many processes are killed.
@@ -51,7 +51,7 @@ fn round(number: usize, etcd: Option<&mut Etcd>, size: &Size) -> Round {
         Some(etcd) => Services::over_etcd(&etcd.location(&format!("round-{number}"))),
         None => Services::over_sqlite(),
     };
-    let clients = Clients::start(number, size.clients, size.creates, &services.urls());
+    let clients = Clients::start(number, size.clients, size.admitted, &services.urls());
     let kills = kills::during(&clients, &mut services, etcd, size.kills);
     let (tally, told) = clients.finish();
     // The last kill: what the store has now is all there is.
@@ -73,10 +73,7 @@ fn run(title: &str, rounds: usize, etcd: bool, size: &Size) -> bool {
         };
         cluster = Some(started);
     }
-    println!(
-        "{title}: {rounds} rounds of {} requests for tenants",
-        size.creates
-    );
+    println!("{title}: {rounds} rounds of {} admissions", size.admitted);
     println!("{}", header());
     let start = Instant::now();
     let (mut tally, mut kills, mut findings) =
@@ -146,7 +143,7 @@ fn line(round: &str, tally: &Tally, kills: &Kills, findings: &Findings, took: Du
 #[test]
 fn a_killed_service_over_sqlite_loses_no_admission() {
     let size = Size {
-        creates: 300,
+        admitted: 300,
         clients: 16,
         kills: 3,
     };
@@ -156,7 +153,7 @@ fn a_killed_service_over_sqlite_loses_no_admission() {
 #[test]
 fn killed_replicas_and_etcd_members_lose_no_admission() {
     let size = Size {
-        creates: 300,
+        admitted: 300,
         clients: 16,
         kills: Victim::ALL.len(),
     };
@@ -168,9 +165,9 @@ fn long() -> (usize, Size) {
     let number =
         |name: &str, usual: usize| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let size = Size {
-        creates: number("TAILBOUND_FAULT_TENANTS", 10_000),
+        admitted: number("TAILBOUND_FAULT_TENANTS", 10_000),
         clients: number("TAILBOUND_FAULT_CLIENTS", 128),
-        kills: number("TAILBOUND_FAULT_KILLS", 4),
+        kills: number("TAILBOUND_FAULT_KILLS", 6),
     };
     (number("TAILBOUND_FAULT_ROUNDS", 50), size)
 }

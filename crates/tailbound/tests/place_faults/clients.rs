@@ -46,24 +46,24 @@ impl AddAssign for Tally {
 /// Clients at work.
 pub(crate) struct Clients {
     threads: Vec<JoinHandle<(Tally, Told)>>,
-    /// Requests for tenants that were answered.
-    done: Arc<AtomicUsize>,
-    creates: usize,
+    /// Tenants that were admitted.
+    admitted: Arc<AtomicUsize>,
+    goal: usize,
 }
 
 impl Clients {
-    /// Starts clients that ask for so many tenants together.
-    pub(crate) fn start(round: usize, clients: usize, creates: usize, urls: &[String]) -> Self {
-        let done = Arc::new(AtomicUsize::new(0));
-        let asked = Arc::new(AtomicUsize::new(0));
+    /// Starts clients that ask until so many tenants are admitted.
+    pub(crate) fn start(round: usize, clients: usize, goal: usize, urls: &[String]) -> Self {
+        let admitted = Arc::new(AtomicUsize::new(0));
         let threads = (0..clients)
             .map(|number| {
-                let (done, asked) = (Arc::clone(&done), Arc::clone(&asked));
+                let admitted = Arc::clone(&admitted);
                 let mut client = Client::new(round, number, urls.to_vec());
                 thread::spawn(move || {
-                    while asked.fetch_add(1, Ordering::Relaxed) < creates {
+                    while admitted.load(Ordering::Relaxed) < goal {
+                        let before = client.tally.admitted;
                         client.step();
-                        done.fetch_add(1, Ordering::Relaxed);
+                        admitted.fetch_add(client.tally.admitted - before, Ordering::Relaxed);
                     }
                     (client.tally, client.told)
                 })
@@ -71,14 +71,14 @@ impl Clients {
             .collect();
         Self {
             threads,
-            done,
-            creates,
+            admitted,
+            goal,
         }
     }
 
     /// Waits until this part of the work is done, in thousandths.
     pub(crate) fn wait_for(&self, part: usize) {
-        while self.done.load(Ordering::Relaxed) * 1000 < self.creates * part
+        while self.admitted.load(Ordering::Relaxed) * 1000 < self.goal * part
             && self.threads.iter().any(|thread| !thread.is_finished())
         {
             sleep(Duration::from_millis(1));

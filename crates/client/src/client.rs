@@ -26,7 +26,11 @@ pub struct TenantFilter {
 /// The placement service, from outside. Clones share their connections.
 ///
 /// Every change carries an idempotency key, made for each call and kept when it
-/// is tried again: it is made once, however often the connection is lost.
+/// is tried again, also at another replica: it is made once, however often the
+/// connection is lost.
+///
+/// Of several replicas the next one is asked when one is away or has no leader;
+/// the one that answered last is asked first.
 #[derive(Debug, Clone)]
 pub struct Client {
     exchange: Exchange,
@@ -137,8 +141,8 @@ impl Client {
     }
 
     /// The same, as it changes. Ends with an error when nothing is heard for
-    /// `silence`; the service says something every ten seconds. This is tried
-    /// once.
+    /// `silence`; the service says something every ten seconds. Once it has
+    /// ended, the next call begins at the next replica.
     pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
         let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
         Guarantees::open(self.exchange.clone(), call, host, silence)
@@ -185,10 +189,10 @@ impl Client {
     }
 
     fn answer<T: DeserializeOwned>(&self, call: &Call) -> Answer<T> {
-        let body = self.exchange.send(call)?;
+        let (body, replica) = self.exchange.send(call)?;
         serde_json::from_slice(&body).map_err(|error| {
             let what = format!("{error} in {}", shown(&body));
-            self.exchange.unexpected(call, &what)
+            replica.unexpected(call, &what)
         })
     }
 }

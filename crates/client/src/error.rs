@@ -10,14 +10,10 @@ pub enum ClientError {
     /// The service says no.
     #[error("{0}")]
     Problem(Problem),
-    /// Nobody answers. Whether a change was made is not known.
-    #[error("cannot reach the placement service at {url}: {why}")]
-    Unreachable {
-        /// Where it was to be.
-        url: String,
-        /// What happened.
-        why: String,
-    },
+    /// Nobody answers, of whom each was tried. Whether a change was made is not
+    /// known.
+    #[error("cannot reach the placement service {}", listed(.0))]
+    Unreachable(Vec<Away>),
     /// There is no trust between the two.
     #[error("cannot talk TLS with {url}: {why}")]
     Tls {
@@ -47,6 +43,34 @@ impl ClientError {
             _ => None,
         }
     }
+
+    /// One error for two replicas that may answer later. Who says so itself is
+    /// heard before who says nothing.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Unreachable(mut all), Self::Unreachable(more)) => {
+                all.extend(more);
+                Self::Unreachable(all)
+            }
+            (Self::Unreachable(_), said) | (said, _) => said,
+        }
+    }
+}
+
+/// A replica that does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Away {
+    /// Where it was to be.
+    pub url: String,
+    /// What happened.
+    pub why: String,
+}
+
+fn listed(all: &[Away]) -> String {
+    let all = all
+        .iter()
+        .map(|Away { url, why }| format!("at {url}: {why}"));
+    all.collect::<Vec<_>>().join("; ")
 }
 
 /// Why a service cannot even be asked.

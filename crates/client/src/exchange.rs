@@ -1,9 +1,11 @@
 //! One request and its answer, tried again where that is safe.
 
-use crate::{Backoff, ClientError, Problem, SettingsError, random};
+use crate::{Away, Backoff, ClientError, Problem, SettingsError, random};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use ureq::http::{Method, Request, Response, Uri, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -22,7 +24,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `http://HOST:PORT` or `https://HOST[:PORT]`, and a path if the service is
-    /// below one.
+    /// below one. Of several replicas all, with commas between them.
     pub url: String,
     /// Holds the token alone, white space around it allowed.
     pub token_file: Option<PathBuf>,
@@ -32,11 +34,17 @@ pub struct Settings {
     /// How long one try may take.
     pub timeout: Duration,
     /// For how long in all a request is tried again after the connection was
-    /// lost, or while the service has no leader.
+    /// lost, or while the service has no leader. Each replica is tried once
+    /// whatever this is.
     pub patience: Duration,
 }
 
 impl Settings {
+    /// The address of each replica, without white space around it.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        self.url.split(',').map(str::trim)
+    }
+
     /// A service without token, whose certificate a public authority signed.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -137,7 +145,10 @@ impl Target {
 #[derive(Debug, Clone)]
 pub(crate) struct Exchange {
     agent: Agent,
-    base: String,
+    /// One of each replica.
+    bases: Arc<[String]>,
+    /// The replica to ask first: the one that worked last.
+    first: Arc<AtomicUsize>,
     authorization: Option<String>,
     timeout: Duration,
     patience: Duration,
@@ -161,11 +172,16 @@ impl Failure {
 
 impl Exchange {
     pub(crate) fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        let (base, uri) = base(&settings.url)?;
-        let authorization = match &settings.token_file {
-            Some(_) if uri.scheme_str() != Some("https") && !is_loopback(&uri) => {
+        let mut bases = Vec::new();
+        for url in settings.urls() {
+            let (base, uri) = base(url)?;
+            let plain = uri.scheme_str() != Some("https") && !is_loopback(&uri);
+            if plain && settings.token_file.is_some() {
                 return Err(SettingsError::PlainToken { url: base });
             }
+            bases.push(base);
+        }
+        let authorization = match &settings.token_file {
             Some(path) => Some(format!("Bearer {}", token(path)?)),
             None => None,
         };
@@ -186,7 +202,8 @@ impl Exchange {
             .build();
         Ok(Self {
             agent: config.new_agent(),
-            base,
+            bases: bases.into(),
+            first: Arc::default(),
             authorization,
             timeout: settings.timeout,
             patience: settings.patience,
@@ -198,22 +215,40 @@ impl Exchange {
         self.agent.clone().shutdown();
     }
 
-    pub(crate) fn url(&self, call: &Call) -> String {
-        format!("{}{}", self.base, call.target)
-    }
-
     /// The body of a successful answer.
-    pub(crate) fn send(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+    pub(crate) fn send(&self, call: &Call) -> Result<(Vec<u8>, Replica<'_>), ClientError> {
         let key = if call.keyed {
             Some(format!("{:032x}", u128::from_le_bytes(random()?)))
         } else {
             None
         };
+        self.patiently(|replica| {
+            let body = replica.send(call, key.as_deref())?;
+            Ok((body, replica))
+        })
+    }
+
+    /// An answer that goes on and on, with at most `silence` between two reads,
+    /// and whose it is.
+    pub(crate) fn open(
+        &self,
+        call: &Call,
+        silence: Duration,
+    ) -> Result<(Body, usize), ClientError> {
+        self.patiently(|replica| Ok((replica.open(call, silence)?, replica.index)))
+    }
+
+    /// Tries one replica after the other until one answers, or it was tried for
+    /// long enough.
+    fn patiently<'e, T>(
+        &'e self,
+        attempt: impl Fn(Replica<'e>) -> Result<T, Failure>,
+    ) -> Result<T, ClientError> {
         let end = Instant::now() + self.patience;
         let mut backoff = BACKOFF;
         loop {
-            let failure = match self.try_once(call, key.as_deref()) {
-                Ok(body) => return Ok(body),
+            let failure = match self.round(&attempt) {
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             let wait = backoff.wait();
@@ -224,36 +259,91 @@ impl Exchange {
         }
     }
 
-    fn try_once(&self, call: &Call, key: Option<&str>) -> Result<Vec<u8>, Failure> {
-        let lost = |error| self.fault(call, error, self.timeout);
-        let mut response = self
-            .run(call, key, Some(self.timeout), None)
-            .map_err(lost)?;
+    /// Tries each replica once, until one answers for good.
+    fn round<'e, T>(
+        &'e self,
+        attempt: impl Fn(Replica<'e>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let first = self.first.load(Ordering::Relaxed);
+        let mut failed: Option<ClientError> = None;
+        for turn in 0..self.bases.len() {
+            let index = (first + turn) % self.bases.len();
+            match attempt(self.replica(index)) {
+                Err(failure) if failure.again => {
+                    failed = Some(match failed {
+                        Some(before) => before.and(failure.error),
+                        None => failure.error,
+                    });
+                }
+                Err(failure) if failure.error.code().is_none() => return Err(failure),
+                answered => {
+                    self.first.store(index, Ordering::Relaxed);
+                    return answered;
+                }
+            }
+        }
+        Err(Failure {
+            error: failed.expect("what is split has one part at least, so there is a replica"),
+            again: true,
+        })
+    }
+
+    /// Asks the one after this replica first from now on.
+    pub(crate) fn pass_over(&self, replica: usize) {
+        let next = (replica + 1) % self.bases.len();
+        self.first.store(next, Ordering::Relaxed);
+    }
+
+    pub(crate) fn replica(&self, index: usize) -> Replica<'_> {
+        Replica {
+            exchange: self,
+            base: &self.bases[index],
+            index,
+        }
+    }
+}
+
+/// One of those who may answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replica<'e> {
+    exchange: &'e Exchange,
+    base: &'e str,
+    index: usize,
+}
+
+impl Replica<'_> {
+    fn url(self, call: &Call) -> String {
+        format!("{}{}", self.base, call.target)
+    }
+
+    /// The body of a successful answer.
+    fn send(self, call: &Call, key: Option<&str>) -> Result<Vec<u8>, Failure> {
+        let timeout = self.exchange.timeout;
+        let lost = |error| self.fault(call, error, timeout);
+        let mut response = self.run(call, key, Some(timeout), None).map_err(lost)?;
         let body = response.body_mut().with_config().limit(MAX_ANSWER);
         let body = body.read_to_vec().map_err(lost)?;
         self.judge(call, &response, body)
     }
 
-    /// One try whose answer goes on and on, with at most `silence` between two
-    /// reads.
-    pub(crate) fn open(&self, call: &Call, silence: Duration) -> Result<Body, ClientError> {
+    fn open(self, call: &Call, silence: Duration) -> Result<Body, Failure> {
         let lost = |error| self.fault(call, error, silence);
-        let mut response = self
-            .run(call, None, None, Some(silence))
-            .map_err(|error| lost(error).error)?;
+        let mut response = self.run(call, None, None, Some(silence)).map_err(lost)?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }
         let body = response.body_mut().with_config().limit(MAX_ANSWER);
-        let body = body.read_to_vec().map_err(|error| lost(error).error)?;
+        let body = body.read_to_vec().map_err(lost)?;
         match self.judge(call, &response, body) {
-            Err(failure) => Err(failure.error),
-            Ok(_) => Err(self.unexpected(call, "a status that is neither success nor error")),
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::for_good(
+                self.unexpected(call, "a status that is neither success nor error"),
+            )),
         }
     }
 
     fn run(
-        &self,
+        self,
         call: &Call,
         key: Option<&str>,
         whole: Option<Duration>,
@@ -263,7 +353,7 @@ impl Exchange {
             .method(call.method.clone())
             .uri(self.url(call))
             .header(header::ACCEPT, "application/json, application/problem+json");
-        if let Some(authorization) = &self.authorization {
+        if let Some(authorization) = &self.exchange.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         if let Some(key) = key {
@@ -274,19 +364,22 @@ impl Exchange {
         }
         if let Some(body) = &call.body {
             let request = request.header(header::CONTENT_TYPE, "application/json");
-            let request = self.agent.configure_request(request.body(body.as_slice())?);
+            let request = self
+                .exchange
+                .agent
+                .configure_request(request.body(body.as_slice())?);
             let request = request.timeout_global(whole).timeout_per_read(read);
-            self.agent.run(request.build())
+            self.exchange.agent.run(request.build())
         } else {
-            let request = self.agent.configure_request(request.body(())?);
+            let request = self.exchange.agent.configure_request(request.body(())?);
             let request = request.timeout_global(whole).timeout_per_read(read);
-            self.agent.run(request.build())
+            self.exchange.agent.run(request.build())
         }
     }
 
     /// What an answer that is there whole means.
     fn judge(
-        &self,
+        self,
         call: &Call,
         response: &Response<Body>,
         body: Vec<u8>,
@@ -312,29 +405,29 @@ impl Exchange {
         Err(Failure { error, again })
     }
 
-    pub(crate) fn unexpected(&self, call: &Call, what: &str) -> ClientError {
+    pub(crate) fn unexpected(self, call: &Call, what: &str) -> ClientError {
         ClientError::Unexpected {
             url: self.url(call),
             what: what.to_owned(),
         }
     }
 
-    pub(crate) fn unreachable(&self, why: impl Into<String>) -> ClientError {
-        ClientError::Unreachable {
-            url: self.base.clone(),
+    pub(crate) fn unreachable(self, why: impl Into<String>) -> ClientError {
+        ClientError::Unreachable(vec![Away {
+            url: self.base.to_owned(),
             why: why.into(),
-        }
+        }])
     }
 
     /// What became of a request without an answer, or with half of one.
-    fn fault(&self, call: &Call, error: ureq::Error, patience: Duration) -> Failure {
+    fn fault(self, call: &Call, error: ureq::Error, patience: Duration) -> Failure {
         let again = |why: String| Failure {
             error: self.unreachable(why),
             again: true,
         };
         let tls = |why: String| {
             Failure::for_good(ClientError::Tls {
-                url: self.base.clone(),
+                url: self.base.to_owned(),
                 why: tls_hint(why),
             })
         };
@@ -367,7 +460,7 @@ impl Exchange {
 
     /// What became of a stream.
     pub(crate) fn broken(
-        &self,
+        self,
         call: &Call,
         error: std::io::Error,
         silence: Duration,

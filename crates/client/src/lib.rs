@@ -16,7 +16,7 @@ mod types;
 
 pub use backoff::Backoff;
 pub use client::{Client, TenantFilter};
-pub use error::{ClientError, SettingsError};
+pub use error::{Away, ClientError, SettingsError};
 pub use exchange::Settings;
 pub use names::{NameError, VmName};
 pub use random::random;

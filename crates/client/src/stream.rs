@@ -14,6 +14,8 @@ use ureq::BodyReader;
 /// or when the service ends the stream.
 pub struct Guarantees {
     exchange: Exchange,
+    /// Whose stream it is.
+    replica: usize,
     call: Call,
     host: String,
     silence: Duration,
@@ -28,9 +30,10 @@ impl Guarantees {
         host: &str,
         silence: Duration,
     ) -> Result<Self, ClientError> {
-        let body = exchange.open(&call, silence)?;
+        let (body, replica) = exchange.open(&call, silence)?;
         Ok(Self {
             exchange,
+            replica,
             call,
             host: host.to_owned(),
             silence,
@@ -42,11 +45,12 @@ impl Guarantees {
         let Some(lines) = &mut self.lines else {
             return Ok(None);
         };
-        let unexpected = |what: &str| self.exchange.unexpected(&self.call, what);
+        let replica = self.exchange.replica(self.replica);
+        let unexpected = |what: &str| replica.unexpected(&self.call, what);
         let line: Option<HostGuarantees> =
             lines.next(self.silence).map_err(|error| match error {
-                LineError::Read(error) => self.exchange.broken(&self.call, error, self.silence),
-                LineError::Cut => self.exchange.unreachable("the stream ended within a line"),
+                LineError::Read(error) => replica.broken(&self.call, error, self.silence),
+                LineError::Cut => replica.unreachable("the stream ended within a line"),
                 LineError::TooLong => unexpected("a line without end"),
                 LineError::Content(error) => unexpected(&format!("a line that is none: {error}")),
             })?;
@@ -66,7 +70,10 @@ impl Iterator for Guarantees {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.advance().transpose();
         if !matches!(next, Some(Ok(_))) {
-            self.lines = None;
+            // Once, however often it is asked after the end.
+            if self.lines.take().is_some() {
+                self.exchange.pass_over(self.replica);
+            }
         }
         next
     }

@@ -160,6 +160,98 @@ fn what_is_no_placement_service_is_told_from_one_that_is_away() {
     }
 }
 
+fn both(one: &str, other: &str) -> String {
+    format!("{one}, {other}/")
+}
+
+#[test]
+fn the_next_replica_is_asked_when_one_is_away_and_first_from_then_on() {
+    let second = Server::start(vec![Step::Raw(answer(200, TENANT)); 2]);
+    let first = Server::start(vec![Step::Drop]);
+    let client = client(&both(&first.url, &second.url));
+    client.tenant(TenantId(7)).unwrap();
+    client.clone().tenant(TenantId(7)).unwrap();
+    assert_eq!(first.asked.try_iter().count(), 1);
+    assert_eq!(second.asked.try_iter().count(), 2);
+}
+
+#[test]
+fn one_round_of_all_replicas_is_made_whatever_the_patience() {
+    let second = Server::start(vec![Step::Raw(answer(200, TENANT))]);
+    let hangs = Server::start(vec![Step::Hang(Vec::new())]);
+    let mut settings = settings(&both(&hangs.url, &second.url));
+    settings.timeout = Duration::from_millis(200);
+    settings.patience = Duration::ZERO;
+    let client = Client::new(&settings).unwrap();
+    assert!(client.tenant(TenantId(7)).is_ok());
+}
+
+#[test]
+fn a_write_whose_answer_is_lost_has_the_same_key_at_the_next_replica() {
+    for lost in [
+        Step::Drop,
+        Step::Raw(answer(201, TENANT)[..120].to_vec()),
+        Step::Raw(problem("unavailable", 503)),
+        Step::Raw(answer(502, "a proxy's words")),
+    ] {
+        let first = Server::start(vec![lost]);
+        let second = Server::start(vec![Step::Raw(answer(201, TENANT))]);
+        let client = client(&both(&first.url, &second.url));
+        client.create(&web()).unwrap();
+        let [one, other] = [first, second].map(|server| server.asked.try_recv().unwrap());
+        assert!(one.header("idempotency-key").is_some());
+        assert_eq!(
+            one.header("idempotency-key"),
+            other.header("idempotency-key")
+        );
+        assert_eq!((&one.line, &one.body), (&other.line, &other.body));
+    }
+}
+
+#[test]
+fn a_refusal_of_one_replica_is_that_of_all() {
+    let first = Server::start(vec![Step::Raw(problem("refused", 409))]);
+    let second = Server::start(vec![Step::Raw(answer(201, TENANT))]);
+    let error = client(&both(&first.url, &second.url)).create(&web());
+    assert_eq!(error.unwrap_err().code(), Some(Code::Refused));
+    assert_eq!(second.asked.try_iter().count(), 0);
+}
+
+#[test]
+fn replicas_that_are_all_away_are_all_named_and_who_says_why_is_heard() {
+    let mut settings = settings(&both(&nobody(), &nobody()));
+    settings.patience = Duration::ZERO;
+    let error = Client::new(&settings).unwrap().status().unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, ClientError::Unreachable(all) if all.len() == 2));
+    for url in settings.urls() {
+        let url = url.trim_end_matches('/');
+        assert!(text.contains(&format!("at {url}: ")), "{text}");
+    }
+    let leaderless = Server::start(vec![Step::Raw(problem("unavailable", 503))]);
+    settings.url = format!("{},{},{}", nobody(), leaderless.url, nobody());
+    let error = Client::new(&settings).unwrap().status().unwrap_err();
+    assert_eq!(error.code(), Some(Code::Unavailable));
+}
+
+#[test]
+fn a_stream_that_breaks_goes_on_at_the_next_replica() {
+    let first = Server::start(vec![Step::Raw(stream(&guarantees("h", 1)))]);
+    let second = Server::start(vec![
+        Step::Raw(stream(&guarantees("h", 2))),
+        Step::Raw(answer(200, TENANT)),
+    ]);
+    let client = client(&both(&first.url, &second.url));
+    for revision in [1, 2] {
+        let mut lines = client.follow("h", SILENCE).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap().revision, revision);
+        assert!(lines.next().is_none());
+        assert!(lines.next().is_none());
+    }
+    // The first is the next again, and away.
+    client.tenant(TenantId(7)).unwrap();
+}
+
 #[test]
 fn names_are_encoded_and_a_revision_becomes_a_condition() {
     let diff = r#"{"revision":4,"added":[],"removed":[],"changed":[],"broken":[]}"#;
@@ -286,6 +378,7 @@ fn a_token_is_sent_without_its_white_space_and_never_in_the_clear_to_others() {
         "http://10.0.0.1:7070",
         "http://localhost.evil.example",
         "http://[fd00::1]",
+        "https://a.example,http://10.0.0.1:7070",
     ] {
         settings.url = url.into();
         let error = Client::new(&settings).unwrap_err();
@@ -296,6 +389,7 @@ fn a_token_is_sent_without_its_white_space_and_never_in_the_clear_to_others() {
         "http://[::1]:1",
         "http://localhost",
         "https://a.example",
+        "https://a.example, https://b.example",
     ] {
         settings.url = url.into();
         assert!(Client::new(&settings).is_ok(), "{url}");
@@ -315,6 +409,13 @@ fn what_cannot_be_used_is_named() {
             "must begin with http:// or https://",
         ),
         ("", None, None, "it is no URL"),
+        ("http://x,", None, None, "it is no URL"),
+        (
+            "http://x,y:7070",
+            None,
+            None,
+            "\"y:7070\" is no address of a placement service",
+        ),
         ("ftp://x", None, None, "must begin with http:// or https://"),
         ("http://x?y=1", None, None, "it has a query"),
         ("https://a:b@x", None, None, "belongs in a file"),

@@ -177,6 +177,40 @@ fn guarantees_outlast_the_service_a_reload_and_the_daemon() {
 }
 
 #[test]
+fn a_replica_that_is_behind_changes_nothing_and_the_next_one_is_heard() {
+    sandboxed(
+        "a_replica_that_is_behind_changes_nothing_and_the_next_one_is_heard",
+        || {
+            let directory = tempfile::tempdir().unwrap();
+            let state = directory.path().join("guarantees.json");
+            let config = guest(directory.path(), 1, "vm = \"acme/web/0\"");
+            let config = format!("metrics = {METRICS:?}\n{config}");
+            let other = "127.0.0.1:7071";
+            let first = Service::start(ADDRESS, line(3, "1Gbit/s"));
+            let second = Service::start(other, line(2, "5Gbit/s"));
+            let both = format!("http://{ADDRESS},http://{other}");
+            let daemon = Daemon::follow(&config, &both, &state);
+            until("the first", || daemon.metric(REVISION) == Some(3.0));
+
+            first.stop();
+            until("the second", || {
+                daemon.metric("tailbound_control_failures_total{}") >= Some(1.0)
+                    && daemon.metric(CONNECTED) == Some(1.0)
+            });
+            assert_eq!(second.asked.lock().unwrap().len(), 1);
+            assert_eq!(daemon.metric(REVISION), Some(3.0));
+            assert_eq!(daemon.metric(BANDWIDTH), Some(1e9));
+
+            let first = Service::start(ADDRESS, line(4, "2Gbit/s"));
+            second.stop();
+            until("the first again", || daemon.metric(REVISION) == Some(4.0));
+            assert_eq!(daemon.metric(BANDWIDTH), Some(2e9), "{}", daemon.log());
+            first.stop();
+        },
+    );
+}
+
+#[test]
 fn a_damaged_state_keeps_no_host_from_starting_and_promises_nothing() {
     sandboxed(
         "a_damaged_state_keeps_no_host_from_starting_and_promises_nothing",

@@ -1,17 +1,19 @@
 //! The thread that follows the placement service.
 
+use super::past::{Past, Word};
 use super::state::State;
 use super::{ControlConfig, ControlError, check};
 use crate::daemon::Waker;
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tailbound_client::{Backoff, Client, ClientError, HostGuarantees};
+use tailbound_client::{Away, Backoff, Client, ClientError, HostGuarantees, Settings};
 
 /// How long the service may be silent: three times what it promises to be.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The waits between tries.
+/// The waits between tries of all replicas; within a round it is the first.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// How the connection to the service is.
@@ -65,8 +67,11 @@ impl Feed {
         let (send, guarantees) = channel();
         let (stop, stopped) = channel();
         let shared = Shared::default();
+        let urls = config.service.urls().map(str::to_owned).collect();
         let mut follower = Follower {
             config: config.clone(),
+            urls,
+            past: Past::default(),
             state,
             last: None,
             shared: Arc::clone(&shared),
@@ -118,6 +123,9 @@ impl Drop for Feed {
 /// The thread's side.
 struct Follower {
     config: ControlConfig,
+    /// Of the replicas; the first is the one that is followed.
+    urls: VecDeque<String>,
+    past: Past,
     state: State,
     /// What was passed on last.
     last: Option<HostGuarantees>,
@@ -130,8 +138,10 @@ struct Follower {
 impl Follower {
     fn run(&mut self) {
         let mut backoff = BACKOFF;
+        // How many replicas were tried since one said something.
+        let mut tried = 0;
         loop {
-            let why = match self.listen(&mut backoff) {
+            let why = match self.listen(&mut tried) {
                 Ok(()) => "it ended the stream".to_owned(),
                 Err(error) => error.to_string(),
             };
@@ -139,7 +149,18 @@ impl Follower {
                 return;
             }
             self.lost(&why);
-            match self.stopped.recv_timeout(backoff.wait()) {
+            self.urls.rotate_left(1);
+            self.past.left();
+            if tried == 0 {
+                backoff.reset();
+            }
+            tried += 1;
+            let wait = if tried % self.urls.len() == 0 {
+                backoff.wait()
+            } else {
+                BACKOFF.clone().wait()
+            };
+            match self.stopped.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -150,10 +171,16 @@ impl Follower {
         self.stopped.try_recv() == Err(TryRecvError::Disconnected)
     }
 
-    /// Follows the stream to its end.
-    fn listen(&mut self, backoff: &mut Backoff) -> Result<(), ClientError> {
+    /// Follows the stream of the first replica to its end. The next one is this
+    /// loop's choice, not the client's.
+    fn listen(&mut self, tried: &mut usize) -> Result<(), ClientError> {
+        let url = self.urls[0].clone();
         // Each time anew: the token and the authorities may be others by now.
-        let client = Client::new(&self.config.service)?;
+        let client = Client::new(&Settings {
+            url: url.clone(),
+            patience: Duration::ZERO,
+            ..self.config.service.clone()
+        })?;
         lock(&self.shared).client = Some(client.clone());
         // Whoever dropped the feed before that found no client to end.
         if self.is_stopped() {
@@ -161,30 +188,44 @@ impl Follower {
         }
         for line in client.follow(&self.config.host, SILENCE)? {
             let line = line?;
-            if let Err(why) = check(&line, &self.config.host) {
-                let url = self.config.service.url.clone();
-                return Err(ClientError::Unexpected { url, what: why });
+            if let Err(what) = check(&line, &self.config.host) {
+                return Err(ClientError::Unexpected { url, what });
             }
-            self.heard(line);
-            backoff.reset();
+            *tried = 0;
+            self.heard(&line);
+            let held = self.last.as_ref().map_or(0, |held| held.revision);
+            match self
+                .past
+                .judge(held, line.revision, Instant::now(), self.urls.len())
+            {
+                Word::Counts => self.take(line),
+                Word::Waits => {}
+                Word::Behind => {
+                    let why = format!("it is behind, at revision {}, not {held}", line.revision);
+                    return Err(ClientError::Unreachable(vec![Away { url, why }]));
+                }
+            }
         }
         Ok(())
     }
 
-    fn heard(&mut self, guarantees: HostGuarantees) {
+    fn heard(&self, guarantees: &HostGuarantees) {
         let mut common = lock(&self.shared);
         let back = !std::mem::replace(&mut common.status.connected, true);
         common.status.heard = Some(Instant::now());
         drop(common);
         if back {
             tracing::info!(
-                url = self.config.service.url,
+                url = self.urls[0],
                 host = self.config.host,
                 revision = guarantees.revision,
                 machines = guarantees.vms.len(),
                 "guarantees come from the placement service"
             );
         }
+    }
+
+    fn take(&mut self, guarantees: HostGuarantees) {
         let Some(last) = &self.last else {
             return self.keep(guarantees);
         };

@@ -19,7 +19,8 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[group(requires = "control")]
 struct Control {
-    /// Take what guests are promised from the placement service here
+    /// Take what guests are promised from the placement service here; of several replicas all
+    /// addresses, with commas between them
     #[arg(
         long = "control",
         id = "control",

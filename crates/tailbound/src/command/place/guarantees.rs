@@ -5,19 +5,22 @@ use super::service::{Service, paint};
 use crate::command::output;
 use std::process::ExitCode;
 use std::time::Duration;
-use tailbound_client::HostGuarantees;
+use tailbound_client::{ClientError, HostGuarantees};
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// How long the service may be silent; it says something every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// Between two streams.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Arguments of `tailbound place guarantees`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Guarantees {
     /// The host
     host: String,
-    /// Go on with each change, until the service goes away; as JSON, a line each time something is
-    /// heard
+    /// Go on with each change, until the service is away for longer than --patience; as JSON, a line
+    /// each time something is heard
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
@@ -32,20 +35,34 @@ impl Guarantees {
             service.print(&guarantees, |paint| text(&guarantees, paint));
             return Ok(ExitCode::SUCCESS);
         }
-        let lines = service.ask(|client| client.follow(&self.host, SILENCE))?;
+        let client = service.client()?;
         let mut last = None;
-        for line in lines {
-            let line = line.map_err(|error| service.failure(error))?;
-            if service.for_programs() {
-                let line = serde_json::to_string(&line)
-                    .map_err(|error| Failure::new(error.to_string()))?;
-                output::print(&format!("{line}\n"));
-            } else if last.as_ref() != Some(&line) {
-                output::print(&text(&line, paint()));
-                last = Some(line);
+        loop {
+            let lines = client
+                .follow(&self.host, SILENCE)
+                .map_err(|error| service.failure(error))?;
+            // The service ends it when it ends itself; the next one goes on.
+            for line in lines {
+                match line {
+                    Ok(line) => self.show(line, &mut last)?,
+                    Err(ClientError::Unreachable(_)) => {}
+                    Err(error) => return Err(service.failure(error)),
+                }
             }
+            std::thread::sleep(PAUSE);
         }
-        Err(Failure::new("the service ended the stream"))
+    }
+
+    fn show(&self, line: HostGuarantees, last: &mut Option<HostGuarantees>) -> Result<(), Failure> {
+        if self.service.for_programs() {
+            let line =
+                serde_json::to_string(&line).map_err(|error| Failure::new(error.to_string()))?;
+            output::print(&format!("{line}\n"));
+        } else if last.as_ref() != Some(&line) {
+            output::print(&text(&line, paint()));
+            *last = Some(line);
+        }
+        Ok(())
     }
 }
 

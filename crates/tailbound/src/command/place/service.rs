@@ -19,7 +19,8 @@ pub(super) struct Service {
         long,
         value_name = "URL",
         help_heading = "Service",
-        help = "Where the service is [default: TAILBOUND_URL, or http://127.0.0.1:7070]"
+        help = "Where the service is; of several replicas all addresses, with commas between them \
+                [default: TAILBOUND_URL, or http://127.0.0.1:7070]"
     )]
     url: Option<String>,
     #[arg(

@@ -1,0 +1,206 @@
+//! What a pacer is told, and which rules that follows.
+
+use super::void;
+use crate::Packet;
+use crate::queue::{FqCodelConfig, QueueConfig};
+use serde::{Deserialize, Serialize};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// The wire, and how it is filled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacerConfig {
+    /// What the wire carries, all that is on it counted: 1 Mbit/s to 1 Tbit/s.
+    pub link: Rate,
+    /// Wire time that is handed over at once; 50 us (Silo, 5). The most that the
+    /// NIC holds, and what a frame may wait for those before it.
+    #[serde(default = "defaults::batch")]
+    pub batch: Nanos,
+    /// Whether gaps are filled with void frames; yes. Not where the NIC keeps
+    /// launch times itself: then [`WireClock::moment`] tells each frame's.
+    #[serde(default = "defaults::voids")]
+    pub voids: bool,
+    /// The longest frame on the wire; 1538 B, which is 1500 B of payload. 4 B more
+    /// for each VLAN tag that guests may use.
+    #[serde(default = "defaults::frame")]
+    pub frame: Bytes,
+    /// How far the wire may fall behind what is due and catch up again, at the
+    /// price of bursts as long as this; 0: what is late stays late, and every
+    /// interval conforms.
+    #[serde(default)]
+    pub catch_up: Nanos,
+    /// Stamped frames that may wait, of all guests together; 262,144, so at most
+    /// 512 MiB of 2 KiB buffers. Guests' horizons usually keep them far below.
+    #[serde(default = "defaults::packets")]
+    pub packets: usize,
+    /// Where frames without a guarantee wait; FQ-CoDel.
+    #[serde(default = "defaults::best_effort")]
+    pub best_effort: QueueConfig,
+}
+
+mod defaults {
+    use super::{Bytes, FqCodelConfig, Nanos, QueueConfig};
+
+    pub(super) const fn batch() -> Nanos {
+        Nanos::from_micros(50)
+    }
+    pub(super) const fn voids() -> bool {
+        true
+    }
+    pub(super) const fn frame() -> Bytes {
+        Bytes(1538)
+    }
+    pub(super) const fn packets() -> usize {
+        1 << 18
+    }
+    pub(super) fn best_effort() -> QueueConfig {
+        QueueConfig::FqCodel(FqCodelConfig::default())
+    }
+    pub(super) const fn horizon() -> Nanos {
+        Nanos::from_millis(2)
+    }
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the default of a field that may be none"
+    )]
+    pub(super) const fn mark() -> Option<Nanos> {
+        Some(Nanos::from_millis(1))
+    }
+}
+
+impl PacerConfig {
+    /// A wire of `link` with the defaults.
+    pub fn new(link: Rate) -> Self {
+        Self {
+            link,
+            batch: defaults::batch(),
+            voids: defaults::voids(),
+            frame: defaults::frame(),
+            catch_up: Nanos::ZERO,
+            packets: defaults::packets(),
+            best_effort: defaults::best_effort(),
+        }
+    }
+}
+
+/// What a guest is guaranteed: Silo's {B, S, Bmax} (4.1), and what is done with
+/// frames beyond it. Sizes and rates are those on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guarantee {
+    /// B, the average bandwidth.
+    pub bandwidth: Rate,
+    /// S, what may be sent at once after less than B was sent; at least one frame.
+    pub burst: Bytes,
+    /// Bmax, how fast a burst is sent; at least B.
+    pub burst_rate: Rate,
+    /// How long a frame may wait here before the guest's next ones stay in its
+    /// ring; 2 ms. At least a batch.
+    #[serde(default = "defaults::horizon")]
+    pub horizon: Nanos,
+    /// From what wait on frames are marked (ECN); 1 ms. `None`: never.
+    #[serde(default = "defaults::mark")]
+    pub mark: Option<Nanos>,
+}
+
+impl Guarantee {
+    /// {B, S, Bmax} with the default horizon and mark.
+    pub const fn new(bandwidth: Rate, burst: Bytes, burst_rate: Rate) -> Self {
+        Self {
+            bandwidth,
+            burst,
+            burst_rate,
+            horizon: defaults::horizon(),
+            mark: defaults::mark(),
+        }
+    }
+}
+
+/// A configuration or a guarantee that breaks a rule. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The link's rate cannot be counted.
+    #[error("link {0} is not between 1Mbit/s and 1Tbit/s")]
+    Link(Rate),
+    /// No frame of Ethernet, or one that does not fit into a batch.
+    #[error("frame {frame} is not between 84B and what the link carries in a batch, {batch}")]
+    Frame {
+        /// The longest frame.
+        frame: Bytes,
+        /// What the link carries in a batch.
+        batch: Bytes,
+    },
+    /// More guests than the table may have.
+    #[error("guest {0} is not below {MAX_GUESTS}")]
+    Guest(u32),
+    /// A guest that would never send.
+    #[error("bandwidth is zero")]
+    NoBandwidth,
+    /// Not even one frame would fit.
+    #[error("burst {burst} is below one frame on the wire, {frame}")]
+    BurstBelowFrame {
+        /// S.
+        burst: Bytes,
+        /// The longest frame.
+        frame: Bytes,
+    },
+    /// A burst would be slower than the average.
+    #[error("burst rate {burst_rate} is below the bandwidth, {bandwidth}")]
+    BurstRateBelowBandwidth {
+        /// Bmax.
+        burst_rate: Rate,
+        /// B.
+        bandwidth: Rate,
+    },
+    /// The wire cannot carry it.
+    #[error("rate {rate} is above the link's, {link}")]
+    AboveLink {
+        /// B, `B_i` or Bmax.
+        rate: Rate,
+        /// The link's rate.
+        link: Rate,
+    },
+    /// The wire cannot carry all of them.
+    #[error("all bandwidths together would be {sum}, above the link's {link}")]
+    SumAboveLink {
+        /// The sum with this guest's.
+        sum: Rate,
+        /// The link's rate.
+        link: Rate,
+    },
+    /// A large packet would take longer than stamps reach.
+    #[error("rate {rate} is below 1/{MAX_RATIO} of the link's, {link}")]
+    TooSlow {
+        /// B or `B_i`.
+        rate: Rate,
+        /// The link's rate.
+        link: Rate,
+    },
+    /// A burst that takes longer than can be counted.
+    #[error("burst {0} is too long at that rate")]
+    BurstTooLong(Bytes),
+    /// Frames would be given back that the next batch could send, or wait longer
+    /// than stamps reach.
+    #[error("horizon {horizon} is not between a batch, {batch}, and {most}")]
+    Horizon {
+        /// The horizon.
+        horizon: Nanos,
+        /// The batch.
+        batch: Nanos,
+        /// The longest.
+        most: Nanos,
+    },
+    /// Only a guaranteed guest has destinations with a limit.
+    #[error("guest {0} has no guarantee")]
+    NotGuaranteed(u32),
+}
+
+/// Guests are numbered from zero to one less.
+pub const MAX_GUESTS: u32 = 1 << 20;
+
+/// The link may be so many times as fast as a guarantee: a packet of 64 KiB with
+/// all its segments' headers is then stamped within half the wheel.
+pub const MAX_RATIO: u64 = 1_000_000;
+
+/// No frame of Ethernet takes more of the wire, not even a large one.
+pub(super) const MAX_FRAME: u64 = void::on_the_wire(Packet::MAX_FRAME);

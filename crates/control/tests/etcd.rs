@@ -77,7 +77,7 @@ fn lead(runtime: &Runtime, location: &Location) -> EtcdStore {
             .header()
             .unwrap()
             .revision();
-        let deadline = Deadline::new(Instant::now() + Duration::from_secs(600));
+        let deadline = Deadline::new(Instant::now() + Duration::from_mins(10));
         let term = Term {
             lease,
             created,

@@ -54,7 +54,7 @@ impl Proxy {
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream, lost: impl Fn() -> bool) {
-    let mut buffer = [0; 65536];
+    let mut buffer = vec![0; 65536];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         if !lost() && to.write_all(&buffer[..read]).is_err() {
             return;

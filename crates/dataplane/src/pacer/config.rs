@@ -17,7 +17,7 @@ pub struct PacerConfig {
     #[serde(default = "defaults::batch")]
     pub batch: Nanos,
     /// Whether gaps are filled with void frames; yes. Not where the NIC keeps
-    /// launch times itself: then [`WireClock::moment`] tells each frame's.
+    /// launch times itself: then [`super::WireClock::moment`] tells each frame's.
     #[serde(default = "defaults::voids")]
     pub voids: bool,
     /// The longest frame on the wire; 1538 B, which is 1500 B of payload. 4 B more

@@ -194,7 +194,7 @@ pub struct Line {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Nearest {
-    /// What is different, in words: `a burst of 68.359KB`.
+    /// What is different, in words: `a burst of 68.35KB`.
     pub change: String,
     /// The whole request.
     pub request: Request,

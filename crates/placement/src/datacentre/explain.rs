@@ -12,6 +12,8 @@ use tailbound_units::{Bytes, Nanos, Rate};
 const PLACES: usize = 8;
 /// How often a number is halved to find the nearest one: to a thousandth.
 const HALVINGS: u32 = 10;
+/// How many digits of the nearest number are kept: as exact as it was found.
+const DIGITS: u32 = 4;
 /// How many times as many ports as a decision an explanation may look at, all
 /// its tries together.
 const EFFORT: u32 = 10;
@@ -67,7 +69,8 @@ pub struct Explanation {
     /// Of the places with enough slots, near enough to each other, that were
     /// looked at, the one where least was missing: its worst port.
     pub overload: Option<Overload>,
-    /// What would pass, for each number that can be lowered. Each was tried.
+    /// What would pass, for each number that can be lowered. Each was tried, with
+    /// the digits it has here.
     pub nearest: Vec<Near>,
 }
 
@@ -176,6 +179,35 @@ impl Near {
         }
         changed
     }
+
+    /// The same with four digits, towards what passes more easily. A count is as
+    /// it is.
+    pub(crate) fn rounded(self) -> Self {
+        match self {
+            Self::Vms(_) | Self::Domains(_) => self,
+            Self::Bandwidth(rate) => Self::Bandwidth(Rate(down(rate.0))),
+            Self::Burst(burst) => Self::Burst(Bytes(down(burst.0))),
+            Self::BurstRate(rate) => Self::BurstRate(Rate(down(rate.0))),
+            Self::Delay(delay) => Self::Delay(Nanos(up(delay.0))),
+            Self::Cpu(cpu) => Self::Cpu(down(cpu)),
+            Self::Memory(memory) => Self::Memory(Bytes(down(memory.0))),
+        }
+    }
+}
+
+/// What the last digit that is kept counts.
+fn step(value: u64) -> u64 {
+    let digits = value.checked_ilog10().map_or(0, |log| log + 1);
+    10_u64.pow(digits.saturating_sub(DIGITS))
+}
+
+fn down(value: u64) -> u64 {
+    value - value % step(value)
+}
+
+fn up(value: u64) -> u64 {
+    let step = step(value);
+    value.checked_next_multiple_of(step).unwrap_or(value)
 }
 
 impl Datacentre {
@@ -305,7 +337,7 @@ impl Datacentre {
 
     /// The largest number below `most` with which the request passes, to a
     /// thousandth, or as near as can be found with this effort; tried, for more
-    /// need not always be harder.
+    /// need not always be harder. It is rounded if it passes so too.
     fn largest(
         &self,
         request: &Request,
@@ -313,8 +345,8 @@ impl Datacentre {
         mut effort: u32,
         near: impl Fn(u64) -> Near,
     ) -> Option<Near> {
-        let mut passes = |value: u64| {
-            let request = near(value).apply(request);
+        let mut passes = |near: Near| {
+            let request = near.apply(request);
             if request.check().is_err() {
                 return false;
             }
@@ -323,20 +355,26 @@ impl Datacentre {
             found.is_ok()
         };
         let (mut good, mut bad) = (0, most);
-        let mut found = passes(0).then(|| near(0));
+        let mut found = Some(near(0)).filter(|near| passes(*near));
         for _ in 0..HALVINGS {
             let middle = good + (bad - good) / 2;
             if middle == good {
                 break;
             }
-            if passes(middle) {
+            if passes(near(middle)) {
                 good = middle;
                 found = Some(near(middle));
             } else {
                 bad = middle;
             }
         }
-        found
+        let exact = found?;
+        let rounded = exact.rounded();
+        Some(if rounded != exact && passes(rounded) {
+            rounded
+        } else {
+            exact
+        })
     }
 }
 

@@ -14,7 +14,11 @@ pub(super) const EFFORT: u32 = 20_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There are not enough slots, CPUs or memory.
-    #[error("{wanted} machines do not fit: {free} slots are free, if CPUs and memory allow")]
+    #[error(
+        "{wanted} {} not fit: {free} {} free, if CPUs and memory allow",
+        if *wanted == 1 { "machine does" } else { "machines do" },
+        if *free == 1 { "slot is" } else { "slots are" }
+    )]
     Slots {
         /// How many were asked for.
         wanted: u32,

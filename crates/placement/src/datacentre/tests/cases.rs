@@ -45,8 +45,8 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
         nearest,
         [
             "8 machines",
-            "a burst of 68.359KB",
-            "a burst rate of 2107421.875kbit/s"
+            "a burst of 68.35KB",
+            "a burst rate of 2.107Gbit/s"
         ]
     );
     // Half more is enough, and for machines in equal parts only.
@@ -326,7 +326,7 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     };
     assert_eq!(
         told(&counted, &large),
-        "1 machines do not fit: 8 slots are free, if CPUs and memory allow; memory of 63.938KB"
+        "1 machine does not fit: 8 slots are free, if CPUs and memory allow; memory of 63.93KB"
     );
     let apart = Request {
         domains: Some(FaultDomains {

@@ -188,6 +188,12 @@ proptest! {
         prop_assert_eq!(explanation.is_none(), dc.fit(&request).is_ok());
         for near in explanation.iter().flat_map(|explanation| &explanation.nearest) {
             prop_assert!(dc.fit(&near.apply(&request)).is_ok(), "{:?}", near);
+            let rounded = near.rounded();
+            prop_assert_eq!(rounded, rounded.rounded());
+            // What has more digits would not pass with fewer.
+            if rounded != *near {
+                prop_assert!(dc.fit(&rounded.apply(&request)).is_err(), "{:?}", near);
+            }
         }
         if let Some(overload) = explanation.and_then(|explanation| explanation.overload) {
             prop_assert!(overload.excess() != Some(0));

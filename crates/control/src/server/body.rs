@@ -1,12 +1,13 @@
 //! The bodies of requests, read in one place.
 
 use super::problem::Error;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_LENGTH;
 use std::time::Duration;
 use tailbound_client::Code;
 use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
 
 /// A body that has not come whole within this time does not come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -15,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const UNWANTED: usize = 4_000_000;
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The bytes of a body, at most `limit` of them.
+/// The bytes of a body, at most `limit` of them. Not more is ever held.
 pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Error> {
     let said = headers.get(CONTENT_LENGTH);
     let said = said.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
@@ -23,11 +24,15 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
         discard(body).await;
         return Err(too_large(limit));
     }
-    match timeout(PATIENCE, to_bytes(body, limit + UNWANTED)).await {
-        Ok(Ok(body)) if body.len() <= limit => Ok(body),
-        // Otherwise there is even more, or the connection broke and nobody reads
-        // this.
-        Ok(_) => Err(too_large(limit)),
+    let mut rest = body.into_data_stream();
+    match timeout(PATIENCE, gather(&mut rest, limit)).await {
+        Ok(Ok(Some(body))) => Ok(body),
+        Ok(Ok(None)) => {
+            linger(rest).await;
+            Err(too_large(limit))
+        }
+        // Then nobody reads this.
+        Ok(Err(error)) => Err(Error::malformed(format!("the body broke off: {error}"))),
         Err(_) => Err(Error::malformed(format!(
             "the body has not come whole within {} s",
             PATIENCE.as_secs()
@@ -35,10 +40,36 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     }
 }
 
+/// All of a body; None if it is longer.
+async fn gather(body: &mut BodyDataStream, limit: usize) -> Result<Option<Bytes>, axum::Error> {
+    let mut whole = Vec::new();
+    while let Some(some) = body.next().await {
+        let some = some?;
+        if some.len() > limit - whole.len() {
+            return Ok(None);
+        }
+        whole.extend_from_slice(&some);
+    }
+    Ok(Some(whole.into()))
+}
+
 /// Takes what nobody wants.
 pub(super) async fn discard(body: Body) {
+    linger(body.into_data_stream()).await;
+}
+
+async fn linger(mut rest: BodyDataStream) {
+    let taking = async {
+        let mut taken = 0;
+        while let Some(Ok(some)) = rest.next().await {
+            taken += some.len();
+            if taken > UNWANTED {
+                return;
+            }
+        }
+    };
     // What is more than that ends with the connection.
-    let _ = timeout(LINGER, to_bytes(body, UNWANTED)).await;
+    let _ = timeout(LINGER, taking).await;
 }
 
 fn too_large(limit: usize) -> Error {
@@ -48,4 +79,56 @@ fn too_large(limit: usize) -> Error {
         format!("the body has more than {limit} bytes")
     };
     Error::new(Code::TooLarge, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const PIECE: usize = 10_000;
+
+    /// Part of a body, which counts how many there are.
+    struct Piece(Arc<AtomicUsize>);
+
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            &[b'x'; PIECE]
+        }
+    }
+
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A body of so many pieces, and the most that were held at a time.
+    fn body(pieces: usize) -> (Body, Arc<AtomicUsize>) {
+        let (held, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let peak = Arc::clone(&most);
+        let pieces = (0..pieces).map(move |_| {
+            let now = held.fetch_add(1, Ordering::Relaxed) + 1;
+            peak.fetch_max(now, Ordering::Relaxed);
+            Ok::<_, Infallible>(Bytes::from_owner(Piece(Arc::clone(&held))))
+        });
+        (Body::from_stream(tokio_stream::iter(pieces)), most)
+    }
+
+    #[tokio::test]
+    async fn what_nobody_wants_is_not_held() {
+        let (unwanted, most) = body(300);
+        discard(unwanted).await;
+        assert!(most.load(Ordering::Relaxed) <= 2, "{most:?}");
+        // Its length is not said, so it is found out by reading.
+        let (long, most) = body(300);
+        let error = read(&HeaderMap::new(), long, 3 * PIECE).await.unwrap_err();
+        assert_eq!(error.code(), Code::TooLarge);
+        assert!(most.load(Ordering::Relaxed) <= 4, "{most:?}");
+        let (right, _) = body(3);
+        let whole = read(&HeaderMap::new(), right, 3 * PIECE).await.unwrap();
+        assert_eq!(whole.len(), 3 * PIECE);
+    }
 }

@@ -38,9 +38,12 @@ use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use problem::Error;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
+use tailbound_client::Code;
 use tokio::sync::{Semaphore, watch};
 
 /// At the end, requests in progress have so long.
@@ -127,6 +130,10 @@ pub(crate) struct App {
     /// One permit a stream that can be opened still.
     streams: Arc<Semaphore>,
     most_streams: usize,
+    /// Long questions, one a core: they would keep decisions waiting otherwise.
+    questions: Arc<Semaphore>,
+    /// Comparisons of topologies, each of which builds a data centre: one.
+    comparisons: Arc<Semaphore>,
     /// None: whoever calls is an operator.
     tokens: Option<RwLock<Arc<Tokens>>>,
     /// Becomes true at the end.
@@ -143,6 +150,27 @@ impl App {
 
     fn open_streams(&self) -> usize {
         self.most_streams - self.streams.available_permits()
+    }
+
+    /// Has a question answered that takes long, on a thread where it keeps no
+    /// other request waiting, in its turn among those of its kind.
+    async fn ask<T: Send + 'static>(
+        &self,
+        turns: &Arc<Semaphore>,
+        answer: impl FnOnce(&Service) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let failed = |why: &dyn std::fmt::Display| {
+            Error::new(Code::Store, format!("it cannot be answered: {why}"))
+        };
+        let turn = Arc::clone(turns).acquire_owned().await;
+        let turn = turn.map_err(|error| failed(&error))?;
+        let service = self.service.clone();
+        let answering = tokio::task::spawn_blocking(move || {
+            // The caller may go away, but this goes on.
+            let _turn = turn;
+            answer(&service)
+        });
+        answering.await.map_err(|error| failed(&error))
     }
 
     /// Has a call decided, and made durable.
@@ -197,6 +225,10 @@ impl Server {
             metrics,
             streams: Arc::new(Semaphore::new(most_streams)),
             most_streams,
+            questions: Arc::new(Semaphore::new(
+                available_parallelism().map_or(1, NonZero::get),
+            )),
+            comparisons: Arc::new(Semaphore::new(1)),
             tokens,
             stopped: watch::Sender::new(false),
         });
@@ -208,6 +240,10 @@ impl Server {
     /// # Errors
     /// It is not safe to listen there ([`Config::check`]), or the listener fails.
     pub async fn run(&self, listener: TcpListener) -> Result<(), ServeError> {
+        self.run_with(listener, HEADER_TIME).await
+    }
+
+    async fn run_with(&self, listener: TcpListener, patience: Duration) -> Result<(), ServeError> {
         self.config.check(listener.local_addr()?)?;
         listener.set_nonblocking(true)?;
         let handle = axum_server::Handle::new();
@@ -218,15 +254,18 @@ impl Server {
             .http_builder()
             .http1()
             .timer(hyper_util::rt::TokioTimer::new())
-            .header_read_timeout(HEADER_TIME);
+            .header_read_timeout(patience);
         let router = router(&self.app).into_make_service();
+        // Not HTTP/2: a connection that has not said which of both it speaks may
+        // be silent for ever, and `Host` is not there by that name.
         let serving = async {
             match &self.tls {
                 Some(tls) => {
                     let tls = RustlsAcceptor::new(tls.clone()).acceptor(NoDelayAcceptor::new());
-                    server.acceptor(tls).serve(router).await
+                    // After the acceptor, which would undo it.
+                    server.acceptor(tls).http1_only().serve(router).await
                 }
-                None => server.serve(router).await,
+                None => server.http1_only().serve(router).await,
             }
         };
         let mut stopped = self.app.stopped.subscribe();
@@ -246,8 +285,7 @@ impl Server {
     }
 
     /// Reads tokens and certificate again: both are as the files say now, or
-    /// both as before. Streams go on; who they belong to was checked when they
-    /// began.
+    /// both as before. Streams whose token is gone end with their next line.
     pub fn reload(&self) -> Result<(), ServeError> {
         let tokens = match &self.config.access {
             AccessBy::Tokens(file) => Some(Arc::new(Tokens::load(file)?)),
@@ -307,6 +345,68 @@ async fn no_guessing(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// A server of a small data centre, without tokens.
+    fn server() -> Server {
+        let tree = r#"
+            frame = "1538B"
+            [[host]]
+            name = "a"
+            slots = 4
+            uplink = { rate = "10Gbit/s", buffer = "300KB" }
+        "#;
+        let spec = tailbound_placement::Spec::from_toml(tree).unwrap();
+        let (ledger, _) = Ledger::new(spec, tailbound_placement::Policy::Silo).unwrap();
+        let config = Config {
+            access: AccessBy::InsecureLoopback,
+            tls: None,
+            streams: 1,
+        };
+        Server::new(config, Service::start(ledger, |_| {}), None, Metrics::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_says_nothing_is_closed() {
+        let server = server();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let patience = Duration::from_millis(50);
+        let running = tokio::spawn(async move { server.run_with(listener, patience).await });
+        for said in ["", "GET / HT", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+            let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
+            silent.write_all(said.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let closed = silent.read_to_end(&mut answer);
+            let closed = tokio::time::timeout(Duration::from_secs(10), closed).await;
+            assert!(closed.is_ok(), "{said:?}");
+        }
+        running.abort();
+    }
+
+    #[tokio::test]
+    async fn no_more_questions_are_answered_at_a_time_than_there_are_turns() {
+        let server = server();
+        let turns = Arc::new(Semaphore::new(2));
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let question = || {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            server.app.ask(&turns, move |_| {
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(now, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(2));
+                running.fetch_sub(1, Ordering::SeqCst);
+            })
+        };
+        // Who asks and goes away at once holds its turn as long as others.
+        for _ in 0..20 {
+            let _ = tokio::time::timeout(Duration::from_micros(100), question()).await;
+        }
+        question().await.unwrap();
+        assert_eq!(most.load(Ordering::SeqCst), 2);
+    }
 
     #[test]
     fn what_everybody_could_use_or_overhear_is_not_listened_on() {

@@ -194,4 +194,9 @@ impl Service {
             .watchers
             .watch(host, self.read(Ledger::revision))
     }
+
+    /// How many watch a host.
+    pub fn watchers_of(&self, host: &str) -> usize {
+        self.shared.watchers.of(host)
+    }
 }

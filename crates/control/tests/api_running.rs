@@ -4,6 +4,8 @@ mod api_support;
 
 use api_support::{ACME, HOST, OPERATOR, Place, Setup, agent, sha256, tokens_file};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -103,6 +105,36 @@ fn there_are_only_so_many_streams_and_a_closed_one_makes_room() {
 }
 
 #[test]
+fn one_host_takes_no_other_hosts_places() {
+    let place = Place::with(Setup {
+        streams: 64,
+        ..Setup::default()
+    });
+    let mut streams: Vec<_> = (0..16).map(|_| stream(&place, "a-1")).collect();
+    for stream in &mut streams {
+        next(stream).unwrap();
+    }
+    let more = place.get(HOST, "/v1/hosts/a-1/guarantees/stream");
+    assert_eq!((more.status, more.header("retry-after")), (503, "1"));
+    assert!(more.problem().1.contains("of this host"), "{more:?}");
+    assert!(next(&mut stream(&place, "a-2")).is_some());
+}
+
+#[test]
+fn a_stream_ends_when_its_token_is_taken_away() {
+    let place = Place::start();
+    let mut stream = stream(&place, "a-1");
+    next(&mut stream).unwrap();
+    let drain = |token: &str| place.post(token, "/v1/hosts/a-1/drain", "").status;
+    // Another secret of the same name.
+    let other = tokens_file().replace(&sha256(OPERATOR), &sha256("other"));
+    std::fs::write(&place.tokens, other).unwrap();
+    place.server.reload().unwrap();
+    assert_eq!((drain(OPERATOR), drain("other")), (401, 200));
+    assert!(next(&mut stream).is_none());
+}
+
+#[test]
 fn at_the_end_streams_are_closed_and_requests_in_progress_answered() {
     let mut place = Place::start();
     let mut stream = stream(&place, "a-1");
@@ -133,6 +165,18 @@ fn at_the_end_streams_are_closed_and_requests_in_progress_answered() {
     place.stop();
     assert!(TcpStream::connect(&address).is_err());
     assert_eq!(place.state().tenants.len(), 1);
+}
+
+/// So that it can answer its caller once it has the write too.
+#[test]
+fn a_replica_that_forwarded_a_write_is_told_its_revision() {
+    let place = Place::start();
+    let body = Some(&br#"{"name": "web", "vms": 1}"#[..]);
+    let forwarded = [("tailbound-forwarded", "1")];
+    let answer = place.send(ACME, "POST", "/v1/tenants", &forwarded, body);
+    assert_eq!(answer.status, 201);
+    let revision = place.state().revision.to_string();
+    assert_eq!(answer.header("tailbound-revision"), revision);
 }
 
 /// A store that does what it is told.
@@ -244,6 +288,32 @@ fn a_certificate_is_shown_and_after_a_reload_the_new_one() {
     place.server.reload().unwrap();
     assert_eq!(status_by(&place, &second), Ok(200));
     assert!(status_by(&place, &first).is_err());
+}
+
+/// Browsers leave `Host` out in HTTP/2, by which is known that `Origin` is this
+/// service's own page.
+#[test]
+fn the_protocol_behind_tls_has_a_host_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, authority) = certificate(dir.path());
+    let place = Place::with(Setup {
+        tls: Some(files),
+        ..Setup::default()
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(&authority).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let name = "127.0.0.1".try_into().unwrap();
+    let mut tls = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let address = place.url.strip_prefix("https://").unwrap();
+    let mut connection = TcpStream::connect(address).unwrap();
+    tls.complete_io(&mut connection).unwrap();
+    assert_eq!(tls.alpn_protocol(), Some(&b"http/1.1"[..]));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Another topology: what differs, and whose promises it would break.
 
 use super::change::{Hosts, Snapshot};
+use super::error::LoadError;
 use super::{Denied, Ledger};
 use std::sync::Arc;
 use tailbound_client::{Broken, NodeChange, TopologyDiff};
@@ -59,7 +60,10 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
                 tenant: tenant.id,
                 owner: tenant.owner.clone(),
                 name: tenant.name.clone(),
-                why: why.to_string(),
+                why: match why {
+                    LoadError::Tenant { why, .. } => why,
+                    other => other.to_string(),
+                },
             });
         }
     }

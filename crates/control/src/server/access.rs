@@ -202,6 +202,7 @@ fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, Error> {
         return Ok(Identity {
             name: "loopback".to_owned(),
             caller: Caller::Operator,
+            hash: None,
         });
     };
     let unauthenticated = |text: &str| Error::new(Code::Unauthenticated, text);

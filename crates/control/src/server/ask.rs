@@ -6,7 +6,7 @@ use super::problem::{self, Error, Guarded};
 use axum::Json;
 use axum::extract::State;
 use std::sync::Arc;
-use tailbound_client::{Code, Explanation};
+use tailbound_client::Explanation;
 use tailbound_placement::Request;
 
 /// Whether a request would pass now, and where it would go.
@@ -33,11 +33,10 @@ pub(super) async fn explain(
     State(app): State<Arc<App>>,
     Body(request): Body<Request>,
 ) -> Result<Json<Explanation>, Error> {
-    // Ten milliseconds of search keep no other request waiting.
-    let search =
-        tokio::task::spawn_blocking(move || app.service.read(|ledger| ledger.explain(&request)));
-    let found = search
-        .await
-        .map_err(|error| Error::new(Code::Store, format!("it cannot be explained: {error}")))?;
+    let found = app
+        .ask(&app.questions, move |service| {
+            service.read(|ledger| ledger.explain(&request))
+        })
+        .await?;
     Ok(Json(found?))
 }

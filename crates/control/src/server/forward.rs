@@ -2,6 +2,8 @@
 
 use super::App;
 use super::problem::Error;
+use crate::ledger::Ledger;
+use crate::replica::{FORWARDED, REVISION};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -16,7 +18,17 @@ use tailbound_client::{Code, Role};
 pub(super) async fn unless_leader(app: &App, parts: Parts, body: Bytes, next: Next) -> Response {
     let replica = match &app.replica {
         Some(replica) if app.service.role() == Role::Follower => replica,
-        _ => return next.run(Request::from_parts(parts, Body::from(body))).await,
+        _ => {
+            let forwarded = parts.headers.contains_key(FORWARDED);
+            let request = Request::from_parts(parts, Body::from(body));
+            let mut response = next.run(request).await;
+            if forwarded {
+                // The replica that forwarded it answers once it has this too.
+                let revision = app.service.read(Ledger::revision);
+                response.headers_mut().insert(REVISION, revision.into());
+            }
+            return response;
+        }
     };
     let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     match replica

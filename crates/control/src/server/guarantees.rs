@@ -21,6 +21,9 @@ use tokio_stream::wrappers::ReceiverStream;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Who takes nothing for so long is gone.
 const STUCK: Duration = Duration::from_secs(30);
+/// So many can follow one host, so that its token cannot take the places of
+/// all other hosts.
+const MOST_OF_A_HOST: usize = 16;
 
 /// A host's token is for that host alone.
 fn check(by: &Identity, name: &str) -> Result<(), Error> {
@@ -75,20 +78,25 @@ pub(super) async fn stream(
     // Before the first look, so that no change falls between.
     let changes = app.service.watch_host(&name);
     let first = read(&app, &name)?;
+    let busy = |detail: String| Error::new(Code::Unavailable, detail);
+    // This one is counted.
+    if app.service.watchers_of(&name) > MOST_OF_A_HOST {
+        return Err(busy(format!(
+            "there are {MOST_OF_A_HOST} streams of this host already, as many as can be"
+        )));
+    }
     let permit = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
-        Error::new(
-            Code::Unavailable,
-            format!(
-                "there are {} streams already, as many as can be",
-                app.most_streams
-            ),
-        )
+        busy(format!(
+            "there are {} streams already, as many as can be",
+            app.most_streams
+        ))
     })?;
     // One line on its way at a time: the next one is made when that is gone, of
     // what is so then.
     let (lines, body) = mpsc::channel(1);
     let feed = Feed {
         app,
+        by,
         name,
         lines,
         changes,
@@ -101,6 +109,7 @@ pub(super) async fn stream(
 
 struct Feed {
     app: Arc<App>,
+    by: Identity,
     name: String,
     lines: mpsc::Sender<Result<Bytes, Infallible>>,
     changes: watch::Receiver<u64>,
@@ -109,7 +118,7 @@ struct Feed {
 
 impl Feed {
     /// Until the other side is gone, the service ends, or there is no such host
-    /// any more.
+    /// or token any more.
     async fn run(mut self, mut state: HostGuarantees) {
         let mut stopped = self.app.stopped.subscribe();
         loop {
@@ -133,6 +142,9 @@ impl Feed {
                 },
                 () = tokio::time::sleep(HEARTBEAT) => {}
             }
+            if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
+                return;
+            }
             match read(&self.app, &self.name) {
                 Ok(next) => state = next,
                 Err(_) => return,
@@ -155,6 +167,7 @@ mod tests {
         By(Identity {
             name: "ops".to_owned(),
             caller: Caller::Operator,
+            hash: None,
         })
     }
 

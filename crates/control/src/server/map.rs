@@ -9,7 +9,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailbound_client::{Code, HostState, MapNode};
+use tailbound_client::{HostState, MapNode};
 use tailbound_placement::{Direction, NodeId, PortId, Topology};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -65,18 +65,16 @@ async fn show(
     Params(part): Params<Part>,
 ) -> Result<Json<MapNode>, Error> {
     // All ports below the node are looked at, which is milliseconds for some
-    // 100,000 hosts: they keep no other request waiting.
-    let drawing = tokio::task::spawn_blocking(move || {
-        app.service.read(|ledger| {
+    // 100,000 hosts.
+    app.ask(&app.questions, move |service| {
+        service.read(|ledger| {
             let node = ledger.node(&part.node).ok_or_else(|| {
                 Error::not_found(format!("there is no host, rack or pod {:?}", part.node))
             })?;
             Ok(Json(map(ledger, node, part.depth)))
         })
-    });
-    drawing
-        .await
-        .map_err(|error| Error::new(Code::Store, format!("it cannot be drawn: {error}")))?
+    })
+    .await?
 }
 
 /// Whose paths.

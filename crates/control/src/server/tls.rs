@@ -65,7 +65,7 @@ impl TlsFiles {
                 key: self.key.clone(),
                 source,
             })?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
 

@@ -51,6 +51,8 @@ pub struct Identity {
     pub name: String,
     /// Who holds it.
     pub caller: Caller,
+    /// Its hash; None where no token is needed.
+    pub(super) hash: Option<[u8; 32]>,
 }
 
 /// All tokens of a file.
@@ -167,6 +169,7 @@ impl Tokens {
             let identity = Identity {
                 name: entry.name.clone(),
                 caller,
+                hash: Some(hash),
             };
             if let Some(other) = by_hash.insert(hash, identity) {
                 return Err(wrong(format!("is the same as {:?}", other.name)));
@@ -186,6 +189,12 @@ impl Tokens {
     /// which nobody finds a token.
     pub fn identify(&self, token: &[u8]) -> Option<&Identity> {
         self.by_hash.get(&<[u8; 32]>::from(Sha256::digest(token)))
+    }
+
+    /// Whether this is one of these still.
+    pub(super) fn have(&self, identity: &Identity) -> bool {
+        let held = identity.hash.and_then(|hash| self.by_hash.get(&hash));
+        held == Some(identity)
     }
 
     /// How many there are.

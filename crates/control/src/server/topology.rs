@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use tailbound_client::{Code, TopologyDiff, TopologyState};
+use tailbound_client::{TopologyDiff, TopologyState};
 use tailbound_placement::Spec;
 
 /// The topology in force.
@@ -38,18 +38,12 @@ pub(super) async fn diff(
     State(app): State<Arc<App>>,
     Body(spec): Body<Spec>,
 ) -> Result<Json<TopologyDiff>, Error> {
-    // A topology as large as a data centre takes a while.
-    let diff = tokio::task::spawn_blocking(move || {
-        let now = app.service.read(Ledger::snapshot);
-        compare(&now, &spec)
+    // A topology as large as a data centre takes a while, and as much memory as
+    // the one in force.
+    let diff = app.ask(&app.comparisons, move |service| {
+        compare(&service.read(Ledger::snapshot), &spec)
     });
-    let diff = diff.await.map_err(|error| {
-        Error::new(
-            Code::Store,
-            format!("the topologies cannot be compared: {error}"),
-        )
-    })?;
-    Ok(Json(diff?))
+    Ok(Json(diff.await??))
 }
 
 /// Puts another topology in force, if every promise holds in it.

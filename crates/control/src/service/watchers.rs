@@ -23,6 +23,12 @@ impl Watchers {
             .subscribe()
     }
 
+    /// How many watch a host.
+    pub(super) fn of(&self, host: &str) -> usize {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.get(host).map_or(0, watch::Sender::receiver_count)
+    }
+
     /// Wakes those whose hosts changed.
     pub(super) fn wake(&self, touched: &Touched, revision: u64) {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);

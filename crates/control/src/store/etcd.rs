@@ -338,7 +338,8 @@ fn revision(header: Option<&etcd_client::ResponseHeader>) -> u64 {
     header.map_or(0, |header| u64::try_from(header.revision()).unwrap_or(0))
 }
 
-/// Reads a store as it is now, without being a replica: for an audit. Blocks.
+/// Reads a store as it is now, without being a replica: for an audit. Each
+/// member is tried before it is an error, and the first one twice. Blocks.
 pub fn snapshot(location: &Location) -> Result<Snapshot, StoreError> {
     let failed = |error: &dyn std::fmt::Display| StoreError::Failed(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -347,5 +348,16 @@ pub fn snapshot(location: &Location) -> Result<Snapshot, StoreError> {
         .map_err(|error| failed(&error))?;
     let mut link = Link::new(location, PATIENCE).map_err(|error| failed(&error))?;
     let keys = Keys::new(&location.prefix);
-    Ok(runtime.block_on(load(&mut link, &keys))?.snapshot)
+    runtime.block_on(async {
+        for _ in &location.endpoints {
+            match load(&mut link, &keys).await {
+                Ok(loaded) => return Ok(loaded.snapshot),
+                Err(StoreError::Failed(error)) => {
+                    tracing::warn!(error, "the store cannot be read; trying another member");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(load(&mut link, &keys).await?.snapshot)
+    })
 }

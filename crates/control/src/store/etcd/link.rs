@@ -13,7 +13,7 @@ use tokio::time;
 
 /// Between two pings of a connection, and until one is answered: a member that
 /// vanished without a word is noticed after their sum.
-const PING: Duration = Duration::from_secs(2);
+const PING: Duration = Duration::from_secs(5);
 
 /// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ mod audit;
 mod bound;
 mod explain;
 mod failure;
+mod form;
 mod guarantees;
 mod hosts;
 mod name;

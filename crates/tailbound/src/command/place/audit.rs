@@ -2,10 +2,11 @@
 
 use super::Failure;
 use super::failure::REFUSED;
+use super::form::Output;
 use super::request::count;
 use super::service::paint;
 use super::store::StoreUrl;
-use crate::command::output::{self, Output};
+use crate::command::output;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use crate::command::figures::time;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use tailbound_client::PairBound;
-use tailbound_report::Paint;
+use tailbound_report::{NOTHING, Paint};
 
 /// Arguments of `tailbound place bound`.
 #[derive(Debug, clap::Args)]
@@ -40,17 +40,19 @@ fn text(bound: &PairBound, paint: Paint) -> String {
         "from {} on {} to {} on {}, a frame waits in queues at most\n",
         bound.from, bound.from_host, bound.to, bound.to_host
     );
-    // Writing to a String does not fail.
-    let _ = writeln!(
-        out,
-        "  {}  with the tenants there are now",
-        time(bound.now.0)
-    );
-    let _ = writeln!(out, "  {}  whoever else comes", time(bound.capacity.0));
-    let _ = match bound.promised {
-        Some(promised) => writeln!(out, "  {}  as promised", time(promised.0)),
-        None => writeln!(out, "  no delay is promised"),
-    };
+    let promised = bound
+        .promised
+        .map_or_else(|| NOTHING.to_owned(), |promised| time(promised.0));
+    let lines = [
+        (time(bound.now.0), "with the tenants there are now"),
+        (time(bound.capacity.0), "whoever else comes"),
+        (promised, "as promised"),
+    ];
+    let width = lines.iter().map(|(time, _)| time.len()).max();
+    for (time, when) in &lines {
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "  {time:>0$}  {when}", width.unwrap_or_default());
+    }
     if bound.ports.is_empty() {
         out += "\nno queue of the network is between them\n";
     } else {

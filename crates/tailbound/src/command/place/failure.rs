@@ -30,6 +30,11 @@ impl Failure {
 
     /// The service said no, or nothing.
     pub(super) fn asking(error: ClientError, programs: bool) -> Self {
+        let word = match error.code() {
+            Some(Code::Refused) => "REFUSED  ",
+            Some(Code::Breaks) => "BREAKS  ",
+            _ => "",
+        };
         let (code, hint) = match error.code() {
             Some(Code::Refused | Code::Breaks) => (REFUSED, ""),
             Some(Code::Unauthenticated) => (
@@ -40,13 +45,20 @@ impl Failure {
             None => (COULD_NOT, hint(&error)),
         };
         Self {
-            message: format!("{error}{hint}"),
+            message: format!("{word}{error}{hint}"),
             code,
             document: match error {
                 ClientError::Problem(problem) if programs => Some(problem),
                 _ => None,
             },
         }
+    }
+
+    /// The same, and what helps.
+    pub(super) fn hint(mut self, hint: &str) -> Self {
+        self.message.push('\n');
+        self.message += hint;
+        self
     }
 
     pub(super) fn report(self) -> ExitCode {

@@ -3,7 +3,7 @@
 use super::Failure;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tailbound_client::NewTenant;
@@ -176,6 +176,16 @@ impl FromStr for Domains {
     }
 }
 
+impl fmt::Display for Domains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FaultDomains { height, count } = self.0;
+        match HEIGHTS.get(usize::from(height)) {
+            Some(name) => write!(f, "{name}:{count}"),
+            None => write!(f, "{height}:{count}"),
+        }
+    }
+}
+
 /// The flags that ask for this.
 pub(super) fn flags(request: &Request) -> String {
     let mut flags = format!("--vms {}", request.vms);
@@ -201,10 +211,8 @@ pub(super) fn flags(request: &Request) -> String {
     if request.memory != Bytes::ZERO {
         flag("memory", &request.memory);
     }
-    if let Some(FaultDomains { height, count }) = request.domains {
-        let name = HEIGHTS.get(usize::from(height));
-        let what = name.map_or_else(|| height.to_string(), |name| (*name).to_owned());
-        flag("domains", &format_args!("{what}:{count}"));
+    if let Some(domains) = request.domains {
+        flag("domains", &Domains(domains));
     }
     flags
 }
@@ -212,9 +220,27 @@ pub(super) fn flags(request: &Request) -> String {
 /// The same in words.
 pub(super) fn words(request: &Request) -> String {
     let mut text = machines(request.vms);
+    let cpu = (request.cpu != 0).then(|| cpus(request.cpu));
+    let memory = (request.memory != Bytes::ZERO).then(|| request.memory.to_string());
+    let each: Vec<_> = cpu.into_iter().chain(memory).collect();
+    if !each.is_empty() {
+        text += " of ";
+        text += &each.join(" and ");
+    }
     text += ", ";
     text += &promise(request.guarantee.as_ref());
+    if let Some(domains) = request.domains {
+        text += ", kept apart by ";
+        text += &Domains(domains).to_string();
+    }
     text
+}
+
+/// `1 CPU`, `1.5 CPUs`.
+fn cpus(thousandths: u64) -> String {
+    let digits = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    format!("{digits} CPU{}", if digits == "1" { "" } else { "s" })
 }
 
 /// `1 machine`, `9 machines`.
@@ -272,6 +298,23 @@ mod tests {
             "--vms 4 --domains 5:2",
         ] {
             assert_eq!(flags(&parse(line)), line);
+        }
+    }
+
+    #[test]
+    fn all_that_is_asked_for_is_said_in_words() {
+        for (line, said) in [
+            ("--vms 1", "1 machine, best effort"),
+            (
+                "--vms 4 --cpu 1500 --memory 4GiB --domains rack:3",
+                "4 machines of 1.5 CPUs and 4GiB, best effort, kept apart by rack:3",
+            ),
+            (
+                "--vms 2 --cpu 1000 --bandwidth 1Gbit/s --burst 15KB",
+                "2 machines of 1 CPU, each 1Gbit/s, burst 15KB",
+            ),
+        ] {
+            assert_eq!(words(&parse(line)), said);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Where the service is, and how its answers are printed.
 
 use super::Failure;
-use crate::command::output::{self, Output};
+use super::form::Output;
+use crate::command::output;
 use serde::Serialize;
 use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;

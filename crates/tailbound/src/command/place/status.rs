@@ -24,7 +24,7 @@ impl Status {
 
 fn text(status: &tailbound_client::Status) -> String {
     let role = match (status.role, &status.leader) {
-        (Role::Leader, _) => "it decides".to_owned(),
+        (Role::Leader, _) => "the leader".to_owned(),
         (Role::Follower, Some(leader)) => format!("a follower of {leader}"),
         (Role::Follower, None) => "a follower that knows of no leader".to_owned(),
     };

@@ -60,7 +60,13 @@ impl Create {
                 return Ok(ExitCode::from(REFUSED));
             }
         }
-        Err(service.failure(error))
+        let ownerless = tenant.owner.is_none() && error.code() == Some(Code::Absurd);
+        let failure = service.failure(error);
+        Err(if ownerless {
+            failure.hint("an operator names the owner with --owner OWNER, or in the file")
+        } else {
+            failure
+        })
     }
 }
 
@@ -247,12 +253,16 @@ impl Relocate {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
-        let tenant = client
-            .relocate(id)
-            .map_err(|error| self.service.failure(error))?;
-        self.service.print(&tenant, |paint| {
-            summary(&paint.good("RELOCATED"), &tenant, paint)
-        });
+        let failed = |error| self.service.failure(error);
+        let before = client.tenant(id).map_err(failed)?;
+        let tenant = client.relocate(id).map_err(failed)?;
+        let word = if before.runs == tenant.runs {
+            "NOTHING TO MOVE"
+        } else {
+            "RELOCATED"
+        };
+        self.service
+            .print(&tenant, |paint| summary(&paint.good(word), &tenant, paint));
         Ok(ExitCode::SUCCESS)
     }
 }

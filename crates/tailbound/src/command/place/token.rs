@@ -1,7 +1,8 @@
 //! `tailbound place token`.
 
 use super::Failure;
-use crate::command::output::{self, Output};
+use super::form::Output;
+use crate::command::output;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;

@@ -108,10 +108,11 @@ impl Apply {
         let applied = service.ask(|client| client.apply(&spec, Some(diff.revision)))?;
         service.print(&applied, |paint| {
             let revision = applied.revision;
-            format!(
-                "{}  revision {revision} is in force\n",
-                paint.good("APPLIED")
-            )
+            if revision == diff.revision {
+                return format!("revision {revision} stays in force\n");
+            }
+            let word = paint.good("APPLIED");
+            format!("{word}  revision {revision} is in force\n")
         });
         Ok(ExitCode::SUCCESS)
     }
@@ -183,16 +184,11 @@ fn ranges<'d>(items: impl Iterator<Item = (&'d str, &'d str)>) -> Vec<String> {
 
 /// Whether `next` is the same name with the next number.
 fn follows(name: &str, next: &str) -> bool {
-    let parts = |name: &str| {
-        let (stem, number) = name.rsplit_once('-')?;
-        Some((stem.to_owned(), number.parse::<u64>().ok()?))
-    };
-    match (parts(name), parts(next)) {
-        (Some((stem, number)), Some((next_stem, next_number))) => {
-            stem == next_stem && number.checked_add(1) == Some(next_number)
-        }
-        _ => false,
-    }
+    let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
+    let number = name[stem.len()..].parse::<u64>();
+    let after = number.ok().and_then(|number| number.checked_add(1));
+    // As text, so that `a-09` and `a-10` are not taken for neighbours.
+    after.is_some_and(|after| next == format!("{stem}{after}"))
 }
 
 #[cfg(test)]
@@ -201,11 +197,22 @@ mod tests {
 
     #[test]
     fn neighbours_of_whom_the_same_is_said_share_a_line() {
-        let names = ["a-9", "a-10", "a-12", "b-13", "rack", "c-1", "c-2"];
+        let names = [
+            "a-9", "a-10", "a-12", "b-13", "rack", "rack1", "rack2", "c-1", "c-2", "7", "8",
+        ];
         let said = names.map(|name| (name, if name == "c-2" { "new" } else { "" }));
         assert_eq!(
             ranges(said.into_iter()),
-            ["a-9 to a-10", "a-12", "b-13", "rack", "c-1", "c-2: new"]
+            [
+                "a-9 to a-10",
+                "a-12",
+                "b-13",
+                "rack",
+                "rack1 to rack2",
+                "c-1",
+                "c-2: new",
+                "7 to 8"
+            ]
         );
     }
 }

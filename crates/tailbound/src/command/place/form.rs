@@ -1,0 +1,12 @@
+//! The form of what is printed.
+
+/// What `--output` takes. The API's documents have no schema number of their
+/// own: that is the `/v1` of their paths.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Output {
+    /// Text for people
+    #[default]
+    Text,
+    /// JSON: what the API answered, where it was asked
+    Json,
+}

@@ -11,6 +11,10 @@ use tailbound_client::{
 use tailbound_placement::{NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
 
+/// How many idempotency keys one decision forgets at most, so that it stays
+/// short.
+const FORGET: usize = 8;
+
 /// What shall be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
@@ -102,6 +106,7 @@ impl Ledger {
     /// # Errors
     /// Why not; nothing has changed.
     pub fn decide(&mut self, call: &Call, now: Nanos) -> Result<Decision, Denied> {
+        let now = self.keys.later(now);
         let key = call.key.as_ref().map(|key| KeyId {
             owner: call.owner.clone(),
             key: key.clone(),
@@ -407,16 +412,19 @@ impl Ledger {
             at: now,
             reply: reply.clone(),
         });
-        let gone = self.keys.outdated(now).into_iter().map(Change::KeyGone);
-        let kept = Change::Key(key, record);
-        for change in gone.chain([kept]) {
-            draft.keep(self.before(&change), change.clone());
-            match change {
-                Change::Key(key, record) => self.keys.put(key, record),
-                Change::KeyGone(key) => self.keys.remove(&key),
-                _ => {}
-            }
+        for _ in 0..FORGET {
+            let Some(gone) = self.keys.outdated(now) else {
+                break;
+            };
+            draft.keep(
+                self.before(&Change::KeyGone(gone.clone())),
+                Change::KeyGone(gone.clone()),
+            );
+            self.keys.remove(&gone);
         }
+        let kept = Change::Key(key.clone(), Arc::clone(&record));
+        draft.keep(self.before(&kept), kept);
+        self.keys.put(key, record);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What was answered to requests with an idempotency key.
 
+use super::Reply;
 use super::change::{KeyId, KeyRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,20 +9,33 @@ use tailbound_units::Nanos;
 /// How long an answer is kept for a retry.
 pub const KEY_LIFE: Nanos = Nanos::from_secs(24 * 3600);
 
-/// How many answers are kept at most: the oldest go first.
+/// How many answers are kept at most, and how many bytes of them, about. The
+/// oldest of the owner who has most go first, so that who asks much does not
+/// have others' forgotten.
 ///
 /// Retries come within seconds; at 500 requests a second these are more than
 /// three minutes.
 pub const MAX_KEYS: usize = 100_000;
-
-/// How many keys one decision forgets at most, so that it stays short.
-const FORGET: usize = 8;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// The answers by key and by age.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Keys {
     records: BTreeMap<Arc<KeyId>, Arc<KeyRecord>>,
-    by_age: BTreeSet<(Nanos, Arc<KeyId>)>,
+    by_age: ByAge,
+    owners: BTreeMap<Option<String>, Share>,
+    /// Who has how many bytes.
+    shares: BTreeSet<(u64, Option<String>)>,
+    bytes: u64,
+}
+
+type ByAge = BTreeSet<(Nanos, Arc<KeyId>)>;
+
+/// What one owner has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Share {
+    by_age: ByAge,
+    bytes: u64,
 }
 
 impl Keys {
@@ -35,29 +49,63 @@ impl Keys {
         self.records.get(key)
     }
 
-    /// Some of those that are too old, or too many for one more.
-    pub(super) fn outdated(&self, now: Nanos) -> Vec<KeyId> {
-        let surplus = (self.records.len() + 1).saturating_sub(MAX_KEYS);
-        self.by_age
-            .iter()
-            .enumerate()
-            .take(FORGET)
-            .take_while(|(index, (at, _))| *index < surplus || is_old(*at, now))
-            .map(|(_, (_, key))| KeyId::clone(key))
-            .collect()
+    /// The time, but later than all that was answered: a clock that went back,
+    /// or another replica's that is behind, makes no new answer an old one.
+    pub(super) fn later(&self, now: Nanos) -> Nanos {
+        let last = self.by_age.last();
+        last.map_or(now, |(last, _)| now.max(Nanos(last.0.saturating_add(1))))
+    }
+
+    /// One that is too old, or is to go so that there is room for one more.
+    pub(super) fn outdated(&self, now: Nanos) -> Option<KeyId> {
+        let (at, oldest) = self.by_age.first()?;
+        if is_old(*at, now) {
+            return Some(KeyId::clone(oldest));
+        }
+        if self.records.len() < MAX_KEYS && self.bytes < MAX_BYTES {
+            return None;
+        }
+        let (_, owner) = self.shares.last()?;
+        let (_, oldest) = self.owners.get(owner)?.by_age.first()?;
+        Some(KeyId::clone(oldest))
     }
 
     pub(super) fn put(&mut self, key: KeyId, record: Arc<KeyRecord>) {
         self.remove(&key);
         let key = Arc::new(key);
         self.by_age.insert((record.at, Arc::clone(&key)));
+        let mut share = self.take(&key);
+        share.by_age.insert((record.at, Arc::clone(&key)));
+        share.bytes += bytes(&record);
+        self.give_back(&key, share);
         self.records.insert(key, record);
     }
 
     pub(super) fn remove(&mut self, key: &KeyId) {
         if let Some((key, record)) = self.records.remove_entry(key) {
-            self.by_age.remove(&(record.at, key));
+            let entry = (record.at, key);
+            self.by_age.remove(&entry);
+            let mut share = self.take(&entry.1);
+            share.by_age.remove(&entry);
+            share.bytes -= bytes(&record);
+            self.give_back(&entry.1, share);
         }
+    }
+
+    fn take(&mut self, key: &KeyId) -> Share {
+        let share = self.owners.remove(&key.owner).unwrap_or_default();
+        self.shares.remove(&(share.bytes, key.owner.clone()));
+        self.bytes -= share.bytes;
+        share
+    }
+
+    fn give_back(&mut self, key: &KeyId, share: Share) {
+        if share.by_age.is_empty() {
+            return;
+        }
+        self.bytes += share.bytes;
+        self.shares.insert((share.bytes, key.owner.clone()));
+        self.owners.insert(key.owner.clone(), share);
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (KeyId, Arc<KeyRecord>)> {
@@ -68,4 +116,20 @@ impl Keys {
 
 fn is_old(at: Nanos, now: Nanos) -> bool {
     now.0.saturating_sub(at.0) >= KEY_LIFE.0
+}
+
+/// What a record takes, about: a tenant's is as long as it has hosts.
+fn bytes(record: &KeyRecord) -> u64 {
+    let items = match &record.reply {
+        Reply::Tenant(tenant) => tenant.runs.len(),
+        Reply::Deleted => 0,
+        Reply::Hosts(change) => {
+            let refits = change.affected.iter().map(|tenant| tenant.refit.len());
+            2 * change.affected.len() + refits.sum::<usize>()
+        }
+        Reply::Topology(diff) => {
+            diff.added.len() + diff.removed.len() + diff.changed.len() + diff.broken.len()
+        }
+    };
+    512 + 64 * items as u64
 }

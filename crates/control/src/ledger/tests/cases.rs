@@ -164,6 +164,112 @@ fn no_more_keys_are_kept_than_there_is_room_for() {
     assert_eq!(ledger.keys.iter().count(), MAX_KEYS);
 }
 
+/// A call of an owner's own token, with a key.
+fn keyed(owner: &str, key: &str, command: Command) -> Call {
+    Call {
+        owner: Some(owner.to_owned()),
+        key: Some(key.to_owned()),
+        fingerprint: [7; 32],
+        command,
+    }
+}
+
+#[test]
+fn who_asks_much_forgets_its_own_keys_and_nobody_elses() {
+    let (mut ledger, _) = ledger();
+    let theirs = keyed("acme", "mine", create("acme", "web", 1).command);
+    let answered = decide(&mut ledger, &theirs).unwrap();
+    let id = made(&mut ledger, "globex", "web", 1).id;
+    let resize = |number: usize| {
+        let command = Command::Resize { id, vms: 1 };
+        keyed("globex", &number.to_string(), command)
+    };
+    for number in 0..MAX_KEYS {
+        let id = KeyId {
+            owner: Some("globex".to_owned()),
+            key: number.to_string(),
+        };
+        let record = KeyRecord {
+            fingerprint: [0; 32],
+            at: Nanos(2 + number as u64),
+            reply: Reply::Deleted,
+        };
+        ledger.keys.put(id, Arc::new(record));
+    }
+    decide(&mut ledger, &resize(MAX_KEYS)).unwrap();
+    decide(&mut ledger, &resize(MAX_KEYS + 1)).unwrap();
+    assert_eq!(ledger.keys.iter().count(), MAX_KEYS);
+    let first = |change: &Change| matches!(change, Change::Key(key, _) if key.key == "0");
+    let again = ledger.decide(&resize(0), Nanos(1)).unwrap();
+    assert!(
+        again.changes.iter().any(first),
+        "the oldest one of globex's"
+    );
+    assert_eq!(decide(&mut ledger, &theirs), Ok(answered));
+}
+
+#[test]
+fn long_answers_are_forgotten_before_they_fill_the_memory() {
+    let (mut ledger, _) = ledger();
+    let web = made(&mut ledger, "acme", "web", 1);
+    let runs = vec![web.runs[0].clone(); 100_000];
+    let large = Arc::new(Tenant {
+        runs,
+        ..Tenant::clone(&web)
+    });
+    for number in 0..1_000 {
+        let id = KeyId {
+            owner: Some("acme".to_owned()),
+            key: number.to_string(),
+        };
+        let record = KeyRecord {
+            fingerprint: [0; 32],
+            at: Nanos(number),
+            reply: Reply::Tenant(Arc::clone(&large)),
+        };
+        ledger.keys.put(id, Arc::new(record));
+    }
+    for number in 0..200 {
+        let command = Command::Resize { id: web.id, vms: 1 };
+        let call = keyed("acme", &format!("new-{number}"), command);
+        decide(&mut ledger, &call).unwrap();
+    }
+    let long = |(_, record): &(KeyId, Arc<KeyRecord>)| matches!(&record.reply, Reply::Tenant(tenant) if tenant.runs.len() > 1);
+    let left = ledger.keys.iter().filter(long).count();
+    assert!((10..100).contains(&left), "{left}");
+}
+
+#[test]
+fn a_clock_that_goes_back_forgets_no_new_key() {
+    let (mut ledger, _) = ledger();
+    let ahead = Nanos(KEY_LIFE.0 / 2);
+    for number in 0..MAX_KEYS as u64 {
+        let id = KeyId {
+            owner: None,
+            key: format!("z{number}"),
+        };
+        let record = KeyRecord {
+            fingerprint: [0; 32],
+            at: Nanos(ahead.0 + number),
+            reply: Reply::Deleted,
+        };
+        ledger.keys.put(id, Arc::new(record));
+    }
+    let calls = ["one", "two", "three"].map(|name| Call {
+        key: Some(name.to_owned()),
+        ..create("acme", name, 1)
+    });
+    let answers = calls.each_ref().map(|call| {
+        let decision = ledger.decide(call, Nanos(1)).unwrap();
+        decision.reply
+    });
+    let again = calls.each_ref().map(|call| {
+        let decision = ledger.decide(call, Nanos(1)).unwrap();
+        decision.reply
+    });
+    assert_eq!(again, answers);
+}
+
 #[test]
 fn machines_keep_their_numbers_when_others_come_and_go() {
     let (mut ledger, _) = ledger();

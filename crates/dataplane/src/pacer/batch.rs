@@ -45,13 +45,13 @@ impl<F: Frame> Pacer<F> {
         let end = start + self.batch;
         let mut wire = self.wire.max(start);
         let mut best_effort = self.held.is_some() || self.best_effort.backlog().packets > 0;
-        let mut upstream = self.upstream.first().unwrap_or(u64::MAX);
-        let mut due = self.due.first().unwrap_or(u64::MAX);
+        let mut upstream = self.upstream.first();
+        let mut due = self.due.first();
         while wire < end {
             if upstream <= due && upstream < end {
                 self.release();
-                upstream = self.upstream.first().unwrap_or(u64::MAX);
-                due = self.due.first().unwrap_or(u64::MAX);
+                upstream = self.upstream.first();
+                due = self.due.first();
                 continue;
             }
             if wire < due {
@@ -70,7 +70,7 @@ impl<F: Frame> Pacer<F> {
                 wire = self.fill(wire, due, &mut sink);
             }
             wire = self.hand_over(wire, due, &mut sink);
-            due = self.due.first().unwrap_or(u64::MAX);
+            due = self.due.first();
         }
         self.wire = wire;
         self.next = due.min(upstream);
@@ -83,7 +83,7 @@ impl<F: Frame> Pacer<F> {
         reason = "once for every frame, where a call costs as much"
     )]
     fn hand_over(&mut self, at: u64, stamp: u64, sink: &mut impl FnMut(Paced<F>)) -> u64 {
-        let popped = self.due.pop(&mut self.store.entries);
+        let popped = self.due.pop(&mut self.store.nodes);
         let Some(frame) = popped.and_then(|index| self.store.take(index)) else {
             return at;
         };

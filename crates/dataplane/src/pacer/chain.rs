@@ -53,8 +53,7 @@ impl<F: Frame> Pacer<F> {
             Terms::Guaranteed => Some(id),
             Terms::BestEffort => None,
             Terms::Leaving => {
-                let waits = |first| first <= guest.last;
-                if guest.upstream > 0 || self.due.first().is_some_and(waits) {
+                if guest.upstream > 0 || self.due.first() <= guest.last {
                     return Some(id);
                 }
                 guest.terms = Terms::BestEffort;
@@ -156,7 +155,7 @@ impl<F: Frame> Pacer<F> {
             }
             None => (arrival, guest.after, None),
         };
-        let behind = guest.upstream > 0 && self.upstream.first().is_some_and(|at| at <= last);
+        let behind = guest.upstream > 0 && self.upstream.first() <= last;
         let place = if release > arrival || behind {
             let release = release.max(last).max(self.upstream.start_from(arrival));
             if release > until {
@@ -201,7 +200,7 @@ impl<F: Frame> Pacer<F> {
             self.due.start_from(self.wire);
             &mut self.due
         };
-        wheel.insert(&mut self.store.entries, index);
+        wheel.insert(&mut self.store.nodes, index);
         self.next = self.next.min(place.stamp);
     }
 
@@ -223,24 +222,25 @@ impl<F: Frame> Pacer<F> {
     /// Charges the first frame that waits for its destination to the rest of the
     /// chain, as one that comes when it is released.
     pub(super) fn release(&mut self) {
-        let Some(index) = self.upstream.pop(&mut self.store.entries) else {
+        let Some(index) = self.upstream.pop(&mut self.store.nodes) else {
             return;
         };
-        let entry = self.store.entries[index as usize];
-        if let Some(frame) = self.store.frame_mut(index)
-            && let Some(Some(guest)) = self.guests.get_mut(entry.guest as usize)
+        let node = &mut self.store.nodes[index as usize];
+        let released = node.stamp;
+        if let Some(frame) = &mut node.frame
+            && let Some(Some(guest)) = self.guests.get_mut(node.guest as usize)
         {
             let wire = void::on_the_wire(frame.len());
             guest.upstream -= wire;
-            let stamped = guest.stamp(entry.stamp, wire * self.config.link.0);
-            if stamped.stamp - entry.stamp > guest.mark && frame.mark_congestion() {
+            let stamped = guest.stamp(released, wire * self.config.link.0);
+            if stamped.stamp - released > guest.mark && frame.mark_congestion() {
                 guest.stats.marked += 1;
             }
             guest.keep(stamped);
-            self.store.entries[index as usize].stamp = stamped.stamp;
+            node.stamp = stamped.stamp;
         }
-        self.due.start_from(entry.stamp);
-        self.due.insert(&mut self.store.entries, index);
+        self.due.start_from(released);
+        self.due.insert(&mut self.store.nodes, index);
     }
 
     /// Stamps a guest's frames that wait as best effort, in the order they came.

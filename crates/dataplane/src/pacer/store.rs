@@ -1,6 +1,6 @@
 //! Where stamped frames lie while the wheels hold their places.
 
-use super::wheel::Entry;
+use super::wheel::Node;
 
 const NIL: u32 = u32::MAX;
 
@@ -8,9 +8,8 @@ const NIL: u32 = u32::MAX;
 /// as full as it gets.
 #[derive(Debug)]
 pub(super) struct Store<F> {
-    /// What the wheels move, apart from the frames.
-    pub(super) entries: Vec<Entry>,
-    frames: Vec<Option<F>>,
+    /// What the wheels move.
+    pub(super) nodes: Vec<Node<F>>,
     /// Unused places, linked through `next`.
     free: u32,
     len: usize,
@@ -20,8 +19,7 @@ pub(super) struct Store<F> {
 impl<F> Store<F> {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
-            entries: Vec::new(),
-            frames: Vec::new(),
+            nodes: Vec::new(),
             free: NIL,
             len: 0,
             capacity: capacity.clamp(1, 1 << 24),
@@ -46,31 +44,26 @@ impl<F> Store<F> {
     pub(super) fn put(&mut self, frame: F, stamp: u64, guest: u32) -> u32 {
         self.len += 1;
         let index = self.free;
-        let Some(entry) = self.entries.get_mut(index as usize) else {
+        let Some(node) = self.nodes.get_mut(index as usize) else {
             return self.grow(frame, stamp, guest);
         };
-        self.free = entry.next;
-        entry.stamp = stamp;
-        entry.guest = guest;
-        self.frames[index as usize] = Some(frame);
+        self.free = node.next;
+        node.stamp = stamp;
+        node.guest = guest;
+        node.frame = Some(frame);
         index
     }
 
     #[inline(never)]
     fn grow(&mut self, frame: F, stamp: u64, guest: u32) -> u32 {
-        let index = self.entries.len() as u32;
-        self.entries.push(Entry {
+        let index = self.nodes.len() as u32;
+        self.nodes.push(Node {
             stamp,
             next: index,
             guest,
+            frame: Some(frame),
         });
-        self.frames.push(Some(frame));
         index
-    }
-
-    #[inline]
-    pub(super) fn frame_mut(&mut self, index: u32) -> Option<&mut F> {
-        self.frames.get_mut(index as usize)?.as_mut()
     }
 
     /// Takes a frame out; its place is free.
@@ -80,9 +73,10 @@ impl<F> Store<F> {
         reason = "once for every frame, where a call costs as much"
     )]
     pub(super) fn take(&mut self, index: u32) -> Option<F> {
-        let frame = self.frames.get_mut(index as usize)?.take()?;
+        let node = self.nodes.get_mut(index as usize)?;
+        let frame = node.frame.take()?;
         self.len -= 1;
-        self.entries[index as usize].next = self.free;
+        node.next = self.free;
         self.free = index;
         Some(frame)
     }

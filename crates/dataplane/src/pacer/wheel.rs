@@ -4,186 +4,150 @@
 //! Wheels, SOSP 1987, scheme 7) of four levels with 1024 slots each. A slot of the
 //! first level is one byte of the wire, so slots need no order inside: frames with
 //! one stamp leave as they came. A frame waits in the highest level in which its
-//! stamp and the wheel's position differ, and moves down at most three times; one
-//! that is alone in its slot leaves from there. A slot of the second level is 1 KiB
-//! of the wire, so full frames mostly are.
+//! stamp and the wheel's base differ, and moves down at most three times.
+//!
+//! Most never move. One that is alone in its slot leaves from there, and so do
+//! those in a slot of the second level, 1 KiB of the wire, that came in the order
+//! of their stamps or in the reverse one: full frames nearly always.
 //!
 //! Each slot keeps the least stamp in it. So the next stamp is known exactly
 //! without moving the wheel past a moment at which a frame may still come, which
-//! is what [`Wheel::first`] is for.
+//! is what [`Wheel::first`] is for. The bits of all levels' slots are numbered
+//! through, so the first bit that is set is the first slot of the lowest level that
+//! has any.
 
-/// A frame's place: its stamp and what is behind it in its slot. The frame itself
-/// lies elsewhere, so that moving down touches 16 bytes a frame.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+/// A place where something waits: behind one array's bounds, everything of it.
+#[derive(Debug)]
+pub(super) struct Node<T> {
     /// When it may begin, in bytes of the wire.
     pub(super) stamp: u64,
     /// The next in its slot; the first after the last.
     pub(super) next: u32,
     /// Whose it is.
     pub(super) guest: u32,
+    /// What waits; nothing in an unused place.
+    pub(super) frame: Option<T>,
 }
 
 const BITS: u32 = 10;
 const LEVELS: usize = 4;
 const SLOTS: usize = 1 << BITS;
-const WORDS: usize = SLOTS / 64;
+/// Words of bits for all slots: as many as one word has bits.
+const WORDS: usize = LEVELS * SLOTS / 64;
+/// The first word of the last level's.
+const LAST: usize = WORDS - SLOTS / 64;
 
 /// No stamp may be so far ahead of the wheel's position: half of what the last
 /// level turns around in, 440 s of a 10 Gbit/s wire.
 pub(super) const RANGE: u64 = 1 << (LEVELS as u32 * BITS - 1);
 
-/// The last of a slot's entries; its `next` is the first.
+/// What is in a slot; whatever was there last where its bit is not set.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    tail: u32,
-    /// The least stamp here; in the first level only while nothing was taken out.
+    /// The least stamp here.
     least: u64,
+    /// The last node; its `next` is the first.
+    tail: u32,
+    /// Whether they lie in the order of their stamps.
+    sorted: bool,
 }
 
-/// No entry.
-const NIL: u32 = u32::MAX;
 const EMPTY: Slot = Slot {
-    tail: NIL,
     least: u64::MAX,
+    tail: 0,
+    sorted: true,
 };
-
-#[derive(Debug)]
-struct Level {
-    /// A bit for each slot that is not empty, and one for each such word.
-    words: [u64; WORDS],
-    summary: u64,
-    slots: Box<[Slot; SLOTS]>,
-}
-
-impl Level {
-    fn new() -> Self {
-        Self {
-            words: [0; WORDS],
-            summary: 0,
-            slots: Box::new([EMPTY; SLOTS]),
-        }
-    }
-
-    /// The first slot that is not empty.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    const fn first(&self) -> Option<usize> {
-        if self.summary == 0 {
-            return None;
-        }
-        let word = self.summary.trailing_zeros() as usize % WORDS;
-        Some(word * 64 + self.words[word].trailing_zeros() as usize)
-    }
-
-    /// The same, where the level goes on at slot 0 after its last, from slot
-    /// `from` on.
-    fn first_from(&self, from: usize) -> Option<usize> {
-        let word = from / 64 % WORDS;
-        let here = self.words[word] & (u64::MAX << (from % 64));
-        if here != 0 {
-            return Some(word * 64 + here.trailing_zeros() as usize);
-        }
-        let behind = self.summary & (u64::MAX << word << 1);
-        if behind == 0 {
-            return self.first();
-        }
-        let word = behind.trailing_zeros() as usize % WORDS;
-        Some(word * 64 + self.words[word].trailing_zeros() as usize)
-    }
-
-    /// Empties a slot.
-    const fn clear(&mut self, slot: usize) {
-        let word = slot / 64 % WORDS;
-        self.words[word] &= !(1 << (slot % 64));
-        if self.words[word] == 0 {
-            self.summary &= !(1 << word);
-        }
-        self.slots[slot % SLOTS] = EMPTY;
-    }
-
-    /// Puts an entry behind those of its slot.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    fn push(&mut self, entries: &mut [Entry], slot: usize, index: u32, stamp: u64) {
-        let at = &mut self.slots[slot % SLOTS];
-        let head = if let Some(tail) = entries.get_mut(at.tail as usize) {
-            std::mem::replace(&mut tail.next, index)
-        } else {
-            let word = slot / 64 % WORDS;
-            self.words[word] |= 1 << (slot % 64);
-            self.summary |= 1 << word;
-            index
-        };
-        at.tail = index;
-        at.least = at.least.min(stamp);
-        entries[index as usize].next = head;
-    }
-}
 
 /// The wheel. See the module.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    levels: [Level; LEVELS],
+    /// A bit for each slot that is not empty, and one for each such word.
+    words: [u64; WORDS],
+    summary: u64,
+    slots: Box<[Slot; LEVELS * SLOTS]>,
+    /// What stamps are compared with for their level: not after `position`, and in
+    /// the same slot of the third level.
+    base: u64,
     /// The stamp that was popped last: none is before it.
     position: u64,
-    len: usize,
-}
-
-const fn slot(stamp: u64, level: u32) -> usize {
-    (stamp >> (level * BITS)) as usize % SLOTS
 }
 
 impl Wheel {
     pub(super) fn new() -> Self {
         Self {
-            levels: std::array::from_fn(|_| Level::new()),
+            words: [0; WORDS],
+            summary: 0,
+            slots: Box::new([EMPTY; LEVELS * SLOTS]),
+            base: 0,
             position: 0,
-            len: 0,
         }
-    }
-
-    #[cfg(test)]
-    const fn len(&self) -> usize {
-        self.len
     }
 
     /// The stamp that was popped last, or `floor` where that is later and nothing
     /// waits: no stamp before it may come.
     #[inline]
     pub(super) const fn start_from(&mut self, floor: u64) -> u64 {
-        if self.len == 0 && self.position < floor {
+        if self.summary == 0 && self.position < floor {
             self.position = floor;
+            self.base = floor;
         }
         self.position
     }
 
-    /// Adds an entry, whose stamp is not before the last one popped and less than
+    /// The slot with the least stamp.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
+    fn first_slot(&self) -> Option<usize> {
+        if self.summary == 0 {
+            return None;
+        }
+        let word = self.summary.trailing_zeros() as usize % WORDS;
+        if word >= LAST {
+            return Some(self.first_of_last());
+        }
+        Some(word * 64 + self.words[word].trailing_zeros() as usize % 64)
+    }
+
+    /// The same in the last level, which goes on at its first slot after its last,
+    /// from the base's on.
+    #[cold]
+    fn first_of_last(&self) -> usize {
+        let from = slot(self.base, 3);
+        let mut word = from / 64;
+        let mut bits = self.words[word] & (u64::MAX << (from % 64));
+        if bits == 0 {
+            let behind = self.summary & (u64::MAX << word << 1);
+            let words = if behind == 0 { self.summary } else { behind };
+            word = words.trailing_zeros() as usize % WORDS;
+            bits = self.words[word];
+        }
+        word * 64 + bits.trailing_zeros() as usize % 64
+    }
+
+    /// The least stamp; the end of time where nothing waits.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
+    pub(super) fn first(&self) -> u64 {
+        self.first_slot()
+            .map_or(u64::MAX, |slot| self.slots[slot].least)
+    }
+
+    /// Adds a node, whose stamp is not before the last one popped and less than
     /// [`RANGE`] after it. (If it were not, it would leave at a wrong time.)
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn insert(&mut self, entries: &mut [Entry], index: u32) {
-        self.len += 1;
-        self.place(entries, index);
-    }
-
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    fn place(&mut self, entries: &mut [Entry], index: u32) {
-        let stamp = entries[index as usize].stamp;
-        let apart = stamp ^ self.position;
+    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32) {
+        let stamp = nodes[index as usize].stamp;
+        let apart = stamp ^ self.base;
         let level = if apart < 1 << BITS {
             0
         } else if apart < 1 << (2 * BITS) {
@@ -193,96 +157,103 @@ impl Wheel {
         } else {
             3
         };
-        self.levels[level as usize].push(entries, slot(stamp, level), index, stamp);
+        let at = slot(stamp, level);
+        let here = &mut self.slots[at];
+        let (word, bit) = (at / 64, 1 << (at % 64));
+        if self.words[word] & bit == 0 {
+            self.words[word] |= bit;
+            self.summary |= 1 << word;
+            *here = Slot {
+                least: stamp,
+                tail: index,
+                sorted: true,
+            };
+            nodes[index as usize].next = index;
+            return;
+        }
+        // Between the last and the first: either of both.
+        let tail = &mut nodes[here.tail as usize];
+        let (head, last) = (tail.next, tail.stamp);
+        tail.next = index;
+        nodes[index as usize].next = head;
+        if stamp < here.least {
+            here.least = stamp;
+        } else {
+            here.sorted &= last <= stamp;
+            here.tail = index;
+        }
     }
 
-    /// The first slot of the levels above the first that is not empty.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    fn upper(&self) -> Option<(usize, usize)> {
-        let [_, second, third, last] = &self.levels;
-        if let Some(slot) = second.first() {
-            return Some((1, slot));
-        }
-        if let Some(slot) = third.first() {
-            return Some((2, slot));
-        }
-        let slot = last.first_from(slot(self.position, 3))?;
-        Some((3, slot))
-    }
-
-    /// The least stamp.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(super) fn first(&self) -> Option<u64> {
-        if let Some(slot) = self.levels[0].first() {
-            return Some(self.position >> BITS << BITS | slot as u64);
-        }
-        self.upper()
-            .map(|(level, slot)| self.levels[level].slots[slot].least)
-    }
-
-    /// Takes the entry with the least stamp out; of several, the one that came
+    /// Takes the node with the least stamp out; of several, the one that came
     /// first.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn pop(&mut self, entries: &mut [Entry]) -> Option<u32> {
-        let slot = match self.levels[0].first() {
-            Some(slot) => slot,
-            None => match self.descend(entries)? {
-                Ok(alone) => return Some(alone),
-                Err(slot) => slot,
-            },
-        };
-        self.len -= 1;
-        self.position = self.position >> BITS << BITS | slot as u64;
-        let level = &mut self.levels[0];
-        let tail = level.slots[slot].tail;
-        let head = entries[tail as usize].next;
-        if head == tail {
-            level.clear(slot);
-        } else {
-            entries[tail as usize].next = entries[head as usize].next;
+    pub(super) fn pop<T>(&mut self, nodes: &mut [Node<T>]) -> Option<u32> {
+        loop {
+            let at = self.first_slot()?;
+            let here = &mut self.slots[at];
+            let tail = here.tail as usize;
+            let head = nodes[tail].next;
+            if head == here.tail {
+                (self.position, self.base) = (here.least, here.least);
+                self.clear(at);
+                return Some(head);
+            }
+            if here.sorted && at < 2 * SLOTS {
+                // The base stays outside this slot, as do those that are in it.
+                self.position = here.least;
+                let next = nodes[head as usize].next;
+                nodes[tail].next = next;
+                here.least = nodes[next as usize].stamp;
+                return Some(head);
+            }
+            self.descend(nodes, at);
         }
-        Some(head)
     }
 
-    /// Moves the next slot of an upper level down and gives the slot that is then
-    /// first in the first level; or the entry, if it was alone.
+    /// Moves what is in the first slot down.
+    #[inline(never)]
+    fn descend<T>(&mut self, nodes: &mut [Node<T>], at: usize) {
+        let Slot { tail, least, .. } = self.slots[at];
+        self.clear(at);
+        self.base = least;
+        let mut index = nodes[tail as usize].next;
+        loop {
+            let next = nodes[index as usize].next;
+            self.insert(nodes, index);
+            if index == tail {
+                return;
+            }
+            index = next;
+        }
+    }
+
+    /// Empties a slot.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    fn descend(&mut self, entries: &mut [Entry]) -> Option<Result<u32, usize>> {
-        let (level, at) = self.upper()?;
-        let level = &mut self.levels[level];
-        let Slot { tail, least } = level.slots[at];
-        self.position = least;
-        level.clear(at);
-        let mut index = entries[tail as usize].next;
-        if index == tail {
-            self.len -= 1;
-            return Some(Ok(index));
-        }
-        loop {
-            let next = entries[index as usize].next;
-            self.place(entries, index);
-            if index == tail {
-                return Some(Err(slot(self.position, 0)));
-            }
-            index = next;
+    const fn clear(&mut self, slot: usize) {
+        let word = slot / 64 % WORDS;
+        self.words[word] &= !(1 << (slot % 64));
+        if self.words[word] == 0 {
+            self.summary &= !(1 << word);
         }
     }
+}
+
+/// The slot of a stamp in a level, all levels numbered through.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "once for every frame, where a call costs as much"
+)]
+const fn slot(stamp: u64, level: u32) -> usize {
+    level as usize * SLOTS | (stamp >> (level * BITS)) as usize % SLOTS
 }
 
 #[cfg(test)]

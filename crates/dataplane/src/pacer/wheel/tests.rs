@@ -5,31 +5,33 @@ use std::collections::BTreeSet;
 /// A wheel beside an ordered set of (stamp, order of coming).
 #[derive(Default)]
 struct Model {
-    entries: Vec<Entry>,
+    nodes: Vec<Node<()>>,
     waiting: BTreeSet<(u64, u32)>,
     now: u64,
 }
 
 impl Model {
     fn insert(&mut self, wheel: &mut Wheel, ahead: u64) {
-        let index = self.entries.len() as u32;
+        let index = self.nodes.len() as u32;
         let stamp = self.now + ahead;
-        self.entries.push(Entry {
+        self.nodes.push(Node {
             stamp,
             next: 0,
             guest: 0,
+            frame: None,
         });
         self.waiting.insert((stamp, index));
-        wheel.insert(&mut self.entries, index);
+        wheel.insert(&mut self.nodes, index);
     }
 
     fn pop(&mut self, wheel: &mut Wheel) -> bool {
         let expected = self.waiting.pop_first();
-        assert_eq!(wheel.first(), expected.map(|(stamp, _)| stamp));
-        let popped = wheel.pop(&mut self.entries);
+        assert_eq!(wheel.first(), expected.map_or(u64::MAX, |(stamp, _)| stamp));
+        let popped = wheel.pop(&mut self.nodes);
         assert_eq!(popped, expected.map(|(_, index)| index));
         self.now = expected.map_or(self.now, |(stamp, _)| stamp);
-        assert_eq!(wheel.len(), self.waiting.len());
+        let next = self.waiting.first().map_or(u64::MAX, |(stamp, _)| *stamp);
+        assert_eq!(wheel.first(), next);
         popped.is_some()
     }
 }

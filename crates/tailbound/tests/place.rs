@@ -111,6 +111,15 @@ fn hosts_are_drained_left_and_opened_again() {
     insta::assert_snapshot!("place-hosts-drained", drained);
     let moved = service.place(&["relocate", "web"]).done();
     assert!(moved.contains("b-1") && !moved.contains("a-1"), "{moved}");
+    let again = service.place(&["relocate", "web"]).done();
+    assert_eq!(again, moved.replace("RELOCATED", "NOTHING TO MOVE"));
+    service.place(&["drain", "rack2"]).done();
+    let nowhere = service.place(&["relocate", "web"]).failed(1);
+    assert!(
+        nowhere.starts_with("REFUSED  6 machines do not fit"),
+        "{nowhere}"
+    );
+    service.place(&["restore", "rack2"]).done();
     let failed = service.place(&["fail", "a-1"]).done();
     assert_eq!(failed, "a-1: 1 host failed, no tenant has machines there\n");
     assert_eq!(
@@ -145,6 +154,8 @@ fn a_topology_is_compared_shown_and_applied_unless_a_promise_breaks() {
     let shown = file("shown.toml", &shown);
     let same = service.place(&["topology", "diff", &shown]).done();
     assert_eq!(same, "nothing differs\n");
+    let same = service.place(&["topology", "apply", &shown]).done();
+    assert_eq!(same, "nothing differs\nrevision 2 stays in force\n");
 
     let slow = TREE
         .replace("10Gbit/s", "100Mbit/s")

@@ -40,13 +40,14 @@ fn text(bound: &PairBound, paint: Paint) -> String {
         "from {} on {} to {} on {}, a frame waits in queues at most\n",
         bound.from, bound.from_host, bound.to, bound.to_host
     );
-    let promised = bound
-        .promised
-        .map_or_else(|| NOTHING.to_owned(), |promised| time(promised.0));
+    let promised = match bound.promised {
+        Some(promised) => (time(promised.0), "as promised"),
+        None => (NOTHING.to_owned(), "no delay is promised"),
+    };
     let lines = [
         (time(bound.now.0), "with the tenants there are now"),
         (time(bound.capacity.0), "whoever else comes"),
-        (promised, "as promised"),
+        promised,
     ];
     let width = lines.iter().map(|(time, _)| time.len()).max();
     for (time, when) in &lines {

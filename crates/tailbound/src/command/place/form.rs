@@ -7,6 +7,6 @@ pub(super) enum Output {
     /// Text for people
     #[default]
     Text,
-    /// JSON: what the API answered, where it was asked
+    /// One JSON document: the API's own, where it was asked
     Json,
 }

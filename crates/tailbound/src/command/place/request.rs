@@ -254,7 +254,7 @@ pub(super) fn count(number: u64, what: &str) -> String {
 }
 
 /// What is promised to each machine, in words.
-pub(super) fn promise(guarantee: Option<&Guarantee>) -> String {
+fn promise(guarantee: Option<&Guarantee>) -> String {
     let Some(guarantee) = guarantee else {
         return "best effort".to_owned();
     };

@@ -4,7 +4,7 @@ use super::Failure;
 use super::explain::why;
 use super::failure::REFUSED;
 use super::name::TenantName;
-use super::request::{Wish, count, machines, promise, words};
+use super::request::{Wish, count, words};
 use super::service::{Service, paint};
 use super::tables::runs;
 use crate::command::output;
@@ -176,13 +176,12 @@ impl Get {
         self.service.print(&tenant, |paint| {
             let hosts = hosts(&tenant);
             format!(
-                "{}/{}, id {}: {} on {}, {}\n\n{}",
+                "{}/{}, id {}: {}; on {}\n\n{}",
                 tenant.owner,
                 tenant.name,
                 tenant.id.0,
-                machines(tenant.request.vms),
+                words(&tenant.request),
                 count(hosts as u64, "host"),
-                promise(tenant.request.guarantee.as_ref()),
                 runs(&tenant.runs, paint)
             )
         });

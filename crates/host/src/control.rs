@@ -1,8 +1,9 @@
 //! What the placement service has promised to this host's machines: taken from
 //! its stream, kept when it is away, and across a restart.
 //!
-//! [`feed`] follows the stream on a thread of its own, [`past`] says what an older
-//! word counts, [`state`] keeps the last one in a file; the packet loop gets each new one through a channel.
+//! `feed` follows the stream on a thread of its own, `past` says what an older
+//! word counts, `state` keeps the last one in a file; the packet loop gets each
+//! new one through a channel.
 
 mod feed;
 mod past;

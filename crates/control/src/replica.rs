@@ -139,6 +139,13 @@ impl Replica {
         Ok((service, replica))
     }
 
+    /// Waits until this process takes no part any more: it was told to resign,
+    /// or cannot go on.
+    pub async fn ended(&self) {
+        let mut standing = self.standing.clone();
+        while standing.changed().await.is_ok() {}
+    }
+
     /// Who decides, as far as this replica knows.
     pub fn standing(&self) -> Standing {
         self.standing.borrow().clone()

@@ -66,10 +66,36 @@ pub(super) fn check(runs: &[Run], vms: u32) -> Result<(), String> {
             ));
         }
         next = u64::from(run.first) + u64::from(run.count);
+        if next > u64::from(u32::MAX) {
+            return Err(format!("its machine {} has too high a number", run.first));
+        }
         sum += u64::from(run.count);
     }
     if sum != u64::from(vms) {
         return Err(format!("it has {sum} machines, not {vms}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_be_counted_are_no_machines() {
+        let run = |first, count| Run {
+            first,
+            count,
+            host: "a".to_owned(),
+        };
+        assert_eq!(check(&[run(0, 1), run(7, 2)], 3), Ok(()));
+        for (runs, vms) in [
+            ([run(0, 1), run(u32::MAX, 1)], 2),
+            ([run(0, 2), run(1, 1)], 3),
+            ([run(0, 0), run(0, 1)], 1),
+            ([run(0, 1), run(1, 1)], 3),
+        ] {
+            assert!(check(&runs, vms).is_err(), "{runs:?}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tailbound_client::Role;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time;
+use tokio::{task, time};
 
 /// How long a replica that won may take until it has read its own victory.
 const CATCH_UP: Duration = Duration::from_secs(10);
@@ -90,19 +90,25 @@ impl Part {
             if let Err(error) = self.service.follow().await {
                 return tracing::error!(%error, "the replica ends");
             }
-            link = match Link::new(&self.options.location, PATIENCE) {
-                Ok(link) => link,
-                Err(error) => return tracing::error!(%error, "the replica ends"),
-            };
-            // Only now, so that nothing is decided after another may decide.
-            if let Some(won) = won {
-                lease::revoke(&mut link, won.term.lease).await;
-            }
+            // The lease only now, so that nothing is decided after another may
+            // decide.
             if let Over::Resigned(done) = over {
+                match (won, Link::new(&self.options.location, PATIENCE)) {
+                    (Some(won), Ok(mut link)) => lease::revoke(&mut link, won.term.lease).await,
+                    (Some(_), Err(error)) => tracing::warn!(%error, "the lease ends by itself"),
+                    (None, _) => {}
+                }
                 tracing::info!("resigned");
                 // Whoever asked may have stopped waiting.
                 let _ = done.map(|done| done.send(()));
                 return;
+            }
+            link = match self.link().await {
+                Some(link) => link,
+                None => return,
+            };
+            if let Some(won) = won {
+                lease::revoke(&mut link, won.term.lease).await;
             }
             tracing::warn!(reason = %over, "reading the store anew");
             if begun.elapsed() >= CALM {
@@ -115,16 +121,38 @@ impl Part {
         }
     }
 
+    /// Reads the files that a connection needs until that works, for they may be
+    /// replaced just now; None if it is to end meanwhile.
+    async fn link(&mut self) -> Option<Link> {
+        loop {
+            match Link::new(&self.options.location, PATIENCE) {
+                Ok(link) => return Some(link),
+                Err(error) => tracing::warn!(%error, "etcd cannot be asked; trying again"),
+            }
+            if self.told_to_end(MAX_PAUSE).await {
+                return None;
+            }
+        }
+    }
+
+    /// Waits, unless it is told to end meanwhile.
+    async fn told_to_end(&mut self, pause: Duration) -> bool {
+        tokio::select! {
+            () = time::sleep(pause) => false,
+            done = self.resigning.recv() => {
+                // Whoever asked may have stopped waiting.
+                let _ = done.map(|done| done.send(()));
+                true
+            }
+        }
+    }
+
     /// Reads the store until that works, with growing pauses; None if it is to
     /// end meanwhile.
     async fn again(&mut self, link: &mut Link, pause: &mut Duration) -> Option<Loaded> {
         loop {
-            tokio::select! {
-                () = time::sleep(*pause) => {}
-                done = self.resigning.recv() => {
-                    let _ = done.map(|done| done.send(()));
-                    return None;
-                }
+            if self.told_to_end(*pause).await {
+                return None;
             }
             *pause = MAX_PAUSE.min(*pause * 2);
             match self.reload(link).await {
@@ -136,7 +164,10 @@ impl Part {
 
     async fn reload(&mut self, link: &mut Link) -> Result<Loaded, Over> {
         let loaded = load(link, &self.keys).await?;
-        let ledger = Ledger::load(loaded.snapshot.clone())?;
+        let snapshot = loaded.snapshot.clone();
+        // With many tenants that takes a second, in which others are answered.
+        let ledger = task::spawn_blocking(move || Ledger::load(snapshot)).await;
+        let ledger = ledger.map_err(|error| StoreError::Failed(error.to_string()))??;
         self.service.replace(ledger).await?;
         Ok(loaded)
     }

@@ -320,3 +320,31 @@ async fn only_those_hosts_wake_whose_guarantees_changed() {
     let shown = service.read(|ledger| ledger.guarantees("host-1"));
     assert!(shown.unwrap().vms.is_empty());
 }
+
+/// A store with a defect.
+struct Defect;
+
+impl Store for Defect {
+    fn load(&mut self) -> Result<Snapshot, StoreError> {
+        Err(StoreError::Failed("not now".to_owned()))
+    }
+
+    fn commit(&mut self, _: &[Change]) -> Result<u64, StoreError> {
+        panic!("a defect")
+    }
+}
+
+#[tokio::test]
+async fn a_defect_of_the_thread_that_decides_ends_its_lead() {
+    let service = Service::start(ledger().0, |_| {});
+    let (sender, ended) = oneshot::channel();
+    let on_end: OnEnd = Box::new(move |error| drop(sender.send(error)));
+    service.lead(Box::new(Defect), on_end).await.unwrap();
+    let call = create("acme", "web", 1);
+    let error = service.call(call.clone()).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(!ended.await.unwrap().is_certain());
+    assert_eq!(service.role(), Role::Follower);
+    assert_eq!(service.call(call).await, Err(ServiceError::NotLeader));
+    assert_eq!(count(&service), 0);
+}

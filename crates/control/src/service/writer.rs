@@ -3,6 +3,7 @@
 use super::{Committed, OnEnd, ServiceError, Shared};
 use crate::ledger::{Call, Change, Ledger, LoadError, Reply, Touched, Undo};
 use crate::store::{Store, StoreError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -35,7 +36,6 @@ struct Lead {
     /// Ahead of what everybody reads by what is not durable yet.
     ledger: Ledger,
     store: Box<dyn Store>,
-    on_end: OnEnd,
 }
 
 pub(super) struct Writer {
@@ -43,6 +43,8 @@ pub(super) struct Writer {
     queue: mpsc::Receiver<Job>,
     observe: Box<dyn FnMut(&Committed) + Send>,
     lead: Option<Lead>,
+    /// To be told that this can lead no more.
+    on_end: Option<OnEnd>,
 }
 
 /// Calls that are decided but not answered.
@@ -64,11 +66,23 @@ impl Writer {
             queue,
             observe,
             lead: None,
+            on_end: None,
         }
     }
 
     /// Works until nobody has a handle any more.
     pub(super) fn run(mut self) {
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
+        self.shared.leads.store(false, Ordering::Release);
+        if worked.is_err() {
+            // A defect. What is in memory may be half changed; the store is not.
+            self.end(StoreError::Uncertain(
+                "the thread that decides failed".into(),
+            ));
+        }
+    }
+
+    fn work(&mut self) {
         while let Some(job) = self.queue.blocking_recv() {
             let turn = match job {
                 Job::Call(call, answer) => self.batch(&call, answer),
@@ -78,7 +92,12 @@ impl Writer {
                 self.turn(turn);
             }
         }
-        self.shared.leads.store(false, Ordering::Release);
+    }
+
+    fn end(&mut self, error: StoreError) {
+        if let Some(on_end) = self.on_end.take() {
+            on_end(error);
+        }
     }
 
     /// Decides this call and those that wait behind it, keeps all in one commit
@@ -147,7 +166,7 @@ impl Writer {
         if certain {
             return Some(lead);
         }
-        (lead.on_end)(error);
+        self.end(error);
         None
     }
 
@@ -195,8 +214,8 @@ impl Writer {
                 self.lead = Some(Lead {
                     ledger: self.read_ledger(),
                     store,
-                    on_end,
                 });
+                self.on_end = Some(on_end);
                 self.shared.leads.store(true, Ordering::Release);
                 let _ = done.send(());
             }
@@ -238,6 +257,7 @@ impl Writer {
 
     fn stop_leading(&mut self) {
         self.lead = None;
+        self.on_end = None;
         self.shared.leads.store(false, Ordering::Release);
     }
 

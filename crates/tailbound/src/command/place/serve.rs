@@ -140,9 +140,18 @@ impl Serve {
                 Err(_) => std::future::pending().await,
             }
         };
+        let replica_ended = async {
+            match &replica {
+                Some(replica) => replica.ended().await,
+                None => std::future::pending().await,
+            }
+        };
         let ended = tokio::select! {
             ended = server.run_until_signalled(listener, signals) => ended.map_err(failure),
             error = store_failed => Err(failure(error)),
+            () = replica_ended => Err(Failure::new(
+                "this replica cannot go on; the log says why",
+            )),
         };
         if let Some(replica) = replica {
             replica.resign().await;

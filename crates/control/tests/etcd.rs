@@ -13,8 +13,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_client::{HostState, NewTenant, Role};
-use tailbound_control::ledger::{Call, Change, Command, Hosts, Ledger, Snapshot};
+use tailbound_client::{HostState, NewTenant, Role, TopologyDiff};
+use tailbound_control::ledger::{
+    Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot,
+};
 use tailbound_control::replica::{Options, Replica};
 use tailbound_control::service::{Service, ServiceError};
 use tailbound_control::store::etcd::{
@@ -22,7 +24,7 @@ use tailbound_control::store::etcd::{
 };
 use tailbound_control::store::{Store, StoreError};
 use tailbound_placement::{Policy, Spec, TenantId};
-use tailbound_units::Bytes;
+use tailbound_units::{Bytes, Nanos};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
@@ -110,6 +112,51 @@ fn applied(changes: &[Change]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     snapshot.apply(changes);
     snapshot
+}
+
+/// So many answers that are too long for a transaction, and that they go.
+fn long_answers(count: usize) -> (Vec<Change>, Vec<Change>) {
+    let key = |number: usize| KeyId {
+        owner: None,
+        key: number.to_string(),
+    };
+    let diff = TopologyDiff {
+        added: vec!["x".repeat(40_000)],
+        ..TopologyDiff::default()
+    };
+    let record = Arc::new(KeyRecord {
+        fingerprint: [0; 32],
+        at: Nanos(1),
+        reply: Reply::Topology(Arc::new(diff)),
+    });
+    let keep = |number| Change::Key(key(number), Arc::clone(&record));
+    let forget = |number| Change::KeyGone(key(number));
+    (
+        (0..count).map(keep).collect(),
+        (0..count).map(forget).collect(),
+    )
+}
+
+#[test]
+fn many_long_documents_are_replaced_at_once() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let runtime = runtime();
+    let location: Location = etcd.location("store").parse().unwrap();
+    let mut store = lead(&runtime, &location);
+    store.commit(&begin()).unwrap();
+    // Each has a document and, of another key, parts.
+    let (kept, gone) = long_answers(100);
+    store.commit(&kept).unwrap();
+    let parts = || {
+        let found = etcd.etcdctl(0, &["get", "--prefix", "--keys-only", "/store/parts/"]);
+        String::from_utf8(found).unwrap()
+    };
+    assert_eq!(parts().lines().filter(|line| !line.is_empty()).count(), 100);
+    store.commit(&gone).unwrap();
+    assert_eq!(snapshot(&location).unwrap().keys.len(), 0);
+    // What there was no room for goes with the next one.
+    store.commit(&begin()).unwrap();
+    assert_eq!(parts().trim(), "");
 }
 
 #[test]

@@ -102,6 +102,8 @@ pub struct EtcdStore {
     number: u64,
     /// Long documents by name.
     long: HashMap<String, Pointer>,
+    /// Where parts are that no document points at any more.
+    garbage: Vec<String>,
     /// Long documents written in this term.
     written: u64,
     revision: u64,
@@ -125,6 +127,7 @@ impl EtcdStore {
             term,
             number: 0,
             long,
+            garbage: Vec::new(),
             written: 0,
             revision,
         }
@@ -167,14 +170,9 @@ impl EtcdStore {
                 .map_err(|error| StoreError::Failed(format!("{change:?}: {error}")))?;
             documents.insert(keys::name(change.subject()), document);
         }
+        let mut garbage = self.garbage.clone();
         let pointers = self.lengthy(&mut documents).await?;
         let mut ops = Vec::new();
-        for name in documents.keys() {
-            if let Some(old) = self.long.get(name) {
-                let all = DeleteOptions::new().with_prefix();
-                ops.push(TxnOp::delete(self.keys.parts_of(&old.id), Some(all)));
-            }
-        }
         for (name, document) in &documents {
             let key = format!("{}{name}", self.keys.data());
             ops.push(match document {
@@ -182,8 +180,18 @@ impl EtcdStore {
                 None => TxnOp::delete(key, None),
             });
         }
+        // Where these are too many, some go with a later transaction.
+        let old = documents.keys().filter_map(|name| self.long.get(name));
+        garbage.extend(old.map(|old| self.keys.parts_of(&old.id)));
+        let room = (MAX_OPS - 1).saturating_sub(ops.len()).min(garbage.len());
+        let (now, later) = garbage.split_at(room);
+        ops.extend(now.iter().map(|parts| {
+            let all = DeleteOptions::new().with_prefix();
+            TxnOp::delete(parts.as_str(), Some(all))
+        }));
         self.revision = self.numbered(ops).await?;
         self.number += 1;
+        self.garbage = later.to_vec();
         for name in documents.keys() {
             self.long.remove(name);
         }
@@ -219,6 +227,8 @@ impl EtcdStore {
                 // `cut` makes at most `MAX_PARTS`.
                 count: u32::try_from(parts.len()).unwrap_or(u32::MAX),
             };
+            // Until the commit is made, which then says what is garbage.
+            self.garbage.push(self.keys.parts_of(&pointer.id));
             for (number, part) in (0..).zip(parts) {
                 let put = TxnOp::put(self.keys.part(&pointer, number), part, None);
                 self.fenced(vec![put]).await?;

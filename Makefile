@@ -102,6 +102,11 @@ bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch 
 	@scripts/need lab bench-forward
 	$(TAILBOUND) lab forward --out $(OUT)
 
+.PHONY: faults
+faults: ## Kill services, replicas and etcd members amid 2 x 50 x 10,000 admissions (twenty minutes)
+	@scripts/need build etcd
+	$(CARGO) test --release --locked -p tailbound --test place_faults -- --ignored --nocapture --test-threads 1
+
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for FUZZ_SECONDS each (nightly Rust)
 	@scripts/need build

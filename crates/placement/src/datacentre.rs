@@ -11,7 +11,9 @@ mod explain;
 mod index;
 mod limits;
 mod ports;
+mod restore;
 mod search;
+mod summary;
 
 pub use bound::Bound;
 pub use change::Affected;
@@ -26,6 +28,7 @@ use index::Largest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use summary::{Parts, Summary};
 use tailbound_units::Bytes;
 
 /// A tenant's number, which its owner chooses.
@@ -103,20 +106,6 @@ pub enum AdmitError {
     },
 }
 
-/// What is known of the hosts below a node, so that it can be passed over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Summary {
-    /// No host below that has a free slot has less load at its port: up, down.
-    lightest: Option<[Load; 2]>,
-    /// The most that any host below has free, each for itself.
-    largest: Resources,
-    /// The free slots of all hosts below that have at least 1, 2, ... free.
-    by_least: [u32; STEPS],
-}
-
-/// Up to how many free slots of a host are told apart.
-const STEPS: usize = 8;
-
 /// A data centre with its tenants.
 #[derive(Debug, Clone)]
 pub struct Datacentre {
@@ -136,6 +125,8 @@ pub struct Datacentre {
     slots: Vec<Largest>,
     /// By height less one, then rank.
     summaries: Vec<Vec<Summary>>,
+    /// The same.
+    parts: Vec<Vec<Parts>>,
     best: BestPorts,
     tenants: BTreeMap<TenantId, Tenant>,
     effort: u32,
@@ -156,14 +147,13 @@ impl Datacentre {
             }
             slots.push(Largest::new(nodes.len()));
         }
-        let empty = Summary {
-            lightest: None,
-            largest: Resources::default(),
-            by_least: [0; STEPS],
-        };
-        let inner = |height: usize| topology.at_height(height as u8).len();
+        let inner = |height: usize| topology.at_height(height as u8);
         let summaries = (1..heights)
-            .map(|height| vec![empty.clone(); inner(height)])
+            .map(|height| vec![Summary::default(); inner(height).len()])
+            .collect();
+        let parts_of = |node: &NodeId| Parts::new(topology.child_range(*node).len());
+        let parts = (1..heights)
+            .map(|height| inner(height).iter().map(parts_of).collect())
             .collect();
         let mut new = Self {
             loads: vec![[Load::NONE; 2]; topology.len()],
@@ -175,18 +165,14 @@ impl Datacentre {
             rank,
             slots,
             summaries,
+            parts,
             tenants: BTreeMap::new(),
             effort: search::EFFORT,
             last_effort: 0,
             topology,
             policy,
         };
-        for height in 0..heights {
-            for place in 0..new.topology.at_height(height as u8).len() {
-                let node = new.topology.at_height(height as u8)[place];
-                new.summarise(node);
-            }
-        }
+        new.refresh(new.topology.hosts().to_vec());
         new
     }
 
@@ -264,42 +250,6 @@ impl Datacentre {
         Ok(self.reserve(id, *request, found?))
     }
 
-    /// Reserves a placement that was found before, by this or another one, if
-    /// every promise would hold. Its hosts may be closed: they were closed after
-    /// it was made.
-    ///
-    /// The same tenants and closed hosts are accepted in any order, and give the
-    /// same state.
-    ///
-    /// # Errors
-    /// As for [`Self::admit`], or the placement is not one of this request in
-    /// this tree.
-    pub fn restore(
-        &mut self,
-        id: TenantId,
-        request: &Request,
-        placement: Placement,
-    ) -> Result<(), AdmitError> {
-        request.check()?;
-        if self.tenants.contains_key(&id) {
-            return Err(AdmitError::Exists(id));
-        }
-        for (host, _) in &placement.hosts {
-            if host.index() >= self.topology.len() || !self.topology.is_host(*host) {
-                return Err(AdmitError::NotAHost(host.index()));
-            }
-        }
-        if placement.vms() != u64::from(request.vms) {
-            return Err(AdmitError::Count {
-                placed: placement.vms(),
-                vms: request.vms,
-            });
-        }
-        self.verify(request, &placement)?;
-        self.reserve(id, *request, placement);
-        Ok(())
-    }
-
     /// Undoes an admission exactly.
     pub fn release(&mut self, id: TenantId) -> Result<Tenant, AdmitError> {
         let tenant = self.tenants.remove(&id).ok_or(AdmitError::Unknown(id))?;
@@ -316,6 +266,13 @@ impl Datacentre {
 
     /// Adds or takes away all that a tenant uses.
     fn apply(&mut self, tenant: &Tenant, add: bool) {
+        self.count(tenant, add);
+        let hosts = tenant.placement.hosts.iter();
+        self.refresh(hosts.map(|(host, _)| *host).collect());
+    }
+
+    /// The same without the nodes above its hosts.
+    fn count(&mut self, tenant: &Tenant, add: bool) {
         let Self {
             topology, loads, ..
         } = self;
@@ -340,88 +297,6 @@ impl Datacentre {
                 free.memory += memory;
             }
         }
-        let hosts: Vec<NodeId> = tenant
-            .placement
-            .hosts
-            .iter()
-            .map(|(host, _)| *host)
-            .collect();
-        self.refresh(hosts);
-    }
-
-    /// Brings the sums and bounds of these nodes and all above up to date.
-    fn refresh(&mut self, mut nodes: Vec<NodeId>) {
-        while !nodes.is_empty() {
-            for &node in &nodes {
-                self.summarise(node);
-            }
-            nodes = nodes
-                .iter()
-                .filter_map(|node| self.topology.parent(*node))
-                .collect();
-            nodes.sort_unstable();
-            nodes.dedup();
-            // A parent that is above another one comes later again.
-        }
-    }
-
-    /// Sums and bounds of one node, from those directly below it.
-    fn summarise(&mut self, node: NodeId) {
-        let height = usize::from(self.topology.height(node));
-        let rank = self.rank[node.index()] as usize;
-        if height > 0 {
-            let (sum, summary) = self.sum_of(node);
-            self.free[node.index()] = sum;
-            self.summaries[height - 1][rank] = summary;
-        }
-        let slots = self.free(node).slots;
-        self.slots[height].set(rank, slots);
-    }
-
-    fn sum_of(&self, node: NodeId) -> (Resources, Summary) {
-        let mut sum = Resources::default();
-        let mut largest = Resources::default();
-        let mut lightest: Option<[Load; 2]> = None;
-        let mut by_least = [0; STEPS];
-        for child in self.topology.children(node) {
-            let free = self.free(child);
-            if free.slots == 0 {
-                continue;
-            }
-            sum.slots += free.slots;
-            sum.cpu += free.cpu;
-            sum.memory += free.memory;
-            let (most, loads) = if let Some(below) = self.summary(child) {
-                for (sum, slots) in by_least.iter_mut().zip(below.by_least) {
-                    *sum += slots;
-                }
-                (below.largest, below.lightest.as_ref())
-            } else {
-                for sum in by_least.iter_mut().take(free.slots as usize) {
-                    *sum += free.slots;
-                }
-                (free, Some(&self.loads[child.index()]))
-            };
-            largest.slots = largest.slots.max(most.slots);
-            largest.cpu = largest.cpu.max(most.cpu);
-            largest.memory = largest.memory.max(most.memory);
-            if let Some(loads) = loads {
-                let had = lightest.unwrap_or(*loads);
-                lightest = Some([had[0].lower(&loads[0]), had[1].lower(&loads[1])]);
-            }
-        }
-        let summary = Summary {
-            lightest,
-            largest,
-            by_least,
-        };
-        (sum, summary)
-    }
-
-    /// None for a host.
-    fn summary(&self, node: NodeId) -> Option<&Summary> {
-        let height = usize::from(self.topology.height(node)).checked_sub(1)?;
-        Some(&self.summaries[height][self.rank[node.index()] as usize])
     }
 }
 

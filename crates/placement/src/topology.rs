@@ -165,7 +165,12 @@ impl Topology {
 
     /// What is directly below it.
     pub fn children(&self, node: NodeId) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
-        self.nodes[node.index()].children.clone().map(NodeId)
+        self.child_range(node).map(NodeId)
+    }
+
+    /// The numbers of the nodes directly below it.
+    pub(crate) fn child_range(&self, node: NodeId) -> Range<u32> {
+        self.nodes[node.index()].children.clone()
     }
 
     /// The longest way down to a host: 0 for a host, 1 for a rack.

@@ -4,10 +4,11 @@
 //! All of these are bounds: they rule out only what looking at every port would
 //! rule out, so that a decision is the same without them, only slower.
 
+use super::Datacentre;
 use super::best::{BestPort, Delays};
 use super::ports::BOTH;
 use super::search::Search;
-use super::{Datacentre, STEPS};
+use super::summary::STEPS;
 use crate::topology::{Direction, NodeId, PortId};
 
 /// How many machines are on the sending side of a node's port, with `least` to

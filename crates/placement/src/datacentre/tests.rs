@@ -3,6 +3,7 @@
 mod cases;
 mod check;
 mod random;
+mod wide;
 
 use super::*;
 use crate::request::{FaultDomains, Guarantee};

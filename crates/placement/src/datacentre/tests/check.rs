@@ -115,6 +115,7 @@ pub(super) struct Kept<'a> {
     closed: &'a [bool],
     slots: &'a [Largest],
     summaries: &'a [Vec<Summary>],
+    parts: &'a [Vec<Parts>],
     tenants: &'a BTreeMap<TenantId, Tenant>,
 }
 
@@ -126,6 +127,7 @@ impl<'a> Kept<'a> {
             closed: &dc.closed,
             slots: &dc.slots,
             summaries: &dc.summaries,
+            parts: &dc.parts,
             tenants: &dc.tenants,
         }
     }

@@ -1,0 +1,195 @@
+//! What is known of all hosts below a node, so that a search can pass it over
+//! at one look; and how it is kept up to date.
+
+use super::Datacentre;
+use crate::load::Load;
+use crate::topology::{NodeId, Resources};
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Up to how many free slots of a host are told apart.
+pub(super) const STEPS: usize = 8;
+
+/// How many children, or sums of children, are added up at a time: with 1,000
+/// children a change of one takes 80 steps.
+const GROUP: usize = 64;
+
+/// What is known of the hosts below a node, so that it can be passed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Summary {
+    /// No host below that has a free slot has less load at its port: up, down.
+    pub(super) lightest: Option<[Load; 2]>,
+    /// The most that any host below has free, each for itself.
+    pub(super) largest: Resources,
+    /// The free slots of all hosts below that have at least 1, 2, ... free.
+    pub(super) by_least: [u32; STEPS],
+}
+
+/// What the open hosts below some nodes have free, and their summary.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) free: Resources,
+    pub(super) summary: Summary,
+}
+
+impl Sum {
+    /// Adds a host. Nothing is known of those without a free slot.
+    fn add_host(&mut self, free: Resources, loads: &[Load; 2]) {
+        if free.slots > 0 {
+            for sum in self.summary.by_least.iter_mut().take(free.slots as usize) {
+                *sum += free.slots;
+            }
+            self.add_bounds(free, free, Some(loads));
+        }
+    }
+
+    /// Adds all hosts below another node.
+    fn add(&mut self, free: Resources, summary: &Summary) {
+        if free.slots > 0 {
+            for (sum, slots) in self.summary.by_least.iter_mut().zip(summary.by_least) {
+                *sum += slots;
+            }
+            self.add_bounds(free, summary.largest, summary.lightest.as_ref());
+        }
+    }
+
+    fn add_bounds(&mut self, free: Resources, most: Resources, loads: Option<&[Load; 2]>) {
+        self.free.slots += free.slots;
+        self.free.cpu += free.cpu;
+        self.free.memory += free.memory;
+        let largest = &mut self.summary.largest;
+        largest.slots = largest.slots.max(most.slots);
+        largest.cpu = largest.cpu.max(most.cpu);
+        largest.memory = largest.memory.max(most.memory);
+        if let Some(loads) = loads {
+            let had = self.summary.lightest.unwrap_or(*loads);
+            self.summary.lightest = Some([had[0].lower(&loads[0]), had[1].lower(&loads[1])]);
+        }
+    }
+
+    fn of(parts: &[Self]) -> Self {
+        let mut sum = Self::default();
+        for part in parts {
+            sum.add(part.free, &part.summary);
+        }
+        sum
+    }
+}
+
+/// Sums over up to [`GROUP`] children of a node each, over up to as many of
+/// these sums each, and so on: so that a change of one child of very many does
+/// not take a look at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// No level has only one sum: there is none where children are few.
+    levels: Vec<Vec<Sum>>,
+}
+
+impl Parts {
+    /// Of so many children, none of which were looked at.
+    pub(super) fn new(children: usize) -> Self {
+        let mut levels = Vec::new();
+        let mut count = children;
+        while count > GROUP {
+            count = count.div_ceil(GROUP);
+            levels.push(vec![Sum::default(); count]);
+        }
+        Self { levels }
+    }
+
+    /// The sum of all children, some of which have `changed`, in ascending
+    /// order. `sum_of` adds up a range of them.
+    fn update(
+        &mut self,
+        children: usize,
+        changed: impl Iterator<Item = usize>,
+        sum_of: impl Fn(Range<usize>) -> Sum,
+    ) -> Sum {
+        if self.levels.is_empty() {
+            return sum_of(0..children);
+        }
+        let mut changed: Vec<usize> = changed.collect();
+        let mut count = children;
+        for level in 0..self.levels.len() {
+            for index in &mut changed {
+                *index /= GROUP;
+            }
+            changed.dedup();
+            let (below, above) = self.levels.split_at_mut(level);
+            for &group in &changed {
+                let range = group * GROUP..count.min((group + 1) * GROUP);
+                above[0][group] = match below.last() {
+                    None => sum_of(range),
+                    Some(parts) => Sum::of(&parts[range]),
+                };
+            }
+            count = above[0].len();
+        }
+        self.levels
+            .last()
+            .map_or_else(Sum::default, |parts| Sum::of(parts))
+    }
+}
+
+impl Datacentre {
+    /// Brings what is known of all nodes above these, which have changed, up to
+    /// date. They come in ascending order, each once.
+    pub(super) fn refresh(&mut self, mut nodes: Vec<NodeId>) {
+        while !nodes.is_empty() {
+            for &node in &nodes {
+                let height = usize::from(self.topology.height(node));
+                let slots = self.free(node).slots;
+                self.slots[height].set(self.rank[node.index()] as usize, slots);
+            }
+            let mut parents = Vec::new();
+            // Children lie next to each other, in the order of their parents.
+            let topology = Arc::clone(&self.topology);
+            for siblings in nodes.chunk_by(|a, b| topology.parent(*a) == topology.parent(*b)) {
+                if let Some(parent) = topology.parent(siblings[0]) {
+                    self.summarise(parent, siblings);
+                    parents.push(parent);
+                }
+            }
+            // One that is above another one comes later again.
+            nodes = parents;
+        }
+    }
+
+    /// Brings what is known of a node up to date, some of whose children have
+    /// changed.
+    fn summarise(&mut self, node: NodeId, changed: &[NodeId]) {
+        let height = usize::from(self.topology.height(node)) - 1;
+        let rank = self.rank[node.index()] as usize;
+        let children = self.topology.child_range(node);
+        let first = children.start as usize;
+        // Taken out while this is read for it.
+        let mut parts = mem::take(&mut self.parts[height][rank]);
+        let changed = changed.iter().map(|child| child.index() - first);
+        let sum = parts.update(children.len(), changed, |range| {
+            self.sum_of(first + range.start..first + range.end)
+        });
+        self.parts[height][rank] = parts;
+        self.free[node.index()] = sum.free;
+        self.summaries[height][rank] = sum.summary;
+    }
+
+    /// The sum of these nodes.
+    pub(super) fn sum_of(&self, nodes: Range<usize>) -> Sum {
+        let mut sum = Sum::default();
+        for index in nodes {
+            let node = NodeId(index as u32);
+            match self.summary(node) {
+                Some(summary) => sum.add(self.free[index], summary),
+                None => sum.add_host(self.free(node), &self.loads[index]),
+            }
+        }
+        sum
+    }
+
+    /// None for a host.
+    pub(super) fn summary(&self, node: NodeId) -> Option<&Summary> {
+        let height = usize::from(self.topology.height(node)).checked_sub(1)?;
+        Some(&self.summaries[height][self.rank[node.index()] as usize])
+    }
+}

@@ -84,15 +84,16 @@ impl Ledger {
         let mut ledger = Self::empty(topology, datacentre);
         ledger.set_hosts(snapshot.hosts)?;
         ledger.next_id = snapshot.next_id;
-        for tenant in snapshot.tenants.into_values() {
+        let tenants: Vec<_> = snapshot.tenants.into_values().collect();
+        for tenant in &tenants {
             if tenant.id.0 >= ledger.next_id {
                 return Err(LoadError::Tenant {
                     tenant: tenant.id,
                     why: format!("the next tenant was to be {}", ledger.next_id),
                 });
             }
-            ledger.put_tenant(tenant)?;
         }
+        ledger.put_tenants(tenants)?;
         for (key, record) in snapshot.keys {
             ledger.keys.put(key, record);
         }

@@ -123,24 +123,53 @@ impl Ledger {
         Ok(())
     }
 
+    /// Adds all tenants of a new ledger, if every promise holds. An error may
+    /// leave some of them.
+    pub(super) fn put_tenants(&mut self, tenants: Vec<Arc<Tenant>>) -> Result<(), LoadError> {
+        let mut placements = Vec::with_capacity(tenants.len());
+        for tenant in &tenants {
+            placements.push(self.placement(tenant)?);
+        }
+        let placed = tenants.iter().zip(&placements);
+        self.datacentre
+            .restore_all(placed.map(|(tenant, at)| (tenant.id, tenant.request, at.clone())))
+            .map_err(|(tenant, error)| LoadError::Tenant {
+                tenant,
+                why: error.to_string(),
+            })?;
+        for (tenant, placement) in tenants.into_iter().zip(placements) {
+            self.check_name(&tenant)?;
+            self.list(tenant, &placement);
+        }
+        Ok(())
+    }
+
     /// Adds a tenant whose number is free, if every promise holds.
     pub(super) fn put_tenant(&mut self, tenant: Arc<Tenant>) -> Result<(), LoadError> {
         let placement = self.placement(&tenant)?;
-        let bad = |why: String| LoadError::Tenant {
-            tenant: tenant.id,
-            why,
-        };
-        if let Some(other) = self.owners.find(&tenant.owner, &tenant.name) {
-            return Err(bad(format!(
-                "{}/{} is the tenant {} as well",
-                tenant.owner, tenant.name, other.0
-            )));
-        }
+        self.check_name(&tenant)?;
         self.datacentre
             .restore(tenant.id, &tenant.request, placement.clone())
-            .map_err(|error| bad(error.to_string()))?;
+            .map_err(|error| LoadError::Tenant {
+                tenant: tenant.id,
+                why: error.to_string(),
+            })?;
         self.list(tenant, &placement);
         Ok(())
+    }
+
+    /// Whether the tenant's name is free.
+    fn check_name(&self, tenant: &Tenant) -> Result<(), LoadError> {
+        match self.owners.find(&tenant.owner, &tenant.name) {
+            None => Ok(()),
+            Some(other) => Err(LoadError::Tenant {
+                tenant: tenant.id,
+                why: format!(
+                    "{}/{} is the tenant {} as well",
+                    tenant.owner, tenant.name, other.0
+                ),
+            }),
+        }
     }
 
     /// Takes a tenant out, if it is there.

@@ -16,4 +16,4 @@ mod workload;
 pub use experiment::{
     ChartSpec, Class, EMBEDDED, Experiment, Leave, Network, Point, describe, source_text,
 };
-pub use run::{Machine, Options, SimError, run};
+pub use run::{Machine, Options, run};

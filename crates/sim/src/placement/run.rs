@@ -3,16 +3,14 @@
 use super::experiment::{ChartSpec, Experiment, Leave, Point, source_text};
 use super::recorder::{End, Recorder};
 use super::workload::Workload;
+use crate::SimError;
 use crate::vcpu::check;
-use crate::vcpu::experiment::ExperimentError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tailbound_placement::{
     AdmitError, Datacentre, Direction, NodeId, Policy, PortId, Request, TenantId, Topology,
 };
-use tailbound_report::{
-    Chart, Line, LineStyle, Point as ChartPoint, ReportError, Results, Variant,
-};
+use tailbound_report::{Chart, Line, LineStyle, Point as ChartPoint, Results, Variant};
 use tailbound_units::{Bytes, Nanos};
 
 /// What an experiment borrows of the machine it runs on. It decides nothing:
@@ -33,26 +31,6 @@ pub struct Options {
     pub experiment: String,
     /// Everything random follows from it.
     pub seed: u64,
-}
-
-/// Why there is no result.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// The experiment is of no use.
-    #[error(transparent)]
-    Experiment(#[from] ExperimentError),
-    /// A point cannot be run: its network cannot be built, or a class asks for
-    /// what makes no sense.
-    #[error("point {point}: {message}")]
-    Run {
-        /// Which point.
-        point: String,
-        /// Why.
-        message: String,
-    },
-    /// The result could not be written.
-    #[error(transparent)]
-    Report(#[from] ReportError),
 }
 
 /// Runs an experiment. `progress` hears how many of how many points are done.
@@ -113,7 +91,7 @@ fn measure(
     machine.forget_memory();
     let name = point.name.get_ref();
     let failed = |error: &dyn std::error::Error| SimError::Run {
-        point: name.clone(),
+        variant: name.clone(),
         message: error.to_string(),
     };
     let network = experiment.network(point);
@@ -244,11 +222,12 @@ impl Run<'_> {
 fn queues_over(dc: &Datacentre) -> (u64, u64) {
     // Reserves all that tenants may send, and looks at nothing.
     let mut sent = Datacentre::new(dc.topology().clone(), Policy::Locality);
-    for (id, tenant) in dc.tenants() {
-        // What was admitted once fits where it is.
-        let restored = sent.restore(id, &tenant.request, tenant.placement.clone());
-        debug_assert_eq!(restored, Ok(()));
-    }
+    let tenants = dc
+        .tenants()
+        .map(|(id, tenant)| (id, tenant.request, tenant.placement.clone()));
+    // What was admitted once fits where it is.
+    let restored = sent.restore_all(tenants);
+    debug_assert_eq!(restored, Ok(()));
     let (mut used, mut over) = (0, 0);
     for port in ports(dc.topology()) {
         if sent.load(port).is_none() {

@@ -1,9 +1,10 @@
 //! `tailbound sim net`.
 
-use super::runner::{Action, Kind};
+use super::runner::{Action, Kind, Threads};
 use crate::command::output;
 use std::process::ExitCode;
-use tailbound_sim::net::{EMBEDDED, describe, drawn_network, run, source_text};
+use tailbound_report::Results;
+use tailbound_sim::{ExperimentError, SimError, net};
 
 /// Arguments of `tailbound sim net`.
 #[derive(Debug, clap::Args)]
@@ -15,7 +16,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Subcommand {
     #[command(flatten)]
-    Common(Action),
+    Common(Action<Net>),
     /// Print a random network as a file for `tailbound calc`
     Network {
         /// Its number in the experiment
@@ -32,13 +33,9 @@ enum Subcommand {
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         match self.action {
-            Subcommand::Common(action) => action.run(&Kind {
-                embedded: EMBEDDED,
-                describe,
-                source_text,
-                run: |options, progress| run(options, progress),
-            }),
-            Subcommand::Network { number, of, seed } => match drawn_network(&of, seed, number) {
+            Subcommand::Common(action) => action.run(),
+            Subcommand::Network { number, of, seed } => match net::drawn_network(&of, seed, number)
+            {
                 Ok(text) => {
                     output::print(&text);
                     ExitCode::SUCCESS
@@ -49,5 +46,34 @@ impl Args {
                 }
             },
         }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Net {
+    #[command(flatten)]
+    threads: Threads,
+}
+
+impl Kind for Net {
+    const EMBEDDED: &'static [(&'static str, &'static str)] = net::EMBEDDED;
+    const DEPENDS: &'static str =
+        "Time is virtual: results depend on the experiment and the seed alone.";
+
+    fn describe(text: &str, file: &str) -> Result<(String, String), ExperimentError> {
+        net::describe(text, file)
+    }
+
+    fn source_text(name: &str) -> Result<(String, String), ExperimentError> {
+        net::source_text(name)
+    }
+
+    fn run(
+        &self,
+        experiment: &str,
+        seed: u64,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Results, SimError> {
+        net::run(&self.threads.options(experiment, seed), progress)
     }
 }

@@ -8,20 +8,52 @@ use std::thread::available_parallelism;
 use tailbound_report::{Results, Verdict};
 use tailbound_sim::{ExperimentError, Options, SimError};
 
-/// A kind of experiments.
-pub(super) struct Kind {
+/// A kind of experiments, with the arguments of `run` that not all kinds have.
+pub(super) trait Kind: clap::Args {
     /// Those that come with the program, name and text.
-    pub(super) embedded: &'static [(&'static str, &'static str)],
+    const EMBEDDED: &'static [(&'static str, &'static str)];
+    /// What results depend on, for the help of `run`.
+    const DEPENDS: &'static str;
+
     /// The title and the source of a text, whose file is named in messages.
-    pub(super) describe: fn(&str, &str) -> Result<(String, String), ExperimentError>,
+    fn describe(text: &str, file: &str) -> Result<(String, String), ExperimentError>;
+
     /// The text of an experiment and what to call it.
-    pub(super) source_text: fn(&str) -> Result<(String, String), ExperimentError>,
-    /// Runs one; hears how much of how much is done.
-    pub(super) run: fn(&Options, &mut dyn FnMut(usize, usize)) -> Result<Results, SimError>,
+    fn source_text(name: &str) -> Result<(String, String), ExperimentError>;
+
+    /// Runs one; `progress` hears how much of how much is done.
+    fn run(
+        &self,
+        experiment: &str,
+        seed: u64,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Results, SimError>;
+}
+
+/// The argument of kinds whose work threads may share.
+#[derive(Debug, clap::Args)]
+pub(super) struct Threads {
+    /// How many threads share the work [default: one a CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+}
+
+impl Threads {
+    pub(super) fn options(&self, experiment: &str, seed: u64) -> Options {
+        let threads = self.threads.map_or_else(
+            || available_parallelism().map_or(1, usize::from),
+            usize::from,
+        );
+        Options {
+            experiment: experiment.to_owned(),
+            seed,
+            threads,
+        }
+    }
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Action {
+pub(super) enum Action<K: Kind> {
     /// List the experiments that come with tailbound
     List,
     /// Print an experiment's TOML, to start another one from
@@ -30,25 +62,21 @@ pub(super) enum Action {
         name: String,
     },
     /// Run experiments and write their reports
-    Run(Run),
+    Run(Run<K>),
 }
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Time is virtual: results depend on the experiment and the seed alone. \
-    Exit code: 0 all checks hold; 1 one does not; 2 an experiment could not run."
-)]
-pub(super) struct Run {
+#[command(after_help = after_help::<K>())]
+pub(super) struct Run<K: Kind> {
     /// Names of experiments (see `list`), TOML files, or `all`
     #[arg(required = true, value_name = "EXPERIMENT")]
     experiments: Vec<String>,
     /// Everything random follows from this number
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How many threads share the work [default: one a CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    threads: Option<u16>,
+    #[command(flatten)]
+    kind: K,
     /// Where the reports go
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
@@ -57,12 +85,19 @@ pub(super) struct Run {
     output: Output,
 }
 
-impl Action {
-    pub(super) fn run(self, kind: &Kind) -> ExitCode {
+fn after_help<K: Kind>() -> String {
+    format!(
+        "{} Exit code: 0 all checks hold; 1 one does not; 2 an experiment could not run.",
+        K::DEPENDS
+    )
+}
+
+impl<K: Kind> Action<K> {
+    pub(super) fn run(self) -> ExitCode {
         let done = match self {
-            Self::List => list(kind),
-            Self::Show { name } => show(kind, &name),
-            Self::Run(run) => run.run(kind),
+            Self::List => list::<K>(),
+            Self::Show { name } => show::<K>(&name),
+            Self::Run(run) => run.run(),
         };
         done.unwrap_or_else(|error| {
             eprintln!("tailbound sim: {error}");
@@ -71,32 +106,32 @@ impl Action {
     }
 }
 
-fn list(kind: &Kind) -> Result<ExitCode, SimError> {
-    for (name, text) in kind.embedded {
-        let (title, source) = (kind.describe)(text, name)?;
+fn list<K: Kind>() -> Result<ExitCode, SimError> {
+    for (name, text) in K::EMBEDDED {
+        let (title, source) = K::describe(text, name)?;
         output::print(&format!("{name:<24}{title} ({source})\n"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(kind: &Kind, name: &str) -> Result<ExitCode, SimError> {
-    let (text, _) = (kind.source_text)(name)?;
+fn show<K: Kind>(name: &str) -> Result<ExitCode, SimError> {
+    let (text, _) = K::source_text(name)?;
     output::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
-impl Run {
-    fn run(self, kind: &Kind) -> Result<ExitCode, SimError> {
+impl<K: Kind> Run<K> {
+    fn run(self) -> Result<ExitCode, SimError> {
         let mut names: Vec<&str> = Vec::new();
         for name in &self.experiments {
             match name.as_str() {
-                "all" => names.extend(kind.embedded.iter().map(|(name, _)| *name)),
+                "all" => names.extend(K::EMBEDDED.iter().map(|(name, _)| *name)),
                 name => names.push(name),
             }
         }
         let mut failed = false;
         for name in &names {
-            let results = self.one(kind, name)?;
+            let results = self.one(name)?;
             failed |= results.verdict != Verdict::Pass;
             let written = results.write(&self.out)?;
             match self.output {
@@ -115,16 +150,7 @@ impl Run {
     }
 
     /// One experiment, with a line on a terminal that says how far it is.
-    fn one(&self, kind: &Kind, name: &str) -> Result<Results, SimError> {
-        let threads = self.threads.map_or_else(
-            || available_parallelism().map_or(1, usize::from),
-            usize::from,
-        );
-        let options = Options {
-            experiment: name.to_owned(),
-            seed: self.seed,
-            threads,
-        };
+    fn one(&self, name: &str) -> Result<Results, SimError> {
         let terminal = stderr().is_terminal();
         // A terminal that went away is no reason to stop.
         let say = |text: &str| {
@@ -132,7 +158,7 @@ impl Run {
                 let _ = write!(stderr(), "\r\x1b[K{text}");
             }
         };
-        let results = (kind.run)(&options, &mut |done, all| {
+        let results = self.kind.run(name, self.seed, &mut |done, all| {
             say(&format!("{name}: {done} of {all}"));
         });
         say("");

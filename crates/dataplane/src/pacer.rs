@@ -57,7 +57,7 @@ use crate::{FlowKey, Frame, GuestId};
 use bucket::Bucket;
 use config::MAX_FRAME;
 use guest::{Guest, Terms};
-use limits::{Limit, Limits};
+use limits::Limits;
 use store::Store;
 use tailbound_units::{Bytes, Nanos, Rate};
 use wheel::Wheel;
@@ -132,6 +132,8 @@ pub struct GuestStats {
 pub struct Pacer<F> {
     config: PacerConfig,
     clock: WireClock,
+    /// Where the wire's clock stands.
+    position: u64,
     /// The batch, half of it, and `catch_up` in bytes of the wire.
     batch: u64,
     lead: u64,
@@ -174,6 +176,7 @@ impl<F: Frame> Pacer<F> {
         Ok(Self {
             config: config.clone(),
             clock: WireClock::new(link),
+            position: 0,
             batch: batch.0,
             lead: batch.0 / 2,
             catch_up: link.bytes_in(config.catch_up).0.min(wheel::RANGE),
@@ -348,11 +351,7 @@ impl<F: Frame> Pacer<F> {
             let now = position.max(self.wire).max(limit.last);
             limit.bucket.become_like(&fresh, now);
         } else {
-            let limit = Limit {
-                bucket: fresh,
-                last: after,
-            };
-            self.limits.insert(key, limit);
+            self.limits.insert(key, fresh, after);
             if let Some(Some(guest)) = self.guests.get_mut(id.0 as usize) {
                 guest.limited += 1;
             }
@@ -401,9 +400,21 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Lets time pass on the wire, no further than `catch_up` after what it has not
-    /// taken yet.
-    #[inline]
+    /// taken yet. Once for each `now`: within it, nothing becomes due that was not.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn advance(&mut self, now: Nanos) -> u64 {
+        if now > self.clock.now() {
+            self.position = self.advance_clock(now);
+        }
+        self.position
+    }
+
+    #[inline(never)]
+    fn advance_clock(&mut self, now: Nanos) -> u64 {
         let position = self.clock.advance(now);
         let limit = self.next.max(self.wire).saturating_add(self.catch_up);
         if position > limit && self.next != u64::MAX {

@@ -461,7 +461,11 @@ impl Frame for Packet {
         self.source
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     fn flow(&self) -> Option<FlowKey> {
         let source = self.source?;
         let destination = if self.headers.network_kind == Network::Ipv4 {

@@ -277,7 +277,11 @@ impl MultilinearHash {
         hash
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
     pub(crate) fn of(&self, key: FlowKey) -> u32 {
         let [upper, lower] = halves(key.destination);
         let low = pair((lower as u32, key.source.0), self.low);

@@ -1,7 +1,8 @@
 //! A frame's way through the chain of buckets.
 
 use super::guest::{Place, Terms};
-use super::{Later, Pacer, void, wheel};
+use super::wheel::{self, First};
+use super::{Later, Pacer, void};
 use crate::{Frame, GuestId};
 use tailbound_units::Nanos;
 
@@ -25,10 +26,13 @@ impl<F: Frame> Pacer<F> {
     #[inline]
     pub fn enqueue(&mut self, now: Nanos, mut frame: F) -> Result<(), Later<F>> {
         let position = self.advance(now);
-        let Some(id) = self.guaranteed(&frame) else {
-            self.enqueue_best_effort(now, frame);
-            return Ok(());
+        let Some(id) = frame.source() else {
+            return self.enqueue_other(now, frame);
         };
+        match self.guests.get(id.0 as usize) {
+            Some(Some(guest)) if guest.terms == Terms::Guaranteed => {}
+            _ => return self.enqueue_other(now, frame),
+        }
         if frame.segments() > 1 {
             return self.enqueue_large(position, id, frame);
         }
@@ -40,26 +44,21 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    /// The guest that a frame is from, if its frames are stamped.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    fn guaranteed(&mut self, frame: &F) -> Option<GuestId> {
-        let id = frame.source()?;
-        let guest = self.guests.get_mut(id.0 as usize)?.as_mut()?;
-        match guest.terms {
-            Terms::Guaranteed => Some(id),
-            Terms::BestEffort => None,
-            Terms::Leaving => {
-                if guest.upstream > 0 || self.due.first() <= guest.last {
-                    return Some(id);
-                }
-                guest.terms = Terms::BestEffort;
-                None
+    /// Takes in what is not, or no longer, to be stamped.
+    #[inline(never)]
+    fn enqueue_other(&mut self, now: Nanos, frame: F) -> Result<(), Later<F>> {
+        if let Some(id) = frame.source()
+            && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
+            && guest.terms == Terms::Leaving
+        {
+            if guest.upstream > 0 || self.due.first().stamp <= guest.last {
+                let stamp = guest.last.max(self.position + guest.horizon + 1);
+                return Err(self.later(self.position, id, frame, stamp));
             }
+            guest.terms = Terms::BestEffort;
         }
+        self.enqueue_best_effort(now, frame);
+        Ok(())
     }
 
     #[inline(never)]
@@ -84,7 +83,7 @@ impl<F: Frame> Pacer<F> {
         if let Some(Some(guest)) = self.guests.get(id.0 as usize) {
             last = last.max(guest.last);
             let until = position + guest.horizon;
-            if guest.terms == Terms::Leaving || guest.is_crowded() || self.store.is_full() {
+            if guest.is_crowded() || self.store.is_full() {
                 last = last.max(until + 1);
             }
             if last > until {
@@ -131,59 +130,59 @@ impl<F: Frame> Pacer<F> {
         let mut until = position + wheel::RANGE / 2;
         if patience == Patience::Horizon {
             until = position + guest.horizon;
-            if guest.terms == Terms::Leaving || self.store.is_full() {
+            if self.store.is_full() {
                 return Err(guest.last.max(until + 1));
             }
         }
-        let work = wire * self.config.link.0;
         // What is on the wire already cannot be overtaken. Were a frame stamped from
         // `position` on, the batch would swallow the gaps behind it.
         let arrival = position.max(self.wire);
-        if guest.limited == 0 && guest.upstream == 0 {
-            let stamped = guest.stamp(arrival, work);
-            if stamped.stamp > until {
-                return Err(stamped.stamp);
-            }
-            return Ok(Some(guest.take(position, frame, wire, stamped)));
+        let mut limit = None;
+        if guest.limited > 0
+            && let Some(flow) = frame.flow()
+            && let Some(found) = self.limits.get_mut(flow)
+        {
+            let passed = found.bucket.pass(arrival, wire);
+            limit = Some((found, passed));
         }
-
-        let limit = frame.flow().and_then(|flow| self.limits.get_mut(flow));
-        let (release, last, mut limit) = match limit {
-            Some(limit) => {
-                let passed = limit.bucket.pass(arrival, work);
-                (passed.leaves, limit.last, Some((limit, passed)))
-            }
-            None => (arrival, guest.after, None),
+        let release = match &limit {
+            Some((_, passed)) => passed.leaves,
+            None => arrival,
         };
-        let behind = guest.upstream > 0 && self.upstream.first() <= last;
-        let place = if release > arrival || behind {
-            let release = release.max(last).max(self.upstream.start_from(arrival));
-            if release > until {
-                return Err(release);
+        if release > arrival || guest.upstream > 0 {
+            let last = match &limit {
+                Some((limit, _)) => limit.last,
+                None => guest.after,
+            };
+            let behind = guest.upstream > 0 && self.upstream.first().stamp <= last;
+            if release > arrival || behind {
+                let release = release.max(last).max(self.upstream.start_from(arrival));
+                if release > until {
+                    return Err(release);
+                }
+                if patience == Patience::Horizon && guest.is_crowded() {
+                    return Err(until + 1);
+                }
+                if let Some((limit, passed)) = limit {
+                    limit.bucket.keep(passed);
+                    limit.last = release;
+                }
+                guest.upstream += wire;
+                guest.count(position, frame, wire, release);
+                return Ok(Some(Place {
+                    upstream: true,
+                    stamp: release,
+                }));
             }
-            if patience == Patience::Horizon && guest.is_crowded() {
-                return Err(until + 1);
-            }
-            if let Some((limit, _)) = &mut limit {
-                limit.last = release;
-            }
-            guest.upstream += wire;
-            guest.count(position, frame, wire, release);
-            Place {
-                upstream: true,
-                stamp: release,
-            }
-        } else {
-            let stamped = guest.stamp(arrival, work);
-            if stamped.stamp > until {
-                return Err(stamped.stamp);
-            }
-            guest.take(position, frame, wire, stamped)
-        };
+        }
+        let stamped = guest.stamp(arrival, wire);
+        if stamped.stamp > until {
+            return Err(stamped.stamp);
+        }
         if let Some((limit, passed)) = limit {
             limit.bucket.keep(passed);
         }
-        Ok(Some(place))
+        Ok(Some(guest.take(position, frame, wire, stamped)))
     }
 
     /// Lets a frame wait in its place.
@@ -221,10 +220,8 @@ impl<F: Frame> Pacer<F> {
 
     /// Charges the first frame that waits for its destination to the rest of the
     /// chain, as one that comes when it is released.
-    pub(super) fn release(&mut self) {
-        let Some(index) = self.upstream.pop(&mut self.store.nodes) else {
-            return;
-        };
+    pub(super) fn release(&mut self, first: First) {
+        let index = self.upstream.pop(&mut self.store.nodes, first);
         let node = &mut self.store.nodes[index as usize];
         let released = node.stamp;
         if let Some(frame) = &mut node.frame
@@ -232,7 +229,7 @@ impl<F: Frame> Pacer<F> {
         {
             let wire = void::on_the_wire(frame.len());
             guest.upstream -= wire;
-            let stamped = guest.stamp(released, wire * self.config.link.0);
+            let stamped = guest.stamp(released, wire);
             if stamped.stamp - released > guest.mark && frame.mark_congestion() {
                 guest.stats.marked += 1;
             }

@@ -82,9 +82,9 @@ impl Guest {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn stamp(&self, arrival: u64, work: u64) -> Stamped {
-        let average = self.average.pass(arrival, work);
-        let peak = self.peak.pass(average.leaves, work);
+    pub(super) fn stamp(&mut self, arrival: u64, wire: u64) -> Stamped {
+        let average = self.average.pass(arrival, wire);
+        let peak = self.peak.pass(average.leaves, wire);
         Stamped {
             average,
             peak,
@@ -122,11 +122,12 @@ impl Guest {
     )]
     pub(super) fn count<F: Frame>(&mut self, position: u64, frame: &mut F, wire: u64, until: u64) {
         self.stats.taken.packets += 1;
-        self.stats.taken.bytes += wire;
         self.stats.wait = until - position;
         if self.stats.wait > self.mark && frame.mark_congestion() {
             self.stats.marked += 1;
         }
+        // Apart from the packets: no vector of both is put together and taken apart.
+        self.stats.taken.bytes += wire;
     }
 
     /// Whether more waits for destinations than the guest may send in its horizon.

@@ -3,8 +3,6 @@
 use super::bucket::Bucket;
 use crate::meter::MultilinearHash;
 use crate::{FlowKey, GuestId};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A limit of one flow.
 #[derive(Debug)]
@@ -12,86 +10,125 @@ pub(super) struct Limit {
     pub(super) bucket: Bucket,
     /// When the last frame that waited for it was released.
     pub(super) last: u64,
+    key: FlowKey,
+    /// The next in its chain.
+    next: u32,
 }
 
-/// All limits by flow. The hash has secret keys: a guest cannot choose
-/// destinations that collide.
+/// No limit.
+const NIL: u32 = u32::MAX;
+
+/// All limits by flow, in chains by hash. The hash has secret keys: a guest cannot
+/// choose destinations that collide.
 #[derive(Debug)]
 pub(super) struct Limits {
     hash: MultilinearHash,
-    limits: HashMap<Hashed, Limit, BuildHasherDefault<Known>>,
+    /// The first of each chain: a power of two of them, at least as many as limits.
+    chains: Vec<u32>,
+    limits: Vec<Limit>,
 }
 
 impl Limits {
     pub(super) fn new() -> Self {
         Self {
             hash: MultilinearHash::new(),
-            limits: HashMap::default(),
+            chains: vec![NIL],
+            limits: Vec::new(),
         }
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, key: FlowKey) -> Option<&mut Limit> {
-        self.limits.get_mut(&Hashed::new(&self.hash, key))
+    fn chain(&self, key: FlowKey) -> usize {
+        self.hash.of(key) as usize & (self.chains.len() - 1)
     }
 
-    pub(super) fn insert(&mut self, key: FlowKey, limit: Limit) {
-        self.limits.insert(Hashed::new(&self.hash, key), limit);
+    #[inline]
+    pub(super) fn get_mut(&mut self, key: FlowKey) -> Option<&mut Limit> {
+        let index = self.find(key)?;
+        self.limits.get_mut(index as usize)
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
+    fn find(&self, key: FlowKey) -> Option<u32> {
+        let mut index = self.chains[self.chain(key)];
+        loop {
+            let limit = self.limits.get(index as usize)?;
+            if limit.key == key {
+                return Some(index);
+            }
+            index = limit.next;
+        }
+    }
+
+    /// Adds the limit of a flow that has none.
+    pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64) {
+        let index = self.limits.len() as u32;
+        self.limits.push(Limit {
+            bucket,
+            last,
+            key,
+            next: NIL,
+        });
+        if self.limits.len() <= self.chains.len() {
+            self.link(index);
+            return;
+        }
+        let double = 2 * self.chains.len();
+        self.chains.clear();
+        self.chains.resize(double, NIL);
+        for index in 0..=index {
+            self.link(index);
+        }
+    }
+
+    /// Puts a limit in front of its chain.
+    fn link(&mut self, index: u32) {
+        let chain = self.chain(self.limits[index as usize].key);
+        self.limits[index as usize].next = std::mem::replace(&mut self.chains[chain], index);
     }
 
     pub(super) fn remove(&mut self, key: FlowKey) -> Option<Limit> {
-        self.limits.remove(&Hashed::new(&self.hash, key))
+        let index = self.find(key)?;
+        Some(self.take(index))
+    }
+
+    /// Takes a limit out. The last one moves to its place.
+    fn take(&mut self, index: u32) -> Limit {
+        self.relink(index, self.limits[index as usize].next);
+        let last = self.limits.len() as u32 - 1;
+        if last != index {
+            self.relink(last, index);
+        }
+        self.limits.swap_remove(index as usize)
+    }
+
+    /// Has `new` stand in its chain where the limit `old` stands.
+    fn relink(&mut self, old: u32, new: u32) {
+        let chain = self.chain(self.limits[old as usize].key);
+        let mut link = &mut self.chains[chain];
+        while *link != old {
+            let before = *link as usize;
+            link = &mut self.limits[before].next;
+        }
+        *link = new;
     }
 
     /// Forgets all of a guest, and gives when the last of its frames that waited
     /// for any of them is released.
     pub(super) fn remove_all(&mut self, guest: GuestId) -> u64 {
-        let gone = self.limits.extract_if(|flow, _| flow.key.source == guest);
-        gone.map(|(_, limit)| limit.last).max().unwrap_or(0)
-    }
-}
-
-/// A flow with its hash.
-#[derive(Debug, PartialEq, Eq)]
-struct Hashed {
-    hash: u32,
-    key: FlowKey,
-}
-
-impl Hashed {
-    #[inline]
-    fn new(hash: &MultilinearHash, key: FlowKey) -> Self {
-        Self {
-            hash: hash.of(key),
-            key,
+        let mut last = 0;
+        for index in (0..self.limits.len() as u32).rev() {
+            if self.limits[index as usize].key.source == guest {
+                last = last.max(self.take(index).last);
+            }
         }
+        last
     }
 }
 
-impl Hash for Hashed {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u32(self.hash);
-    }
-}
-
-/// Passes on a hash that is known.
-#[derive(Debug, Default)]
-struct Known(u64);
-
-impl Hasher for Known {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0 << 8 | u64::from(byte);
-        }
-    }
-
-    /// The table takes its slot from the low bits and a tag from the high ones.
-    #[inline]
-    fn write_u32(&mut self, hash: u32) {
-        self.0 = u64::from(hash) << 32 | u64::from(hash);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -58,6 +58,15 @@ const EMPTY: Slot = Slot {
     sorted: true,
 };
 
+/// What a wheel has first, until something comes or goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First {
+    /// The least stamp; the end of time where nothing waits.
+    pub(super) stamp: u64,
+    /// Its slot.
+    slot: usize,
+}
+
 /// The wheel. See the module.
 #[derive(Debug)]
 pub(super) struct Wheel {
@@ -127,15 +136,23 @@ impl Wheel {
         word * 64 + bits.trailing_zeros() as usize % 64
     }
 
-    /// The least stamp; the end of time where nothing waits.
+    /// What is first.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn first(&self) -> u64 {
-        self.first_slot()
-            .map_or(u64::MAX, |slot| self.slots[slot].least)
+    pub(super) fn first(&self) -> First {
+        match self.first_slot() {
+            Some(slot) => First {
+                stamp: self.slots[slot].least,
+                slot,
+            },
+            None => First {
+                stamp: u64::MAX,
+                slot: 0,
+            },
+        }
     }
 
     /// Adds a node, whose stamp is not before the last one popped and less than
@@ -148,16 +165,13 @@ impl Wheel {
     pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32) {
         let stamp = nodes[index as usize].stamp;
         let apart = stamp ^ self.base;
-        let level = if apart < 1 << BITS {
-            0
+        let at = if apart < 1 << BITS {
+            slot(stamp, 0)
         } else if apart < 1 << (2 * BITS) {
-            1
-        } else if apart < 1 << (3 * BITS) {
-            2
+            slot(stamp, 1)
         } else {
-            3
+            slot_above(stamp, apart)
         };
-        let at = slot(stamp, level);
         let here = &mut self.slots[at];
         let (word, bit) = (at / 64, 1 << (at % 64));
         if self.words[word] & bit == 0 {
@@ -185,22 +199,22 @@ impl Wheel {
     }
 
     /// Takes the node with the least stamp out; of several, the one that came
-    /// first.
+    /// first. Where something waits; `first` is what is first now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn pop<T>(&mut self, nodes: &mut [Node<T>]) -> Option<u32> {
+    pub(super) fn pop<T>(&mut self, nodes: &mut [Node<T>], first: First) -> u32 {
+        let mut at = first.slot;
         loop {
-            let at = self.first_slot()?;
             let here = &mut self.slots[at];
             let tail = here.tail as usize;
             let head = nodes[tail].next;
             if head == here.tail {
                 (self.position, self.base) = (here.least, here.least);
                 self.clear(at);
-                return Some(head);
+                return head;
             }
             if here.sorted && at < 2 * SLOTS {
                 // The base stays outside this slot, as do those that are in it.
@@ -208,15 +222,15 @@ impl Wheel {
                 let next = nodes[head as usize].next;
                 nodes[tail].next = next;
                 here.least = nodes[next as usize].stamp;
-                return Some(head);
+                return head;
             }
-            self.descend(nodes, at);
+            at = self.descend(nodes, at);
         }
     }
 
-    /// Moves what is in the first slot down.
+    /// Moves what is in the first slot down; gives what is the first slot then.
     #[inline(never)]
-    fn descend<T>(&mut self, nodes: &mut [Node<T>], at: usize) {
+    fn descend<T>(&mut self, nodes: &mut [Node<T>], at: usize) -> usize {
         let Slot { tail, least, .. } = self.slots[at];
         self.clear(at);
         self.base = least;
@@ -225,7 +239,7 @@ impl Wheel {
             let next = nodes[index as usize].next;
             self.insert(nodes, index);
             if index == tail {
-                return;
+                return self.first().slot;
             }
             index = next;
         }
@@ -243,6 +257,17 @@ impl Wheel {
         if self.words[word] == 0 {
             self.summary &= !(1 << word);
         }
+    }
+}
+
+/// The slot of a stamp that is so far from the base, in the two last levels. Few
+/// wait there.
+#[inline(never)]
+const fn slot_above(stamp: u64, apart: u64) -> usize {
+    if apart < 1 << (3 * BITS) {
+        slot(stamp, 2)
+    } else {
+        slot(stamp, 3)
     }
 }
 

@@ -1,0 +1,44 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use tailbound_units::{Bytes, Rate};
+
+proptest! {
+    #[test]
+    fn it_is_a_map(steps in proptest::collection::vec((0..8_u8, 0..4_u32, 0..40_u128), 1..600)) {
+        let rate = Rate::from_mbit(1);
+        let bucket = Bucket::new(rate, rate, Bytes(1538)).expect("sound");
+        let mut limits = Limits::new();
+        let mut model = BTreeMap::new();
+        for (moment, (kind, source, destination)) in (1..).zip(steps) {
+            let key = FlowKey { source: GuestId(source), destination };
+            match (kind, limits.get_mut(key)) {
+                (0, _) => {
+                    let of_guest = |(guest, _): &(u32, u128), last: &mut u64| (*guest == source).then_some(*last);
+                    let last = model.iter_mut().filter_map(|(key, last)| of_guest(key, last)).max();
+                    prop_assert_eq!(limits.remove_all(key.source), last.unwrap_or(0));
+                    model.retain(|(guest, _), _| *guest != source);
+                }
+                (1, _) => {
+                    let gone = limits.remove(key).map(|limit| limit.last);
+                    prop_assert_eq!(gone, model.remove(&(source, destination)));
+                }
+                (_, Some(limit)) => {
+                    prop_assert_eq!(model.insert((source, destination), moment), Some(limit.last));
+                    limit.last = moment;
+                }
+                (_, None) => {
+                    prop_assert_eq!(model.insert((source, destination), moment), None);
+                    limits.insert(key, bucket, moment);
+                }
+            }
+        }
+        for source in 0..4 {
+            for destination in 0..40 {
+                let key = FlowKey { source: GuestId(source), destination };
+                let limit = limits.get_mut(key).map(|limit| limit.last);
+                prop_assert_eq!(limit, model.get(&(source, destination)).copied());
+            }
+        }
+    }
+}

@@ -38,9 +38,10 @@ pub(super) struct Bucket {
     cost_rest: u64,
 }
 
-/// A frame that may pass a bucket.
+/// A frame that was charged to a bucket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Passed {
+pub(super) struct Charged {
+    /// When the bucket was full again before it.
     due: u64,
     rest: u64,
     /// When it leaves.
@@ -71,33 +72,33 @@ impl Bucket {
         })
     }
 
-    /// When a frame of `len` bytes that comes at `arrival` leaves, and the bucket
-    /// after it. It is charged only when that is [kept](Self::keep). The frame is no
-    /// longer than the bucket is deep.
+    /// Charges a frame of `len` bytes that comes at `arrival`. It is no longer than
+    /// the bucket is deep.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn pass(&mut self, arrival: u64, len: u64) -> Passed {
+    pub(super) fn charge(&mut self, arrival: u64, len: u64) -> Charged {
         if len != self.len {
             self.set_cost(len);
         }
-        let (mut due, mut rest) = (self.due, self.rest);
-        if due < arrival {
-            (due, rest) = (arrival, 0);
-        }
-        due += self.cost;
-        rest += self.cost_rest;
+        let Self { due, rest, .. } = *self;
+        let (from, over) = if due < arrival {
+            (arrival, 0)
+        } else {
+            (due, rest)
+        };
         // Without a branch: which way it goes changes from frame to frame.
-        let (over, below) = rest.overflowing_sub(self.rate.get());
-        due += u64::from(!below);
-        rest = if below { rest } else { over };
-        let up = u64::from(rest > self.depth_rest);
-        Passed {
+        let over = over + self.cost_rest;
+        let (less, below) = over.overflowing_sub(self.rate.get());
+        self.due = from + self.cost + u64::from(!below);
+        self.rest = if below { over } else { less };
+        let up = u64::from(self.rest > self.depth_rest);
+        Charged {
             due,
             rest,
-            leaves: (due + up).max(arrival + self.depth) - self.depth,
+            leaves: (self.due + up).max(arrival + self.depth) - self.depth,
         }
     }
 
@@ -111,15 +112,10 @@ impl Bucket {
         self.cost_rest = work % self.rate;
     }
 
-    /// Charges a frame.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(super) const fn keep(&mut self, passed: Passed) {
-        self.due = passed.due;
-        self.rest = passed.rest;
+    /// Takes back what was charged last.
+    pub(super) const fn refund(&mut self, charged: Charged) {
+        self.due = charged.due;
+        self.rest = charged.rest;
     }
 
     /// Takes another rate and burst over at `now`. The tokens of that moment stay,

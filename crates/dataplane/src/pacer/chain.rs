@@ -138,33 +138,25 @@ impl<F: Frame> Pacer<F> {
         // `position` on, the batch would swallow the gaps behind it.
         let arrival = position.max(self.wire);
         let mut limit = None;
+        let mut release = arrival;
         if guest.limited > 0
             && let Some(flow) = frame.flow()
             && let Some(found) = self.limits.get_mut(flow)
         {
-            let passed = found.bucket.pass(arrival, wire);
-            limit = Some((found, passed));
+            let charged = found.bucket.charge(arrival, wire);
+            release = charged.leaves;
+            limit = Some((found, charged));
         }
-        let release = match &limit {
-            Some((_, passed)) => passed.leaves,
-            None => arrival,
+        let behind = guest.upstream > 0 && {
+            let last = limit.as_ref().map_or(guest.after, |(limit, _)| limit.last);
+            self.upstream.first().stamp <= last
         };
-        if release > arrival || guest.upstream > 0 {
-            let last = match &limit {
-                Some((limit, _)) => limit.last,
-                None => guest.after,
-            };
-            let behind = guest.upstream > 0 && self.upstream.first().stamp <= last;
-            if release > arrival || behind {
-                let release = release.max(last).max(self.upstream.start_from(arrival));
-                if release > until {
-                    return Err(release);
-                }
-                if patience == Patience::Horizon && guest.is_crowded() {
-                    return Err(until + 1);
-                }
-                if let Some((limit, passed)) = limit {
-                    limit.bucket.keep(passed);
+        let place = if release > arrival || behind {
+            let last = limit.as_ref().map_or(guest.after, |(limit, _)| limit.last);
+            let release = release.max(last).max(self.upstream.start_from(arrival));
+            let crowded = patience == Patience::Horizon && guest.is_crowded();
+            if release <= until && !crowded {
+                if let Some((limit, _)) = limit {
                     limit.last = release;
                 }
                 guest.upstream += wire;
@@ -174,15 +166,24 @@ impl<F: Frame> Pacer<F> {
                     stamp: release,
                 }));
             }
+            Err(release.max(until + 1))
+        } else {
+            let stamped = guest.stamp(arrival, wire);
+            if stamped.stamp <= until {
+                guest.last = stamped.stamp;
+                guest.count(position, frame, wire, stamped.stamp);
+                return Ok(Some(Place {
+                    upstream: false,
+                    stamp: stamped.stamp,
+                }));
+            }
+            guest.refund(stamped);
+            Err(stamped.stamp)
+        };
+        if let Some((limit, charged)) = limit {
+            limit.bucket.refund(charged);
         }
-        let stamped = guest.stamp(arrival, wire);
-        if stamped.stamp > until {
-            return Err(stamped.stamp);
-        }
-        if let Some((limit, passed)) = limit {
-            limit.bucket.keep(passed);
-        }
-        Ok(Some(guest.take(position, frame, wire, stamped)))
+        place
     }
 
     /// Lets a frame wait in its place.
@@ -233,7 +234,7 @@ impl<F: Frame> Pacer<F> {
             if stamped.stamp - released > guest.mark && frame.mark_congestion() {
                 guest.stats.marked += 1;
             }
-            guest.keep(stamped);
+            guest.last = stamped.stamp;
             node.stamp = stamped.stamp;
         }
         self.due.start_from(released);

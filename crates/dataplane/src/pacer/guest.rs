@@ -1,6 +1,6 @@
 //! One guest's guarantee, and where its frames stand.
 
-use super::bucket::{Bucket, Passed};
+use super::bucket::{Bucket, Charged};
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::Frame;
 
@@ -75,43 +75,27 @@ impl Guest {
         self.room = fresh.room;
     }
 
-    /// The stamp of a frame that comes at `arrival`, and the buckets after it. It
-    /// is charged only when these are [kept](Self::keep).
+    /// Charges a frame that comes at `arrival`; gives its stamp.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
     pub(super) fn stamp(&mut self, arrival: u64, wire: u64) -> Stamped {
-        let average = self.average.pass(arrival, wire);
-        let peak = self.peak.pass(average.leaves, wire);
+        let average = self.average.charge(arrival, wire);
+        let peak = self.peak.charge(average.leaves, wire);
+        let stamp = peak.leaves.max(self.last);
         Stamped {
             average,
             peak,
-            stamp: peak.leaves.max(self.last),
+            stamp,
         }
     }
 
-    /// Charges a frame that goes straight on to the wire's order, and marks it
-    /// where it has to wait for long.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(super) fn take<F: Frame>(
-        &mut self,
-        position: u64,
-        frame: &mut F,
-        wire: u64,
-        stamped: Stamped,
-    ) -> Place {
-        self.count(position, frame, wire, stamped.stamp);
-        self.keep(stamped);
-        Place {
-            upstream: false,
-            stamp: stamped.stamp,
-        }
+    /// Takes back what was charged last.
+    pub(super) const fn refund(&mut self, stamped: Stamped) {
+        self.average.refund(stamped.average);
+        self.peak.refund(stamped.peak);
     }
 
     /// Counts a frame that waits until `until`, and marks it where that is long.
@@ -134,17 +118,6 @@ impl Guest {
     pub(super) const fn is_crowded(&self) -> bool {
         self.upstream > self.room
     }
-
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(super) fn keep(&mut self, stamped: Stamped) {
-        self.average.keep(stamped.average);
-        self.peak.keep(stamped.peak);
-        self.last = stamped.stamp;
-    }
 }
 
 /// Where a frame waits: for its destination, until it is released, or for the
@@ -155,10 +128,10 @@ pub(super) struct Place {
     pub(super) stamp: u64,
 }
 
-/// What a frame would change.
+/// A frame that was charged to both buckets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamped {
-    average: Passed,
-    peak: Passed,
+    average: Charged,
+    peak: Charged,
     pub(super) stamp: u64,
 }

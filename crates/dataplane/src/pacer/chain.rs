@@ -23,7 +23,11 @@ impl<F: Frame> Pacer<F> {
     ///
     /// # Errors
     /// The frame, and when it may be tried again.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call and moving the frame cost as much"
+    )]
     pub fn enqueue(&mut self, now: Nanos, mut frame: F) -> Result<(), Later<F>> {
         let position = self.advance(now);
         let Some(id) = frame.source() else {

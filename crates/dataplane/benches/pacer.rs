@@ -20,7 +20,7 @@ use tcp::Tcp;
 const PACKETS: u64 = 5_000;
 const START: Nanos = Nanos::from_secs(1);
 /// What moving a packet out of a queue and into it costs, rounded down.
-const MOVES: u64 = 50;
+const MOVES: u64 = 60;
 
 /// What the frames between the voids cost a void, rounded down.
 const ALONE: u64 = 40;
@@ -129,29 +129,27 @@ impl Host {
     }
 }
 
+fn queue() -> VecDeque<Packet> {
+    let pool = Pool::new();
+    (0..64).map(|guest| packet(&pool, guest % 4, 2)).collect()
+}
+
 // What the loop around the pacer costs: frames move out of a queue, and back.
 #[library_benchmark]
-#[bench::moves(args = (backlogged(4, None)))]
-fn bare(mut host: Host) -> Host {
-    let now = host.now;
-    host.pacer.batch(now, |paced| {
-        if let Paced::Guaranteed { frame, .. } = paced {
-            host.free.push_back(frame);
-        }
-    });
+#[bench::moves(args = (queue()))]
+fn bare(mut free: VecDeque<Packet>) -> VecDeque<Packet> {
     for _ in 0..PACKETS {
-        if let Some(frame) = host.free.pop_front() {
+        if let Some(frame) = free.pop_front() {
             let frame = black_box(frame);
-            host.sent += 1;
-            host.free.push_back(black_box(frame));
+            free.push_back(black_box(frame));
         }
     }
-    host
+    free
 }
 
 #[library_benchmark]
-#[bench::chain(args = (backlogged(4, Some(Rate::from_mbit(2000)))), config = limit(680 + MOVES))]
-#[bench::without_destinations(args = (backlogged(4, None)), config = limit(530 + MOVES))]
+#[bench::chain(args = (backlogged(4, Some(Rate::from_mbit(2000)))), config = limit(450 + MOVES))]
+#[bench::without_destinations(args = (backlogged(4, None)), config = limit(365 + MOVES))]
 #[bench::waiting_for_destinations(args = (backlogged(4, Some(Rate::from_mbit(100)))))]
 #[bench::ten_guests(args = (backlogged(10, Some(Rate::from_mbit(100)))))]
 #[bench::many_guests(args = (backlogged(5000, Some(Rate::from_mbit(2)))))]

@@ -25,7 +25,7 @@ pub(super) struct Limits {
     hash: MultilinearHash,
     /// The first of each chain: a power of two of them, at least as many as limits.
     chains: Vec<u32>,
-    limits: Vec<Limit>,
+    all: Vec<Limit>,
 }
 
 impl Limits {
@@ -33,7 +33,7 @@ impl Limits {
         Self {
             hash: MultilinearHash::new(),
             chains: vec![NIL],
-            limits: Vec::new(),
+            all: Vec::new(),
         }
     }
 
@@ -45,7 +45,7 @@ impl Limits {
     #[inline]
     pub(super) fn get_mut(&mut self, key: FlowKey) -> Option<&mut Limit> {
         let index = self.find(key)?;
-        self.limits.get_mut(index as usize)
+        self.all.get_mut(index as usize)
     }
 
     #[inline(always)]
@@ -56,7 +56,7 @@ impl Limits {
     fn find(&self, key: FlowKey) -> Option<u32> {
         let mut index = self.chains[self.chain(key)];
         loop {
-            let limit = self.limits.get(index as usize)?;
+            let limit = self.all.get(index as usize)?;
             if limit.key == key {
                 return Some(index);
             }
@@ -66,14 +66,14 @@ impl Limits {
 
     /// Adds the limit of a flow that has none.
     pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64) {
-        let index = self.limits.len() as u32;
-        self.limits.push(Limit {
+        let index = self.all.len() as u32;
+        self.all.push(Limit {
             bucket,
             last,
             key,
             next: NIL,
         });
-        if self.limits.len() <= self.chains.len() {
+        if self.all.len() <= self.chains.len() {
             self.link(index);
             return;
         }
@@ -87,8 +87,8 @@ impl Limits {
 
     /// Puts a limit in front of its chain.
     fn link(&mut self, index: u32) {
-        let chain = self.chain(self.limits[index as usize].key);
-        self.limits[index as usize].next = std::mem::replace(&mut self.chains[chain], index);
+        let chain = self.chain(self.all[index as usize].key);
+        self.all[index as usize].next = std::mem::replace(&mut self.chains[chain], index);
     }
 
     pub(super) fn remove(&mut self, key: FlowKey) -> Option<Limit> {
@@ -98,21 +98,21 @@ impl Limits {
 
     /// Takes a limit out. The last one moves to its place.
     fn take(&mut self, index: u32) -> Limit {
-        self.relink(index, self.limits[index as usize].next);
-        let last = self.limits.len() as u32 - 1;
+        self.relink(index, self.all[index as usize].next);
+        let last = self.all.len() as u32 - 1;
         if last != index {
             self.relink(last, index);
         }
-        self.limits.swap_remove(index as usize)
+        self.all.swap_remove(index as usize)
     }
 
     /// Has `new` stand in its chain where the limit `old` stands.
     fn relink(&mut self, old: u32, new: u32) {
-        let chain = self.chain(self.limits[old as usize].key);
+        let chain = self.chain(self.all[old as usize].key);
         let mut link = &mut self.chains[chain];
         while *link != old {
             let before = *link as usize;
-            link = &mut self.limits[before].next;
+            link = &mut self.all[before].next;
         }
         *link = new;
     }
@@ -121,8 +121,8 @@ impl Limits {
     /// for any of them is released.
     pub(super) fn remove_all(&mut self, guest: GuestId) -> u64 {
         let mut last = 0;
-        for index in (0..self.limits.len() as u32).rev() {
-            if self.limits[index as usize].key.source == guest {
+        for index in (0..self.all.len() as u32).rev() {
+            if self.all[index as usize].key.source == guest {
                 last = last.max(self.take(index).last);
             }
         }

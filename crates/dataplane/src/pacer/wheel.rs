@@ -86,7 +86,10 @@ impl Wheel {
         Self {
             words: [0; WORDS],
             summary: 0,
-            slots: Box::new([EMPTY; LEVELS * SLOTS]),
+            slots: vec![EMPTY; LEVELS * SLOTS]
+                .into_boxed_slice()
+                .try_into()
+                .expect("as many as were made"),
             base: 0,
             position: 0,
         }
@@ -278,7 +281,7 @@ const fn slot_above(stamp: u64, apart: u64) -> usize {
     reason = "once for every frame, where a call costs as much"
 )]
 const fn slot(stamp: u64, level: u32) -> usize {
-    level as usize * SLOTS | (stamp >> (level * BITS)) as usize % SLOTS
+    (level as usize * SLOTS) | ((stamp >> (level * BITS)) as usize % SLOTS)
 }
 
 #[cfg(test)]

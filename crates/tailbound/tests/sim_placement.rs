@@ -66,10 +66,8 @@ fn a_run_says_its_verdict_first_and_ends_with_its_exit_code() {
         assert!(out.contains(&format!("report  {report}.html\ndata    {report}.json\n")));
         let results = directory.path().join(format!("{report}.json"));
         let results = Results::read(&results).unwrap();
-        assert_eq!(
-            results.variant("small").unwrap().values["hosts"].value,
-            1_000.0
-        );
+        let hosts = results.variant("small").unwrap().values["hosts"].value;
+        assert_eq!(hosts as u32, 1_000);
         // Progress is for terminals.
         assert_eq!(text(&run.stderr), "");
     }

@@ -228,7 +228,7 @@ impl Recorder {
         let mut series: BTreeMap<String, Series> = times
             .map(|(name, times)| (name.to_owned(), of_histogram("ns", &times)))
             .collect();
-        series.insert(PORTS.to_owned(), of_histogram(PORTS, &self.ports));
+        series.insert(PORTS.to_owned(), of_histogram("", &self.ports));
         Variant {
             name: name.to_owned(),
             unavailable: None,

@@ -27,7 +27,7 @@ const VALUES: [(&str, &str); 14] = [
     ("refused_effort", PERCENT),
     ("queues_used", ""),
     ("queues_over", PERCENT),
-    ("decisions_per_second", "1/s"),
+    ("decisions_per_second", "/s"),
     ("memory", "B"),
 ];
 

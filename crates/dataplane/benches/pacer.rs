@@ -31,10 +31,13 @@ fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
         .clone()
 }
 
-/// A full frame of a guest to one of its addresses.
-fn packet(pool: &Pool, guest: u32, destination: u8) -> Packet {
+/// The payload of a full frame.
+const FULL: usize = 1448;
+
+/// A frame of a guest to one of its addresses.
+fn packet(pool: &Pool, guest: u32, destination: u8, payload: usize) -> Packet {
     let tcp = Tcp {
-        payload: 1448,
+        payload,
         gso: 0,
         ..Tcp::default()
     };
@@ -62,6 +65,11 @@ struct Host {
 /// up to sixteen addresses. These are limited to `limit` each, if any; where that
 /// is less than a sixteenth of the share, frames wait for it.
 fn backlogged(guests: u32, limit: Option<Rate>) -> Host {
+    sending(guests, limit, [FULL; 2])
+}
+
+/// The same with payloads of two lengths in turn.
+fn sending(guests: u32, limit: Option<Rate>, payloads: [usize; 2]) -> Host {
     let config = PacerConfig {
         voids: false,
         ..PacerConfig::new(LINK)
@@ -84,7 +92,7 @@ fn backlogged(guests: u32, limit: Option<Rate>) -> Host {
     let each = (5000 / guests).clamp(1, 16);
     for to in 0..each {
         for guest in 0..guests {
-            let frame = packet(&pool, guest, to as u8);
+            let frame = packet(&pool, guest, to as u8, payloads[to as usize % 2]);
             let flow = frame.flow().expect("IPv4");
             pacer
                 .set_destination(START, GuestId(guest), flow.destination, limit)
@@ -131,7 +139,9 @@ impl Host {
 
 fn queue() -> VecDeque<Packet> {
     let pool = Pool::new();
-    (0..64).map(|guest| packet(&pool, guest % 4, 2)).collect()
+    (0..64)
+        .map(|guest| packet(&pool, guest % 4, 2, FULL))
+        .collect()
 }
 
 // What the loop around the pacer costs: frames move out of a queue, and back.
@@ -148,8 +158,9 @@ fn bare(mut free: VecDeque<Packet>) -> VecDeque<Packet> {
 }
 
 #[library_benchmark]
-#[bench::chain(args = (backlogged(4, Some(Rate::from_mbit(2000)))), config = limit(450 + MOVES))]
-#[bench::without_destinations(args = (backlogged(4, None)), config = limit(365 + MOVES))]
+#[bench::chain(args = (backlogged(4, Some(Rate::from_mbit(2000)))), config = limit(455 + MOVES))]
+#[bench::without_destinations(args = (backlogged(4, None)), config = limit(370 + MOVES))]
+#[bench::lengths_in_turn(args = (sending(4, Some(Rate::from_mbit(2000)), [FULL, 600])), config = limit(495 + MOVES))]
 #[bench::waiting_for_destinations(args = (backlogged(4, Some(Rate::from_mbit(100)))))]
 #[bench::ten_guests(args = (backlogged(10, Some(Rate::from_mbit(100)))))]
 #[bench::many_guests(args = (backlogged(5000, Some(Rate::from_mbit(2)))))]
@@ -176,7 +187,7 @@ fn slow(voids: bool) -> Pacer<Packet> {
         .expect("sound");
     let pool = Pool::new();
     for _ in 0..=PACKETS / 20 {
-        let frame = packet(&pool, 0, 2);
+        let frame = packet(&pool, 0, 2, FULL);
         pacer.enqueue(START, frame).expect("within the horizon");
     }
     pacer

@@ -107,8 +107,8 @@ pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::E
     .map(Some)
 }
 
-/// The change that a put or deleted document is; the inverse of [`name`] and
-/// [`document`]. What is wrong with it otherwise.
+/// The change that a put or deleted document is; the inverse of `name` and
+/// `document`. What is wrong with it otherwise.
 pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
     let unknown = || "there is no such document".to_owned();
     if let Some(id) = name.strip_prefix("tenants/") {

@@ -36,6 +36,7 @@ LISTEN ?= 127.0.0.1:7070
 
 .PHONY: place
 place: build ## Start the placement service with a sample data centre, and open its map
+	@mkdir -p $(OUT)
 	$(TAILBOUND) place serve --listen $(LISTEN) --insecure-loopback \
 		--topology experiments/topologies/two-pods.toml --store sqlite:$(OUT)/place.db --open
 

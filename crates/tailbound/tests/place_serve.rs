@@ -183,6 +183,12 @@ fn what_it_cannot_use_is_named() {
         &[open, "--topology", "bad.toml"],
         "bad.toml: 2:1: unknown field `hosts`",
     );
+    std::fs::write(dir.path().join("bad.json"), "{\"frame\": 1538}").unwrap();
+    refused(
+        dir.path(),
+        &[open, "--topology", "bad.json"],
+        "bad.json: invalid type",
+    );
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     refused(

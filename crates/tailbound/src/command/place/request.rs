@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tailbound_client::NewTenant;
 use tailbound_placement::{FaultDomains, Guarantee, Request};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Place, Rate};
 
 /// What is asked for.
 #[derive(Debug, clap::Args)]
@@ -140,18 +140,15 @@ impl Wish {
 
 /// A document from a file: JSON if its name says so, otherwise TOML.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let failed = |what: &dyn std::fmt::Display| {
-        Failure::new(format!(
-            "{}: {}",
-            path.display(),
-            what.to_string().trim_end()
-        ))
-    };
+    let failed = |what: &dyn std::fmt::Display| Failure::new(format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
     if path.extension().is_some_and(|end| end == "json") {
         serde_json::from_str(&text).map_err(|error| failed(&error))
     } else {
-        toml::from_str(&text).map_err(|error| failed(&error))
+        toml::from_str(&text).map_err(|error| {
+            let place = Place::of(&text, error.span().map_or(0, |span| span.start));
+            failed(&format!("{place}: {}", error.message()))
+        })
     }
 }
 

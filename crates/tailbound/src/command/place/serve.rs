@@ -1,5 +1,6 @@
 //! `tailbound place serve`.
 
+use super::request::read;
 use super::store::StoreUrl;
 use super::{Failure, status};
 use crate::command::output;
@@ -37,8 +38,8 @@ pub(super) struct Serve {
         default_value = "sqlite:tailbound-place.db"
     )]
     store: StoreUrl,
-    /// The tree of hosts (TOML) that a new store begins with; `tailbound place topology apply`
-    /// changes it later
+    /// The tree of hosts that a new store begins with (JSON if it ends in .json, TOML otherwise);
+    /// `tailbound place topology apply` changes it later
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
     /// By which rules a new store admits: silo, oktopus, oktopus-bursts or locality [default:
@@ -251,10 +252,9 @@ impl Serve {
         let Some(path) = &self.topology else {
             return Ok(None);
         };
-        let wrong = |why: String| Failure::new(format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let spec = Spec::from_toml(&text).map_err(|error| wrong(error.to_string()))?;
-        spec.build().map_err(|error| wrong(error.to_string()))?;
+        let spec: Spec = read(path)?;
+        spec.build()
+            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
         Ok(Some((spec, self.policy.unwrap_or_default())))
     }
 

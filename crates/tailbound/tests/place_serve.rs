@@ -189,6 +189,8 @@ fn what_it_cannot_use_is_named() {
         &[open, "--topology", "bad.json"],
         "bad.json: invalid type",
     );
+    // The next start would take it for a new store.
+    assert!(!dir.path().join("tailbound-place.db").exists());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     refused(

@@ -190,11 +190,13 @@ impl Serve {
         metrics: &Metrics,
         failed: tokio::sync::oneshot::Sender<StoreError>,
     ) -> Result<Service, Failure> {
-        if self.topology.is_none() && !path.exists() {
+        // Before the store is opened, which makes the file.
+        let initial = self.initial()?;
+        if initial.is_none() && !path.exists() {
             return Err(no_topology());
         }
         let mut store = Sqlite::open(path).map_err(failure)?;
-        let ledger = self.ledger(&mut store)?;
+        let ledger = self.ledger(initial, &mut store)?;
         let service = Service::start(ledger, metrics.observer());
         // Nobody else can write to the file; what cannot go on has to be looked
         // at, and a supervisor may start it again.
@@ -209,15 +211,19 @@ impl Serve {
     }
 
     /// What the store has, or the beginning that a new one is given.
-    fn ledger(&self, store: &mut Sqlite) -> Result<Ledger, Failure> {
+    fn ledger(
+        &self,
+        initial: Option<(Spec, Policy)>,
+        store: &mut Sqlite,
+    ) -> Result<Ledger, Failure> {
         let snapshot = store.load().map_err(failure)?;
         if snapshot.topology.is_some() {
             let ledger = Ledger::load(snapshot)
                 .map_err(|error| Failure::new(format!("the store cannot be used: {error}")))?;
-            self.compare(&ledger)?;
+            self.compare(initial, &ledger)?;
             return Ok(ledger);
         }
-        let (spec, policy) = self.initial()?.ok_or_else(no_topology)?;
+        let (spec, policy) = initial.ok_or_else(no_topology)?;
         let (mut ledger, changes) = Ledger::new(spec, policy).map_err(failure)?;
         ledger.set_revision(store.commit(&changes).map_err(failure)?);
         Ok(ledger)
@@ -230,12 +236,13 @@ impl Serve {
         url: &str,
         metrics: &Metrics,
     ) -> Result<(Service, Replica), Failure> {
+        let initial = self.initial()?;
         let options = replica::Options {
             location,
             advertise: self.advertise.clone().unwrap_or_else(|| url.to_owned()),
             lease: Duration::from_secs(self.lease),
             leader_ca: self.leader_ca.clone(),
-            initial: self.initial()?,
+            initial: initial.clone(),
         };
         let observer = metrics.observer();
         let started = Replica::start(options, |ledger| Service::start(ledger, observer)).await;
@@ -243,7 +250,7 @@ impl Serve {
             StartError::NoTopology => no_topology(),
             error => failure(error),
         })?;
-        service.read(|ledger| self.compare(ledger))?;
+        service.read(|ledger| self.compare(initial, ledger))?;
         Ok((service, replica))
     }
 
@@ -259,7 +266,7 @@ impl Serve {
     }
 
     /// Whether what was asked for is what the store has.
-    fn compare(&self, ledger: &Ledger) -> Result<(), Failure> {
+    fn compare(&self, initial: Option<(Spec, Policy)>, ledger: &Ledger) -> Result<(), Failure> {
         let kept = ledger.topology();
         if let Some(asked) = self.policy.filter(|policy| *policy != kept.policy) {
             return Err(Failure::new(format!(
@@ -269,7 +276,7 @@ impl Serve {
                 status::policy(asked),
             )));
         }
-        match self.initial()? {
+        match initial {
             Some((spec, _)) if spec != kept.spec => Err(Failure::new(format!(
                 "the store has another topology, at revision {}; leave --topology out, and use \
                  `tailbound place topology diff` and `apply` to change it",

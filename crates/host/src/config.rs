@@ -17,7 +17,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tailbound_client::VmName;
-use tailbound_dataplane::PipelineConfig;
+use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
 
 /// What a host forwards for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,9 +41,18 @@ pub struct Config {
 pub struct UplinkConfig {
     /// Where it is.
     pub port: PortConfig,
-    /// The way of a packet to it; a FIFO of 1000 packets by default.
+    /// The way of a packet to it; a FIFO of 1000 packets by default. With a
+    /// `pacer` only its meter counts.
     #[serde(default)]
     pub pipeline: PipelineConfig,
+    /// Paces guests to what they are guaranteed; nothing by default.
+    #[serde(default)]
+    pub pacer: Option<PacerConfig>,
+    /// Whether a frame without a VLAN tag gets one of VLAN 0 (IEEE 802.1Q, 6.9:
+    /// a priority tag), so that switches that look at no DSCP know its class.
+    /// False by default.
+    #[serde(default)]
+    pub priority_tag: bool,
 }
 
 /// A guest.
@@ -62,6 +71,10 @@ pub struct GuestConfig {
     /// default.
     #[serde(default)]
     pub vm: Option<VmName>,
+    /// What it is guaranteed on the uplink, unless the placement service knows its
+    /// machine: then that service's word counts. Nothing by default.
+    #[serde(default)]
+    pub guarantee: Option<Guarantee>,
     /// Where it is.
     pub port: PortConfig,
     /// Whether it may send in its own name only; true by default.

@@ -2,6 +2,8 @@
 //!
 //! A [`Port`] receives and transmits bursts and never waits. What it is used in
 //! decides when: the daemon when the descriptor is ready, a test when it likes.
+//! What goes out is [`Outgoing`]: frames, and on a paced uplink voids between them,
+//! for which a port keeps bytes of its own.
 
 mod af_packet;
 mod memory;
@@ -17,7 +19,7 @@ use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use tailbound_dataplane::{Buffer, Packet, Pool};
+use tailbound_dataplane::{Buffer, Frame, Packet, Pool};
 use tailbound_sys::tap::VIRTIO_HEADER_LEN;
 use tailbound_units::Nanos;
 
@@ -59,13 +61,43 @@ pub enum More {
     Maybe,
 }
 
-/// What became of the frames given to [`Port::transmit`].
+/// What a port is to put on its wire next.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A frame.
+    Frame {
+        /// The frame.
+        packet: Packet,
+        /// When it may begin on the wire, on the clock of `now`: for a port whose
+        /// NIC keeps launch times. `None`: as soon as what is before it has left.
+        at: Option<Nanos>,
+    },
+    /// A void frame, which fills a gap between two others (see
+    /// [`tailbound_dataplane::pacer::void`]). Its bytes are the port's own.
+    Void {
+        /// The bytes of the wire that it takes: 84 to 1538.
+        wire: u64,
+    },
+}
+
+impl Outgoing {
+    /// A frame that leaves as soon as it can.
+    pub const fn frame(packet: Packet) -> Self {
+        Self::Frame { packet, at: None }
+    }
+}
+
+/// What became of what was given to [`Port::transmit`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames sent.
+    /// Frames sent, without voids.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Voids sent.
+    pub voids: u64,
+    /// What they take of the wire, in bytes.
+    pub void_bytes: u64,
     /// The port is full: what it left is to be offered again when it is
     /// writable.
     pub full: bool,
@@ -78,6 +110,20 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// Counts one frame or void that was sent.
+    fn add(&mut self, outgoing: &Outgoing) {
+        match outgoing {
+            Outgoing::Frame { packet, .. } => {
+                self.packets += 1;
+                self.bytes += packet.len() as u64;
+            }
+            Outgoing::Void { wire } => {
+                self.voids += 1;
+                self.void_bytes += wire;
+            }
+        }
+    }
+
     /// The losses by reason.
     pub fn losses(&self) -> [(Reason, u64); 3] {
         [
@@ -98,9 +144,9 @@ pub trait Port {
     /// [`BURST_BYTES`].
     fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More>;
 
-    /// Sends frames from the front of `frames` and removes what was sent or
-    /// lost; what stays is what there was no room for.
-    fn transmit(&mut self, now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent>;
+    /// Sends from the front of `outgoing`, in order, and removes what was sent or
+    /// lost; what stays is what there was no room for. A lost void is not counted.
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent>;
 
     /// The descriptor that tells when the port can receive and transmit; `None`
     /// where [`Port::poll_at`] does.

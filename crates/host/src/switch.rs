@@ -19,7 +19,7 @@ pub use snapshot::{LinkSnapshot, Promises, Snapshot, Sojourn};
 
 use crate::forward::{Forwarding, Learned, NoRoute, PortIndex, Verdict};
 use crate::mac::Mac;
-use crate::port::{BURST, Burst, More, Port, Received};
+use crate::port::{BURST, Burst, More, Outgoing, Port, Received};
 use crate::reason::Reason;
 use link::Link;
 use std::collections::{HashMap, HashSet};
@@ -351,7 +351,8 @@ impl Switch {
                     break;
                 };
                 self.record(index, &departure.frame, departure.sojourn);
-                self.links[index].held.push_back(departure.frame);
+                let frame = Outgoing::frame(departure.frame);
+                self.links[index].held.push_back(frame);
             }
             let link = &mut self.links[index];
             if link.held.is_empty() {

@@ -157,6 +157,24 @@ impl Socket {
         }
     }
 
+    /// The MAC address of its interface. `InvalidData` where that is not Ethernet.
+    pub fn address(&self) -> io::Result<[u8; 6]> {
+        // SAFETY: `sockaddr_ll` is plain old data, for which all zeros is a value.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, the size of `address`.
+        let result = unsafe {
+            libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len)
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let bytes = &address.sll_addr[..usize::from(address.sll_halen).min(8)];
+        bytes.try_into().map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, "its address is not of 6 bytes")
+        })
+    }
+
     /// Receives a burst of at most [`Batch::LEN`] frames into `received`, which
     /// is emptied first. Frame `i` goes, its virtio header first, to
     /// `heads[i][offset..]` and, as far as it does not fit there, on to

@@ -1,11 +1,12 @@
 //! An interface of the host, whole: the uplink, or a guest behind a veth.
 
-use super::{BURST, Burst, More, Port, Received, Sent, join};
+use super::{BURST, Burst, More, Outgoing, Port, Received, Sent, join};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use tailbound_dataplane::{Buffer, Frame, Packet, Pool};
+use tailbound_dataplane::pacer::void;
+use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
 use tailbound_sys::packet::{self, Batch, PacketError, Socket};
 use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::Nanos;
@@ -30,13 +31,40 @@ pub struct AfPacketPort {
     heads: Vec<Buffer>,
     tails: Vec<Buffer>,
     received: Vec<packet::Received>,
+    voids: Voids,
+}
+
+/// Voids of the interface's own station, ready behind a virtio header that asks
+/// for nothing.
+#[derive(Debug)]
+struct Voids(Box<[u8]>);
+
+impl Voids {
+    fn new(address: [u8; 6]) -> Self {
+        let mut bytes = vec![0; VIRTIO_HEADER_LEN];
+        bytes.extend_from_slice(VoidFrame::new(address).bytes(void::LONGEST));
+        Self(bytes.into())
+    }
+
+    /// The header and the frame that takes `wire` bytes of the wire.
+    fn get(&self, wire: u64) -> &[u8] {
+        let frame = wire.clamp(void::SHORTEST, void::LONGEST) - void::OVERHEAD;
+        &self.0[..VIRTIO_HEADER_LEN + frame as usize]
+    }
 }
 
 impl AfPacketPort {
     /// Opens `interface` in `netns`. It must exist and be up.
     pub fn open(interface: &str, netns: Option<&Path>) -> Result<Self, PacketError> {
+        let socket = Socket::open(interface, netns)?;
+        let address = socket.address().map_err(|source| PacketError::Other {
+            interface: interface.to_owned(),
+            step: "read the MAC address",
+            source,
+        })?;
         Ok(Self {
-            socket: Socket::open(interface, netns)?,
+            socket,
+            voids: Voids::new(address),
             batch: Batch::new(),
             heads: Vec::with_capacity(BURST),
             tails: Vec::with_capacity(BURST),
@@ -118,15 +146,19 @@ impl Port for AfPacketPort {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, _now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent> {
+    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
         let mut sent = Sent::default();
-        while !frames.is_empty() {
-            let wire = frames.iter_mut().map(Packet::with_virtio_header);
+        while let Some(first) = outgoing.front() {
+            let lost = u64::from(matches!(first, Outgoing::Frame { .. }));
+            let voids = &self.voids;
+            let wire = outgoing.iter_mut().map(|next| match next {
+                Outgoing::Frame { packet, .. } => packet.with_virtio_header(),
+                Outgoing::Void { wire } => voids.get(*wire),
+            });
             match self.socket.transmit(&mut self.batch, wire) {
                 Ok(count) => {
-                    for packet in frames.drain(..count) {
-                        sent.packets += 1;
-                        sent.bytes += packet.len() as u64;
+                    for next in outgoing.drain(..count) {
+                        sent.add(&next);
                     }
                     continue;
                 }
@@ -138,10 +170,10 @@ impl Port for AfPacketPort {
                 Err(error) if is_gone(&error) => return Err(error),
                 // The queue of the interface had no room and dropped it
                 // (packet_snd returns what dev_queue_xmit said).
-                Err(error) if error.raw_os_error() == Some(ENOBUFS) => sent.device_full += 1,
-                Err(_) => sent.refused += 1,
+                Err(error) if error.raw_os_error() == Some(ENOBUFS) => sent.device_full += lost,
+                Err(_) => sent.refused += lost,
             }
-            frames.pop_front();
+            outgoing.pop_front();
         }
         Ok(sent)
     }
@@ -188,5 +220,17 @@ mod tests {
         };
         put_tag_back(&mut received, [0x81, 0, 0, 1]);
         assert_eq!((received.start, received.len), (Packet::HEADROOM, 11));
+    }
+
+    #[test]
+    fn a_void_is_the_interfaces_own_and_takes_the_wire_time_that_was_asked_for() {
+        let voids = Voids::new([2, 0, 0, 0, 0, 9]);
+        for wire in [84, 85, 1538] {
+            let bytes = voids.get(wire);
+            assert_eq!(&bytes[..VIRTIO_HEADER_LEN], [0; VIRTIO_HEADER_LEN]);
+            let frame = &bytes[VIRTIO_HEADER_LEN..];
+            assert_eq!(frame[..6], frame[6..12]);
+            assert_eq!(void::on_the_wire(frame.len()), wire);
+        }
     }
 }

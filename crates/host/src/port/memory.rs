@@ -1,12 +1,12 @@
 //! A port whose wire is a pair of queues in memory: for tests and benchmarks in
 //! virtual time.
 
-use super::{BURST, Burst, More, Port, Received, Sent};
+use super::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
-use tailbound_dataplane::{Frame, Packet, Pool, VIRTIO_HEADER};
+use tailbound_dataplane::{Packet, Pool, VIRTIO_HEADER, VoidFrame};
 use tailbound_units::Nanos;
 
 /// What is on the other side of a [`MemoryPort`].
@@ -14,7 +14,8 @@ use tailbound_units::Nanos;
 pub struct Wire {
     /// Frames for the port to receive, each with its virtio header, if any.
     pub to_port: VecDeque<(Vec<u8>, Option<[u8; VIRTIO_HEADER]>)>,
-    /// Frames that the port has sent, and when.
+    /// Frames that the port has sent, voids of [`Wire::STATION`] among them, and
+    /// when.
     pub from_port: Vec<(Nanos, Vec<u8>)>,
     /// How many more frames the port takes before it is full; `None`: any
     /// number.
@@ -24,6 +25,11 @@ pub struct Wire {
     /// The port finishes no checksums and does not segment: frames leave as
     /// they are, as on a TAP.
     pub offload: bool,
+}
+
+impl Wire {
+    /// The station that the port is.
+    pub const STATION: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
 }
 
 /// The port's side of a [`Wire`].
@@ -66,24 +72,30 @@ impl Port for MemoryPort {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent> {
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
         let mut wire = self.0.borrow_mut();
         gone(&wire)?;
         let mut sent = Sent::default();
-        while !frames.is_empty() {
+        while !outgoing.is_empty() {
             if wire.room == Some(0) {
                 sent.full = true;
                 break;
             }
             wire.room = wire.room.map(|room| room - 1);
-            if let Some(mut packet) = frames.pop_front() {
-                if !wire.offload {
-                    packet.complete_checksum();
+            let Some(mut next) = outgoing.pop_front() else {
+                break;
+            };
+            let bytes = match &mut next {
+                Outgoing::Frame { packet, .. } => {
+                    if !wire.offload {
+                        packet.complete_checksum();
+                    }
+                    packet.bytes().to_vec()
                 }
-                sent.packets += 1;
-                sent.bytes += packet.len() as u64;
-                wire.from_port.push((now, packet.bytes().to_vec()));
-            }
+                Outgoing::Void { wire } => VoidFrame::new(Wire::STATION).bytes(*wire).to_vec(),
+            };
+            wire.from_port.push((now, bytes));
+            sent.add(&next);
         }
         Ok(sent)
     }

@@ -1,7 +1,7 @@
 //! Captures: frames read from a file at the spacing they were captured with,
 //! and what is sent written to another.
 
-use super::{BURST, Burst, More, Port, Received, Sent};
+use super::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tailbound_dataplane::{Packet, Pool};
+use tailbound_dataplane::{Packet, Pool, VoidFrame};
 use tailbound_units::Nanos;
 
 /// Longest frame that a capture holds, in bytes: a 64 KiB packet.
@@ -48,6 +48,7 @@ pub struct PcapPort {
     /// When the replay began, and the first frame's capture time.
     began: Option<(Nanos, Duration)>,
     writer: Option<PcapWriter<BufWriter<File>>>,
+    voids: VoidFrame,
     epoch: Duration,
 }
 
@@ -74,6 +75,8 @@ impl PcapPort {
             truncated: 0,
             began: None,
             writer,
+            // No station's: locally administered.
+            voids: VoidFrame::new([2, 0, 0, 0, 0, 0]),
             epoch,
         };
         port.advance();
@@ -174,20 +177,24 @@ impl Port for PcapPort {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent> {
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
         let mut sent = Sent::default();
         let time = self.epoch.saturating_add(now.into());
-        for mut packet in frames.drain(..) {
-            packet.complete_checksum();
-            let bytes = packet.bytes();
+        for mut next in outgoing.drain(..) {
+            let bytes = match &mut next {
+                Outgoing::Frame { packet, .. } => {
+                    packet.complete_checksum();
+                    packet.bytes()
+                }
+                Outgoing::Void { wire } => self.voids.bytes(*wire),
+            };
             if let Some(writer) = &mut self.writer {
                 let record = PcapPacket::new(time, bytes.len() as u32, bytes);
                 writer
                     .write_packet(&record)
                     .map_err(|error| io::Error::other(error.to_string()))?;
             }
-            sent.packets += 1;
-            sent.bytes += bytes.len() as u64;
+            sent.add(&next);
         }
         Ok(sent)
     }
@@ -210,7 +217,8 @@ mod tests {
     fn capture(path: &Path, times: &[Nanos]) {
         let mut writer = PcapPort::open(None, Some(path), Duration::ZERO).expect("made");
         for (n, time) in (0..).zip(times) {
-            let mut frames = VecDeque::from([packet(&frame(n), None).expect("well formed")]);
+            let packet = packet(&frame(n), None).expect("well formed");
+            let mut frames = VecDeque::from([Outgoing::frame(packet)]);
             let sent = writer.transmit(*time, &mut frames).expect("written");
             assert_eq!((sent.packets, sent.bytes), (1, 60));
         }

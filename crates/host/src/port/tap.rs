@@ -1,12 +1,12 @@
 //! A guest behind a TAP.
 
-use super::{BURST, BURST_BYTES, Burst, More, Port, Received, Sent, join};
+use super::{BURST, BURST_BYTES, Burst, More, Outgoing, Port, Received, Sent, join};
 use crate::mac::Mac;
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use tailbound_dataplane::{Frame, Packet, Pool};
+use tailbound_dataplane::{Packet, Pool};
 use tailbound_sys::tap::{Tap, TapError, VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::Nanos;
 
@@ -77,14 +77,16 @@ impl Port for TapPort {
         Ok(More::Maybe)
     }
 
-    fn transmit(&mut self, _now: Nanos, frames: &mut VecDeque<Packet>) -> io::Result<Sent> {
+    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
         let mut sent = Sent::default();
-        while let Some(packet) = frames.front_mut() {
-            match self.tap.transmit(packet.with_virtio_header()) {
-                Ok(()) => {
-                    sent.packets += 1;
-                    sent.bytes += packet.len() as u64;
-                }
+        while let Some(next) = outgoing.front_mut() {
+            let result = match next {
+                Outgoing::Frame { packet, .. } => self.tap.transmit(packet.with_virtio_header()),
+                // Behind a TAP is no wire whose time a void could take.
+                Outgoing::Void { .. } => Ok(()),
+            };
+            match result {
+                Ok(()) => sent.add(next),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     sent.full = true;
                     break;
@@ -95,7 +97,7 @@ impl Port for TapPort {
                 Err(error) if error.raw_os_error() == Some(EIO) => sent.link_down += 1,
                 Err(_) => sent.refused += 1,
             }
-            frames.pop_front();
+            outgoing.pop_front();
         }
         Ok(sent)
     }

@@ -4,7 +4,7 @@ use super::snapshot::{LinkSnapshot, Sojourn};
 use crate::guard::Guard;
 use crate::histogram::Histogram;
 use crate::mac::Mac;
-use crate::port::BURST;
+use crate::port::{BURST, Outgoing};
 use crate::reason::Reason;
 use std::collections::VecDeque;
 use tailbound_client::{VmGuarantee, VmName};
@@ -89,7 +89,7 @@ pub(super) struct Link {
     pub(super) promise: Option<VmGuarantee>,
     pub(super) pipeline: Pipeline<Packet>,
     /// Frames that left the pipeline and that the port has not taken yet.
-    pub(super) held: VecDeque<Packet>,
+    pub(super) held: VecDeque<Outgoing>,
     pub(super) readable: bool,
     pub(super) full: bool,
     pub(super) counters: Counters,

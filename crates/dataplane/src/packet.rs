@@ -8,6 +8,7 @@
 mod checksum;
 mod offload;
 mod pool;
+mod tag;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -39,6 +39,7 @@
 mod batch;
 mod bucket;
 mod chain;
+mod change;
 mod clock;
 mod config;
 mod guest;
@@ -50,16 +51,15 @@ mod wheel;
 pub use batch::Paced;
 pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
+pub use limits::FlowUse;
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Count, Queue, QueueStats, Queued};
-use crate::{FlowKey, Frame, GuestId};
-use bucket::Bucket;
-use config::MAX_FRAME;
+use crate::{Frame, GuestId};
 use guest::{Guest, Terms};
 use limits::Limits;
 use store::Store;
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::Nanos;
 use wheel::Wheel;
 
 /// A frame that would wait too long, given back.
@@ -164,22 +164,14 @@ impl<F: Frame> Pacer<F> {
     /// # Errors
     /// The rule that the configuration breaks.
     pub fn new(config: &PacerConfig) -> Result<Self, Refused> {
-        let link = config.link;
-        if !(1_000_000..=1_000_000_000_000).contains(&link.0) {
-            return Err(Refused::Link(link));
-        }
-        let batch = link.bytes_in(config.batch);
-        let frame = config.frame;
-        if frame.0 < void::SHORTEST || frame > batch || frame.0 > MAX_FRAME {
-            return Err(Refused::Frame { frame, batch });
-        }
+        let batch = config.batch_on_the_wire()?;
         Ok(Self {
             config: config.clone(),
-            clock: WireClock::new(link),
+            clock: WireClock::new(config.link),
             position: 0,
-            batch: batch.0,
-            lead: batch.0 / 2,
-            catch_up: link.bytes_in(config.catch_up).0.min(wheel::RANGE),
+            batch,
+            lead: batch / 2,
+            catch_up: config.catch_up_on_the_wire(),
             guests: Vec::new(),
             committed: 0,
             limits: Limits::new(),
@@ -192,171 +184,6 @@ impl<F: Frame> Pacer<F> {
             next: u64::MAX,
             stats: PacerStats::default(),
         })
-    }
-
-    /// Guarantees a guest something else from `now` on, or nothing any more.
-    ///
-    /// No frame is lost or overtakes one of its flow. Stamps that were given stand,
-    /// and the guest keeps its tokens as far as the new bucket holds them. A guest
-    /// that had no guarantee starts with a full bucket; its frames that wait as best
-    /// effort are stamped first. One that has none any more is best effort as soon
-    /// as its stamped frames have left.
-    ///
-    /// # Errors
-    /// The rule that the guarantee breaks; then nothing has changed.
-    pub fn set_guest(
-        &mut self,
-        now: Nanos,
-        id: GuestId,
-        guarantee: Option<&Guarantee>,
-    ) -> Result<(), Refused> {
-        let position = self.advance(now);
-        let index = id.0 as usize;
-        let before = self.guests.get(index).and_then(Option::as_ref);
-        let before = before.map_or(Terms::BestEffort, |guest| guest.terms);
-        let held = self.bandwidth_of(id);
-        let Some(guarantee) = guarantee else {
-            if let Some(Some(guest)) = self.guests.get_mut(index)
-                && guest.terms == Terms::Guaranteed
-            {
-                guest.terms = Terms::Leaving;
-                guest.limited = 0;
-                guest.after = guest.after.max(self.limits.remove_all(id));
-                self.committed -= held;
-            }
-            return Ok(());
-        };
-        let fresh = self.check(id, guarantee)?;
-        if self.guests.len() <= index {
-            self.guests.resize_with(index + 1, || None);
-        }
-        self.committed = self.committed - held + guarantee.bandwidth.0;
-        match &mut self.guests[index] {
-            Some(guest) if before != Terms::BestEffort => {
-                let now = position.max(self.wire).max(guest.last);
-                guest.become_like(&fresh, now);
-            }
-            Some(guest) => {
-                let stats = guest.stats;
-                *guest = fresh;
-                guest.stats = stats;
-            }
-            none => *none = Some(fresh),
-        }
-        if before == Terms::BestEffort {
-            self.stamp_best_effort(position.max(self.wire), id);
-        }
-        Ok(())
-    }
-
-    /// What of the link is guaranteed to a guest, in bits a second.
-    fn bandwidth_of(&self, id: GuestId) -> u64 {
-        match self.guests.get(id.0 as usize) {
-            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest.guarantee.bandwidth.0,
-            _ => 0,
-        }
-    }
-
-    /// Whether a guest may have a guarantee, and its state with full buckets.
-    fn check(&self, id: GuestId, guarantee: &Guarantee) -> Result<Guest, Refused> {
-        let Guarantee {
-            bandwidth,
-            burst,
-            burst_rate,
-            horizon,
-            ..
-        } = *guarantee;
-        let PacerConfig {
-            link, frame, batch, ..
-        } = self.config;
-        if id.0 >= MAX_GUESTS {
-            return Err(Refused::Guest(id.0));
-        }
-        self.check_rate(bandwidth)?;
-        if burst_rate < bandwidth {
-            return Err(Refused::BurstRateBelowBandwidth {
-                burst_rate,
-                bandwidth,
-            });
-        }
-        self.check_rate(burst_rate)?;
-        if burst < frame {
-            return Err(Refused::BurstBelowFrame { burst, frame });
-        }
-        let most = link.time_for(Bytes(wheel::RANGE / 8));
-        if horizon < batch || horizon > most {
-            return Err(Refused::Horizon {
-                horizon,
-                batch,
-                most,
-            });
-        }
-        // Every term is at most the link's rate.
-        let sum = Rate(self.committed - self.bandwidth_of(id) + bandwidth.0);
-        if sum > link {
-            return Err(Refused::SumAboveLink { sum, link });
-        }
-        Guest::new(&self.config, guarantee).ok_or(Refused::BurstTooLong(burst))
-    }
-
-    fn check_rate(&self, rate: Rate) -> Result<(), Refused> {
-        let link = self.config.link;
-        if rate.0 == 0 {
-            return Err(Refused::NoBandwidth);
-        }
-        if rate > link {
-            return Err(Refused::AboveLink { rate, link });
-        }
-        if rate.0 < link.0.div_ceil(MAX_RATIO) {
-            return Err(Refused::TooSlow { rate, link });
-        }
-        Ok(())
-    }
-
-    /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
-    /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
-    /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
-    /// its flow; those that wait stay as they were released.
-    ///
-    /// # Errors
-    /// The rule that the limit breaks; then nothing has changed.
-    pub fn set_destination(
-        &mut self,
-        now: Nanos,
-        id: GuestId,
-        destination: u128,
-        rate: Option<Rate>,
-    ) -> Result<(), Refused> {
-        let position = self.advance(now);
-        let key = FlowKey {
-            source: id,
-            destination,
-        };
-        let guest = match self.guests.get_mut(id.0 as usize) {
-            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
-            _ => return Err(Refused::NotGuaranteed(id.0)),
-        };
-        let Some(rate) = rate else {
-            if let Some(limit) = self.limits.remove(key) {
-                guest.after = guest.after.max(limit.last);
-                guest.limited -= 1;
-            }
-            return Ok(());
-        };
-        let (burst, after) = (guest.guarantee.burst, guest.after);
-        self.check_rate(rate)?;
-        let link = self.config.link;
-        let fresh = Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))?;
-        if let Some(limit) = self.limits.get_mut(key) {
-            let now = position.max(self.wire).max(limit.last);
-            limit.bucket.become_like(&fresh, now);
-        } else {
-            self.limits.insert(key, fresh, after);
-            if let Some(Some(guest)) = self.guests.get_mut(id.0 as usize) {
-                guest.limited += 1;
-            }
-        }
-        Ok(())
     }
 
     /// What waits for the wire with a stamp, in frames.
@@ -389,7 +216,7 @@ impl<F: Frame> Pacer<F> {
     /// What it has done so far.
     pub fn stats(&self) -> PacerStats {
         PacerStats {
-            stopped: self.clock.stopped(),
+            stopped: self.stats.stopped + self.clock.stopped(),
             ..self.stats
         }
     }

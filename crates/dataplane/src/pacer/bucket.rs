@@ -118,28 +118,62 @@ impl Bucket {
         self.rest = charged.rest;
     }
 
-    /// Takes another rate and burst over at `now`. The tokens of that moment stay,
+    /// Takes another rate, burst and link over. The tokens of the moment `from` stay,
     /// as far as the new bucket holds them; what was charged beyond them is
-    /// forgotten, so `now` is not before the last frame that was charged left.
-    pub(super) fn become_like(&mut self, fresh: &Self, now: u64) {
-        let owed = match self.due.checked_sub(now) {
+    /// forgotten, so `from` is not before the last frame that was charged left. That
+    /// moment is `to` on the new link.
+    pub(super) fn become_like(&mut self, fresh: &Self, from: u64, to: u64) {
+        let owed = match self.due.checked_sub(from) {
             Some(ahead) => u128::from(ahead) * u128::from(self.rate.get()) + u128::from(self.rest),
             None => 0,
         };
-        let tokens = self.capacity().saturating_sub(owed).min(fresh.capacity());
-        let owed = fresh.capacity() - tokens;
-        let rate = u128::from(fresh.rate.get());
-        *self = Self {
+        // Tokens are counted in bytes times the link's rate.
+        let tokens = scale(self.capacity().saturating_sub(owed), fresh.link, self.link);
+        let owed = fresh.capacity() - tokens.min(fresh.capacity());
+        *self = fresh.owing(owed, to);
+    }
+
+    /// The same bucket, which has nothing in it at `now`.
+    pub(super) fn empty(self, now: u64) -> Self {
+        self.owing(self.capacity(), now)
+    }
+
+    /// The same bucket, which lacks `owed` bytes times the link's rate at `now`.
+    fn owing(self, owed: u128, now: u64) -> Self {
+        let rate = u128::from(self.rate.get());
+        Self {
             due: now + (owed / rate) as u64,
             rest: (owed % rate) as u64,
-            ..*fresh
-        };
+            ..self
+        }
+    }
+
+    /// Whether it fills at `rate` and holds `burst`.
+    pub(super) fn is(&self, rate: Rate, burst: Bytes) -> bool {
+        rate == self.rate() && burst == self.burst()
+    }
+
+    /// The burst.
+    pub(super) fn burst(&self) -> Bytes {
+        Bytes((self.capacity() / u128::from(self.link.0)) as u64)
+    }
+
+    /// Bits a second.
+    pub(super) const fn rate(&self) -> Rate {
+        Rate(self.rate.get())
     }
 
     /// The burst in bytes times the link's rate.
     const fn capacity(&self) -> u128 {
         self.depth as u128 * self.rate.get() as u128 + self.depth_rest as u128
     }
+}
+
+/// `tokens · to / from`, rounded down.
+fn scale(tokens: u128, to: Rate, from: Rate) -> u128 {
+    let (to, from) = (u128::from(to.0), u128::from(from.0));
+    // What a bucket holds is below 2^100, a rate below 2^40.
+    tokens / from * to + tokens % from * to / from
 }
 
 #[cfg(test)]

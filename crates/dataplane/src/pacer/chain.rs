@@ -82,8 +82,8 @@ impl<F: Frame> Pacer<F> {
 
     #[inline(never)]
     fn enqueue_large(&mut self, position: u64, id: GuestId, frame: F) -> Result<(), Later<F>> {
-        let limit = frame.flow().and_then(|flow| self.limits.get_mut(flow));
-        let mut last = limit.map_or(0, |limit| limit.last);
+        let limit = frame.flow().and_then(|flow| self.limits.find(flow));
+        let mut last = limit.map_or(0, |limit| self.limits.at(limit).last);
         if let Some(Some(guest)) = self.guests.get(id.0 as usize) {
             last = last.max(guest.last);
             let until = position + guest.horizon;
@@ -91,6 +91,9 @@ impl<F: Frame> Pacer<F> {
                 last = last.max(until + 1);
             }
             if last > until {
+                if let Some(limit) = limit {
+                    self.limits.waits(limit, last);
+                }
                 return Err(self.later(position, id, frame, last));
             }
         }
@@ -145,23 +148,30 @@ impl<F: Frame> Pacer<F> {
         let mut release = arrival;
         if guest.limited > 0
             && let Some(flow) = frame.flow()
-            && let Some(found) = self.limits.get_mut(flow)
+            && let Some(found) = self.limits.find(flow)
         {
-            let charged = found.bucket.charge(arrival, wire);
+            let charged = self.limits.at(found).bucket.charge(arrival, wire);
             release = charged.leaves;
             limit = Some((found, charged));
         }
-        let behind = guest.upstream > 0 && {
-            let last = limit.as_ref().map_or(guest.after, |(limit, _)| limit.last);
-            self.upstream.first().stamp <= last
-        };
+        let mut last = guest.after;
+        if guest.upstream > 0
+            && let Some((limit, _)) = limit
+        {
+            last = self.limits.at(limit).last;
+        }
+        let behind = guest.upstream > 0 && self.upstream.first().stamp <= last;
         let place = if release > arrival || behind {
-            let last = limit.as_ref().map_or(guest.after, |(limit, _)| limit.last);
+            if let Some((limit, _)) = limit {
+                last = self.limits.at(limit).last;
+            }
             let release = release.max(last).max(self.upstream.start_from(arrival));
             let crowded = patience == Patience::Horizon && guest.is_crowded();
             if release <= until && !crowded {
                 if let Some((limit, _)) = limit {
-                    limit.last = release;
+                    self.limits.at(limit).last = release;
+                    self.limits.waits(limit, release);
+                    self.limits.took(limit, wire);
                 }
                 guest.upstream += wire;
                 guest.count(position, frame, wire, release);
@@ -176,6 +186,9 @@ impl<F: Frame> Pacer<F> {
             if stamped.stamp <= until {
                 guest.last = stamped.stamp;
                 guest.count(position, frame, wire, stamped.stamp);
+                if let Some((limit, _)) = limit {
+                    self.limits.took(limit, wire);
+                }
                 return Ok(Some(Place {
                     upstream: false,
                     stamp: stamped.stamp,
@@ -185,7 +198,10 @@ impl<F: Frame> Pacer<F> {
             Err(stamped.stamp)
         };
         if let Some((limit, charged)) = limit {
-            limit.bucket.refund(charged);
+            self.limits.at(limit).bucket.refund(charged);
+            if let Err(stamp) = place {
+                self.limits.waits(limit, stamp);
+            }
         }
         place
     }

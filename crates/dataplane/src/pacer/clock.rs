@@ -77,6 +77,11 @@ impl WireClock {
         self.position -= ahead.min(self.position);
     }
 
+    /// The wire's rate.
+    pub(super) const fn rate(&self) -> Rate {
+        Rate(self.rate)
+    }
+
     /// The latest moment that was handed in.
     pub(super) const fn now(&self) -> Nanos {
         self.now

@@ -1,6 +1,6 @@
 //! What a pacer is told, and which rules that follows.
 
-use super::void;
+use super::{void, wheel};
 use crate::Packet;
 use crate::queue::{FqCodelConfig, QueueConfig};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,25 @@ impl PacerConfig {
             packets: defaults::packets(),
             best_effort: defaults::best_effort(),
         }
+    }
+
+    /// The batch in bytes of the wire, where the wire keeps the rules.
+    pub(super) fn batch_on_the_wire(&self) -> Result<u64, Refused> {
+        let Self { link, frame, .. } = *self;
+        if !(1_000_000..=1_000_000_000_000).contains(&link.0) {
+            return Err(Refused::Link(link));
+        }
+        let batch = link.bytes_in(self.batch);
+        if frame.0 < void::SHORTEST || frame > batch || frame.0 > MAX_FRAME {
+            return Err(Refused::Frame { frame, batch });
+        }
+        Ok(batch.0)
+    }
+
+    /// `catch_up` in bytes of the wire, less than stamps may be apart.
+    pub(super) fn catch_up_on_the_wire(&self) -> u64 {
+        let bytes = self.link.bytes_in(self.catch_up);
+        bytes.0.min(wheel::RANGE / 4)
     }
 }
 
@@ -190,6 +209,10 @@ pub enum Refused {
         /// The longest.
         most: Nanos,
     },
+    /// On a link that is so much faster, what waits would leave later than stamps
+    /// reach.
+    #[error("what waits would leave later on a link of {0} than can be counted")]
+    TooFarAhead(Rate),
     /// Only a guaranteed guest has destinations with a limit.
     #[error("guest {0} has no guarantee")]
     NotGuaranteed(u32),

@@ -64,12 +64,21 @@ impl Guest {
         })
     }
 
-    /// Takes over what is new of `fresh`; `now` is not before its last stamp.
-    pub(super) fn become_like(&mut self, fresh: &Self, now: u64) {
-        self.terms = Terms::Guaranteed;
+    /// The same with empty buckets at `now`.
+    pub(super) fn empty(self, now: u64) -> Self {
+        Self {
+            average: self.average.empty(now),
+            peak: self.peak.empty(now),
+            ..self
+        }
+    }
+
+    /// Takes over what is new of `fresh`; `from`, which is `to` on its link, is not
+    /// before the last stamp.
+    pub(super) fn become_like(&mut self, fresh: &Self, from: u64, to: u64) {
         self.guarantee = fresh.guarantee;
-        self.average.become_like(&fresh.average, now);
-        self.peak.become_like(&fresh.peak, now);
+        self.average.become_like(&fresh.average, from, to);
+        self.peak.become_like(&fresh.peak, from, to);
         self.horizon = fresh.horizon;
         self.mark = fresh.mark;
         self.room = fresh.room;

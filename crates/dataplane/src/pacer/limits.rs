@@ -3,6 +3,23 @@
 use super::bucket::Bucket;
 use crate::meter::MultilinearHash;
 use crate::{FlowKey, GuestId};
+use std::{iter, mem};
+use tailbound_units::Rate;
+
+/// What a flow with a limit did since it was asked last: its demand, as far as it
+/// shows. See [`super::Pacer::destinations_used`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowUse {
+    /// The guest and its destination.
+    pub flow: FlowKey,
+    /// Its limit now.
+    pub rate: Rate,
+    /// Bytes on the wire of the frames that were taken in.
+    pub taken: u64,
+    /// Whether frames waited for the limit or were given back: the flow would
+    /// send more than it does.
+    pub backlogged: bool,
+}
 
 /// A limit of one flow.
 #[derive(Debug)]
@@ -10,9 +27,25 @@ pub(super) struct Limit {
     pub(super) bucket: Bucket,
     /// When the last frame that waited for it was released.
     pub(super) last: u64,
+    /// Until when a frame waits here or was to come again later.
+    backlogged: u64,
+    /// Bytes that were taken in since its use was asked for.
+    taken: u64,
     key: FlowKey,
-    /// The next in its chain.
+    /// Its place among those in use; `NIL` for none.
+    place: u32,
+    /// The next in its chain, or the next unused one.
     next: u32,
+    /// The next of its guest.
+    sibling: u32,
+}
+
+impl Limit {
+    /// Moves its moments to another wire's clock.
+    pub(super) fn move_moments(&mut self, moved: impl Fn(u64) -> u64) {
+        self.last = moved(self.last);
+        self.backlogged = moved(self.backlogged);
+    }
 }
 
 /// No limit.
@@ -25,7 +58,14 @@ pub(super) struct Limits {
     hash: MultilinearHash,
     /// The first of each chain: a power of two of them, at least as many as limits.
     chains: Vec<u32>,
+    /// The first of each guest's.
+    guests: Vec<u32>,
     all: Vec<Limit>,
+    /// The first of those in `all` that are unused, and how many are not.
+    free: u32,
+    len: usize,
+    /// Those that were used since that was asked for.
+    used: Vec<u32>,
 }
 
 impl Limits {
@@ -33,7 +73,11 @@ impl Limits {
         Self {
             hash: MultilinearHash::new(),
             chains: vec![NIL],
+            guests: Vec::new(),
             all: Vec::new(),
+            free: NIL,
+            len: 0,
+            used: Vec::new(),
         }
     }
 
@@ -48,12 +92,19 @@ impl Limits {
         self.all.get_mut(index as usize)
     }
 
+    /// The limit with a number that [`Limits::find`] gave.
+    #[inline]
+    pub(super) fn at(&mut self, index: u32) -> &mut Limit {
+        &mut self.all[index as usize]
+    }
+
+    /// The number of a flow's limit. It stays until the limit is removed.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    fn find(&self, key: FlowKey) -> Option<u32> {
+    pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
         let mut index = self.chains[self.chain(key)];
         loop {
             let limit = self.all.get(index as usize)?;
@@ -64,69 +115,181 @@ impl Limits {
         }
     }
 
+    /// Counts a frame of `wire` bytes that was taken in.
+    #[inline]
+    pub(super) fn took(&mut self, index: u32, wire: u64) {
+        let limit = &mut self.all[index as usize];
+        limit.taken += wire;
+        if limit.place == NIL {
+            self.note(index);
+        }
+    }
+
+    /// Notes that a frame waits here, or could come again, until `until`.
+    pub(super) fn waits(&mut self, index: u32, until: u64) {
+        let limit = &mut self.all[index as usize];
+        limit.backlogged = limit.backlogged.max(until);
+        if limit.place == NIL {
+            self.note(index);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, index: u32) {
+        self.all[index as usize].place = self.used.len() as u32;
+        self.used.push(index);
+    }
+
+    /// Hands over what was used since the last call. What still waits at `position`
+    /// counts as used from now on too.
+    pub(super) fn drain_used(&mut self, position: u64, mut sink: impl FnMut(FlowUse)) {
+        let Self { used, all, .. } = self;
+        let mut kept = 0;
+        used.retain(|&index| {
+            let limit = &mut all[index as usize];
+            sink(FlowUse {
+                flow: limit.key,
+                rate: limit.bucket.rate(),
+                taken: limit.taken,
+                backlogged: limit.backlogged > 0,
+            });
+            limit.taken = 0;
+            let waits = limit.backlogged > position;
+            if waits {
+                limit.place = kept;
+                kept += 1;
+            } else {
+                limit.backlogged = 0;
+                limit.place = NIL;
+            }
+            waits
+        });
+    }
+
     /// Adds the limit of a flow that has none.
     pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64) {
-        let index = self.all.len() as u32;
-        self.all.push(Limit {
+        let guest = key.source.0 as usize;
+        if self.guests.len() <= guest {
+            self.guests.resize(guest + 1, NIL);
+        }
+        let limit = Limit {
             bucket,
             last,
+            backlogged: 0,
+            taken: 0,
             key,
+            place: NIL,
             next: NIL,
-        });
-        if self.all.len() <= self.chains.len() {
-            self.link(index);
-            return;
+            sibling: self.guests[guest],
+        };
+        let mut index = self.free;
+        if let Some(unused) = self.all.get_mut(index as usize) {
+            self.free = unused.next;
+            *unused = limit;
+        } else {
+            index = self.all.len() as u32;
+            self.all.push(limit);
         }
-        let double = 2 * self.chains.len();
-        self.chains.clear();
-        self.chains.resize(double, NIL);
-        for index in 0..=index {
-            self.link(index);
+        self.guests[guest] = index;
+        self.len += 1;
+        if self.len > self.chains.len() {
+            self.double_chains();
+        }
+        self.link(index);
+    }
+
+    fn double_chains(&mut self) {
+        let double = vec![NIL; 2 * self.chains.len()];
+        for mut index in mem::replace(&mut self.chains, double) {
+            while let Some(limit) = self.all.get(index as usize) {
+                let next = limit.next;
+                self.link(index);
+                index = next;
+            }
         }
     }
 
     /// Puts a limit in front of its chain.
     fn link(&mut self, index: u32) {
         let chain = self.chain(self.all[index as usize].key);
-        self.all[index as usize].next = std::mem::replace(&mut self.chains[chain], index);
+        self.all[index as usize].next = mem::replace(&mut self.chains[chain], index);
     }
 
-    pub(super) fn remove(&mut self, key: FlowKey) -> Option<Limit> {
+    /// Forgets a flow's limit, and gives when the last of the frames that waited
+    /// for it is released.
+    pub(super) fn remove(&mut self, key: FlowKey) -> Option<u64> {
         let index = self.find(key)?;
-        Some(self.take(index))
-    }
-
-    /// Takes a limit out. The last one moves to its place.
-    fn take(&mut self, index: u32) -> Limit {
-        self.relink(index, self.all[index as usize].next);
-        let last = self.all.len() as u32 - 1;
-        if last != index {
-            self.relink(last, index);
-        }
-        self.all.swap_remove(index as usize)
-    }
-
-    /// Has `new` stand in its chain where the limit `old` stands.
-    fn relink(&mut self, old: u32, new: u32) {
-        let chain = self.chain(self.all[old as usize].key);
-        let mut link = &mut self.chains[chain];
-        while *link != old {
+        let next = self.all[index as usize].sibling;
+        let mut link = &mut self.guests[key.source.0 as usize];
+        while *link != index {
             let before = *link as usize;
-            link = &mut self.all[before].next;
+            link = &mut self.all[before].sibling;
         }
-        *link = new;
+        *link = next;
+        Some(self.free(index))
     }
 
     /// Forgets all of a guest, and gives when the last of its frames that waited
     /// for any of them is released.
     pub(super) fn remove_all(&mut self, guest: GuestId) -> u64 {
+        let Some(first) = self.guests.get_mut(guest.0 as usize) else {
+            return 0;
+        };
+        let mut index = mem::replace(first, NIL);
         let mut last = 0;
-        for index in (0..self.all.len() as u32).rev() {
-            if self.all[index as usize].key.source == guest {
-                last = last.max(self.take(index).last);
-            }
+        while let Some(limit) = self.all.get(index as usize) {
+            let next = limit.sibling;
+            last = last.max(self.free(index));
+            index = next;
         }
         last
+    }
+
+    /// Takes a limit, that no guest has any more, out of its chain and of those in
+    /// use.
+    fn free(&mut self, index: u32) -> u64 {
+        let Limit {
+            key,
+            place,
+            next,
+            last,
+            ..
+        } = self.all[index as usize];
+        let chain = self.chain(key);
+        let mut link = &mut self.chains[chain];
+        while *link != index {
+            let before = *link as usize;
+            link = &mut self.all[before].next;
+        }
+        *link = next;
+        if place != NIL {
+            self.used.swap_remove(place as usize);
+            if let Some(&moved) = self.used.get(place as usize) {
+                self.all[moved as usize].place = place;
+            }
+        }
+        self.all[index as usize].next = mem::replace(&mut self.free, index);
+        self.len -= 1;
+        last
+    }
+
+    /// Every limit.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Limit> {
+        let at = |index: u32| self.all.get(index as usize);
+        let of_guest =
+            move |first: &u32| iter::successors(at(*first), move |limit| at(limit.sibling));
+        self.guests.iter().flat_map(of_guest)
+    }
+
+    /// Hands every limit to `change`.
+    pub(super) fn each_mut(&mut self, mut change: impl FnMut(&mut Limit)) {
+        for &first in &self.guests {
+            let mut index = first;
+            while let Some(limit) = self.all.get_mut(index as usize) {
+                change(limit);
+                index = limit.sibling;
+            }
+        }
     }
 }
 

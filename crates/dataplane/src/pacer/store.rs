@@ -19,12 +19,19 @@ pub(super) struct Store<F> {
 
 impl<F> Store<F> {
     pub(super) fn new(capacity: usize) -> Self {
-        Self {
+        let mut store = Self {
             nodes: Vec::new(),
             free: NIL,
             len: 0,
-            capacity: capacity.clamp(1, 1 << 24),
-        }
+            capacity: 0,
+        };
+        store.set_capacity(capacity);
+        store
+    }
+
+    /// Changes what it should hold at most. Nothing that it holds is lost.
+    pub(super) fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity.clamp(1, 1 << 24);
     }
 
     pub(super) const fn len(&self) -> usize {

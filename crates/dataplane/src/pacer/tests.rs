@@ -8,3 +8,5 @@ mod rules;
 mod schedule;
 
 use super::*;
+use crate::FlowKey;
+use tailbound_units::{Bytes, Rate};

@@ -120,7 +120,7 @@ proptest! {
         };
         let before = tokens(&bucket);
         let fresh = Bucket::new(LINK, Rate(rates.1), Bytes(bursts.1)).expect("sound");
-        bucket.become_like(&fresh, now);
+        bucket.become_like(&fresh, now, now);
         prop_assert_eq!(tokens(&bucket), before.min(fresh.capacity()));
     }
 }

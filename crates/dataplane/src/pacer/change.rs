@@ -1,0 +1,353 @@
+//! What is guaranteed, and on which wire, as it changes.
+
+use super::bucket::Bucket;
+use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
+use super::guest::{Guest, Terms};
+use super::limits::FlowUse;
+use super::wheel::{self, Node, Wheel};
+use super::{Pacer, WireClock};
+use crate::{FlowKey, Frame, GuestId};
+use std::mem;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+impl<F: Frame> Pacer<F> {
+    /// Guarantees a guest something else from `now` on, or nothing any more.
+    ///
+    /// No frame is lost or overtakes one of its flow. Stamps that were given stand,
+    /// and the guest keeps its tokens as far as the new bucket holds them. A guest
+    /// that had no guarantee starts with empty buckets, which are full after
+    /// S / B: what it sent until now, by another process too, is not known. Its
+    /// frames that wait as best effort are stamped first. One that has none any more
+    /// is best effort as soon as its stamped frames have left.
+    ///
+    /// # Errors
+    /// The rule that the guarantee breaks; then nothing has changed.
+    pub fn set_guest(
+        &mut self,
+        now: Nanos,
+        id: GuestId,
+        guarantee: Option<&Guarantee>,
+    ) -> Result<(), Refused> {
+        let position = self.advance(now);
+        let index = id.0 as usize;
+        let before = self.guests.get(index).and_then(Option::as_ref);
+        let before = before.map_or(Terms::BestEffort, |guest| guest.terms);
+        let held = self.bandwidth_of(id);
+        let Some(guarantee) = guarantee else {
+            if let Some(Some(guest)) = self.guests.get_mut(index)
+                && guest.terms == Terms::Guaranteed
+            {
+                guest.terms = Terms::Leaving;
+                guest.limited = 0;
+                guest.after = guest.after.max(self.limits.remove_all(id));
+                self.committed -= held;
+            }
+            return Ok(());
+        };
+        if id.0 >= MAX_GUESTS {
+            return Err(Refused::Guest(id.0));
+        }
+        let fresh = fresh_guest(&self.config, guarantee)?;
+        // Every term is at most the link's rate.
+        let committed = self.committed - held + guarantee.bandwidth.0;
+        check_sum(committed, self.config.link)?;
+        if self.guests.len() <= index {
+            self.guests.resize_with(index + 1, || None);
+        }
+        self.committed = committed;
+        let start = position.max(self.wire);
+        match &mut self.guests[index] {
+            Some(guest) if before != Terms::BestEffort => {
+                guest.terms = Terms::Guaranteed;
+                let from = start.max(guest.last);
+                guest.become_like(&fresh, from, from);
+            }
+            Some(guest) => {
+                let stats = guest.stats;
+                *guest = fresh.empty(start);
+                guest.stats = stats;
+            }
+            none => *none = Some(fresh.empty(start)),
+        }
+        if before == Terms::BestEffort {
+            self.stamp_best_effort(start, id);
+        }
+        Ok(())
+    }
+
+    /// What of the link is guaranteed to a guest, in bits a second.
+    fn bandwidth_of(&self, id: GuestId) -> u64 {
+        self.guarantee(id).map_or(0, |held| held.bandwidth.0)
+    }
+
+    /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
+    /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
+    /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
+    /// its flow; those that wait stay as they were released.
+    ///
+    /// # Errors
+    /// The rule that the limit breaks; then nothing has changed.
+    pub fn set_destination(
+        &mut self,
+        now: Nanos,
+        id: GuestId,
+        destination: u128,
+        rate: Option<Rate>,
+    ) -> Result<(), Refused> {
+        let position = self.advance(now);
+        let key = FlowKey {
+            source: id,
+            destination,
+        };
+        let guest = match self.guests.get_mut(id.0 as usize) {
+            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
+            _ => return Err(Refused::NotGuaranteed(id.0)),
+        };
+        let Some(rate) = rate else {
+            if let Some(last) = self.limits.remove(key) {
+                guest.after = guest.after.max(last);
+                guest.limited -= 1;
+            }
+            return Ok(());
+        };
+        let link = self.config.link;
+        let burst = guest.guarantee.burst;
+        let held = self.limits.get_mut(key);
+        if held
+            .as_ref()
+            .is_some_and(|held| held.bucket.is(rate, burst))
+        {
+            return Ok(());
+        }
+        check_rate(rate, link)?;
+        let fresh = Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))?;
+        if let Some(limit) = held {
+            let from = position.max(self.wire).max(limit.last);
+            limit.bucket.become_like(&fresh, from, from);
+        } else {
+            guest.limited += 1;
+            self.limits.insert(key, fresh, guest.after);
+        }
+        Ok(())
+    }
+
+    /// Hands over what each flow with a limit did since the last call: those of
+    /// which a frame was taken in or given back, and those whose frames still wait.
+    /// It takes as long as there are such, however many limits there are.
+    pub fn destinations_used(&mut self, now: Nanos, sink: impl FnMut(FlowUse)) {
+        let position = self.advance(now);
+        self.limits.drain_used(position, sink);
+    }
+
+    /// Changes the wire from `now` on: its rate, the batch and all else that is
+    /// configured.
+    ///
+    /// No frame is lost or overtakes one of its flow. Stamps stand at the moments
+    /// they were given for, rounded up to a byte of the new link; what was handed
+    /// over takes as many bytes of it as of the old one. Guests keep their
+    /// guarantees, their limits and their tokens. Positions of the wire are new
+    /// where the rate is: ask for [`Pacer::clock`] again.
+    ///
+    /// # Errors
+    /// The rule that the configuration breaks, or that a guarantee or a limit would
+    /// break under it; then nothing has changed.
+    pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), Refused> {
+        let position = self.advance(now);
+        let link = config.link;
+        let batch = config.batch_on_the_wire()?;
+        let moved = Moved::new(&self.clock, position, link);
+        let fresh = self.fresh_guests(config)?;
+        check_sum(self.committed, link)?;
+        let mut last = 0;
+        for limit in self.limits.iter() {
+            check_rate(limit.bucket.rate(), link)?;
+            fresh_limit(&limit.bucket, link)?;
+            last = last.max(limit.last);
+        }
+        for guest in self.guests.iter().flatten() {
+            last = last.max(guest.last).max(guest.after);
+        }
+        if moved.at(last) > moved.to + wheel::RANGE / 2 {
+            return Err(Refused::TooFarAhead(link));
+        }
+
+        let start = position.max(self.wire);
+        for (guest, fresh) in self.guests.iter_mut().zip(fresh) {
+            let Some(guest) = guest else { continue };
+            if let Some(fresh) = fresh {
+                let from = start.max(guest.last);
+                guest.become_like(&fresh, from, moved.at(from));
+            }
+            guest.last = moved.at(guest.last);
+            guest.after = moved.at(guest.after);
+        }
+        self.limits.each_mut(|limit| {
+            if let Ok(fresh) = fresh_limit(&limit.bucket, link) {
+                let from = start.max(limit.last);
+                limit.bucket.become_like(&fresh, from, moved.at(from));
+            }
+            limit.move_moments(|moment| moved.at(moment));
+        });
+        if link != self.config.link {
+            self.move_wire(&moved);
+        }
+        self.batch = batch;
+        self.lead = batch / 2;
+        self.catch_up = config.catch_up_on_the_wire();
+        self.store.set_capacity(config.packets);
+        if config.best_effort != self.config.best_effort {
+            self.best_effort.reconfigure(&config.best_effort);
+        }
+        self.config = config.clone();
+        Ok(())
+    }
+
+    /// Every guest that has a guarantee, or had one that its frames still wait for,
+    /// as it would be on another wire.
+    fn fresh_guests(&self, config: &PacerConfig) -> Result<Vec<Option<Guest>>, Refused> {
+        let fresh = |guest: &Option<Guest>| match guest {
+            Some(guest) if guest.terms != Terms::BestEffort => {
+                fresh_guest(config, &guest.guarantee).map(Some)
+            }
+            _ => Ok(None),
+        };
+        self.guests.iter().map(fresh).collect()
+    }
+
+    /// Turns every moment into one of another link.
+    fn move_wire(&mut self, moved: &Moved) {
+        self.stats.stopped += self.clock.stopped();
+        self.clock = moved.clock;
+        self.wire = moved.to + self.wire.saturating_sub(self.position);
+        self.position = moved.to;
+        self.next = if self.next == u64::MAX {
+            u64::MAX
+        } else {
+            moved.at(self.next)
+        };
+        // What waits, and what comes from now on.
+        let floor = self.next.min(self.wire);
+        for wheel in [&mut self.upstream, &mut self.due] {
+            let mut old = mem::replace(wheel, Wheel::new());
+            wheel.start_from(floor);
+            move_all(&mut old, wheel, &mut self.store.nodes, moved);
+        }
+    }
+}
+
+/// A link's moments as those of another link.
+#[derive(Debug)]
+struct Moved {
+    /// The other link's clock.
+    clock: WireClock,
+    /// One moment on both.
+    from: u64,
+    to: u64,
+    /// Bytes of one are so many of the other.
+    old: Rate,
+    new: Rate,
+}
+
+impl Moved {
+    /// From a link whose clock is at `position` to one with `rate`. None but the
+    /// same where it is the same.
+    fn new(clock: &WireClock, position: u64, rate: Rate) -> Self {
+        let mut moved = Self {
+            clock: *clock,
+            from: position,
+            to: position,
+            old: clock.rate(),
+            new: rate,
+        };
+        if moved.old != rate {
+            moved.clock = WireClock::new(rate);
+            moved.to = moved.clock.advance(clock.now());
+        }
+        moved
+    }
+
+    /// When the byte `moment` began, rounded up: moments keep their order.
+    fn at(&self, moment: u64) -> u64 {
+        let (old, new) = (u128::from(self.old.0), u128::from(self.new.0));
+        let work = u128::from(moment.abs_diff(self.from)) * new;
+        if moment < self.from {
+            self.to.saturating_sub((work / old) as u64)
+        } else {
+            self.to + work.div_ceil(old) as u64
+        }
+    }
+}
+
+/// Moves everything to a wheel that is empty, in order.
+fn move_all<T>(old: &mut Wheel, new: &mut Wheel, nodes: &mut [Node<T>], moved: &Moved) {
+    loop {
+        let first = old.first();
+        if first.stamp == u64::MAX {
+            return;
+        }
+        let index = old.pop(nodes, first);
+        nodes[index as usize].stamp = moved.at(first.stamp);
+        new.insert(nodes, index);
+    }
+}
+
+/// A guest under a guarantee, with full buckets, where that keeps the rules.
+fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Refused> {
+    let Guarantee {
+        bandwidth,
+        burst,
+        burst_rate,
+        horizon,
+        ..
+    } = *guarantee;
+    let PacerConfig {
+        link, frame, batch, ..
+    } = *config;
+    check_rate(bandwidth, link)?;
+    if burst_rate < bandwidth {
+        return Err(Refused::BurstRateBelowBandwidth {
+            burst_rate,
+            bandwidth,
+        });
+    }
+    check_rate(burst_rate, link)?;
+    if burst < frame {
+        return Err(Refused::BurstBelowFrame { burst, frame });
+    }
+    let most = link.time_for(Bytes(wheel::RANGE / 8));
+    if horizon < batch || horizon > most {
+        return Err(Refused::Horizon {
+            horizon,
+            batch,
+            most,
+        });
+    }
+    Guest::new(config, guarantee).ok_or(Refused::BurstTooLong(burst))
+}
+
+/// A full bucket as that of a limit, on another link.
+fn fresh_limit(bucket: &Bucket, link: Rate) -> Result<Bucket, Refused> {
+    let burst = bucket.burst();
+    Bucket::new(link, bucket.rate(), burst).ok_or(Refused::BurstTooLong(burst))
+}
+
+fn check_rate(rate: Rate, link: Rate) -> Result<(), Refused> {
+    if rate.0 == 0 {
+        return Err(Refused::NoBandwidth);
+    }
+    if rate > link {
+        return Err(Refused::AboveLink { rate, link });
+    }
+    if rate.0 < link.0.div_ceil(MAX_RATIO) {
+        return Err(Refused::TooSlow { rate, link });
+    }
+    Ok(())
+}
+
+fn check_sum(committed: u64, link: Rate) -> Result<(), Refused> {
+    let sum = Rate(committed);
+    if sum > link {
+        return Err(Refused::SumAboveLink { sum, link });
+    }
+    Ok(())
+}

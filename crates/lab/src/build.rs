@@ -58,15 +58,20 @@ pub(crate) fn shape(
     nic_queue: Bytes,
 ) -> Result<(), LabError> {
     let (link, buffer) = (experiment.link_rate, experiment.switch_buffer);
+    let counting = experiment.wire;
     for host in &topology.hosts {
         clear(host, UPLINK)?;
-        batch("tc", Some(host), &wire::wire(UPLINK, link, nic_queue))?;
+        batch(
+            "tc",
+            Some(host),
+            &wire::wire(UPLINK, link, counting, nic_queue),
+        )?;
     }
     let ports = topology.hosts.iter().map(|host| switch_port(host));
     let mut commands = String::new();
     for port in ports {
         clear(SWITCH, &port)?;
-        commands += &wire::switch_port(&port, link, buffer, mode);
+        commands += &wire::switch_port(&port, link, counting, buffer, mode);
     }
     batch("tc", Some(SWITCH), &commands)
 }

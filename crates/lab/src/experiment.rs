@@ -3,9 +3,11 @@
 //! Read [`Experiment`] first. Every error names file, line and column.
 
 mod grid;
+mod paced;
 mod probe;
 mod validate;
 
+pub use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub use probe::{Duty, Probe, Surroundings};
 
 use serde::Deserialize;
@@ -39,8 +41,17 @@ pub struct Experiment {
     /// What a switch port can queue for each of its classes.
     #[serde(default = "default_switch_buffer")]
     pub switch_buffer: Bytes,
+    /// What counts for a frame's time on the wire.
+    #[serde(default)]
+    pub wire: Wire,
     /// The guests of each host.
     pub hosts: BTreeMap<String, Vec<Name>>,
+    /// The guests that are the machines of one tenant, by its name.
+    #[serde(default)]
+    pub tenant: BTreeMap<String, Vec<Name>>,
+    /// Sets of guarantees, by name.
+    #[serde(default)]
+    pub guarantee: BTreeMap<String, Vec<Guaranteed>>,
     /// Guests that share one core.
     pub shared_core: Option<SharedCore>,
     /// What hosts do with packets, by name.
@@ -55,6 +66,12 @@ pub struct Experiment {
     /// Echo requests.
     #[serde(default)]
     pub ping: Vec<Ping>,
+    /// Requests to memcached.
+    #[serde(default)]
+    pub etc: Vec<Etc>,
+    /// Streams between all guests of a tenant.
+    #[serde(default)]
+    pub shuffle: Vec<Shuffle>,
     /// Guests that use CPU.
     #[serde(default)]
     pub hog: Vec<Hog>,
@@ -124,15 +141,23 @@ pub struct Periodic {
     pub period: Nanos,
 }
 
-/// What a host does with packets on their way out.
+/// What a host does with packets on their way out: it has a NIC queue and a
+/// pipeline before it, or a pacer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pipeline {
     /// How long the NIC's own queue is, in time at the link rate: its limit in
-    /// bytes follows the rate.
-    pub nic_queue: Nanos,
+    /// bytes follows the rate. Only without a pacer, which fills the wire itself.
+    pub nic_queue: Option<Nanos>,
     /// The host's pipeline without its NIC.
+    #[serde(default = "no_config")]
     pub config: toml::Spanned<PipelineConfig>,
+    /// The pacer.
+    pub pacer: Option<Pacing>,
+}
+
+fn no_config() -> toml::Spanned<PipelineConfig> {
+    toml::Spanned::new(0..0, PipelineConfig::default())
 }
 
 /// Requests at random moments, each answered by one of several servers.
@@ -286,6 +311,9 @@ pub struct Variant {
     pub name: Name,
     /// The hosts' pipeline, where the load uses the network.
     pub pipeline: Option<Name>,
+    /// The set of guarantees that hold; guests of tenants that it does not name are
+    /// best effort.
+    pub guarantees: Option<Name>,
     /// What the switch makes of the tags.
     #[serde(default)]
     pub switch: SwitchMode,

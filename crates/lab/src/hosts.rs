@@ -1,10 +1,10 @@
 //! The configuration of each host's daemon.
 
-use crate::experiment::Pipeline;
-use crate::topology::{GUEST_INTERFACE, GuestPort, Topology, UPLINK, namespace_path};
+use crate::experiment::{Experiment, Pipeline, Variant};
+use crate::topology::{self, GUEST_INTERFACE, GuestPort, Topology, UPLINK, namespace_path};
 use serde::Serialize;
 use std::path::PathBuf;
-use tailbound_dataplane::{NicConfig, PipelineConfig};
+use tailbound_dataplane::{Guarantee, MeterConfig, NicConfig, PacerConfig, PipelineConfig};
 use tailbound_units::{Bytes, Rate};
 
 #[derive(Serialize)]
@@ -16,7 +16,22 @@ struct HostFile {
 #[derive(Serialize)]
 struct Uplink {
     port: Port,
-    pipeline: PipelineConfig,
+    pipeline: Stages,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pacer: Option<PacerConfig>,
+    priority_tag: bool,
+}
+
+/// The host refuses stages beside a pacer that it does not run, so they are not
+/// even named.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Stages {
+    Whole(PipelineConfig),
+    Meter {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        meter: Option<MeterConfig>,
+    },
 }
 
 #[derive(Serialize)]
@@ -25,6 +40,10 @@ struct Guest {
     mac: String,
     ip: [String; 1],
     port: Port,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vm: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guarantee: Option<Guarantee>,
 }
 
 #[derive(Serialize)]
@@ -39,51 +58,82 @@ enum Port {
     },
 }
 
-/// The bytes that a pipeline's NIC queue holds at `link`.
+/// The bytes that a pipeline's NIC queue holds at `link`; a pacer has none, but
+/// hands over a batch at once.
 pub(crate) fn nic_queue(pipeline: &Pipeline, link: Rate) -> Bytes {
-    link.bytes_in(pipeline.nic_queue).max(Bytes(1))
+    let batch = pipeline.pacer.as_ref().map(|pacing| pacing.batch);
+    let time = pipeline.nic_queue.or(batch).unwrap_or_default();
+    link.bytes_in(time).max(Bytes(1))
 }
 
-/// The text of the configuration of `host` with `pipeline` towards the wire.
+/// Who owns the lab's tenants.
+const OWNER: &str = "lab";
+
+/// The text of the configuration of `host` in `variant`, which has `pipeline`
+/// towards the wire.
 ///
 /// # Errors
 /// The pipeline has no text form.
 pub(crate) fn config(
     topology: &Topology,
     host: &str,
+    experiment: &Experiment,
+    variant: &Variant,
     pipeline: &Pipeline,
-    link: Rate,
 ) -> Result<String, toml::ser::Error> {
-    let nic = NicConfig {
-        limit: Some(nic_queue(pipeline, link)),
-        ..NicConfig::new(link)
+    let link = experiment.link_rate;
+    let guest = |guest: &topology::Guest| {
+        let tenant = experiment.tenant_of(&guest.name);
+        Guest {
+            name: guest.name.clone(),
+            mac: guest.mac_text(),
+            ip: [guest.ip.to_string()],
+            port: match topology.guest_port {
+                GuestPort::Tap => Port::Tap {
+                    interface: GUEST_INTERFACE,
+                    netns: namespace_path(&guest.name),
+                },
+                GuestPort::Veth => Port::AfPacket {
+                    interface: guest.host_interface(),
+                },
+            },
+            vm: tenant.map(|(tenant, place)| format!("{OWNER}/{tenant}/{place}")),
+            guarantee: tenant.and_then(|(tenant, _)| guarantee(experiment, variant, tenant)),
+        }
     };
-    let guest = |guest: &crate::topology::Guest| Guest {
-        name: guest.name.clone(),
-        mac: guest.mac_text(),
-        ip: [guest.ip.to_string()],
-        port: match topology.guest_port {
-            GuestPort::Tap => Port::Tap {
-                interface: GUEST_INTERFACE,
-                netns: namespace_path(&guest.name),
-            },
-            GuestPort::Veth => Port::AfPacket {
-                interface: guest.host_interface(),
-            },
+    let config = pipeline.config.get_ref();
+    let stages = match &pipeline.pacer {
+        Some(_) => Stages::Meter {
+            meter: config.meter,
         },
+        None => Stages::Whole(PipelineConfig {
+            nic: Some(NicConfig {
+                limit: Some(nic_queue(pipeline, link)),
+                ..NicConfig::new(link)
+            }),
+            ..config.clone()
+        }),
     };
+    let pacing = pipeline.pacer.as_ref();
     toml::to_string(&HostFile {
         uplink: Uplink {
             port: Port::AfPacket {
                 interface: UPLINK.to_owned(),
             },
-            pipeline: PipelineConfig {
-                nic: Some(nic),
-                ..pipeline.config.get_ref().clone()
-            },
+            pipeline: stages,
+            pacer: pacing.map(|pacing| pacing.config(link)),
+            priority_tag: pacing.is_some_and(|pacing| pacing.priority_tag),
         },
         guest: topology.guests_of(host).map(guest).collect(),
     })
+}
+
+/// What each machine of `tenant` has in `variant`.
+fn guarantee(experiment: &Experiment, variant: &Variant, tenant: &str) -> Option<Guarantee> {
+    let pacing = experiment.pacing(variant)?;
+    let mut members = experiment.guarantees(variant).iter();
+    let member = members.find(|member| member.tenant.get_ref() == tenant)?;
+    Some(member.config(pacing, experiment.link_rate))
 }
 
 #[cfg(test)]
@@ -99,9 +149,13 @@ mod tests {
             let experiment = Experiment::parse(text, name).unwrap();
             for guest_port in [GuestPort::Tap, GuestPort::Veth] {
                 let topology = Topology::new(&experiment, guest_port);
-                for pipeline in experiment.pipeline.values() {
+                for variant in &experiment.variant {
+                    let Some(name) = &variant.pipeline else {
+                        continue;
+                    };
+                    let pipeline = &experiment.pipeline[name.get_ref()];
                     for host in &topology.hosts {
-                        let text = config(&topology, host, pipeline, experiment.link_rate).unwrap();
+                        let text = config(&topology, host, &experiment, variant, pipeline).unwrap();
                         std::fs::write(&path, &text).unwrap();
                         if let Err(error) = tailbound_host::Config::load(&path) {
                             panic!("{error}\n{text}");

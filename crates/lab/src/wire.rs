@@ -3,14 +3,15 @@
 //! The wire is a TBF on a host's uplink. It cuts packets to one MTU, as a NIC
 //! with segmentation offload does, and sends them at the link rate. A switch
 //! port is an HTB with two classes that both may use the whole link, the high
-//! one first, each with a finite buffer.
+//! one first, each with a finite buffer. On a wire that counts all that is on an
+//! Ethernet wire, void frames take their time like others.
 //!
 //! Both run half a percent faster than the rate that the hosts are told. What
 //! limits a sender is then the byte-limited NIC queue of its own host, as with a
 //! real NIC, and no queue stands before the wire, or before a switch port that
 //! only one host sends to.
 
-use crate::experiment::SwitchMode;
+use crate::experiment::{SwitchMode, Wire};
 use tailbound_dataplane::Packet;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -29,35 +30,62 @@ fn burst(link: Rate) -> u64 {
     link.bytes_in(LATENESS).as_u64().max(3 * FRAME)
 }
 
+/// What a frame takes of the wire beside its bytes, as `tc` says it.
+const fn counted(wire: Wire) -> &'static str {
+    match wire {
+        Wire::Frame => "",
+        // IEEE 802.3: preamble and start delimiter 8, FCS 4, gap 12; at least 64 B
+        // of frame.
+        Wire::Ethernet => " overhead 24 mpu 84",
+    }
+}
+
+/// The size above which a packet is cut. The kernel takes the overhead off it.
+const fn longest(wire: Wire) -> u64 {
+    match wire {
+        Wire::Frame => FRAME,
+        Wire::Ethernet => FRAME + 24,
+    }
+}
+
 /// The `tc` commands that make `interface` a wire of `link`, for a host whose
 /// NIC queue holds `nic_queue`.
-pub(crate) fn wire(interface: &str, link: Rate, nic_queue: Bytes) -> String {
+pub(crate) fn wire(interface: &str, link: Rate, counting: Wire, nic_queue: Bytes) -> String {
     let rate = wire_rate(link).as_bit_s();
     // Room for what the NIC's queue admits, its one overshooting packet, and
     // whatever the host sends past its queue. It is never full.
     let limit = nic_queue.as_u64() + 1_000_000;
     format!(
-        "qdisc replace dev {interface} root handle 1: tbf rate {rate}bit burst {} limit {limit} peakrate {}bit mtu {FRAME}\n",
+        "qdisc replace dev {interface} root handle 1: tbf rate {rate}bit burst {} limit {limit} peakrate {}bit mtu {}{}\n",
         burst(link),
         2 * rate,
+        longest(counting),
+        counted(counting),
     )
 }
 
 /// The `tc` commands that make `interface` a switch port of `link`.
-pub(crate) fn switch_port(interface: &str, link: Rate, buffer: Bytes, mode: SwitchMode) -> String {
+pub(crate) fn switch_port(
+    interface: &str,
+    link: Rate,
+    counting: Wire,
+    buffer: Bytes,
+    mode: SwitchMode,
+) -> String {
     let rate = wire_rate(link).as_bit_s();
     let burst = burst(link);
     let buffer = buffer.as_u64();
+    let counted = counted(counting);
     // The leaves have next to no rate of their own: they borrow from the link,
     // and whoever borrows first is the one with the higher priority. A packet
     // that is being sent is not interrupted.
     let mut batch = vec![format!(
         "qdisc replace dev {interface} root handle 1: htb default 20\n\
-         class replace dev {interface} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {FRAME}\n"
+         class replace dev {interface} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {FRAME}{counted}\n"
     )];
     for (class, priority) in [(10, 0), (20, 1)] {
         batch.push(format!(
-            "class replace dev {interface} parent 1:1 classid 1:{class} htb rate 8kbit ceil {rate}bit burst {FRAME} cburst {burst} quantum {FRAME} prio {priority}\n\
+            "class replace dev {interface} parent 1:1 classid 1:{class} htb rate 8kbit ceil {rate}bit burst {FRAME} cburst {burst} quantum {FRAME} prio {priority}{counted}\n\
              qdisc replace dev {interface} parent 1:{class} handle {class}: bfifo limit {buffer}\n"
         ));
     }
@@ -79,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_switch_that_ignores_tags_has_no_filter() {
-        let port = |mode| switch_port("port-E", LINK, Bytes(650_000), mode);
+        let port = |mode| switch_port("port-E", LINK, Wire::Frame, Bytes(650_000), mode);
         assert!(!port(SwitchMode::TagsIgnored).contains("filter"));
         assert!(port(SwitchMode::TagsHonoured).contains("ip dsfield 0xb8 0xfc"));
     }
@@ -92,6 +120,18 @@ mod tests {
     #[test]
     fn the_wire_holds_what_the_nic_queue_admits() {
         let deep = Bytes(50_000_000);
-        assert!(wire("uplink", LINK, deep).contains("limit 51000000"));
+        assert!(wire("uplink", LINK, Wire::Frame, deep).contains("limit 51000000"));
+    }
+
+    #[test]
+    fn an_ethernet_wire_counts_what_is_around_a_frame_at_both_ends() {
+        let count = |text: String| text.matches("overhead 24 mpu 84").count();
+        let ends = |counting| {
+            let (nic, buffer) = (Bytes(1), Bytes(650_000));
+            let port = switch_port("port-E", LINK, counting, buffer, SwitchMode::TagsIgnored);
+            [count(wire("uplink", LINK, counting, nic)), count(port)]
+        };
+        assert_eq!(ends(Wire::Frame), [0, 0]);
+        assert_eq!(ends(Wire::Ethernet), [1, 3]);
     }
 }

@@ -1,5 +1,7 @@
 //! What the types of an experiment cannot say.
 
+mod paced;
+
 use super::{Chart, Check, CheckKind, Experiment, Name, Probe, Variant, VcpuMode};
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -35,6 +37,8 @@ pub(super) enum Output<'a> {
     Value(&'a str),
     /// A series and [`Probe::VALUES`].
     Probe(&'a str),
+    /// A series and a value.
+    Both(&'a str, &'a str),
     /// A value, and that of the CPU time used.
     Hog(&'a str, Option<&'a str>),
 }
@@ -43,8 +47,9 @@ impl Output<'_> {
     /// Whether a figure of that is among what the load measures.
     fn has(self, wanted: Self) -> bool {
         match (self, wanted) {
-            (Self::Probe(own), Self::Series(series)) => own == series,
+            (Self::Probe(own) | Self::Both(own, _), Self::Series(series)) => own == series,
             (Self::Probe(_), Self::Value(value)) => Probe::VALUES.contains(&value),
+            (Self::Both(_, own), Self::Value(value)) => own == value,
             (Self::Hog(own, cpu), Self::Value(value)) => own == value || cpu == Some(value),
             _ => self == wanted,
         }
@@ -55,10 +60,11 @@ impl Experiment {
     pub(super) fn validate(&self) -> Result<(), Problem> {
         self.check_scalars()?;
         self.check_guests()?;
+        self.check_tenants()?;
         let loads = self.check_loads()?;
         for (name, pipeline) in &self.pipeline {
             let at = pipeline.config.span().start;
-            check_pipeline(name, pipeline).map_err(|message| Problem {
+            check_pipeline(name, pipeline, self.link_rate).map_err(|message| Problem {
                 offset: at,
                 message,
             })?;
@@ -198,6 +204,14 @@ impl Experiment {
             gap(&ping.name, ping.every)?;
             all.push((&ping.name, Output::Series(&ping.series), true));
         }
+        for etc in &self.etc {
+            self.check_etc(etc)?;
+            all.push((&etc.name, Output::Both(&etc.series, &etc.value), true));
+        }
+        for shuffle in &self.shuffle {
+            self.check_shuffle(shuffle)?;
+            all.push((&shuffle.name, Output::Value(&shuffle.value), true));
+        }
         for hog in &self.hog {
             for guest in &hog.guests {
                 self.guest(guest)?;
@@ -248,6 +262,7 @@ impl Experiment {
             let (Output::Series(out)
             | Output::Value(out)
             | Output::Probe(out)
+            | Output::Both(out, _)
             | Output::Hog(out, _)) = output;
             if !is_plain(out, 40) {
                 let message = format!("measures {out:?}: use letters, digits, - and _");
@@ -316,6 +331,7 @@ impl Experiment {
             let (Output::Series(name)
             | Output::Value(name)
             | Output::Probe(name)
+            | Output::Both(name, _)
             | Output::Hog(name, _)) = output;
             if !outputs.insert(*name) {
                 let message = format!("two loads of this variant measure {name:?}");
@@ -340,6 +356,7 @@ impl Experiment {
             }
             _ => {}
         }
+        self.check_guarantees(variant)?;
         if variant.vcpu != VcpuMode::Default && self.shared_core.is_none() {
             let rule = "a class in `vcpu` needs [shared_core]";
             return Err(problem(&variant.name, rule));
@@ -428,15 +445,18 @@ fn measures(
     measured.any(|(measures, _)| measures.has(output))
 }
 
-fn check_pipeline(name: &str, pipeline: &super::Pipeline) -> Result<(), String> {
+fn check_pipeline(name: &str, pipeline: &super::Pipeline, link: Rate) -> Result<(), String> {
     if !is_plain(name, 40) {
         return Err(format!("pipeline {name:?}: use letters, digits, - and _"));
     }
-    if pipeline.nic_queue == Nanos::ZERO || pipeline.nic_queue > Nanos::from_secs(1) {
-        return Err(format!(
-            "nic_queue {}: choose above 0, at most 1s",
-            pipeline.nic_queue
-        ));
+    if let Some(pacing) = &pipeline.pacer {
+        return paced::check_pacer(pipeline, pacing, link);
+    }
+    let Some(nic_queue) = pipeline.nic_queue else {
+        return Err(format!("pipeline {name:?} needs a nic_queue, or a pacer"));
+    };
+    if nic_queue == Nanos::ZERO || nic_queue > Nanos::from_secs(1) {
+        return Err(format!("nic_queue {nic_queue}: choose above 0, at most 1s"));
     }
     if pipeline.config.get_ref().nic.is_some() {
         return Err("nic follows from nic_queue and the link rate: leave it out".into());

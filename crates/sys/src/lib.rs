@@ -13,3 +13,4 @@ pub mod tap;
 pub mod thread;
 pub mod timer;
 pub mod user_namespace;
+pub mod xdp;

@@ -157,6 +157,40 @@ impl Socket {
         }
     }
 
+    /// From now on only frames to groups come: broadcast and multicast.
+    pub fn only_groups(&self) -> io::Result<()> {
+        const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
+            let (code, jt) = (code as u16, 0);
+            libc::sock_filter { code, jt, jf, k }
+        }
+        // The lowest bit of the first byte says it (IEEE 802, 8.2.2).
+        let mut filter = [
+            step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, 1),
+            step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        ];
+        let program = libc::sock_fprog {
+            len: filter.len() as libc::c_ushort,
+            filter: filter.as_mut_ptr(),
+        };
+        // SAFETY: the kernel reads one `sock_fprog`, the size given, and as many
+        // steps as it says.
+        let result = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
     /// The MAC address of its interface. `InvalidData` where that is not Ethernet.
     pub fn address(&self) -> io::Result<[u8; 6]> {
         // SAFETY: `sockaddr_ll` is plain old data, for which all zeros is a value.

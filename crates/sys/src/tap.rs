@@ -241,7 +241,7 @@ pub fn is_gone(error: &io::Error) -> bool {
 const ATTACH: &str = "attach";
 
 /// An `ifreq` that names `interface`.
-fn request(interface: &str) -> Option<libc::ifreq> {
+pub(crate) fn request(interface: &str) -> Option<libc::ifreq> {
     let bytes = interface.as_bytes();
     let fits = (1..=MAX_INTERFACE_NAME).contains(&bytes.len());
     // The kernel would take "%d" as a pattern, and a name with a slash or white
@@ -261,7 +261,7 @@ fn request(interface: &str) -> Option<libc::ifreq> {
     Some(request)
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

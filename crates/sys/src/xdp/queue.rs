@@ -1,0 +1,374 @@
+//! One socket of one receive queue: its memory and its four rings.
+
+use super::chunks::Chunks;
+use super::metadata;
+use super::ring::{Consumer, Mapping, Offsets, Producer};
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset, XdpUmemReg,
+    XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Entries of the rings of frames that come, and of chunks for them.
+const RECEIVING: u32 = 2048;
+/// Entries of the ring of frames to send.
+const SENDING: u32 = 2048;
+/// Chunks to send from: more than the ring has, since the NIC holds some as well.
+const SENDING_CHUNKS: u32 = 2 * SENDING;
+/// Entries of the ring of frames that were sent: as many as can be on their way.
+const SENT: u32 = 2 * SENDING;
+
+/// Where a frame to send starts in its chunk: room for its metadata, in a cache
+/// line of its own.
+const SEND_OFFSET: usize = 64;
+const _: () = assert!(metadata::LEN <= SEND_OFFSET);
+
+/// What the kernel keeps free before a frame that it puts into a chunk
+/// (`XDP_PACKET_HEADROOM`).
+const RECEIVE_HEADROOM: u32 = 256;
+
+/// Frames that the kernel may send in one system call in copy mode
+/// (`XDP_MAX_TX_SKB_BUDGET`, since Linux 6.17; 32 before).
+const SEND_BUDGET: (libc::c_int, u32) = (9, 256);
+
+/// How often the kernel is asked to go on where it stopped halfway.
+const KICKS: u32 = SENDING / 32;
+
+/// Sizes of chunks: half a page holds a frame of 1500 B of payload, a page is the
+/// most that drivers take.
+const CHUNKS: [u32; 2] = [2048, 4096];
+
+/// The least chunk that holds a frame of `len` bytes (without FCS) both ways.
+pub(super) fn chunk_for(len: u32) -> Option<u32> {
+    CHUNKS
+        .into_iter()
+        .find(|chunk| len.saturating_add(RECEIVE_HEADROOM) <= *chunk)
+}
+
+/// The longest frame that is carried at all, in bytes without FCS.
+pub const LONGEST: u32 = CHUNKS[1] - RECEIVE_HEADROOM;
+
+/// What a socket is to be like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    /// Bytes of a chunk.
+    pub(super) chunk: u32,
+    /// Whether it sends, or only receives.
+    pub(super) sends: bool,
+    /// Whether frames may have launch times.
+    pub(super) launch_times: bool,
+}
+
+/// Frames lost or refused, since the socket was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Lost before they could be received: the ring was full, or had no chunk.
+    pub overruns: u64,
+    /// Descriptors that one side found wrong. Always 0 where both are right.
+    pub invalid: u64,
+}
+
+/// Why a frame was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room at present.
+    Full,
+    /// It is longer than a chunk, or this queue does not send.
+    TooLong,
+}
+
+/// A socket for the frames of one receive queue, one of which also sends.
+/// Non-blocking.
+#[derive(Debug)]
+pub struct Queue {
+    fd: OwnedFd,
+    chunks: Chunks,
+    plan: Plan,
+    fill: Producer<u64>,
+    received: Consumer<libc::xdp_desc>,
+    sent: Consumer<u64>,
+    send: Option<Producer<libc::xdp_desc>>,
+    /// Dropped behind the descriptor; the kernel holds its pages as long as it
+    /// needs them.
+    memory: Mapping,
+}
+
+impl Queue {
+    /// Makes a socket with its memory and its rings, the fill ring full: drivers
+    /// look at it when the socket is bound, even where it only sends.
+    pub(super) fn new(plan: Plan) -> io::Result<Self> {
+        let kind = SocketType::RAW;
+        let fd = rustix::net::socket_with(AddressFamily::XDP, kind, SocketFlags::CLOEXEC, None)?;
+        let chunks_to_send = if plan.sends { SENDING_CHUNKS } else { 0 };
+        let mut chunks = Chunks::new(plan.chunk, RECEIVING, chunks_to_send);
+        let memory = Mapping::anonymous(chunks.bytes())?;
+        let (flags, tx_metadata_len) = if plan.launch_times {
+            (metadata::UMEM_FLAG, metadata::LEN as u32)
+        } else {
+            (0, 0)
+        };
+        let registration = XdpUmemReg {
+            addr: memory.base() as u64,
+            len: memory.len() as u64,
+            chunk_size: plan.chunk,
+            headroom: 0,
+            flags: XdpUmemRegFlags::from_bits_retain(flags),
+            tx_metadata_len,
+        };
+        sockopt::set_xdp_umem_reg(&fd, registration)?;
+        sockopt::set_xdp_umem_fill_ring_size(&fd, RECEIVING)?;
+        sockopt::set_xdp_umem_completion_ring_size(&fd, SENT)?;
+        sockopt::set_xdp_rx_ring_size(&fd, RECEIVING)?;
+        if plan.sends {
+            sockopt::set_xdp_tx_ring_size(&fd, SENDING)?;
+            // Without it one call sends less.
+            let _ = set_option(&fd, SEND_BUDGET.0, SEND_BUDGET.1);
+        }
+        let offsets = sockopt::xdp_mmap_offsets(&fd)?;
+        let ring = |at: u64, offsets: XdpRingOffset, size: u32, entry: usize| {
+            let len = usize::try_from(offsets.desc).map_err(|_| io::ErrorKind::InvalidData)?;
+            let mapping = Mapping::shared(fd.as_fd(), at, len + size as usize * entry)?;
+            let offsets = Offsets {
+                producer: offsets.producer,
+                consumer: offsets.consumer,
+                entries: offsets.desc,
+                flags: offsets.flags,
+            };
+            io::Result::Ok((mapping, offsets))
+        };
+        let (address, descriptor) = (size_of::<u64>(), size_of::<libc::xdp_desc>());
+        let (mapping, at) = ring(XDP_UMEM_PGOFF_FILL_RING, offsets.fr, RECEIVING, address)?;
+        let mut fill = Producer::new(mapping, &at, RECEIVING)?;
+        let (mapping, at) = ring(XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, SENT, address)?;
+        let sent = Consumer::new(mapping, &at, SENT)?;
+        let (mapping, at) = ring(XDP_PGOFF_RX_RING, offsets.rx, RECEIVING, descriptor)?;
+        let received = Consumer::new(mapping, &at, RECEIVING)?;
+        let sending = if plan.sends {
+            let (mapping, at) = ring(XDP_PGOFF_TX_RING, offsets.tx, SENDING, descriptor)?;
+            Some(Producer::new(mapping, &at, SENDING)?)
+        } else {
+            None
+        };
+        for address in chunks.give_receiving() {
+            fill.push(address);
+        }
+        fill.publish();
+        Ok(Self {
+            fd,
+            chunks,
+            plan,
+            fill,
+            received,
+            sent,
+            send: sending,
+            memory,
+        })
+    }
+
+    /// Binds it to a queue of an interface of this thread's network namespace.
+    pub(super) fn bind(&self, interface: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
+        let mode = if zero_copy {
+            SocketAddrXdpFlags::XDP_ZEROCOPY
+        } else {
+            SocketAddrXdpFlags::XDP_COPY
+        };
+        let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+        let address = SocketAddrXdp::new(flags, interface, queue);
+        Ok(rustix::net::bind(&self.fd, &address)?)
+    }
+
+    /// Hands at most `most` frames that came to `take`, in order, and their
+    /// chunks back to the kernel. Returns how many there were.
+    pub fn receive(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
+        let mut count = 0;
+        while count < most
+            && let Some(descriptor) = self.received.pop()
+        {
+            count += 1;
+            let (address, len) = (descriptor.addr, descriptor.len);
+            let Some(place) = self.chunks.received(address, len) else {
+                continue;
+            };
+            // SAFETY: `received` checked that the place lies in one chunk of the
+            // memory, and that the kernel had that chunk and gave it back: it
+            // does not write to it until it is in the fill ring again, which is
+            // after the last use of these bytes.
+            take(unsafe {
+                std::slice::from_raw_parts(self.memory.base().add(place.start), place.len())
+            });
+            // There is always room: the ring has an entry for each chunk.
+            self.fill.push(self.chunks.give_back(&place));
+        }
+        if count > 0 {
+            self.received.release();
+            self.fill.publish();
+            if self.fill.needs_wakeup() {
+                self.wake_receiving();
+            }
+        }
+        count
+    }
+
+    /// Tells a driver that waits for chunks that there are some. A socket that
+    /// is gone says so to whoever sends or polls.
+    fn wake_receiving(&self) {
+        let mut nothing = [0_u8; 0];
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        let _ = rustix::net::recv(&self.fd, &mut nothing[..], flags);
+    }
+
+    /// The bytes that every void starts with: as many of `frame` as one can have.
+    pub fn set_void(&mut self, frame: &[u8]) {
+        let len = frame.len().min(self.plan.chunk as usize - SEND_OFFSET);
+        let at = self.chunks.voids() as usize + SEND_OFFSET;
+        // SAFETY: the chunk of voids is the last of the memory, and `len` more
+        // bytes are in it. The kernel at most reads it, and where it does now,
+        // the frame that leaves has some of the old bytes and some of the new.
+        unsafe {
+            std::ptr::copy_nonoverlapping(frame.as_ptr(), self.memory.base().add(at), len);
+        }
+    }
+
+    /// Takes a frame to send, without FCS; it leaves with the next
+    /// [`Queue::flush`]. `launch` is when, in nanoseconds of the NIC's clock,
+    /// for a NIC that can.
+    pub fn send(&mut self, frame: &[u8], launch: Option<u64>) -> Result<(), Refused> {
+        let Some(ring) = &mut self.send else {
+            return Err(Refused::TooLong);
+        };
+        if frame.len() > self.plan.chunk as usize - SEND_OFFSET {
+            return Err(Refused::TooLong);
+        }
+        if !ring.has_room() {
+            return Err(Refused::Full);
+        }
+        let Some(chunk) = self.chunks.take_sending() else {
+            return Err(Refused::Full);
+        };
+        let at = chunk as usize + SEND_OFFSET;
+        let metadata = launch.filter(|_| self.plan.launch_times);
+        // SAFETY: the chunk was just taken from those that are ours, so the
+        // kernel does not look at it; it holds `SEND_OFFSET` bytes and the
+        // frame, as was checked above.
+        unsafe {
+            let bytes = self.memory.base().add(at);
+            std::ptr::copy_nonoverlapping(frame.as_ptr(), bytes, frame.len());
+            if let Some(time) = metadata {
+                let request = metadata::launch_at(time);
+                let before = bytes.sub(metadata::LEN);
+                std::ptr::copy_nonoverlapping(request.as_ptr(), before, metadata::LEN);
+            }
+        }
+        let options = metadata.map_or(0, |_| metadata::DESCRIPTOR_FLAG);
+        ring.push(libc::xdp_desc {
+            addr: at as u64,
+            len: frame.len() as u32,
+            options,
+        });
+        Ok(())
+    }
+
+    /// Takes a void of `len` bytes without FCS: a descriptor of the bytes of
+    /// [`Queue::set_void`], nothing more.
+    pub fn send_void(&mut self, len: usize) -> Result<(), Refused> {
+        let Some(ring) = &mut self.send else {
+            return Err(Refused::TooLong);
+        };
+        if len > self.plan.chunk as usize - SEND_OFFSET {
+            return Err(Refused::TooLong);
+        }
+        let entered = ring.push(libc::xdp_desc {
+            addr: self.chunks.voids() + SEND_OFFSET as u64,
+            len: len as u32,
+            options: 0,
+        });
+        if entered { Ok(()) } else { Err(Refused::Full) }
+    }
+
+    /// Takes back the chunks of frames that were sent.
+    pub fn reap(&mut self) {
+        let mut any = false;
+        while let Some(address) = self.sent.pop() {
+            self.chunks.sent(address);
+            any = true;
+        }
+        if any {
+            self.sent.release();
+        }
+    }
+
+    /// Lets the kernel have what was taken to send, and wakes it where it wants
+    /// that. What it does not send now it keeps.
+    ///
+    /// # Errors
+    /// The interface is gone or down ([`crate::tap::is_gone`]).
+    pub fn flush(&mut self) -> io::Result<()> {
+        if let Some(ring) = &mut self.send {
+            ring.publish();
+        }
+        for _ in 0..KICKS {
+            let Some(ring) = &mut self.send else {
+                break;
+            };
+            let before = ring.pending();
+            if before == 0 || !ring.needs_wakeup() {
+                break;
+            }
+            let flags = SendFlags::DONTWAIT;
+            // Other errors: it stopped halfway, since its budget was used up or
+            // something had no room. What it still has it goes on with.
+            if let Err(errno) = rustix::net::send(&self.fd, &[], flags) {
+                let error = io::Error::from(errno);
+                if crate::tap::is_gone(&error) {
+                    return Err(error);
+                }
+            }
+            self.reap();
+            let after = self.send.as_mut().map_or(0, Producer::pending);
+            if after >= before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was lost.
+    pub fn losses(&self) -> Losses {
+        let kernel = sockopt::xdp_statistics(&self.fd).ok();
+        let of = |count: Option<u64>| count.unwrap_or(0);
+        kernel.map_or_else(Losses::default, |kernel| Losses {
+            overruns: kernel.rx_dropped
+                + of(kernel.rx_ring_full)
+                + of(kernel.rx_fill_ring_empty_descs),
+            invalid: kernel.rx_invalid_descs + kernel.tx_invalid_descs + self.chunks.invalid(),
+        })
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Sets an option of `SOL_XDP` that is a number.
+fn set_option(fd: &OwnedFd, option: libc::c_int, value: u32) -> io::Result<()> {
+    // SAFETY: the kernel reads four bytes from a valid reference.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_XDP,
+            option,
+            (&raw const value).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

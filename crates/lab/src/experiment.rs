@@ -5,10 +5,13 @@
 mod grid;
 mod paced;
 mod probe;
+mod traffic;
 mod validate;
 
+pub use crate::guest::Manner;
 pub use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub use probe::{Duty, Probe, Surroundings};
+pub use traffic::{Flood, Message, Meter, Watch};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -72,6 +75,18 @@ pub struct Experiment {
     /// Streams between all guests of a tenant.
     #[serde(default)]
     pub shuffle: Vec<Shuffle>,
+    /// Messages of datagrams.
+    #[serde(default)]
+    pub message: Vec<Message>,
+    /// Frames of a guest's own making.
+    #[serde(default)]
+    pub flood: Vec<Flood>,
+    /// Measures of what a guest receives.
+    #[serde(default)]
+    pub meter: Vec<Meter>,
+    /// Ports of the switch that are watched.
+    #[serde(default)]
+    pub watch: Vec<Watch>,
     /// Guests that use CPU.
     #[serde(default)]
     pub hog: Vec<Hog>,

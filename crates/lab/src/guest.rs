@@ -11,17 +11,26 @@ mod duty;
 mod echo;
 mod events;
 mod flood;
+mod frames;
 mod hog;
 mod init;
 mod memcached;
+mod message;
+mod meter;
+mod packet;
 mod probe;
 mod protocol;
 mod query;
 mod server;
 mod wakeup;
+mod watch;
 
+pub use frames::Frames;
 pub(crate) use init::OUTCOME_PORT;
+pub use message::{Messages, Moments};
+pub use packet::{End, Manner};
 pub use probe::{ProbeReport, ProbedCpu};
+pub use watch::Watch;
 
 use crate::LabError;
 use serde::{Deserialize, Serialize};
@@ -29,6 +38,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
+use tailbound_report::Stats;
 use tailbound_units::{Bytes, Nanos};
 
 /// What one process in a guest is to do.
@@ -101,6 +111,22 @@ pub enum Work {
         /// Where it listens.
         port: u16,
     },
+    /// Sends frames of its own making as fast as it can; the amount is frames.
+    Frames(Frames),
+    /// Measures what arrives.
+    Meter {
+        /// From whom.
+        from: std::net::Ipv4Addr,
+    },
+    /// Sends messages; the amount is messages.
+    Messages(Messages),
+    /// Receives messages.
+    MessageSink {
+        /// Where it listens.
+        port: u16,
+    },
+    /// Watches a port of the switch.
+    Watch(Watch),
     /// Sends ICMP echo requests.
     Echo {
         /// To whom.
@@ -185,6 +211,15 @@ pub struct Outcome {
     /// What the probe said.
     #[serde(default)]
     pub probe: Option<ProbeReport>,
+    /// What arrived in each second, in bytes on the wire.
+    #[serde(default)]
+    pub windows: Vec<u64>,
+    /// The pauses between arrivals.
+    #[serde(default)]
+    pub gaps: Option<Stats>,
+    /// Other figures, by name.
+    #[serde(default)]
+    pub figures: BTreeMap<String, f64>,
 }
 
 impl Outcome {
@@ -374,6 +409,14 @@ fn do_task(path: &Path) -> Result<Task, TaskError> {
         Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),
         Work::Flood { to, payload } => ("flood", flood::send(&starter, *to, *payload)),
         Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
+        Work::Frames(frames) => ("frames", frames::send(&starter, frames)),
+        Work::Meter { from } => ("meter", meter::run(&starter, *from)),
+        Work::Messages(messages) => {
+            let span = task.warmup + task.duration;
+            ("messages", message::send(&starter, span, messages))
+        }
+        Work::MessageSink { port } => ("message sink", message::receive(&starter, *port)),
+        Work::Watch(watch) => ("watch", watch::run(&starter, watch)),
         Work::Echo { to, every } => ("echo client", echo::run(&starter, *to, *every)),
         Work::Hog {
             scans,

@@ -4,6 +4,7 @@
 mod collect;
 mod load;
 mod probe;
+mod traffic;
 
 use crate::LabError;
 use crate::build;
@@ -103,6 +104,8 @@ struct Load {
 enum Output {
     Series(String),
     Value(String, &'static str),
+    /// The series, and values of fixed names, of a load in [`traffic`].
+    Left(String),
     /// A probe's series and [`crate::experiment::Probe::VALUES`].
     Probe(String),
 }
@@ -110,6 +113,8 @@ enum Output {
 enum Source {
     /// Outcome files of our own tasks.
     Own(Vec<PathBuf>),
+    /// What a load in [`traffic`] left.
+    Left(traffic::Left),
     /// The output of `iperf3 -J`.
     Iperf3(usize),
     /// The output of `ping -D`, and how many requests were to count.
@@ -123,6 +128,11 @@ enum Role {
     Measures,
     /// It is load, or answers, until it is killed.
     Serves,
+    /// It measures what passes elsewhere: before all others, on a core that they do
+    /// not need.
+    Watches,
+    /// It sends as fast as it can until it is killed, on a core of its own.
+    Floods,
     /// It uses CPU, until it is killed.
     Computes,
     /// It does so before all others on its core.
@@ -304,7 +314,7 @@ impl Run<'_> {
             let place = self.start(late.guest, late.program, program, late.args, role)?;
             match &mut self.loads[late.load].source {
                 Source::Iperf3(client) | Source::Ping(client, _) => *client = place,
-                Source::Own(_) => {}
+                Source::Own(_) | Source::Left(_) => {}
             }
         }
         // In mid warm-up: a server that accepts all its connections would use its

@@ -6,6 +6,8 @@ use super::{Chart, Check, CheckKind, Experiment, Name, Probe, Variant, VcpuMode}
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_units::{Bytes, Nanos, Rate};
 
+mod traffic;
+
 /// Something wrong, and where in the text.
 pub(super) struct Problem {
     pub(super) offset: usize,
@@ -35,6 +37,8 @@ const LINK_RATES: [Rate; 2] = [Rate(1_000_000), Rate(10_000_000_000)];
 pub(super) enum Output<'a> {
     Series(&'a str),
     Value(&'a str),
+    /// A series and values of fixed names.
+    SeriesAnd(&'a str, &'static [&'static str]),
     /// A series and [`Probe::VALUES`].
     Probe(&'a str),
     /// A series and a value.
@@ -47,7 +51,11 @@ impl Output<'_> {
     /// Whether a figure of that is among what the load measures.
     fn has(self, wanted: Self) -> bool {
         match (self, wanted) {
-            (Self::Probe(own) | Self::Both(own, _), Self::Series(series)) => own == series,
+            (
+                Self::Probe(own) | Self::Both(own, _) | Self::SeriesAnd(own, _),
+                Self::Series(series),
+            ) => own == series,
+            (Self::SeriesAnd(_, values), Self::Value(value)) => values.contains(&value),
             (Self::Probe(_), Self::Value(value)) => Probe::VALUES.contains(&value),
             (Self::Both(_, own), Self::Value(value)) => own == value,
             (Self::Hog(own, cpu), Self::Value(value)) => own == value || cpu == Some(value),
@@ -256,6 +264,7 @@ impl Experiment {
             gap(&wakeup.name, wakeup.mean_gap)?;
             all.push((&wakeup.name, Output::Series(&wakeup.series), false));
         }
+        self.check_traffic(&mut all)?;
         let mut loads = BTreeMap::new();
         for (name, output, network) in all {
             plain(name, 40)?;
@@ -263,6 +272,7 @@ impl Experiment {
             | Output::Value(out)
             | Output::Probe(out)
             | Output::Both(out, _)
+            | Output::SeriesAnd(out, _)
             | Output::Hog(out, _)) = output;
             if !is_plain(out, 40) {
                 let message = format!("measures {out:?}: use letters, digits, - and _");
@@ -332,6 +342,7 @@ impl Experiment {
             | Output::Value(name)
             | Output::Probe(name)
             | Output::Both(name, _)
+            | Output::SeriesAnd(name, _)
             | Output::Hog(name, _)) = output;
             if !outputs.insert(*name) {
                 let message = format!("two loads of this variant measure {name:?}");

@@ -4,7 +4,7 @@ use super::{Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source};
 use crate::LabError;
 use crate::check::FOREIGN_SHARE;
 use crate::experiment::VcpuMode;
-use crate::guest::{Outcome, Sample, now};
+use crate::guest::{Outcome, now};
 use crate::monitor::{CPUS_EVERY, Record, THREADS_EVERY};
 use crate::noise::{Losses, judge};
 use crate::tools;
@@ -14,8 +14,9 @@ use tailbound_units::Nanos;
 impl Run<'_> {
     pub(super) fn outcomes(&self) -> impl Iterator<Item = &PathBuf> {
         let of_loads = self.loads.iter().flat_map(|load| match &load.source {
-            Source::Own(outcomes) => outcomes.as_slice(),
-            Source::Iperf3(_) | Source::Ping(..) => &[],
+            Source::Own(outcomes) => outcomes.iter().collect(),
+            Source::Left(left) => left.outcomes(),
+            Source::Iperf3(_) | Source::Ping(..) => Vec::new(),
         });
         of_loads.chain(self.servers.values().flatten())
     }
@@ -31,8 +32,13 @@ impl Run<'_> {
         };
         for load in &self.loads {
             match &load.output {
-                Output::Series(name) => {
-                    let (samples, unanswered) = self.samples(&load.source)?;
+                Output::Series(name) | Output::Left(name) => {
+                    let MeasuredSeries {
+                        samples,
+                        unanswered,
+                        counted,
+                        ..
+                    } = self.samples(&load.source, &mut measured)?;
                     let pids = load
                         .way
                         .iter()
@@ -49,7 +55,7 @@ impl Run<'_> {
                         samples,
                         fates,
                         unanswered,
-                        counted: None,
+                        counted,
                     };
                     measured.series.insert(name.clone(), series);
                 }
@@ -73,8 +79,13 @@ impl Run<'_> {
         Ok(measured)
     }
 
-    fn samples(&self, source: &Source) -> Result<(Vec<Sample>, u64), LabError> {
-        match source {
+    fn samples(
+        &self,
+        source: &Source,
+        measured: &mut Measured,
+    ) -> Result<MeasuredSeries, LabError> {
+        let (samples, unanswered) = match source {
+            Source::Left(left) => return super::traffic::take(left, measured),
             Source::Own(outcomes) => {
                 let (mut samples, mut unanswered) = (Vec::new(), 0);
                 for path in outcomes {
@@ -82,7 +93,7 @@ impl Run<'_> {
                     samples.extend(outcome.samples);
                     unanswered += outcome.unanswered;
                 }
-                Ok((samples, unanswered))
+                (samples, unanswered)
             }
             Source::Ping(place, counted) => {
                 let output = self.output(*place)?;
@@ -91,10 +102,15 @@ impl Run<'_> {
                 let all = samples.len() as u64;
                 samples.drain(..all.saturating_sub(*counted) as usize);
                 let unanswered = counted.saturating_sub(samples.len() as u64);
-                Ok((samples, unanswered))
+                (samples, unanswered)
             }
-            Source::Iperf3(_) => Ok((Vec::new(), 0)),
-        }
+            Source::Iperf3(_) => (Vec::new(), 0),
+        };
+        Ok(MeasuredSeries {
+            samples,
+            unanswered,
+            ..MeasuredSeries::default()
+        })
     }
 
     fn value(&self, source: &Source, unit: &str) -> Result<f64, LabError> {
@@ -119,7 +135,7 @@ impl Run<'_> {
                     stderr: output,
                 })
             }
-            Source::Ping(..) => Ok(0.0),
+            Source::Ping(..) | Source::Left(_) => Ok(0.0),
         }
     }
 

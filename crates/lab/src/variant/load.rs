@@ -60,6 +60,7 @@ impl<'a> Run<'a> {
             }
             self.start_wakeup(wakeup)?;
         }
+        self.start_traffic()?;
         self.start_probes()?;
         self.nursery.wait_ready(first)
     }
@@ -70,17 +71,19 @@ impl<'a> Run<'a> {
     }
 
     /// The guests whose samples the experiment is about: those of its first
-    /// series, a query's client and servers or a ping's two ends.
+    /// series, a query's client and servers, or the two ends of a ping or of messages.
     pub(super) fn about(&self) -> impl Iterator<Item = &'a Guest> {
         let experiment = self.scene.experiment;
         let query = experiment.query.iter().find(|load| self.runs(&load.name));
         let ping = experiment.ping.iter().find(|load| self.runs(&load.name));
-        let names: Vec<&Name> = match (query, ping) {
-            (Some(query), _) => std::iter::once(&query.client)
+        let message = experiment.message.iter().find(|load| self.runs(&load.name));
+        let names: Vec<&Name> = match (query, ping, message) {
+            (Some(query), ..) => std::iter::once(&query.client)
                 .chain(&query.servers)
                 .collect(),
-            (None, Some(ping)) => vec![&ping.from, &ping.to],
-            (None, None) => Vec::new(),
+            (None, Some(ping), _) => vec![&ping.from, &ping.to],
+            (None, None, Some(message)) => message.from.iter().chain(&message.to).collect(),
+            (None, None, None) => Vec::new(),
         };
         let topology = self.scene.topology;
         names
@@ -88,7 +91,7 @@ impl<'a> Run<'a> {
             .filter_map(|name| topology.guest(name.get_ref()))
     }
 
-    fn port(&mut self) -> u16 {
+    pub(super) fn port(&mut self) -> u16 {
         self.next_port += 1;
         self.next_port - 1
     }
@@ -110,7 +113,8 @@ impl<'a> Run<'a> {
         let cpus = &self.scene.cpus;
         let is_about = self.about().any(|other| other == guest);
         let (cpus, rank) = match (self.shares_core(guest), role) {
-            (true, _) => (cpus.shared(), Rank::Tested),
+            (_, Role::Watches) => (cpus.shared(), Rank::Monitor),
+            (_, Role::Floods) | (true, _) => (cpus.shared(), Rank::Tested),
             (false, Role::Measures | Role::Serves) if is_about => (cpus.others, Rank::Way),
             (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
             (false, Role::Serves) => (cpus.others, Rank::Load),
@@ -132,7 +136,10 @@ impl<'a> Run<'a> {
                 Role::Foreign { .. } => Ready::Silent,
                 _ => Ready::Stdout(guest::READY),
             },
-            ends: matches!(role, Role::Measures | Role::Foreign { ends: true }),
+            ends: matches!(
+                role,
+                Role::Measures | Role::Watches | Role::Foreign { ends: true }
+            ),
         })?;
         self.inside.entry(&guest.name).or_default().push(place);
         Ok(place)
@@ -246,7 +253,7 @@ impl<'a> Run<'a> {
     }
 
     /// The daemons of these guests' hosts.
-    fn daemons_of<'n>(&self, guests: impl Iterator<Item = &'n Name>) -> Vec<usize> {
+    pub(super) fn daemons_of<'n>(&self, guests: impl Iterator<Item = &'n Name>) -> Vec<usize> {
         let hosts: BTreeSet<&str> = guests
             .filter_map(|name| self.scene.topology.guest(name.get_ref()))
             .map(|guest| guest.host.as_str())

@@ -1,0 +1,98 @@
+//! The loads that show whether a promise is kept: messages, frames of a guest's
+//! own making, and who measures them.
+
+use super::{Manner, Name};
+use serde::Deserialize;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Messages of several UDP datagrams, each from one guest to another.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// What variants call it.
+    pub name: Name,
+    /// The senders.
+    pub from: Vec<Name>,
+    /// The receivers: the first sender's, the second's, and so on in turn.
+    pub to: Vec<Name>,
+    /// The size of a message on the wire, all overhead included.
+    pub size: Bytes,
+    /// All senders start a message at once and again after each such time, or
+    pub every: Option<Nanos>,
+    /// each at random moments with this mean time between two.
+    pub mean_gap: Option<Nanos>,
+    /// The series of latencies: from when a message was to start to the arrival of
+    /// its last datagram.
+    pub series: String,
+}
+
+impl Message {
+    /// What it measures beside its series: messages of which a part did not arrive.
+    pub(crate) const VALUES: &'static [&'static str] = &["messages_lost"];
+}
+
+/// Frames that a guest makes itself and sends as fast as it can.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flood {
+    /// What variants call it.
+    pub name: Name,
+    /// The sender.
+    pub from: Name,
+    /// The receiver.
+    pub to: Name,
+    /// The size of an IP packet. One above 1500 B is left to be segmented.
+    pub packet: Bytes,
+    /// What is odd about the frames.
+    #[serde(default)]
+    pub manner: Manner,
+    /// The value of frames handed over to the guest's interface in a second.
+    pub value: String,
+}
+
+/// Measures what one guest receives from another.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Meter {
+    /// What variants call it.
+    pub name: Name,
+    /// The sender.
+    pub from: Name,
+    /// The receiver.
+    pub to: Name,
+    /// What should arrive, on the wire.
+    pub rate: Rate,
+    /// The series of pauses between arrivals.
+    pub series: String,
+}
+
+impl Meter {
+    /// What it measures beside its series: the mean rate over the seconds of the
+    /// measured time, and by how much the worst of these missed, in percent.
+    pub(crate) const VALUES: &'static [&'static str] = &["rate_bit_s", "rate_error"];
+}
+
+/// Watches what the switch's port towards a host does to messages.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    /// What variants call it.
+    pub name: Name,
+    /// The host behind the port.
+    pub host: Name,
+    /// The series of what each datagram waited in the port.
+    pub series: String,
+}
+
+impl Watch {
+    /// What it measures beside its series: rounds of messages and in how many of
+    /// them the port lost something, frames that it lost, what its own counter says
+    /// of that, and the most that it held, in bytes on the wire.
+    pub(crate) const VALUES: &'static [&'static str] = &[
+        "rounds",
+        "rounds_with_loss",
+        "frames_lost",
+        "port_drops",
+        "backlog_peak",
+    ];
+}

@@ -1,0 +1,73 @@
+//! What arrives at a guest from one sender: how much in each second, counted on
+//! the wire, and how long the pauses between are.
+
+use super::packet::{on_wire, read};
+use super::{Outcome, Starter, now};
+use crate::topology::GUEST_INTERFACE;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::net::Ipv4Addr;
+use tailbound_report::{Stats, empty_histogram};
+use tailbound_sys::packet::{Batch, Socket};
+use tailbound_sys::tap::VIRTIO_HEADER_LEN;
+use tailbound_units::Nanos;
+
+/// What is counted by itself.
+const WINDOW: Nanos = Nanos::from_secs(1);
+/// Of each frame: its headers.
+const STORED: usize = 128;
+/// Silence must not keep the outcome back.
+const SILENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+pub(super) fn run(starter: &Starter<'_>, from: Ipv4Addr) -> io::Result<()> {
+    let socket = Socket::open(GUEST_INTERFACE, None).map_err(io::Error::other)?;
+    let mut batch = Batch::new();
+    let mut heads = vec![vec![0; STORED]; Batch::LEN];
+    let mut tails = vec![Vec::new(); Batch::LEN];
+    let mut received = Vec::with_capacity(Batch::LEN);
+    let schedule = starter.ready()?;
+    let span = schedule.to.since(schedule.from).as_nanos();
+    let mut windows = vec![0; (span / WINDOW.as_nanos()) as usize];
+    let mut gaps = empty_histogram();
+    let mut last = None;
+    while now() < schedule.to {
+        let mut ready = [PollFd::new(&socket, PollFlags::IN)];
+        match poll(&mut ready, Some(&SILENCE)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match socket.receive(&mut batch, 0, &mut heads, &mut tails, &mut received) {
+            Ok(()) => {}
+            Err(error) if super::events::is_retry(&error) => continue,
+            Err(error) => return Err(error),
+        }
+        let at = now();
+        let mut bytes = 0;
+        for (frame, head) in received.iter().zip(&heads) {
+            let stored = head.get(VIRTIO_HEADER_LEN..frame.len.min(STORED));
+            if let Some(seen) = stored.and_then(read).filter(|seen| seen.from == from) {
+                bytes += on_wire(seen.len);
+            }
+        }
+        if bytes == 0 || !schedule.counts(at) {
+            continue;
+        }
+        if let Some(last) = last.replace(at) {
+            let gap = at.since(last).as_nanos().max(1);
+            gaps.record(gap).expect("it grows to the whole of 64 bits");
+        }
+        let window = at.since(schedule.from).as_nanos() / WINDOW.as_nanos();
+        if let Some(window) = windows.get_mut(window as usize) {
+            *window += bytes;
+        }
+    }
+    starter.finish(&Outcome {
+        windows,
+        gaps: Some(Stats::from_histogram(&gaps)),
+        unanswered: socket.take_overruns()?,
+        ..Outcome::default()
+    })
+}

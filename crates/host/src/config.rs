@@ -7,6 +7,7 @@
 
 mod check;
 mod locate;
+mod pacing;
 
 use crate::mac::Mac;
 use crate::vcpu::VcpuConfig;

@@ -19,7 +19,7 @@ use crate::guard::Guard;
 use crate::mac::Mac;
 use crate::metrics::{AskFeed, Exposition, HostCounts, Server, Vcpus};
 use crate::port::Port;
-use crate::switch::{LinkConfig, Switch};
+use crate::switch::{LinkConfig, Pacing, Switch};
 use core::Core;
 use notify::notify;
 pub use open::OpenError;
@@ -73,6 +73,9 @@ pub enum HostError {
     /// The placement service cannot be followed.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The uplink cannot be paced like that.
+    #[error("uplink: {0}")]
+    Pacing(#[from] tailbound_dataplane::pacer::Refused),
     /// The system refused what the loop itself needs.
     #[error("cannot {step}: {source}")]
     System {
@@ -159,6 +162,7 @@ impl Daemon {
         let core = Core::detect().map_err(system("see its CPUs"))?;
         let clock = Clock::start();
         let (links, configs) = plan(&config);
+        let switch = Switch::new(configs)?;
         let mut ports = Vec::with_capacity(links.len());
         for link in &links {
             ports.push(Some(link.open(&clock)?));
@@ -181,7 +185,7 @@ impl Daemon {
             clock,
             signals,
             poller,
-            switch: Switch::new(configs),
+            switch,
             links,
             ports,
             missing: Vec::new(),
@@ -213,7 +217,7 @@ impl Daemon {
                     self.reload();
                 }
                 if let Some(guarantees) = self.feed.as_ref().and_then(Feed::take) {
-                    self.switch.set_guarantees(guarantees);
+                    self.switch.set_guarantees(now, guarantees);
                 }
                 self.answer();
             }
@@ -251,8 +255,9 @@ impl Daemon {
         for (index, port) in self.ports.iter().enumerate() {
             if let Some(port) = port.as_ref().and_then(|port| port.descriptor()) {
                 let full = self.switch.is_full(PortIndex(index));
+                let receive = receiving && !self.switch.is_stalled(PortIndex(index));
                 self.poller
-                    .watch(index, port, receiving, full)
+                    .watch(index, port, receive, full)
                     .map_err(system("wait for a port"))?;
             }
         }
@@ -273,7 +278,9 @@ impl Daemon {
                     if readable {
                         self.switch.readable(PortIndex(index));
                     }
-                    if writable {
+                    let port = self.ports[index].as_ref();
+                    let either = port.is_some_and(|port| port.readable_may_be_writable());
+                    if writable || (readable && either) {
                         self.switch.writable(PortIndex(index));
                     }
                 }
@@ -389,6 +396,7 @@ impl Daemon {
 
     fn apply(&mut self, config: &Config) -> Result<(), HostError> {
         let (links, configs) = plan(config);
+        self.switch.check(&configs)?;
         let mut kept = Vec::with_capacity(links.len());
         let mut fresh = Vec::with_capacity(links.len());
         for link in &links {
@@ -450,7 +458,7 @@ impl Daemon {
         });
         self.ports = fresh;
         self.links = links;
-        self.switch.reconfigure(self.clock.now(), configs);
+        self.switch.reconfigure(self.clock.now(), configs)?;
         Ok(())
     }
 
@@ -489,9 +497,13 @@ fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
         };
         let link = LinkConfig {
             name: UPLINK.to_owned(),
-            guest: None,
-            vm: None,
             pipeline: uplink.pipeline.clone(),
+            pacing: uplink.pacer.clone().map(|pacer| Pacing {
+                pacer,
+                meter: uplink.pipeline.meter,
+                priority_tag: uplink.priority_tag,
+            }),
+            ..LinkConfig::default()
         };
         (plan, link)
     });
@@ -508,7 +520,9 @@ fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
             name: guest.name.clone(),
             guest: Some((guest.mac, guard)),
             vm: guest.vm.clone(),
+            guarantee: guest.guarantee,
             pipeline: guest.pipeline.clone(),
+            ..LinkConfig::default()
         };
         (plan, link)
     });

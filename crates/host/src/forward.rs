@@ -194,6 +194,11 @@ impl Forwarding {
         }
     }
 
+    /// The port behind which strangers are.
+    pub const fn uplink(&self) -> Option<PortIndex> {
+        self.uplink
+    }
+
     /// How many stations are known besides the guests.
     pub fn stations(&self) -> usize {
         self.stations.len()

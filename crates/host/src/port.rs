@@ -154,6 +154,17 @@ pub trait Port {
         None
     }
 
+    /// Whether the descriptor may say readable where it is writable: one that stands
+    /// for several others does.
+    fn readable_may_be_writable(&self) -> bool {
+        false
+    }
+
+    /// Whether the port sees to launch times ([`Outgoing::Frame`]).
+    fn launch_times(&self) -> bool {
+        false
+    }
+
     /// When there is something to receive, for a port without a descriptor.
     fn poll_at(&self) -> Option<Nanos> {
         None

@@ -4,28 +4,36 @@
 //!
 //! ```text
 //! port ► packet ► guard ► learn ► route ► pipeline of another port ► that port
+//!                                       ► pacer of a paced uplink  ►
 //! ```
+//!
+//! What a pacer would have to keep for long it gives back. Such frames wait
+//! here, a burst at most, and their guest's port is not read until they are
+//! taken: then its queue fills, and the guest notices.
 //!
 //! [`Switch::poll`] does one bounded turn of work. `now` and the ports are
 //! arguments, so the daemon runs it on real ones and tests run it on memory
 //! ports in virtual time. Between turns, [`Switch::poll_at`] says how long to
 //! sleep; [`Switch::readable`] and [`Switch::writable`] say what woke the caller.
 
+mod guarantees;
 mod link;
+mod paced;
 mod snapshot;
 
 pub use link::LinkConfig;
-pub use snapshot::{LinkSnapshot, Promises, Snapshot, Sojourn};
+pub use paced::Pacing;
+pub use snapshot::{GuestPacing, LinkSnapshot, Promises, Snapshot, Sojourn, UplinkPacing};
 
 use crate::forward::{Forwarding, Learned, NoRoute, PortIndex, Verdict};
 use crate::mac::Mac;
 use crate::port::{BURST, Burst, More, Outgoing, Port, Received};
 use crate::reason::Reason;
-use link::Link;
-use std::collections::{HashMap, HashSet};
+use link::{Link, Way, WayConfig};
 use std::io;
 use tailbound_client::HostGuarantees;
-use tailbound_dataplane::{Frame, GuestId, Packet, Pool};
+use tailbound_dataplane::pacer::{Later, Refused};
+use tailbound_dataplane::{Frame, GuestId, Pacer, Packet, Pool};
 use tailbound_units::Nanos;
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
@@ -52,6 +60,8 @@ pub struct Switch {
     guests: Vec<Option<PortIndex>>,
     /// The placement service's last word, if it was ever heard.
     guarantees: Option<HostGuarantees>,
+    /// How often terms were refused.
+    refusals: u64,
     /// The port that is served first in the next turn.
     first: usize,
     burst: Burst,
@@ -59,27 +69,36 @@ pub struct Switch {
 
 impl Switch {
     /// A switch with a link for each of `configs`, in the order of the ports.
-    pub fn new(configs: Vec<LinkConfig>) -> Self {
+    ///
+    /// # Errors
+    /// The rule that the uplink's pacing breaks.
+    pub fn new(configs: Vec<LinkConfig>) -> Result<Self, Refused> {
         let mut switch = Self {
             pool: Pool::new(),
             forwarding: Forwarding::new(0, None, []),
             links: Vec::new(),
             guests: Vec::new(),
             guarantees: None,
+            refusals: 0,
             first: 0,
             burst: Burst::default(),
         };
-        switch.reconfigure(Nanos::ZERO, configs);
-        switch
+        switch.reconfigure(Nanos::ZERO, configs)?;
+        Ok(switch)
     }
 
     /// Becomes a switch with a link for each of `configs`. A link of the same
     /// name keeps its queue, its counters and what was learned from it; the
     /// packets that wait in others are lost. All links are taken as readable and
     /// writable, since their ports may be new.
-    pub fn reconfigure(&mut self, now: Nanos, configs: Vec<LinkConfig>) {
+    ///
+    /// # Errors
+    /// As [`Switch::check`]; then nothing has changed.
+    pub fn reconfigure(&mut self, now: Nanos, configs: Vec<LinkConfig>) -> Result<(), Refused> {
+        self.check(&configs)?;
         let mut old: Vec<Option<Link>> = self.links.drain(..).map(Some).collect();
         let mut moved = vec![None; old.len()];
+        let mut ways = Vec::with_capacity(configs.len());
         self.guests.fill(None);
         for (index, config) in configs.into_iter().enumerate() {
             let found = old
@@ -91,19 +110,22 @@ impl Switch {
             });
             let link = match kept {
                 Some(mut link) => {
-                    link.reconfigure(now, config);
+                    link.reconfigure(&config);
+                    ways.push((index, WayConfig::from(config)));
                     link
                 }
                 None => Link::new(config, || {
                     self.guests.push(None);
                     GuestId(self.guests.len() as u32 - 1)
-                }),
+                })?,
             };
             if let Some(guest) = &link.guest {
                 self.guests[guest.id.0 as usize] = Some(PortIndex(index));
             }
             self.links.push(link);
         }
+        let gone = old.iter().flatten().filter_map(|link| link.guest.as_ref());
+        self.change_ways(now, ways, gone.map(|guest| guest.id));
         let uplink = self.links.iter().position(|link| link.guest.is_none());
         let macs = self.links.iter().enumerate().filter_map(|(index, link)| {
             let guest = link.guest.as_ref()?;
@@ -114,46 +136,14 @@ impl Switch {
             moved.get(port.0).copied().flatten()
         });
         self.forwarding = forwarding;
-        self.promise();
+        Ok(())
     }
 
-    /// Takes what this host's machines are promised; what was promised before
-    /// and is not there any more ends.
-    ///
-    /// It is kept for each guest and counted with it. Nothing paces frames by it.
-    pub fn set_guarantees(&mut self, guarantees: HostGuarantees) {
-        self.guarantees = Some(guarantees);
-        self.promise();
-    }
-
-    /// Gives each guest what its machine is promised.
-    fn promise(&mut self) {
-        let vms = self.guarantees.iter().flat_map(|all| &all.vms);
-        let by_name: HashMap<_, _> = vms.map(|vm| (vm.vm.as_str(), vm)).collect();
-        for link in &mut self.links {
-            let name = link.vm.as_ref().map(ToString::to_string);
-            let promise = name.and_then(|name| by_name.get(name.as_str()).copied());
-            link.promise = promise.cloned();
-        }
-    }
-
-    /// The service's last word, and the machines in it that no guest is.
-    fn promises(&self) -> Option<Promises> {
-        let guarantees = self.guarantees.as_ref()?;
-        let here: HashSet<_> = self
-            .links
-            .iter()
-            .filter_map(|link| Some(link.promise.as_ref()?.vm.as_str()))
-            .collect();
-        let vms = guarantees.vms.iter().map(|vm| &vm.vm);
-        Some(Promises {
-            revision: guarantees.revision,
-            state: guarantees.state,
-            without_guest: vms
-                .filter(|vm| !here.contains(vm.as_str()))
-                .cloned()
-                .collect(),
-        })
+    /// The pacer of the uplink, for whoever limits destinations; `None` where the
+    /// uplink is not paced.
+    pub fn pacer(&mut self) -> Option<&mut Pacer<Packet>> {
+        let paced = self.links.iter_mut().find_map(Link::paced_mut);
+        paced.map(|paced| &mut paced.pacer)
     }
 
     /// The port has something to receive.
@@ -175,6 +165,11 @@ impl Switch {
         self.links.get(port.0).is_some_and(|link| link.full)
     }
 
+    /// Whether frames from the port wait for the uplink: then it is not read.
+    pub fn is_stalled(&self, port: PortIndex) -> bool {
+        self.links.get(port.0).is_some_and(Link::is_stalled)
+    }
+
     /// Does one turn: receives a burst from each port that is readable, in turn,
     /// and transmits what the pipelines let go. Its work is bounded by two
     /// bursts a port.
@@ -186,9 +181,10 @@ impl Switch {
         } else {
             0
         };
+        self.wake(now, ports);
         for offset in 0..count {
             let index = (self.first + offset) % count;
-            if self.links[index].readable {
+            if self.links[index].readable && !self.links[index].is_stalled() {
                 self.receive(now, PortIndex(index), ports, &mut turn);
             }
         }
@@ -199,6 +195,7 @@ impl Switch {
     /// Transmits what the pipelines let go, and receives nothing.
     pub fn drain(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
         let mut turn = Turn::default();
+        self.wake(now, ports);
         self.transmit(now, ports, &mut turn);
         turn
     }
@@ -206,24 +203,64 @@ impl Switch {
     /// When the next frame may leave, unless something wakes the caller before;
     /// `None` when nothing waits that time alone can move.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
+        let mut retry = true;
         let leaving = self.links.iter().zip(ports).filter_map(|(link, port)| {
             let waits = port.is_some() && !link.full;
-            if waits { link.pipeline.poll_at() } else { None }
+            if matches!(link.way, Way::Paced(_)) && port.is_some() {
+                retry = !link.full;
+            }
+            if waits { link.way.poll_at() } else { None }
+        });
+        let leaving = leaving.min();
+        let stalled = self.links.iter().filter_map(|link| {
+            let guest = link.guest.as_ref()?;
+            (retry && !guest.stalled.is_empty()).then_some(guest.retry_at)
         });
         let coming = ports.iter().flatten().filter_map(|port| port.poll_at());
-        leaving.chain(coming).min()
+        leaving.into_iter().chain(stalled).chain(coming).min()
     }
 
     /// How many packets wait for ports that are there.
     pub fn waiting(&self, ports: &Ports) -> usize {
-        let present = self
-            .links
-            .iter()
-            .zip(ports)
-            .filter(|(_, port)| port.is_some());
-        present
-            .map(|(link, _)| link.pipeline.backlog().packets + link.held.len())
-            .sum()
+        let links = self.links.iter().zip(ports);
+        let waiting = links.map(|(link, port)| {
+            let stalled = link.guest.as_ref().map_or(0, |guest| guest.stalled.len());
+            if port.is_some() {
+                stalled + link.way.waiting() + link.held.len()
+            } else {
+                stalled
+            }
+        });
+        waiting.sum()
+    }
+
+    /// Begins a turn of a paced uplink: offers it again what it gave back, where
+    /// that is due.
+    fn wake(&mut self, now: Nanos, ports: &Ports) {
+        let Some(uplink) = self.forwarding.uplink() else {
+            return;
+        };
+        let link = &mut self.links[uplink.0];
+        if let Way::Paced(paced) = &mut link.way {
+            if link.full {
+                return;
+            }
+            paced.wake(now);
+        }
+        for index in 0..self.links.len() {
+            while let Some(guest) = &mut self.links[index].guest
+                && guest.retry_at <= now
+                && let Some(frame) = guest.stalled.pop_front()
+            {
+                let later = self.push_on(now, PortIndex(index), uplink, frame, ports);
+                if let Some(later) = later
+                    && let Some(guest) = &mut self.links[index].guest
+                {
+                    guest.stalled.push_front(later.frame);
+                    guest.retry_at = later.at;
+                }
+            }
+        }
     }
 
     fn receive(&mut self, now: Nanos, from: PortIndex, ports: &mut Ports, turn: &mut Turn) {
@@ -286,7 +323,7 @@ impl Switch {
             .forwarding
             .route(now, from, Mac(packet.destination_mac()))
         {
-            Verdict::To(to) => self.push(now, to, packet, ports),
+            Verdict::To(to) => self.push(now, from, to, packet, ports),
             Verdict::Flood => self.flood(now, from, packet, ports),
             Verdict::Drop(NoRoute::LinkLocal) => return Err(Reason::LinkLocalGroup),
             Verdict::Drop(NoRoute::SamePort) => return Err(Reason::SamePort),
@@ -301,20 +338,73 @@ impl Switch {
         let mut last = None;
         for index in (0..self.links.len()).filter(|index| *index != from.0) {
             if let Some(port) = last.replace(PortIndex(index)) {
-                self.push(now, port, packet.duplicate(), ports);
+                self.push(now, from, port, packet.duplicate(), ports);
             }
         }
         if let Some(port) = last {
-            self.push(now, port, packet, ports);
+            self.push(now, from, port, packet, ports);
         }
     }
 
-    fn push(&mut self, now: Nanos, to: PortIndex, packet: Packet, ports: &Ports) {
+    fn push(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        to: PortIndex,
+        mut packet: Packet,
+        ports: &Ports,
+    ) {
+        if let Way::Paced(paced) = &mut self.links[to.0].way {
+            paced.prepare(now, &mut packet);
+            // Behind what was given back, so that nothing overtakes it.
+            if let Some(guest) = &mut self.links[from.0].guest
+                && !guest.stalled.is_empty()
+            {
+                guest.stalled.push_back(packet);
+                return;
+            }
+        }
+        if let Some(later) = self.push_on(now, from, to, packet, ports)
+            && let Some(guest) = &mut self.links[from.0].guest
+        {
+            guest.stalled.push_back(later.frame);
+            guest.retry_at = later.at;
+        }
+    }
+
+    /// Brings a frame into the way of the port it goes to; gives it back where that
+    /// is paced and it has to be offered again.
+    fn push_on(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        to: PortIndex,
+        packet: Packet,
+        ports: &Ports,
+    ) -> Option<Later<Packet>> {
         let link = &mut self.links[to.0];
-        if ports[to.0].is_some() {
-            link.pipeline.push(now, packet);
-        } else {
+        if ports[to.0].is_none() {
             link.counters.drop(Reason::PortMissing, 1);
+            return None;
+        }
+        let paced = match &mut link.way {
+            Way::Queued(pipeline) => {
+                pipeline.push(now, packet);
+                return None;
+            }
+            Way::Paced(paced) => paced,
+        };
+        let class = packet.class();
+        match paced.offer(now, packet) {
+            Ok(wait) => {
+                if let Some(guest) = &mut self.links[from.0].guest
+                    && let Some(wait) = wait
+                {
+                    guest.sent.of(class).record(wait);
+                }
+                None
+            }
+            Err(later) => Some(later),
         }
     }
 
@@ -328,17 +418,21 @@ impl Switch {
             }
             // A port that is full is offered nothing until it is writable.
             let link = &mut self.links[index];
-            if link.full || (link.held.is_empty() && link.pipeline.backlog().packets == 0) {
+            if link.full || (link.held.is_empty() && link.way.waiting() == 0) {
                 continue;
             }
-            if let Err(error) = self.transmit_one(now, index, port.as_mut(), turn) {
+            let result = match link.way {
+                Way::Queued(_) => self.transmit_queued(now, index, port.as_mut(), turn),
+                Way::Paced(_) => link.transmit_paced(now, port.as_mut()),
+            };
+            if let Err(error) = result {
                 turn.gone.push((PortIndex(index), error));
             }
         }
     }
 
     /// Transmits at most two bursts: twice what one port can receive in a turn.
-    fn transmit_one(
+    fn transmit_queued(
         &mut self,
         now: Nanos,
         index: usize,
@@ -346,8 +440,14 @@ impl Switch {
         turn: &mut Turn,
     ) -> io::Result<()> {
         for _ in 0..2 {
-            while self.links[index].held.len() < BURST {
-                let Some(departure) = self.links[index].pipeline.pull(now) else {
+            while let Link {
+                way: Way::Queued(pipeline),
+                held,
+                ..
+            } = &mut self.links[index]
+                && held.len() < BURST
+            {
+                let Some(departure) = pipeline.pull(now) else {
                     break;
                 };
                 self.record(index, &departure.frame, departure.sojourn);
@@ -355,17 +455,7 @@ impl Switch {
                 self.links[index].held.push_back(frame);
             }
             let link = &mut self.links[index];
-            if link.held.is_empty() {
-                return Ok(());
-            }
-            let sent = port.transmit(now, &mut link.held)?;
-            link.counters.sent.packets += sent.packets;
-            link.counters.sent.bytes += sent.bytes;
-            for (reason, count) in sent.losses() {
-                link.counters.drop(reason, count);
-            }
-            link.full = sent.full;
-            if sent.full {
+            if link.held.is_empty() || link.offer_held(now, port)? {
                 return Ok(());
             }
         }
@@ -396,17 +486,20 @@ impl Switch {
 
     /// Everything that is counted, as of now.
     pub fn snapshot(&mut self, ports: &mut Ports) -> Snapshot {
-        let links = self.links.iter_mut().zip(ports).map(|(link, port)| {
+        for (link, port) in self.links.iter_mut().zip(ports.iter_mut()) {
             if let Some(port) = port {
                 link.counters.drop(Reason::Overrun, port.take_overruns());
             }
-            link.snapshot(port.is_some())
-        });
-        let links = links.collect();
+        }
+        let paced = self.links.iter().find_map(Link::paced);
+        let links = self.links.iter().zip(ports);
         Snapshot {
-            links,
+            links: links
+                .map(|(link, port)| link.snapshot(port.is_some(), paced))
+                .collect(),
             stations: self.forwarding.stations(),
             promises: self.promises(),
+            refusals: self.refusals,
         }
     }
 }

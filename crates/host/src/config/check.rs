@@ -1,7 +1,7 @@
 //! What contradicts itself in a configuration that can be read.
 
 use super::locate::{Draft, Step};
-use super::{GuestConfig, PortConfig};
+use super::{GuestConfig, PortConfig, pacing};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +32,9 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
         let at = [Step::Key("uplink")];
         checks.port(&at, "the uplink", &uplink.port);
         checks.pipeline(&at, &uplink.pipeline);
+        if let Some((place, queue)) = pacing::queue(uplink) {
+            checks.queue(&place, queue);
+        }
     }
     if let Some(vcpu) = &draft.vcpu {
         if vcpu.metrics.is_some() {
@@ -46,6 +49,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
     for (index, guest) in &draft.guests {
         checks.guest(&[Step::Key("guest"), Step::Index(*index)], guest);
     }
+    checks.wrong.extend(pacing::check(draft));
     checks.wrong
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Step {
 pub(super) struct Draft {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) uplink: Option<UplinkConfig>,
+    /// There is an uplink that could not be read.
+    pub(super) unread_uplink: bool,
     pub(super) cpu: Option<u32>,
     pub(super) vcpu: Option<VcpuConfig>,
     /// Each with its place in the file's list.
@@ -78,7 +80,10 @@ impl<'t> Document<'t> {
         for (key, value) in root {
             match key.get_ref().as_ref() {
                 "metrics" => draft.metrics = self.section(value, &mut mistakes),
-                "uplink" => draft.uplink = self.section(value, &mut mistakes),
+                "uplink" => {
+                    draft.uplink = self.section(value, &mut mistakes);
+                    draft.unread_uplink = draft.uplink.is_none();
+                }
                 "cpu" => draft.cpu = self.section(value, &mut mistakes),
                 "vcpu" => draft.vcpu = self.section(value, &mut mistakes),
                 "guest" => match value.get_ref().as_array() {

@@ -3,8 +3,9 @@
 
 use crate::histogram::Histogram;
 use tailbound_client::{HostState, VmGuarantee, VmName};
-use tailbound_dataplane::MeterStats;
-use tailbound_units::Bytes;
+use tailbound_dataplane::pacer::GuestStats;
+use tailbound_dataplane::{Guarantee, MeterStats, PacerStats};
+use tailbound_units::{Bytes, Nanos};
 
 /// Everything that is counted.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +16,8 @@ pub struct Snapshot {
     pub stations: usize,
     /// What the placement service has promised, if it was ever heard.
     pub promises: Option<Promises>,
+    /// Guarantees that the pacer refused.
+    pub refusals: u64,
 }
 
 /// What the placement service has promised to this host's machines.
@@ -58,6 +61,39 @@ pub struct LinkSnapshot {
     pub meter: MeterStats,
     /// How long the guest's packets waited; empty for the uplink.
     pub sojourns: Vec<Sojourn>,
+    /// What the pacer before the port has done; `None` where there is none.
+    pub pacing: Option<UplinkPacing>,
+    /// What the pacer of the uplink does with the guest's frames; `None` for the
+    /// uplink, and where it is not paced.
+    pub guarantee: Option<GuestPacing>,
+}
+
+/// What a pacer has done.
+#[derive(Debug, Clone)]
+pub struct UplinkPacing {
+    /// Its own counters.
+    pub stats: PacerStats,
+    /// Voids sent to the port, and the bytes of the wire that they took.
+    pub voids: (u64, u64),
+    /// The most that a frame was handed over after its stamp.
+    pub latest: Nanos,
+    /// How late it was asked for what is due.
+    pub lateness: Histogram,
+}
+
+/// What a pacer does with one guest's frames.
+#[derive(Debug, Clone, Copy)]
+pub struct GuestPacing {
+    /// What they are held to; `None`: best effort.
+    pub terms: Option<Guarantee>,
+    /// Other terms are wanted, and break a rule.
+    pub refused: bool,
+    /// The pacer's counters.
+    pub stats: GuestStats,
+    /// How long its last frame waits for its stamp.
+    pub wait: Nanos,
+    /// Frames that wait to be offered again.
+    pub stalled: usize,
 }
 
 /// How long a guest's packets waited.

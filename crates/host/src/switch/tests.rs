@@ -24,15 +24,13 @@ fn configs(uplink: &PipelineConfig) -> Vec<LinkConfig> {
     let guest = |name: &str, mac, addresses: Vec<std::net::IpAddr>| LinkConfig {
         name: name.to_owned(),
         guest: Some((mac, Some(Guard::new(mac, addresses)))),
-        vm: None,
-        pipeline: PipelineConfig::default(),
+        ..LinkConfig::default()
     };
     vec![
         LinkConfig {
             name: "uplink".to_owned(),
-            guest: None,
-            vm: None,
             pipeline: uplink.clone(),
+            ..LinkConfig::default()
         },
         guest("A", MAC_A, addresses_of_a()),
         guest("B", MAC_B, vec![B4.into(), B6.into()]),
@@ -48,7 +46,7 @@ impl Bench {
             })
             .unzip();
         Self {
-            switch: Switch::new(configs(uplink)),
+            switch: Switch::new(configs(uplink)).expect("no rule is broken"),
             ports,
             wires,
             now: Nanos::from_secs(1),
@@ -296,7 +294,10 @@ fn what_was_learned_from_an_unguarded_guest_outlives_a_reload() {
     let mut bench = Bench::new(&PipelineConfig::default());
     let mut links = configs(&PipelineConfig::default());
     links[B].guest = Some((MAC_B, None));
-    bench.switch.reconfigure(bench.now, links.clone());
+    bench
+        .switch
+        .reconfigure(bench.now, links.clone())
+        .expect("no rule is broken");
     let nested = Mac([2, 7, 7, 7, 7, 7]);
     bench.send(B, &datagram(MAC_A, nested, (FAR, A4), 1));
     bench.settle();
@@ -305,7 +306,10 @@ fn what_was_learned_from_an_unguarded_guest_outlives_a_reload() {
     links.swap(A, B);
     bench.ports.swap(A, B);
     bench.wires.swap(A, B);
-    bench.switch.reconfigure(bench.now, links);
+    bench
+        .switch
+        .reconfigure(bench.now, links)
+        .expect("no rule is broken");
     let answer = datagram(nested, GATEWAY, (FAR, B4), 2);
     bench.send(UPLINK, &answer);
     bench.settle();
@@ -336,7 +340,10 @@ fn a_change_of_the_configuration_keeps_packets_counters_and_stations() {
     let mut links = configs(&fast);
     links.pop();
     bench.ports.pop();
-    bench.switch.reconfigure(bench.now, links);
+    bench
+        .switch
+        .reconfigure(bench.now, links)
+        .expect("no rule is broken");
     bench.settle();
     assert_eq!(before + bench.sent(UPLINK).len(), 60);
     let snapshot = bench.switch.snapshot(&mut bench.ports);
@@ -355,7 +362,10 @@ fn a_guest_that_comes_new_does_not_inherit_the_number_of_one_that_left() {
     let mut bench = Bench::new(&PipelineConfig::default());
     let mut links = configs(&PipelineConfig::default());
     links[B].name = "C".to_owned();
-    bench.switch.reconfigure(bench.now, links);
+    bench
+        .switch
+        .reconfigure(bench.now, links)
+        .expect("no rule is broken");
     let ids: Vec<_> = bench
         .switch
         .links

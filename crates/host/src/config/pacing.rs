@@ -1,0 +1,163 @@
+//! What contradicts itself in what is said of pacing.
+
+use super::check::Wrong;
+use super::locate::{Draft, Step};
+use super::{GuestConfig, PortConfig, UplinkConfig};
+use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::{GuestId, Pacer, PacerConfig, Packet, PipelineConfig, QueueConfig};
+use tailbound_units::{Bytes, Nanos};
+
+/// A full frame with one VLAN tag, on the wire.
+const TAGGED_FRAME: Bytes = Bytes(1538 + Packet::TAG as u64);
+
+/// Everything that is wrong with pacing in `draft`.
+pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
+    let mut wrong = Vec::new();
+    let paced = draft.uplink.as_ref().and_then(|uplink| {
+        let pacer = uplink.pacer.as_ref()?;
+        uplink_rules(uplink, pacer, &mut wrong);
+        Some(pacer)
+    });
+    match (&draft.uplink, paced) {
+        (Some(uplink), None) if uplink.priority_tag => wrong.push(Wrong {
+            place: vec![Step::Key("uplink"), Step::Key("priority_tag")],
+            message: "without a pacer nobody is guaranteed anything, so no frame comes before \
+                      another; add `pacer = { link = ... }` or leave the tag out"
+                .to_owned(),
+        }),
+        _ => {}
+    }
+    let guaranteed = draft
+        .guests
+        .iter()
+        .filter(|(_, guest)| guest.guarantee.is_some());
+    match paced.map(Pacer::<Packet>::new) {
+        Some(Ok(mut trial)) => {
+            for (index, guest) in guaranteed {
+                wrong.extend(guarantee(&mut trial, *index, guest));
+            }
+        }
+        // What is guaranteed can be judged when the wire is known.
+        Some(Err(_)) => {}
+        // An uplink that could not be read may well have a pacer.
+        None if draft.unread_uplink => {}
+        None => wrong.extend(guaranteed.map(|(index, _)| Wrong {
+            place: within(*index, None),
+            message:
+                "nothing paces the uplink; add `pacer = { link = ... }` to `[uplink]`".to_owned(),
+        })),
+    }
+    wrong
+}
+
+/// The place of a guest's guarantee, or of one of its keys.
+fn within(index: usize, key: Option<&'static str>) -> Vec<Step> {
+    let place = [
+        Step::Key("guest"),
+        Step::Index(index),
+        Step::Key("guarantee"),
+    ];
+    place.into_iter().chain(key.map(Step::Key)).collect()
+}
+
+fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Wrong>) {
+    let at = |key| vec![Step::Key("uplink"), Step::Key(key)];
+    let mut say = |place, message: String| wrong.push(Wrong { place, message });
+    let pipeline = PipelineConfig {
+        meter: uplink.pipeline.meter,
+        ..PipelineConfig::default()
+    };
+    if uplink.pipeline != pipeline {
+        say(
+            at("pipeline"),
+            "a pacer segments and queues by itself, and knows what the NIC holds; keep only \
+             `meter` here"
+                .to_owned(),
+        );
+    }
+    if let PortConfig::Tap { .. } = uplink.port {
+        say(
+            at("port"),
+            "behind a TAP is no wire to pace; use an interface of the host, for example kind \
+             \"af-packet\""
+                .to_owned(),
+        );
+    }
+    if uplink.priority_tag && pacer.frame < TAGGED_FRAME {
+        say(
+            at("priority_tag"),
+            format!(
+                "with a tag a full frame takes {TAGGED_FRAME} of the wire, more than the pacer's \
+                 longest frame of {}; add `frame = \"{TAGGED_FRAME}\"` to `pacer`",
+                pacer.frame
+            ),
+        );
+    }
+    if pacer.packets == 0 {
+        let mut place = at("pacer");
+        place.push(Step::Key("packets"));
+        let message = "a limit of no packets lets nothing pass; use at least 1";
+        say(place, message.to_owned());
+    }
+    if let Err(rule) = Pacer::<Packet>::new(pacer) {
+        let (key, advice) = advice(&rule);
+        let mut place = at("pacer");
+        place.push(Step::Key(key));
+        say(place, format!("{rule}; {advice}"));
+    }
+}
+
+/// What is wrong with the guarantee of a guest beside those before it.
+fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Option<Wrong> {
+    let id = GuestId(u32::try_from(index).ok()?);
+    let rule = pacer
+        .set_guest(Nanos::ZERO, id, guest.guarantee.as_ref())
+        .err()?;
+    let (mut key, advice) = advice(&rule);
+    if let Refused::AboveLink { rate, .. } = rule
+        && guest.guarantee.is_some_and(|terms| terms.bandwidth != rate)
+    {
+        key = "burst_rate";
+    }
+    Some(Wrong {
+        place: within(index, Some(key)),
+        message: format!("{rule}; {advice}"),
+    })
+}
+
+/// The key that a rule is about, and what would be right.
+fn advice(rule: &Refused) -> (&'static str, String) {
+    match rule {
+        Refused::Link(_) => ("link", "give what the wire carries, all counted".to_owned()),
+        Refused::Frame { .. } => (
+            "frame",
+            "give a longer `batch`, or a frame that fits into it".to_owned(),
+        ),
+        Refused::Guest(_) => ("bandwidth", "run fewer guests".to_owned()),
+        Refused::NoBandwidth => (
+            "bandwidth",
+            "leave the guarantee out for a guest of best effort".to_owned(),
+        ),
+        Refused::BurstBelowFrame { frame, .. } => ("burst", format!("use at least {frame}")),
+        Refused::BurstRateBelowBandwidth { bandwidth, .. } => {
+            ("burst_rate", format!("use at least {bandwidth}"))
+        }
+        Refused::AboveLink { link, .. } => ("bandwidth", format!("use at most {link}")),
+        Refused::SumAboveLink { .. } => (
+            "bandwidth",
+            "guarantee less, here or to the guests before".to_owned(),
+        ),
+        Refused::TooSlow { .. } => ("bandwidth", "guarantee more, or nothing".to_owned()),
+        Refused::BurstTooLong(_) => ("burst", "use a shorter one".to_owned()),
+        Refused::Horizon { batch, .. } => ("horizon", format!("use at least {batch}")),
+        Refused::TooFarAhead(_) => ("link", "restart the host with it".to_owned()),
+        Refused::NotGuaranteed(_) => ("bandwidth", "guarantee something".to_owned()),
+    }
+}
+
+/// The queue of frames without a guarantee, and where it stands.
+pub(super) fn queue(uplink: &UplinkConfig) -> Option<(Vec<Step>, &QueueConfig)> {
+    let pacer = uplink.pacer.as_ref()?;
+    let place = ["uplink", "pacer", "best_effort"].map(Step::Key);
+    Some((place.to_vec(), &pacer.best_effort))
+}

@@ -10,6 +10,7 @@ mod locate;
 mod pacing;
 
 use crate::mac::Mac;
+use crate::port::AfXdpMode;
 use crate::vcpu::VcpuConfig;
 pub(crate) use check::{Wrong, loopback_only};
 pub(crate) use locate::{Document, Step};
@@ -110,6 +111,20 @@ pub enum PortConfig {
         /// default.
         netns: Option<PathBuf>,
     },
+    /// An interface that exists and is up, past the kernel's stack.
+    AfXdp {
+        /// Its name.
+        interface: String,
+        /// The network namespace it lives in, as a file; the daemon's own by
+        /// default.
+        netns: Option<PathBuf>,
+        /// Whether the NIC is to use the sockets' memory itself; where it can, by
+        /// default.
+        #[serde(default)]
+        mode: AfXdpMode,
+        /// How many of its receive queues are read; all by default.
+        queues: Option<u32>,
+    },
     /// Captures in place of an interface.
     Pcap {
         /// Replayed, once, at the spacing it was captured with.
@@ -124,6 +139,9 @@ impl fmt::Display for PortConfig {
         let (kind, interface, netns) = match self {
             Self::Tap { interface, netns } => ("tap", interface, netns),
             Self::AfPacket { interface, netns } => ("af-packet", interface, netns),
+            Self::AfXdp {
+                interface, netns, ..
+            } => ("af-xdp", interface, netns),
             Self::Pcap { read, write } => {
                 let name = |path: &Option<PathBuf>| {
                     path.as_ref()

@@ -6,11 +6,13 @@
 //! for which a port keeps bytes of its own.
 
 mod af_packet;
+mod af_xdp;
 mod memory;
 mod pcap;
 mod tap;
 
 pub use af_packet::AfPacketPort;
+pub use af_xdp::{AfXdpError, AfXdpMode, AfXdpPort};
 pub use memory::{MemoryPort, Wire};
 pub use pcap::{PcapError, PcapPort};
 pub use tap::TapPort;

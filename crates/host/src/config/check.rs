@@ -35,6 +35,9 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
         if let Some((place, queue)) = pacing::queue(uplink) {
             checks.queue(&place, queue);
         }
+        if uplink.pacer.is_none() {
+            checks.whole_frames(&at, &uplink.port, &uplink.pipeline);
+        }
     }
     if let Some(vcpu) = &draft.vcpu {
         if vcpu.metrics.is_some() {
@@ -176,13 +179,18 @@ impl Checks {
             );
         }
         self.port(at, name, &guest.port);
+        self.whole_frames(at, &guest.port, &guest.pipeline);
         self.pipeline(at, &guest.pipeline);
     }
 
     fn port(&mut self, at: &[Step], owner: &str, port: &PortConfig) {
         let at = join(at, &[Step::Key("port")]);
         match port {
-            PortConfig::Tap { interface, netns } | PortConfig::AfPacket { interface, netns } => {
+            PortConfig::Tap { interface, netns }
+            | PortConfig::AfPacket { interface, netns }
+            | PortConfig::AfXdp {
+                interface, netns, ..
+            } => {
                 let place = join(&at, &[Step::Key("interface")]);
                 if interface.is_empty() || interface.len() > MAX_INTERFACE_NAME {
                     self.wrong(
@@ -192,6 +200,14 @@ impl Checks {
                              {MAX_INTERFACE_NAME} bytes"
                         ),
                     );
+                }
+                if let PortConfig::AfXdp {
+                    queues: Some(0), ..
+                } = port
+                {
+                    let message = "an interface has at least 1 receive queue; leave `queues` out \
+                                   to read all it has";
+                    self.wrong(&join(&at, &[Step::Key("queues")]), message);
                 }
                 let key = (interface.clone(), netns.clone());
                 let known = self.interfaces.insert(key, owner.to_owned());
@@ -224,6 +240,18 @@ impl Checks {
                     owner,
                 );
             }
+        }
+    }
+
+    /// `AF_XDP` has no offloads: what is to leave by it has to be cut before.
+    fn whole_frames(&mut self, at: &[Step], port: &PortConfig, pipeline: &PipelineConfig) {
+        if matches!(port, PortConfig::AfXdp { .. }) && !pipeline.segment {
+            self.wrong(
+                &join(at, &[Step::Key("pipeline")]),
+                "guests hand over packets of up to 64 KiB, and af-xdp carries frames of one MTU; \
+                 say `pipeline = { segment = true }`, or give the uplink a pacer, which cuts \
+                 them as well",
+            );
         }
     }
 

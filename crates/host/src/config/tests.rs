@@ -247,3 +247,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_af_xdp_port_wants_frames_that_were_cut() {
+    let xdp = "kind = \"af-xdp\", interface = \"eth0\", mode = \"copy\", queues = 2";
+    let whole = WHOLE.replace("kind = \"af-packet\", interface = \"eth0\"", xdp);
+    let config = Config::parse(&whole).expect("it is right");
+    assert_eq!(config.summary(), "2 guests, uplink af-xdp eth0");
+    let wrong = mistakes(&whole.replace("segment = true, ", ""));
+    assert!(
+        matches!(&wrong[..], [one] if one.contains("af-xdp carries frames of one MTU")),
+        "{wrong:?}"
+    );
+    let wrong = mistakes(&whole.replace("queues = 2", "queues = 0"));
+    assert!(
+        matches!(&wrong[..], [one] if one.contains("at least 1 receive queue")),
+        "{wrong:?}"
+    );
+}

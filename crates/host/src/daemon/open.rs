@@ -2,7 +2,7 @@
 
 use crate::config::PortConfig;
 use crate::mac::Mac;
-use crate::port::{AfPacketPort, PcapError, PcapPort, Port, TapPort};
+use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, PcapError, PcapPort, Port, TapPort};
 use std::time::Duration;
 use tailbound_sys::packet::PacketError;
 use tailbound_sys::tap::TapError;
@@ -16,6 +16,9 @@ pub enum OpenError {
     /// An interface of the host.
     #[error(transparent)]
     Packet(#[from] PacketError),
+    /// An interface of the host, past its stack.
+    #[error(transparent)]
+    Xdp(#[from] AfXdpError),
     /// A capture.
     #[error(transparent)]
     Pcap(#[from] PcapError),
@@ -35,6 +38,17 @@ pub(super) fn open(
         PortConfig::AfPacket { interface, netns } => {
             Box::new(AfPacketPort::open(interface, netns.as_deref())?)
         }
+        PortConfig::AfXdp {
+            interface,
+            netns,
+            mode,
+            queues,
+        } => Box::new(AfXdpPort::open(
+            interface,
+            netns.as_deref(),
+            *mode,
+            *queues,
+        )?),
         PortConfig::Pcap { read, write } => {
             Box::new(PcapPort::open(read.as_deref(), write.as_deref(), epoch)?)
         }

@@ -71,6 +71,23 @@ impl AfPacketPort {
             received: Vec::with_capacity(BURST),
         })
     }
+
+    /// As [`AfPacketPort::open`], but receives only what is for a group:
+    /// broadcast and multicast.
+    pub(super) fn open_for_groups(
+        interface: &str,
+        netns: Option<&Path>,
+    ) -> Result<Self, PacketError> {
+        let port = Self::open(interface, netns)?;
+        port.socket
+            .only_groups()
+            .map_err(|source| PacketError::Other {
+                interface: interface.to_owned(),
+                step: "receive groups alone",
+                source,
+            })?;
+        Ok(port)
+    }
 }
 
 /// Puts the tag that the kernel took out back behind the MAC addresses. The

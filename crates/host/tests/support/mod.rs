@@ -66,7 +66,7 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
 }
 
 /// Says why a test did not run, past the harness, which would keep it.
-fn skipped(why: &str) {
+pub(crate) fn skipped(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 

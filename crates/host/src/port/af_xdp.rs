@@ -1,0 +1,282 @@
+//! An interface of the host past its stack: the uplink, at a lower cost a frame.
+//!
+//! Frames for guests come by `AF_XDP` sockets, one a receive queue. Frames for
+//! the interface's own address stay with the host's stack, and so do broadcast
+//! and multicast, of which a packet socket brings a copy: an address that only
+//! one of the two could answer for would be lost to the other.
+//!
+//! What is sent leaves by one queue, in order, and past the interface's queueing
+//! discipline.
+
+use super::{AfPacketPort, BURST, Burst, More, Outgoing, Port, Received, Sent};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+use tailbound_dataplane::pacer::void;
+use tailbound_dataplane::{Packet, Pool, VoidFrame};
+use tailbound_sys::packet::PacketError;
+use tailbound_sys::xdp::{Losses, NicClock, Queue, Refused, Wish, Xdp, XdpError};
+use tailbound_units::Nanos;
+
+/// Whether the NIC is to read and write the sockets' memory itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfXdpMode {
+    /// Where its driver can.
+    #[default]
+    Auto,
+    /// It must.
+    ZeroCopy,
+    /// The kernel copies.
+    Copy,
+}
+
+/// Why the port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AfXdpError {
+    /// The sockets or their program.
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
+    /// The packet socket for broadcast and multicast.
+    #[error(transparent)]
+    Packet(#[from] PacketError),
+    /// They cannot be waited for together.
+    #[error("cannot wait for the sockets of {interface:?}: {source}")]
+    Wait {
+        /// The interface.
+        interface: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// `AF_XDP` sockets for guests' frames, and a packet socket for groups.
+#[derive(Debug)]
+pub struct AfXdpPort {
+    /// The first one also sends.
+    sockets: Xdp,
+    groups: AfPacketPort,
+    /// Ready when one of the sockets is; also when the first one has room,
+    /// while that is waited for.
+    epoll: OwnedFd,
+    waits_for_room: bool,
+    /// Which of the sockets is read next; behind them comes the packet socket.
+    next: usize,
+    launch: Option<Launch>,
+    lost: Losses,
+}
+
+impl AfXdpPort {
+    /// Opens `interface` in `netns`; it must exist and be up. Reads its first
+    /// `queues` receive queues, or all.
+    pub fn open(
+        interface: &str,
+        netns: Option<&Path>,
+        mode: AfXdpMode,
+        queues: Option<u32>,
+    ) -> Result<Self, AfXdpError> {
+        // First: whoever may not even have a packet socket learns that of it.
+        let groups = AfPacketPort::open_for_groups(interface, netns)?;
+        let wish = match mode {
+            AfXdpMode::Auto => Wish::Any,
+            AfXdpMode::ZeroCopy => Wish::ZeroCopy,
+            AfXdpMode::Copy => Wish::Copy,
+        };
+        let mut sockets = Xdp::open(interface, netns, wish, queues)?;
+        tell(interface, &sockets);
+        let voids = VoidFrame::new(sockets.address);
+        if let Some(queue) = sockets.queues.first_mut() {
+            queue.set_void(voids.bytes(void::LONGEST));
+        }
+        let epoll = watch(&sockets.queues, &groups).map_err(|source| AfXdpError::Wait {
+            interface: interface.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            launch: sockets.clock.take().map(Launch::new),
+            sockets,
+            groups,
+            epoll,
+            waits_for_room: false,
+            next: 0,
+            lost: Losses::default(),
+        })
+    }
+
+    /// Waits for room as well, or no longer.
+    fn wait_for_room(&mut self, wait: bool) -> io::Result<()> {
+        if let Some(first) = self.sockets.queues.first()
+            && self.waits_for_room != wait
+        {
+            let mut flags = EventFlags::IN;
+            flags.set(EventFlags::OUT, wait);
+            epoll::modify(&self.epoll, first, EventData::new_u64(0), flags)?;
+            self.waits_for_room = wait;
+        }
+        Ok(())
+    }
+}
+
+/// Says how the interface is used, and loudly what is worse than it could be.
+fn tell(interface: &str, sockets: &Xdp) {
+    for (way, error) in &sockets.failed {
+        tracing::warn!(interface, %way, %error, "this way of AF_XDP is not to be had here");
+    }
+    let queues = sockets.queues.len();
+    let launch_times = sockets.clock.is_some();
+    tracing::info!(interface, way = %sockets.way, queues, launch_times, "AF_XDP");
+    if queues < sockets.receive_queues as usize {
+        tracing::warn!(
+            interface,
+            receive_queues = sockets.receive_queues,
+            read = queues,
+            "frames that come by the other queues are lost to guests; leave `queues` out, or \
+             `ethtool -L` the interface to as many"
+        );
+    }
+    if sockets.loses_tags {
+        tracing::warn!(
+            interface,
+            "the interface takes 802.1Q tags out of received frames, and AF_XDP does not see \
+             them; where tags matter: ethtool -K {interface} rxvlan off"
+        );
+    }
+}
+
+/// An epoll instance for all of them.
+fn watch(queues: &[Queue], groups: &AfPacketPort) -> io::Result<OwnedFd> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    let descriptors = queues.iter().map(AsFd::as_fd).chain(groups.descriptor());
+    for (index, descriptor) in (0..).zip(descriptors) {
+        let data = EventData::new_u64(index);
+        epoll::add(&epoll, descriptor, data, EventFlags::IN)?;
+    }
+    Ok(epoll)
+}
+
+/// From the daemon's clock to the NIC's.
+#[derive(Debug)]
+struct Launch {
+    nic: NicClock,
+    /// When the daemon's clock was zero. `now` is always a little old when it
+    /// gets here; the earliest start that it ever meant is closest.
+    zero: Option<Instant>,
+}
+
+impl Launch {
+    const fn new(nic: NicClock) -> Self {
+        Self { nic, zero: None }
+    }
+
+    /// The NIC's time of `at`.
+    fn time(&mut self, now: Nanos, at: Nanos) -> Option<u64> {
+        let meant = Instant::now().checked_sub(now.into())?;
+        let zero = self.zero.map_or(meant, |zero| zero.min(meant));
+        self.zero = Some(zero);
+        self.nic.at(at, || {
+            Nanos(u64::try_from(zero.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        })
+    }
+}
+
+impl Port for AfXdpPort {
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        // One of them has the burst; there is no more once all were empty.
+        let sources = self.sockets.queues.len() + 1;
+        let before = burst.frames.len();
+        for _ in 0..sources {
+            let source = self.next;
+            self.next = (source + 1) % sources;
+            match self.sockets.queues.get_mut(source) {
+                None => {
+                    self.groups.receive(now, pool, burst)?;
+                }
+                Some(queue) => {
+                    queue.receive(BURST, |frame| {
+                        let mut buffer = pool.buffer(Packet::HEADROOM + frame.len());
+                        buffer[Packet::HEADROOM..][..frame.len()].copy_from_slice(frame);
+                        burst.frames.push(Received {
+                            buffer,
+                            start: Packet::HEADROOM,
+                            len: frame.len(),
+                            virtio: None,
+                        });
+                    });
+                }
+            }
+            if burst.frames.len() > before {
+                return Ok(More::Maybe);
+            }
+        }
+        Ok(More::No)
+    }
+
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+        let mut sent = Sent::default();
+        let Some(queue) = self.sockets.queues.first_mut() else {
+            return Ok(sent);
+        };
+        queue.reap();
+        while let Some(next) = outgoing.front_mut() {
+            let entered = match next {
+                Outgoing::Frame { packet, at } => {
+                    packet.complete_checksum();
+                    let launch = at
+                        .zip(self.launch.as_mut())
+                        .and_then(|(at, launch)| launch.time(now, at));
+                    queue.send(packet.bytes(), launch)
+                }
+                Outgoing::Void { wire } => {
+                    let wire = (*wire).clamp(void::SHORTEST, void::LONGEST);
+                    queue.send_void((wire - void::OVERHEAD) as usize)
+                }
+            };
+            match entered {
+                Ok(()) => sent.add(next),
+                Err(Refused::TooLong) => sent.refused += 1,
+                Err(Refused::Full) => {
+                    sent.full = true;
+                    break;
+                }
+            }
+            outgoing.pop_front();
+        }
+        queue.flush()?;
+        self.wait_for_room(sent.full)?;
+        Ok(sent)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    fn readable_may_be_writable(&self) -> bool {
+        self.waits_for_room
+    }
+
+    fn launch_times(&self) -> bool {
+        self.launch.is_some()
+    }
+
+    fn take_overruns(&mut self) -> u64 {
+        let mut lost = Losses::default();
+        for queue in &self.sockets.queues {
+            let losses = queue.losses();
+            lost.overruns += losses.overruns;
+            lost.invalid += losses.invalid;
+        }
+        if lost.invalid > self.lost.invalid {
+            let count = lost.invalid - self.lost.invalid;
+            tracing::warn!(
+                count,
+                "AF_XDP descriptors were wrong: a fault of the driver"
+            );
+        }
+        let new = lost.overruns.saturating_sub(self.lost.overruns);
+        self.lost = lost;
+        new + self.groups.take_overruns()
+    }
+}

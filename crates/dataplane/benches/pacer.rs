@@ -183,7 +183,7 @@ fn slow(voids: bool) -> Pacer<Packet> {
         ..Guarantee::new(rate, Bytes(1538), rate)
     };
     pacer
-        .set_guest(START, GuestId(0), Some(&guarantee))
+        .set_guest(Nanos::ZERO, GuestId(0), Some(&guarantee))
         .expect("sound");
     let pool = Pool::new();
     for _ in 0..=PACKETS / 20 {

@@ -219,7 +219,7 @@ impl<F: Frame> Pacer<F> {
         self.stats.stopped += self.clock.stopped();
         self.clock = moved.clock;
         self.wire = moved.to + self.wire.saturating_sub(self.position);
-        self.position = moved.to;
+        self.position = self.clock.advance(self.clock.now());
         self.next = if self.next == u64::MAX {
             u64::MAX
         } else {
@@ -261,7 +261,10 @@ impl Moved {
         };
         if moved.old != rate {
             moved.clock = WireClock::new(rate);
-            moved.to = moved.clock.advance(clock.now());
+            moved.clock.advance(clock.now());
+            // A byte of the old link may begin a little after now: moments are not
+            // to become earlier.
+            moved.to = { moved.clock }.advance(clock.moment(position));
         }
         moved
     }

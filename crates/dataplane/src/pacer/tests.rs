@@ -6,6 +6,7 @@ mod hose;
 mod rates;
 mod rules;
 mod schedule;
+mod wire;
 
 use super::*;
 use crate::FlowKey;

@@ -103,6 +103,8 @@ pub(super) struct Sent {
     pub(super) frame: Option<Record>,
     /// `None` for best effort.
     pub(super) stamp: Option<u64>,
+    /// The moment of its stamp, or at which it begins.
+    pub(super) stamped: Nanos,
 }
 
 /// Guests with rings of frames, a pacer, and what was sent.
@@ -160,6 +162,7 @@ impl Host {
                 }
             }
         }
+        let before = sent.len();
         pacer.batch(*now, |paced| {
             sent.push(match paced {
                 Paced::Guaranteed { frame, stamp, at } => Sent {
@@ -167,21 +170,28 @@ impl Host {
                     wire: void::on_the_wire(frame.len),
                     frame: Some(frame),
                     stamp: Some(stamp),
+                    stamped: Nanos::ZERO,
                 },
                 Paced::BestEffort { frame, at } => Sent {
                     at,
                     wire: void::on_the_wire(frame.len),
                     frame: Some(frame),
                     stamp: None,
+                    stamped: Nanos::ZERO,
                 },
                 Paced::Void { wire, at } => Sent {
                     at,
                     wire,
                     frame: None,
                     stamp: None,
+                    stamped: Nanos::ZERO,
                 },
             });
         });
+        let clock = pacer.clock();
+        for sent in &mut sent[before..] {
+            sent.stamped = clock.moment(sent.stamp.unwrap_or(sent.at));
+        }
     }
 
     /// When there is something to do next.

@@ -2,6 +2,7 @@
 
 use super::harness::{Host, LINK, ROUNDING, Record, check_wire, excess, frame};
 use super::*;
+use proptest::prelude::*;
 
 fn to(destination: u128, id: u64, wire: u64) -> Record {
     Record {
@@ -149,4 +150,84 @@ fn what_waits_for_destinations_is_bounded_by_the_horizon_too() {
     }
     // 1 Gbit/s for 2 ms, as released and as not yet, and a batch.
     assert!((100..400).contains(&most), "{most}");
+}
+
+fn uses(host: &mut Host) -> Vec<(u128, u64, bool)> {
+    let mut uses = Vec::new();
+    host.pacer.destinations_used(host.now, |used| {
+        assert_eq!(used.flow.source, GuestId(0));
+        uses.push((used.flow.destination, used.taken, used.backlogged));
+    });
+    uses.sort_unstable();
+    uses
+}
+
+#[test]
+fn a_destination_is_named_while_it_is_used_and_while_its_frames_wait() {
+    let mut host = host(&[(1, 100), (2, 300), (3, 600)]);
+    assert_eq!(uses(&mut host), []);
+    // A burst of two frames is free; the third waits 123 us for its limit.
+    for (id, destination) in [(0, 1), (1, 1), (2, 1), (3, 2), (4, 4)] {
+        host.ring(0, host.now, to(destination, id, 1538));
+    }
+    host.turn();
+    assert_eq!(uses(&mut host), [(1, 3 * 1538, true), (2, 1538, false)]);
+    host.now += Nanos::from_micros(50);
+    assert_eq!(uses(&mut host), [(1, 0, true)]);
+    host.run_until(host.now + Nanos::from_millis(1));
+    // It waited until a moment ago, and does no longer.
+    assert_eq!(uses(&mut host), [(1, 0, true)]);
+    assert_eq!(uses(&mut host), []);
+}
+
+#[test]
+fn a_frame_that_is_given_back_makes_its_destination_backlogged() {
+    let mut host = host(&[(1, 1), (2, 600)]);
+    for id in 0..4 {
+        host.ring(0, host.now, to(1, id, 1538));
+    }
+    host.turn();
+    // 12.3 ms each: beyond the horizon.
+    assert_eq!(uses(&mut host), [(1, 2 * 1538, true)]);
+    assert!(!host.rings[0].is_empty());
+    for _ in 0..5 {
+        host.run_until(host.now + Nanos::from_millis(1));
+        assert_eq!(uses(&mut host), [(1, 0, true)]);
+    }
+    let limit = |host: &mut Host, rate| {
+        let set = host.pacer.set_destination(host.now, GuestId(0), 1, rate);
+        set.expect("sound");
+    };
+    limit(&mut host, None);
+    assert_eq!(uses(&mut host), []);
+}
+
+proptest! {
+    /// What was taken is told once, whatever the order of things.
+    #[test]
+    fn what_destinations_took_is_told_once(
+        steps in proptest::collection::vec((0..6_u8, 1..=5_u128, 84..=1538_u64), 1..300),
+    ) {
+        let limits: Vec<_> = (1..=5).map(|destination| (destination, 10 + 90 * destination as u64)).collect();
+        let mut host = host(&limits);
+        let mut told = 0;
+        for (id, (kind, destination, amount)) in (0..).zip(steps) {
+            match kind {
+                0..3 => host.ring(0, host.now, to(destination, id, amount)),
+                3 => host.run_until(host.now + Nanos(amount * 100)),
+                4 => {
+                    let rate = Some(Rate::from_mbit(amount / 2));
+                    let set = host.pacer.set_destination(host.now, GuestId(0), destination, rate);
+                    prop_assert_eq!(set, Ok(()));
+                }
+                _ => told += uses(&mut host).iter().map(|(_, taken, _)| taken).sum::<u64>(),
+            }
+        }
+        host.run_until(host.now + Nanos::from_secs(10));
+        told += uses(&mut host).iter().map(|(_, taken, _)| taken).sum::<u64>();
+        let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
+        prop_assert_eq!(told, stats.taken.bytes);
+        uses(&mut host);
+        prop_assert_eq!(uses(&mut host), []);
+    }
 }

@@ -1,0 +1,274 @@
+//! Another wire under the same guarantees, and another process on the same wire.
+
+use super::harness::{Host, LINK, Record, check_wire, conform, excess, frame};
+use super::*;
+use crate::queue::{FifoConfig, FqCodelConfig, QueueConfig};
+use proptest::prelude::*;
+
+const B: Rate = Rate::from_mbit(200);
+const PEAK: Rate = Rate::from_mbit(500);
+const S: Bytes = Bytes(10_000);
+/// Its bytes are nanoseconds.
+const REAL_TIME: Rate = Rate::from_mbit(8000);
+
+fn guarantee() -> Guarantee {
+    Guarantee::new(B, S, PEAK)
+}
+
+/// A host with two guaranteed guests, and limits for two destinations of the first.
+fn host() -> Host {
+    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(), guarantee()]);
+    for (destination, mbit) in [(1, 50), (2, 150)] {
+        let rate = Some(Rate::from_mbit(mbit));
+        host.pacer
+            .set_destination(host.now, GuestId(0), destination, rate)
+            .expect("sound");
+    }
+    host
+}
+
+/// Whether frames, at moments of real time, stay inside `min(Bmax·t + frame, B·t + S)`
+/// but for so many nanoseconds.
+fn conform_in_time(frame: u64, slack: u64, frames: &[(u64, u64)]) {
+    for (rate, burst) in [(B, S.0), (PEAK, frame)] {
+        let over = excess(REAL_TIME, rate, burst, frames.iter().copied());
+        let slack = i128::from(slack) * i128::from(rate.0);
+        assert!(over <= slack, "{over} over {burst} + {rate}·t");
+    }
+}
+
+#[test]
+fn stamps_stand_at_their_moments_on_a_faster_link() {
+    let mut host = host();
+    for id in 0..40 {
+        host.ring(1, host.now, frame(id, 1, 1538));
+    }
+    host.run_until(Nanos::from_micros(1500));
+    let mut other = PacerConfig::new(Rate::from_mbit(40_000));
+    other.catch_up = Nanos::from_micros(10);
+    host.pacer.reconfigure(host.now, &other).expect("sound");
+    host.run_until(Nanos::from_secs(1));
+    let stamps: Vec<_> = host.of(1).map(|(sent, _)| sent.stamped.0).collect();
+    assert_eq!(stamps.len(), 40);
+    // After the burst, 1538 B at 200 Mbit/s, before the change and behind it.
+    for pair in stamps[11..].windows(2) {
+        assert!((pair[1] - pair[0]).abs_diff(61_520) <= 2, "{stamps:?}");
+    }
+}
+
+#[test]
+fn what_the_nic_holds_takes_as_many_bytes_of_the_new_link() {
+    let mut host = Host::new(&PacerConfig::new(LINK), &[]);
+    for id in 0..100 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.turn();
+    let held = host.sent.last().map_or(0, |sent| sent.at + sent.wire)
+        - host.pacer.clock().advance(host.now);
+    assert!(held >= 62_500);
+    let slow = PacerConfig::new(Rate::from_mbit(1000));
+    host.pacer.reconfigure(host.now, &slow).expect("sound");
+    let before = host.sent.len();
+    host.run_until(Nanos::from_secs(1));
+    let position = host.pacer.clock().bytes_in(Nanos::from_millis(1));
+    assert_eq!(host.sent[before].at, position + held);
+    assert_eq!(host.sent.len(), 100);
+}
+
+#[test]
+fn a_wire_that_breaks_a_rule_changes_nothing() {
+    let mut host = host();
+    for id in 0..30 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.turn();
+    let before = format!("{:?}", host.pacer);
+    let mut refuse = |change: &dyn Fn(&mut PacerConfig)| {
+        let mut config = PacerConfig::new(LINK);
+        change(&mut config);
+        let refused = host.pacer.reconfigure(host.now, &config);
+        assert_eq!(format!("{:?}", host.pacer), before);
+        refused.expect_err("a rule is broken").to_string()
+    };
+    assert!(refuse(&|c| c.link = Rate(0)).starts_with("link 0bit/s"));
+    assert_eq!(
+        refuse(&|c| c.link = Rate::from_mbit(499)),
+        "rate 500Mbit/s is above the link's, 499Mbit/s"
+    );
+    assert_eq!(
+        refuse(&|c| c.frame = Bytes(10_001)),
+        "burst 10KB is below one frame on the wire, 10.001KB"
+    );
+    assert!(refuse(&|c| c.batch = Nanos::from_millis(3)).starts_with("horizon 2ms"));
+    // Either fits alone.
+    let both = PacerConfig {
+        batch: Nanos::from_micros(100),
+        ..PacerConfig::new(Rate::from_mbit(500))
+    };
+    host.pacer.reconfigure(host.now, &both).expect("400 of 500");
+    let more = Guarantee::new(PEAK, S, PEAK);
+    let refused = host.pacer.set_guest(host.now, GuestId(1), Some(&more));
+    assert!(matches!(refused, Err(Refused::SumAboveLink { .. })));
+}
+
+#[test]
+fn a_limit_too_slow_for_the_new_wire_is_a_reason_to_refuse_it() {
+    let mut host = host();
+    let slow = Some(Rate(20_000));
+    let now = host.now;
+    host.pacer
+        .set_destination(now, GuestId(0), 3, slow)
+        .expect("half of 10 kbit/s");
+    let config = PacerConfig::new(Rate::from_mbit(100_000));
+    let refused = host.pacer.reconfigure(now, &config);
+    assert!(matches!(refused, Err(Refused::TooSlow { .. })));
+    host.pacer
+        .set_destination(now, GuestId(0), 3, None)
+        .expect("sound");
+    host.pacer.reconfigure(now, &config).expect("sound");
+}
+
+/// One step of a random history.
+#[derive(Debug, Clone)]
+enum Step {
+    Send(u32, u64, u8),
+    Wire(PacerConfig),
+    Pass(u64),
+    /// The host does nothing for so long.
+    Stall(u64),
+}
+
+/// The longest frame that is configured below.
+const LONGEST: u64 = 1600;
+
+fn wire() -> impl Strategy<Value = PacerConfig> {
+    let link = prop_oneof![Just(1000), Just(2500), Just(10_000), Just(100_000_u64)];
+    let queue = prop_oneof![
+        Just(QueueConfig::Fifo(FifoConfig::default())),
+        Just(QueueConfig::FqCodel(FqCodelConfig::default()))
+    ];
+    (
+        link,
+        20..200_u64,
+        any::<bool>(),
+        1538..=LONGEST,
+        0..1000_u64,
+        queue,
+    )
+        .prop_map(
+            |(mbit, batch, voids, frame, catch_up, best_effort)| PacerConfig {
+                batch: Nanos::from_micros(batch),
+                voids,
+                frame: Bytes(frame),
+                catch_up: Nanos::from_micros(catch_up),
+                best_effort,
+                ..PacerConfig::new(Rate::from_mbit(mbit))
+            },
+        )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..3_u32, 84..=1538_u64, 0..4_u8).prop_map(|(g, wire, to)| Step::Send(g, wire, to)),
+        1 => wire().prop_map(Step::Wire),
+        2 => (0..300_000_u64).prop_map(Step::Pass),
+        1 => (0..3_000_000_u64).prop_map(Step::Stall),
+    ]
+}
+
+proptest! {
+    /// No frame is lost or overtakes one of its flow, and guests conform in real
+    /// time, whatever becomes of the wire and however late the host is.
+    #[test]
+    fn whatever_becomes_of_the_wire_guests_conform_and_nothing_is_lost(
+        steps in proptest::collection::vec(step(), 1..400),
+    ) {
+        let mut host = host();
+        let mut sent = 0;
+        for (id, step) in (0..).zip(steps) {
+            match step {
+                Step::Send(guest, wire, to) => {
+                    let frame = Record { destination: to.into(), ..frame(id, guest, wire) };
+                    host.ring(guest as usize, host.now, frame);
+                    sent += 1;
+                }
+                Step::Wire(config) => host.pacer.reconfigure(host.now, &config).expect("sound"),
+                Step::Pass(nanos) => host.run_until(host.now + Nanos(nanos)),
+                Step::Stall(nanos) => host.now += Nanos(nanos),
+            }
+        }
+        host.run_until(host.now + Nanos::from_secs(10));
+        let frames = host.sent.iter().filter(|sent| sent.frame.is_some()).count();
+        prop_assert_eq!(frames, sent);
+        prop_assert_eq!(host.pacer.stats().drops, PacerDrops::default());
+        prop_assert_eq!((host.pacer.waiting(), host.pacer.best_effort().packets), (0, 0));
+        for guest in 0..3 {
+            for destination in 0..4 {
+                let flow = host.of(guest).filter(|(_, frame)| frame.destination == destination);
+                prop_assert!(flow.map(|(_, frame)| frame.id).is_sorted());
+            }
+        }
+        for guest in 0..2 {
+            let stamps: Vec<_> = host.of(guest).map(|(sent, _)| (sent.stamped.0, sent.wire)).collect();
+            prop_assert!(stamps.is_sorted_by_key(|(at, _)| *at));
+            // Two buckets and a change round up to a byte, 8 ns at 1 Gbit/s.
+            conform_in_time(LONGEST, 3 * 8 + 1, &stamps);
+        }
+    }
+
+    /// A process that starts anew knows nothing of what was sent before it: the
+    /// guest's bytes conform as if it had been one.
+    #[test]
+    fn a_restart_gives_no_burst_a_second_time(
+        guarantee in (1..9000_u64, 1538..100_000_u64, 0..=100_u64).prop_map(|(mbit, burst, above)| {
+            let peak = Rate::from_mbit(mbit + (10_000 - mbit) * above / 100);
+            Guarantee::new(Rate::from_mbit(mbit), Bytes(burst), peak)
+        }),
+        lens in proptest::collection::vec(84..=1538_u64, 50..500),
+        restarts in proptest::collection::vec((0..3_000_000_u64, 60_000..1_000_000_u64), 0..6),
+    ) {
+        let config = PacerConfig::new(LINK);
+        let mut host = Host::new(&config, &[guarantee]);
+        for (id, wire) in (0..).zip(lens) {
+            host.ring(0, host.now, frame(id, 0, wire));
+        }
+        for (runs, stands) in restarts {
+            host.run_until(host.now + Nanos(runs));
+            prop_assert_eq!(host.pacer.stats().stopped, Nanos::ZERO);
+            // At least what the NIC may hold still: a batch and a frame.
+            host.now += Nanos(stands);
+            host.pacer = Pacer::new(&config).expect("sound");
+            host.pacer.set_guest(host.now, GuestId(0), Some(&guarantee)).expect("sound");
+            host.retry[0] = Nanos::ZERO;
+        }
+        host.run_until(host.now + Nanos::from_secs(20));
+        check_wire(&host.sent);
+        let stamps: Vec<_> = host.of(0).map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire)).collect();
+        conform(&config, &guarantee, &stamps);
+    }
+
+    /// From empty buckets on, all that a guest sent is what came in since.
+    #[test]
+    fn a_guest_starts_with_nothing(
+        mbit in 1..=10_000_u64,
+        burst in 1538..1_000_000_u64,
+        lens in proptest::collection::vec(84..=1538_u64, 1..200),
+    ) {
+        let mut host = Host::new(&PacerConfig::new(LINK), &[]);
+        let guarantee = Guarantee::new(Rate::from_mbit(mbit), Bytes(burst), LINK);
+        host.pacer.set_guest(host.now, GuestId(0), Some(&guarantee)).expect("sound");
+        let start = host.pacer.clock().advance(host.now);
+        for (id, wire) in (0..).zip(lens) {
+            host.ring(0, host.now, frame(id, 0, wire));
+        }
+        host.run_until(host.now + Nanos::from_secs(20));
+        // An interval that begins at `start` with a burst of nothing.
+        let mut sent = 0;
+        for (frame, _) in host.of(0) {
+            sent += u128::from(frame.wire) * u128::from(LINK.0);
+            let earned = u128::from(frame.at - start) * u128::from(guarantee.bandwidth.0);
+            prop_assert!(sent <= earned);
+        }
+        prop_assert_eq!(host.pacer.waiting(), 0);
+    }
+}

@@ -11,6 +11,7 @@
 //! a simulated packet runs the same code as a real one.
 
 mod frame;
+pub mod hose;
 pub mod meter;
 pub mod pacer;
 pub mod packet;

@@ -14,6 +14,7 @@ mod daemon;
 pub mod forward;
 pub mod guard;
 pub mod histogram;
+pub mod hose;
 mod mac;
 mod metrics;
 pub mod port;

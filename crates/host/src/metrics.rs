@@ -8,7 +8,7 @@ mod control;
 mod text;
 mod vcpu;
 
-pub(crate) use text::{Exposition, HostCounts};
+pub(crate) use text::{Exposition, HostCounts, counter, gauge};
 
 use crate::HostError;
 use crate::control::FeedStatus;

@@ -33,7 +33,7 @@ pub(crate) struct HostCounts {
     pub(crate) reloads_refused: u64,
 }
 
-pub(super) type Labels<const N: usize> = [(&'static str, String); N];
+pub(crate) type Labels<const N: usize> = [(&'static str, String); N];
 
 impl Exposition {
     /// The text.
@@ -60,7 +60,7 @@ fn port(link: &LinkSnapshot) -> (&'static str, String) {
     ("port", link.name.clone())
 }
 
-pub(super) fn counter<const N: usize>(
+pub(crate) fn counter<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -75,7 +75,7 @@ pub(super) fn counter<const N: usize>(
     Ok(())
 }
 
-pub(super) fn gauge<const N: usize>(
+pub(crate) fn gauge<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

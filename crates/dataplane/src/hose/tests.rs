@@ -1,0 +1,6 @@
+//! Several hosts in virtual time, and what holds of them.
+
+mod bound;
+mod converge;
+mod net;
+mod secure;

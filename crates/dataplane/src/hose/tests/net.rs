@@ -1,0 +1,311 @@
+//! Hosts, machines and a network between them that loses, delays, doubles and
+//! reorders, in virtual time. The hosts run the state that real ones run.
+
+use crate::GuestId;
+use crate::hose::wire::Announced;
+use crate::hose::{Change, HoseConfig, HoseState, HostId, Key, Machine};
+use std::collections::BTreeMap;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+pub(super) const SECRET: &[u8] = b"a secret that all of the hosts share";
+pub(super) const INTERVAL: Nanos = Nanos::from_millis(1);
+/// How long the machines' hosts sleep at most.
+const SLICE: Nanos = Nanos::from_micros(20);
+
+pub(super) fn key() -> Key {
+    Key::new(SECRET).unwrap()
+}
+
+/// Pseudo-random numbers (xorshift64*), so that a run can be repeated.
+#[derive(Debug, Clone)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// True with `percent` in a hundred.
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What the network does to a datagram; percentages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Faults {
+    pub(super) loss: u64,
+    pub(super) doubled: u64,
+    /// Each takes 100 us, and up to so much more.
+    pub(super) jitter: Nanos,
+}
+
+impl Faults {
+    pub(super) const NONE: Self = Self {
+        loss: 0,
+        doubled: 0,
+        jitter: Nanos::ZERO,
+    };
+}
+
+pub(super) struct Host {
+    pub(super) state: HoseState,
+    pub(super) machines: Vec<Machine>,
+    /// The limits that are set, as the pacer has them.
+    pub(super) rates: BTreeMap<(GuestId, u128), u64>,
+    /// What guests have to send: bits a second by destination.
+    pub(super) demands: BTreeMap<(GuestId, u128), u64>,
+    /// When its clock began.
+    born: Nanos,
+    next_sample: Nanos,
+    sampled: Nanos,
+    starts: u64,
+}
+
+pub(super) struct Net {
+    pub(super) now: Nanos,
+    pub(super) hosts: Vec<Host>,
+    pub(super) faults: Faults,
+    pub(super) random: Random,
+    /// Hosts that nobody reaches, and that reach nobody.
+    pub(super) cut: Vec<bool>,
+    /// On their way: when, which of them, to whom.
+    flying: BTreeMap<(Nanos, u64), (usize, Vec<u8>)>,
+    count: u64,
+    /// Every datagram so far, where they are to be kept.
+    pub(super) tapped: Option<Vec<(usize, Vec<u8>)>>,
+    pub(super) datagrams: u64,
+}
+
+pub(super) fn address(host: usize, guest: u32) -> u128 {
+    0xffff_0a00_0000 + ((host as u128) << 8) + u128::from(guest)
+}
+
+fn name(host: usize) -> String {
+    format!("host-{host}")
+}
+
+/// Guest `guest` of host `host`, one of `machines` of the tenant.
+pub(super) fn machine(host: usize, guest: u32, bandwidth: Rate, machines: u32) -> Machine {
+    Machine {
+        guest: GuestId(guest),
+        name: format!("acme/web/{}", host * 100 + guest as usize),
+        addresses: vec![address(host, guest)],
+        bandwidth,
+        // No more than a frame, so that buckets are full at once.
+        burst: Bytes(1538),
+        tenant_machines: machines,
+    }
+}
+
+impl Net {
+    /// A host for each of `machines`, all started at once.
+    pub(super) fn new(machines: Vec<Vec<Machine>>, faults: Faults, seed: u64) -> Self {
+        let mut random = Random(seed | 1);
+        let count = machines.len();
+        let hosts = machines.into_iter().enumerate();
+        let hosts = hosts
+            .map(|(index, machines)| {
+                let born = Nanos(random.below(1_000_000));
+                Host::new(index, count, machines, born, Nanos::ZERO, 1)
+            })
+            .collect();
+        Self {
+            now: Nanos::from_millis(1),
+            hosts,
+            faults,
+            random,
+            cut: vec![false; count],
+            flying: BTreeMap::new(),
+            count: 0,
+            tapped: None,
+            datagrams: 0,
+        }
+    }
+
+    /// The daemon of a host dies and starts again, with clocks of its own; its
+    /// guests' limits are those of the new one.
+    pub(super) fn restart(&mut self, index: usize) {
+        let count = self.hosts.len();
+        let old = &mut self.hosts[index];
+        let machines = std::mem::take(&mut old.machines);
+        let demands = std::mem::take(&mut old.demands);
+        let starts = old.starts + 1;
+        let born = Nanos(self.now.0 - self.random.below(self.now.0));
+        self.hosts[index] = Host::new(index, count, machines, born, self.now, starts);
+        self.hosts[index].demands = demands;
+    }
+
+    pub(super) fn run_for(&mut self, time: Nanos) {
+        self.run_until(self.now + time, |_| {});
+    }
+
+    /// Lets time pass; `look` sees every moment at which anything may change.
+    pub(super) fn run_until(&mut self, end: Nanos, mut look: impl FnMut(&Self)) {
+        while self.now < end {
+            for index in 0..self.hosts.len() {
+                self.turn(index);
+            }
+            look(self);
+            self.now = self.now + SLICE;
+            while let Some((at, number)) = self.flying.keys().next().copied()
+                && at <= self.now
+            {
+                let (to, datagram) = self.flying.remove(&(at, number)).expect("it is there");
+                if self.cut[to] {
+                    continue;
+                }
+                let host = &mut self.hosts[to];
+                let clock = Nanos(self.now.0 - host.born.0);
+                let _ = host.state.receive(clock, &datagram);
+                host.take_changes();
+            }
+        }
+    }
+
+    fn turn(&mut self, index: usize) {
+        let host = &mut self.hosts[index];
+        let clock = Nanos(self.now.0 - host.born.0);
+        host.use_destinations(clock);
+        let mut sent = Vec::new();
+        host.state
+            .poll(clock, |to, datagram| sent.push((to, datagram.to_vec())));
+        host.take_changes();
+        for (to, datagram) in sent {
+            let to = (0..self.hosts.len())
+                .find(|other| HostId::of(&name(*other)) == to)
+                .expect("all peers are here");
+            self.datagrams += 1;
+            if let Some(tapped) = &mut self.tapped {
+                tapped.push((to, datagram.clone()));
+            }
+            if self.cut[index] || self.random.chance(self.faults.loss) {
+                continue;
+            }
+            let copies = 1 + u64::from(self.random.chance(self.faults.doubled));
+            for _ in 0..copies {
+                let jitter = self.random.below(self.faults.jitter.0 + 1);
+                let at = self.now + Nanos::from_micros(100) + Nanos(jitter);
+                self.count += 1;
+                self.flying.insert((at, self.count), (to, datagram.clone()));
+            }
+        }
+    }
+
+    /// What a guest may send to another now.
+    pub(super) fn rate(&self, from: (usize, u32), to: (usize, u32)) -> u64 {
+        let key = (GuestId(from.1), address(to.0, to.1));
+        let rate = self.hosts[from.0].rates.get(&key);
+        rate.copied().unwrap_or(0)
+    }
+
+    /// Sets what a guest has to send to another; 0 for nothing.
+    pub(super) fn demand(&mut self, from: (usize, u32), to: (usize, u32), rate: u64) {
+        let key = (GuestId(from.1), address(to.0, to.1));
+        let demands = &mut self.hosts[from.0].demands;
+        if rate == 0 {
+            demands.remove(&key);
+        } else {
+            demands.insert(key, rate);
+        }
+    }
+
+    /// What all may send to a guest together, without what a pair that is granted
+    /// nothing is left with, a bit a second.
+    pub(super) fn sum_to(&self, to: (usize, u32)) -> u64 {
+        let address = address(to.0, to.1);
+        let hosts = self.hosts.iter().flat_map(|host| &host.rates);
+        hosts
+            .filter(|((_, destination), rate)| *destination == address && **rate > 1)
+            .map(|(_, rate)| rate)
+            .sum()
+    }
+
+    pub(super) fn set_machines(&mut self, index: usize, machines: Vec<Machine>) {
+        let host = &mut self.hosts[index];
+        let clock = Nanos(self.now.0 - host.born.0);
+        host.state.set_machines(clock, machines.clone());
+        host.machines = machines;
+    }
+
+    /// What host `index` knows of another.
+    pub(super) fn knows(&self, index: usize, other: usize) -> Vec<Announced> {
+        let state = &self.hosts[index].state;
+        let place = state.by_host[&HostId::of(&name(other))];
+        state.peers[place].machines.values().cloned().collect()
+    }
+}
+
+impl Host {
+    fn new(
+        index: usize,
+        count: usize,
+        machines: Vec<Machine>,
+        born: Nanos,
+        now: Nanos,
+        starts: u64,
+    ) -> Self {
+        let config = HoseConfig {
+            host: HostId::of(&name(index)),
+            epoch: 1_000_000 * starts + index as u64,
+            interval: INTERVAL,
+            smallest: Rate(1),
+            peers: (0..count)
+                .filter(|other| *other != index)
+                .map(|other| HostId::of(&name(other)))
+                .collect(),
+        };
+        let clock = now.saturating_sub(born);
+        let mut state = HoseState::new(clock, config, key());
+        state.set_machines(clock, machines.clone());
+        Self {
+            state,
+            machines,
+            rates: BTreeMap::new(),
+            demands: BTreeMap::new(),
+            born,
+            next_sample: clock,
+            sampled: clock,
+            starts,
+        }
+    }
+
+    /// Sends what guests have, as fast as they may, and tells so as a daemon does.
+    fn use_destinations(&mut self, clock: Nanos) {
+        if clock < self.next_sample || self.demands.is_empty() && !self.state.pairs_open() {
+            return;
+        }
+        let elapsed = clock.since(self.sampled).min(INTERVAL);
+        for ((guest, destination), demand) in &self.demands {
+            let rate = self.rates.get(&(*guest, *destination)).copied();
+            let rate = rate.unwrap_or(u64::MAX);
+            let sent = Rate(rate.min(*demand)).bytes_in(elapsed);
+            self.state
+                .used(clock, *guest, *destination, sent, *demand > rate);
+        }
+        self.state.sampled(clock);
+        self.sampled = clock;
+        self.next_sample = clock + INTERVAL;
+    }
+
+    fn take_changes(&mut self) {
+        for Change {
+            guest,
+            destination,
+            rate,
+        } in self.state.changes()
+        {
+            match rate {
+                Some(rate) => self.rates.insert((guest, destination), rate.0),
+                None => self.rates.remove(&(guest, destination)),
+            };
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! What nobody without the key can change.

@@ -1,0 +1,319 @@
+//! The hose model's socket and clock: rates are exchanged with other hosts, and
+//! set in the pacer.
+//!
+//! What is decided is in [`tailbound_dataplane::hose`]; docs/hose.md has the
+//! protocol.
+
+mod config;
+mod key;
+pub(crate) mod metrics;
+
+pub use config::{HoseConfig, PeerConfig};
+pub use key::KeyError;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::time::SystemTime;
+use tailbound_client::VmName;
+use tailbound_dataplane::hose::wire::MAX_DATAGRAM;
+use tailbound_dataplane::hose::{self, Change, HoseState, HoseStats, HostId, Key, Machine};
+use tailbound_dataplane::pacer::{MAX_RATIO, Refused};
+use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Datagrams that are taken in a turn.
+const DATAGRAMS: usize = 64;
+
+/// Why rates cannot be exchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum HoseError {
+    /// The key cannot be used.
+    #[error("hose: the key {path}: {source}", path = path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: KeyError,
+    },
+    /// The address cannot be listened at.
+    #[error("hose: cannot listen at {address}: {source}; is another tailbound host running?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A guest that may take part.
+#[derive(Debug, Clone)]
+pub struct HoseGuest {
+    /// The guest in the pacer.
+    pub id: GuestId,
+    /// Which machine it is.
+    pub vm: VmName,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// What it is guaranteed; it takes no part without.
+    pub guarantee: Option<Guarantee>,
+    /// How many machines its tenant has, as the placement service says.
+    pub tenant_vms: Option<u32>,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy)]
+pub struct HoseSnapshot {
+    /// What the exchange of rates has counted.
+    pub state: HoseStats,
+    /// Datagrams that the system did not send.
+    pub send_failures: u64,
+    /// Rates that the pacer did not take.
+    pub refused: u64,
+}
+
+/// Exchanges rates with other hosts.
+#[derive(Debug)]
+pub struct Hose {
+    config: HoseConfig,
+    key: Key,
+    socket: UdpSocket,
+    state: HoseState,
+    /// What is left of a state before: limits to be taken away.
+    over: Vec<Change>,
+    addresses: HashMap<HostId, SocketAddr>,
+    guests: Vec<HoseGuest>,
+    epoch: u64,
+    next_sample: Nanos,
+    now: Nanos,
+    send_failures: u64,
+    refused: u64,
+}
+
+impl Hose {
+    /// Listens, and knows no machine yet.
+    ///
+    /// # Errors
+    /// The key or the address cannot be used.
+    pub fn open(config: &HoseConfig, now: Nanos) -> Result<Self, HoseError> {
+        let key = read_key(config)?;
+        let socket = listen(config.listen)?;
+        let epoch = epoch(0);
+        Ok(Self {
+            state: state(config, now, epoch, key.clone()),
+            addresses: addresses(config),
+            config: config.clone(),
+            key,
+            socket,
+            over: Vec::new(),
+            guests: Vec::new(),
+            epoch,
+            next_sample: now,
+            now,
+            send_failures: 0,
+            refused: 0,
+        })
+    }
+
+    /// Says which guests there are, all of them.
+    pub fn set_guests(&mut self, now: Nanos, guests: Vec<HoseGuest>) {
+        let machines = guests.iter().filter_map(|guest| {
+            let guarantee = guest.guarantee?;
+            let tenant = format!("{}/{}", guest.vm.owner, guest.vm.tenant);
+            let told = guest.tenant_vms;
+            let size = told.or_else(|| self.config.machines.get(&tenant).copied());
+            Some(Machine {
+                guest: guest.id,
+                name: guest.vm.to_string(),
+                addresses: guest.ips.iter().copied().map(number).collect(),
+                bandwidth: guarantee.bandwidth,
+                burst: guarantee.burst,
+                tenant_machines: size.unwrap_or(0),
+            })
+        });
+        let machines = machines.collect();
+        self.state.set_machines(now, machines);
+        self.guests = guests;
+    }
+
+    /// Becomes what another configuration says. Where anything has changed, rates
+    /// start anew, as after a restart.
+    ///
+    /// # Errors
+    /// The key or the address cannot be used; then nothing has changed.
+    pub fn reconfigure(&mut self, now: Nanos, config: &HoseConfig) -> Result<(), HoseError> {
+        // A new key may be in the same file.
+        let key = read_key(config)?;
+        if *config == self.config && key == self.key {
+            return Ok(());
+        }
+        if config.listen != self.config.listen {
+            self.socket = listen(config.listen)?;
+        }
+        self.state.set_machines(now, Vec::new());
+        self.over.extend(self.state.changes());
+        self.epoch = epoch(self.epoch);
+        self.state = state(config, now, self.epoch, key.clone());
+        self.key = key;
+        self.addresses = addresses(config);
+        self.config = config.clone();
+        let guests = std::mem::take(&mut self.guests);
+        self.set_guests(now, guests);
+        Ok(())
+    }
+
+    /// What becomes readable when a datagram is there.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Takes the datagrams that are there, 64 at most, and sets the rates that
+    /// follow.
+    pub fn receive(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
+        // A byte more than any datagram has: what is longer shows.
+        let mut buffer = [0; MAX_DATAGRAM + 1];
+        for _ in 0..DATAGRAMS {
+            match self.socket.recv_from(&mut buffer) {
+                Ok((len, from)) => {
+                    if let Err(dropped) = self.state.receive(now, &buffer[..len]) {
+                        tracing::debug!(%from, %dropped, "dropped a datagram with rates");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nothing more is there; or what an earlier one met on its way
+                // (ICMP), which its silence will tell.
+                Err(_) => break,
+            }
+        }
+        self.exchange(now, pacer);
+    }
+
+    /// Notes what was used, sends what is due and sets the rates that follow. To
+    /// be called after each turn in which the pacer took a frame, and at
+    /// [`Self::poll_at`].
+    pub fn poll(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
+        if now >= self.next_sample {
+            self.next_sample = now + self.state.interval();
+            pacer.destinations_used(now, |used| {
+                let flow = used.flow;
+                self.state.used(
+                    now,
+                    flow.source,
+                    flow.destination,
+                    Bytes(used.taken),
+                    used.backlogged,
+                );
+            });
+            self.state.sampled(now);
+        }
+        self.exchange(now, pacer);
+    }
+
+    fn exchange(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
+        self.now = now;
+        let Self {
+            state,
+            socket,
+            over,
+            addresses,
+            send_failures,
+            refused,
+            ..
+        } = self;
+        state.poll(now, |host, datagram| {
+            let sent = match addresses.get(&host) {
+                Some(address) => socket.send_to(datagram, address).is_ok(),
+                None => false,
+            };
+            *send_failures += u64::from(!sent);
+        });
+        for change in over.drain(..).chain(state.changes()) {
+            if let Err(error) = set(now, pacer, change) {
+                *refused += 1;
+                tracing::debug!(?change, %error, "the pacer does not take a rate");
+            }
+        }
+    }
+
+    /// When [`Self::poll`] is to be called next.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        let sample = self.state.pairs_open().then_some(self.next_sample);
+        [sample, self.state.poll_at()].into_iter().flatten().min()
+    }
+
+    /// Everything that is counted.
+    pub fn snapshot(&self) -> HoseSnapshot {
+        HoseSnapshot {
+            state: self.state.stats(self.now),
+            send_failures: self.send_failures,
+            refused: self.refused,
+        }
+    }
+}
+
+/// Sets a rate, or the nearest that the pacer can count.
+fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Refused> {
+    let Change {
+        guest,
+        destination,
+        rate,
+    } = change;
+    let nearest = match pacer.set_destination(now, guest, destination, rate) {
+        Err(Refused::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
+        Err(Refused::AboveLink { link, .. }) => link,
+        // Without a guarantee there is no limit either.
+        Err(Refused::NotGuaranteed(_)) if rate.is_none() => return Ok(()),
+        other => return other,
+    };
+    pacer.set_destination(now, guest, destination, Some(nearest))
+}
+
+fn listen(address: SocketAddr) -> Result<UdpSocket, HoseError> {
+    let bound = UdpSocket::bind(address).and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    });
+    bound.map_err(|source| HoseError::Listen { address, source })
+}
+
+fn read_key(config: &HoseConfig) -> Result<Key, HoseError> {
+    key::read(&config.key_file).map_err(|source| HoseError::Key {
+        path: config.key_file.clone(),
+        source,
+    })
+}
+
+fn state(config: &HoseConfig, now: Nanos, epoch: u64, key: Key) -> HoseState {
+    let hose = hose::HoseConfig {
+        host: HostId::of(&config.host),
+        epoch,
+        interval: config.interval,
+        smallest: Rate(1),
+        peers: addresses(config).into_keys().collect(),
+    };
+    HoseState::new(now, hose, key)
+}
+
+fn addresses(config: &HoseConfig) -> HashMap<HostId, SocketAddr> {
+    let peers = config.peers.iter();
+    peers
+        .map(|peer| (HostId::of(&peer.host), peer.address))
+        .collect()
+}
+
+/// The time of day in nanoseconds, and higher than `last`.
+fn epoch(last: u64) -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let nanos = since.map_or(0, |since| since.as_nanos());
+    u64::try_from(nanos).unwrap_or(u64::MAX).max(last + 1)
+}
+
+/// An address as the pacer counts it.
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}

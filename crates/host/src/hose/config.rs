@@ -1,0 +1,191 @@
+//! The section `[hose]` of a host's configuration.
+
+use crate::config::{Step, Wrong};
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tailbound_client::VmName;
+use tailbound_dataplane::hose::HostId;
+use tailbound_units::Nanos;
+
+/// How often rates may be exchanged: below, leases end before a thread that was
+/// not scheduled is back; above, nothing is exchanged in time.
+const INTERVAL: (Nanos, Nanos) = (Nanos::from_micros(100), Nanos::from_millis(100));
+
+/// Peers of one host.
+const MAX_PEERS: usize = 4096;
+
+/// With whom rates are exchanged, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoseConfig {
+    /// What its peers call this host.
+    pub host: String,
+    /// The address and UDP port that datagrams come to and go from.
+    pub listen: SocketAddr,
+    /// The key that all hosts share: a file of its owner's alone.
+    pub key_file: PathBuf,
+    /// How often rates are exchanged while there is traffic; 1 ms.
+    #[serde(default = "interval")]
+    pub interval: Nanos,
+    /// How many machines a tenant (`OWNER/NAME`) has, where the placement service
+    /// does not say so. Without, as many as are known.
+    #[serde(default)]
+    pub machines: BTreeMap<String, u32>,
+    /// The other hosts.
+    #[serde(default, rename = "peer")]
+    pub peers: Vec<PeerConfig>,
+}
+
+/// Another host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerConfig {
+    /// What it calls itself.
+    pub host: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+const fn interval() -> Nanos {
+    Nanos::from_millis(1)
+}
+
+impl HoseConfig {
+    /// Everything wrong with it; `at` is its place.
+    pub(crate) fn check(&self, at: &[Step]) -> Vec<Wrong> {
+        let mut wrong = Vec::new();
+        let mut add = |steps: &[Step], message: String| {
+            wrong.push(Wrong {
+                place: [at, steps].concat(),
+                message,
+            });
+        };
+        if self.host.is_empty() {
+            let message = "a host without a name cannot be told from others; use its own";
+            add(&[Step::Key("host")], message.to_owned());
+        }
+        if self.listen.ip().is_multicast() {
+            let message = format!("{} is no single host's; use this host's own", self.listen);
+            add(&[Step::Key("listen")], message);
+        }
+        if self.interval < INTERVAL.0 || self.interval > INTERVAL.1 {
+            let message = format!(
+                "an interval of {} is out of range; use {} to {}, usually 1ms",
+                self.interval, INTERVAL.0, INTERVAL.1
+            );
+            add(&[Step::Key("interval")], message);
+        }
+        for (tenant, machines) in &self.machines {
+            // Any number will do to see whether it is a tenant's name.
+            if format!("{tenant}/0").parse::<VmName>().is_err() {
+                let message =
+                    format!("{tenant:?} is no tenant; write OWNER/NAME, for example \"acme/web\"");
+                add(&[Step::Key("machines")], message);
+            }
+            if *machines < 2 {
+                let message = format!("{tenant} has {machines} machines; use at least 2");
+                add(&[Step::Key("machines")], message);
+            }
+        }
+        if self.peers.len() > MAX_PEERS {
+            let message = format!("{} peers are too many; use {MAX_PEERS}", self.peers.len());
+            add(&[Step::Key("peer")], message);
+        }
+        self.check_peers(&mut add);
+        wrong
+    }
+
+    fn check_peers(&self, add: &mut impl FnMut(&[Step], String)) {
+        let mut hosts = HashMap::from([(HostId::of(&self.host), "this host")]);
+        let mut addresses = HashMap::from([(self.listen, "this host")]);
+        for (index, peer) in self.peers.iter().enumerate() {
+            let key = |key| [Step::Key("peer"), Step::Index(index), Step::Key(key)];
+            let PeerConfig { host, address } = peer;
+            if host.is_empty() {
+                let message = "a peer without a name is never heard; use what it calls itself";
+                add(&key("host"), message.to_owned());
+            }
+            if let Some(other) = hosts.insert(HostId::of(host), host) {
+                let message = format!("{host} is {other} already; name each host once");
+                add(&key("host"), message);
+            }
+            if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() {
+                let message = format!("nobody is reached at {address}; use where {host} listens");
+                add(&key("address"), message);
+            } else if let Some(other) = addresses.insert(*address, host) {
+                let message = format!("{address} is {other}'s already; give each host its own");
+                add(&key("address"), message);
+            }
+            if address.is_ipv4() != self.listen.is_ipv4() {
+                let message = format!(
+                    "{address} cannot be reached from {}; use addresses of one family",
+                    self.listen
+                );
+                add(&key("address"), message);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(text: &str) -> Vec<String> {
+        let config: HoseConfig = toml::from_str(text).unwrap();
+        config.check(&[]).into_iter().map(|w| w.message).collect()
+    }
+
+    const GOOD: &str = "host = 'a'\nlisten = '10.0.0.1:4785'\nkey_file = '/k'\n";
+
+    #[test]
+    fn a_section_with_the_defaults_is_read() {
+        let config: HoseConfig = toml::from_str(GOOD).unwrap();
+        assert_eq!(config.interval, Nanos::from_millis(1));
+        assert!(config.check(&[]).is_empty());
+    }
+
+    #[test]
+    fn each_mistake_is_told() {
+        for (extra, start) in [
+            ("interval = '50us'", "an interval of 50us"),
+            ("interval = '1s'", "an interval of 1s"),
+            ("machines = { web = 3 }", "\"web\" is no tenant"),
+            ("machines = { 'acme/web' = 1 }", "acme/web has 1 machines"),
+            (
+                "[[peer]]\nhost = 'a'\naddress = '10.0.0.2:1'",
+                "a is this host already",
+            ),
+            (
+                "[[peer]]\nhost = ''\naddress = '10.0.0.2:1'",
+                "a peer without a name",
+            ),
+            (
+                "[[peer]]\nhost = 'b'\naddress = '10.0.0.1:4785'",
+                "10.0.0.1:4785 is this host's",
+            ),
+            (
+                "[[peer]]\nhost = 'b'\naddress = '10.0.0.2:0'",
+                "nobody is reached at 10.0.0.2:0",
+            ),
+            (
+                "[[peer]]\nhost = 'b'\naddress = '[fd00::1]:1'",
+                "[fd00::1]:1 cannot be reached",
+            ),
+            (
+                "[[peer]]\nhost = 'b'\naddress = '10.0.0.2:1'\n\
+                 [[peer]]\nhost = 'b'\naddress = '10.0.0.3:1'",
+                "b is b already",
+            ),
+        ] {
+            let found = mistakes(&format!("{GOOD}{extra}"));
+            assert_eq!(found.len(), 1, "{extra}: {found:?}");
+            assert!(found[0].starts_with(start), "{found:?}");
+        }
+        assert!(toml::from_str::<HoseConfig>(&format!("{GOOD}listen_at = 1")).is_err());
+        assert_eq!(mistakes(&GOOD.replace("10.0.0.1", "224.0.0.1")).len(), 1);
+        assert_eq!(mistakes(&GOOD.replace("'a'", "''")).len(), 1);
+    }
+}

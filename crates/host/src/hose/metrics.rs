@@ -1,0 +1,94 @@
+//! What is counted of the hose, as text.
+
+use super::HoseSnapshot;
+use crate::metrics::{counter, gauge};
+use prometheus_client::encoding::DescriptorEncoder;
+use std::fmt::Error;
+
+pub(crate) fn encode(
+    snapshot: &HoseSnapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let HoseSnapshot { state, .. } = snapshot;
+    let word = |name, word: &str| [(name, word.to_owned())];
+    counter(
+        encoder,
+        "tailbound_hose_messages",
+        "Datagrams with rates that were taken from other hosts, and sent to them",
+        &[
+            (word("direction", "received"), state.received),
+            (word("direction", "sent"), state.sent),
+        ],
+    )?;
+    let dropped: Vec<_> = state
+        .dropped
+        .by_reason()
+        .into_iter()
+        .map(|(reason, count)| (word("reason", reason), count))
+        .collect();
+    counter(
+        encoder,
+        "tailbound_hose_messages_dropped",
+        "Datagrams that changed nothing",
+        &dropped,
+    )?;
+    for (name, help, value) in [
+        (
+            "tailbound_hose_send_failures",
+            "Datagrams that the system did not send",
+            snapshot.send_failures,
+        ),
+        (
+            "tailbound_hose_entries_unknown",
+            "Requests and grants for machines that are not known here",
+            state.unknown,
+        ),
+        (
+            "tailbound_hose_no_room",
+            "Pairs and machines for which there was no room",
+            state.no_room,
+        ),
+        (
+            "tailbound_hose_fallbacks",
+            "Pairs in use that fell back to their static share, as the receiver's host was silent",
+            state.fallbacks,
+        ),
+        (
+            "tailbound_hose_silences",
+            "Hosts whose pledge ran out",
+            state.silences,
+        ),
+        (
+            "tailbound_hose_restarts",
+            "Other hosts that started again",
+            state.restarts,
+        ),
+        (
+            "tailbound_hose_rates_refused",
+            "Rates that the pacer did not take",
+            snapshot.refused,
+        ),
+    ] {
+        counter::<0>(encoder, name, help, &[([], value)])?;
+    }
+    gauge(
+        encoder,
+        "tailbound_hose_peers",
+        "Other hosts, and those of them that were heard lately",
+        &[
+            (word("state", "configured"), state.peers),
+            (word("state", "alive"), state.alive),
+        ],
+    )?;
+    gauge(
+        encoder,
+        "tailbound_hose_pairs",
+        "Pairs of a machine here and one elsewhere: with a limit, in use, and granted something \
+         as a receiver",
+        &[
+            (word("state", "known"), state.pairs),
+            (word("state", "sending"), state.open),
+            (word("state", "receiving"), state.granted),
+        ],
+    )
+}

@@ -203,8 +203,13 @@ impl<F: Frame> Pacer<F> {
 
     /// What a guest is guaranteed now.
     pub fn guarantee(&self, id: GuestId) -> Option<&Guarantee> {
+        self.guaranteed(id).map(|guest| &guest.guarantee)
+    }
+
+    /// A guest that has a guarantee.
+    fn guaranteed(&self, id: GuestId) -> Option<&Guest> {
         let guest = self.guests.get(id.0 as usize)?.as_ref()?;
-        (guest.terms == Terms::Guaranteed).then_some(&guest.guarantee)
+        (guest.terms == Terms::Guaranteed).then_some(guest)
     }
 
     /// What was done with a guest's frames while it had a guarantee.

@@ -15,6 +15,18 @@ enum Patience {
     Wheel,
 }
 
+/// Why a frame gets no stamp.
+#[derive(Debug, Clone, Copy)]
+enum Unplaced {
+    /// Its guest has no guarantee.
+    BestEffort,
+    /// Longer than any may be.
+    Oversized,
+    /// This would be its stamp, or its release by its destination's limit: later
+    /// than it may be.
+    Later(u64),
+}
+
 impl<F: Frame> Pacer<F> {
     /// Takes a frame in at `now`, or gives it back where it would wait longer than
     /// its guest's horizon. A large packet is segmented and each segment stamped;
@@ -30,20 +42,14 @@ impl<F: Frame> Pacer<F> {
     )]
     pub fn enqueue(&mut self, now: Nanos, mut frame: F) -> Result<(), Later<F>> {
         let position = self.advance(now);
-        let Some(id) = frame.source() else {
-            return self.enqueue_other(now, frame);
-        };
-        match self.guests.get(id.0 as usize) {
-            Some(Some(guest)) if guest.terms == Terms::Guaranteed => {}
-            _ => return self.enqueue_other(now, frame),
-        }
         if frame.segments() > 1 {
-            return self.enqueue_large(position, id, frame);
+            return self.enqueue_large(now, frame);
         }
-        match self.place(position, id, &mut frame, Patience::Horizon) {
-            Ok(Some(place)) => self.keep(place, id, frame),
-            Ok(None) => self.stats.drops.oversized += 1,
-            Err(stamp) => return Err(self.later(position, id, frame, stamp)),
+        match self.place(position, &mut frame, Patience::Horizon) {
+            Ok(place) => self.keep(place, frame),
+            Err(Unplaced::BestEffort) => return self.enqueue_other(now, frame),
+            Err(Unplaced::Oversized) => self.stats.drops.oversized += 1,
+            Err(Unplaced::Later(stamp)) => return Err(self.later(position, frame, stamp)),
         }
         Ok(())
     }
@@ -57,7 +63,7 @@ impl<F: Frame> Pacer<F> {
         {
             if guest.upstream > 0 || self.due.first().stamp <= guest.last {
                 let stamp = guest.last.max(self.position + guest.horizon + 1);
-                return Err(self.later(self.position, id, frame, stamp));
+                return Err(self.later(self.position, frame, stamp));
             }
             guest.terms = Terms::BestEffort;
         }
@@ -81,40 +87,43 @@ impl<F: Frame> Pacer<F> {
     }
 
     #[inline(never)]
-    fn enqueue_large(&mut self, position: u64, id: GuestId, frame: F) -> Result<(), Later<F>> {
-        let limit = frame.flow().and_then(|flow| self.limits.find(flow));
-        let mut last = limit.map_or(0, |limit| self.limits.at(limit).last);
-        if let Some(Some(guest)) = self.guests.get(id.0 as usize) {
-            last = last.max(guest.last);
-            let until = position + guest.horizon;
-            if guest.is_crowded() || self.store.is_full() {
-                last = last.max(until + 1);
-            }
+    fn enqueue_large(&mut self, now: Nanos, frame: F) -> Result<(), Later<F>> {
+        let position = self.position;
+        let Some(guest) = frame.source().and_then(|id| self.guaranteed(id)) else {
+            return self.enqueue_other(now, frame);
+        };
+        let until = position + guest.horizon;
+        let mut last = guest.last;
+        if guest.is_crowded() || self.store.is_full() {
+            last = last.max(until + 1);
+        }
+        if let Some((index, limit)) = frame.flow().and_then(|flow| self.limits.find(flow)) {
+            last = last.max(limit.last);
             if last > until {
-                if let Some(limit) = limit {
-                    self.limits.waits(limit, last);
-                }
-                return Err(self.later(position, id, frame, last));
+                limit.waits(last);
+                self.limits.note(index);
             }
         }
-        frame.segment(|segment| self.place_anyway(position, id, segment));
+        if last > until {
+            return Err(self.later(position, frame, last));
+        }
+        frame.segment(|segment| self.place_anyway(position, segment));
         Ok(())
     }
 
     /// Stamps a frame whatever its wait, as far as stamps reach.
-    fn place_anyway(&mut self, position: u64, id: GuestId, mut frame: F) {
-        match self.place(position, id, &mut frame, Patience::Wheel) {
-            Ok(Some(place)) => self.keep(place, id, frame),
-            Ok(None) => self.stats.drops.oversized += 1,
+    fn place_anyway(&mut self, position: u64, mut frame: F) {
+        match self.place(position, &mut frame, Patience::Wheel) {
+            Ok(place) => self.keep(place, frame),
+            Err(Unplaced::Oversized) => self.stats.drops.oversized += 1,
             Err(_) => self.stats.drops.overdue += 1,
         }
     }
 
     /// Charges a frame to the chain, and marks it where it has to wait for long.
-    /// `None` where it is longer than any may be.
     ///
     /// # Errors
-    /// Its stamp, where that is later than it may be. Then nothing was charged.
+    /// Why it has no stamp. Then nothing was charged.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -123,87 +132,82 @@ impl<F: Frame> Pacer<F> {
     fn place(
         &mut self,
         position: u64,
-        id: GuestId,
         frame: &mut F,
         patience: Patience,
-    ) -> Result<Option<Place>, u64> {
+    ) -> Result<Place, Unplaced> {
+        let id = frame.source().ok_or(Unplaced::BestEffort)?;
+        let guest = match self.guests.get_mut(id.0 as usize) {
+            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
+            _ => return Err(Unplaced::BestEffort),
+        };
         let wire = void::on_the_wire(frame.len());
         if wire > self.config.frame.0 {
-            return Ok(None);
+            return Err(Unplaced::Oversized);
         }
-        let Some(Some(guest)) = self.guests.get_mut(id.0 as usize) else {
-            return Ok(None);
-        };
         let mut until = position + wheel::RANGE / 2;
         if patience == Patience::Horizon {
             until = position + guest.horizon;
             if self.store.is_full() {
-                return Err(guest.last.max(until + 1));
+                return Err(Unplaced::Later(guest.last.max(until + 1)));
             }
         }
         // What is on the wire already cannot be overtaken. Were a frame stamped from
         // `position` on, the batch would swallow the gaps behind it.
         let arrival = position.max(self.wire);
-        let mut limit = None;
-        let mut release = arrival;
+        let mut place = Place {
+            guest: id.0,
+            upstream: false,
+            stamp: arrival,
+        };
         if guest.limited > 0
             && let Some(flow) = frame.flow()
-            && let Some(found) = self.limits.find(flow)
+            && let Some((index, limit)) = self.limits.find(flow)
         {
-            let charged = self.limits.at(found).bucket.charge(arrival, wire);
-            release = charged.leaves;
-            limit = Some((found, charged));
-        }
-        let mut last = guest.after;
-        if guest.upstream > 0
-            && let Some((limit, _)) = limit
-        {
-            last = self.limits.at(limit).last;
-        }
-        let behind = guest.upstream > 0 && self.upstream.first().stamp <= last;
-        let place = if release > arrival || behind {
-            if let Some((limit, _)) = limit {
-                last = self.limits.at(limit).last;
+            let charged = limit.bucket.charge(arrival, wire);
+            let mut refused = None;
+            let waits = charged.leaves > arrival
+                || guest.upstream > 0 && self.upstream.first().stamp <= limit.last;
+            if waits {
+                let release = charged.leaves.max(limit.last);
+                place.stamp = release.max(self.upstream.start_from(arrival));
+                limit.waits(place.stamp);
+                let crowded = patience == Patience::Horizon && guest.is_crowded();
+                if place.stamp > until || crowded {
+                    refused = Some(place.stamp.max(until + 1));
+                } else {
+                    limit.last = place.stamp;
+                    guest.upstream += wire;
+                    place.upstream = true;
+                }
+            } else {
+                match guest.stamp(arrival, wire, until) {
+                    Ok(stamp) => place.stamp = stamp,
+                    Err(stamp) => refused = Some(stamp),
+                }
             }
-            let release = release.max(last).max(self.upstream.start_from(arrival));
+            if let Some(stamp) = refused {
+                limit.bucket.refund(charged);
+                limit.waits(stamp);
+                self.limits.note(index);
+                return Err(Unplaced::Later(stamp));
+            }
+            if !limit.took(wire) {
+                self.limits.note(index);
+            }
+        } else if guest.upstream > 0 && self.upstream.first().stamp <= guest.after {
+            // Behind frames of its flow that waited for a limit it had.
+            place.stamp = guest.after.max(self.upstream.start_from(arrival));
             let crowded = patience == Patience::Horizon && guest.is_crowded();
-            if release <= until && !crowded {
-                if let Some((limit, _)) = limit {
-                    self.limits.at(limit).last = release;
-                    self.limits.waits(limit, release);
-                    self.limits.took(limit, wire);
-                }
-                guest.upstream += wire;
-                guest.count(position, frame, wire, release);
-                return Ok(Some(Place {
-                    upstream: true,
-                    stamp: release,
-                }));
+            if place.stamp > until || crowded {
+                return Err(Unplaced::Later(place.stamp.max(until + 1)));
             }
-            Err(release.max(until + 1))
+            guest.upstream += wire;
+            place.upstream = true;
         } else {
-            let stamped = guest.stamp(arrival, wire);
-            if stamped.stamp <= until {
-                guest.last = stamped.stamp;
-                guest.count(position, frame, wire, stamped.stamp);
-                if let Some((limit, _)) = limit {
-                    self.limits.took(limit, wire);
-                }
-                return Ok(Some(Place {
-                    upstream: false,
-                    stamp: stamped.stamp,
-                }));
-            }
-            guest.refund(stamped);
-            Err(stamped.stamp)
-        };
-        if let Some((limit, charged)) = limit {
-            self.limits.at(limit).bucket.refund(charged);
-            if let Err(stamp) = place {
-                self.limits.waits(limit, stamp);
-            }
+            place.stamp = guest.stamp(arrival, wire, until).map_err(Unplaced::Later)?;
         }
-        place
+        guest.count(position, frame, wire, place.stamp);
+        Ok(place)
     }
 
     /// Lets a frame wait in its place.
@@ -212,24 +216,26 @@ impl<F: Frame> Pacer<F> {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    fn keep(&mut self, place: Place, id: GuestId, frame: F) {
-        let index = self.store.put(frame, place.stamp, id.0);
+    fn keep(&mut self, place: Place, frame: F) {
+        let index = self.store.put(frame, place.stamp, place.guest);
         let wheel = if place.upstream {
             &mut self.upstream
         } else {
             self.due.start_from(self.wire);
             &mut self.due
         };
-        wheel.insert(&mut self.store.nodes, index);
+        wheel.insert(&mut self.store.nodes, index, place.stamp);
         self.next = self.next.min(place.stamp);
     }
 
     /// Gives a frame back that could be stamped with `stamp` only.
     #[cold]
-    fn later(&mut self, position: u64, id: GuestId, frame: F, stamp: u64) -> Later<F> {
+    fn later(&mut self, position: u64, frame: F, stamp: u64) -> Later<F> {
         self.stats.held += 1;
         let mut at = position;
-        if let Some(Some(guest)) = self.guests.get_mut(id.0 as usize) {
+        if let Some(id) = frame.source()
+            && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
+        {
             guest.stats.held += 1;
             at = stamp.saturating_sub(guest.horizon);
         }
@@ -245,20 +251,20 @@ impl<F: Frame> Pacer<F> {
         let index = self.upstream.pop(&mut self.store.nodes, first);
         let node = &mut self.store.nodes[index as usize];
         let released = node.stamp;
+        let mut stamp = released;
         if let Some(frame) = &mut node.frame
             && let Some(Some(guest)) = self.guests.get_mut(node.guest as usize)
         {
             let wire = void::on_the_wire(frame.len());
             guest.upstream -= wire;
-            let stamped = guest.stamp(released, wire);
-            if stamped.stamp - released > guest.mark && frame.mark_congestion() {
+            stamp = guest.stamp_anyway(released, wire);
+            if stamp - released > guest.mark && frame.mark_congestion() {
                 guest.stats.marked += 1;
             }
-            guest.last = stamped.stamp;
-            node.stamp = stamped.stamp;
+            node.stamp = stamp;
         }
         self.due.start_from(released);
-        self.due.insert(&mut self.store.nodes, index);
+        self.due.insert(&mut self.store.nodes, index, stamp);
     }
 
     /// Stamps a guest's frames that wait as best effort, in the order they came.
@@ -268,7 +274,7 @@ impl<F: Frame> Pacer<F> {
         self.best_effort.drain(&mut waiting);
         for queued in waiting {
             if queued.frame.source() == Some(id) {
-                self.place_anyway(position, id, queued.frame);
+                self.place_anyway(position, queued.frame);
             } else {
                 self.best_effort.restore(queued);
             }

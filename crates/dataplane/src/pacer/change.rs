@@ -289,8 +289,9 @@ fn move_all<T>(old: &mut Wheel, new: &mut Wheel, nodes: &mut [Node<T>], moved: &
             return;
         }
         let index = old.pop(nodes, first);
-        nodes[index as usize].stamp = moved.at(first.stamp);
-        new.insert(nodes, index);
+        let stamp = moved.at(first.stamp);
+        nodes[index as usize].stamp = stamp;
+        new.insert(nodes, index, stamp);
     }
 }
 

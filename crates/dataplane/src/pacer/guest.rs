@@ -1,6 +1,6 @@
 //! One guest's guarantee, and where its frames stand.
 
-use super::bucket::{Bucket, Charged};
+use super::bucket::Bucket;
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::Frame;
 
@@ -85,26 +85,31 @@ impl Guest {
     }
 
     /// Charges a frame that comes at `arrival`; gives its stamp.
+    ///
+    /// # Errors
+    /// Its stamp, where that is after `until`. Then nothing was charged.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn stamp(&mut self, arrival: u64, wire: u64) -> Stamped {
+    pub(super) fn stamp(&mut self, arrival: u64, wire: u64, until: u64) -> Result<u64, u64> {
         let average = self.average.charge(arrival, wire);
         let peak = self.peak.charge(average.leaves, wire);
         let stamp = peak.leaves.max(self.last);
-        Stamped {
-            average,
-            peak,
-            stamp,
+        if stamp > until {
+            self.average.refund(average);
+            self.peak.refund(peak);
+            return Err(stamp);
         }
+        self.last = stamp;
+        Ok(stamp)
     }
 
-    /// Takes back what was charged last.
-    pub(super) const fn refund(&mut self, stamped: Stamped) {
-        self.average.refund(stamped.average);
-        self.peak.refund(stamped.peak);
+    /// The same however late it is.
+    pub(super) fn stamp_anyway(&mut self, arrival: u64, wire: u64) -> u64 {
+        let (Ok(stamp) | Err(stamp)) = self.stamp(arrival, wire, u64::MAX);
+        stamp
     }
 
     /// Counts a frame that waits until `until`, and marks it where that is long.
@@ -133,14 +138,7 @@ impl Guest {
 /// wire, until its stamp.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
+    pub(super) guest: u32,
     pub(super) upstream: bool,
-    pub(super) stamp: u64,
-}
-
-/// A frame that was charged to both buckets.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stamped {
-    average: Charged,
-    peak: Charged,
     pub(super) stamp: u64,
 }

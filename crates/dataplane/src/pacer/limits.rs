@@ -41,6 +41,19 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// Counts a frame of `wire` bytes that is taken in. False where the limit is to
+    /// be noted as used.
+    #[inline]
+    pub(super) const fn took(&mut self, wire: u64) -> bool {
+        self.taken += wire;
+        self.place != NIL
+    }
+
+    /// Remembers that a frame waits here, or could come again, until `until`.
+    pub(super) fn waits(&mut self, until: u64) {
+        self.backlogged = self.backlogged.max(until);
+    }
+
     /// Moves its moments to another wire's clock.
     pub(super) fn move_moments(&mut self, moved: impl Fn(u64) -> u64) {
         self.last = moved(self.last);
@@ -88,56 +101,36 @@ impl Limits {
 
     #[inline]
     pub(super) fn get_mut(&mut self, key: FlowKey) -> Option<&mut Limit> {
-        let index = self.find(key)?;
-        self.all.get_mut(index as usize)
+        self.find(key).map(|(_, limit)| limit)
     }
 
-    /// The limit with a number that [`Limits::find`] gave.
-    #[inline]
-    pub(super) fn at(&mut self, index: u32) -> &mut Limit {
-        &mut self.all[index as usize]
-    }
-
-    /// The number of a flow's limit. It stays until the limit is removed.
+    /// A flow's limit, and its number for [`Limits::note`].
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
+    pub(super) fn find(&mut self, key: FlowKey) -> Option<(u32, &mut Limit)> {
         let mut index = self.chains[self.chain(key)];
+        // Found first and borrowed then.
         loop {
             let limit = self.all.get(index as usize)?;
             if limit.key == key {
-                return Some(index);
+                break;
             }
             index = limit.next;
         }
+        Some((index, &mut self.all[index as usize]))
     }
 
-    /// Counts a frame of `wire` bytes that was taken in.
-    #[inline]
-    pub(super) fn took(&mut self, index: u32, wire: u64) {
-        let limit = &mut self.all[index as usize];
-        limit.taken += wire;
-        if limit.place == NIL {
-            self.note(index);
-        }
-    }
-
-    /// Notes that a frame waits here, or could come again, until `until`.
-    pub(super) fn waits(&mut self, index: u32, until: u64) {
-        let limit = &mut self.all[index as usize];
-        limit.backlogged = limit.backlogged.max(until);
-        if limit.place == NIL {
-            self.note(index);
-        }
-    }
-
+    /// Puts a limit among those that were used, where it is not.
     #[cold]
-    fn note(&mut self, index: u32) {
-        self.all[index as usize].place = self.used.len() as u32;
-        self.used.push(index);
+    pub(super) fn note(&mut self, index: u32) {
+        let place = &mut self.all[index as usize].place;
+        if *place == NIL {
+            *place = self.used.len() as u32;
+            self.used.push(index);
+        }
     }
 
     /// Hands over what was used since the last call. What still waits at `position`
@@ -218,8 +211,8 @@ impl Limits {
     /// Forgets a flow's limit, and gives when the last of the frames that waited
     /// for it is released.
     pub(super) fn remove(&mut self, key: FlowKey) -> Option<u64> {
-        let index = self.find(key)?;
-        let next = self.all[index as usize].sibling;
+        let (index, limit) = self.find(key)?;
+        let next = limit.sibling;
         let mut link = &mut self.guests[key.source.0 as usize];
         while *link != index {
             let before = *link as usize;

@@ -21,7 +21,7 @@
 pub(super) struct Node<T> {
     /// When it may begin, in bytes of the wire.
     pub(super) stamp: u64,
-    /// The next in its slot; the first after the last.
+    /// The next in its slot; anything behind the last.
     pub(super) next: u32,
     /// Whose it is.
     pub(super) guest: u32,
@@ -44,9 +44,10 @@ pub(super) const RANGE: u64 = 1 << (LEVELS as u32 * BITS - 1);
 /// What is in a slot; whatever was there last where its bit is not set.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// The least stamp here.
+    /// The least stamp here, that of the first node.
     least: u64,
-    /// The last node; its `next` is the first.
+    /// The first node and the last.
+    head: u32,
     tail: u32,
     /// Whether they lie in the order of their stamps.
     sorted: bool,
@@ -54,6 +55,7 @@ struct Slot {
 
 const EMPTY: Slot = Slot {
     least: u64::MAX,
+    head: 0,
     tail: 0,
     sorted: true,
 };
@@ -158,15 +160,15 @@ impl Wheel {
         }
     }
 
-    /// Adds a node, whose stamp is not before the last one popped and less than
-    /// [`RANGE`] after it. (If it were not, it would leave at a wrong time.)
+    /// Adds the node `index` at `stamp`, its own, which is not before the last one
+    /// popped and less than [`RANGE`] after it. (If it were not, it would leave at a
+    /// wrong time.)
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32) {
-        let stamp = nodes[index as usize].stamp;
+    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32, stamp: u64) {
         let apart = stamp ^ self.base;
         let at = if apart < 1 << BITS {
             slot(stamp, 0)
@@ -182,21 +184,18 @@ impl Wheel {
             self.summary |= 1 << word;
             *here = Slot {
                 least: stamp,
+                head: index,
                 tail: index,
                 sorted: true,
             };
-            nodes[index as usize].next = index;
-            return;
-        }
-        // Between the last and the first: either of both.
-        let tail = &mut nodes[here.tail as usize];
-        let (head, last) = (tail.next, tail.stamp);
-        tail.next = index;
-        nodes[index as usize].next = head;
-        if stamp < here.least {
+        } else if stamp < here.least {
+            nodes[index as usize].next = here.head;
+            here.head = index;
             here.least = stamp;
         } else {
-            here.sorted &= last <= stamp;
+            let tail = &mut nodes[here.tail as usize];
+            tail.next = index;
+            here.sorted &= tail.stamp <= stamp;
             here.tail = index;
         }
     }
@@ -210,21 +209,19 @@ impl Wheel {
     )]
     pub(super) fn pop<T>(&mut self, nodes: &mut [Node<T>], first: First) -> u32 {
         let mut at = first.slot;
+        self.position = first.stamp;
         loop {
             let here = &mut self.slots[at];
-            let tail = here.tail as usize;
-            let head = nodes[tail].next;
+            let head = here.head;
             if head == here.tail {
-                (self.position, self.base) = (here.least, here.least);
+                self.base = first.stamp;
                 self.clear(at);
                 return head;
             }
             if here.sorted && at < 2 * SLOTS {
                 // The base stays outside this slot, as do those that are in it.
-                self.position = here.least;
-                let next = nodes[head as usize].next;
-                nodes[tail].next = next;
-                here.least = nodes[next as usize].stamp;
+                here.head = nodes[head as usize].next;
+                here.least = nodes[here.head as usize].stamp;
                 return head;
             }
             at = self.descend(nodes, at);
@@ -234,13 +231,15 @@ impl Wheel {
     /// Moves what is in the first slot down; gives what is the first slot then.
     #[inline(never)]
     fn descend<T>(&mut self, nodes: &mut [Node<T>], at: usize) -> usize {
-        let Slot { tail, least, .. } = self.slots[at];
+        let Slot {
+            head, tail, least, ..
+        } = self.slots[at];
         self.clear(at);
         self.base = least;
-        let mut index = nodes[tail as usize].next;
+        let mut index = head;
         loop {
-            let next = nodes[index as usize].next;
-            self.insert(nodes, index);
+            let Node { stamp, next, .. } = nodes[index as usize];
+            self.insert(nodes, index, stamp);
             if index == tail {
                 return self.first().slot;
             }

@@ -21,7 +21,7 @@ impl Model {
             frame: None,
         });
         self.waiting.insert((stamp, index));
-        wheel.insert(&mut self.nodes, index);
+        wheel.insert(&mut self.nodes, index, stamp);
     }
 
     fn pop(&mut self, wheel: &mut Wheel) -> bool {

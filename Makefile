@@ -30,6 +30,7 @@ experiments: build ## Run all six experiments of the lab (eleven minutes)
 sim: build ## Run all simulations: the papers' figures, bounds against packets (five minutes)
 	$(TAILBOUND) sim vcpu run all --out $(OUT)
 	$(TAILBOUND) sim net run all --out $(OUT)
+	$(TAILBOUND) sim pacer run all --out $(OUT)
 
 # Where `make place` listens.
 LISTEN ?= 127.0.0.1:7070

@@ -2,11 +2,13 @@
 //! beside the figures of the papers.
 //!
 //! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
-//! queues and links, [`placement`] tenants into data centres. Everything is
+//! queues and links, [`pacer`] guests through the data path's own pacer, [`placement`]
+//! tenants into data centres. Everything is
 //! deterministic: an experiment and a seed give the same bytes on every machine
 //! and with any number of threads.
 
 pub mod net;
+pub mod pacer;
 mod parallel;
 pub mod placement;
 pub mod vcpu;

@@ -156,7 +156,7 @@ impl Experiment {
 }
 
 /// The first of these that is not between its bounds.
-fn out_of(ranges: &[(&str, u64, u64, u64)]) -> Option<String> {
+pub(crate) fn out_of(ranges: &[(&str, u64, u64, u64)]) -> Option<String> {
     let wrong = ranges
         .iter()
         .find(|(_, got, least, most)| !(least..=most).contains(&got));

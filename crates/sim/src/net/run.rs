@@ -85,14 +85,14 @@ pub(super) fn run_parsed(
     Ok(about.results(options.seed, found.variants, found.charts))
 }
 
-fn failed(variant: &str) -> impl Fn(String) -> SimError {
+pub(crate) fn failed(variant: &str) -> impl Fn(String) -> SimError {
     move |message| SimError::Run {
         variant: variant.to_owned(),
         message,
     }
 }
 
-fn value(value: f64, unit: &str) -> Value {
+pub(crate) fn value(value: f64, unit: &str) -> Value {
     Value {
         unit: unit.to_owned(),
         value,
@@ -100,7 +100,7 @@ fn value(value: f64, unit: &str) -> Value {
     }
 }
 
-fn variant<const N: usize>(name: &str, values: [(&str, f64, &str); N]) -> Variant {
+pub(crate) fn variant<const N: usize>(name: &str, values: [(&str, f64, &str); N]) -> Variant {
     let values = values.map(|(name, figure, unit)| (name.to_owned(), value(figure, unit)));
     Variant {
         name: name.to_owned(),
@@ -110,20 +110,20 @@ fn variant<const N: usize>(name: &str, values: [(&str, f64, &str); N]) -> Varian
 }
 
 /// A figure that so many percent of the sorted ones do not exceed.
-fn percentile(sorted: &[f64], percent: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     let place = (last as f64 * percent / 100.0).round() as usize;
     sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
-fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
+pub(crate) fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut figures: Vec<_> = figures.collect();
     figures.sort_by(f64::total_cmp);
     figures
 }
 
 /// The distribution of parts of a bound, both axes in percent.
-fn distribution(name: &str, figures: &[f64]) -> Line {
+pub(crate) fn distribution(name: &str, figures: &[f64]) -> Line {
     let points = (0..=100).map(|percent| {
         let percent = f64::from(percent);
         Point(100.0 * percentile(figures, percent), percent)

@@ -1,6 +1,7 @@
 //! `tailbound sim`.
 
 mod net;
+mod pacer;
 mod placement;
 mod runner;
 mod vcpu;
@@ -18,6 +19,8 @@ pub(crate) struct Args {
 enum Subject {
     /// Frames through queues and links, against their bounds
     Net(net::Args),
+    /// Guests through the pacer of the data path: rates, spacing, isolation
+    Pacer(pacer::Args),
     /// Tenants into data centres: who is admitted, and what a decision costs
     Placement(placement::Args),
     /// Guests under models of hypervisors' schedulers
@@ -28,6 +31,7 @@ impl Args {
     pub(crate) fn run(self) -> ExitCode {
         match self.subject {
             Subject::Net(args) => args.run(),
+            Subject::Pacer(args) => args.run(),
             Subject::Placement(args) => args.run(),
             Subject::Vcpu(args) => args.run(),
         }

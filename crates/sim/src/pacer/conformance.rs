@@ -1,0 +1,413 @@
+//! Many guests through the pacers of several hosts into one port of a switch,
+//! against the bounds that the calculus gives for what they are guaranteed.
+
+mod draw;
+
+use super::experiment::FRAME;
+use super::host::{Excess, Host};
+use super::run::Found;
+use crate::net::{
+    CLASSES, Frame, Node as _, Port, PortConfig, Time, Wire, as_f64, data, delay, distribution,
+    failed, out_of, percentile, sorted, tightness, variant,
+};
+use crate::{Options, SimError, parallel};
+use draw::{Drawn, Guest};
+use serde::Deserialize;
+use serde_json::json;
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
+use tailbound_netcalc::{Flow, Network, NetworkError, Overflow, Ratio};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Variant};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What random networks are like.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conformance {
+    /// How many; each runs with all guests bursting together, and with random
+    /// arrivals.
+    pub networks: u32,
+    /// Each host's wire.
+    pub link: Rate,
+    /// The link behind the port that all send to.
+    pub port: Rate,
+    /// The fewest and the most hosts,
+    pub hosts: (u32, u32),
+    /// and guests of a host.
+    pub guests: (u32, u32),
+    /// The most full frames that a burst has.
+    pub burst_frames: u64,
+    /// What the guests are guaranteed of the port, in percent.
+    pub load: u64,
+}
+
+/// How guests send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrivals {
+    /// All frames are there at the start.
+    Together,
+    /// Some frames now and then.
+    Random,
+}
+
+/// What became of one flow.
+#[derive(Debug, Clone, Copy)]
+struct FlowSeen {
+    longest: Ratio,
+    bound: Ratio,
+    /// The bound without what the pacer adds.
+    plain: Ratio,
+}
+
+/// What became of one network.
+#[derive(Debug, Clone, Default)]
+struct Outcome {
+    flows: Vec<FlowSeen>,
+    frames: u64,
+    /// The port's largest backlog, of its bound,
+    queue: f64,
+    /// and of the bound without what the pacer adds.
+    queue_of_plain: f64,
+    /// What was more than it should be: stamps, arrivals at the port, delays,
+    /// backlogs.
+    stamps: u64,
+    arrivals: u64,
+    delays: u64,
+    backlogs: u64,
+    /// Delays above the bound without what the pacer adds.
+    over_plain: u64,
+    /// The most that stamps exceed the guarantee by, in bytes.
+    stamp_excess: i128,
+}
+
+/// A frame that comes to the port.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    /// When its last bit is there, and its stamp.
+    at: Time,
+    stamp: Time,
+    flow: usize,
+    wire: u64,
+}
+
+/// How much stamps are rounded up by: a byte for each bucket.
+const ROUNDING: u64 = 2;
+
+impl Conformance {
+    /// What cannot be simulated.
+    pub(super) fn mistake(&self) -> Option<String> {
+        let whole = [self.link, self.port]
+            .into_iter()
+            .find(|rate| !Wire::is_whole(*rate) || *rate < Rate::from_mbit(100));
+        let whole = whole.map(|rate| {
+            format!("a rate of {rate}: choose one of at least 100Mbit/s that divides 8000Gbit/s")
+        });
+        out_of(&[
+            ("networks", self.networks.into(), 1, 1_000_000),
+            ("hosts", self.hosts.0.into(), 1, self.hosts.1.into()),
+            ("hosts", self.hosts.1.into(), 1, 100),
+            ("guests", self.guests.0.into(), 1, self.guests.1.into()),
+            ("guests", self.guests.1.into(), 1, 100),
+            ("burst_frames", self.burst_frames, 1, 1_000),
+            ("load", self.load, 1, 100),
+            ("port: bit/s", self.port.0, 1, self.link.0),
+        ])
+        .or(whole)
+    }
+
+    pub(super) fn run(
+        &self,
+        options: &Options,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Found, SimError> {
+        let numbers: Vec<u32> = (0..self.networks).collect();
+        let judged = parallel::map(
+            &numbers,
+            options.threads,
+            |number| {
+                let drawn = self.draw(options.seed, *number);
+                self.judge(&drawn)
+                    .map_err(|error| failed(&format!("network {number}"))(error.to_string()))
+            },
+            |done| progress(done, numbers.len()),
+        );
+        let outcomes = judged.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut found = Found {
+            variants: vec![summary(&outcomes)],
+            charts: charts(&outcomes),
+            ..Found::default()
+        };
+        found.condition("networks", json!(self.networks));
+        found.condition("hosts", json!(self.hosts));
+        found.condition("guests", json!(self.guests));
+        found.condition("burst_frames", json!(self.burst_frames));
+        found.condition("load_percent", json!(self.load));
+        found.condition("link", json!(self.link.to_string()));
+        found.condition("port", json!(self.port.to_string()));
+        found.condition("added_latency", json!(self.added().to_string()));
+        Ok(found)
+    }
+
+    /// What the pacer adds to its guarantee: rounded stamps, and a gap that is
+    /// shorter than the shortest void.
+    fn added(&self) -> Nanos {
+        self.link.time_for(Bytes(ROUNDING + void::SHORTEST - 1))
+    }
+
+    /// The network of the calculus: each host's wire with the added latency, and
+    /// the port behind all of them.
+    fn network(&self, drawn: &Drawn, latency: Nanos) -> Network {
+        let mut network = Network::new(Bytes(FRAME), true);
+        let port = |name: String, rate, latency| tailbound_netcalc::Port {
+            name,
+            rate,
+            latency,
+            buffer: None,
+        };
+        let down = network.add_port(port("port".to_owned(), self.port, Nanos::ZERO));
+        for (host, guests) in drawn.hosts.iter().enumerate() {
+            let up = network.add_port(port(format!("host{host}"), self.link, latency));
+            for (number, guest) in guests.iter().enumerate() {
+                network.add_flow(Flow {
+                    name: format!("host{host}.{number}"),
+                    path: vec![up, down],
+                    rate: guest.guarantee.bandwidth,
+                    burst: guest.guarantee.burst,
+                    burst_rate: Some(guest.guarantee.burst_rate),
+                    priority: 0,
+                    deadline: None,
+                });
+            }
+        }
+        network
+    }
+
+    fn judge(&self, drawn: &Drawn) -> Result<Outcome, Failed> {
+        let network = self.network(drawn, self.added());
+        let bounds = network.bounds()?;
+        let plain = self.network(drawn, Nanos::ZERO).bounds()?;
+        let mut outcome = Outcome::default();
+        let mut longest = vec![Time::ZERO; network.flows().len()];
+        let mut peak = 0;
+        for arrivals in [Arrivals::Together, Arrivals::Random] {
+            let mut all = Vec::new();
+            let mut flow = 0;
+            for (host, guests) in drawn.hosts.iter().enumerate() {
+                // The first port is the switch's.
+                let waits = bounds.ports[host + 1].classes[0].delay;
+                let came = self.host(guests, arrivals, flow, waits, &mut outcome)?;
+                all.extend(came);
+                flow += guests.len();
+            }
+            // Of two at the same moment either may be first.
+            all.sort_by_key(|arrival| (arrival.at, arrival.flow));
+            outcome.frames += all.len() as u64;
+            peak = self.through_port(&all, &mut longest).max(peak);
+        }
+        for (index, longest) in longest.into_iter().enumerate() {
+            let seen = FlowSeen {
+                longest: delay(longest)?,
+                bound: bounds.flows[index].delay(),
+                plain: plain.flows[index].delay(),
+            };
+            outcome.delays += u64::from(seen.longest > seen.bound);
+            outcome.over_plain += u64::from(seen.longest > seen.plain);
+            outcome.flows.push(seen);
+        }
+        let peak = data(peak)?;
+        outcome.backlogs += u64::from(peak > bounds.ports[0].backlog);
+        outcome.queue = tightness(peak, bounds.ports[0].backlog);
+        outcome.queue_of_plain = tightness(peak, plain.ports[0].backlog);
+        Ok(outcome)
+    }
+
+    /// One host: what it sends to the port, held against what its guests are
+    /// guaranteed. No frame waits longer than `waits` on its wire.
+    fn host(
+        &self,
+        guests: &[Guest],
+        arrivals: Arrivals,
+        first: usize,
+        waits: Ratio,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<Arrival>, Failed> {
+        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let curves = |guarantee: &Guarantee| {
+            [
+                (guarantee.bandwidth, guarantee.burst.0),
+                (guarantee.burst_rate, FRAME),
+            ]
+            .map(|(rate, burst)| Excess::new(self.link.0, rate.0, burst))
+        };
+        let mut stamped = Vec::new();
+        for guest in guests {
+            host.add(Some(&guest.guarantee), guest.traffic(arrivals))?;
+            stamped.push(curves(&guest.guarantee));
+        }
+        let mut arrived = stamped.clone();
+        // A byte of the wire in picoseconds: a whole number.
+        let byte = 8_000_000_000_000 / self.link.0;
+        let mut all = Vec::new();
+        host.run(Nanos::MAX, |paced| {
+            let Paced::Guaranteed { frame, stamp, at } = paced else {
+                return;
+            };
+            let (guest, wire) = (frame.guest as usize, frame.wire());
+            for curve in &mut stamped[guest] {
+                curve.add(stamp, wire);
+            }
+            for curve in &mut arrived[guest] {
+                curve.add(at + wire, wire);
+            }
+            all.push(Arrival {
+                at: Time((at + wire) * byte),
+                stamp: Time(stamp * byte),
+                flow: first + guest,
+                wire,
+            });
+        });
+        for (guest, (stamped, arrived)) in guests.iter().zip(stamped.iter().zip(&arrived)) {
+            let rates = [guest.guarantee.bandwidth, guest.guarantee.burst_rate];
+            for ((rate, stamped), arrived) in rates.into_iter().zip(stamped).zip(arrived) {
+                outcome.stamp_excess = outcome.stamp_excess.max(stamped.bytes());
+                outcome.stamps += u64::from(stamped.bytes() > ROUNDING.into());
+                // A curve through a queue that takes no longer than `waits`: later
+                // by that, so a larger burst. Nanobits in a byte: 8 · 10^9.
+                let more = waits.times(rate.into())?;
+                let more = more.over(Ratio::whole(8_000_000_000))?.ceil();
+                outcome.arrivals += u64::from(arrived.bytes() > more);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Sends all through the port; gives its largest backlog in picobits.
+    fn through_port(&self, all: &[Arrival], longest: &mut [Time]) -> u128 {
+        let mut port = Port::new(PortConfig {
+            rate: self.port,
+            latency: Nanos::ZERO,
+            propagation: Nanos::ZERO,
+            buffer: [None; CLASSES],
+        });
+        let mut out = Vec::new();
+        let mut until = |port: &mut Port, end: Time| {
+            while port.poll_at() <= end && port.poll_at() < Time::NEVER {
+                let now = port.poll_at();
+                port.poll(now, &mut out);
+                for frame in out.drain(..) {
+                    let longest = &mut longest[frame.flow as usize];
+                    *longest = (*longest).max(now.since(frame.sent));
+                }
+            }
+        };
+        for arrival in all {
+            until(&mut port, arrival.at);
+            let frame = Frame {
+                flow: arrival.flow as u32,
+                number: 0,
+                size: Bytes(arrival.wire),
+                class: 0,
+                sent: arrival.stamp,
+                next: 0,
+            };
+            // A port hands nothing on at once.
+            port.receive(arrival.at, frame, &mut Vec::new());
+        }
+        until(&mut port, Time::NEVER);
+        port.stats().peak_of_all
+    }
+}
+
+/// Why a network was not simulated.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    #[error(transparent)]
+    Overflow(#[from] Overflow),
+}
+
+fn summary(outcomes: &[Outcome]) -> Variant {
+    let sum = |figure: fn(&Outcome) -> u64| outcomes.iter().map(figure).sum::<u64>() as f64;
+    let flows = || outcomes.iter().flat_map(|it| &it.flows);
+    let delays = sorted(flows().map(|it| tightness(it.longest, it.bound)));
+    let plain = flows().map(|it| tightness(it.longest, it.plain));
+    let queues = sorted(outcomes.iter().map(|it| it.queue));
+    let queue_of_plain = outcomes.iter().map(|it| it.queue_of_plain);
+    let added = flows().map(|it| as_f64(it.bound) - as_f64(it.plain));
+    let excess = outcomes.iter().map(|it| it.stamp_excess).max();
+    let percent = |figures: &[f64], at: f64| 100.0 * percentile(figures, at);
+    variant(
+        "networks",
+        [
+            ("networks", outcomes.len() as f64, ""),
+            ("flows", delays.len() as f64, ""),
+            ("frames", sum(|it| it.frames), ""),
+            ("stamps_over_guarantee", sum(|it| it.stamps), ""),
+            ("stamp_excess_max", excess.unwrap_or(0) as f64, "B"),
+            ("arrivals_over_curve", sum(|it| it.arrivals), ""),
+            ("delays_over_bound", sum(|it| it.delays), ""),
+            ("queues_over_bound", sum(|it| it.backlogs), ""),
+            ("delay_of_bound_p50", percent(&delays, 50.0), "%"),
+            ("delay_of_bound_max", percent(&delays, 100.0), "%"),
+            ("queue_of_bound_p50", percent(&queues, 50.0), "%"),
+            ("queue_of_bound_max", percent(&queues, 100.0), "%"),
+            (
+                "delays_over_bound_without_added",
+                sum(|it| it.over_plain),
+                "",
+            ),
+            (
+                "delay_of_bound_without_added_max",
+                100.0 * plain.fold(0.0, f64::max),
+                "%",
+            ),
+            (
+                "queue_of_bound_without_added_max",
+                100.0 * queue_of_plain.fold(0.0, f64::max),
+                "%",
+            ),
+            ("bound_added_max", added.fold(0.0, f64::max), "ns"),
+        ],
+    )
+}
+
+/// The flows of the first networks in the order of their bounds, the longest delay
+/// of each below; and how near all come.
+fn charts(outcomes: &[Outcome]) -> Vec<Chart> {
+    const DRAWN: usize = 300;
+    let mut flows: Vec<&FlowSeen> = outcomes.iter().flat_map(|it| &it.flows).collect();
+    let all = sorted(flows.iter().map(|it| tightness(it.longest, it.bound)));
+    flows.truncate(DRAWN);
+    flows.sort_by_key(|it| it.bound);
+    let line = |name: &str, style, figure: fn(&FlowSeen) -> Ratio| Line {
+        name: name.to_owned(),
+        style,
+        points: (1..)
+            .zip(&flows)
+            .map(|(x, flow)| Point(f64::from(x), as_f64(figure(flow))))
+            .collect(),
+    };
+    vec![
+        Chart {
+            name: "bound-and-delay".to_owned(),
+            title: "Longest delay of each flow from its stamp on, below its bound".to_owned(),
+            x: ChartAxis::linear("flows, by their bounds", ""),
+            y: ChartAxis::linear("delay", "ns"),
+            lines: vec![
+                line("longest delay", LineStyle::Measured, |it| it.longest),
+                line("bound", LineStyle::Bound, |it| it.bound),
+            ],
+            note: None,
+        },
+        Chart {
+            name: "tightness".to_owned(),
+            title: "How much of its bound the longest delay of a flow reaches".to_owned(),
+            x: ChartAxis::linear("longest delay seen, of the bound", "%"),
+            y: ChartAxis::linear("flows with at most this", "%"),
+            lines: vec![distribution("flows", &all)],
+            note: Some("A bound that is exceeded would be right of 100 %.".to_owned()),
+        },
+    ]
+}

@@ -1,0 +1,266 @@
+//! A host in virtual time: guests with rings, the pacer of the data path, a wire.
+
+use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, Refused, WireClock, void};
+use tailbound_dataplane::{Class, FlowKey, Frame, GuestId};
+use tailbound_units::Nanos;
+
+/// The longest frame without FCS, and the headers of each segment of a longer
+/// packet: Ethernet, IPv4, TCP with time stamps.
+const FULL: u32 = 1514;
+const HEADERS: u32 = 66;
+
+/// When traffic begins. Guests get their guarantees at zero, with empty buckets;
+/// by then those are full, whatever their depth and rate.
+pub(super) const START: Nanos = Nanos::from_secs(10_000);
+
+/// A packet that is only a record: a frame, or what TCP hands over at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packet {
+    /// Its number, as its sender counts.
+    pub(super) id: u64,
+    /// When it comes into its guest's ring.
+    pub(super) came: Nanos,
+    /// Bytes without FCS.
+    pub(super) len: u32,
+    pub(super) guest: u32,
+    pub(super) destination: u32,
+}
+
+impl Packet {
+    /// A packet that takes `wire` bytes of the wire.
+    pub(super) fn on_wire(wire: u64) -> Self {
+        Self::of_len((wire - void::OVERHEAD) as u32)
+    }
+
+    pub(super) const fn of_len(len: u32) -> Self {
+        Self {
+            id: 0,
+            came: START,
+            len,
+            guest: 0,
+            destination: 0,
+        }
+    }
+
+    /// What it takes of the wire.
+    pub(super) fn wire(&self) -> u64 {
+        void::on_the_wire(self.len as usize)
+    }
+}
+
+impl Frame for Packet {
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+    fn source(&self) -> Option<GuestId> {
+        Some(GuestId(self.guest))
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: GuestId(self.guest),
+            destination: self.destination.into(),
+        })
+    }
+    fn class(&self) -> Class {
+        Class::BestEffort
+    }
+    fn set_class(&mut self, _: Class) {}
+    fn segments(&self) -> usize {
+        if self.len > FULL {
+            (self.len - HEADERS).div_ceil(FULL - HEADERS) as usize
+        } else {
+            1
+        }
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        if self.segments() == 1 {
+            return sink(self);
+        }
+        let mut left = self.len - HEADERS;
+        while left > 0 {
+            let payload = left.min(FULL - HEADERS);
+            sink(Self {
+                len: HEADERS + payload,
+                ..self
+            });
+            left -= payload;
+        }
+    }
+}
+
+/// What a guest sends, in the order of [`Packet::came`].
+pub(super) type Traffic = Box<dyn Iterator<Item = Packet>>;
+
+/// A guest's ring: what it has not handed over yet.
+struct Ring {
+    traffic: Traffic,
+    next: Option<Packet>,
+    /// Not before then: what the pacer gave back is for later.
+    retry: Nanos,
+}
+
+/// Guests, a pacer, and a packet loop around it.
+pub(super) struct Host {
+    pub(super) pacer: Pacer<Packet>,
+    rings: Vec<Ring>,
+    now: Nanos,
+    /// By how much the loop is late for each of its turns.
+    pub(super) late: Nanos,
+}
+
+impl Host {
+    /// A host without guests.
+    ///
+    /// # Errors
+    /// The rule that the configuration breaks.
+    pub(super) fn new(config: &PacerConfig) -> Result<Self, Refused> {
+        Ok(Self {
+            pacer: Pacer::new(config)?,
+            rings: Vec::new(),
+            now: START,
+            late: Nanos::ZERO,
+        })
+    }
+
+    /// Adds a guest and what it sends; its number goes into the packets. Without a
+    /// guarantee it is best effort.
+    ///
+    /// # Errors
+    /// The rule that the guarantee breaks.
+    pub(super) fn add(
+        &mut self,
+        guarantee: Option<&Guarantee>,
+        traffic: impl Iterator<Item = Packet> + 'static,
+    ) -> Result<GuestId, Refused> {
+        let guest = self.rings.len() as u32;
+        if guarantee.is_some() {
+            self.pacer
+                .set_guest(Nanos::ZERO, GuestId(guest), guarantee)?;
+        }
+        let mut traffic = traffic.map(move |packet| Packet { guest, ..packet });
+        let next = traffic.next();
+        self.rings.push(Ring {
+            traffic: Box::new(traffic),
+            next,
+            retry: Nanos::ZERO,
+        });
+        Ok(GuestId(guest))
+    }
+
+    /// One turn of the packet loop: rings, then the batch, with one `now`.
+    fn turn(&mut self, sink: &mut impl FnMut(Paced<Packet>)) {
+        let now = self.now;
+        for ring in &mut self.rings {
+            while ring.retry <= now
+                && let Some(packet) = ring.next.take_if(|packet| packet.came <= now)
+            {
+                match self.pacer.enqueue(now, packet) {
+                    Ok(()) => ring.next = ring.traffic.next(),
+                    Err(later) => {
+                        ring.retry = later.at;
+                        ring.next = Some(later.frame);
+                    }
+                }
+            }
+        }
+        self.pacer.batch(now, sink);
+    }
+
+    /// When there is something to do next.
+    fn wake_at(&self) -> Option<Nanos> {
+        let tries = self
+            .rings
+            .iter()
+            .filter_map(|ring| Some(ring.next.as_ref()?.came.max(ring.retry)));
+        tries.chain(self.pacer.poll_at()).min()
+    }
+
+    /// Turns until nothing is left to do before `end`; `sink` takes what goes on
+    /// the wire.
+    pub(super) fn run(&mut self, end: Nanos, mut sink: impl FnMut(Paced<Packet>)) {
+        while let Some(at) = self.wake_at().map(|at| at.max(self.now)) {
+            if at >= end {
+                break;
+            }
+            self.now = at + self.late;
+            self.turn(&mut sink);
+        }
+    }
+
+    /// The wire's clock.
+    pub(super) fn clock(&self) -> WireClock {
+        self.pacer.clock()
+    }
+}
+
+/// The most that a guest's frames exceed `burst + rate · t` by, over every
+/// interval: an arrival curve's definition with running minima.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Excess {
+    rate: i128,
+    link: i128,
+    burst: i128,
+    sent: i128,
+    least: i128,
+    worst: i128,
+}
+
+impl Excess {
+    /// Of a token bucket, on a wire of `link` bits a second.
+    pub(super) fn new(link: u64, rate: u64, burst: u64) -> Self {
+        Self {
+            rate: rate.into(),
+            link: link.into(),
+            burst: i128::from(burst) * i128::from(link),
+            sent: 0,
+            least: i128::MAX,
+            worst: i128::MIN,
+        }
+    }
+
+    /// A frame of `wire` bytes at byte `at`, not before the last one.
+    pub(super) fn add(&mut self, at: u64, wire: u64) {
+        let earned = i128::from(at) * self.rate;
+        self.least = self.least.min(self.sent - earned);
+        self.sent += i128::from(wire) * self.link;
+        self.worst = self.worst.max(self.sent - earned - self.least);
+    }
+
+    /// In bytes, rounded up; at most zero where all conforms.
+    pub(super) fn bytes(&self) -> i128 {
+        let over = self.worst.saturating_sub(self.burst);
+        over.div_euclid(self.link) + i128::from(over.rem_euclid(self.link) > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_excess_is_that_of_the_definition_over_all_pairs(
+            rate in 1..20_000_u64,
+            burst in 0..5000_u64,
+            steps in proptest::collection::vec((0..5000_u64, 84..1538_u64), 1..60),
+        ) {
+            let link = 10_000;
+            let (mut at, mut quick) = (0, Excess::new(link, rate, burst));
+            let frames: Vec<_> = steps.into_iter().map(|(gap, wire)| { at += gap; (at, wire) }).collect();
+            let mut worst = i128::MIN;
+            for (first, (from, _)) in frames.iter().enumerate() {
+                let mut sent = 0;
+                for (at, wire) in &frames[first..] {
+                    sent += i128::from(*wire * link);
+                    worst = worst.max(sent - i128::from((at - from) * rate + burst * link));
+                }
+            }
+            for (at, wire) in frames {
+                quick.add(at, wire);
+            }
+            let link = i128::from(link);
+            prop_assert_eq!(quick.bytes(), (worst + link - 1).div_euclid(link));
+        }
+    }
+}

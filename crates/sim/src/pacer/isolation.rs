@@ -1,0 +1,357 @@
+//! A guest that keeps to its guarantee, beside others that do not.
+
+use super::experiment::FRAME;
+use super::host::{Host, Packet, START};
+use super::run::Found;
+use crate::net::{failed, out_of, value};
+use crate::{Options, SimError, parallel};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use serde_json::json;
+use std::iter;
+use tailbound_dataplane::GuestId;
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
+use tailbound_report::{Series, Stats, Variant, empty_histogram};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// The guests.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Isolation {
+    /// The wire.
+    pub link: Rate,
+    /// What the guest that is looked at is guaranteed.
+    pub guest: Guarantee,
+    /// Its messages, in full frames,
+    pub frames: u64,
+    /// how many of them,
+    pub messages: u64,
+    /// and what they need on average, in percent of its bandwidth.
+    pub load: u64,
+    /// How many neighbours it has,
+    pub neighbours: u32,
+    /// and what each of them is guaranteed.
+    pub neighbour: Guarantee,
+    /// To how many destinations a neighbour that opens flows sends, each with a
+    /// limit of its own.
+    pub flows: u32,
+    /// How fast guests without a guarantee flood, in percent of the wire.
+    pub flood: u64,
+    /// Over how long the guest's rate is measured.
+    pub time: Nanos,
+}
+
+/// What the neighbours do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Neighbours {
+    /// There are none.
+    Alone,
+    /// Random messages within what they are guaranteed.
+    Conforming,
+    /// They always have packets of 64 KB waiting,
+    Flood,
+    /// or the shortest frames,
+    Tiny,
+    /// or frames to another destination each.
+    Flows,
+    /// They have no guarantee and flood the wire with frames to nobody known.
+    Unknown,
+    /// One of each kind in turn, and the flood.
+    All,
+}
+
+const VARIANTS: [(&str, Neighbours); 7] = [
+    ("alone", Neighbours::Alone),
+    ("conforming", Neighbours::Conforming),
+    ("flood", Neighbours::Flood),
+    ("tiny", Neighbours::Tiny),
+    ("flows", Neighbours::Flows),
+    ("unknown", Neighbours::Unknown),
+    ("all", Neighbours::All),
+];
+
+/// What was seen of the guest.
+struct Seen {
+    /// Of each message, from its coming until its last byte has left.
+    latencies: Vec<u64>,
+    /// What it sends when it always has frames waiting, bit/s.
+    rate: f64,
+}
+
+impl Isolation {
+    /// What cannot be simulated.
+    pub(super) fn mistake(&self) -> Option<String> {
+        out_of(&[
+            ("frames", self.frames, 1, 1_000),
+            ("messages", self.messages, 1, 100_000_000),
+            ("load", self.load, 1, 99),
+            ("neighbours", self.neighbours.into(), 1, 1_000),
+            ("flows", self.flows.into(), 1, 1_000_000),
+            ("flood", self.flood, 1, 1_000),
+            ("time: nanoseconds", self.time.0, 1_000_000, 100_000_000_000),
+        ])
+    }
+
+    pub(super) fn run(
+        &self,
+        options: &Options,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Found, SimError> {
+        let seen = parallel::map(
+            &VARIANTS,
+            options.threads,
+            |(name, neighbours)| {
+                let seen = self.watch(*neighbours, options.seed);
+                seen.map_err(|refused| failed(name)(refused.to_string()))
+            },
+            |done| progress(done, VARIANTS.len()),
+        );
+        let seen = seen.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut found = Found::default();
+        for ((name, _), it) in VARIANTS.iter().zip(&seen) {
+            let mut variant = variant(name, it, &seen[0]);
+            let most = value(self.most_added(), "ns");
+            variant.values.insert("added_bound".to_owned(), most);
+            found.variants.push(variant);
+        }
+        found.condition("link", json!(self.link.to_string()));
+        for (name, guarantee) in [("guest", &self.guest), ("neighbour", &self.neighbour)] {
+            let text = format!(
+                "{}, {}, {}",
+                guarantee.bandwidth, guarantee.burst, guarantee.burst_rate
+            );
+            found.condition(name, json!(text));
+        }
+        found.condition("message", json!(Bytes(self.frames * FRAME).to_string()));
+        found.condition("neighbours", json!(self.neighbours));
+        found.condition("flows", json!(self.flows));
+        Ok(found)
+    }
+
+    /// What neighbours can add to a message at most: a batch with the frame that it
+    /// ends with, which are on the wire already; then all that others may burst
+    /// when it does, and a void.
+    fn most_added(&self) -> f64 {
+        let batch = self.link.bytes_in(PacerConfig::new(self.link).batch);
+        let bursts = u64::from(self.neighbours) * self.neighbour.burst.0 + self.guest.burst.0;
+        let most = batch.0 + FRAME + bursts + void::SHORTEST;
+        self.link.time_for(Bytes(most)).0 as f64
+    }
+
+    fn watch(&self, neighbours: Neighbours, seed: u64) -> Result<Seen, Refused> {
+        Ok(Seen {
+            latencies: self.latencies(neighbours, seed)?,
+            rate: self.rate(neighbours, seed)?,
+        })
+    }
+
+    fn latencies(&self, neighbours: Neighbours, seed: u64) -> Result<Vec<u64>, Refused> {
+        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mean = self.between(self.guest.bandwidth.percent(self.load));
+        let messages = Messages::new(self.frames, mean, random.random());
+        let messages = messages.take((self.messages * self.frames) as usize);
+        let guest = host.add(Some(&self.guest), messages)?;
+        self.add_neighbours(&mut host, neighbours, &mut random)?;
+        let mut latencies = Vec::with_capacity(self.messages as usize);
+        // As long as its messages take: neighbours never end. Batches of a second,
+        // since what is handed over tells when that is.
+        let mut end = START;
+        while (latencies.len() as u64) < self.messages {
+            end += Nanos::from_millis(10);
+            let link = self.link;
+            host.run(end, |paced| {
+                if let Paced::Guaranteed { frame, at, .. } = paced
+                    && frame.guest == guest.0
+                    && frame.id % self.frames == self.frames - 1
+                {
+                    let took = at + frame.wire() - link.bytes_in(frame.came).0;
+                    latencies.push(link.time_for(Bytes(took)).0);
+                }
+            });
+        }
+        Ok(latencies)
+    }
+
+    fn rate(&self, neighbours: Neighbours, seed: u64) -> Result<f64, Refused> {
+        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let guest = host.add(Some(&self.guest), iter::repeat(Packet::on_wire(FRAME)))?;
+        self.add_neighbours(&mut host, neighbours, &mut random)?;
+        // Its burst is over after a tenth.
+        let start = self.link.bytes_in(START + Nanos(self.time.0 / 10)).0;
+        let (mut bytes, mut first, mut last) = (0, None, 0);
+        host.run(START + self.time, |paced| {
+            if let Paced::Guaranteed { frame, stamp, .. } = paced
+                && frame.guest == guest.0
+                && stamp >= start
+            {
+                bytes += if first.is_some() { frame.wire() } else { 0 };
+                first = first.or(Some(stamp));
+                last = stamp;
+            }
+        });
+        let took = (last - first.unwrap_or(last)).max(1);
+        Ok(bytes as f64 * self.link.0 as f64 / took as f64)
+    }
+
+    /// The mean time between messages that need so much.
+    fn between(&self, rate: Rate) -> u64 {
+        rate.time_for(Bytes(self.frames * FRAME)).0
+    }
+
+    fn add_neighbours(
+        &self,
+        host: &mut Host,
+        neighbours: Neighbours,
+        random: &mut Pcg64Mcg,
+    ) -> Result<(), Refused> {
+        const EACH: [Neighbours; 4] = [
+            Neighbours::Flood,
+            Neighbours::Tiny,
+            Neighbours::Flows,
+            Neighbours::Conforming,
+        ];
+        if neighbours == Neighbours::Alone {
+            return Ok(());
+        }
+        for number in 0..self.neighbours {
+            let does = match neighbours {
+                Neighbours::All => EACH[number as usize % EACH.len()],
+                one => one,
+            };
+            self.add_neighbour(host, does, random.random())?;
+        }
+        if neighbours == Neighbours::All {
+            self.add_neighbour(host, Neighbours::Unknown, random.random())?;
+        }
+        Ok(())
+    }
+
+    fn add_neighbour(&self, host: &mut Host, does: Neighbours, seed: u64) -> Result<(), Refused> {
+        let promised = Some(&self.neighbour);
+        let flows = self.flows;
+        match does {
+            Neighbours::Alone | Neighbours::All => {}
+            Neighbours::Conforming => {
+                let mean = self.between(self.neighbour.bandwidth.percent(90));
+                host.add(promised, Messages::new(self.frames, mean, seed))?;
+            }
+            Neighbours::Flood => {
+                host.add(promised, iter::repeat(Packet::of_len(65_226)))?;
+            }
+            Neighbours::Tiny => {
+                host.add(promised, iter::repeat(Packet::on_wire(void::SHORTEST)))?;
+            }
+            Neighbours::Flows => {
+                let frames = (0..flows).cycle().map(|destination| Packet {
+                    destination,
+                    ..Packet::on_wire(FRAME)
+                });
+                let guest = host.add(promised, frames)?;
+                self.limit(host, guest)?;
+            }
+            Neighbours::Unknown => {
+                let pause = self
+                    .link
+                    .percent(self.flood / u64::from(self.neighbours).max(1));
+                let pause = pause.time_for(Bytes(FRAME));
+                let mut came = START;
+                let frames = (0..flows).cycle().map(move |destination| {
+                    came += pause;
+                    Packet {
+                        came,
+                        destination,
+                        ..Packet::on_wire(FRAME)
+                    }
+                });
+                host.add(None, frames)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each destination its even share of a neighbour's bandwidth, as the
+    /// hose model does.
+    fn limit(&self, host: &mut Host, guest: GuestId) -> Result<(), Refused> {
+        let share = self.neighbour.bandwidth.0 / u64::from(self.flows);
+        // No limit may be slower than this.
+        let share = Rate(share.max(self.link.0.div_ceil(1_000_000)));
+        for destination in 0..self.flows {
+            let pacer = &mut host.pacer;
+            pacer.set_destination(Nanos::ZERO, guest, destination.into(), Some(share))?;
+        }
+        Ok(())
+    }
+}
+
+/// Messages that come as a Poisson process, as frames.
+struct Messages {
+    frames: u64,
+    mean: f64,
+    came: Nanos,
+    id: u64,
+    random: Pcg64Mcg,
+}
+
+impl Messages {
+    fn new(frames: u64, mean: u64, seed: u64) -> Self {
+        Self {
+            frames,
+            mean: mean as f64,
+            came: START,
+            id: 0,
+            random: Pcg64Mcg::seed_from_u64(seed),
+        }
+    }
+}
+
+impl Iterator for Messages {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        if self.id.is_multiple_of(self.frames) {
+            // In (0, 1], so that the logarithm is finite.
+            let pause = -(1.0 - self.random.random::<f64>()).ln() * self.mean;
+            self.came += Nanos(pause as u64);
+        }
+        let id = self.id;
+        self.id += 1;
+        Some(Packet {
+            id,
+            came: self.came,
+            ..Packet::on_wire(FRAME)
+        })
+    }
+}
+
+fn variant(name: &str, seen: &Seen, alone: &Seen) -> Variant {
+    let mut latencies = empty_histogram();
+    for latency in &seen.latencies {
+        latencies.saturating_record(*latency);
+    }
+    // Message by message: the same ones come at the same moments.
+    let added = seen.latencies.iter().zip(&alone.latencies);
+    let added = added.map(|(here, alone)| here.saturating_sub(*alone)).max();
+    let stats = Stats::from_histogram(&latencies);
+    let series = Series {
+        unit: "ns".to_owned(),
+        all: stats.clone(),
+        stats,
+        ..Series::default()
+    };
+    Variant {
+        name: name.to_owned(),
+        series: [("latency".to_owned(), series)].into(),
+        values: [
+            ("rate".to_owned(), value(seen.rate, "bit/s")),
+            (
+                "added_max".to_owned(),
+                value(added.unwrap_or(0) as f64, "ns"),
+            ),
+        ]
+        .into(),
+        ..Variant::default()
+    }
+}

@@ -1,0 +1,322 @@
+//! What is configured against what comes out: rates and pauses.
+
+use super::experiment::FRAME;
+use super::host::{Host, Packet, START};
+use super::run::Found;
+use crate::net::{failed, out_of, value};
+use crate::{Options, SimError, parallel};
+use serde::Deserialize;
+use serde_json::json;
+use std::iter;
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// All rates with all buckets and all lengths.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// The wire, and Bmax.
+    pub link: Rate,
+    /// What is configured.
+    pub rates: Vec<Rate>,
+    /// The buckets' depths.
+    pub bursts: Vec<Bytes>,
+    /// Packets, without FCS, preamble and gap.
+    pub lengths: Vec<u32>,
+    /// Over how long a rate is measured, after the burst.
+    pub time: Nanos,
+    /// What others do, measured elsewhere: shown beside, not judged.
+    #[serde(default)]
+    pub other: Vec<Other>,
+}
+
+/// Another limiter, measured by its own means.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Other {
+    /// Whose.
+    pub name: String,
+    /// What was configured,
+    pub rate: Rate,
+    /// with which bucket,
+    pub burst: Bytes,
+    /// and packets of which length.
+    pub length: u32,
+    /// What came out.
+    pub got: Rate,
+    /// Its longest pause, if it was told.
+    pub pause: Option<Nanos>,
+}
+
+/// One bucket with packets of one length.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    rate: Rate,
+    burst: Bytes,
+    length: u32,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    /// Of the rate over the time, in percent of the configured one.
+    error: f64,
+    /// The longest, in packet times at the rate.
+    pause: f64,
+    frames: u64,
+}
+
+impl Limits {
+    /// What cannot be simulated.
+    pub(super) fn mistake(&self) -> Option<String> {
+        let rate = |rate: &Rate| {
+            let range = ("rates: bit/s", rate.0, self.link.0 / 1_000_000, self.link.0);
+            out_of(&[range])
+        };
+        let burst = |burst: &Bytes| out_of(&[("bursts: bytes", burst.0, FRAME, 1_000_000_000)]);
+        let length = |length: &u32| out_of(&[("lengths: bytes", (*length).into(), 60, 65_550)]);
+        out_of(&[
+            ("rates: number", self.rates.len() as u64, 1, 100),
+            ("bursts: number", self.bursts.len() as u64, 1, 100),
+            ("lengths: number", self.lengths.len() as u64, 1, 100),
+            ("time: nanoseconds", self.time.0, 1, 10_000_000_000),
+        ])
+        .or_else(|| self.rates.iter().find_map(rate))
+        .or_else(|| self.bursts.iter().find_map(burst))
+        .or_else(|| self.lengths.iter().find_map(length))
+    }
+
+    pub(super) fn run(
+        &self,
+        options: &Options,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Found, SimError> {
+        let mut cases = Vec::new();
+        for &rate in &self.rates {
+            for &burst in &self.bursts {
+                let case = |&length| Case {
+                    rate,
+                    burst,
+                    length,
+                };
+                cases.extend(self.lengths.iter().map(case));
+            }
+        }
+        let measured = parallel::map(
+            &cases,
+            options.threads,
+            |case| self.measure(*case),
+            |done| progress(done, cases.len()),
+        );
+        let measured = measured.into_iter().collect::<Result<Vec<_>, _>>();
+        let measured = measured.map_err(|refused| failed("all")(refused.to_string()))?;
+        let mut found = Found {
+            variants: vec![all(&measured)],
+            ..Found::default()
+        };
+        let per_bucket = self.lengths.len();
+        for (cases, measured) in cases.chunks(per_bucket).zip(measured.chunks(per_bucket)) {
+            found.variants.push(bucket(cases, measured));
+        }
+        for other in self.other.iter().map(Other::variant) {
+            let known = found.variants.iter_mut().find(|it| it.name == other.name);
+            match known {
+                Some(known) => known.values.extend(other.values),
+                None => found.variants.push(other),
+            }
+        }
+        found.charts = vec![
+            self.rate_chart(&cases, &measured),
+            self.pause_chart(&cases, &measured),
+        ];
+        found.condition("link", json!(self.link.to_string()));
+        found.condition("time", json!(self.time.to_string()));
+        Ok(found)
+    }
+
+    /// A sender that always has packets waiting, from the end of its burst on.
+    fn measure(&self, case: Case) -> Result<Measured, Refused> {
+        let Case {
+            rate,
+            burst,
+            length,
+        } = case;
+        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let guarantee = Guarantee::new(rate, burst, self.link);
+        host.add(Some(&guarantee), iter::repeat(Packet::of_len(length)))?;
+        let start = self.link.bytes_in(START).0 + self.burst_time(rate, burst);
+        let end = start + self.link.bytes_in(self.time).0;
+        let (mut first, mut last) = (None, 0);
+        let (mut bytes, mut pause, mut longest, mut frames) = (0, 0, 0, 0);
+        host.run(host.clock().moment(end), |paced| {
+            let Paced::Guaranteed { frame, at, .. } = paced else {
+                return;
+            };
+            if at < start || at > end {
+                return;
+            }
+            longest = longest.max(frame.wire());
+            if first.is_none() {
+                first = Some(at);
+            } else {
+                bytes += frame.wire();
+                pause = pause.max(at - last);
+            }
+            last = at;
+            frames += 1;
+        });
+        let took = last - first.unwrap_or(last);
+        let got = bytes as f64 * self.link.0 as f64 / took as f64;
+        let packet = longest as f64 * self.link.0 as f64 / rate.0 as f64;
+        Ok(Measured {
+            error: 100.0 * (got / rate.0 as f64 - 1.0),
+            pause: pause as f64 / packet,
+            frames,
+        })
+    }
+
+    /// How long a burst lasts at the link's rate, in bytes of the wire, with two
+    /// frames of margin; tokens go on coming meanwhile. At the link's own rate there
+    /// is no burst to be seen.
+    fn burst_time(&self, rate: Rate, burst: Bytes) -> u64 {
+        let time = u128::from(burst.0 + 2 * FRAME) * u128::from(self.link.0);
+        let time = time.checked_div(u128::from(self.link.0 - rate.0));
+        time.map_or(0, |time| time as u64)
+    }
+
+    /// The worst of all buckets for each rate, by length.
+    fn lines(
+        &self,
+        cases: &[Case],
+        measured: &[Measured],
+        figure: impl Fn(&Measured) -> f64,
+        is_worse: impl Fn(f64, f64) -> bool,
+    ) -> Vec<Line> {
+        let point = |rate: &Rate, length: u32| {
+            let same = cases.iter().zip(measured);
+            let same = same.filter(|(case, _)| case.rate == *rate && case.length == length);
+            let figures = same.map(|(_, it)| figure(it));
+            let most = figures.reduce(|a, b| if is_worse(b, a) { b } else { a });
+            Point(rate.0 as f64, most.unwrap_or(f64::NAN))
+        };
+        let line = |length: &u32| Line {
+            name: format!("{length} B"),
+            style: LineStyle::Measured,
+            points: self.rates.iter().map(|rate| point(rate, *length)).collect(),
+        };
+        self.lengths.iter().map(line).collect()
+    }
+
+    fn rate_chart(&self, cases: &[Case], measured: &[Measured]) -> Chart {
+        let got = |it: &Measured| 100.0 + it.error;
+        let away = |a: f64, b: f64| (a - 100.0).abs() > (b - 100.0).abs();
+        let mut lines = self.lines(cases, measured, got, away);
+        let other = |other: &Other| Line {
+            name: format!("{}, {} B", other.name, other.length),
+            style: LineStyle::Paper,
+            points: vec![Point(other.rate.0 as f64, 100.0 + other.error())],
+        };
+        // A name with a length is one line.
+        for other in self.other.iter().map(other) {
+            match lines.iter_mut().find(|line| line.name == other.name) {
+                Some(line) => line.points.extend(other.points),
+                None => lines.push(other),
+            }
+        }
+        Chart {
+            name: "rate".to_owned(),
+            title: "What comes out of what is configured, the worst bucket of each".to_owned(),
+            x: log("configured", "bit/s"),
+            y: log("delivered, of the configured rate", "%"),
+            lines,
+            note: Some(
+                "Other limiters: measured with their own buckets, as their variants say."
+                    .to_owned(),
+            ),
+        }
+    }
+
+    fn pause_chart(&self, cases: &[Case], measured: &[Measured]) -> Chart {
+        let mut lines = self.lines(cases, measured, |it| it.pause, |a, b| a > b);
+        let ends = [self.rates.iter().min(), self.rates.iter().max()];
+        lines.push(Line {
+            name: "two packet times".to_owned(),
+            style: LineStyle::Bound,
+            points: ends
+                .iter()
+                .flatten()
+                .map(|rate| Point(rate.0 as f64, 2.0))
+                .collect(),
+        });
+        Chart {
+            name: "pause".to_owned(),
+            title: "Longest pause of a sender that always has packets waiting".to_owned(),
+            x: log("configured", "bit/s"),
+            y: ChartAxis::linear("longest pause, in packet times at the rate", ""),
+            lines,
+            note: None,
+        }
+    }
+}
+
+fn log(label: &str, unit: &str) -> ChartAxis {
+    ChartAxis {
+        label: label.to_owned(),
+        unit: unit.to_owned(),
+        scale: Scale::Log,
+    }
+}
+
+impl Other {
+    fn error(&self) -> f64 {
+        100.0 * (self.got.0 as f64 / self.rate.0 as f64 - 1.0)
+    }
+
+    fn variant(&self) -> Variant {
+        let mut variant = Variant {
+            name: format!("{} {} {}", self.name, self.rate, self.burst),
+            ..Variant::default()
+        };
+        let mut put = |name: &str, figure, unit| {
+            let name = format!("{name}_{}", self.length);
+            variant.values.insert(name, value(figure, unit));
+        };
+        put("error", self.error(), "%");
+        if let Some(pause) = self.pause {
+            let packet = self.rate.time_for(Bytes(u64::from(self.length).min(FRAME)));
+            put("pause", pause.0 as f64 / packet.0 as f64, "");
+        }
+        variant
+    }
+}
+
+fn all(measured: &[Measured]) -> Variant {
+    let most = |figure: fn(&Measured) -> f64| measured.iter().map(figure).fold(0.0, f64::max);
+    let frames: u64 = measured.iter().map(|it| it.frames).sum();
+    crate::net::variant(
+        "all",
+        [
+            ("cases", measured.len() as f64, ""),
+            ("frames", frames as f64, ""),
+            ("error_max", most(|it| it.error.abs()), "%"),
+            ("pause_max", most(|it| it.pause), ""),
+        ],
+    )
+}
+
+fn bucket(cases: &[Case], measured: &[Measured]) -> Variant {
+    let mut variant = Variant {
+        name: format!("{} {}", cases[0].rate, cases[0].burst),
+        ..Variant::default()
+    };
+    for (case, measured) in cases.iter().zip(measured) {
+        let mut put = |name: &str, figure, unit| {
+            let name = format!("{name}_{}", case.length);
+            variant.values.insert(name, value(figure, unit));
+        };
+        put("error", measured.error, "%");
+        put("pause", measured.pause, "");
+    }
+    variant
+}

@@ -1,0 +1,230 @@
+//! The share of late messages by burst and bandwidth (Silo, SIGCOMM 2015, 2.3.1,
+//! table 1).
+
+use super::experiment::FRAME;
+use super::host::{Host, Packet, START};
+use super::run::Found;
+use crate::net::{failed, out_of, value};
+use crate::{Options, SimError, parallel};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use serde_json::json;
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What messages come, and what their guest is guaranteed.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Messages {
+    /// The wire, and Bmax.
+    pub link: Rate,
+    /// B: what the messages need on average.
+    pub average: Rate,
+    /// M, in full frames.
+    pub frames: u64,
+    /// How many messages each cell of the table has.
+    pub messages: u64,
+    /// Bandwidths, in percent of B.
+    pub bandwidths: Vec<u64>,
+    /// The table of the paper, a row a burst.
+    pub paper: Vec<PaperRow>,
+}
+
+/// A row of the paper's table.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperRow {
+    /// The burst, in messages.
+    pub burst: u64,
+    /// Late messages in percent, one for each bandwidth.
+    pub late: Vec<f64>,
+}
+
+impl Messages {
+    /// What cannot be simulated.
+    pub(super) fn mistake(&self) -> Option<String> {
+        let ranges = [
+            ("frames", self.frames, 1, 1_000),
+            ("messages", self.messages, 1_000, 1_000_000_000),
+            ("bandwidths: number", self.bandwidths.len() as u64, 1, 100),
+            ("average", self.average.0, 1_000, self.link.0),
+        ];
+        let bandwidth = |percent: &u64| {
+            let most = self.link.0.saturating_mul(100) / self.average.0.max(1);
+            out_of(&[("bandwidths: percent", *percent, 100, most)])
+        };
+        let row = |row: &PaperRow| {
+            let wrong = out_of(&[("paper: a burst of", row.burst, 1, 1_000)]);
+            wrong.or_else(|| {
+                (row.late.len() != self.bandwidths.len()).then(|| {
+                    format!(
+                        "paper: {} figures for {} bandwidths: write one for each",
+                        row.late.len(),
+                        self.bandwidths.len()
+                    )
+                })
+            })
+        };
+        out_of(&ranges)
+            .or_else(|| self.bandwidths.iter().find_map(bandwidth))
+            .or_else(|| self.paper.iter().find_map(row))
+    }
+
+    pub(super) fn run(
+        &self,
+        options: &Options,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Found, SimError> {
+        let bandwidths = |row| self.bandwidths.iter().map(move |percent| (row, *percent));
+        let cells: Vec<_> = self.paper.iter().flat_map(bandwidths).collect();
+        let late = parallel::map(
+            &cells,
+            options.threads,
+            |(row, percent)| self.late(row.burst, *percent, options.seed),
+            |done| progress(done, cells.len()),
+        );
+        let late = late.into_iter().collect::<Result<Vec<_>, _>>();
+        let late = late.map_err(|refused| failed("table")(refused.to_string()))?;
+        let mut found = Found::default();
+        let rows = late.chunks(self.bandwidths.len());
+        let mut lines = Vec::new();
+        for (row, late) in self.paper.iter().zip(rows) {
+            found.variants.push(self.variant(row, late));
+            lines.push(self.line(format!("{}M", row.burst), LineStyle::Measured, late));
+            lines.push(self.line(
+                format!("{}M, paper", row.burst),
+                LineStyle::Paper,
+                &row.late,
+            ));
+        }
+        found.charts.push(Chart {
+            name: "late-messages".to_owned(),
+            title: "Messages that take longer than promised, by burst and bandwidth".to_owned(),
+            x: ChartAxis::linear("bandwidth, of the average", "%"),
+            y: ChartAxis {
+                label: "late messages".to_owned(),
+                unit: "%".to_owned(),
+                scale: Scale::Log,
+            },
+            lines,
+            note: Some("Cells without a late message are not drawn.".to_owned()),
+        });
+        found.condition("messages", json!(self.messages));
+        found.condition("message", json!(Bytes(self.frames * FRAME).to_string()));
+        found.condition("average", json!(self.average.to_string()));
+        Ok(found)
+    }
+
+    fn line(&self, name: String, style: LineStyle, late: &[f64]) -> Line {
+        let drawn = |late: f64| if late > 0.0 { late } else { f64::NAN };
+        let points = self.bandwidths.iter().zip(late);
+        Line {
+            name,
+            style,
+            points: points.map(|(x, y)| Point(*x as f64, drawn(*y))).collect(),
+        }
+    }
+
+    fn variant(&self, row: &PaperRow, late: &[f64]) -> Variant {
+        let mut variant = Variant {
+            name: format!("{}M", row.burst),
+            ..Variant::default()
+        };
+        let mut put = |name: String, figure: f64| variant.values.insert(name, value(figure, "%"));
+        let mut furthest = [0.0_f64; 2];
+        for ((percent, late), paper) in self.bandwidths.iter().zip(late).zip(&row.late) {
+            put(format!("late_{percent}"), *late);
+            put(format!("paper_{percent}"), *paper);
+            put(format!("difference_{percent}"), late - paper);
+            // At the average itself nothing settles: the longer it takes, the more
+            // are late.
+            if *percent > 100 {
+                let exact = 100.0 * self.late_by_erlang(row.burst, *percent);
+                put(format!("erlang_{percent}"), exact);
+                furthest[0] = furthest[0].max((late - paper).abs());
+                furthest[1] = furthest[1].max((late - exact).abs());
+            }
+        }
+        put("furthest_from_paper".to_owned(), furthest[0]);
+        put("furthest_from_erlang".to_owned(), furthest[1]);
+        variant
+    }
+
+    /// The share of late messages in percent, with a burst of so many messages and
+    /// so many percent of the average bandwidth.
+    ///
+    /// Messages come as a Poisson process. Late is what takes longer than M / Bmax,
+    /// what Silo promises within the burst (4.1), and as much again for one that is
+    /// on the wire already.
+    fn late(&self, burst: u64, percent: u64, seed: u64) -> Result<f64, Refused> {
+        let size = self.frames * FRAME;
+        let mut host = Host::new(&PacerConfig {
+            voids: false,
+            ..PacerConfig::new(self.link)
+        })?;
+        let guarantee = Guarantee {
+            // Late messages wait, and are not given back.
+            horizon: Nanos::from_secs(3),
+            mark: None,
+            ..Guarantee::new(
+                Rate(self.average.0 * percent / 100),
+                Bytes(burst * size),
+                self.link,
+            )
+        };
+        let mean = self.average.time_for(Bytes(size)).0 as f64;
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut came = START;
+        let frames = self.frames;
+        let traffic = (0..self.messages).flat_map(move |_| {
+            // In (0, 1], so that the logarithm is finite.
+            let pause = -(1.0 - random.random::<f64>()).ln() * mean;
+            came += Nanos(pause as u64);
+            (0..frames).map(move |id| Packet {
+                id,
+                came,
+                ..Packet::on_wire(FRAME)
+            })
+        });
+        host.add(Some(&guarantee), traffic)?;
+        let promised = self.link.bytes_in(self.link.time_for(Bytes(2 * size))).0;
+        let mut late = 0_u64;
+        let link = self.link;
+        host.run(Nanos::MAX, |paced| {
+            if let Paced::Guaranteed { frame, stamp, .. } = paced
+                && frame.id + 1 == frames
+            {
+                let came = link.bytes_in(frame.came).0;
+                late += u64::from(stamp + FRAME > came + promised);
+            }
+        });
+        Ok(100.0 * late as f64 / self.messages as f64)
+    }
+
+    /// The same in theory, as a part of one: a bucket of k messages lets one through
+    /// at once as long as what was sent beyond the bandwidth is at most k - 1 of
+    /// them. That is the wait in a queue with Poisson arrivals and constant service
+    /// (Erlang 1909); what the promise leaves beside the last frame may be waited
+    /// too.
+    fn late_by_erlang(&self, burst: u64, percent: u64) -> f64 {
+        let load = 100.0 / percent as f64;
+        let rate = self.average.0 as f64 / load;
+        let spare = (2.0 - 1.0 / self.frames as f64) * rate / self.link.0 as f64;
+        1.0 - waits_at_most(burst as f64 - 1.0 + spare, load)
+    }
+}
+
+/// The share of customers that wait no longer than `time` services, at a load
+/// below 1.
+fn waits_at_most(time: f64, load: f64) -> f64 {
+    let mut sum = 0.0;
+    let mut factorial = 1.0;
+    for i in 0..=time as i32 {
+        factorial *= f64::from(i.max(1));
+        let x = load * (f64::from(i) - time);
+        sum += (-x).exp() * x.powi(i) / factorial;
+    }
+    (1.0 - load) * sum
+}

@@ -1,0 +1,189 @@
+//! Where frames are on the wire, against their stamps.
+
+use super::experiment::FRAME;
+use super::host::{Host, Packet};
+use super::run::Found;
+use crate::net::{failed, out_of, variant};
+use crate::{Options, SimError, parallel};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+use serde_json::json;
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
+use tailbound_report::Variant;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// Guests that always have frames waiting.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spacing {
+    /// The wire.
+    pub link: Rate,
+    /// Each is a variant.
+    pub load: Vec<Load>,
+}
+
+/// One set of guests.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// The variant.
+    pub name: String,
+    /// How many guests share the wire, by chance unevenly.
+    pub guests: u32,
+    /// What all of them are guaranteed, in percent of the wire.
+    pub percent: u64,
+    /// The shortest and the longest frame on the wire; each has its own length.
+    pub frames: (u64, u64),
+    /// How many frames the first guest sends.
+    pub count: u64,
+    /// By how much the host is late for each turn of its loop.
+    #[serde(default)]
+    pub late: Nanos,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    frames: u64,
+    /// Frames before their stamp.
+    early: u64,
+    /// Frames that found the wire taken by frames, on a wire without voids too.
+    collided: u64,
+    /// The most that a frame was behind its stamp where it did not collide,
+    late: u64,
+    /// that any was behind where it would be on a wire without voids,
+    behind: u64,
+    /// and that any was behind its stamp.
+    latest: u64,
+    /// The most that a stamp of the first guest is after its exact time.
+    drift: i128,
+}
+
+impl Spacing {
+    /// What cannot be simulated.
+    pub(super) fn mistake(&self) -> Option<String> {
+        let load = |load: &Load| {
+            out_of(&[
+                ("guests", load.guests.into(), 1, 1_000),
+                ("percent", load.percent, 1, 100),
+                ("frames", load.frames.0, void::SHORTEST, load.frames.1),
+                ("frames", load.frames.1, load.frames.0, FRAME),
+                ("count", load.count, 2, 100_000_000_000),
+                ("late: nanoseconds", load.late.0, 0, 1_000_000_000),
+            ])
+        };
+        let wrong = out_of(&[("loads", self.load.len() as u64, 1, 100)]);
+        wrong.or_else(|| self.load.iter().find_map(load))
+    }
+
+    pub(super) fn run(
+        &self,
+        options: &Options,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Found, SimError> {
+        let variants = parallel::map(
+            &self.load,
+            options.threads,
+            |load| {
+                let seen = self.watch(load, options.seed);
+                seen.map_err(|refused| failed(&load.name)(refused.to_string()))
+                    .map(|seen| self.variant(load, &seen))
+            },
+            |done| progress(done, self.load.len()),
+        );
+        let mut found = Found {
+            variants: variants.into_iter().collect::<Result<_, _>>()?,
+            ..Found::default()
+        };
+        found.condition("link", json!(self.link.to_string()));
+        for load in &self.load {
+            let text = format!(
+                "{} guests, {} %, {} to {} B, host late by {}",
+                load.guests, load.percent, load.frames.0, load.frames.1, load.late
+            );
+            found.condition(&format!("load_{}", load.name), json!(text));
+        }
+        Ok(found)
+    }
+
+    fn watch(&self, load: &Load, seed: u64) -> Result<Seen, Refused> {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        host.late = load.late;
+        let weights: Vec<u64> = (0..load.guests)
+            .map(|_| random.random_range(1..=20))
+            .collect();
+        let all: u64 = weights.iter().sum();
+        let mut rates = Vec::new();
+        for weight in weights {
+            let rate = u128::from(self.link.0) * u128::from(load.percent * weight);
+            let rate = (rate / u128::from(100 * all)) as u64;
+            let guarantee = Guarantee::new(Rate(rate), Bytes(FRAME), self.link);
+            let mut random = Pcg64Mcg::seed_from_u64(random.random());
+            let (short, long) = load.frames;
+            let frame = move || Packet::on_wire(random.random_range(short..=long));
+            if rates.is_empty() {
+                let frames = std::iter::repeat_with(frame).take(load.count as usize);
+                host.add(Some(&guarantee), frames)?;
+            } else {
+                // As long as the first one, and not much longer.
+                let ends = u128::from(load.count) * u128::from(rate) / u128::from(rates[0]);
+                let frames = std::iter::repeat_with(frame).take(ends as usize);
+                host.add(Some(&guarantee), frames)?;
+            }
+            rates.push(rate);
+        }
+        let mut found = Seen::default();
+        let (link, rate) = (i128::from(self.link.0), i128::from(rates[0]));
+        // Up to where a wire without voids would be taken, and what the first guest
+        // has sent since which byte.
+        let (mut ideal, mut sent, mut since) = (0, 0_i128, None);
+        host.run(Nanos::MAX, |paced| {
+            let Paced::Guaranteed { frame, stamp, at } = paced else {
+                return;
+            };
+            let wire = frame.wire();
+            let free = ideal.max(stamp);
+            ideal = free + wire;
+            found.frames += 1;
+            found.early += u64::from(at < stamp);
+            let late = at.saturating_sub(stamp);
+            found.latest = found.latest.max(late);
+            found.behind = found.behind.max(at.saturating_sub(free));
+            if free > stamp {
+                found.collided += 1;
+            } else {
+                found.late = found.late.max(late);
+            }
+            if frame.guest == 0 {
+                let since = *since.get_or_insert(stamp);
+                sent += i128::from(wire);
+                // What is beyond the first burst is paid for at the rate.
+                let paid = (sent - i128::from(FRAME)).max(0);
+                let exact = paid * link / rate;
+                let off = i128::from(stamp - since) - exact;
+                found.drift = found.drift.max(off.abs());
+            }
+        });
+        Ok(found)
+    }
+
+    fn variant(&self, load: &Load, seen: &Seen) -> Variant {
+        let nanos = |bytes: u64| bytes as f64 * 8e9 / self.link.0 as f64;
+        let collisions = 100.0 * seen.collided as f64 / seen.frames as f64;
+        variant(
+            &load.name,
+            [
+                ("frames", seen.frames as f64, ""),
+                ("early", seen.early as f64, ""),
+                ("late_alone_max", seen.late as f64, "B"),
+                ("late_alone_max_time", nanos(seen.late), "ns"),
+                ("behind_wire_without_voids_max", seen.behind as f64, "B"),
+                ("collided", collisions, "%"),
+                ("late_max_time", nanos(seen.latest), "ns"),
+                ("drift_max", seen.drift as f64, "B"),
+            ],
+        )
+    }
+}

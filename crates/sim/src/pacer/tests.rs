@@ -1,0 +1,178 @@
+//! The experiments in short forms, and that they can fail.
+
+use super::experiment::{Experiment, source_text};
+use super::run::run_parsed;
+use crate::Options;
+use tailbound_report::Verdict;
+
+/// An experiment that comes with the program, with some of its text replaced.
+fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Experiment, String> {
+    let (mut text, file) = source_text(name).expect("it comes with the program");
+    for (from, to) in changes {
+        assert!(text.contains(from), "{name} has no {from}");
+        text = text.replacen(from, to, 1);
+    }
+    Experiment::parse(&text, &file).map_err(|error| error.to_string())
+}
+
+/// Each experiment, as short as it still proves something.
+const SHORT: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "silo-table1",
+        &[
+            ("messages = 300000", "messages = 5000"),
+            // One that is late at all is much of so few.
+            ("at_least = 0.05\nat_most = 0.15", "at_most = 1"),
+            ("at_most = 0.5", "at_most = 3"),
+            ("at_most = 1\n", "at_most = 4\n"),
+            ("at_least = 98", "at_least = 70"),
+            ("at_least = -7\nat_most = -5", "at_most = -3"),
+            ("at_least = 32\nat_most = 34", "at_least = 30"),
+        ],
+    ),
+    (
+        "limits",
+        &[
+            ("time = \"1s\"", "time = \"3ms\""),
+            ("[\"10Mbit/s\", \"33Mbit/s\", ", "["),
+            ("\"30KB\", \"100KB\", \"1250KB\"", "\"30KB\""),
+        ],
+    ),
+    (
+        "spacing",
+        &[
+            ("count = 2000000", "count = 20000"),
+            ("count = 2000000", "count = 20000"),
+            ("count = 300000", "count = 2000"),
+            ("count = 300000", "count = 2000"),
+            (
+                "count = 20000\n\n[[spacing.load]]\nname = \"late",
+                "count = 200\n\n[[spacing.load]]\nname = \"late",
+            ),
+            ("count = 300000", "count = 2000"),
+        ],
+    ),
+    ("conformance", &[("networks = 4000", "networks = 60")]),
+    (
+        "isolation",
+        &[
+            ("messages = 20000", "messages = 200"),
+            ("flows = 100000", "flows = 100"),
+            ("time = \"1s\"", "time = \"5ms\""),
+            // The tail of so few is made by one of them.
+            ("at_most = 1.05", "at_most = 1.1"),
+            ("at_most = 1.1\n", "at_most = 1.2\n"),
+        ],
+    ),
+];
+
+#[test]
+fn every_experiment_holds_and_follows_from_its_seed_whatever_the_number_of_threads() {
+    for (name, changes) in SHORT {
+        let run = |seed, threads| {
+            let experiment = parse(name, changes).expect("a sound experiment");
+            let options = Options {
+                experiment: name.to_owned(),
+                seed,
+                threads,
+            };
+            run_parsed(&experiment, &options, |_, _| {}).expect("it runs")
+        };
+        let results = run(1, 2);
+        assert_eq!(
+            results.verdict,
+            Verdict::Pass,
+            "{name}: {:?}",
+            results.checks
+        );
+        // As text: what is not drawn is no number, and equals nothing.
+        assert_eq!(results.to_json(), run(1, 1).to_json(), "{name}");
+        // There is no chance in a sender that always has packets waiting.
+        if name != "limits" {
+            assert_ne!(results.variants, run(2, 2).variants, "{name}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_are_named_with_their_place() {
+    let cases = [
+        (
+            "silo-table1",
+            "frames = 10",
+            "frames = 0",
+            "frames 0: choose 1 to 1000",
+        ),
+        (
+            "silo-table1",
+            "late = [99, 77, ",
+            "late = [99, ",
+            "5 figures for 6 bandwidths",
+        ),
+        (
+            "silo-table1",
+            "[100, 140",
+            "[90, 140",
+            "percent 90: choose 100 to",
+        ),
+        (
+            "limits",
+            "\"30KB\", ",
+            "\"1KB\", ",
+            "bursts: bytes 1000: choose 1538",
+        ),
+        (
+            "spacing",
+            "frames = [84, 1538]",
+            "frames = [83, 1538]",
+            "frames 83: choose 84",
+        ),
+        (
+            "conformance",
+            "port = \"10Gbit/s\"",
+            "port = \"7Gbit/s\"",
+            "a rate of 7Gbit/s: choose",
+        ),
+        (
+            "isolation",
+            "load = 60",
+            "load = 100",
+            "load 100: choose 1 to 99",
+        ),
+        (
+            "isolation",
+            "[isolation]",
+            "[limits]",
+            "unknown field `flood`",
+        ),
+    ];
+    for (name, right, wrong, message) in cases {
+        let error = parse(name, &[(right, wrong)]).expect_err(message);
+        assert!(
+            error.starts_with(&format!("experiments/pacer/{name}.toml:")),
+            "{error}"
+        );
+        assert!(error.contains(message), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let error = Experiment::parse("name = \"x\"\ntitle = \"\"\nsource = \"\"\n", "x.toml");
+    let error = error.expect_err("of no kind").to_string();
+    assert!(error.contains("is not of one kind"), "{error}");
+}
+
+#[test]
+fn a_guarantee_that_the_pacer_refuses_is_named_by_its_rule() {
+    let [one, three] = [1, 3].map(|gbit| format!("guest = {{ bandwidth = \"{gbit}Gbit/s\""));
+    let experiment = parse("isolation", &[(&one, &three)]).expect("sound by itself");
+    let options = Options {
+        experiment: "isolation".to_owned(),
+        seed: 1,
+        threads: 1,
+    };
+    let error = run_parsed(&experiment, &options, |_, _| {});
+    let error = error.expect_err("3 and 8 times 1 Gbit/s of 10").to_string();
+    assert!(
+        error.contains("all bandwidths together would be"),
+        "{error}"
+    );
+}

@@ -74,7 +74,7 @@ lint: ## Check formatting, lints and documentation
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 .PHONY: bench
-bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control bench-forward ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
+bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control bench-forward bench-uplink ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
@@ -103,6 +103,11 @@ bench-placement: build ## Time decisions in data centres of up to 1,000,000 host
 bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch (root)
 	@scripts/need lab bench-forward
 	$(TAILBOUND) lab forward --out $(OUT)
+
+.PHONY: bench-uplink
+bench-uplink: ## Compare sending by AF_XDP and by AF_PACKET: packets a second, CPU a packet (root)
+	@scripts/need build lab
+	$(CARGO) run --release --locked -p tailbound-host --example uplink
 
 .PHONY: faults
 faults: ## Kill services, replicas and etcd members amid 2 x 50 x 10,000 admissions (twenty minutes)

@@ -9,6 +9,7 @@ mod check;
 mod locate;
 mod pacing;
 
+use crate::hose::HoseConfig;
 use crate::mac::Mac;
 use crate::port::AfXdpMode;
 use crate::vcpu::VcpuConfig;
@@ -35,6 +36,8 @@ pub struct Config {
     pub cpu: Option<u32>,
     /// The vCPU agent; none by default.
     pub vcpu: Option<VcpuConfig>,
+    /// The exchange of rates with other hosts; none by default.
+    pub hose: Option<HoseConfig>,
 }
 
 /// The way out of the host.

@@ -16,6 +16,7 @@ use crate::config::{Config, ConfigError, PortConfig};
 use crate::control::{ControlConfig, ControlError, Feed};
 use crate::forward::PortIndex;
 use crate::guard::Guard;
+use crate::hose::{Hose, HoseError};
 use crate::mac::Mac;
 use crate::metrics::{AskFeed, Exposition, HostCounts, Server, Vcpus};
 use crate::port::Port;
@@ -70,6 +71,9 @@ pub enum HostError {
     /// The vCPU agent cannot work.
     #[error(transparent)]
     Vcpu(#[from] crate::vcpu::VcpuError),
+    /// Rates cannot be exchanged with other hosts.
+    #[error(transparent)]
+    Hose(#[from] HoseError),
     /// The placement service cannot be followed.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -148,6 +152,9 @@ struct Daemon {
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
     feed: Option<Feed>,
+    hose: Option<Hose>,
+    /// Other hosts have sent something.
+    hose_ready: bool,
     reloads_applied: u64,
     reloads_refused: u64,
 }
@@ -177,7 +184,16 @@ impl Daemon {
             .transpose()?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
-        let poller = Poller::new(&signals, &ports).map_err(system("wait for the ports"))?;
+        let mut hose = config
+            .hose
+            .as_ref()
+            .map(|hose| Hose::open(hose, clock.now()))
+            .transpose()?;
+        if let Some(hose) = &mut hose {
+            hose.set_guests(clock.now(), switch.hose_guests());
+        }
+        let poller = Poller::new(&signals, hose.as_ref().map(Hose::descriptor), &ports)
+            .map_err(system("wait for the ports"))?;
         // Last: threads start where the thread that starts them may run.
         core.take(config.cpu);
         Ok(Self {
@@ -195,6 +211,8 @@ impl Daemon {
             vcpus,
             vcpu_thread,
             feed,
+            hose,
+            hose_ready: true,
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -218,6 +236,9 @@ impl Daemon {
                 }
                 if let Some(guarantees) = self.feed.as_ref().and_then(Feed::take) {
                     self.switch.set_guarantees(now, guarantees);
+                    if let Some(hose) = &mut self.hose {
+                        hose.set_guests(now, self.switch.hose_guests());
+                    }
                 }
                 self.answer();
             }
@@ -226,6 +247,7 @@ impl Daemon {
             for (port, error) in turn.gone {
                 self.lost(now, port, &error);
             }
+            self.exchange(now);
             let until = if turn.busy {
                 Some(now)
             } else {
@@ -235,10 +257,23 @@ impl Daemon {
         }
     }
 
+    /// Exchanges rates with other hosts, where that is due.
+    fn exchange(&mut self, now: Nanos) {
+        if let Some(hose) = &mut self.hose
+            && let Some(pacer) = self.switch.pacer()
+        {
+            if std::mem::take(&mut self.hose_ready) {
+                hose.receive(now, pacer);
+            }
+            hose.poll(now, pacer);
+        }
+    }
+
     /// When there is something to do, whatever happens.
     fn next_event(&self) -> Option<Nanos> {
         let retry = self.missing.iter().map(|missing| missing.retry_at).min();
-        [self.switch.poll_at(&self.ports), retry]
+        let rates = self.hose.as_ref().and_then(Hose::poll_at);
+        [self.switch.poll_at(&self.ports), rates, retry]
             .into_iter()
             .flatten()
             .min()
@@ -270,6 +305,7 @@ impl Daemon {
         for event in ready {
             match event {
                 Ready::Woken => woken = true,
+                Ready::Hose => self.hose_ready = true,
                 Ready::Port {
                     index,
                     readable,
@@ -309,6 +345,7 @@ impl Daemon {
             scrape.answer(Exposition {
                 host: Some(HostCounts {
                     snapshot: self.switch.snapshot(&mut self.ports),
+                    hose: self.hose.as_ref().map(Hose::snapshot),
                     reloads_applied: self.reloads_applied,
                     reloads_refused: self.reloads_refused,
                 }),
@@ -425,7 +462,34 @@ impl Daemon {
             .zip(&fresh)
             .map(|(kept, fresh)| kept.map_or(fresh, |old| &self.ports[old]))
             .collect();
-        let poller = Poller::new(&self.signals, views).map_err(system("wait for the ports"))?;
+        // Last of what may fail, as it changes one that runs.
+        let now = self.clock.now();
+        let started = match (&mut self.hose, &config.hose) {
+            (Some(running), Some(config)) => {
+                running.reconfigure(now, config)?;
+                None
+            }
+            (_, config) => config
+                .as_ref()
+                .map(|config| Hose::open(config, now))
+                .transpose()?,
+        };
+        let hose = started.as_ref().or(match config.hose {
+            Some(_) => self.hose.as_ref(),
+            None => None,
+        });
+        let poller = Poller::new(&self.signals, hose.map(Hose::descriptor), views)
+            .map_err(system("wait for the ports"))?;
+        self.hose_ready = true;
+        if let (Some(over), None, Some(pacer)) = (&mut self.hose, &config.hose, self.switch.pacer())
+        {
+            // Takes its limits away.
+            over.set_guests(now, Vec::new());
+            over.poll(now, pacer);
+        }
+        if started.is_some() || config.hose.is_none() {
+            self.hose = started;
+        }
 
         match (&config.vcpu, vcpu_thread) {
             (_, Some(started)) => self.vcpu_thread = Some(started),
@@ -458,7 +522,10 @@ impl Daemon {
         });
         self.ports = fresh;
         self.links = links;
-        self.switch.reconfigure(self.clock.now(), configs)?;
+        self.switch.reconfigure(now, configs)?;
+        if let Some(hose) = &mut self.hose {
+            hose.set_guests(now, self.switch.hose_guests());
+        }
         Ok(())
     }
 
@@ -520,6 +587,7 @@ fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
             name: guest.name.clone(),
             guest: Some((guest.mac, guard)),
             vm: guest.vm.clone(),
+            ips: guest.ip.clone(),
             guarantee: guest.guarantee,
             pipeline: guest.pipeline.clone(),
             ..LinkConfig::default()

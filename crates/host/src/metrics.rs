@@ -5,6 +5,7 @@
 //! atomics nor locks, and a scrape shows one moment.
 
 mod control;
+mod pacing;
 mod text;
 mod vcpu;
 

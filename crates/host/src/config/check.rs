@@ -49,6 +49,9 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
         }
         checks.wrong.extend(vcpu.check(&[Step::Key("vcpu")]));
     }
+    if let Some(hose) = &draft.hose {
+        checks.wrong.extend(hose.check(&[Step::Key("hose")]));
+    }
     for (index, guest) in &draft.guests {
         checks.guest(&[Step::Key("guest"), Step::Index(*index)], guest);
     }

@@ -1,6 +1,7 @@
 //! Where things stand in a configuration file, and what serde's messages mean.
 
 use super::{Config, GuestConfig, Mistake, UplinkConfig};
+use crate::hose::HoseConfig;
 use crate::vcpu::VcpuConfig;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ pub(super) struct Draft {
     pub(super) unread_uplink: bool,
     pub(super) cpu: Option<u32>,
     pub(super) vcpu: Option<VcpuConfig>,
+    pub(super) hose: Option<HoseConfig>,
     /// Each with its place in the file's list.
     pub(super) guests: Vec<(usize, GuestConfig)>,
 }
@@ -36,6 +38,7 @@ impl From<Draft> for Config {
             uplink: draft.uplink,
             cpu: draft.cpu,
             vcpu: draft.vcpu,
+            hose: draft.hose,
             guests: draft.guests.into_iter().map(|(_, guest)| guest).collect(),
         }
     }
@@ -48,7 +51,7 @@ pub(crate) struct Document<'t> {
     root: Spanned<DeValue<'t>>,
 }
 
-const TOP: &[&str] = &["metrics", "cpu", "uplink", "guest", "vcpu"];
+const TOP: &[&str] = &["metrics", "cpu", "uplink", "guest", "vcpu", "hose"];
 
 impl<'t> Document<'t> {
     pub(crate) fn parse(text: &'t str) -> Result<Self, Vec<Mistake>> {
@@ -86,6 +89,7 @@ impl<'t> Document<'t> {
                 }
                 "cpu" => draft.cpu = self.section(value, &mut mistakes),
                 "vcpu" => draft.vcpu = self.section(value, &mut mistakes),
+                "hose" => draft.hose = self.section(value, &mut mistakes),
                 "guest" => match value.get_ref().as_array() {
                     Some(guests) => {
                         for (index, guest) in guests.iter().enumerate() {

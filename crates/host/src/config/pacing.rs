@@ -27,6 +27,14 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
         }),
         _ => {}
     }
+    if draft.hose.is_some() && paced.is_none() && !draft.unread_uplink {
+        wrong.push(Wrong {
+            place: vec![Step::Key("hose")],
+            message: "rates are exchanged for a pacer, and nothing paces the uplink; add `pacer = \
+                      { link = ... }` to `[uplink]`"
+                .to_owned(),
+        });
+    }
     let guaranteed = draft
         .guests
         .iter()

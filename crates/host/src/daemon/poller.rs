@@ -13,6 +13,8 @@ use tailbound_units::Nanos;
 pub(super) enum Ready {
     /// Somebody woke the loop.
     Woken,
+    /// Rates came from other hosts.
+    Hose,
     /// A port.
     Port {
         index: usize,
@@ -24,6 +26,9 @@ pub(super) enum Ready {
 /// Marks the wake-up among the ports' indices.
 const WAKE: u64 = u64::MAX;
 
+/// Marks what other hosts send.
+const HOSE: u64 = u64::MAX - 1;
+
 /// An epoll instance (level-triggered), and what it watches each port for.
 pub(super) struct Poller {
     epoll: OwnedFd,
@@ -33,10 +38,11 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Watches the wake-up, and each port that is there for something to
-    /// receive.
+    /// Watches the wake-up, what other hosts send, and each port that is there for
+    /// something to receive.
     pub(super) fn new<'p>(
         signals: &Signals,
+        hose: Option<BorrowedFd<'_>>,
         ports: impl IntoIterator<Item = &'p Option<Box<dyn Port>>>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -46,6 +52,9 @@ impl Poller {
             EventData::new_u64(WAKE),
             EventFlags::IN,
         )?;
+        if let Some(hose) = hose {
+            epoll::add(&epoll, hose, EventData::new_u64(HOSE), EventFlags::IN)?;
+        }
         let mut poller = Self {
             epoll,
             watched: Vec::new(),
@@ -57,7 +66,7 @@ impl Poller {
                 poller.watch(index, descriptor, true, false)?;
             }
         }
-        poller.events = Vec::with_capacity(poller.watched.len() + 1);
+        poller.events = Vec::with_capacity(poller.watched.len() + 2);
         Ok(poller)
     }
 
@@ -108,6 +117,9 @@ impl Poller {
             let (data, flags) = ({ event.data }.u64(), event.flags);
             if data == WAKE {
                 return Ready::Woken;
+            }
+            if data == HOSE {
+                return Ready::Hose;
             }
             // An error or hang-up is found by whoever reads.
             let closed = flags.intersects(EventFlags::ERR | EventFlags::HUP);

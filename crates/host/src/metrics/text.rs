@@ -2,6 +2,7 @@
 
 use crate::control::FeedStatus;
 use crate::histogram::Histogram;
+use crate::hose::HoseSnapshot;
 use crate::switch::{LinkSnapshot, Snapshot, Sojourn};
 use crate::vcpu::watch::VcpuSnapshot;
 use prometheus_client::collector::Collector;
@@ -27,6 +28,8 @@ pub(crate) struct Exposition {
 pub(crate) struct HostCounts {
     /// What the switch has counted.
     pub(crate) snapshot: Snapshot,
+    /// What the exchange of rates has counted, where there is one.
+    pub(crate) hose: Option<HoseSnapshot>,
     /// How many reloads were applied.
     pub(crate) reloads_applied: u64,
     /// How many reloads were refused.
@@ -94,6 +97,10 @@ impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         if let Some(host) = &self.host {
             host.encode(&mut encoder)?;
+            super::pacing::encode(&host.snapshot, &mut encoder)?;
+            if let Some(hose) = &host.hose {
+                crate::hose::metrics::encode(hose, &mut encoder)?;
+            }
         }
         if let Some(feed) = self.feed {
             super::control::encode_status(feed, &mut encoder)?;

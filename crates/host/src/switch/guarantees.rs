@@ -2,6 +2,7 @@
 
 use super::link::{Link, Way, WayConfig};
 use super::{LinkConfig, Promises, Switch};
+use crate::hose::HoseGuest;
 use std::collections::{HashMap, HashSet};
 use tailbound_client::{HostGuarantees, VmGuarantee, VmName};
 use tailbound_dataplane::pacer::Refused;
@@ -139,6 +140,22 @@ impl Switch {
     fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
         let paced = self.links.iter().find_map(Link::paced)?;
         paced.pacer.guarantee(guest)
+    }
+
+    /// The guests that are machines, with what the pacer holds them to: for the
+    /// exchange of rates with other hosts. All of them after each change.
+    pub fn hose_guests(&self) -> Vec<HoseGuest> {
+        let guests = self.links.iter().filter_map(|link| {
+            let guest = link.guest.as_ref()?;
+            Some(HoseGuest {
+                id: guest.id,
+                vm: link.vm.clone()?,
+                ips: guest.ips.clone(),
+                guarantee: self.guarantee(guest.id).copied(),
+                tenant_vms: link.promise.as_ref().map(|promise| promise.tenant_vms),
+            })
+        });
+        guests.collect()
     }
 
     /// The service's last word, and the machines in it that no guest is.

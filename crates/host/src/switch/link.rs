@@ -9,6 +9,7 @@ use crate::port::{BURST, Outgoing, Port};
 use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use tailbound_client::{VmGuarantee, VmName};
 use tailbound_dataplane::pacer::Refused;
 use tailbound_dataplane::{Class, Guarantee, GuestId, Packet, Pipeline, PipelineConfig};
@@ -24,6 +25,8 @@ pub struct LinkConfig {
     pub guest: Option<(Mac, Option<Guard>)>,
     /// The guest's machine in the placement service, if it has one.
     pub vm: Option<VmName>,
+    /// The guest's IP addresses, for those who limit what goes to them.
+    pub ips: Vec<IpAddr>,
     /// What the guest is guaranteed on a paced uplink, unless the placement
     /// service knows its machine.
     pub guarantee: Option<Guarantee>,
@@ -117,6 +120,7 @@ pub(super) struct Guest {
     pub(super) id: GuestId,
     pub(super) mac: Mac,
     pub(super) guard: Option<Guard>,
+    pub(super) ips: Vec<IpAddr>,
     /// What the configuration guarantees.
     pub(super) guarantee: Option<Guarantee>,
     /// The terms that the pacer refused last, and why, as long as they are wanted.
@@ -201,6 +205,7 @@ impl Link {
             id: id(),
             mac,
             guard,
+            ips: config.ips.clone(),
             guarantee,
             refused: None,
             stalled: VecDeque::new(),
@@ -231,6 +236,7 @@ impl Link {
         if let (Some(guest), Some((mac, guard))) = (&mut self.guest, config.guest.clone()) {
             guest.mac = mac;
             guest.guard = guard;
+            guest.ips.clone_from(&config.ips);
             guest.guarantee = config.guarantee;
         }
         self.vm.clone_from(&config.vm);

@@ -1,0 +1,176 @@
+//! What the pacer of the uplink does, as text.
+
+use super::text::{Labels, counter, encode_histogram, gauge};
+use crate::switch::{GuestPacing, LinkSnapshot, Snapshot, UplinkPacing};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use std::fmt::Error;
+
+/// Nothing where no uplink is paced.
+pub(super) fn encode(
+    snapshot: &Snapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let links = snapshot.links.iter();
+    let Some(uplink) = links.clone().find_map(|link| link.pacing.as_ref()) else {
+        return Ok(());
+    };
+    encode_uplink(uplink, snapshot.refusals, encoder)?;
+    let guests = links.filter_map(|link| Some((link, link.guarantee.as_ref()?)));
+    encode_guests(&guests.collect::<Vec<_>>(), encoder)
+}
+
+fn encode_uplink(
+    uplink: &UplinkPacing,
+    refusals: u64,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let stats = uplink.stats;
+    let class = |guaranteed, best_effort| {
+        [
+            ([("class", "guaranteed".to_owned())], guaranteed),
+            ([("class", "best_effort".to_owned())], best_effort),
+        ]
+    };
+    counter(
+        encoder,
+        "tailbound_pacer_packets",
+        "Packets that the pacer handed over, voids not counted",
+        &class(stats.guaranteed.packets, stats.best_effort.packets),
+    )?;
+    counter(
+        encoder,
+        "tailbound_pacer_bytes",
+        "What those packets take of the wire: preamble, FCS and gap included",
+        &class(stats.guaranteed.bytes, stats.best_effort.bytes),
+    )?;
+    let counters = [
+        (
+            "tailbound_pacer_voids",
+            "Void frames sent, which no other counter of packets counts",
+            uplink.voids.0,
+        ),
+        (
+            "tailbound_pacer_void_bytes",
+            "What void frames took of the wire",
+            uplink.voids.1,
+        ),
+        (
+            "tailbound_pacer_collided",
+            "Packets handed over 84 bytes or more after their stamp, as others were before them",
+            stats.collided,
+        ),
+        (
+            "tailbound_pacer_held",
+            "Times that a packet was given back, to be offered again later",
+            stats.held,
+        ),
+        (
+            "tailbound_guarantee_refusals",
+            "Guarantees that break a rule of the pacer",
+            refusals,
+        ),
+    ];
+    for (name, help, value) in counters {
+        counter::<0>(encoder, name, help, &[([], value)])?;
+    }
+    encoder
+        .encode_descriptor(
+            "tailbound_pacer_stopped",
+            "How long the wire's clock stood still, as the wire was not given what was due",
+            Some(&Unit::Seconds),
+            MetricType::Counter,
+        )?
+        .encode_counter::<NoLabelSet, _, u64>(&stats.stopped.as_secs_f64(), None)?;
+    encoder
+        .encode_descriptor(
+            "tailbound_pacer_latest",
+            "The most that a packet was handed over after its stamp",
+            Some(&Unit::Seconds),
+            MetricType::Gauge,
+        )?
+        .encode_gauge(&uplink.latest.as_secs_f64())?;
+    let lateness = encoder.encode_descriptor(
+        "tailbound_pacer_lateness",
+        "How late the packet loop woke to what was due; half a batch delays nothing",
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    encode_histogram(lateness, &uplink.lateness)
+}
+
+type Guests<'s> = [(&'s LinkSnapshot, &'s GuestPacing)];
+
+/// A metric's name, its help, and its number of a guest.
+type OfGuest = (&'static str, &'static str, fn(&GuestPacing) -> u64);
+
+fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let of = |number: fn(&GuestPacing) -> u64| {
+        let guests = guests.iter();
+        let sample = |(link, pacing): &(&LinkSnapshot, &GuestPacing)| (name(link), number(pacing));
+        guests.map(sample).collect::<Vec<_>>()
+    };
+    let counters: [OfGuest; 4] = [
+        (
+            "tailbound_pacer_guest_packets",
+            "The guest's packets that got a stamp, segments counted each",
+            |guest| guest.stats.taken.packets,
+        ),
+        (
+            "tailbound_pacer_guest_bytes",
+            "What those packets take of the wire",
+            |guest| guest.stats.taken.bytes,
+        ),
+        (
+            "tailbound_pacer_guest_marked",
+            "The guest's packets that were marked (ECN), as they had to wait for long",
+            |guest| guest.stats.marked,
+        ),
+        (
+            "tailbound_pacer_guest_held",
+            "Times that the guest's packets were given back, to be offered again later",
+            |guest| guest.stats.held,
+        ),
+    ];
+    for (name, help, number) in counters {
+        counter(encoder, name, help, &of(number))?;
+    }
+    gauge(
+        encoder,
+        "tailbound_pacer_guest_stalled_packets",
+        "The guest's packets that wait to be offered again, while its port is not read",
+        &of(|guest| guest.stalled as u64),
+    )?;
+    gauge(
+        encoder,
+        "tailbound_pacer_guest_terms_refused",
+        "1 while the guest is to be guaranteed what breaks a rule, and keeps its old terms",
+        &of(|guest| u64::from(guest.refused)),
+    )?;
+    let bandwidths = guests.iter().filter_map(|(link, pacing)| {
+        let terms = pacing.terms?;
+        Some((name(link), terms.bandwidth.0))
+    });
+    gauge(
+        encoder,
+        "tailbound_pacer_guest_bandwidth_bits_per_second",
+        "What the guest is held to; absent for best effort",
+        &bandwidths.collect::<Vec<_>>(),
+    )?;
+    let mut waits = encoder.encode_descriptor(
+        "tailbound_pacer_guest_wait",
+        "How long the guest's last packet had to wait for its stamp",
+        Some(&Unit::Seconds),
+        MetricType::Gauge,
+    )?;
+    for (link, pacing) in guests {
+        let seconds = pacing.wait.as_secs_f64();
+        waits.encode_family(&name(link))?.encode_gauge(&seconds)?;
+    }
+    Ok(())
+}
+
+fn name(link: &LinkSnapshot) -> Labels<1> {
+    [("guest", link.name.clone())]
+}

@@ -84,22 +84,21 @@ impl Bucket {
             self.set_cost(len);
         }
         let Self { due, rest, .. } = *self;
-        let (from, over) = if due < arrival {
-            (arrival, 0)
-        } else {
-            (due, rest)
-        };
+        if due < arrival {
+            // Full: after a pause, or where another bucket of the chain is slower.
+            self.due = arrival + self.cost;
+            self.rest = self.cost_rest;
+            let leaves = arrival;
+            return Charged { due, rest, leaves };
+        }
         // Without a branch: which way it goes changes from frame to frame.
-        let over = over + self.cost_rest;
+        let over = rest + self.cost_rest;
         let (less, below) = over.overflowing_sub(self.rate.get());
-        self.due = from + self.cost + u64::from(!below);
+        self.due = due + self.cost + u64::from(!below);
         self.rest = if below { over } else { less };
         let up = u64::from(self.rest > self.depth_rest);
-        Charged {
-            due,
-            rest,
-            leaves: (self.due + up).max(arrival + self.depth) - self.depth,
-        }
+        let leaves = (self.due + up).max(arrival + self.depth) - self.depth;
+        Charged { due, rest, leaves }
     }
 
     /// Finds the cost of frames of `len` bytes, at most 64 bits of bits and bits a

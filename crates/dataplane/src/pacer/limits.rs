@@ -69,7 +69,8 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Limits {
     hash: MultilinearHash,
-    /// The first of each chain: a power of two of them, at least as many as limits.
+    /// The first of each chain: a power of two of them, at least twice as many as
+    /// limits.
     chains: Vec<u32>,
     /// The first of each guest's.
     guests: Vec<u32>,
@@ -185,7 +186,7 @@ impl Limits {
         }
         self.guests[guest] = index;
         self.len += 1;
-        if self.len > self.chains.len() {
+        if 2 * self.len > self.chains.len() {
             self.double_chains();
         }
         self.link(index);

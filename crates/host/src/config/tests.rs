@@ -265,3 +265,129 @@ fn an_af_xdp_port_wants_frames_that_were_cut() {
         "{wrong:?}"
     );
 }
+
+const PACED: &str = r#"
+[uplink]
+port = { kind = "af-packet", interface = "eth0" }
+pacer = { link = "1Gbit/s" }
+
+[[guest]]
+name = "A1"
+mac = "02:00:00:00:00:01"
+port = { kind = "tap", interface = "tap-a1" }
+guarantee = { bandwidth = "100Mbit/s", burst = "15KB", burst_rate = "1Gbit/s" }
+ip = ["10.77.0.1"]
+[[guest]]
+name = "A2"
+mac = "02:00:00:00:00:02"
+port = { kind = "tap", interface = "tap-a2" }
+guarantee = { bandwidth = "800Mbit/s", burst = "15KB", burst_rate = "1Gbit/s" }
+ip = ["10.77.0.2"]
+"#;
+
+/// The mistakes in [`PACED`] with each pair's first text replaced by its second.
+fn paced_mistakes(changes: &[(&str, &str)]) -> Vec<String> {
+    let mut text = PACED.to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    mistakes(&text)
+}
+
+#[test]
+fn a_paced_uplink_and_its_guarantees_are_read() {
+    let config = Config::parse(PACED).expect("it is right");
+    let uplink = config.uplink.expect("there is one");
+    assert_eq!(uplink.pacer.map(|pacer| pacer.link.0), Some(1_000_000_000));
+    let bandwidth = |guest: &GuestConfig| guest.guarantee.map(|terms| terms.bandwidth.0);
+    let bandwidths: Vec<_> = config.guests.iter().map(bandwidth).collect();
+    assert_eq!(bandwidths, [Some(100_000_000), Some(800_000_000)]);
+}
+
+#[test]
+fn each_rule_of_a_guarantee_is_named_at_the_key_that_breaks_it() {
+    for (from, to, expected) in [
+        (
+            "\"100Mbit/s\"",
+            "\"0bit/s\"",
+            "10:27: bandwidth is zero; leave the guarantee out for a guest of best effort",
+        ),
+        (
+            "burst = \"15KB\"",
+            "burst = \"1500B\"",
+            "10:48: burst 1.5KB is below one frame on the wire, 1.538KB; use at least 1.538KB",
+        ),
+        (
+            "burst_rate = \"1Gbit/s\"",
+            "burst_rate = \"99Mbit/s\"",
+            "10:69: burst rate 99Mbit/s is below the bandwidth, 100Mbit/s; use at least 100Mbit/s",
+        ),
+        (
+            "burst_rate = \"1Gbit/s\"",
+            "burst_rate = \"2Gbit/s\"",
+            "10:69: rate 2Gbit/s is above the link's, 1Gbit/s; use at most 1Gbit/s",
+        ),
+        (
+            "\"100Mbit/s\"",
+            "\"300Mbit/s\"",
+            "16:27: all bandwidths together would be 1.1Gbit/s, above the link's 1Gbit/s; \
+             guarantee less, here or to the guests before",
+        ),
+        (
+            "burst_rate = \"1Gbit/s\"",
+            "burst_rate = \"1Gbit/s\", horizon = \"10us\"",
+            "10:90: horizon 10us is not between a batch, 50us, and ",
+        ),
+        (
+            "\"15KB\"",
+            "\"18446744073709551615B\"",
+            "10:48: burst 18446744073709551615B is too long at that rate; use a shorter one",
+        ),
+    ] {
+        let found = paced_mistakes(&[(from, to)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(expected), "{found:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_pacing_are_shown_at_once() {
+    let found = paced_mistakes(&[
+        (
+            "pacer = { link = \"1Gbit/s\" }",
+            "pipeline = { segment = true }\npriority_tag = true\npacer = { link = \"1Gbit/s\", \
+             best_effort = { kind = \"fifo\", packets = 0 } }",
+        ),
+        ("\"100Mbit/s\"", "\"0bit/s\""),
+        ("\"800Mbit/s\"", "\"2Gbit/s\""),
+    ]);
+    assert_eq!(found.len(), 5, "{found:#?}");
+    assert!(found[0].starts_with("4:12: a pacer segments and queues by itself"));
+    assert!(found[1].starts_with("5:16: with a tag a full frame takes 1.542KB of the wire"));
+    assert!(found[2].starts_with("6:"), "{found:#?}");
+    assert!(found[3].starts_with("12:27: bandwidth is zero"));
+    assert!(
+        found[4].starts_with("18:27: rate 2Gbit/s is above"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn what_needs_a_pacer_is_refused_without_one() {
+    let found = paced_mistakes(&[("pacer = { link = \"1Gbit/s\" }", "priority_tag = true")]);
+    assert_eq!(found.len(), 3, "{found:#?}");
+    assert!(found[0].starts_with("4:16: without a pacer nobody is guaranteed anything"));
+    assert!(found[1].starts_with("10:13: nothing paces the uplink"));
+    let found = paced_mistakes(&[(
+        "kind = \"af-packet\", interface = \"eth0\"",
+        "kind = \"tap\", interface = \"eth0\"",
+    )]);
+    assert!(found[0].contains("behind a TAP is no wire"), "{found:?}");
+    let found = paced_mistakes(&[("1Gbit/s", "1kbit/s")]);
+    assert_eq!(found.len(), 1, "the guests cannot be judged: {found:?}");
+    assert!(
+        found[0].starts_with("4:18: link 1kbit/s is not between"),
+        "{found:?}"
+    );
+}

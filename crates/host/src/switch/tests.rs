@@ -1,3 +1,5 @@
+mod paced;
+
 use super::*;
 use crate::guard::Guard;
 use crate::port::{MemoryPort, Wire};

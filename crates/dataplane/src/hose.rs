@@ -257,7 +257,7 @@ impl HoseState {
             if id != state.config.host && !state.by_host.contains_key(&id) {
                 state.by_host.insert(id, state.peers.len());
                 state.timers.insert((now, state.peers.len()));
-                state.peers.push(Peer::new(id, now));
+                state.peers.push(Peer::new(id, now, now + state.pledge()));
             }
         }
         state
@@ -373,7 +373,8 @@ impl HoseState {
     }
 
     /// A peer has started again: it holds nothing of what it was granted, and has
-    /// granted nothing.
+    /// granted nothing. Pledges stand, in both directions: others may have been
+    /// granted what rests on them.
     fn restarted(&mut self, now: Nanos, index: usize) {
         let peer = &mut self.peers[index];
         if peer.heard.is_some() {
@@ -385,14 +386,12 @@ impl HoseState {
         peer.revision = 0;
         peer.draft_revision = 0;
         peer.draft.clear();
-        peer.pledged_to_us = Nanos::ZERO;
         for grant in self.peers[index].grants.clone() {
             self.forget_grant(now, grant);
         }
         for pair in self.peers[index].pairs.clone() {
             self.pairs[pair].seen = 0;
         }
-        self.release(index);
         self.start_over(now, index);
         self.hurry(now, index);
     }

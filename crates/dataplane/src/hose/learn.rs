@@ -18,6 +18,8 @@ pub(super) struct Local {
     pub(super) size: u64,
     /// Its pairs in use, as a sender.
     pub(super) open: Vec<usize>,
+    /// Its pairs, in use or not, to hosts that nothing was pledged to.
+    pub(super) loose: Vec<usize>,
     /// What its senders were granted.
     pub(super) grants: Vec<usize>,
     /// Whether its rates are to be divided again, and what it grants.
@@ -75,6 +77,7 @@ impl HoseState {
                 here: 0,
                 size: 0,
                 open: Vec::new(),
+                loose: Vec::new(),
                 grants: Vec::new(),
                 allocate: false,
                 settle: false,
@@ -253,13 +256,18 @@ impl HoseState {
                 index
             });
         }
-        self.peers[key.peer].pairs.push(index);
+        let peer = &mut self.peers[key.peer];
+        peer.pairs.push(index);
+        if !peer.bound {
+            self.locals[local].loose.push(index);
+        }
         self.refresh(now, index);
     }
 
     fn forget_pair(&mut self, index: usize) {
         self.close(index);
         let Pair { key, local, .. } = self.pairs[index];
+        self.locals[local].loose.retain(|pair| *pair != index);
         let guest = self.locals[local].machine.guest;
         for flow in std::mem::take(&mut self.pairs[index].flows) {
             self.flows.remove(&FlowKey {

@@ -53,7 +53,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(id: HostId, now: Nanos) -> Self {
+    /// A peer that was never heard. What this host may have pledged to it before
+    /// it started again stands, until `pledged` at the latest.
+    pub(super) fn new(id: HostId, now: Nanos, pledged: Nanos) -> Self {
         Self {
             id,
             window: Window::default(),
@@ -63,8 +65,8 @@ impl Peer {
             time_heard: Nanos::ZERO,
             echo: None,
             pledged_to_us: Nanos::ZERO,
-            pledged: Nanos::ZERO,
-            bound: false,
+            pledged,
+            bound: true,
             last_sent: None,
             due: now,
             known: 0,

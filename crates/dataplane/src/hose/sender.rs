@@ -1,6 +1,7 @@
 //! The sender's end of a pair: what its machine has to send, what it may, and how
 //! its bandwidth is divided among those it sends to.
 
+use super::learn::Local;
 use super::share::{Claim, divide, offers};
 use super::wire::{Entry, Header};
 use super::{Change, FlowKey, GuestId, HoseState};
@@ -235,18 +236,14 @@ impl HoseState {
         }
     }
 
-    /// Brings a pair's rate down to what it may use, or, where it is not in use,
-    /// to just that.
+    /// Brings a pair's rate down to what it may use. Up it goes when its sender's
+    /// bandwidth is divided again.
     pub(super) fn refresh(&mut self, now: Nanos, index: usize) {
         let allowed = self.allowed(now, index);
         let pair = &self.pairs[index];
-        let rate = if pair.open {
-            pair.rate.min(allowed)
-        } else {
-            allowed
-        };
-        let local = pair.local;
-        self.locals[local].allocate |= pair.open;
+        let (local, rate) = (pair.local, pair.rate.min(allowed));
+        self.locals[local].allocate = true;
+        self.soon(now);
         self.set_rate(index, rate);
     }
 
@@ -287,7 +284,11 @@ impl HoseState {
     /// asks each for.
     pub(super) fn allocate(&mut self, now: Nanos, local: usize) {
         self.locals[local].allocate = false;
-        let open = self.locals[local].open.clone();
+        let Local { open, loose, .. } = &self.locals[local];
+        let mut open = open.clone();
+        // Those too that nobody waits for may be used unasked: as far as there is
+        // something left.
+        open.extend(loose.iter().filter(|pair| !self.pairs[**pair].open));
         let bandwidth = self.locals[local].machine.bandwidth.0;
         let claims: Vec<_> = open
             .iter()
@@ -304,7 +305,7 @@ impl HoseState {
         let rates = divide(bandwidth, &claims);
         for ((index, rate), offer) in open.into_iter().zip(rates).zip(offers) {
             let pair = &mut self.pairs[index];
-            let request = pair.demand.min(offer).max(1);
+            let request = pair.demand.min(offer);
             let before = std::mem::replace(&mut pair.request, request);
             let ran_out = now > pair.lease && pair.granted > pair.share;
             if ran_out && !pair.fell_back {
@@ -408,7 +409,7 @@ impl HoseState {
         if heard && until > now {
             peer.pledged = peer.pledged.max(until);
             if !peer.bound {
-                peer.bound = true;
+                self.bind(index);
                 self.start_over(now, index);
             }
             return true;
@@ -424,8 +425,23 @@ impl HoseState {
     /// What a peer granted, and was pledged, is over.
     pub(super) fn release(&mut self, index: usize) {
         let peer = &mut self.peers[index];
-        peer.bound = false;
         peer.pledged = Nanos::ZERO;
+        if !std::mem::take(&mut peer.bound) {
+            return;
+        }
+        for pair in self.peers[index].pairs.clone() {
+            let local = self.pairs[pair].local;
+            self.locals[local].loose.push(pair);
+        }
+    }
+
+    /// Nothing is sent to a peer's machines any more but what they grant.
+    fn bind(&mut self, index: usize) {
+        self.peers[index].bound = true;
+        for pair in self.peers[index].pairs.clone() {
+            let local = self.pairs[pair].local;
+            self.locals[local].loose.retain(|loose| *loose != pair);
+        }
     }
 
     /// Forgets what a peer granted, and sets what each pair may use without.

@@ -1,1 +1,210 @@
-//! What holds at every moment.
+//! What holds at every moment, whatever the network does and whoever restarts.
+
+use super::net::{Faults, Net, machine};
+use proptest::prelude::*;
+use tailbound_units::{Nanos, Rate};
+
+const B: u64 = 1_000_000_000;
+const ALL: u64 = u64::MAX;
+
+/// Every machine of a net: its host and its guest.
+fn everyone(net: &Net) -> Vec<(usize, u32)> {
+    let hosts = net.hosts.iter().enumerate();
+    hosts
+        .flat_map(|(host, state)| state.machines.iter().map(move |m| (host, m.guest.0)))
+        .collect()
+}
+
+fn holds(net: &Net, everyone: &[(usize, u32)]) {
+    for to in everyone {
+        let sum = net.sum_to(*to);
+        assert!(sum <= B, "{sum} to {to:?} at {}", net.now);
+    }
+    for from in everyone {
+        let open = everyone
+            .iter()
+            .filter(|to| to.0 != from.0)
+            .map(|to| net.rate(*from, *to))
+            // A bit a second is what a pair without a grant is left with.
+            .filter(|rate| *rate > 1)
+            .sum::<u64>();
+        assert!(open <= B, "{open} from {from:?} at {}", net.now);
+    }
+}
+
+/// Something happens to somebody.
+fn upset(net: &mut Net, everyone: &[(usize, u32)]) {
+    let any = |net: &mut Net| everyone[net.random.below(everyone.len() as u64) as usize];
+    let (from, to) = (any(net), any(net));
+    match net.random.below(20) {
+        0 => net.restart(from.0),
+        1 | 2 => net.cut[from.0] = true,
+        3 | 4 | 5 => net.cut.fill(false),
+        6..=9 => net.demand(from, to, 0),
+        10 | 11 => {
+            let rate = net.random.below(B / 2);
+            net.demand(from, to, rate);
+        }
+        _ if from.0 != to.0 => net.demand(from, to, ALL),
+        _ => {}
+    }
+}
+
+fn storm(seed: u64, hosts: usize, faults: Faults) {
+    let machines = 2 * hosts as u32;
+    let placed = |host| (0..2).map(move |guest| machine(host, guest, Rate(B), machines));
+    let machines = (0..hosts).map(|host| placed(host).collect()).collect();
+    let mut net = Net::new(machines, faults, seed);
+    net.slice = Nanos::from_micros(100);
+    let everyone = everyone(&net);
+    for round in 0..80 {
+        upset(&mut net, &everyone);
+        // Mostly a few intervals, at times longer than a pledge.
+        let longest = if round % 40 == 20 { 2_500 } else { 12 };
+        let time = Nanos::from_millis(net.random.below(longest));
+        let end = net.now + time;
+        net.run_until(end, |net| holds(net, &everyone));
+    }
+
+    // When the storm is over, whoever is sent to is sent all it may get.
+    net.cut.fill(false);
+    net.faults = Faults::NONE;
+    for from in &everyone {
+        for to in &everyone {
+            net.demand(*from, *to, 0);
+        }
+    }
+    let end = net.now + Nanos::from_millis(2_500);
+    net.run_until(end, |net| holds(net, &everyone));
+    let to = everyone[0];
+    let senders: Vec<_> = everyone.iter().filter(|from| from.0 != to.0).collect();
+    for from in &senders {
+        net.demand(**from, to, ALL);
+    }
+    let end = net.now + Nanos::from_millis(10);
+    net.run_until(end, |net| holds(net, &everyone));
+    for from in &senders {
+        let fair = B / senders.len() as u64;
+        assert!(net.rate(**from, to).abs_diff(fair) < fair / 1000);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 6,
+        // Each takes seconds, and one storm is as good as another.
+        max_shrink_iters: 0,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn rates_to_one_receiver_never_sum_up_above_its_bandwidth(
+        seed: u64,
+        hosts in 2_usize..5,
+        loss in 0_u64..50,
+        doubled in 0_u64..50,
+        jitter in 0_u64..8_000,
+    ) {
+        let jitter = Nanos::from_micros(jitter);
+        storm(seed, hosts, Faults { loss, doubled, jitter });
+    }
+}
+
+/// Three hosts with a machine each, all sending to the first.
+fn three() -> Net {
+    let machines = (0..3).map(|host| vec![machine(host, 0, Rate(B), 3)]);
+    let mut net = Net::new(machines.collect(), Faults::NONE, 7);
+    net.run_for(Nanos::from_millis(10));
+    net
+}
+
+#[test]
+fn a_lone_sender_gets_all() {
+    let mut net = three();
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(3));
+    assert_eq!(net.rate((1, 0), (0, 0)), B);
+    assert_eq!(net.rate((2, 0), (0, 0)), 1);
+}
+
+#[test]
+fn a_sender_that_waits_little_leaves_the_rest_and_is_lent_what_none_wants() {
+    let mut net = three();
+    net.demand((1, 0), (0, 0), B / 10);
+    net.demand((2, 0), (0, 0), B / 10);
+    net.run_for(Nanos::from_millis(5));
+    // An eighth each, and half of the rest.
+    assert_eq!(net.rate((1, 0), (0, 0)) / 1_000_000, 500);
+    assert_eq!(net.rate((2, 0), (0, 0)) / 1_000_000, 500);
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((1, 0), (0, 0)) / 1_000_000, 875);
+    assert_eq!(net.rate((2, 0), (0, 0)) / 1_000_000, 125);
+}
+
+#[test]
+fn a_sender_divides_its_own_bandwidth_by_what_its_receivers_let_it() {
+    // 1 sends to 0 and 2; 2 sends to 0 as well: 0 gives both a half, and 1 sends
+    // what is left of its own to 2.
+    let mut net = three();
+    net.demand((1, 0), (0, 0), ALL);
+    net.demand((2, 0), (0, 0), ALL);
+    net.demand((1, 0), (2, 0), ALL);
+    net.run_for(Nanos::from_millis(10));
+    assert_eq!(net.rate((1, 0), (0, 0)), B / 2);
+    assert_eq!(net.rate((2, 0), (0, 0)), B / 2);
+    assert_eq!(net.rate((1, 0), (2, 0)), B / 2);
+}
+
+#[test]
+fn on_silence_a_sender_falls_back_to_the_static_share() {
+    let mut net = three();
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    net.cut[0] = true;
+    // The lease of 20 intervals is over.
+    net.run_for(Nanos::from_millis(22));
+    assert_eq!(net.rate((1, 0), (0, 0)), B / 2);
+    assert_eq!(net.hosts[1].state.stats(Nanos(net.now.0)).fallbacks, 1);
+    // A pair that was idle may use its share once the pledge is over.
+    net.demand((2, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((2, 0), (0, 0)), 1);
+    net.run_for(Nanos::from_millis(2_500));
+    assert_eq!(net.rate((2, 0), (0, 0)), B / 2);
+    assert_eq!(net.rate((1, 0), (0, 0)), B / 2);
+    // Then all is as before, and as soon as it is heard again.
+    net.demand((2, 0), (0, 0), 0);
+    net.cut[0] = false;
+    net.run_for(Nanos::from_millis(800));
+    assert_eq!(net.rate((1, 0), (0, 0)), B);
+}
+
+#[test]
+fn a_host_that_starts_again_is_taken_up_at_once() {
+    let mut net = three();
+    net.demand((1, 0), (0, 0), ALL);
+    net.demand((2, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    for host in [0, 1] {
+        net.restart(host);
+        let everyone = everyone(&net);
+        let end = net.now + Nanos::from_millis(8);
+        net.run_until(end, |net| holds(net, &everyone));
+        assert_eq!(net.rate((1, 0), (0, 0)), B / 2, "after {host}'s restart");
+        assert_eq!(net.rate((2, 0), (0, 0)), B / 2, "after {host}'s restart");
+    }
+}
+
+#[test]
+fn idle_hosts_send_a_heartbeat_and_nothing_else() {
+    let mut net = three();
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(20));
+    net.demand((1, 0), (0, 0), 0);
+    net.run_for(Nanos::from_millis(300));
+    let before = net.datagrams;
+    net.run_for(Nanos::from_secs(1));
+    // Three hosts, two peers each, four heartbeats.
+    assert_eq!(net.datagrams - before, 24);
+}

@@ -51,7 +51,12 @@ impl Times {
         self.0.sort_unstable();
         let max = *self.0.last().unwrap();
         let median = self.0[self.0.len() / 2];
-        writeln!(table, "{name:24} {median:>10} {max:>10} {:>6}", self.0.len()).unwrap();
+        writeln!(
+            table,
+            "{name:24} {median:>10} {max:>10} {:>6}",
+            self.0.len()
+        )
+        .unwrap();
         max
     }
 }
@@ -100,9 +105,7 @@ fn every_change_has_converged_within_5_ms() {
 
             let count = senders as u32 + 1;
             net.set_machines(0, vec![machine(0, 0, Rate(B / 2), count)]);
-            let half: Vec<_> = (1..senders)
-                .map(|host| (host, B / 2 / (all - 1)))
-                .collect();
+            let half: Vec<_> = (1..senders).map(|host| (host, B / 2 / (all - 1))).collect();
             bandwidth.0.push(settles(&mut net, &half));
             net.set_machines(0, vec![machine(0, 0, Rate(B), count)]);
             bandwidth.0.push(settles(&mut net, &fewer));

@@ -2,16 +2,12 @@
 //! reorders, in virtual time. The hosts run the state that real ones run.
 
 use crate::GuestId;
-use crate::hose::wire::Announced;
 use crate::hose::{Change, HoseConfig, HoseState, HostId, Key, Machine};
 use std::collections::BTreeMap;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 pub(super) const SECRET: &[u8] = b"a secret that all of the hosts share";
 pub(super) const INTERVAL: Nanos = Nanos::from_millis(1);
-/// How long the machines' hosts sleep at most.
-const SLICE: Nanos = Nanos::from_micros(20);
-
 pub(super) fn key() -> Key {
     Key::new(SECRET).unwrap()
 }
@@ -71,6 +67,8 @@ pub(super) struct Host {
 
 pub(super) struct Net {
     pub(super) now: Nanos,
+    /// How long hosts sleep.
+    pub(super) slice: Nanos,
     pub(super) hosts: Vec<Host>,
     pub(super) faults: Faults,
     pub(super) random: Random,
@@ -119,6 +117,7 @@ impl Net {
             .collect();
         Self {
             now: Nanos::from_millis(1),
+            slice: Nanos::from_micros(20),
             hosts,
             faults,
             random,
@@ -154,7 +153,7 @@ impl Net {
                 self.turn(index);
             }
             look(self);
-            self.now = self.now + SLICE;
+            self.now = self.now + self.slice;
             while let Some((at, number)) = self.flying.keys().next().copied()
                 && at <= self.now
             {
@@ -233,13 +232,6 @@ impl Net {
         let clock = Nanos(self.now.0 - host.born.0);
         host.state.set_machines(clock, machines.clone());
         host.machines = machines;
-    }
-
-    /// What host `index` knows of another.
-    pub(super) fn knows(&self, index: usize, other: usize) -> Vec<Announced> {
-        let state = &self.hosts[index].state;
-        let place = state.by_host[&HostId::of(&name(other))];
-        state.peers[place].machines.values().cloned().collect()
     }
 }
 

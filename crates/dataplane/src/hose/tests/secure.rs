@@ -1,1 +1,223 @@
-//! What nobody without the key can change.
+//! What nobody without the key can change, and what bytes from anywhere do.
+
+use super::net::{Faults, Net, SECRET, key, machine};
+use crate::hose::wire::{
+    Announced, Entry, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
+};
+use crate::hose::{Dropped, HostId, Key};
+use proptest::prelude::*;
+use tailbound_units::{Nanos, Rate};
+
+const B: u64 = 1_000_000_000;
+
+/// Two senders that use all of a receiver's bandwidth, and every datagram so far.
+fn tapped() -> Net {
+    let machines = (0..3).map(|host| vec![machine(host, 0, Rate(B), 3)]);
+    let mut net = Net::new(machines.collect(), Faults::NONE, 3);
+    net.tapped = Some(Vec::new());
+    net.demand((1, 0), (0, 0), u64::MAX);
+    net.run_for(Nanos::from_millis(5));
+    net.demand((2, 0), (0, 0), u64::MAX);
+    net.run_for(Nanos::from_millis(5));
+    net
+}
+
+/// All that a host decides by.
+fn shown(net: &Net, host: usize) -> String {
+    let state = &net.hosts[host].state;
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?}",
+        state.pairs, state.grants, state.timers, state.tick, state.dirty, state.peers
+    )
+}
+
+#[test]
+fn a_replayed_datagram_changes_nothing_and_is_counted() {
+    let mut net = tapped();
+    let now = Nanos(net.now.0 * 2);
+    let tapped = net.tapped.take().unwrap();
+    assert!(tapped.len() > 20);
+    net.run_for(Nanos::from_millis(1));
+    for (to, datagram) in &tapped {
+        let before = shown(&net, *to);
+        let taken = net.hosts[*to].state.receive(now, datagram);
+        assert!(
+            matches!(taken, Err(Dropped::Duplicate | Dropped::Old)),
+            "{taken:?}"
+        );
+        assert_eq!(before, shown(&net, *to));
+        // Nor at a host that it was not meant for.
+        let other = (*to + 1) % 3;
+        let before = shown(&net, other);
+        let taken = net.hosts[other].state.receive(now, datagram);
+        assert_eq!(taken, Err(Dropped::Misdirected));
+        assert_eq!(before, shown(&net, other));
+    }
+    let stats = net.hosts[0].state.stats(now);
+    let counts: u64 = stats.dropped.by_reason().iter().map(|(_, n)| n).sum();
+    assert!(counts > 10, "{stats:?}");
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_seen() {
+    let mut net = tapped();
+    let now = net.now;
+    let (to, datagram) = net.tapped.take().unwrap().pop().unwrap();
+    let before = shown(&net, to);
+    for bit in 0..8 * datagram.len() {
+        let mut forged = datagram.clone();
+        forged[bit / 8] ^= 1 << (bit % 8);
+        let taken = net.hosts[to].state.receive(now, &forged);
+        assert!(matches!(taken, Err(Dropped::Malformed(_))), "{bit}");
+    }
+    for len in 0..datagram.len() {
+        let taken = net.hosts[to].state.receive(now, &datagram[..len]);
+        assert!(matches!(taken, Err(Dropped::Malformed(_))), "{len}");
+    }
+    assert_eq!(before, shown(&net, to));
+}
+
+#[test]
+fn another_key_and_an_unknown_host_are_refused() {
+    let mut net = tapped();
+    let header = Header {
+        from: HostId::of("mallory"),
+        to: HostId::of("host-0"),
+        epoch: u64::MAX,
+        seq: 1,
+        time: 1,
+        echo_epoch: 0,
+        echo_time: 0,
+        revision: 1,
+        known: 0,
+        machines: 0,
+        pledge: true,
+    };
+    let mut writer = Writer::default();
+    writer.start(&header);
+    let datagram = writer.finish(&key()).to_vec();
+    let state = &mut net.hosts[0].state;
+    assert_eq!(state.receive(net.now, &datagram), Err(Dropped::Stranger));
+    let other = Key::new(&[SECRET, b"!"].concat()).unwrap();
+    writer.start(&header);
+    let datagram = writer.finish(&other).to_vec();
+    let wrong = Err(Dropped::Malformed(Malformed::Mac));
+    assert_eq!(state.receive(net.now, &datagram), wrong);
+    assert!(Key::new(&SECRET[..31]).is_none());
+}
+
+#[test]
+fn the_layout_is_the_documented_one() {
+    let header = Header {
+        from: HostId(1),
+        to: HostId(2),
+        epoch: 3,
+        seq: 4,
+        time: 5,
+        echo_epoch: 6,
+        echo_time: 7,
+        revision: 8,
+        known: 9,
+        machines: 10,
+        pledge: true,
+    };
+    let mut writer = Writer::default();
+    writer.start(&header);
+    assert!(writer.push(&Entry::Grant {
+        sender: 11,
+        receiver: 12,
+        rate: 13,
+    }));
+    let bytes = writer.finish(&key());
+    assert_eq!(bytes.len(), 72 + 17 + 32);
+    assert_eq!(&bytes[..4], b"TBH1");
+    for (place, number) in [(11, 1), (19, 2), (27, 3), (35, 4), (43, 5), (51, 6)] {
+        assert_eq!(bytes[place], number);
+    }
+    for (place, number) in [(59, 7), (63, 8), (67, 9), (69, 10), (71, 1), (72, 3)] {
+        assert_eq!(bytes[place], number);
+    }
+    for (place, number) in [(76, 11), (80, 12), (88, 13)] {
+        assert_eq!(bytes[place], number);
+    }
+}
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let machine = (
+        any::<u32>(),
+        "[a-z0-9/-]{0,60}",
+        any::<u64>(),
+        any::<u64>(),
+        prop::collection::vec(any::<u128>(), 0..=MAX_ADDRESSES),
+    );
+    prop_oneof![
+        machine.prop_map(|(id, name, bandwidth, share, addresses)| {
+            Entry::Machine(Announced {
+                id,
+                name,
+                bandwidth,
+                share,
+                addresses,
+            })
+        }),
+        any::<(u32, u32, u64, u64)>().prop_map(|(sender, receiver, demand, seen)| {
+            Entry::Request {
+                sender,
+                receiver,
+                demand,
+                seen,
+            }
+        }),
+        any::<(u32, u32, u64)>().prop_map(|(sender, receiver, rate)| Entry::Grant {
+            sender,
+            receiver,
+            rate,
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        numbers: [u64; 7],
+        small: (u32, u32, u16, bool),
+        entries in prop::collection::vec(entry(), 0..60),
+    ) {
+        let header = Header {
+            from: HostId(numbers[0]),
+            to: HostId(numbers[1]),
+            epoch: numbers[2],
+            seq: numbers[3],
+            time: numbers[4],
+            echo_epoch: numbers[5],
+            echo_time: numbers[6],
+            revision: small.0,
+            known: small.1,
+            machines: small.2,
+            pledge: small.3,
+        };
+        let mut writer = Writer::default();
+        writer.start(&header);
+        let fitting = entries.iter().take_while(|entry| writer.push(entry)).count();
+        let datagram = writer.finish(&key());
+        prop_assert!(datagram.len() <= MAX_DATAGRAM);
+        let body = key().open(datagram).unwrap().to_vec();
+        let message = Message::parse(&body).unwrap();
+        prop_assert_eq!(message.header, header);
+        prop_assert_eq!(&message.entries[..], &entries[..fitting]);
+    }
+
+    #[test]
+    fn any_bytes_are_an_error_or_a_message(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..1500),
+        like_ours: bool,
+    ) {
+        if like_ours && bytes.len() >= 73 {
+            bytes[..4].copy_from_slice(b"TBH1");
+            bytes[70..72].fill(0);
+            bytes[72] = 1 + bytes[72] % 3;
+        }
+        prop_assert!(key().open(&bytes).is_err());
+        let _ = Message::parse(&bytes);
+    }
+}

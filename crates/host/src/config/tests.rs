@@ -342,7 +342,7 @@ fn each_rule_of_a_guarantee_is_named_at_the_key_that_breaks_it() {
         (
             "\"15KB\"",
             "\"18446744073709551615B\"",
-            "10:48: burst 18446744073709551615B is too long at that rate; use a shorter one",
+            "10:48: burst 18446744073709551.615KB is too long at that rate; use a shorter one",
         ),
     ] {
         let found = paced_mistakes(&[(from, to)]);

@@ -459,7 +459,7 @@ pub enum ExperimentError {
 }
 
 /// The experiments that come with the program.
-pub const EMBEDDED: [(&str, &str); 6] = [
+pub const EMBEDDED: [(&str, &str); 9] = [
     ("traps", include_str!("../../../experiments/traps.toml")),
     (
         "host-queue",
@@ -475,6 +475,9 @@ pub const EMBEDDED: [(&str, &str); 6] = [
         include_str!("../../../experiments/vcpu-classes.toml"),
     ),
     ("probe", include_str!("../../../experiments/probe.toml")),
+    ("burst", include_str!("../../../experiments/burst.toml")),
+    ("noisy", include_str!("../../../experiments/noisy.toml")),
+    ("limits", include_str!("../../../experiments/limits.toml")),
 ];
 
 /// The text of an experiment: one that comes with the program by its name, else

@@ -87,6 +87,67 @@ fn the_variants_and_series_keep_their_names() {
         names("switch-queue"),
         "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
     );
+    assert_eq!(names("burst"), "a b");
+    assert_eq!(
+        names("noisy"),
+        "quiet burn flood-guaranteed tiny-guaranteed tags-guaranteed flows-guaranteed \
+         unknown-guaranteed flood-best-effort tiny-best-effort tags-best-effort \
+         flows-best-effort unknown-best-effort"
+    );
+    assert_eq!(
+        names("limits"),
+        "udp-100b-r10 udp-1448b-r10 tso-64kb-r10 tcp-r10 udp-100b-r100 udp-1448b-r100 \
+         tso-64kb-r100 tcp-r100 udp-1448b-r500 tso-64kb-r500 tcp-r500"
+    );
+}
+
+#[test]
+fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
+    for (experiment, right, wrong, message) in [
+        (
+            "burst",
+            "size = \"100KB\"",
+            "size = \"89B\"",
+            "choose 90B to 10MB",
+        ),
+        (
+            "burst",
+            "host = \"C\"",
+            "host = \"D\"",
+            "there is no host \"D\"",
+        ),
+        ("burst", "to = [\"C1\"]", "to = [\"A2\"]", "its own peer"),
+        (
+            "noisy",
+            "packet = \"28B\"",
+            "packet = \"27B\"",
+            "choose 28B to 65521B",
+        ),
+        (
+            "noisy",
+            "mean_gap = \"2ms\"",
+            "",
+            "either every or mean_gap",
+        ),
+        (
+            "limits",
+            "duration = \"3s\"",
+            "duration = \"900ms\"",
+            "1s or more",
+        ),
+        (
+            "limits",
+            "rate = \"10Mbit/s\"",
+            "rate = \"0Mbit/s\"",
+            "above 0",
+        ),
+    ] {
+        let (text, file) = source_text(experiment).unwrap();
+        assert!(text.contains(right), "{experiment}: {right}");
+        let text = text.replace(right, wrong);
+        let error = Experiment::parse(&text, &file).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
 }
 
 #[test]

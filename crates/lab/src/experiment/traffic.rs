@@ -85,12 +85,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What it measures beside its series: rounds of messages and in how many of
-    /// them the port lost something, frames that it lost, what its own counter says
+    /// What it measures beside its series: rounds of messages, those in which
+    /// the port lost something and those in which it did not, frames that it lost, what its own counter says
     /// of that, and the most that it held, in bytes on the wire.
     pub(crate) const VALUES: &'static [&'static str] = &[
         "rounds",
         "rounds_with_loss",
+        "rounds_without_loss",
         "frames_lost",
         "port_drops",
         "backlog_peak",

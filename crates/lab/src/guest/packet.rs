@@ -70,7 +70,7 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
     let mut to = to;
     match manner {
         Manner::Flows => {
-            to.ip = Ipv4Addr::from((u32::from(to.ip) & 0xff00_0000) | 0x0080_0000 | flow)
+            to.ip = Ipv4Addr::from((u32::from(to.ip) & 0xff00_0000) | 0x0080_0000 | flow);
         }
         Manner::UnknownMacs => {
             let [a, b, c, d] = number.to_be_bytes();

@@ -33,7 +33,7 @@ pub struct Watch {
 /// Of each frame: its headers and a message's.
 const STORED: usize = 128;
 /// Longer than any queue is.
-const DRAIN: Nanos = Nanos::from_secs(1);
+const DRAIN: Nanos = Nanos::from_millis(300);
 
 /// A datagram: who sent it, the message, its place in that.
 type Key = (Ipv4Addr, u32, u32);
@@ -152,6 +152,10 @@ fn summary(ways: &BTreeMap<Key, Way>, schedule: &Schedule, dropped: u64) -> Outc
     let figures = [
         ("rounds", rounds.len() as f64),
         ("rounds_with_loss", with_loss.len() as f64),
+        (
+            "rounds_without_loss",
+            (rounds.len() - with_loss.len()) as f64,
+        ),
         ("frames_lost", f64::from(lost)),
         ("port_drops", dropped as f64),
         ("backlog_peak", backlog.max().unwrap_or(0) as f64),

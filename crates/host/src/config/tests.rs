@@ -391,3 +391,15 @@ fn what_needs_a_pacer_is_refused_without_one() {
         "{found:?}"
     );
 }
+
+#[test]
+fn the_configurations_in_the_manual_are_right() {
+    let manual = include_str!("../../../../docs/host.md");
+    let mut blocks = manual.split("```toml\n").skip(1);
+    let mut paced = 0;
+    while let Some((text, _)) = blocks.next().and_then(|block| block.split_once("```")) {
+        let config = Config::parse(text).unwrap_or_else(|wrong| panic!("{wrong:?} in {text}"));
+        paced += usize::from(config.uplink.is_some_and(|uplink| uplink.pacer.is_some()));
+    }
+    assert_eq!(paced, 1);
+}

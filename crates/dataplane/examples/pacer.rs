@@ -3,8 +3,10 @@
 //! `cargo run --release -p tailbound-dataplane --example pacer`
 //! fills one second of a 10 Gbit/s wire at a time, in memory, on one core, with
 //! data at several rates and voids in between; then compares what a frame costs
-//! with ten guests and with ten thousand. Fails below 20 million frames a second,
-//! or if a frame costs more than 1.3 times as much with many guests.
+//! with ten guests and with ten thousand, and times what the hose model does each
+//! millisecond: asks which destinations were used, and limits them anew. Fails
+//! below 20 million frames a second, or if a frame costs more than 1.3 times as
+//! much with many guests.
 //!
 //! `... --example pacer -- table1` computes table 1 of Silo (SIGCOMM 2015, 2.3.1)
 //! by the pacer itself: the share of messages that are late, by burst and
@@ -31,7 +33,8 @@ struct Record {
     guest: u32,
     len: u32,
     id: u64,
-    _rest: [u64; 5],
+    destination: u64,
+    _rest: [u64; 4],
 }
 
 impl Record {
@@ -40,7 +43,8 @@ impl Record {
             guest,
             len,
             id,
-            _rest: [0; 5],
+            destination: 1,
+            _rest: [0; 4],
         }
     }
 }
@@ -55,7 +59,7 @@ impl Frame for Record {
     fn flow(&self) -> Option<FlowKey> {
         Some(FlowKey {
             source: GuestId(self.guest),
-            destination: 1,
+            destination: self.destination.into(),
         })
     }
     fn class(&self) -> Class {
@@ -165,7 +169,56 @@ fn speed() -> Result<bool, Box<dyn Error>> {
     }
     let ratio = costs[1] / costs[0];
     println!("ten thousand guests cost {ratio:.2} times as much a frame as ten");
+    hose()?;
     Ok(good && ratio <= SCALING)
+}
+
+/// Ten thousand guests with fifty limits each, of which ten are used and then set
+/// anew: what that takes a limit.
+fn hose() -> Result<(), Box<dyn Error>> {
+    const GUESTS: u32 = 10_000;
+    const DESTINATIONS: u64 = 50;
+    let mut pacer = Pacer::new(&PacerConfig::new(LINK))?;
+    let share = Rate(LINK.0 / u64::from(GUESTS));
+    let guarantee = Guarantee::new(share, Bytes(30_000), LINK);
+    for guest in 0..GUESTS {
+        pacer.set_guest(Nanos::ZERO, GuestId(guest), Some(&guarantee))?;
+    }
+    for guest in 0..GUESTS {
+        for destination in 0..DESTINATIONS {
+            pacer.set_destination(START, GuestId(guest), destination.into(), Some(share))?;
+        }
+    }
+    for id in 0..10 {
+        for guest in 0..GUESTS {
+            let destination = (u64::from(guest) + 7 * id) % DESTINATIONS;
+            let frame = Record {
+                destination,
+                ..Record::new(guest, 1514, id)
+            };
+            pacer
+                .enqueue(START, frame)
+                .map_err(|_| "beyond the burst")?;
+        }
+    }
+    let mut used = Vec::with_capacity(500_000);
+    let started = cpu_time()?;
+    pacer.destinations_used(START, |one| used.push(one.flow));
+    let asked = cpu_time()?;
+    for turn in 1..=10 {
+        for flow in &used {
+            let rate = Some(Rate(share.0 - turn));
+            pacer.set_destination(START, flow.source, flow.destination, rate)?;
+        }
+    }
+    let set = cpu_time()?;
+    let limits = used.len() as f64;
+    println!(
+        "{limits} of 500000 limits used: {:.0} ns each to name them, {:.0} ns to change one",
+        (asked - started) / limits,
+        (set - asked) / limits / 10.0
+    );
+    Ok(())
 }
 
 /// Uniform numbers in (0, 1]: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).

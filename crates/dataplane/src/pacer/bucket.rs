@@ -58,12 +58,12 @@ impl Bucket {
     pub(super) fn new(link: Rate, rate: Rate, burst: Bytes) -> Option<Self> {
         let work = u128::from(burst.0) * u128::from(link.0);
         let rate = NonZeroU64::new(rate.0)?;
-        let depth = work / u128::from(rate.get());
-        (depth <= MAX_DEPTH).then(|| Self {
+        let (depth, depth_rest) = divide(work, rate);
+        (depth <= MAX_DEPTH).then_some(Self {
             link,
             rate,
             depth: depth as u64,
-            depth_rest: (work % u128::from(rate.get())) as u64,
+            depth_rest,
             due: 0,
             rest: 0,
             len: 0,
@@ -139,17 +139,18 @@ impl Bucket {
 
     /// The same bucket, which lacks `owed` bytes times the link's rate at `now`.
     fn owing(self, owed: u128, now: u64) -> Self {
-        let rate = u128::from(self.rate.get());
+        let (due, rest) = divide(owed, self.rate);
         Self {
-            due: now + (owed / rate) as u64,
-            rest: (owed % rate) as u64,
+            due: now + due as u64,
+            rest,
             ..self
         }
     }
 
     /// Whether it fills at `rate` and holds `burst`.
     pub(super) fn is(&self, rate: Rate, burst: Bytes) -> bool {
-        rate == self.rate() && burst == self.burst()
+        let work = u128::from(burst.0) * u128::from(self.link.0);
+        rate == self.rate() && work == self.capacity()
     }
 
     /// The burst.
@@ -168,8 +169,21 @@ impl Bucket {
     }
 }
 
+/// The quotient and the remainder. Nearly always 64 bits are enough, for a burst of
+/// 1.8 GB at 10 Gbit/s, and take a tenth of the time.
+fn divide(work: u128, by: NonZeroU64) -> (u128, u64) {
+    if let Ok(work) = u64::try_from(work) {
+        return ((work / by).into(), work % by);
+    }
+    let by = u128::from(by.get());
+    (work / by, (work % by) as u64)
+}
+
 /// `tokens · to / from`, rounded down.
 fn scale(tokens: u128, to: Rate, from: Rate) -> u128 {
+    if to == from {
+        return tokens;
+    }
     let (to, from) = (u128::from(to.0), u128::from(from.0));
     // What a bucket holds is below 2^100, a rate below 2^40.
     tokens / from * to + tokens % from * to / from

@@ -8,6 +8,7 @@
 mod core;
 mod notify;
 mod open;
+mod plan;
 mod poller;
 mod signals;
 mod vcpu;
@@ -15,15 +16,14 @@ mod vcpu;
 use crate::config::{Config, ConfigError, PortConfig};
 use crate::control::{ControlConfig, ControlError, Feed};
 use crate::forward::PortIndex;
-use crate::guard::Guard;
 use crate::hose::{Hose, HoseError};
-use crate::mac::Mac;
 use crate::metrics::{AskFeed, Exposition, HostCounts, Server, Vcpus};
 use crate::port::Port;
-use crate::switch::{LinkConfig, Pacing, Switch};
+use crate::switch::Switch;
 use core::Core;
 use notify::notify;
 pub use open::OpenError;
+use plan::{LinkPlan, plan};
 use poller::{Poller, Ready};
 pub(crate) use signals::{Signals, Waker};
 use std::io;
@@ -119,14 +119,6 @@ pub fn run(path: &Path, control: Option<&ControlConfig>) -> Result<(), HostError
 
 fn system(step: &'static str) -> impl Fn(io::Error) -> HostError {
     move |source| HostError::System { step, source }
-}
-
-/// What a port was opened from.
-#[derive(Debug)]
-struct LinkPlan {
-    name: String,
-    port: PortConfig,
-    mac: Option<Mac>,
 }
 
 /// A port whose interface vanished.
@@ -266,6 +258,9 @@ impl Daemon {
                 hose.receive(now, pacer);
             }
             hose.poll(now, pacer);
+            for guest in hose.raised() {
+                self.switch.retry(guest);
+            }
         }
     }
 
@@ -551,60 +546,6 @@ impl Daemon {
 /// How to ask for the state of the feed.
 fn ask(feed: Option<&Feed>) -> Option<AskFeed> {
     feed.map(|feed| Box::new(feed.status()) as AskFeed)
-}
-
-/// What to open and what to forward, for each port of `config`: the uplink
-/// first.
-fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
-    let uplink = config.uplink.iter().map(|uplink| {
-        let plan = LinkPlan {
-            name: UPLINK.to_owned(),
-            port: uplink.port.clone(),
-            mac: None,
-        };
-        let link = LinkConfig {
-            name: UPLINK.to_owned(),
-            pipeline: uplink.pipeline.clone(),
-            pacing: uplink.pacer.clone().map(|pacer| Pacing {
-                pacer,
-                meter: uplink.pipeline.meter,
-                priority_tag: uplink.priority_tag,
-            }),
-            ..LinkConfig::default()
-        };
-        (plan, link)
-    });
-    let guests = config.guests.iter().map(|guest| {
-        let plan = LinkPlan {
-            name: guest.name.clone(),
-            port: guest.port.clone(),
-            mac: Some(guest.mac),
-        };
-        let guard = guest
-            .anti_spoofing
-            .then(|| Guard::new(guest.mac, guest.ip.iter().copied()));
-        let link = LinkConfig {
-            name: guest.name.clone(),
-            guest: Some((guest.mac, guard)),
-            vm: guest.vm.clone(),
-            ips: guest.ip.clone(),
-            guarantee: guest.guarantee,
-            pipeline: guest.pipeline.clone(),
-            ..LinkConfig::default()
-        };
-        (plan, link)
-    });
-    uplink.chain(guests).unzip()
-}
-
-impl LinkPlan {
-    fn open(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
-        open::open(&self.port, self.mac, clock.epoch).map_err(|source| HostError::Port {
-            name: self.name.clone(),
-            port: Box::new(self.port.clone()),
-            source: Box::new(source),
-        })
-    }
 }
 
 /// The clock of the packet loop: `CLOCK_MONOTONIC`, zero at the start.

@@ -1,0 +1,102 @@
+//! The packet loop allocates nothing for a packet once it is warm.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use tailbound_dataplane::{Guarantee, PacerConfig, Packet, Pool};
+use tailbound_host::Mac;
+use tailbound_host::forward::PortIndex;
+use tailbound_host::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_host::switch::{LinkConfig, Pacing, Switch};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+const GUEST: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const GATEWAY: Mac = Mac([2, 9, 9, 9, 9, 9]);
+
+/// A wire that takes everything, and has this many full frames for whoever reads
+/// it.
+struct Endless(usize);
+
+impl Port for Endless {
+    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        for _ in 0..BURST.min(self.0) {
+            let mut buffer = pool.buffer(Pool::SMALL);
+            let frame = &mut buffer[Packet::HEADROOM..][..1514];
+            frame.fill(0);
+            frame[..6].copy_from_slice(&GATEWAY.0);
+            frame[6..12].copy_from_slice(&GUEST.0);
+            frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+            frame[16..18].copy_from_slice(&1500u16.to_be_bytes());
+            frame[30..34].copy_from_slice(&[192, 0, 2, 1]);
+            burst.frames.push(Received {
+                buffer,
+                start: Packet::HEADROOM,
+                len: 1514,
+                virtio: None,
+            });
+        }
+        Ok(More::No)
+    }
+
+    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+        let packets = outgoing.len() as u64;
+        outgoing.clear();
+        Ok(Sent {
+            packets,
+            ..Sent::default()
+        })
+    }
+}
+
+/// Milliseconds in each of which the guest's port is readable once.
+fn run(switch: &mut Switch, ports: &mut [Option<Box<dyn Port>>], milliseconds: Range<u64>) {
+    for millisecond in milliseconds {
+        let mut now = Nanos::from_secs(1) + Nanos::from_millis(millisecond);
+        let end = now + Nanos::from_millis(1);
+        switch.readable(PortIndex(1));
+        loop {
+            assert!(switch.poll(now, ports).gone.is_empty());
+            match switch.poll_at(ports) {
+                Some(at) if at < end => now = now.max(at),
+                _ => break,
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_allocated_once_it_is_warm() {
+    let link = Rate::from_mbit(1000);
+    let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(15_380), link);
+    for (paced, guarantee) in [(true, Some(guarantee)), (true, None), (false, None)] {
+        let uplink = LinkConfig {
+            name: "uplink".to_owned(),
+            pacing: paced.then(|| Pacing {
+                pacer: PacerConfig::new(link),
+                meter: None,
+                priority_tag: false,
+            }),
+            ..LinkConfig::default()
+        };
+        let guest = LinkConfig {
+            name: "g".to_owned(),
+            guest: Some((GUEST, None)),
+            guarantee,
+            ..LinkConfig::default()
+        };
+        let mut switch = Switch::new(vec![uplink, guest]).expect("no rule is broken");
+        let mut ports: Vec<Option<Box<dyn Port>>> = vec![
+            Some(Box::new(Endless(0))),
+            // Twice what is guaranteed.
+            Some(Box::new(Endless(16))),
+        ];
+        run(&mut switch, &mut ports, 0..50);
+        let before = switch.snapshot(&mut ports).links[0].sent.0;
+        let counted = allocation_counter::measure(|| {
+            run(&mut switch, &mut ports, 50..100);
+        });
+        let sent = switch.snapshot(&mut ports).links[0].sent.0;
+        assert!(sent > before + 400, "{sent} after {before}");
+        assert_eq!(counted.count_total, 0, "paced: {paced}, {guarantee:?}");
+    }
+}

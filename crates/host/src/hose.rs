@@ -85,6 +85,8 @@ pub struct Hose {
     over: Vec<Change>,
     addresses: HashMap<HostId, SocketAddr>,
     guests: Vec<HoseGuest>,
+    /// Whose rates were set since they were asked for.
+    raised: Vec<GuestId>,
     epoch: u64,
     next_sample: Nanos,
     now: Nanos,
@@ -109,6 +111,7 @@ impl Hose {
             socket,
             over: Vec::new(),
             guests: Vec::new(),
+            raised: Vec::new(),
             epoch,
             next_sample: now,
             now,
@@ -217,6 +220,7 @@ impl Hose {
             state,
             socket,
             over,
+            raised,
             addresses,
             send_failures,
             refused,
@@ -230,11 +234,24 @@ impl Hose {
             *send_failures += u64::from(!sent);
         });
         for change in over.drain(..).chain(state.changes()) {
-            if let Err(error) = set(now, pacer, change) {
-                *refused += 1;
-                tracing::debug!(?change, %error, "the pacer does not take a rate");
+            match set(now, pacer, change) {
+                Ok(()) => {
+                    if raised.last() != Some(&change.guest) {
+                        raised.push(change.guest);
+                    }
+                }
+                Err(error) => {
+                    *refused += 1;
+                    tracing::debug!(?change, %error, "the pacer does not take a rate");
+                }
             }
         }
+    }
+
+    /// The guests that may send faster now: what was given back of them, to be
+    /// tried at a moment that followed from a lower rate, may be tried again.
+    pub fn raised(&mut self) -> impl Iterator<Item = GuestId> + '_ {
+        self.raised.drain(..)
     }
 
     /// When [`Self::poll`] is to be called next.

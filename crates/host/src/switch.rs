@@ -146,6 +146,16 @@ impl Switch {
         paced.map(|paced| &mut paced.pacer)
     }
 
+    /// Offers the pacer again in the next turn what it gave back of a guest: it may
+    /// send faster now.
+    pub fn retry(&mut self, guest: GuestId) {
+        let port = self.guests.get(guest.0 as usize).copied().flatten();
+        let link = port.and_then(|port| self.links.get_mut(port.0));
+        if let Some(guest) = link.and_then(|link| link.guest.as_mut()) {
+            guest.retry_at = Nanos::ZERO;
+        }
+    }
+
     /// The port has something to receive.
     pub fn readable(&mut self, port: PortIndex) {
         if let Some(link) = self.links.get_mut(port.0) {

@@ -29,6 +29,8 @@ pub enum Capability {
     FqCodel,
     Netem,
     AfXdp,
+    AfXdpZeroCopy,
+    LaunchTime,
     SchedDeadline,
     CustomSlice,
     SchedExt,
@@ -221,7 +223,11 @@ table! {
     Netem, "netem", false, Namespace, trials::netem,
         "links with delay or loss", "CONFIG_NET_SCH_NETEM and tc";
     AfXdp, "af-xdp", false, Namespace, trials::af_xdp,
-        "uplinks that bypass the kernel's stack", "CONFIG_XDP_SOCKETS and CAP_NET_RAW";
+        "uplinks that bypass the kernel's stack", "CONFIG_XDP_SOCKETS, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
+    AfXdpZeroCopy, "af-xdp-zero-copy", false, Anywhere, trials::zero_copy,
+        "uplinks whose NIC reads frames from where they are", "a NIC whose driver has it, and Linux >= 6.3";
+    LaunchTime, "launch-time", false, Anywhere, trials::launch_time,
+        "pacing by the NIC, without void frames", "a NIC whose driver has it, and Linux >= 6.14";
     SchedDeadline, "sched-deadline", false, Anywhere, trials::sched_deadline,
         "the periodic class of vCPU threads", "CAP_SYS_NICE and free bandwidth";
     CustomSlice, "custom-slice", false, Anywhere, trials::custom_slice,

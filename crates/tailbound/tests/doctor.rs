@@ -63,3 +63,92 @@ fn the_help_is_stable() {
     let help = doctor(&["--help"]);
     insta::assert_snapshot!(String::from_utf8(help.stdout).unwrap());
 }
+
+/// Asks about a bridge of three ports, in a network namespace of its own; `None`
+/// where there can be none. `setting` is done to the port that is asked through.
+fn ask_bridge(setting: &str, arguments: &str) -> Option<(i32, Value)> {
+    let program = env!("CARGO_BIN_EXE_tailbound");
+    let script = format!(
+        "set -e
+        ip link add up0 type veth peer name far0
+        ip link add h1 type veth peer name p1
+        ip link add br0 type bridge
+        for device in up0 far0 h1 p1 br0; do
+            echo 1 >/proc/sys/net/ipv6/conf/$device/disable_ipv6
+            ip link set $device up
+        done
+        ip link set far0 master br0
+        ip link set p1 master br0
+        {setting}
+        set +e
+        {program} doctor --switch up0 {arguments} --output json"
+    );
+    let mut unshare = vec!["--net"];
+    if !rustix::process::geteuid().is_root() {
+        unshare.extend(["--user", "--map-root-user"]);
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(&unshare).args(arguments).output().ok()
+    };
+    if !run(&["ip", "link"]).is_some_and(|output| output.status.success()) {
+        use std::io::Write as _;
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: no network namespace of our own"
+        );
+        return None;
+    }
+    let output = run(&["sh", "-c", &script]).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    Some((output.status.code().unwrap(), answer))
+}
+
+#[test]
+fn a_bridge_drops_voids_and_its_witness_shows_that_it_would_see_them() {
+    if let Some((code, answer)) = ask_bridge("", "--witness h1") {
+        assert_eq!(
+            (code, &answer["verdict"]),
+            (0, &"dropped".into()),
+            "{answer}"
+        );
+        assert_eq!(answer["controls"]["at_witness"], 100);
+        assert_eq!(answer["voids"]["at_witness"], 0);
+    }
+    if let Some((code, answer)) = ask_bridge("", "") {
+        assert_eq!(
+            (code, &answer["verdict"]),
+            (0, &"not-back".into()),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn a_switch_that_does_not_learn_is_caught_flooding_voids_or_sending_them_back() {
+    let forgets = "ip link set far0 type bridge_slave learning off";
+    if let Some((code, answer)) = ask_bridge(forgets, "--witness h1") {
+        assert_eq!(
+            (code, &answer["verdict"]),
+            (1, &"flooded".into()),
+            "{answer}"
+        );
+    }
+    let mirrors = "ip link set far0 type bridge_slave learning off hairpin on";
+    if let Some((code, answer)) = ask_bridge(mirrors, "") {
+        assert_eq!(
+            (code, &answer["verdict"]),
+            (1, &"come-back".into()),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn a_witness_that_is_on_no_port_of_the_switch_proves_nothing() {
+    let apart = "ip link set p1 nomaster";
+    if let Some((code, answer)) = ask_bridge(apart, "--witness h1") {
+        assert_eq!((code, &answer["verdict"]), (2, &"blind".into()), "{answer}");
+    }
+}

@@ -2,8 +2,7 @@
 
 use super::{Mend, Outcome};
 use crate::process::find_program;
-use crate::{packet, procfs, sched, tap};
-use rustix::net::{AddressFamily, SocketType};
+use crate::{packet, procfs, sched, tap, xdp};
 use rustix::thread::CapabilitySet;
 use std::fs;
 use std::io::{self, ErrorKind, Read as _};
@@ -157,15 +156,74 @@ fn qdisc(kind: &str, arguments: &str) -> Outcome {
     }
 }
 
+/// Opens sockets on a veth as an uplink would, in the fastest way there is.
 pub(super) fn af_xdp() -> Outcome {
-    match rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None) {
-        Ok(_) => Outcome::works("opened a socket; its program needs CAP_BPF besides"),
-        Err(rustix::io::Errno::AFNOSUPPORT) => Outcome::lacks(
+    let steps = [
+        "link add tbprobe4 type veth peer name tbprobe5",
+        "link set tbprobe4 up",
+        "link set tbprobe5 up",
+    ];
+    if let Err(error) = steps.iter().try_for_each(|step| command("ip", step)) {
+        return Outcome::lacks(error, module_or_kernel("veth", "VETH"));
+    }
+    match xdp::Xdp::open("tbprobe4", None, xdp::Wish::Any, None) {
+        Ok(opened) => {
+            let wakes = if opened.queues.iter().all(xdp::Queue::tells_when_to_wake) {
+                "the kernel says when it wants to be woken"
+            } else {
+                "the kernel is woken each time, it has no need-wakeup"
+            };
+            Outcome::works(format!("on a veth: {}; {wakes}", opened.way))
+        }
+        Err(xdp::XdpError::NoXdp) => Outcome::lacks(
             "the kernel has no AF_XDP",
             advice("use a kernel with CONFIG_XDP_SOCKETS"),
         ),
         Err(error) => Outcome::lacks(error.to_string(), advice("run as root")),
     }
+}
+
+pub(super) fn zero_copy() -> Outcome {
+    by_driver("zero-copy", |features| features.zero_copy)
+}
+
+pub(super) fn launch_time() -> Outcome {
+    by_driver("launch times", |features| features.launch_time)
+}
+
+/// What the drivers of this machine's interfaces say of a feature.
+fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> Outcome {
+    let table = text("/proc/thread-self/net/dev").unwrap_or_default();
+    // Two lines of headings, then `NAME: counters`.
+    let names = table
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split_once(':'));
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for name in names
+        .map(|(name, _)| name.trim())
+        .filter(|name| *name != "lo")
+    {
+        match xdp::Features::of(name, None) {
+            Ok(features) if has(&features) => with.push(name),
+            Ok(_) => without.push(name),
+            Err(error) => {
+                return Outcome::lacks(
+                    format!("{name}: drivers cannot be asked ({error})"),
+                    advice("use Linux >= 6.3"),
+                );
+            }
+        }
+    }
+    if with.is_empty() {
+        let whose = if without.is_empty() {
+            "there is no interface here".to_owned()
+        } else {
+            format!("no driver has {feature}: {}", without.join(", "))
+        };
+        return Outcome::lacks(whose, advice("use a NIC whose driver has it"));
+    }
+    Outcome::works(with.join(", "))
 }
 
 pub(super) fn sched_deadline() -> Outcome {

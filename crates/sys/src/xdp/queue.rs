@@ -181,6 +181,12 @@ impl Queue {
         Ok(rustix::net::bind(&self.fd, &address)?)
     }
 
+    /// Whether the kernel says when it wants to be woken (need-wakeup, since Linux
+    /// 5.4), so that it need not be with every burst.
+    pub fn tells_when_to_wake(&self) -> bool {
+        self.fill.has_flags()
+    }
+
     /// Hands at most `most` frames that came to `take`, in order, and their
     /// chunks back to the kernel. Returns how many there were.
     pub fn receive(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
@@ -371,4 +377,66 @@ fn set_option(fd: &OwnedFd, option: libc::c_int, value: u32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_holds_a_frame_and_what_the_kernel_keeps_free_before_it() {
+        assert_eq!(chunk_for(1514 + 8), Some(2048));
+        assert_eq!(chunk_for(1793), Some(4096));
+        assert_eq!(chunk_for(LONGEST), Some(4096));
+        assert_eq!(chunk_for(LONGEST + 1), None);
+        assert_eq!(chunk_for(u32::MAX), None);
+    }
+
+    /// A socket that is bound to nothing, which takes no interface; `None`, and a
+    /// line, where the machine forbids it.
+    fn queue(launch_times: bool) -> Option<Queue> {
+        let plan = Plan {
+            chunk: 2048,
+            sends: true,
+            launch_times,
+        };
+        Queue::new(plan)
+            .inspect_err(|error| println!("skipped: no AF_XDP socket: {error}"))
+            .ok()
+    }
+
+    #[test]
+    fn the_kernel_takes_memory_with_room_for_launch_times() {
+        let Some(mut queue) = queue(true) else { return };
+        let frame = [7; 100];
+        assert_eq!(queue.send(&frame, Some(0x0102_0304)), Ok(()));
+        // The first chunk to send from, behind those that receive.
+        let at = RECEIVING as usize * 2048 + SEND_OFFSET;
+        // SAFETY: both lie in the memory; nobody sends, since it is not bound.
+        let bytes = unsafe {
+            let start = queue.memory.base().add(at - metadata::LEN);
+            std::slice::from_raw_parts(start, metadata::LEN + frame.len())
+        };
+        assert_eq!(bytes[..metadata::LEN], metadata::launch_at(0x0102_0304));
+        assert_eq!(bytes[metadata::LEN..], frame);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_what_has_no_room_is_kept() {
+        let Some(mut queue) = queue(false) else {
+            return;
+        };
+        let longest = vec![0; 2048 - SEND_OFFSET];
+        assert_eq!(
+            queue.send(&[&longest[..], &[0]].concat(), None),
+            Err(Refused::TooLong)
+        );
+        assert_eq!(queue.send_void(2048), Err(Refused::TooLong));
+        for _ in 0..SENDING / 2 {
+            assert_eq!(queue.send(&longest, None), Ok(()));
+            assert_eq!(queue.send_void(1514), Ok(()));
+        }
+        assert_eq!(queue.send(&longest, None), Err(Refused::Full));
+        assert_eq!(queue.send_void(60), Err(Refused::Full));
+    }
 }

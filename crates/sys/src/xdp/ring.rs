@@ -212,6 +212,11 @@ impl<T: Copy> Producer<T> {
         self.0.producer().store(self.0.mine, Ordering::Release);
     }
 
+    /// Whether the kernel says when it wants to be woken.
+    pub(super) fn has_flags(&self) -> bool {
+        self.0.flags.is_some()
+    }
+
     /// See [`Ring::needs_wakeup`].
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.needs_wakeup()

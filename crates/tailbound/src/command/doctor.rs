@@ -1,11 +1,13 @@
 //! `tailbound doctor`: the table of `tailbound_sys::probe` as a report.
 
 mod collect;
+mod switch;
 
 use super::output::{self, Output};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Arguments of `tailbound doctor`.
@@ -15,12 +17,28 @@ use std::process::ExitCode;
     what it is for, what was seen, and the command that mends it. \
     FAIL is only what the lab or the host daemon cannot do without, \
     WARN what one feature or experiment lacks. The trials leave nothing behind. \
-    Exit code: 0, or 1 if there is a FAIL."
+    Exit code: 0, or 1 if there is a FAIL.\n\n\
+    With --switch, a hundred void frames and as many to a station that nobody is \
+    are sent to the switch in a tenth of a second, and nothing else is tried. \
+    Exit code: 0 no void came back, nor to the witness; 1 some did; \
+    2 it could not be found out."
 )]
 pub(crate) struct Args {
     /// Lines for people, or JSON with a schema version
     #[arg(long, value_enum, default_value_t)]
     output: Output,
+    /// Find out what the switch behind this interface does with void frames
+    #[arg(long, value_name = "INTERFACE")]
+    switch: Option<String>,
+    /// The network namespace that the interface is in, as a file
+    #[arg(long, value_name = "FILE", requires = "switch")]
+    netns: Option<PathBuf>,
+    /// An interface on another port of the same switch: sees whether voids flood
+    #[arg(long, value_name = "INTERFACE", requires = "switch")]
+    witness: Option<String>,
+    /// The network namespace that the witness is in, as a file
+    #[arg(long, value_name = "FILE", requires = "witness")]
+    witness_netns: Option<PathBuf>,
     /// Run the trials of a throw-away namespace and print them for the parent
     #[arg(long, value_enum, hide = true)]
     inside: Option<Inside>,
@@ -79,6 +97,15 @@ impl Args {
     pub(crate) fn run(self) -> ExitCode {
         if let Some(inside) = self.inside {
             return collect::inside(inside);
+        }
+        if let Some(interface) = self.switch {
+            let question = switch::Question {
+                interface,
+                netns: self.netns,
+                witness: self.witness,
+                witness_netns: self.witness_netns,
+            };
+            return switch::ask(&question, self.output);
         }
         let diagnosis = Diagnosis::of(collect::findings());
         output::print(&match self.output {

@@ -106,7 +106,7 @@ fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
     for (experiment, right, wrong, message) in [
         (
             "burst",
-            "size = \"100KB\"",
+            "size = \"105200B\"",
             "size = \"89B\"",
             "choose 90B to 10MB",
         ),

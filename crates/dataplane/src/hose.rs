@@ -54,9 +54,9 @@ pub const MAX_PAIRS: usize = 65_536;
 /// A lease is so many intervals long: as many datagrams in a row may be lost.
 const LEASE: u64 = 20;
 /// How often an idle host is heard, in intervals.
-const HEARTBEAT: u64 = 250;
-/// How long a pledge holds, in intervals: seven heartbeats may be lost.
-const PLEDGE: u64 = 2000;
+const HEARTBEAT: u64 = 100;
+/// How long a pledge holds, in intervals: three heartbeats in a row may be lost.
+const PLEDGE: u64 = 600;
 
 /// What a host is told at its start.
 #[derive(Debug, Clone)]

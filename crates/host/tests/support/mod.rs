@@ -365,7 +365,12 @@ impl Daemon {
             .stderr(log)
             .spawn()
             .expect("it is our own file");
-        let address = METRICS.parse().expect("an address");
+        // More than one may run at a time, each with metrics of its own.
+        let metrics = config
+            .split('"')
+            .nth(1)
+            .filter(|_| config.starts_with("metrics"));
+        let address = metrics.unwrap_or(METRICS).parse().expect("an address");
         Self {
             child,
             address,
@@ -394,7 +399,7 @@ impl Daemon {
         line.trim().parse().ok()
     }
 
-    fn metrics(&self) -> Option<String> {
+    pub(crate) fn metrics(&self) -> Option<String> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
         let mut text = String::new();

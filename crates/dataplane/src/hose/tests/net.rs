@@ -153,7 +153,7 @@ impl Net {
                 self.turn(index);
             }
             look(self);
-            self.now = self.now + self.slice;
+            self.now += self.slice;
             while let Some((at, number)) = self.flying.keys().next().copied()
                 && at <= self.now
             {

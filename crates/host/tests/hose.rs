@@ -1,0 +1,200 @@
+//! Three daemons that exchange rates by UDP, on real interfaces.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::{Daemon, Guest, Kind, Nic, command, datagram_of, sandboxed, until};
+
+/// Not a test of its own: the process of the daemons below.
+#[test]
+fn daemon_process() {
+    support::daemon_process();
+}
+
+/// B of each machine, in bits a second, and S, in bytes.
+const BANDWIDTH: u64 = 40_000_000;
+const BURST: u64 = 15_000;
+/// What two hosts may send late and at once: 10 ms of 100 Mbit/s each.
+const CAUGHT_UP: u64 = 2 * 125_000;
+
+/// Where host `number` listens.
+fn address(number: u8) -> String {
+    format!("127.0.0.1:{}", 4800 + u16::from(number))
+}
+
+/// What host `number` of three is told; its first peer is said to be at `first`.
+fn config(number: u8, guest: &Guest, key: &Path, first: &str) -> String {
+    let peers: String = (1..=3)
+        .filter(|peer| *peer != number)
+        .enumerate()
+        .map(|(place, peer)| {
+            let at = if place == 0 {
+                first.to_owned()
+            } else {
+                address(peer)
+            };
+            format!("[[hose.peer]]\nhost = \"h{peer}\"\naddress = {at:?}\n")
+        })
+        .collect();
+    format!(
+        "metrics = \"127.0.0.1:{metrics}\"\n\
+         [uplink]\n\
+         port = {{ kind = \"af-packet\", interface = \"up{number}\" }}\n\
+         pacer = {{ link = \"100Mbit/s\", batch = \"5ms\", catch_up = \"10ms\", \
+         voids = false }}\n\
+         {guest}\
+         vm = \"acme/web/{number}\"\n\
+         guarantee = {{ bandwidth = \"{BANDWIDTH}bit/s\", burst = \"{BURST}B\", \
+         burst_rate = \"100Mbit/s\", horizon = \"10ms\" }}\n\
+         [hose]\n\
+         host = \"h{number}\"\n\
+         listen = {listen:?}\n\
+         key_file = {key:?}\n\
+         machines = {{ \"acme/web\" = 3 }}\n\
+         {peers}",
+        metrics = 9470 + u16::from(number),
+        guest = guest.section(),
+        listen = address(number),
+    )
+}
+
+/// A bridge with a port for each of three hosts.
+fn wire() {
+    command("ip", &["link", "add", "wire", "type", "bridge"]);
+    command("ip", &["link", "set", "wire", "up"]);
+    for number in 1..=3 {
+        let (up, port) = (format!("up{number}"), format!("port{number}"));
+        command(
+            "ip",
+            &["link", "add", &up, "type", "veth", "peer", "name", &port],
+        );
+        command("ip", &["link", "set", &port, "master", "wire", "up"]);
+        command("ip", &["link", "set", &up, "up"]);
+    }
+}
+
+/// Bytes on the wire that came to `nic` from the guests with these addresses
+/// while `send` was called again and again.
+fn received(nic: &mut Nic, from: [u8; 2], time: Duration, mut send: impl FnMut()) -> [u64; 2] {
+    let mut bytes = [0; 2];
+    let start = Instant::now();
+    while start.elapsed() < time {
+        send();
+        for packet in nic.receive() {
+            let frame = packet.bytes();
+            let place = from.iter().position(|number| frame[11] == *number);
+            if let Some(place) = place {
+                bytes[place] += frame.len() as u64 + 24;
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
+    sandboxed(
+        "three_daemons_share_a_receivers_bandwidth_whatever_is_forged",
+        || {
+            wire();
+            let directory = tempfile::tempdir().unwrap();
+            let key = directory.path().join("key");
+            std::fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o400)).unwrap();
+
+            // What the second host sends to the first passes here.
+            let tap = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let through = tap.local_addr().unwrap().to_string();
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let copies = Arc::clone(&seen);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 2000];
+                while let Ok(len) = tap.recv(&mut buffer) {
+                    let _ = tap.send_to(&buffer[..len], address(1));
+                    copies.lock().unwrap().push(buffer[..len].to_vec());
+                }
+            });
+
+            let guests = [1, 2, 3].map(|number| Guest::new(Kind::Veth, number));
+            let daemons = [
+                Daemon::start(&config(1, &guests[0], &key, &address(2))),
+                Daemon::start(&config(2, &guests[1], &key, &through)),
+                Daemon::start(&config(3, &guests[2], &key, &address(1))),
+            ];
+            for daemon in &daemons {
+                until("the peers", || {
+                    daemon.metric("tailbound_hose_peers{state=\"alive\"}") == Some(2.0)
+                        && daemon.metric("tailbound_hose_pairs{state=\"known\"}") == Some(2.0)
+                });
+            }
+
+            let [mut to, mut one, mut other] = [0, 1, 2].map(|place| guests[place].nic());
+            let mut frames = [&guests[1], &guests[2]].map(|from| {
+                let mut frame = datagram_of(guests[0].mac, from.mac, [10, 77, 0, from.mac[5]], 7);
+                // As long as a frame may be, in Ethernet's, IPv4's and UDP's words;
+                // a bridge may look at the checksum.
+                frame.resize(1514, 0);
+                frame[16..18].copy_from_slice(&1500_u16.to_be_bytes());
+                frame[38..40].copy_from_slice(&1480_u16.to_be_bytes());
+                let words = frame[14..34].chunks(2);
+                let sum: u32 = words
+                    .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+                    .sum();
+                let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+                frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+                frame
+            });
+            let [first, second] = &mut frames;
+            // Until each has sent its burst and is held to its rate.
+            received(&mut to, [2, 3], Duration::from_millis(300), || {
+                one.send(first);
+                other.send(second);
+            });
+            let time = Duration::from_secs(1);
+            let start = Instant::now();
+            let bytes = received(&mut to, [2, 3], time, || {
+                one.send(first);
+                other.send(second);
+            });
+            // Never more than the hose lets through; what waited before, or was
+            // late, may come on top.
+            let passed = start.elapsed().as_nanos() as u64;
+            let most = BANDWIDTH / 8 * passed / 1_000_000_000 + 2 * BURST + CAUGHT_UP;
+            assert!(bytes[0] + bytes[1] <= most * 101 / 100, "{bytes:?}, {most}");
+            assert!(bytes[0].min(bytes[1]) > most / 10, "{bytes:?}");
+            assert!(daemons[0].metric("tailbound_hose_pairs{state=\"receiving\"}") == Some(2.0));
+
+            // The same once more, and all with a bit flipped.
+            let dropped = |reason: &str| {
+                let name = format!("tailbound_hose_messages_dropped_total{{reason={reason:?}}}");
+                daemons[0].metric(&name).unwrap_or(0.0)
+            };
+            let old = seen.lock().unwrap().clone();
+            let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let forge = &old[old.len() - 50..];
+            for datagram in forge {
+                attacker.send_to(datagram, address(1)).unwrap();
+                let mut forged = datagram.clone();
+                forged[90] ^= 1;
+                attacker.send_to(&forged, address(1)).unwrap();
+                attacker.send_to(b"garbage", address(1)).unwrap();
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            until("the replayed", || {
+                dropped("duplicate") + dropped("old") >= 50.0
+            });
+            until("the forged", || dropped("mac") >= 50.0);
+            until("the garbage", || dropped("length") >= 50.0);
+            let peers = daemons[0].metric("tailbound_hose_peers{state=\"alive\"}");
+            assert_eq!(peers, Some(2.0));
+            assert_eq!(
+                daemons[0].metric("tailbound_hose_rates_refused_total{}"),
+                Some(0.0)
+            );
+        },
+    );
+}

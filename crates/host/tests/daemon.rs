@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
 };
+use tailbound_dataplane::Packet;
 use tailbound_sys::process::Spawn;
 use tailbound_sys::{sched, thread};
 use tailbound_units::Nanos;
@@ -282,6 +283,64 @@ fn the_vcpu_agent_follows_reloads_and_its_waits_are_served_beside_the_packets() 
             daemon.signal(Signal::TERM);
             assert!(daemon.wait().success(), "{}", daemon.log());
             assert_eq!(slice(), before);
+        },
+    );
+}
+
+#[test]
+fn a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none() {
+    sandboxed(
+        "a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none",
+        || {
+            const FRAMES: u16 = 300;
+            let a = Guest::new(Kind::Veth, 1);
+            command(
+                "ip",
+                &["link", "add", "up0", "type", "veth", "peer", "name", "far0"],
+            );
+            command("ip", &["link", "set", "up0", "up"]);
+            command("ip", &["link", "set", "far0", "up"]);
+            let configured = |bandwidth: &str| {
+                let uplink = "[uplink]\n\
+                    port = { kind = \"af-packet\", interface = \"up0\" }\n\
+                    pacer = { link = \"10Mbit/s\", batch = \"2ms\" }\n";
+                let guarantee = format!(
+                    "guarantee = {{ bandwidth = {bandwidth:?}, burst = \"2KB\", \
+                     burst_rate = \"5Mbit/s\" }}\n"
+                );
+                config(&[&a], uplink) + &guarantee
+            };
+            let daemon = Daemon::start(&configured("500kbit/s"));
+            let (mut nic, mut far) = (a.nic(), Nic::open("far0", None));
+            for n in 0..FRAMES {
+                nic.send(&datagram_of([2, 9, 9, 9, 9, 9], a.mac, [10, 77, 0, 1], n));
+            }
+            let (mut seen, mut voids) = (Vec::new(), 0);
+            let mut reloaded = false;
+            until("every frame", || {
+                for packet in far.receive() {
+                    if packet.destination_mac() == packet.source_mac() {
+                        voids += 1;
+                    } else if packet.source_mac() == a.mac {
+                        assert_eq!(packet.bytes()[15] >> 2, Packet::HIGH_DSCP);
+                        seen.push(packet.bytes()[42..44].to_vec());
+                    }
+                }
+                if !reloaded && seen.len() > 50 {
+                    reloaded = true;
+                    daemon.configure(&configured("5Mbit/s"));
+                }
+                seen.len() == usize::from(FRAMES)
+            });
+            let expected: Vec<_> = (0..FRAMES).map(|n| n.to_be_bytes().to_vec()).collect();
+            assert_eq!(seen, expected, "{}", daemon.log());
+            assert!(voids > 0);
+            let metric = |name: &str| daemon.metric(name).unwrap_or_default();
+            assert!(metric("tailbound_pacer_voids_total{}") >= f64::from(voids));
+            let bandwidth = "tailbound_pacer_guest_bandwidth_bits_per_second{guest=\"g1\"}";
+            assert_eq!(metric(bandwidth), 5e6);
+            let sent = "tailbound_packets_total{port=\"uplink\",direction=\"sent\"}";
+            assert!(metric(sent) < f64::from(FRAMES) + f64::from(voids));
         },
     );
 }

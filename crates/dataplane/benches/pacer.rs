@@ -158,10 +158,10 @@ fn bare(mut free: VecDeque<Packet>) -> VecDeque<Packet> {
 }
 
 #[library_benchmark]
-#[bench::chain(args = (backlogged(4, Some(Rate::from_mbit(2000)))), config = limit(455 + MOVES))]
-#[bench::without_destinations(args = (backlogged(4, None)), config = limit(370 + MOVES))]
-#[bench::lengths_in_turn(args = (sending(4, Some(Rate::from_mbit(2000)), [FULL, 600])), config = limit(495 + MOVES))]
-#[bench::waiting_for_destinations(args = (backlogged(4, Some(Rate::from_mbit(100)))))]
+#[bench::chain(args = (backlogged(4, Some(Rate::from_mbit(2000)))), config = limit(400 + MOVES))]
+#[bench::without_destinations(args = (backlogged(4, None)), config = limit(325 + MOVES))]
+#[bench::lengths_in_turn(args = (sending(4, Some(Rate::from_mbit(2000)), [FULL, 600])), config = limit(425 + MOVES))]
+#[bench::waiting_for_destinations(args = (backlogged(4, Some(Rate::from_mbit(100)))), config = limit(620 + MOVES))]
 #[bench::ten_guests(args = (backlogged(10, Some(Rate::from_mbit(100)))))]
 #[bench::many_guests(args = (backlogged(5000, Some(Rate::from_mbit(2)))))]
 fn pacer(mut host: Host) -> Host {

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::VecDeque;
 use std::process::Command;
-use support::{Daemon, METRICS, Nic, command, datagram_of, sandboxed, skipped, until};
+use support::{Daemon, Guest, Kind, METRICS, Nic, command, datagram_of, sandboxed, skipped, until};
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort, Burst, Outgoing, Port};
 use tailbound_units::Nanos;
@@ -21,9 +21,15 @@ const FAR: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 /// Makes the veth pair `up0` and `far`, with `up0` at [`OUR_MAC`].
 fn cable() {
-    let peer = ["peer", "name", "far"];
-    let link = ["link", "add", "up0", "type", "veth"];
-    command("ip", &[&link[..], &peer].concat());
+    cable_of("1");
+}
+
+/// As [`cable`], with so many queues each way.
+fn cable_of(queues: &str) {
+    let queues = ["numrxqueues", queues, "numtxqueues", queues];
+    let link = [&["link", "add", "up0"][..], &queues, &["type", "veth"]].concat();
+    let peer = [&["peer", "name", "far"][..], &queues].concat();
+    command("ip", &[link, peer].concat());
     command(
         "ip",
         &["link", "set", "up0", "address", "02:00:00:00:00:01"],
@@ -163,6 +169,85 @@ fn collect(far: &mut Nic, seen: &mut Vec<u16>) {
             assert_eq!(packet.destination_mac(), OUR_MAC);
         }
     }
+}
+
+#[test]
+fn every_receive_queue_is_read() {
+    sandboxed("every_receive_queue_is_read", || {
+        cable_of("2");
+        let Some(mut port) = open(None) else { return };
+        let error = AfXdpPort::open("up0", None, AfXdpMode::Copy, Some(3));
+        let error = error.expect_err("there are two").to_string();
+        assert!(error.contains("has 2 receive queues, not 3"), "{error}");
+        let pool = Pool::new();
+        let mut far = Nic::open("far", None);
+        // Flows are spread over the queues by a hash of their addresses.
+        let frames: Vec<_> = (0..64)
+            .map(|n| datagram_of(GUEST, FAR, [10, 77, 1, n as u8], n))
+            .collect();
+        for frame in &frames {
+            far.send(frame);
+        }
+        let all = |seen: &[Vec<u8>]| frames.iter().all(|frame| seen.contains(frame));
+        receive(&mut port, &pool, all);
+    });
+}
+
+#[test]
+fn an_interface_that_vanishes_ends_the_port_also_where_nothing_is_sent() {
+    sandboxed(
+        "an_interface_that_vanishes_ends_the_port_also_where_nothing_is_sent",
+        || {
+            cable();
+            let Some(mut port) = open(None) else { return };
+            command("ip", &["link", "delete", "up0"]);
+            let pool = Pool::new();
+            until("an error", || {
+                let mut burst = Burst::default();
+                port.receive(Nanos::ZERO, &pool, &mut burst).is_err()
+            });
+        },
+    );
+}
+
+#[test]
+fn a_daemon_paces_with_voids_through_it() {
+    sandboxed("a_daemon_paces_with_voids_through_it", || {
+        cable();
+        if open(None).is_none() {
+            return;
+        }
+        let guest = Guest::new(Kind::Veth, 7);
+        let uplink = "[uplink]\nport = { kind = \"af-xdp\", interface = \"up0\" }\n\
+                      pacer = { link = \"100Mbit/s\", batch = \"5ms\" }\n";
+        let guarantee = "guarantee = { bandwidth = \"10Mbit/s\", burst = \"3KB\", \
+                         burst_rate = \"10Mbit/s\", horizon = \"50ms\" }\n";
+        let config = format!(
+            "metrics = {METRICS:?}\n{uplink}\n{}{guarantee}",
+            guest.section()
+        );
+        let daemon = Daemon::start(&config);
+        let (mut far, mut nic) = (Nic::open("far", None), guest.nic());
+        let count = 100;
+        for n in 0..count {
+            nic.send(&datagram_of(FAR, GUEST, [10, 77, 0, 7], n));
+        }
+        let (mut numbers, mut voids) = (Vec::new(), 0);
+        until("all frames", || {
+            for packet in far.receive() {
+                voids += usize::from(is_void(&packet));
+                let bytes = packet.bytes();
+                if packet.source_mac() == GUEST && packet.destination_mac() == FAR {
+                    numbers.push(u16::from_be_bytes([bytes[42], bytes[43]]));
+                }
+            }
+            numbers.len() >= usize::from(count)
+        });
+        assert_eq!(numbers, (0..count).collect::<Vec<_>>(), "{}", daemon.log());
+        // 84 B at 10 Mbit/s are 67 us, nine tenths of which are left at
+        // 100 Mbit/s: one void at least between two frames of a batch.
+        assert!(voids >= usize::from(count) / 2, "{voids} voids");
+    });
 }
 
 #[test]

@@ -220,6 +220,7 @@ impl Port for AfXdpPort {
             return Ok(sent);
         };
         queue.reap();
+        let mut flushed = false;
         while let Some(next) = outgoing.front_mut() {
             let entered = match next {
                 Outgoing::Frame { packet, at } => {
@@ -237,11 +238,18 @@ impl Port for AfXdpPort {
             match entered {
                 Ok(()) => sent.add(next),
                 Err(Refused::TooLong) => sent.refused += 1,
+                // The kernel may empty the ring at once.
+                Err(Refused::Full) if !flushed => {
+                    queue.flush()?;
+                    flushed = true;
+                    continue;
+                }
                 Err(Refused::Full) => {
                     sent.full = true;
                     break;
                 }
             }
+            flushed = false;
             outgoing.pop_front();
         }
         queue.flush()?;

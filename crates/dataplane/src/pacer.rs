@@ -122,6 +122,8 @@ pub struct GuestStats {
     pub marked: u64,
     /// Frames that were given back for later, each time.
     pub held: u64,
+    /// Frames that were dropped here, by what [`PacerDrops`] names.
+    pub dropped: u64,
     /// How long its last frame had to wait for its stamp, in bytes of the wire's
     /// time.
     pub wait: u64,
@@ -231,8 +233,7 @@ impl<F: Frame> Pacer<F> {
         self.clock
     }
 
-    /// Lets time pass on the wire, no further than `catch_up` after what it has not
-    /// taken yet. Once for each `now`: within it, nothing becomes due that was not.
+    /// Lets time pass on the wire, no further than `catch_up` after what is due. Once for each `now`: within it, nothing becomes due that was not.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -248,7 +249,9 @@ impl<F: Frame> Pacer<F> {
     #[inline(never)]
     fn advance_clock(&mut self, now: Nanos) -> u64 {
         let position = self.clock.advance(now);
-        let limit = self.next.max(self.wire).saturating_add(self.catch_up);
+        // From what is due, not from the wire: that moves on with each batch, however
+        // late its frames are.
+        let limit = self.wire.max(self.next.saturating_add(self.catch_up));
         if position > limit && self.next != u64::MAX {
             self.clock.stop_at(limit);
             return limit;

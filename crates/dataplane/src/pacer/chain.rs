@@ -48,7 +48,7 @@ impl<F: Frame> Pacer<F> {
         match self.place(position, &mut frame, Patience::Horizon) {
             Ok(place) => self.keep(place, frame),
             Err(Unplaced::BestEffort) => return self.enqueue_other(now, frame),
-            Err(Unplaced::Oversized) => self.stats.drops.oversized += 1,
+            Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
             Err(Unplaced::Later(stamp)) => return Err(self.later(position, frame, stamp)),
         }
         Ok(())
@@ -115,8 +115,26 @@ impl<F: Frame> Pacer<F> {
     fn place_anyway(&mut self, position: u64, mut frame: F) {
         match self.place(position, &mut frame, Patience::Wheel) {
             Ok(place) => self.keep(place, frame),
-            Err(Unplaced::Oversized) => self.stats.drops.oversized += 1,
-            Err(_) => self.stats.drops.overdue += 1,
+            Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
+            Err(_) => {
+                self.stats.drops.overdue += 1;
+                self.count_drop(frame.source());
+            }
+        }
+    }
+
+    #[cold]
+    fn count_oversized(&mut self, source: Option<GuestId>) {
+        self.stats.drops.oversized += 1;
+        self.count_drop(source);
+    }
+
+    /// Counts a frame that was dropped with its guest.
+    fn count_drop(&mut self, source: Option<GuestId>) {
+        if let Some(id) = source
+            && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
+        {
+            guest.stats.dropped += 1;
         }
     }
 

@@ -140,6 +140,8 @@ fn what_is_longer_than_a_frame_may_be_is_dropped_and_counted() {
         assert_eq!(pacer.stats().drops.oversized, dropped);
         assert_eq!((pacer.waiting(), pacer.best_effort().packets), (0, 0));
     }
+    let stats = pacer.guest_stats(GuestId(0)).expect("guaranteed");
+    assert_eq!((stats.taken.packets, stats.dropped), (0, 1));
 }
 
 #[test]

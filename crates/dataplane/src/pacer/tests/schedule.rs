@@ -324,6 +324,27 @@ fn what_may_be_caught_up_is_caught_up() {
 }
 
 #[test]
+fn what_is_due_is_never_later_than_may_be_caught_up() {
+    let catch_up = Nanos::from_millis(5);
+    let config = PacerConfig {
+        catch_up,
+        ..PacerConfig::new(LINK)
+    };
+    let rate = Rate::from_mbit(9000);
+    let mut host = Host::new(&config, &[Guarantee::new(rate, Bytes(3000), LINK)]);
+    for id in 0..20_000 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    // A turn a millisecond, of a batch each: a twentieth of the link.
+    host.late = Nanos::from_millis(1);
+    host.run_until(Nanos::from_millis(400));
+    let stats = host.pacer.stats();
+    assert!(stats.guaranteed.packets > 10_000 && stats.stopped > Nanos::from_millis(200));
+    let most = LINK.bytes_in(catch_up + config.batch).0 + 1538;
+    assert!(stats.latest <= most, "{} > {most}", stats.latest);
+}
+
+#[test]
 fn many_guests_at_once_leave_in_turn() {
     let share = Rate(LINK.0 / 200);
     let guarantees = [Guarantee::new(share, Bytes(3076), Rate::from_mbit(1000)); 200];

@@ -30,6 +30,7 @@ use crate::mac::Mac;
 use crate::port::{BURST, Burst, More, Outgoing, Port, Received};
 use crate::reason::Reason;
 use link::{Link, Way, WayConfig};
+use paced::PacedWay;
 use std::io;
 use tailbound_client::HostGuarantees;
 use tailbound_dataplane::pacer::{Later, Refused};
@@ -224,7 +225,7 @@ impl Switch {
         let leaving = leaving.min();
         let stalled = self.links.iter().filter_map(|link| {
             let guest = link.guest.as_ref()?;
-            (retry && !guest.stalled.is_empty()).then_some(guest.retry_at)
+            (retry && link.is_stalled()).then_some(guest.retry_at)
         });
         let coming = ports.iter().flatten().filter_map(|port| port.poll_at());
         leaving.into_iter().chain(stalled).chain(coming).min()
@@ -258,6 +259,11 @@ impl Switch {
             paced.wake(now);
         }
         for index in 0..self.links.len() {
+            if let Some(guest) = &mut self.links[index].guest
+                && guest.retry_at <= now
+            {
+                guest.paused = false;
+            }
             while let Some(guest) = &mut self.links[index].guest
                 && guest.retry_at <= now
                 && let Some(frame) = guest.stalled.pop_front()
@@ -289,6 +295,7 @@ impl Switch {
         }
         link.counters.drop(Reason::Truncated, self.burst.truncated);
         self.burst.truncated = 0;
+        let dropped = self.uplink_drops();
         // Taken out, so that the frames can be forwarded one by one; put back
         // with its capacity.
         let mut frames = std::mem::take(&mut self.burst.frames);
@@ -298,6 +305,31 @@ impl Switch {
             }
         }
         self.burst.frames = frames;
+        if self.uplink_drops() > dropped {
+            self.pause(now, from);
+        }
+    }
+
+    /// Frames that a paced uplink dropped for want of room.
+    fn uplink_drops(&self) -> u64 {
+        let uplink = self.forwarding.uplink();
+        let link = uplink.and_then(|uplink| self.links.get(uplink.0));
+        link.and_then(Link::paced).map_or(0, PacedWay::drops)
+    }
+
+    /// Lets as much time pass before the port is read again as the uplink takes for
+    /// a burst.
+    fn pause(&mut self, now: Nanos, from: PortIndex) {
+        let mut paced = self.links.iter().filter_map(Link::paced);
+        let Some(pause) = paced.next().map(PacedWay::burst_time) else {
+            return;
+        };
+        if let Some(guest) = &mut self.links[from.0].guest {
+            if guest.stalled.is_empty() {
+                guest.retry_at = now + pause;
+            }
+            guest.paused = true;
+        }
     }
 
     /// Brings one frame into the pipelines of the ports it goes to.

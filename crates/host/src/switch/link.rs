@@ -125,10 +125,13 @@ pub(super) struct Guest {
     pub(super) guarantee: Option<Guarantee>,
     /// The terms that the pacer refused last, and why, as long as they are wanted.
     pub(super) refused: Option<(Refused, Guarantee)>,
-    /// Frames that the pacer gave back, in order, and when they are offered again.
-    /// While there are any the guest's port is not read, so that they are a burst
-    /// at most.
+    /// Frames that the pacer gave back, in order. While there are any the guest's
+    /// port is not read, so that they are a burst at most.
     pub(super) stalled: VecDeque<Packet>,
+    /// Frames were dropped for want of room as it sent: its port is not read, so
+    /// that the next ones stay where they cost nothing.
+    pub(super) paused: bool,
+    /// When frames are offered again, or the port is read.
     pub(super) retry_at: Nanos,
     /// Waits of the frames that it sent, wherever they went.
     pub(super) sent: Sojourns,
@@ -209,6 +212,7 @@ impl Link {
             guarantee,
             refused: None,
             stalled: VecDeque::new(),
+            paused: false,
             retry_at: Nanos::ZERO,
             sent: Sojourns::default(),
             received: Sojourns::default(),
@@ -293,10 +297,10 @@ impl Link {
         Ok(())
     }
 
-    /// Frames from this port wait for a paced uplink.
+    /// The port is not to be read, as its guest has to wait for a paced uplink.
     pub(super) fn is_stalled(&self) -> bool {
         let guest = self.guest.as_ref();
-        guest.is_some_and(|guest| !guest.stalled.is_empty())
+        guest.is_some_and(|guest| guest.paused || !guest.stalled.is_empty())
     }
 
     /// What is counted, as of now; `uplink` is the paced one, if there is any.

@@ -3,7 +3,7 @@
 
 use crate::histogram::Histogram;
 use crate::mac::Mac;
-use crate::port::Outgoing;
+use crate::port::{BURST, Outgoing};
 use std::collections::VecDeque;
 use tailbound_dataplane::pacer::{Later, Refused};
 use tailbound_dataplane::{
@@ -175,6 +175,17 @@ impl PacedWay {
             });
         }
         waiting
+    }
+
+    /// How long the wire takes for a burst of full frames.
+    pub(super) fn burst_time(&self) -> Nanos {
+        let PacerConfig { link, frame, .. } = self.config.pacer;
+        link.time_for(Bytes(frame.0 * BURST as u64))
+    }
+
+    /// Frames that were dropped as there was no room for them, or others.
+    pub(super) fn drops(&self) -> u64 {
+        self.pacer.stats().queue.drops.total()
     }
 
     pub(super) fn waiting(&self) -> usize {

@@ -338,6 +338,38 @@ fn a_port_that_is_full_stops_the_wires_clock_and_loses_nothing() {
     let snapshot = bench.switch.snapshot(&mut bench.ports);
     let uplink = snapshot.links[UPLINK].pacing.as_ref().expect("it is paced");
     assert!(uplink.stats.stopped > Nanos::ZERO);
+    seen.check(A, &terms(100));
+}
+
+#[test]
+fn a_guest_whose_frames_find_no_room_is_read_no_faster_than_the_link() {
+    const FRAMES: u32 = 3000;
+    let mut wire = wire();
+    wire.best_effort = QueueConfig::Fifo(FifoConfig {
+        packets: 100,
+        ..FifoConfig::default()
+    });
+    let mut bench = bench(paced(&wire, Some(terms(400)), None));
+    for n in 0..FRAMES {
+        bench.send(B, &full(B, n));
+        bench.send(A, &full(A, n));
+    }
+    let start = bench.now;
+    bench.run(start + Nanos::from_millis(10));
+    // The link carries 813 frames in that time, and one of B's fits between two of
+    // A's. B's queue holds 100: the rest of each burst is lost.
+    let left = bench.wires[B].borrow().to_port.len();
+    let read = FRAMES as usize - left;
+    assert!((420..=813 + 5 * BURST).contains(&read), "{read} read");
+    assert!(bench.drops(UPLINK, "queue_full") > 300);
+    let mut seen = OnTheWire::default();
+    seen.take(&bench);
+    let sent = seen.numbers(B).len();
+    assert!((310..=340).contains(&sent), "{sent} sent of what is left");
+    assert!(
+        seen.numbers(A).len() > 320,
+        "the other guest does not notice"
+    );
 }
 
 #[test]
@@ -402,6 +434,13 @@ fn a_promise_that_breaks_a_rule_is_counted_once_and_the_old_terms_stay() {
     assert_eq!(
         (held(&mut bench, A), held(&mut bench, B)),
         (Some(300), Some(700))
+    );
+    bench
+        .switch
+        .set_guarantees(bench.now, word(&[(0, Some((700, 0))), (1, Some((300, 0)))]));
+    assert_eq!(
+        (held(&mut bench, A), held(&mut bench, B)),
+        (Some(700), Some(300))
     );
     assert_eq!(bench.switch.snapshot(&mut bench.ports).refusals, 4);
 }

@@ -172,60 +172,50 @@ impl<F: Frame> Pacer<F> {
         // What is on the wire already cannot be overtaken. Were a frame stamped from
         // `position` on, the batch would swallow the gaps behind it.
         let arrival = position.max(self.wire);
-        let mut place = Place {
-            guest: id.0,
-            upstream: false,
-            stamp: arrival,
-        };
-        if guest.limited > 0
+        let patient = patience == Patience::Wheel;
+        let (upstream, stamped) = if guest.limited > 0
             && let Some(flow) = frame.flow()
             && let Some((index, limit)) = self.limits.find(flow)
         {
             let charged = limit.bucket.charge(arrival, wire);
-            let mut refused = None;
             let waits = charged.leaves > arrival
                 || guest.upstream > 0 && self.upstream.first().stamp <= limit.last;
-            if waits {
+            let stamped = if waits {
                 let release = charged.leaves.max(limit.last);
-                place.stamp = release.max(self.upstream.start_from(arrival));
-                limit.waits(place.stamp);
-                let crowded = patience == Patience::Horizon && guest.is_crowded();
-                if place.stamp > until || crowded {
-                    refused = Some(place.stamp.max(until + 1));
-                } else {
-                    limit.last = place.stamp;
-                    guest.upstream += wire;
-                    place.upstream = true;
-                }
+                let release = release.max(self.upstream.start_from(arrival));
+                limit.waits(release);
+                guest.hold(release, wire, until, patient)
             } else {
-                match guest.stamp(arrival, wire, until) {
-                    Ok(stamp) => place.stamp = stamp,
-                    Err(stamp) => refused = Some(stamp),
+                guest.stamp(arrival, wire, until)
+            };
+            match stamped {
+                Ok(release) if waits => limit.last = release,
+                Ok(_) => {}
+                Err(stamp) => {
+                    limit.bucket.refund(charged);
+                    limit.waits(stamp);
+                    self.limits.note(index);
+                    return Err(Unplaced::Later(stamp));
                 }
-            }
-            if let Some(stamp) = refused {
-                limit.bucket.refund(charged);
-                limit.waits(stamp);
-                self.limits.note(index);
-                return Err(Unplaced::Later(stamp));
             }
             if !limit.took(wire) {
                 self.limits.note(index);
             }
+            (waits, stamped)
         } else if guest.upstream > 0 && self.upstream.first().stamp <= guest.after {
             // Behind frames of its flow that waited for a limit it had.
-            place.stamp = guest.after.max(self.upstream.start_from(arrival));
-            let crowded = patience == Patience::Horizon && guest.is_crowded();
-            if place.stamp > until || crowded {
-                return Err(Unplaced::Later(place.stamp.max(until + 1)));
-            }
-            guest.upstream += wire;
-            place.upstream = true;
+            let release = guest.after.max(self.upstream.start_from(arrival));
+            (true, guest.hold(release, wire, until, patient))
         } else {
-            place.stamp = guest.stamp(arrival, wire, until).map_err(Unplaced::Later)?;
-        }
-        guest.count(position, frame, wire, place.stamp);
-        Ok(place)
+            (false, guest.stamp(arrival, wire, until))
+        };
+        let stamp = stamped.map_err(Unplaced::Later)?;
+        guest.count(position, frame, wire, stamp);
+        Ok(Place {
+            guest: id.0,
+            upstream,
+            stamp,
+        })
     }
 
     /// Lets a frame wait in its place.

@@ -128,6 +128,25 @@ impl Guest {
         self.stats.taken.bytes += wire;
     }
 
+    /// Lets a frame wait for its destination until `release`, and gives that.
+    ///
+    /// # Errors
+    /// When it could come, where that is after `until`, or where too much waits for
+    /// destinations and its packet is not `patient`.
+    pub(super) fn hold(
+        &mut self,
+        release: u64,
+        wire: u64,
+        until: u64,
+        patient: bool,
+    ) -> Result<u64, u64> {
+        if release > until || self.is_crowded() && !patient {
+            return Err(release.max(until + 1));
+        }
+        self.upstream += wire;
+        Ok(release)
+    }
+
     /// Whether more waits for destinations than the guest may send in its horizon.
     pub(super) const fn is_crowded(&self) -> bool {
         self.upstream > self.room

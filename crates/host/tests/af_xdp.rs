@@ -172,6 +172,28 @@ fn collect(far: &mut Nic, seen: &mut Vec<u16>) {
 }
 
 #[test]
+fn what_the_interface_cannot_do_is_refused_with_what_would_help() {
+    sandboxed(
+        "what_the_interface_cannot_do_is_refused_with_what_would_help",
+        || {
+            cable();
+            if open(None).is_none() {
+                return;
+            }
+            let error = AfXdpPort::open("up0", None, AfXdpMode::ZeroCopy, None);
+            let error = error.expect_err("a veth has none").to_string();
+            assert!(error.contains("has no zero-copy"), "{error}");
+            assert!(!program_on("up0"), "a program was left behind");
+            assert!(AfXdpPort::open("up0", None, AfXdpMode::Copy, None).is_ok());
+            command("ip", &["link", "set", "up0", "mtu", "3819"]);
+            let error = AfXdpPort::open("up0", None, AfXdpMode::Auto, None);
+            let error = error.expect_err("too long for a chunk").to_string();
+            assert!(error.contains("mtu 3818"), "{error}");
+        },
+    );
+}
+
+#[test]
 fn every_receive_queue_is_read() {
     sandboxed("every_receive_queue_is_read", || {
         cable_of("2");

@@ -107,6 +107,15 @@ pub enum XdpError {
         /// How many were asked for.
         wanted: u32,
     },
+    /// Zero-copy was asked for.
+    #[error(
+        "the driver of {interface:?} has no zero-copy AF_XDP; `tailbound doctor` names the \
+         interfaces that have it, and mode = \"auto\" does with what there is"
+    )]
+    NoZeroCopy {
+        /// The interface.
+        interface: String,
+    },
     /// The memory cannot be pinned.
     #[error(
         "the memory of an AF_XDP socket on {interface:?} cannot be pinned: {source}; raise the \
@@ -260,6 +269,13 @@ impl Xdp {
                         clock: facts.clock.filter(|_| plan.launch_times),
                         _program: program,
                     });
+                }
+                Err((_, source))
+                    if wish == Wish::ZeroCopy
+                        && source.raw_os_error() == Some(libc::EOPNOTSUPP) =>
+                {
+                    let interface = interface.to_owned();
+                    return Err(XdpError::NoZeroCopy { interface });
                 }
                 // What is missing is not a way, or there is no other.
                 Err((step, source)) if ways.peek().is_none() || is_final(&source) => {

@@ -111,7 +111,7 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
         let sample = |(link, pacing): &(&LinkSnapshot, &GuestPacing)| (name(link), number(pacing));
         guests.map(sample).collect::<Vec<_>>()
     };
-    let counters: [OfGuest; 4] = [
+    let counters: [OfGuest; 5] = [
         (
             "tailbound_pacer_guest_packets",
             "The guest's packets that got a stamp, segments counted each",
@@ -131,6 +131,11 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
             "tailbound_pacer_guest_held",
             "Times that the guest's packets were given back, to be offered again later",
             |guest| guest.stats.held,
+        ),
+        (
+            "tailbound_pacer_guest_dropped",
+            "The guest's packets that the pacer dropped: longer than any frame, or overdue",
+            |guest| guest.stats.dropped,
         ),
     ];
     for (name, help, number) in counters {

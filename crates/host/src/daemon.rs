@@ -11,6 +11,7 @@ mod open;
 mod plan;
 mod poller;
 mod signals;
+mod takeover;
 mod vcpu;
 
 use crate::config::{Config, ConfigError, PortConfig};
@@ -31,6 +32,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tailbound_units::Nanos;
+pub use takeover::{Instance, InstanceError};
 use vcpu::VcpuThread;
 pub use vcpu::{VcpuSource, watch_vcpus};
 

@@ -25,6 +25,8 @@ mod test_frames;
 pub mod vcpu;
 
 pub use config::{Config, ConfigError};
-pub use daemon::{HostError, OpenError, UPLINK, VcpuSource, run, watch_vcpus};
+pub use daemon::{
+    HostError, Instance, InstanceError, OpenError, UPLINK, VcpuSource, run, watch_vcpus,
+};
 pub use mac::{Mac, MacError};
 pub use reason::Reason;

@@ -48,7 +48,7 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
     let output = Command::new("unshare")
         .args(&unshare)
         .arg(std::env::current_exe().expect("a test has a file"))
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", name, "--nocapture", "--include-ignored"])
         .env(INSIDE, "1")
         .output()
         .expect("unshare was there a moment ago");
@@ -58,12 +58,18 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
         if let Some(why) = line.strip_prefix("skipped: ") {
             skipped(why);
         }
+        if line.starts_with(MEASURED) {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
     }
     assert!(
         output.status.success(),
         "{name} failed in its sandbox:\n{printed}"
     );
 }
+
+/// Begins the lines that a test has to say though it passes.
+pub(crate) const MEASURED: &str = "measured: ";
 
 /// Says why a test did not run, past the harness, which would keep it.
 pub(crate) fn skipped(why: &str) {

@@ -1,8 +1,10 @@
 //! `tailbound host`.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tailbound_client::Settings;
+use tailbound_host::Instance;
 use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
 
 /// Arguments of `tailbound host`.
@@ -11,6 +13,13 @@ pub(crate) struct Args {
     /// The configuration (TOML); SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Take over from the daemon that runs for this configuration, if one does
+    #[arg(long)]
+    takeover: bool,
+    /// Where the lock is kept that only one daemon of a configuration holds
+    /// [default: /run/tailbound, or a directory of the user's]
+    #[arg(long, value_name = "DIR")]
+    runtime_dir: Option<PathBuf>,
     #[command(flatten)]
     control: Option<Control>,
 }
@@ -59,14 +68,24 @@ struct Control {
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         let control = self.control.map(Control::config);
-        match tailbound_host::run(&self.config, control.as_ref()) {
+        let directory = self.runtime_dir.as_deref();
+        // Held until the daemon has ended.
+        let instance = match Instance::claim(&self.config, directory, self.takeover) {
+            Ok(instance) => instance,
+            Err(error) => return failed(&error),
+        };
+        let result = tailbound_host::run(&self.config, control.as_ref());
+        drop(instance);
+        match result {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
+            Err(error) => failed(&error),
         }
     }
+}
+
+fn failed(error: &impl Display) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::FAILURE
 }
 
 impl Control {

@@ -1,0 +1,397 @@
+//! One daemon a configuration, and how a new one takes over from it.
+//!
+//! A daemon holds a lock for as long as it lives: a file of its configuration's
+//! name in a runtime directory, locked by `fcntl(2)`. The kernel drops the lock with
+//! the process, however that ends, and tells others which process holds it. So
+//! nothing here depends on a pid that was written down, and no signal reaches
+//! another process that got the same number later (`pidfd_open(2)`).
+
+use crate::config::{Config, ConfigError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+use rustix::process::{
+    Flock, FlockType, Pid, PidfdFlags, Signal, fcntl_getlk, geteuid, pidfd_open, pidfd_send_signal,
+};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// How long the running daemon may take to send what waits and to end, before it is
+/// killed; and then how long the kernel may take.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000_000,
+};
+
+/// Why this process may not be the daemon of a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// The configuration has mistakes; the running daemon was not touched.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No directory for the lock.
+    #[error("cannot keep a lock in any of {tried}: {source}; name a directory by --runtime-dir")]
+    Directory {
+        /// The directories that were tried.
+        tried: String,
+        /// What the system said of the last one.
+        source: io::Error,
+    },
+    /// The lock's file cannot be used.
+    #[error("cannot lock {}: {source}", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another daemon has this configuration.
+    #[error(
+        "tailbound host already runs for {} as process {pid}; stop it, or take over from it with \
+         --takeover",
+        config.display()
+    )]
+    Running {
+        /// The configuration.
+        config: PathBuf,
+        /// The process that holds the lock.
+        pid: i32,
+    },
+    /// Another daemon has this configuration, and cannot be seen from here.
+    #[error(
+        "tailbound host already runs for {} in another PID namespace; stop it there",
+        config.display()
+    )]
+    Elsewhere {
+        /// The configuration.
+        config: PathBuf,
+    },
+    /// The running daemon cannot be stopped.
+    #[error("cannot stop process {pid}, which runs for {}: {source}", config.display())]
+    Stop {
+        /// The configuration.
+        config: PathBuf,
+        /// The process that holds the lock.
+        pid: i32,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A third one was faster.
+    #[error(
+        "process {pid} took over for {} at the same time; it runs now",
+        config.display()
+    )]
+    Overtaken {
+        /// The configuration.
+        config: PathBuf,
+        /// The process that holds the lock now.
+        pid: i32,
+    },
+}
+
+/// The right to be the daemon of a configuration, until it is dropped.
+#[derive(Debug)]
+#[must_use = "the lock is dropped with it"]
+pub struct Instance {
+    path: PathBuf,
+    /// Opened once in this process: closing any descriptor of the file would drop
+    /// the lock.
+    _file: File,
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Whoever waits for it sees that the name is gone, and makes another one.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Instance {
+    /// Claims the configuration at `config` for this process. The lock is kept in
+    /// `directory`, or in the first that can be used of `$RUNTIME_DIRECTORY`,
+    /// `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and `/tmp/tailbound-UID`.
+    ///
+    /// With `takeover` a daemon that runs for it is stopped first: it is asked to by
+    /// SIGTERM, and killed where it has not ended after half a second. The
+    /// configuration is checked before that.
+    ///
+    /// # Errors
+    /// See [`InstanceError`].
+    pub fn claim(
+        config: &Path,
+        directory: Option<&Path>,
+        takeover: bool,
+    ) -> Result<Self, InstanceError> {
+        // One that cannot be found has mistakes, which are told better elsewhere.
+        let whole = fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
+        let path = lock_directory(directory)?.join(lock_name(&whole));
+        let pid = match lock(&path)? {
+            Lock::Ours(instance) => return Ok(instance),
+            Lock::Of(pid) => pid,
+            Lock::Elsewhere => return Err(InstanceError::Elsewhere { config: whole }),
+        };
+        let raw = pid.as_raw_nonzero().get();
+        if !takeover {
+            return Err(InstanceError::Running {
+                config: whole,
+                pid: raw,
+            });
+        }
+        Config::load(config)?;
+        stop(&path, pid).map_err(|source| InstanceError::Stop {
+            config: whole.clone(),
+            pid: raw,
+            source,
+        })?;
+        match lock(&path)? {
+            Lock::Ours(instance) => Ok(instance),
+            Lock::Of(pid) => Err(InstanceError::Overtaken {
+                config: whole,
+                pid: pid.as_raw_nonzero().get(),
+            }),
+            Lock::Elsewhere => Err(InstanceError::Elsewhere { config: whole }),
+        }
+    }
+}
+
+/// Who has the lock.
+enum Lock {
+    Ours(Instance),
+    Of(Pid),
+    /// A process of another PID namespace.
+    Elsewhere,
+}
+
+/// Takes the lock, or says which process has it.
+fn lock(path: &Path) -> Result<Lock, InstanceError> {
+    let fail = |source| InstanceError::Lock {
+        path: path.to_owned(),
+        source,
+    };
+    loop {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o644)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)
+            .map_err(fail)?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::ACCESS | Errno::AGAIN) => match holder(&file).map_err(fail)? {
+                Some(lock) => return Ok(lock.pid.map_or(Lock::Elsewhere, Lock::Of)),
+                // It ended in between.
+                None => continue,
+            },
+            Err(error) => return Err(fail(error.into())),
+        }
+        // Its last holder may have removed the name after it was opened here.
+        let named = fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+        let ours = file.metadata().map_err(fail)?;
+        if named != Some((ours.dev(), ours.ino())) {
+            continue;
+        }
+        // For people: nothing here reads it.
+        let pid = format!("{}\n", std::process::id());
+        file.set_len(0)
+            .and_then(|()| file.write_all(pid.as_bytes()))
+            .map_err(fail)?;
+        return Ok(Lock::Ours(Instance {
+            path: path.to_owned(),
+            _file: file,
+        }));
+    }
+}
+
+/// Who holds the lock, as the kernel says; without a pid if that process is of another
+/// PID namespace.
+fn holder(file: &File) -> io::Result<Option<Flock>> {
+    Ok(fcntl_getlk(file, &Flock::from(FlockType::WriteLock))?)
+}
+
+/// Stops the process that holds the lock.
+fn stop(path: &Path, pid: Pid) -> io::Result<()> {
+    let started = Instant::now();
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => process,
+        Err(Errno::SRCH) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    // If it holds the lock still, the descriptor is of that process and not of one
+    // that got its number since.
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if holder(&file)?.and_then(|lock| lock.pid) != Some(pid) {
+        return Ok(());
+    }
+    let mut killed = false;
+    for signal in [Signal::TERM, Signal::KILL] {
+        match pidfd_send_signal(&process, signal) {
+            Ok(()) => {}
+            Err(Errno::SRCH) => break,
+            Err(error) => return Err(error.into()),
+        }
+        killed = signal == Signal::KILL;
+        if ends(&process)? {
+            break;
+        }
+        if killed {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    let millis = started.elapsed().as_millis();
+    let pid = pid.as_raw_nonzero();
+    if killed {
+        tracing::warn!(pid, millis, "killed the running daemon: it did not end");
+    } else {
+        tracing::info!(pid, millis, "the running daemon ended");
+    }
+    Ok(())
+}
+
+/// Waits for a process's end, for as long as it may take.
+fn ends(process: &impl std::os::fd::AsFd) -> io::Result<bool> {
+    let started = Instant::now();
+    loop {
+        let mut fds = [PollFd::new(process, PollFlags::IN)];
+        let passed = Timespec::try_from(started.elapsed()).unwrap_or(PATIENCE);
+        let Some(left) = PATIENCE.checked_sub(passed).filter(|left| left.tv_sec >= 0) else {
+            return Ok(false);
+        };
+        match poll(&mut fds, Some(&left)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The file of a configuration: its path with one letter for each of its bytes, or
+/// four (`\x2f`) where that is none for a file's name.
+fn lock_name(config: &Path) -> OsString {
+    let mut name = b"host-".to_vec();
+    for byte in config.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => name.push(*byte),
+            b'/' => name.push(b'-'),
+            _ => name.extend(format!("\\x{byte:02x}").bytes()),
+        }
+    }
+    name.extend(b".lock");
+    OsString::from_vec(name)
+}
+
+/// The directory for locks; it is made where it is missing.
+fn lock_directory(given: Option<&Path>) -> Result<PathBuf, InstanceError> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let candidates = match given {
+        Some(directory) => vec![directory.to_owned()],
+        None => [
+            // systemd names several with colons between them; the first is ours.
+            variable("RUNTIME_DIRECTORY").map(|directories| {
+                let bytes = directories.as_os_str().as_bytes();
+                let first = bytes.split(|byte| *byte == b':').next();
+                OsString::from_vec(first.unwrap_or_default().to_vec()).into()
+            }),
+            Some("/run/tailbound".into()),
+            variable("XDG_RUNTIME_DIR").map(|directory| directory.join("tailbound")),
+            Some(std::env::temp_dir().join(format!("tailbound-{}", geteuid().as_raw()))),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+    };
+    let mut last = io::ErrorKind::NotFound.into();
+    for directory in &candidates {
+        match usable(directory) {
+            Ok(()) => return Ok(directory.clone()),
+            Err(error) => last = error,
+        }
+    }
+    let tried: Vec<_> = candidates
+        .iter()
+        .map(|directory| directory.display().to_string())
+        .collect();
+    Err(InstanceError::Directory {
+        tried: tried.join(", "),
+        source: last,
+    })
+}
+
+/// Whether locks may be kept there: it is ours, or only its owner may write to it and
+/// we can.
+fn usable(directory: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)?;
+    let found = fs::symlink_metadata(directory)?;
+    let strangers = found.mode() & 0o022 != 0;
+    if !found.is_dir() || strangers || found.uid() != geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn no_two_configurations_have_one_name_and_all_names_are_of_one_file() {
+        let names = [
+            "/etc/a.toml",
+            "/etc-a.toml",
+            "/etc/a\\x2d.toml",
+            "/etc/a-.toml",
+            "/é",
+        ];
+        let locks: std::collections::BTreeSet<_> = names
+            .iter()
+            .map(|name| lock_name(Path::new(name)))
+            .collect();
+        assert_eq!(locks.len(), names.len());
+        assert!(
+            locks.contains(&OsString::from("host--etc-a.toml.lock")),
+            "{locks:?}"
+        );
+        assert!(locks.iter().all(|lock| !lock.as_bytes().contains(&b'/')));
+    }
+
+    #[test]
+    fn a_directory_that_strangers_may_write_to_is_not_used() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = directory.path().join("open");
+        DirBuilder::new().create(&open).expect("made");
+        let mode = |mode| fs::set_permissions(&open, fs::Permissions::from_mode(mode));
+        mode(0o777).expect("ours");
+        assert!(usable(&open).is_err());
+        mode(0o755).expect("ours");
+        usable(&open).expect("ours alone");
+    }
+
+    #[test]
+    fn a_lock_that_is_dropped_is_free_and_its_name_gone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let config = directory.path().join("host.toml");
+        let claim = || Instance::claim(&config, Some(directory.path()), false);
+        let path = claim().expect("nobody has it").path.clone();
+        assert!(!path.exists());
+        let instance = claim().expect("nobody has it any more");
+        let written = fs::read_to_string(&instance.path).expect("it is there");
+        assert_eq!(written, format!("{}\n", std::process::id()));
+    }
+}

@@ -1,0 +1,363 @@
+//! `tailbound host --takeover` with real processes on real interfaces.
+
+#[path = "../../host/tests/support/mod.rs"]
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use support::{Guest, Kind, Nic, datagram, sandboxed, until};
+
+/// What the guest is guaranteed: a thousandth of it is a frame and a half.
+const MBIT: u64 = 20;
+const BURST: u64 = 60_000;
+/// A full frame, and on the wire.
+const LEN: usize = 1514;
+const WIRE: u64 = 1538;
+
+/// A daemon as a process of its own, and a guest that sends through its paced uplink.
+struct Host {
+    directory: tempfile::TempDir,
+    far: Guest,
+    guest: Guest,
+}
+
+impl Host {
+    fn new() -> Self {
+        let host = Self {
+            directory: tempfile::tempdir().expect("a directory"),
+            guest: Guest::new(Kind::Veth, 1),
+            far: Guest::new(Kind::Veth, 2),
+        };
+        let config = format!(
+            "[uplink]\nport = {{ kind = \"af-packet\", interface = {:?} }}\n\
+             pacer = {{ link = \"100Mbit/s\", batch = \"1ms\" }}\n{}\
+             guarantee = {{ bandwidth = \"{MBIT}Mbit/s\", burst = \"{BURST}B\", \
+             burst_rate = \"100Mbit/s\" }}\n",
+            host.far.name,
+            host.guest.section(),
+        );
+        fs::write(host.path("host.toml"), config).expect("written");
+        host
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+        command
+            .args(["host", "--config", "host.toml", "--runtime-dir", "run"])
+            .args(more)
+            .current_dir(self.directory.path());
+        command
+    }
+
+    /// Starts a daemon.
+    fn start(&self, more: &[&str]) -> Daemon {
+        let log = self.path(&format!("log-{}", more.len()));
+        let child = self
+            .command(more)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).expect("created"))
+            .spawn()
+            .expect("it is built");
+        Daemon(child)
+    }
+
+    /// What one says that does not start.
+    fn refused(&self, more: &[&str]) -> Output {
+        let output = self.command(more).output().expect("it is built");
+        assert_eq!(output.status.code(), Some(1));
+        output
+    }
+
+    /// Waits until a daemon has the lock.
+    fn is_run_by(&self, daemon: &Daemon) {
+        let pid = format!("{}\n", daemon.0.id());
+        until("the lock", || {
+            let locks = fs::read_dir(self.path("run")).into_iter().flatten();
+            let mut locks = locks.filter_map(|lock| fs::read_to_string(lock.ok()?.path()).ok());
+            locks.any(|text| text == pid)
+        });
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::start(self)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            for entry in fs::read_dir(self.directory.path()).into_iter().flatten() {
+                let path = entry.map(|entry| entry.path()).unwrap_or_default();
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                eprintln!("{}:\n{text}", path.display());
+            }
+        }
+    }
+}
+
+struct Daemon(Child);
+
+impl Daemon {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("it is our child").is_some()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Numbered frames from the guest, three times as many as it is guaranteed, and what
+/// comes of them behind the uplink.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    sender: Option<JoinHandle<()>>,
+    nic: Nic,
+    to: [u8; 6],
+    /// Numbers that came, and when.
+    came: Vec<(u32, Instant)>,
+}
+
+impl Traffic {
+    fn start(host: &Host) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let netns = host.guest.netns();
+        let head = datagram(&host.far, &host.guest, 0);
+        let to = host.far.mac;
+        let stopped = Arc::clone(&stop);
+        let sender = thread::spawn(move || {
+            let mut nic = Nic::open("eth0", Some(&netns));
+            let mut number = 0_u32;
+            while !stopped.load(Ordering::Relaxed) {
+                let mut frame = head.clone();
+                // The number is the datagram's payload.
+                frame[42..46].copy_from_slice(&number.to_be_bytes());
+                frame.resize(LEN, 0);
+                let len = (LEN - 14) as u16;
+                frame[16..18].copy_from_slice(&len.to_be_bytes());
+                frame[38..40].copy_from_slice(&(len - 20).to_be_bytes());
+                nic.send(&frame);
+                number += 1;
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        Self {
+            stop,
+            sender: Some(sender),
+            nic: host.far.nic(),
+            to,
+            came: Vec::new(),
+        }
+    }
+
+    /// Takes what came.
+    fn look(&mut self) {
+        for packet in self.nic.receive() {
+            let bytes = packet.bytes();
+            if bytes.len() == LEN && bytes[..6] == self.to {
+                let number = bytes[42..46].try_into().map(u32::from_be_bytes);
+                self.came.push((number.expect("four"), Instant::now()));
+            }
+        }
+    }
+
+    /// Waits for so many more.
+    fn more(&mut self, frames: usize) {
+        let wanted = self.came.len() + frames;
+        until("traffic", || {
+            self.look();
+            self.came.len() >= wanted
+        });
+    }
+
+    /// Waits for frames that were sent after `since`, by a daemon that nobody has seen
+    /// traffic of yet; says when the first came.
+    fn again(&mut self, since: Instant) -> Instant {
+        // What the last one had sent is there at once.
+        thread::sleep(Duration::from_millis(1));
+        self.look();
+        let before = self.came.len();
+        self.more(1);
+        let (_, at) = self.came[before];
+        assert!(at > since);
+        at
+    }
+
+    fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(sender) = self.sender.take() {
+            sender.join().expect("it only sends");
+        }
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+#[test]
+fn a_second_daemon_is_refused_in_one_sentence_that_names_the_first() {
+    let name = "a_second_daemon_is_refused_in_one_sentence_that_names_the_first";
+    sandboxed(name, || {
+        let host = Host::new();
+        let mut first = host.start(&[]);
+        let mut traffic = host.traffic();
+        traffic.more(10);
+        let error = text(&host.refused(&[]).stderr);
+        let sentence = format!(
+            "tailbound host already runs for {} as process {}; stop it, or take over from it \
+             with --takeover\n",
+            fs::canonicalize(host.path("host.toml"))
+                .expect("it is there")
+                .display(),
+            first.0.id()
+        );
+        assert_eq!(error, sentence);
+        // A configuration with mistakes stops nobody.
+        let right = fs::read_to_string(host.path("host.toml")).expect("readable");
+        fs::write(
+            host.path("host.toml"),
+            right.replace("100Mbit/s", "100Mbit"),
+        )
+        .expect("written");
+        let error = text(&host.refused(&["--takeover"]).stderr);
+        assert!(error.contains("host.toml:"), "{error}");
+        assert!(!first.has_ended());
+        traffic.more(10);
+        // When it ends, its lock goes with it.
+        first.signal(Signal::TERM);
+        until("its end", || first.has_ended());
+        let left = fs::read_dir(host.path("run")).expect("it is there").count();
+        assert_eq!(left, 0);
+    });
+}
+
+#[test]
+fn a_daemon_that_is_killed_amid_traffic_is_taken_over_without_a_burst_or_a_frame_twice() {
+    let name =
+        "a_daemon_that_is_killed_amid_traffic_is_taken_over_without_a_burst_or_a_frame_twice";
+    sandboxed(name, || {
+        let host = Host::new();
+        let first = host.start(&[]);
+        let mut traffic = host.traffic();
+        // It has spent its burst by then.
+        traffic.more(4 * (BURST / WIRE) as usize);
+        first.signal(Signal::KILL);
+        let died = Instant::now();
+        drop(first);
+        traffic.look();
+        let before = traffic.came.len();
+        let _second = host.start(&["--takeover"]);
+        traffic.again(died);
+        traffic.more(200);
+        // Since its death no more than the bandwidth allows, and a frame: the bucket
+        // was not full again.
+        for (count, (_, at)) in (1_u64..).zip(&traffic.came[before..]) {
+            let passed = at.duration_since(died).as_micros() as u64;
+            let allowed = MBIT * passed / 8 + WIRE;
+            let sent = count * WIRE;
+            assert!(
+                sent <= allowed,
+                "{sent} B within {passed} us: frame {count}"
+            );
+        }
+        traffic.stop();
+        let numbers: Vec<u32> = traffic.came.iter().map(|(number, _)| *number).collect();
+        let different: BTreeSet<u32> = numbers.iter().copied().collect();
+        assert_eq!(different.len(), numbers.len(), "a frame came twice");
+        assert!(numbers.is_sorted());
+    });
+}
+
+#[test]
+fn a_running_daemon_is_asked_to_end_and_one_that_hangs_is_killed() {
+    let name = "a_running_daemon_is_asked_to_end_and_one_that_hangs_is_killed";
+    sandboxed(name, || {
+        let host = Host::new();
+        let mut traffic = host.traffic();
+        let mut first = host.start(&["--takeover"]);
+        traffic.more(10);
+        let mut second = host.start(&["--takeover"]);
+        until("the first one's end", || first.has_ended());
+        assert!(first.0.wait().expect("it ended").success());
+        host.is_run_by(&second);
+        traffic.more(10);
+        second.signal(Signal::STOP);
+        let started = Instant::now();
+        let third = host.start(&["--takeover"]);
+        until("the second one's end", || second.has_ended());
+        assert!(started.elapsed() >= Duration::from_millis(500));
+        assert!(!second.0.wait().expect("it ended").success());
+        traffic.again(started);
+        traffic.more(10);
+        host.is_run_by(&third);
+    });
+}
+
+/// How long guests are cut off, for docs/takeover.md. Prints median and worst.
+///
+/// `cargo test --release -p tailbound --test host_takeover -- --ignored --nocapture`
+#[test]
+#[ignore = "measures, and judges nothing"]
+fn how_long_a_takeover_takes() {
+    sandboxed("how_long_a_takeover_takes", || {
+        const TIMES: usize = 20;
+        let host = Host::new();
+        let mut traffic = host.traffic();
+        let mut running = host.start(&[]);
+        for (what, signal) in [
+            ("killed", Some(Signal::KILL)),
+            ("asked to end", None),
+            ("hangs", Some(Signal::STOP)),
+        ] {
+            let mut gaps = Vec::new();
+            while gaps.len() < TIMES {
+                host.is_run_by(&running);
+                traffic.more(100);
+                if let Some(signal) = signal {
+                    running.signal(signal);
+                }
+                traffic.look();
+                let last = traffic.came.last().expect("some").1;
+                let next = host.start(&["--takeover"]);
+                until("the end", || running.has_ended());
+                traffic.again(last);
+                running = next;
+                let gap = traffic.came.windows(2).map(|two| two[1].1 - two[0].1);
+                gaps.push(gap.max().expect("some"));
+                traffic.came.clear();
+            }
+            gaps.sort();
+            eprintln!(
+                "{}{what}: nothing came for {:?} (median), {:?} (worst) of {TIMES}",
+                support::MEASURED,
+                gaps[TIMES / 2],
+                gaps[TIMES - 1]
+            );
+        }
+    });
+}

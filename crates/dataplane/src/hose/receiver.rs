@@ -222,12 +222,13 @@ impl HoseState {
             })
             .collect();
         let raises = divide(free.saturating_sub(held), &raises);
+        // Those that ask are in the order of all.
+        let mut asking = asking.iter().zip(targets).zip(raises).peekable();
         for index in self.locals[local].grants.clone() {
-            let place = asking.iter().position(|(asking, _)| *asking == index);
-            let next = place.map_or(0, |place| {
-                let (target, in_force) = (targets[place], asking[place].1);
-                target.min(in_force + raises[place])
-            });
+            let next = match asking.next_if(|(((asking, _), _), _)| *asking == index) {
+                Some((((_, in_force), target), raise)) => target.min(in_force + raise),
+                None => 0,
+            };
             let grant = &mut self.grants[index];
             grant.next = next;
             let before = grant.written.last().map_or(0, |written| written.rate);

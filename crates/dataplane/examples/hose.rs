@@ -1,0 +1,113 @@
+//! What an interval of the hose model costs one host: `cargo run --release -p
+//! tailbound-dataplane --example hose`.
+//!
+//! One machine here receives from, and sends to, a machine on each of N other
+//! hosts, all backlogged. The other hosts run too, and are not timed.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use tailbound_dataplane::GuestId;
+use tailbound_dataplane::hose::{HoseConfig, HoseState, HostId, Key, Machine};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+const INTERVAL: Nanos = Nanos::from_millis(1);
+const STEP: Nanos = Nanos::from_micros(50);
+/// Intervals that are timed.
+const INTERVALS: u64 = 200;
+
+fn id(host: usize) -> HostId {
+    HostId::of(&format!("host-{host}"))
+}
+
+fn address(host: usize) -> u128 {
+    0xffff_0a00_0000 + host as u128
+}
+
+fn host(index: usize, count: usize) -> HoseState {
+    let config = HoseConfig {
+        host: id(index),
+        epoch: 1,
+        interval: INTERVAL,
+        smallest: Rate(1),
+        peers: (0..count).filter(|i| *i != index).map(id).collect(),
+    };
+    let key = Key::new(&[7; 32]).expect("it is long enough");
+    let mut state = HoseState::new(Nanos::ZERO, config, key);
+    let machine = Machine {
+        guest: GuestId(0),
+        name: format!("acme/web/{index}"),
+        addresses: vec![address(index)],
+        bandwidth: Rate::from_mbit(1000),
+        burst: Bytes(15_000),
+        tenant_machines: count as u32,
+    };
+    state.set_machines(Nanos::ZERO, vec![machine]);
+    state
+}
+
+fn main() {
+    println!("pairs each way   us an interval   us a pair each way   datagrams out an interval");
+    for peers in [1, 10, 50, 200] {
+        let count = peers + 1;
+        // The hub knows all; the others only it, which is all that they use.
+        let mut hosts: Vec<_> = (0..count).map(|index| host(index, count)).collect();
+        let places: HashMap<_, _> = (0..count).map(|index| (id(index), index)).collect();
+        let mut flying: Vec<(usize, Vec<u8>)> = Vec::new();
+        let mut costs: Vec<Duration> = Vec::new();
+        let mut sent = 0;
+        let warm = Nanos::from_millis(50);
+        let end = warm + Nanos(INTERVAL.0 * INTERVALS);
+        let mut now = Nanos::ZERO;
+        while now < end {
+            now += STEP;
+            if now > warm && now.since(STEP).0.is_multiple_of(INTERVAL.0) {
+                costs.push(Duration::ZERO);
+            }
+            let arriving = std::mem::take(&mut flying);
+            for (to, datagram) in &arriving {
+                if *to != 0 {
+                    let _ = hosts[*to].receive(now, datagram);
+                }
+            }
+            for (index, state) in hosts.iter_mut().enumerate() {
+                let start = Instant::now();
+                if index == 0 {
+                    for (_, datagram) in arriving.iter().filter(|(to, _)| *to == 0) {
+                        let _ = state.receive(now, datagram);
+                    }
+                }
+                if now.0.is_multiple_of(INTERVAL.0) {
+                    let to = if index == 0 { 1..count } else { 0..1 };
+                    for to in to {
+                        state.used(now, GuestId(0), address(to), Bytes(1538), true);
+                    }
+                    state.sampled(now);
+                }
+                state.poll(now, |to, datagram| {
+                    // Others need not hear each other.
+                    if index == 0 || to == id(0) {
+                        flying.push((places[&to], datagram.to_vec()));
+                    }
+                });
+                state.changes().for_each(|change| {
+                    black_box(change);
+                });
+                if index == 0 && now > warm {
+                    *costs.last_mut().expect("an interval has begun") += start.elapsed();
+                }
+            }
+            if now > warm {
+                sent += flying.iter().filter(|(to, _)| *to != 0).count();
+            }
+        }
+        // The median: other programs take the CPU in some.
+        costs.sort_unstable();
+        let micros = costs[costs.len() / 2].as_secs_f64() * 1e6;
+        println!(
+            "{peers:14} {micros:16.1} {:20.2} {:27.1}",
+            micros / peers as f64,
+            sent as f64 / INTERVALS as f64
+        );
+    }
+}

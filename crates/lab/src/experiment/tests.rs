@@ -97,7 +97,7 @@ fn the_variants_and_series_keep_their_names() {
     assert_eq!(
         names("limits"),
         "udp-100b-r10 udp-1448b-r10 tso-64kb-r10 tcp-r10 udp-100b-r100 udp-1448b-r100 \
-         tso-64kb-r100 tcp-r100 udp-1448b-r500 tso-64kb-r500 tcp-r500"
+         tso-64kb-r100 tcp-r100 udp-1448b-r200 tso-64kb-r200 tcp-r200 tso-64kb-r500"
     );
 }
 

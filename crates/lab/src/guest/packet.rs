@@ -51,7 +51,8 @@ pub enum Manner {
     /// Not at all: one flow to one destination.
     #[default]
     Plain,
-    /// Each claims the highest class, by an 802.1Q tag and by its DSCP.
+    /// Each claims the highest class: by its DSCP, and every other one by an 802.1Q
+    /// tag besides.
     Tagged,
     /// Each belongs to another of [`FLOWS`] flows, to as many addresses.
     Flows,
@@ -79,7 +80,8 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
         Manner::Plain | Manner::Tagged => {}
     }
     let large = u64::from(packet) > MTU;
-    let tag = (manner == Manner::Tagged).then_some(TOP_PRIORITY);
+    let claims = manner == Manner::Tagged;
+    let tag = (claims && number.is_multiple_of(2)).then_some(TOP_PRIORITY);
     let network = ETHERNET + tag.map_or(0, |tag| tag.len());
     let transport = network + IPV4;
 
@@ -104,7 +106,7 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
 
     let mut header = [0; IPV4];
     header[0] = 0x45;
-    header[1] = if tag.is_some() { EXPEDITED } else { 0 };
+    header[1] = if claims { EXPEDITED } else { 0 };
     header[2..4].copy_from_slice(&packet.to_be_bytes());
     header[6] = 0x40;
     header[8] = 64;
@@ -214,6 +216,7 @@ mod tests {
         for manner in MANNERS {
             for packet in [28, 100, 1448, 1500, 65_000] {
                 let frame = frame(manner, FROM, TO, packet, 123_456);
+                // Its number is even.
                 let tag = if manner == Manner::Tagged { TAG } else { 0 };
                 let network = VIRTIO_HEADER_LEN + ETHERNET + tag;
                 assert_eq!(frame.len(), network + usize::from(packet));

@@ -299,13 +299,15 @@ impl Switch {
         // Taken out, so that the frames can be forwarded one by one; put back
         // with its capacity.
         let mut frames = std::mem::take(&mut self.burst.frames);
+        let mut refused = 0;
         for received in frames.drain(..) {
             if let Err(reason) = self.forward(now, from, received, ports) {
                 self.links[from.0].counters.drop(reason, 1);
+                refused += 1;
             }
         }
         self.burst.frames = frames;
-        if self.uplink_drops() > dropped {
+        if self.uplink_drops() > dropped || refused > BURST / 2 {
             self.pause(now, from);
         }
     }
@@ -317,8 +319,8 @@ impl Switch {
         link.and_then(Link::paced).map_or(0, PacedWay::drops)
     }
 
-    /// Lets as much time pass before the port is read again as the uplink takes for
-    /// a burst.
+    /// Lets as much time pass before the port is read again as a paced uplink takes
+    /// for a burst, so that what is dropped costs others little.
     fn pause(&mut self, now: Nanos, from: PortIndex) {
         let mut paced = self.links.iter().filter_map(Link::paced);
         let Some(pause) = paced.next().map(PacedWay::burst_time) else {

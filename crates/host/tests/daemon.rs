@@ -312,8 +312,9 @@ fn a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none() {
             };
             let daemon = Daemon::start(&configured("500kbit/s"));
             let (mut nic, mut far) = (a.nic(), Nic::open("far0", None));
+            let stranger = [2, 9, 9, 9, 9, 9];
             for n in 0..FRAMES {
-                nic.send(&datagram_of([2, 9, 9, 9, 9, 9], a.mac, [10, 77, 0, 1], n));
+                nic.send(&datagram_of(stranger, a.mac, [10, 77, 0, 1], n));
             }
             let (mut seen, mut voids) = (Vec::new(), 0);
             let mut reloaded = false;
@@ -321,7 +322,7 @@ fn a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none() {
                 for packet in far.receive() {
                     if packet.destination_mac() == packet.source_mac() {
                         voids += 1;
-                    } else if packet.source_mac() == a.mac {
+                    } else if packet.destination_mac() == stranger {
                         assert_eq!(packet.bytes()[15] >> 2, Packet::HIGH_DSCP);
                         seen.push(packet.bytes()[42..44].to_vec());
                     }

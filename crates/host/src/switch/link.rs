@@ -128,8 +128,8 @@ pub(super) struct Guest {
     /// Frames that the pacer gave back, in order. While there are any the guest's
     /// port is not read, so that they are a burst at most.
     pub(super) stalled: VecDeque<Packet>,
-    /// Frames were dropped for want of room as it sent: its port is not read, so
-    /// that the next ones stay where they cost nothing.
+    /// Frames of its last burst were dropped, for want of room or as they may not be
+    /// sent: its port is not read, so that the next ones stay where they cost little.
     pub(super) paused: bool,
     /// When frames are offered again, or the port is read.
     pub(super) retry_at: Nanos,

@@ -373,6 +373,18 @@ fn a_guest_whose_frames_find_no_room_is_read_no_faster_than_the_link() {
 }
 
 #[test]
+fn a_guest_that_sends_what_it_may_not_is_read_no_faster_than_the_link() {
+    let mut bench = bench(paced(&wire(), Some(terms(400)), None));
+    for n in 0..3000 {
+        // In the name of A.
+        bench.send(B, &full(A, n));
+    }
+    bench.run(bench.now + Nanos::from_millis(10));
+    let read = bench.drops(B, "spoofed_mac");
+    assert!((500..=813 + BURST as u64).contains(&read), "{read} read");
+}
+
+#[test]
 fn the_services_word_replaces_the_files_and_what_it_does_not_know_stays() {
     let mut bench = bench(paced(&wire(), Some(terms(100)), Some(terms(50))));
     assert_eq!(

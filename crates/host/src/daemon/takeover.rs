@@ -329,14 +329,14 @@ fn lock_directory(given: Option<&Path>) -> Result<PathBuf, InstanceError> {
     })
 }
 
-/// Whether locks may be kept there: it is ours, or only its owner may write to it and
-/// we can.
+/// Whether locks may be kept there: it is ours, and nobody else may write to it.
 fn usable(directory: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(directory)?;
-    let found = fs::symlink_metadata(directory)?;
+    // systemd makes a link of it for a service with a user of its own.
+    let found = fs::metadata(directory)?;
     let strangers = found.mode() & 0o022 != 0;
     if !found.is_dir() || strangers || found.uid() != geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());

@@ -83,10 +83,9 @@ bench-instructions: ## Count instructions per packet
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) bench --locked -p tailbound-dataplane --bench instructions --bench pacer
 
 .PHONY: bench-pacer
-bench-pacer: ## Time the pacer, and compute Silo's table 1 by it
+bench-pacer: ## Time the pacer
 	@scripts/need build
 	$(CARGO) run --release --locked -p tailbound-dataplane --example pacer
-	$(CARGO) run --release --locked -p tailbound-dataplane --example pacer -- table1
 
 .PHONY: bench-vcpu
 bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)

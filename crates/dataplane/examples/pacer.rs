@@ -1,4 +1,4 @@
-//! How fast the pacer fills a wire, and what bursts are worth.
+//! How fast the pacer fills a wire.
 //!
 //! `cargo run --release -p tailbound-dataplane --example pacer`
 //! fills one second of a 10 Gbit/s wire at a time, in memory, on one core, with
@@ -7,12 +7,7 @@
 //! millisecond: asks which destinations were used, and limits them anew. Fails
 //! below 20 million frames a second, or if a frame costs more than 1.3 times as
 //! much with many guests.
-//!
-//! `... --example pacer -- table1` computes table 1 of Silo (SIGCOMM 2015, 2.3.1)
-//! by the pacer itself: the share of messages that are late, by burst and
-//! bandwidth.
 
-use std::env;
 use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
@@ -32,19 +27,17 @@ const START: Nanos = Nanos::from_secs(1);
 struct Record {
     guest: u32,
     len: u32,
-    id: u64,
     destination: u64,
-    _rest: [u64; 4],
+    _rest: [u64; 5],
 }
 
 impl Record {
-    const fn new(guest: u32, len: u32, id: u64) -> Self {
+    const fn new(guest: u32, len: u32) -> Self {
         Self {
             guest,
             len,
-            id,
             destination: 1,
-            _rest: [0; 4],
+            _rest: [0; 5],
         }
     }
 }
@@ -104,7 +97,7 @@ fn fill(guests: u32, each: u32, rate: Rate, len: u32, count: u64) -> Result<Sent
     let mut free = Vec::new();
     for guest in 0..guests {
         pacer.set_guest(START, GuestId(guest), Some(&guarantee))?;
-        free.extend((0..each).map(|id| Record::new(guest, len, id.into())));
+        free.extend((0..each).map(|_| Record::new(guest, len)));
     }
     let mut now = START;
     let mut sent = Sent::default();
@@ -194,7 +187,7 @@ fn hose() -> Result<(), Box<dyn Error>> {
             let destination = (u64::from(guest) + 7 * id) % DESTINATIONS;
             let frame = Record {
                 destination,
-                ..Record::new(guest, 1514, id)
+                ..Record::new(guest, 1514)
             };
             pacer
                 .enqueue(START, frame)
@@ -221,93 +214,7 @@ fn hose() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Uniform numbers in (0, 1]: splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Uniform(u64);
-
-impl Uniform {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31) >> 11) % (1 << 53) + 1) as f64 / (1_u64 << 53) as f64
-    }
-}
-
-/// The share of messages, in percent, that are late: that take longer than
-/// M / Bmax, what Silo promises for a message within its burst (4.1), and as much
-/// again for one that is on the wire already.
-///
-/// Messages of M bytes come as a Poisson process of B bits a second on average;
-/// their guest is guaranteed `bandwidth` times that, and a burst of `burst`
-/// messages.
-fn late_messages(bandwidth: f64, burst: u64, messages: u64) -> Result<f64, Box<dyn Error>> {
-    const FRAMES: u64 = 10;
-    const MESSAGE: u64 = FRAMES * 1538;
-    let average = Rate::from_mbit(100);
-    let mut pacer = Pacer::new(&PacerConfig {
-        voids: false,
-        ..PacerConfig::new(LINK)
-    })?;
-    let rate = Rate((average.0 as f64 * bandwidth) as u64);
-    let guarantee = Guarantee {
-        horizon: Nanos::from_secs(3),
-        mark: None,
-        ..Guarantee::new(rate, Bytes(burst * MESSAGE), LINK)
-    };
-    pacer.set_guest(START, GuestId(0), Some(&guarantee))?;
-    let mean = average.time_for(Bytes(MESSAGE)).0 as f64;
-    let promised = LINK.time_for(Bytes(2 * MESSAGE));
-    let mut uniform = Uniform(1);
-    let (mut now, mut came, mut late) = (START, Vec::new(), 0_u64);
-    let mut next = START;
-    loop {
-        if next <= now && (came.len() as u64) < messages {
-            for frame in 0..FRAMES {
-                let id = came.len() as u64 * FRAMES + frame;
-                let frame = Record::new(0, 1514, id);
-                pacer
-                    .enqueue(now, frame)
-                    .map_err(|_| "beyond the horizon")?;
-            }
-            came.push(now);
-            next = now + Nanos((-uniform.next().ln() * mean) as u64);
-        }
-        let clock = pacer.clock();
-        pacer.batch(now, |paced| {
-            if let Paced::Guaranteed { frame, stamp, .. } = paced
-                && frame.id % FRAMES == FRAMES - 1
-            {
-                let ends = clock.moment(stamp + 1538);
-                late += u64::from(ends.since(came[(frame.id / FRAMES) as usize]) > promised);
-            }
-        });
-        let arrival = ((came.len() as u64) < messages).then_some(next);
-        match [pacer.poll_at(), arrival].into_iter().flatten().min() {
-            Some(at) => now = now.max(at),
-            None => return Ok(late as f64 / messages as f64 * 100.0),
-        }
-    }
-}
-
-fn table1() -> Result<(), Box<dyn Error>> {
-    println!("late messages in percent; Silo (SIGCOMM 2015), table 1");
-    println!("burst      B   1.4B   1.8B   2.2B   2.6B     3B");
-    for burst in [1, 3, 5, 7, 9] {
-        print!("{burst:>4}M");
-        for bandwidth in [1.0, 1.4, 1.8, 2.2, 2.6, 3.0] {
-            print!(" {:>6.2}", late_messages(bandwidth, burst, 100_000)?);
-        }
-        println!();
-    }
-    Ok(())
-}
-
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    if env::args().nth(1).as_deref() == Some("table1") {
-        table1()?;
-        return Ok(ExitCode::SUCCESS);
-    }
     Ok(if speed()? {
         ExitCode::SUCCESS
     } else {

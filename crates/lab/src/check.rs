@@ -67,6 +67,9 @@ fn figure(check: &Check, variants: &[Variant]) -> Result<(f64, Option<String>), 
         .is_some_and(|name| *name.get_ref() != to.name);
     let note = fallback.then(|| format!("of variant {}", to.name));
     let b = read(to, of)?;
+    if check.kind == CheckKind::OfPromise {
+        return Ok((b / promised(to, of)?, note));
+    }
     let Some(from) = &check.from else {
         return Ok((b, note));
     };
@@ -75,7 +78,7 @@ fn figure(check: &Check, variants: &[Variant]) -> Result<(f64, Option<String>), 
         CheckKind::Reduction => 1.0 - b / a,
         CheckKind::Increase => b / a - 1.0,
         CheckKind::TimesLower => a / b,
-        CheckKind::Value => b,
+        CheckKind::Value | CheckKind::OfPromise => b,
     };
     if got.is_finite() {
         Ok((got, note))
@@ -83,6 +86,20 @@ fn figure(check: &Check, variants: &[Variant]) -> Result<(f64, Option<String>), 
         Err(format!("{of} went from {a} to {b}"))
     }
 }
+
+/// What the samples of a series were promised to stay below.
+fn promised(variant: &Variant, of: &str) -> Result<f64, String> {
+    let series = of.split_once('.').map_or(of, |(series, _)| series);
+    let mut bounds = variant.bounds.get(series).into_iter().flatten();
+    let promised = bounds.find(|bound| bound.name == PROMISED);
+    let promised = promised.filter(|bound| bound.value > 0);
+    promised
+        .map(|bound| bound.value as f64)
+        .ok_or_else(|| format!("variant {} is promised nothing for {of}", variant.name))
+}
+
+/// The name of the bound that is a promise.
+pub(crate) const PROMISED: &str = "promised";
 
 /// A figure of a variant: `SERIES.STATISTIC` or the name of a value.
 pub(crate) fn read(variant: &Variant, of: &str) -> Result<f64, String> {

@@ -423,6 +423,8 @@ pub enum CheckKind {
     TimesLower,
     /// b alone.
     Value,
+    /// b over what the guarantees promise for the series: 1 and less keeps it.
+    OfPromise,
 }
 
 /// Why an experiment cannot be used.
@@ -459,7 +461,7 @@ pub enum ExperimentError {
 }
 
 /// The experiments that come with the program.
-pub const EMBEDDED: [(&str, &str); 9] = [
+pub const EMBEDDED: [(&str, &str); 10] = [
     ("traps", include_str!("../../../experiments/traps.toml")),
     (
         "host-queue",
@@ -478,6 +480,10 @@ pub const EMBEDDED: [(&str, &str); 9] = [
     ("burst", include_str!("../../../experiments/burst.toml")),
     ("noisy", include_str!("../../../experiments/noisy.toml")),
     ("limits", include_str!("../../../experiments/limits.toml")),
+    (
+        "memcached",
+        include_str!("../../../experiments/memcached.toml"),
+    ),
 ];
 
 /// The text of an experiment: one that comes with the program by its name, else

@@ -158,9 +158,8 @@ fn variant(way: Way, measured: &[Measured]) -> Variant {
     });
     Variant {
         name: way.name().into(),
-        unavailable: None,
-        series: BTreeMap::new(),
         values: values.collect(),
+        ..Variant::default()
     }
 }
 

@@ -9,6 +9,7 @@
 mod bulk;
 mod duty;
 mod echo;
+mod etc;
 mod events;
 mod flood;
 mod frames;
@@ -22,6 +23,7 @@ mod probe;
 mod protocol;
 mod query;
 mod server;
+mod shuffle;
 mod wakeup;
 mod watch;
 
@@ -88,6 +90,26 @@ pub enum Work {
         connections: usize,
         /// Where the arrivals come from.
         seed: u64,
+    },
+    /// Asks memcached for values.
+    Etc {
+        /// Where it is.
+        server: SocketAddrV4,
+        /// Connections, each with one request at a time.
+        workers: usize,
+        /// The mean time between two requests of each.
+        mean_gap: Nanos,
+        /// The size of the largest value.
+        largest: Bytes,
+        /// Where sizes and times come from.
+        seed: u64,
+    },
+    /// Sends TCP streams and receives them; the amount is bytes received.
+    Shuffle {
+        /// Where it listens.
+        port: u16,
+        /// To whom it sends.
+        peers: Vec<SocketAddrV4>,
     },
     /// Sends one TCP stream.
     BulkSender {
@@ -405,6 +427,23 @@ fn do_task(path: &Path) -> Result<Task, TaskError> {
             };
             ("query client", query::run(&starter, &task, &config))
         }
+        Work::Etc {
+            server,
+            workers,
+            mean_gap,
+            largest,
+            seed,
+        } => {
+            let config = etc::Config {
+                server: *server,
+                workers: *workers,
+                mean_gap: *mean_gap,
+                largest: *largest,
+                seed: *seed,
+            };
+            ("memcached client", etc::run(&starter, &config))
+        }
+        Work::Shuffle { port, peers } => ("shuffle", shuffle::run(&starter, *port, peers)),
         Work::BulkSender { to } => ("bulk sender", bulk::send(&starter, *to)),
         Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),
         Work::Flood { to, payload } => ("flood", flood::send(&starter, *to, *payload)),

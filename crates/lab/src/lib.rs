@@ -7,6 +7,7 @@
 //! [`noise`] tell the mechanism's own tail from the machine's.
 
 pub mod arrivals;
+mod bounds;
 mod build;
 mod charts;
 pub mod check;

@@ -1,6 +1,7 @@
 //! An experiment from its TOML to its verdict.
 
 use crate::LabError;
+use crate::bounds;
 use crate::build;
 use crate::charts;
 use crate::check;
@@ -121,7 +122,11 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         .filter_map(|(variant, repeats)| {
             let name = variant.name.get_ref();
             match (refusals.of(&experiment, variant), repeats.is_empty()) {
-                (_, false) => Some(summarise::variant(name, repeats)),
+                (_, false) => {
+                    let mut summary = summarise::variant(name, repeats);
+                    summary.bounds = bounds::of(&experiment, variant);
+                    Some(summary)
+                }
                 (Some(why), true) => Some(summarise::unavailable(name, why)),
                 (None, true) => None,
             }
@@ -187,6 +192,7 @@ fn require_tools(experiment: &Experiment, chosen: &[&Variant]) -> Result<(), Lab
         .query
         .iter()
         .any(|q| q.tool == QueryTool::Memcached && runs(&q.name))
+        || experiment.etc.iter().any(|etc| runs(&etc.name))
     {
         needed.push(("memcached", "memcached"));
     }

@@ -134,8 +134,29 @@ impl Results {
                 ""
             }
         );
+        self.bounds(out, name);
         self.picture(out, name, View::Tail)?;
         self.picture(out, name, View::Full)
+    }
+
+    /// What the samples of a series should not exceed, and how many did.
+    fn bounds(&self, out: &mut String, name: &str) {
+        if !self.has_bounds(name) {
+            return;
+        }
+        put!(
+            out,
+            "<div class=\"wide\"><table class=\"figures\">\n<thead><tr><th>variant</th><th>bound</th>\
+             <th>at</th><th>p99.9</th><th>samples above</th></tr></thead>\n<tbody>"
+        );
+        for [variant, cells @ ..] in self.bound_rows(name) {
+            put!(out, "<tr><th>{}</th>", escape(&variant));
+            for cell in cells {
+                put!(out, "<td>{}</td>", escape(&cell));
+            }
+            put!(out, "</tr>");
+        }
+        put!(out, "</tbody></table></div>");
     }
 
     fn has_spread(&self, name: &str) -> bool {

@@ -21,7 +21,7 @@ pub use compare::{Comparison, ConditionPair, FigurePair, Run};
 pub use error::{HistogramError, ReportError};
 pub use plot::View;
 pub use results::{
-    CheckResult, Hit, Results, SCHEMA, Series, Spread, Value, Variant, Verdict, Written,
+    Bound, CheckResult, Hit, Results, SCHEMA, Series, Spread, Value, Variant, Verdict, Written,
 };
 pub use stats::{Statistic, Stats, empty_histogram};
 pub use text::{NOTHING, Paint, Table, human, one_line};

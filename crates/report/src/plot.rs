@@ -6,7 +6,7 @@
 //! them inline and recolours them by attribute in dark mode.
 
 use crate::error::ReportError;
-use crate::results::Results;
+use crate::results::{Bound, Results};
 use crate::text::human;
 use hdrhistogram::Histogram;
 use plotters::coord::Shift;
@@ -57,6 +57,7 @@ struct Curve {
     colour: RGBColor,
     dashed: bool,
     samples: Histogram<u64>,
+    bounds: Vec<Bound>,
 }
 
 pub(crate) type Failed = Box<dyn std::error::Error>;
@@ -137,6 +138,7 @@ impl Results {
                     colour: PALETTE[index % PALETTE.len()],
                     dashed: index >= PALETTE.len(),
                     samples,
+                    bounds: variant.bounds.get(name).cloned().unwrap_or_default(),
                 });
             }
         }
@@ -215,6 +217,7 @@ fn full(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
         }
         line(&mut chart, curve, points)?;
     }
+    draw_bounds(&mut chart, curves, 0.0..1.0)?;
     draw_legend(&legend, curves)
 }
 
@@ -252,6 +255,7 @@ fn tail(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
         }
         line(&mut chart, curve, points)?;
     }
+    draw_bounds(&mut chart, curves, TAIL)?;
     draw_legend(&legend, curves)
 }
 
@@ -271,6 +275,8 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
             .collect(),
         label: String::new(),
     };
+    let with_bounds = |curve: &Curve| !curve.bounds.is_empty();
+    let first_bound = curves.iter().position(with_bounds).unwrap_or(curves.len());
     let mut chart = axes(
         body,
         x_axis(curves, low, unit),
@@ -289,6 +295,15 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
             vec![(at(1.0).0, y - 0.2), (at(1.0).0, y + 0.2)],
             curve.colour.stroke_width(2),
         )])?;
+        for bound in &curve.bounds {
+            let x = place(bound.value);
+            draw_bound(&mut chart, x, y - 0.42..y + 0.42)?;
+            // Names stand where they are first: below they would only repeat.
+            if index == first_bound {
+                let above = font(13.0).pos(Pos::new(HPos::Right, VPos::Bottom));
+                chart.draw_series([Text::new(bound.name.clone(), (x, y + 0.42), above)])?;
+            }
+        }
         // One to the left and one to the right, so that they never meet.
         for (quantile, side) in [(0.5, HPos::Right), (0.99, HPos::Left)] {
             let value = human(curve.samples.value_at_quantile(quantile) as f64, unit);
@@ -297,6 +312,37 @@ fn percentiles(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Fail
             chart.draw_series([Text::new(value, (x, y + 0.17), above)])?;
         }
     }
+    Ok(())
+}
+
+/// A dashed line at each bound over the whole height, with its name; variants mostly
+/// share them.
+fn draw_bounds(chart: &mut Plot<'_>, curves: &[Curve], y: Range<f64>) -> Result<(), Failed> {
+    let all = curves.iter().flat_map(|curve| &curve.bounds);
+    let mut different: Vec<&Bound> = Vec::new();
+    for bound in all {
+        let alike = |other: &&Bound| {
+            let apart = place(other.value) - place(bound.value);
+            other.name == bound.name && apart.abs() < 0.01
+        };
+        if !different.iter().any(alike) {
+            different.push(bound);
+        }
+    }
+    for (index, bound) in different.into_iter().enumerate() {
+        let x = place(bound.value);
+        draw_bound(chart, x, y.clone())?;
+        // Staggered, so that neighbours' names do not meet.
+        let height = y.start + (y.end - y.start) * (0.06 + 0.07 * (index % 4) as f64);
+        let beside = font(13.0).pos(Pos::new(HPos::Right, VPos::Center));
+        chart.draw_series([Text::new(format!("{} ", bound.name), (x, height), beside)])?;
+    }
+    Ok(())
+}
+
+fn draw_bound(chart: &mut Plot<'_>, x: f64, y: Range<f64>) -> Result<(), Failed> {
+    let points = [(x, y.start), (x, y.end)];
+    chart.draw_series(DashedLineSeries::new(points, 5, 4, INK.stroke_width(1)))?;
     Ok(())
 }
 
@@ -335,10 +381,14 @@ fn place(value: u64) -> f64 {
     (value.max(1) as f64).log10()
 }
 
-/// The logarithm of the unit, from `low` to the largest sample with some room on
-/// both sides.
+/// The logarithm of the unit, from `low` to the largest sample or bound with some
+/// room on both sides.
 fn x_axis(curves: &[Curve], low: Option<u64>, unit: &str) -> Axis {
-    let high = curves.iter().map(|curve| curve.samples.max()).max();
+    let samples = curves.iter().map(|curve| curve.samples.max());
+    let bounds = curves.iter().flat_map(|curve| &curve.bounds);
+    let bounds = || bounds.clone().map(|bound| bound.value);
+    let high = samples.chain(bounds()).max();
+    let low = low.into_iter().chain(bounds()).min();
     let (low, high) = (place(low.unwrap_or(1)), place(high.unwrap_or(1)));
     let room = ((high - low) * 0.08).max(0.02);
     log_axis(low - room..high + room, unit)

@@ -53,6 +53,18 @@ pub struct Variant {
     pub series: BTreeMap<String, Series>,
     /// Single figures by their stable names.
     pub values: BTreeMap<String, Value>,
+    /// What the samples of a series should not exceed, by the series' name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bounds: BTreeMap<String, Vec<Bound>>,
+}
+
+/// A figure that samples should not exceed, beside which they are shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// Where it comes from, in a word: "promised", "computed".
+    pub name: String,
+    /// The figure, in the series' unit.
+    pub value: u64,
 }
 
 /// Least and greatest over the repeats, by the key of the statistic
@@ -275,6 +287,12 @@ impl Results {
         // Stable: equals stay in the order of their names.
         names.sort_by_key(|name| std::cmp::Reverse(samples[name]));
         names
+    }
+
+    /// Whether any variant has a bound of that series.
+    pub(crate) fn has_bounds(&self, series: &str) -> bool {
+        let mut variants = self.variants.iter();
+        variants.any(|variant| variant.bounds.contains_key(series))
     }
 
     /// The names of all values, over all variants.

@@ -139,6 +139,17 @@ impl Stats {
         }
     }
 
+    /// The share of samples above `value`; nothing without samples, or where the
+    /// histogram is damaged.
+    pub(crate) fn share_above(&self, value: u64) -> Option<f64> {
+        let histogram = self.histogram().ok()?;
+        let all = histogram.len();
+        let above = value
+            .checked_add(1)
+            .map_or(0, |least| histogram.count_between(least, u64::MAX));
+        (all > 0).then(|| above as f64 / all as f64)
+    }
+
     /// The histogram that [`Stats::hdr`] holds.
     ///
     /// # Errors

@@ -32,6 +32,9 @@ impl Results {
             if let Some(table) = self.noise_table(name) {
                 blocks.push(table.render(paint));
             }
+            if self.has_bounds(name) {
+                blocks.push(self.bounds_table(name).render(paint));
+            }
         }
         if !self.value_names().is_empty() {
             blocks.push(self.values_table().render(paint));
@@ -124,6 +127,42 @@ impl Results {
             );
         }
         Some(table)
+    }
+
+    /// What the samples of a series should not exceed, and how many did.
+    fn bounds_table(&self, name: &str) -> Table {
+        let title = format!("{name}, bounds");
+        let mut table = Table::new(&[&title, "bound", "at", "p99.9", "samples above"], &[1]);
+        for row in self.bound_rows(name) {
+            table.row(row);
+        }
+        table
+    }
+
+    /// A row of text for each bound of a series: variant, bound, its figure, the 99.9th
+    /// percentile beside it, and the share of samples above.
+    pub(crate) fn bound_rows(&self, name: &str) -> Vec<[String; 5]> {
+        let mut rows = Vec::new();
+        for variant in &self.variants {
+            let bounds = variant.bounds.get(name).into_iter().flatten();
+            for bound in bounds {
+                let series = variant.series.get(name);
+                let unit = series.map_or("ns", |series| series.unit.as_str());
+                let tail = series.map_or_else(
+                    || NOTHING.into(),
+                    |series| figure(series.stats.p99_9, Statistic::P999, unit),
+                );
+                let above = series.and_then(|series| series.stats.share_above(bound.value));
+                rows.push([
+                    variant.name.clone(),
+                    bound.name.clone(),
+                    human(bound.value as f64, unit),
+                    tail,
+                    above.map_or_else(|| NOTHING.into(), |share| human(share * 100.0, "%")),
+                ]);
+            }
+        }
+        rows
     }
 
     fn values_table(&self) -> Table {

@@ -84,6 +84,10 @@ fn the_variants_and_series_keep_their_names() {
         "idle bursts-10 busy-85 busy-100 held-10 held-85 process-idle process-held-10"
     );
     assert_eq!(
+        names("memcached"),
+        "alone bulk-alone unprotected req-1 req-2 req-3"
+    );
+    assert_eq!(
         names("switch-queue"),
         "tags-ignored-20 tags-honoured-20 tags-ignored-40 tags-honoured-40 tags-ignored-60 tags-honoured-60"
     );
@@ -299,7 +303,7 @@ fn a_neighbour_that_nobody_interrupts_must_sleep_before_the_kernel_kills_it() {
 fn an_unknown_experiment_is_named_with_those_there_are() {
     let error = source_text("trap").unwrap_err().to_string();
     assert!(
-        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes, probe"),
+        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes, probe, memcached"),
         "{error}"
     );
 }

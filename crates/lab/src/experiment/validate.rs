@@ -392,9 +392,9 @@ impl Experiment {
         if check.at_least.is_some() == check.at_most.is_some() {
             return Err(problem(&check.name, "needs either at_least or at_most"));
         }
-        let wants_from = check.kind != CheckKind::Value;
+        let wants_from = !matches!(check.kind, CheckKind::Value | CheckKind::OfPromise);
         if wants_from != check.from.is_some() {
-            let rule = "needs `from`, except a check of kind \"value\"";
+            let rule = "needs `from`, except a check of kind \"value\" or \"of-promise\"";
             return Err(problem(&check.name, rule));
         }
         if check.to.is_empty() {

@@ -1,5 +1,7 @@
 //! Starts the load of a variant: servers first, then those that ask them.
 
+mod paced;
+
 use super::probe::UNINTERRUPTED;
 use super::{GRACE, Late, Load, Output, Role, Run, Source};
 use crate::LabError;
@@ -35,7 +37,23 @@ impl<'a> Run<'a> {
             }
             bulks.push((bulk, self.start_receiver(bulk)?));
         }
+        let mut etcs = Vec::new();
+        for etc in &experiment.etc {
+            if !self.runs(&etc.name) {
+                continue;
+            }
+            etcs.push((etc, self.start_memcached(etc)?));
+        }
         self.nursery.wait_ready(first)?;
+        for (etc, server) in etcs {
+            self.start_etc(etc, server)?;
+        }
+        for shuffle in &experiment.shuffle {
+            if !self.runs(&shuffle.name) {
+                continue;
+            }
+            self.start_shuffle(shuffle)?;
+        }
         for (query, servers) in queries {
             self.start_query(query, &servers)?;
         }
@@ -71,19 +89,26 @@ impl<'a> Run<'a> {
     }
 
     /// The guests whose samples the experiment is about: those of its first
-    /// series, a query's client and servers, or the two ends of a ping or of messages.
+    /// series, a query's client and servers, memcached and who asks it, or the two ends
+    /// of a ping or of messages.
     pub(super) fn about(&self) -> impl Iterator<Item = &'a Guest> {
         let experiment = self.scene.experiment;
         let query = experiment.query.iter().find(|load| self.runs(&load.name));
+        let etc = experiment.etc.iter().find(|load| self.runs(&load.name));
         let ping = experiment.ping.iter().find(|load| self.runs(&load.name));
         let message = experiment.message.iter().find(|load| self.runs(&load.name));
-        let names: Vec<&Name> = match (query, ping, message) {
-            (Some(query), ..) => std::iter::once(&query.client)
+        let names: Vec<&Name> = if let Some(query) = query {
+            std::iter::once(&query.client)
                 .chain(&query.servers)
-                .collect(),
-            (None, Some(ping), _) => vec![&ping.from, &ping.to],
-            (None, None, Some(message)) => message.from.iter().chain(&message.to).collect(),
-            (None, None, None) => Vec::new(),
+                .collect()
+        } else if let Some(etc) = etc {
+            std::iter::once(&etc.server).chain(&etc.clients).collect()
+        } else if let Some(ping) = ping {
+            vec![&ping.from, &ping.to]
+        } else if let Some(message) = message {
+            message.from.iter().chain(&message.to).collect()
+        } else {
+            Vec::new()
         };
         let topology = self.scene.topology;
         names
@@ -264,7 +289,7 @@ impl<'a> Run<'a> {
 
     /// A child, unless its waiting for a CPU is what is measured: it shares its
     /// core with guests that compute in this variant.
-    fn unless_tested(&self, guest: &Guest, place: usize) -> Option<usize> {
+    pub(super) fn unless_tested(&self, guest: &Guest, place: usize) -> Option<usize> {
         let hogs = self.scene.experiment.hog.iter();
         let contended = hogs.filter(|hog| self.runs(&hog.name)).any(|hog| {
             let mut guests = hog.guests.iter().filter_map(|name| self.guest(name).ok());

@@ -48,6 +48,7 @@ fn variant(name: &str, small: (u64, u64), bulk: f64) -> Variant {
             ("large_fct".into(), series(90, 1_000_000_000, 1_900_000_000)),
         ]),
         values: BTreeMap::from([("bulk_bit_s".into(), bulk)]),
+        ..Variant::default()
     }
 }
 

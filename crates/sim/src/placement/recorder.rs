@@ -231,9 +231,9 @@ impl Recorder {
         series.insert(PORTS.to_owned(), of_histogram("", &self.ports));
         Variant {
             name: name.to_owned(),
-            unavailable: None,
             series,
             values,
+            ..Variant::default()
         }
     }
 }

@@ -125,9 +125,9 @@ pub(crate) fn measure(
     values.insert(PREEMPTIONS.to_owned(), value("/s", preemptions));
     Ok(Variant {
         name: experiment.variant_name(scheduler, point),
-        unavailable: None,
         series: recorder.series(),
         values,
+        ..Variant::default()
     })
 }
 

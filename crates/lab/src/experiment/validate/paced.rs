@@ -21,8 +21,8 @@ impl Experiment {
                     format!("tenant {tenant:?} has no guest"),
                 ));
             };
-            if !is_plain(tenant, 40) {
-                let rule = "use letters, digits, - and _";
+            if !is_plain(tenant, 40) || tenant.contains(|c: char| c.is_uppercase() || c == '_') {
+                let rule = "use small letters, digits and -, as the placement service does";
                 return Err(problem(first, format!("tenant name {tenant:?}: {rule}")));
             }
             for guest in guests {

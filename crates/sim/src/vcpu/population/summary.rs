@@ -79,12 +79,12 @@ pub(crate) fn summarise(judged: &[Judged], rule: &Rule) -> (Variant, Vec<Chart>)
     let early_time = Stats::from_histogram(&times(judged, |node| node.early.1));
     let variant = Variant {
         name: VARIANT.to_owned(),
-        unavailable: None,
         series: BTreeMap::from([
             ("early_time".to_owned(), series(early_time)),
             ("exact_time".to_owned(), series(exact_time)),
         ]),
         values: values.map(value).into(),
+        ..Variant::default()
     };
     (variant, vec![curve(judged), late_sleeps(judged, rule)])
 }

@@ -1,0 +1,334 @@
+//! What a variant's guarantees promise for the latencies that its loads measure,
+//! and what follows from them by network calculus. Pure.
+//!
+//! Promised is Silo's message latency (4.1): M/Bmax + d for a message of at most S,
+//! with (M - S)/B more for the rest of a longer one, for each way. Computed has in
+//! place of d what a frame may wait in this data centre: in its host for a batch and
+//! for the bursts of the host's other guests, at the switch's port for the bursts of
+//! all who may send there. Neither counts processing.
+
+use crate::check::PROMISED;
+use crate::experiment::{Experiment, Guaranteed, Name, Pacing, SwitchMode, Variant};
+use std::collections::BTreeMap;
+use tailbound_netcalc::{Flow, Network, Port};
+use tailbound_report::Bound;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What a TCP segment takes of the wire beside its payload: Ethernet's 14 B and 24 B
+/// around a frame, IPv4's 20 B, TCP's 32 B with time stamps.
+const TCP: u64 = 90;
+/// An echo request of 56 B on the wire.
+const ECHO: Bytes = Bytes(122);
+/// A request for a value: `get`, a key of 250 B at most, its end.
+const GET: u64 = 256;
+/// What is around a value in an answer: its head with the key, its end.
+const AROUND_VALUE: u64 = 280;
+
+/// One message of a load: who may send it to whom, and its size on the wire.
+struct Leg<'a> {
+    from: Vec<&'a Name>,
+    to: Vec<&'a Name>,
+    size: Bytes,
+}
+
+/// The bounds of each series that the variant's loads measure, where there are any.
+pub(crate) fn of(experiment: &Experiment, variant: &Variant) -> BTreeMap<String, Vec<Bound>> {
+    let mut bounds = BTreeMap::new();
+    let Some(pacing) = experiment.pacing(variant) else {
+        return bounds;
+    };
+    let scene = Scene {
+        experiment,
+        variant,
+        pacing,
+    };
+    for (series, legs) in ways(experiment, variant) {
+        let named = [(PROMISED, false), ("computed", true)];
+        let found: Vec<Bound> = named
+            .into_iter()
+            .filter_map(|(name, computed)| {
+                let each = legs.iter().map(|leg| scene.latency(leg, computed));
+                let sum = each.sum::<Option<u64>>()?;
+                Some(Bound {
+                    name: name.to_owned(),
+                    value: sum,
+                })
+            })
+            .collect();
+        if !found.is_empty() {
+            bounds.insert(series.to_owned(), found);
+        }
+    }
+    bounds
+}
+
+/// The messages behind each sample of each load that runs.
+fn ways<'a>(experiment: &'a Experiment, variant: &Variant) -> Vec<(&'a str, Vec<Leg<'a>>)> {
+    let mut ways = Vec::new();
+    let round = |ends: [Vec<&'a Name>; 2], sizes: [Bytes; 2]| {
+        let [asks, answers] = ends;
+        let there = Leg {
+            from: asks.clone(),
+            to: answers.clone(),
+            size: sizes[0],
+        };
+        let back = Leg {
+            from: answers,
+            to: asks,
+            size: sizes[1],
+        };
+        vec![there, back]
+    };
+    for etc in experiment
+        .etc
+        .iter()
+        .filter(|load| variant.runs(&load.name))
+    {
+        let ends = [etc.clients.iter().collect(), vec![&etc.server]];
+        let sizes = [Bytes(GET), etc.largest + Bytes(AROUND_VALUE)];
+        ways.push((etc.series.as_str(), round(ends, sizes.map(by_tcp))));
+    }
+    for query in experiment
+        .query
+        .iter()
+        .filter(|load| variant.runs(&load.name))
+    {
+        let ends = [vec![&query.client], query.servers.iter().collect()];
+        let sizes = [Bytes(8), query.answer];
+        ways.push((query.series.as_str(), round(ends, sizes.map(by_tcp))));
+    }
+    for ping in experiment
+        .ping
+        .iter()
+        .filter(|load| variant.runs(&load.name))
+    {
+        let ends = [vec![&ping.from], vec![&ping.to]];
+        ways.push((ping.series.as_str(), round(ends, [ECHO; 2])));
+    }
+    for message in experiment
+        .message
+        .iter()
+        .filter(|load| variant.runs(&load.name))
+    {
+        let leg = Leg {
+            from: message.from.iter().collect(),
+            to: message.to.iter().collect(),
+            size: message.size,
+        };
+        ways.push((message.series.as_str(), vec![leg]));
+    }
+    ways
+}
+
+/// What a message of that payload takes of the wire, as TCP segments.
+fn by_tcp(payload: Bytes) -> Bytes {
+    Bytes(payload.as_u64() + payload.as_u64().div_ceil(1448) * TCP)
+}
+
+struct Scene<'a> {
+    experiment: &'a Experiment,
+    variant: &'a Variant,
+    pacing: &'a Pacing,
+}
+
+impl<'a> Scene<'a> {
+    fn link(&self) -> Rate {
+        self.experiment.link_rate
+    }
+
+    fn guaranteed(&self, guest: &str) -> Option<&'a Guaranteed> {
+        let (tenant, _) = self.experiment.tenant_of(guest)?;
+        let mut members = self.experiment.guarantees(self.variant).iter();
+        members.find(|member| member.tenant.get_ref() == tenant)
+    }
+
+    /// The longest that a leg's message takes, in nanoseconds; nothing where
+    /// somebody on the way has no guarantee, or nothing follows from it.
+    fn latency(&self, leg: &Leg<'_>, computed: bool) -> Option<u64> {
+        let mut longest = 0;
+        for from in &leg.from {
+            let sender = self.guaranteed(from.get_ref())?;
+            let shape = self.shaped(sender, leg.size);
+            for to in &leg.to {
+                let delay = if computed {
+                    let [from, to] = [from, to].map(|guest| self.host_of(guest.get_ref()));
+                    self.network(from?, to?)?
+                } else {
+                    sender.delay?
+                };
+                longest = longest.max(shape.saturating_add(delay).as_nanos());
+            }
+        }
+        Some(longest)
+    }
+
+    /// How long the sender's own buckets take to let a message pass.
+    fn shaped(&self, sender: &Guaranteed, size: Bytes) -> Nanos {
+        let fast = size.min(sender.burst);
+        let slow = Bytes(size.as_u64() - fast.as_u64());
+        let burst = sender.burst_rate(self.link()).time_for(fast);
+        burst.saturating_add(sender.bandwidth.time_for(slow))
+    }
+
+    fn host_of(&self, guest: &str) -> Option<&'a str> {
+        let mut guests = self.experiment.guests();
+        guests
+            .find(|(_, name)| *name == guest)
+            .map(|(host, _)| host)
+    }
+
+    /// The longest that a conforming frame waits between two hosts.
+    fn network(&self, from: &str, to: &str) -> Option<Nanos> {
+        let uplink = self.uplink(from)?;
+        let hosts = self.experiment.hosts.keys();
+        // What all hosts' uplinks may bunch up, this port gets at once.
+        let bunched = hosts
+            .map(|host| self.uplink(host))
+            .collect::<Option<Vec<_>>>()?
+            .into_iter()
+            .max()?;
+        Some(uplink.saturating_add(self.port(to, bunched)?))
+    }
+
+    /// At a host's own uplink: its guests' bursts, after a batch that was begun and
+    /// what the wire may be behind.
+    fn uplink(&self, host: &str) -> Option<Nanos> {
+        let guests = self.experiment.hosts.get(host)?;
+        let members = guests
+            .iter()
+            .filter_map(|guest| self.guaranteed(guest.get_ref()));
+        let flows = members.map(|member| self.flow(member, member.bandwidth, 1, Nanos::ZERO));
+        let wait = self.pacing.batch.saturating_add(self.pacing.catch_up);
+        self.bound(flows.collect::<Option<Vec<_>>>()?, wait)
+    }
+
+    /// At the switch's port towards a host: what each tenant's machines elsewhere may
+    /// send to those here (Silo, 4.2.2).
+    fn port(&self, host: &str, bunched: Nanos) -> Option<Nanos> {
+        let here = self.experiment.hosts.get(host)?;
+        let mut flows = Vec::new();
+        for member in self.experiment.guarantees(self.variant) {
+            let machines = self.experiment.tenant.get(member.tenant.get_ref())?;
+            let inside = |guest: &&Name| here.iter().any(|g| g.get_ref() == guest.get_ref());
+            let receivers = machines.iter().filter(inside).count() as u64;
+            let senders = machines.len() as u64 - receivers;
+            if senders == 0 || receivers == 0 {
+                continue;
+            }
+            // Without rates agreed between hosts nothing limits what a receiver gets.
+            let sending = match self.pacing.hose {
+                Some(_) => senders.min(receivers),
+                None => senders,
+            };
+            let rate = Rate(member.bandwidth.as_bit_s().checked_mul(sending)?);
+            flows.push(self.flow(member, rate, senders, bunched)?);
+        }
+        let all = self.experiment.guests();
+        let mut others = all.filter(|(_, guest)| self.guaranteed(guest).is_none());
+        let wait = match (others.next().is_some(), self.variant.switch) {
+            (false, _) => Nanos::ZERO,
+            // One frame of theirs may be on its way.
+            (true, SwitchMode::TagsHonoured) => self.link().time_for(self.pacing.frame()),
+            (true, SwitchMode::TagsIgnored) => return None,
+        };
+        self.bound(flows, wait)
+    }
+
+    /// What `machines` of a tenant send together at `rate` on average, each of them
+    /// bunched up over at most that time.
+    fn flow(
+        &self,
+        member: &Guaranteed,
+        rate: Rate,
+        machines: u64,
+        bunched: Nanos,
+    ) -> Option<(Rate, Bytes, Rate)> {
+        let burst = member.burst.as_u64().checked_mul(machines)?;
+        let burst = burst.checked_add(rate.bytes_in(bunched).as_u64())?;
+        let fast = self.member_rate(member).as_bit_s().checked_mul(machines)?;
+        Some((rate, Bytes(burst), Rate(fast).max(rate)))
+    }
+
+    fn member_rate(&self, member: &Guaranteed) -> Rate {
+        member.burst_rate(self.link())
+    }
+
+    /// The delay of a port that all these flows meet at.
+    fn bound(&self, flows: Vec<(Rate, Bytes, Rate)>, latency: Nanos) -> Option<Nanos> {
+        if flows.is_empty() {
+            return Some(latency);
+        }
+        let mut network = Network::new(self.pacing.frame(), true);
+        let port = network.add_port(Port {
+            name: String::new(),
+            rate: self.link(),
+            latency,
+            buffer: None,
+        });
+        for (rate, burst, burst_rate) in flows {
+            network.add_flow(Flow {
+                name: String::new(),
+                path: vec![port],
+                rate,
+                burst,
+                burst_rate: Some(burst_rate),
+                priority: 0,
+                deadline: None,
+            });
+        }
+        let bounds = network.bounds().ok()?;
+        let classes = bounds.ports.first()?.classes.iter();
+        let delay = classes.map(|class| class.delay).max()?;
+        delay.to_nanos().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::source_text;
+
+    fn bounds(change: impl Fn(&str) -> String, variant: &str) -> BTreeMap<String, Vec<Bound>> {
+        let (text, file) = source_text("memcached").unwrap();
+        let experiment = Experiment::parse(&change(&text), &file).unwrap();
+        let mut variants = experiment.variant.iter();
+        let variant = variants.find(|v| v.name.get_ref() == variant).unwrap();
+        of(&experiment, variant)
+    }
+
+    fn named(bounds: &BTreeMap<String, Vec<Bound>>, name: &str) -> Option<u64> {
+        let mut latency = bounds.get("latency")?.iter();
+        latency.find(|bound| bound.name == name).map(|b| b.value)
+    }
+
+    #[test]
+    fn memcached_is_promised_what_silo_states_two_hundred_times_over() {
+        // Silo, 6.1: 2.01 ms, two ways of 1 ms and two messages at 1 Gbit/s.
+        let promised = named(&bounds(str::to_owned, "req-3"), "promised").unwrap();
+        assert!((401_800_000..403_000_000).contains(&promised), "{promised}");
+    }
+
+    #[test]
+    fn who_has_no_guarantee_has_no_bound() {
+        assert_eq!(bounds(str::to_owned, "unprotected"), BTreeMap::new());
+    }
+
+    #[test]
+    fn what_is_computed_needs_rates_that_hosts_agree_on() {
+        let hose = |with: &str| {
+            let with = with.to_owned();
+            move |text: &str| {
+                let pacer = text.lines().find(|line| line.starts_with("pacer = "));
+                text.replace(pacer.unwrap(), &with)
+            }
+        };
+        let without = bounds(hose("pacer = { batch = \"5ms\" }"), "req-3");
+        // 12 machines of 15.96 Mbit/s may send to one port of 50 Mbit/s.
+        assert_eq!(named(&without, "computed"), None);
+        let with = bounds(hose("pacer = { batch = \"5ms\", hose = \"1ms\" }"), "req-3");
+        let computed = named(&with, "computed").unwrap();
+        assert!(computed < named(&with, "promised").unwrap(), "{computed}");
+        // A batch, three frames of others at the uplink and twelve at the port, each way.
+        assert!(computed > 2 * (5_000_000 + 15 * 246_080), "{computed}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Starts the loads of tenants: memcached with its clients, and shuffles.
+
+use super::super::{Load, Output, Role, Run, Source};
+use crate::LabError;
+use crate::arrivals::seed_for;
+use crate::experiment::{Etc, Shuffle};
+use crate::guest::Work;
+use crate::tools;
+use crate::topology::Guest;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+
+impl<'a> Run<'a> {
+    pub(super) fn start_memcached(
+        &mut self,
+        etc: &'a Etc,
+    ) -> Result<(SocketAddrV4, usize), LabError> {
+        let guest = self.guest(&etc.server)?;
+        let port = self.port();
+        let program = PathBuf::from("memcached");
+        let role = Role::Foreign { ends: false };
+        let place = self.start(guest, "memcached", program, tools::memcached(port), role)?;
+        Ok((SocketAddrV4::new(guest.ip, port), place))
+    }
+
+    pub(super) fn start_etc(
+        &mut self,
+        etc: &'a Etc,
+        (server, place): (SocketAddrV4, usize),
+    ) -> Result<(), LabError> {
+        let mut way = self.daemons_of(std::iter::once(&etc.server).chain(&etc.clients));
+        way.extend(self.unless_tested(self.guest(&etc.server)?, place));
+        let mut outcomes = Vec::new();
+        for (number, name) in etc.clients.iter().enumerate() {
+            let guest = self.guest(name)?;
+            let load = format!("{} {number}", etc.name.get_ref());
+            let work = Work::Etc {
+                server,
+                workers: etc.workers,
+                mean_gap: etc.mean_gap,
+                largest: etc.largest,
+                seed: seed_for(self.scene.seed, &load),
+            };
+            let what = format!("client of {}", etc.name.get_ref());
+            let (place, outcome) = self.start_task(guest, &what, work, Role::Measures)?;
+            way.extend(self.unless_tested(guest, place));
+            outcomes.push(outcome);
+        }
+        self.loads.push(Load {
+            output: Output::Value(etc.value.clone(), "op/s"),
+            source: Source::Own(outcomes.clone()),
+            way: Vec::new(),
+        });
+        self.loads.push(Load {
+            output: Output::Series(etc.series.clone()),
+            source: Source::Own(outcomes),
+            way,
+        });
+        Ok(())
+    }
+
+    /// Every guest of a shuffle is one process, which must listen before others
+    /// connect: they do so when the load starts.
+    pub(super) fn start_shuffle(&mut self, shuffle: &'a Shuffle) -> Result<(), LabError> {
+        let port = self.port();
+        let mut guests: Vec<&Guest> = Vec::new();
+        for name in &shuffle.guests {
+            guests.push(self.guest(name)?);
+        }
+        let mut outcomes = Vec::new();
+        for guest in &guests {
+            let elsewhere = guests.iter().filter(|peer| peer.host != guest.host);
+            let peers = elsewhere
+                .map(|peer| SocketAddrV4::new(peer.ip, port))
+                .collect();
+            let work = Work::Shuffle { port, peers };
+            outcomes.push(self.start_task(guest, "shuffle", work, Role::Serves)?.1);
+        }
+        self.loads.push(Load {
+            output: Output::Value(shuffle.value.clone(), "bit/s"),
+            source: Source::Own(outcomes),
+            way: Vec::new(),
+        });
+        Ok(())
+    }
+}

@@ -3,14 +3,37 @@
 use crate::experiment::{Experiment, Pipeline, Variant};
 use crate::topology::{self, GUEST_INTERFACE, GuestPort, Topology, UPLINK, namespace_path};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::SocketAddrV4;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use tailbound_dataplane::{Guarantee, MeterConfig, NicConfig, PacerConfig, PipelineConfig};
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Serialize)]
 struct HostFile {
     uplink: Uplink,
     guest: Vec<Guest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hose: Option<Hose>,
+}
+
+#[derive(Serialize)]
+struct Hose {
+    host: String,
+    listen: SocketAddrV4,
+    key_file: PathBuf,
+    interval: Nanos,
+    machines: BTreeMap<String, usize>,
+    peer: Vec<Peer>,
+}
+
+#[derive(Serialize)]
+struct Peer {
+    host: String,
+    address: SocketAddrV4,
 }
 
 #[derive(Serialize)]
@@ -70,7 +93,7 @@ pub(crate) fn nic_queue(pipeline: &Pipeline, link: Rate) -> Bytes {
 const OWNER: &str = "lab";
 
 /// The text of the configuration of `host` in `variant`, which has `pipeline`
-/// towards the wire.
+/// towards the wire. `directory` has the hosts' key.
 ///
 /// # Errors
 /// The pipeline has no text form.
@@ -80,6 +103,7 @@ pub(crate) fn config(
     experiment: &Experiment,
     variant: &Variant,
     pipeline: &Pipeline,
+    directory: &Path,
 ) -> Result<String, toml::ser::Error> {
     let link = experiment.link_rate;
     let guest = |guest: &topology::Guest| {
@@ -125,7 +149,63 @@ pub(crate) fn config(
             priority_tag: pacing.is_some_and(|pacing| pacing.priority_tag),
         },
         guest: topology.guests_of(host).map(guest).collect(),
+        hose: pacing
+            .and_then(|pacing| pacing.hose)
+            .map(|interval| hose(topology, host, experiment, interval, directory)),
     })
+}
+
+/// Where hosts listen for each other's rates.
+const HOSE_PORT: u16 = 4785;
+/// The key of these, in the run's directory.
+const HOSE_KEY: &str = "hose.key";
+
+/// Makes the key that the hosts share.
+///
+/// # Errors
+/// The directory takes no file, or the kernel gives no random bytes.
+pub(crate) fn make_key(directory: &Path) -> io::Result<()> {
+    let mut random = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let path = directory.join(HOSE_KEY);
+    let mut options = File::options();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    random
+        .iter()
+        .try_for_each(|byte| write!(file, "{byte:02x}"))
+}
+
+fn hose(
+    topology: &Topology,
+    host: &str,
+    experiment: &Experiment,
+    interval: Nanos,
+    directory: &Path,
+) -> Hose {
+    let address = |host: &str| SocketAddrV4::new(topology.station(host).0, HOSE_PORT);
+    let others = topology.hosts.iter().filter(|other| *other != host);
+    let tenants = experiment.tenant.iter();
+    Hose {
+        host: host.to_owned(),
+        listen: address(host),
+        key_file: directory.join(HOSE_KEY),
+        interval,
+        // A machine alone has nobody to agree with.
+        machines: tenants
+            .filter(|(_, guests)| guests.len() > 1)
+            .map(|(tenant, guests)| (format!("{OWNER}/{tenant}"), guests.len()))
+            .collect(),
+        peer: others
+            .map(|other| Peer {
+                host: other.clone(),
+                address: address(other),
+            })
+            .collect(),
+    }
 }
 
 /// What each machine of `tenant` has in `variant`.
@@ -155,7 +235,15 @@ mod tests {
                     };
                     let pipeline = &experiment.pipeline[name.get_ref()];
                     for host in &topology.hosts {
-                        let text = config(&topology, host, &experiment, variant, pipeline).unwrap();
+                        let text = config(
+                            &topology,
+                            host,
+                            &experiment,
+                            variant,
+                            pipeline,
+                            directory.path(),
+                        )
+                        .unwrap();
                         std::fs::write(&path, &text).unwrap();
                         if let Err(error) = tailbound_host::Config::load(&path) {
                             panic!("{error}\n{text}");
@@ -163,6 +251,28 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_daemon_accepts_hosts_that_agree_on_rates() {
+        let (text, file) = crate::experiment::source_text("memcached").unwrap();
+        let text = text.replace("pacer = { ", "pacer = { hose = \"1ms\", ");
+        let experiment = Experiment::parse(&text, &file).unwrap();
+        let topology = Topology::new(&experiment, GuestPort::Tap);
+        let variant = experiment.variant.last().unwrap();
+        let pipeline = &experiment.pipeline[variant.pipeline.as_ref().unwrap().get_ref()];
+        let directory = tempfile::tempdir().unwrap();
+        make_key(directory.path()).unwrap();
+        let path = directory.path().join("host.toml");
+        for host in &topology.hosts {
+            let place = directory.path();
+            let text = config(&topology, host, &experiment, variant, pipeline, place).unwrap();
+            std::fs::write(&path, &text).unwrap();
+            let loaded = tailbound_host::Config::load(&path).unwrap();
+            let hose = loaded.hose.unwrap();
+            assert_eq!((hose.host.as_str(), hose.peers.len()), (host.as_str(), 3));
+            assert_eq!(hose.machines["lab/bulk"], 12);
         }
     }
 

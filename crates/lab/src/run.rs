@@ -8,6 +8,7 @@ use crate::check;
 use crate::cpus::Cpus;
 use crate::experiment::{BulkTool, Experiment, PingTool, QueryTool, Variant};
 use crate::guest::CONGESTION_CONTROL;
+use crate::hosts;
 use crate::lock::Lock;
 use crate::machine::{self, load_average, watch_signals};
 use crate::processes::Rank;
@@ -76,6 +77,9 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
         build::build(&topology)?;
     } else {
         build::namespaces(&topology)?;
+    }
+    if topology.hosts_talk {
+        hosts::make_key(run_dir.path()).map_err(LabError::io("making the hosts' key"))?;
     }
     let scene = Scene {
         experiment: &experiment,

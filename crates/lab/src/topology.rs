@@ -56,7 +56,7 @@ pub struct Guest {
 impl Guest {
     /// The MAC address as text.
     pub fn mac_text(&self) -> String {
-        self.mac.map(|byte| format!("{byte:02x}")).join(":")
+        mac_text(self.mac)
     }
 
     /// The host's end of the veth pair, where there is one.
@@ -74,6 +74,9 @@ pub struct Topology {
     pub guests: Vec<Guest>,
     /// How guests are connected.
     pub guest_port: GuestPort,
+    /// Whether hosts talk to each other: then they have addresses of their own on the
+    /// wire, in 10.78.0.0/16.
+    pub hosts_talk: bool,
 }
 
 impl Topology {
@@ -96,7 +99,15 @@ impl Topology {
             hosts,
             guests,
             guest_port,
+            hosts_talk: experiment.agrees_on_rates(),
         }
+    }
+
+    /// A host's own address and MAC address on the wire.
+    pub fn station(&self, host: &str) -> (Ipv4Addr, [u8; 6]) {
+        // The experiment's checks allow at most 64 guests, and so hosts.
+        let number = self.hosts.iter().position(|h| h == host).unwrap_or(0) as u8 + 1;
+        (Ipv4Addr::new(10, 78, 0, number), [2, 0, 0, 1, number, 0])
     }
 
     /// The guest of that name, which the experiment's checks have seen to.
@@ -142,6 +153,20 @@ impl Topology {
     /// The `ip` commands inside a host.
     pub fn host_links(&self, host: &str) -> String {
         let mut batch = vec![format!("link set {UPLINK} up\n")];
+        if self.hosts_talk {
+            let (ip, mac) = self.station(host);
+            batch.push(format!(
+                "link set {UPLINK} address {}\naddress add {ip}/16 dev {UPLINK}\n",
+                mac_text(mac)
+            ));
+            for other in self.hosts.iter().filter(|other| *other != host) {
+                let (ip, mac) = self.station(other);
+                batch.push(format!(
+                    "neighbour add {ip} lladdr {} dev {UPLINK} nud permanent\n",
+                    mac_text(mac)
+                ));
+            }
+        }
         if self.guest_port == GuestPort::Veth {
             for guest in self.guests_of(host) {
                 batch.push(format!("link set {} up\n", guest.host_interface()));
@@ -187,17 +212,22 @@ impl Topology {
         batch.concat()
     }
 
-    /// The `bridge` commands inside the switch: where every guest is.
+    /// The `bridge` commands inside the switch: where every guest is, and every host
+    /// that has an address.
     pub fn switch_stations(&self) -> String {
-        let station = |guest: &Guest| {
-            format!(
-                "fdb add {} dev {} master static\n",
-                guest.mac_text(),
-                switch_port(&guest.host)
-            )
+        let at = |mac, host: &str| {
+            let port = switch_port(host);
+            format!("fdb add {} dev {port} master static\n", mac_text(mac))
         };
-        self.guests.iter().map(station).collect()
+        let guests = self.guests.iter().map(|guest| at(guest.mac, &guest.host));
+        let talking = self.hosts.iter().filter(|_| self.hosts_talk);
+        let hosts = talking.map(|host| at(self.station(host).1, host));
+        guests.chain(hosts).collect()
     }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// The switch's port to a host.

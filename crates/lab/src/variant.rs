@@ -221,7 +221,8 @@ impl Run<'_> {
         let way: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
         for host in &self.scene.topology.hosts {
             let (topology, variant) = (self.scene.topology, self.variant);
-            let text = hosts::config(topology, host, experiment, variant, pipeline);
+            let directory = self.scene.run_dir.path();
+            let text = hosts::config(topology, host, experiment, variant, pipeline, directory);
             let text = text.map_err(|error| {
                 LabError::io("writing the pipeline")(std::io::Error::other(error))
             })?;

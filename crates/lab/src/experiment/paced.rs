@@ -147,6 +147,12 @@ impl Experiment {
         pipeline.pacer.as_ref()
     }
 
+    /// Whether hosts tell each other rates in any variant.
+    pub(crate) fn agrees_on_rates(&self) -> bool {
+        let mut pacers = self.pipeline.values().filter_map(|p| p.pacer.as_ref());
+        pacers.any(|pacing| pacing.hose.is_some())
+    }
+
     /// The guarantees that hold in a variant.
     pub fn guarantees(&self, variant: &Variant) -> &[Guaranteed] {
         let set = variant.guarantees.as_ref();

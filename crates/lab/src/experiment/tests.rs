@@ -303,7 +303,7 @@ fn a_neighbour_that_nobody_interrupts_must_sleep_before_the_kernel_kills_it() {
 fn an_unknown_experiment_is_named_with_those_there_are() {
     let error = source_text("trap").unwrap_err().to_string();
     assert!(
-        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes, probe, memcached"),
+        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes, probe, burst, noisy, limits, memcached"),
         "{error}"
     );
 }

@@ -140,7 +140,11 @@ impl<'a> Run<'a> {
         let (cpus, rank) = match (self.shares_core(guest), role) {
             (_, Role::Watches) => (cpus.shared(), Rank::Monitor),
             (_, Role::Floods) | (true, _) => (cpus.shared(), Rank::Tested),
-            (false, Role::Measures | Role::Serves) if is_about => (cpus.others, Rank::Way),
+            // memcached, which waits for requests and never spins. In no class of its
+            // own it would starve beside those that have one.
+            (false, Role::Measures | Role::Serves | Role::Foreign { ends: false }) if is_about => {
+                (cpus.others, Rank::Way)
+            }
             (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
             (false, Role::Serves) => (cpus.others, Rank::Load),
             (false, Role::Computes | Role::Holds | Role::Foreign { .. }) => {

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::fmt::Write;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -28,18 +29,18 @@ fn address(number: u8) -> String {
 
 /// What host `number` of three is told; its first peer is said to be at `first`.
 fn config(number: u8, guest: &Guest, key: &Path, first: &str) -> String {
-    let peers: String = (1..=3)
-        .filter(|peer| *peer != number)
-        .enumerate()
-        .map(|(place, peer)| {
-            let at = if place == 0 {
-                first.to_owned()
-            } else {
-                address(peer)
-            };
-            format!("[[hose.peer]]\nhost = \"h{peer}\"\naddress = {at:?}\n")
-        })
-        .collect();
+    let mut peers = String::new();
+    let mut at = first.to_owned();
+    for peer in (1..=3).filter(|peer| *peer != number) {
+        if !peers.is_empty() {
+            at = address(peer);
+        }
+        write!(
+            peers,
+            "[[hose.peer]]\nhost = \"h{peer}\"\naddress = {at:?}\n"
+        )
+        .unwrap();
+    }
     format!(
         "metrics = \"127.0.0.1:{metrics}\"\n\
          [uplink]\n\
@@ -53,12 +54,13 @@ fn config(number: u8, guest: &Guest, key: &Path, first: &str) -> String {
          [hose]\n\
          host = \"h{number}\"\n\
          listen = {listen:?}\n\
-         key_file = {key:?}\n\
+         key_file = \"{key}\"\n\
          machines = {{ \"acme/web\" = 3 }}\n\
          {peers}",
         metrics = 9470 + u16::from(number),
         guest = guest.section(),
         listen = address(number),
+        key = key.display(),
     )
 }
 

@@ -3,7 +3,7 @@
 mod sample;
 
 use serde_json::json;
-use tailbound_report::{Comparison, Results, Verdict};
+use tailbound_report::{Bound, Comparison, Results, Verdict};
 
 /// The same experiment on another machine, with other variants.
 fn other() -> Results {
@@ -65,4 +65,39 @@ fn a_run_is_like_itself() {
     );
     // Three variants with two series of seven figures and one value each.
     assert_eq!(comparison.figures.len(), 3 * (2 * 7 + 1));
+}
+
+#[test]
+fn bounds_stand_beside_what_was_measured_with_the_share_of_samples_above() {
+    let mut results = sample::results();
+    let bound = |name: &str, value| Bound {
+        name: name.into(),
+        value,
+    };
+    // The samples of `patched` go up to 3.4 ms.
+    let bounds = vec![bound("promised", 5_000_000), bound("computed", 1)];
+    results.variants[3]
+        .bounds
+        .insert("small_fct".into(), bounds);
+    let text = results.summary(false);
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.contains("promised") || line.contains("computed"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 2, "{text}");
+    assert_eq!(rows[0][..4], ["patched", "promised", "5", "ms"]);
+    assert!(rows[0].ends_with(&["0", "%"]), "{text}");
+    assert!(rows[1].ends_with(&["100", "%"]), "{text}");
+    let page = results.to_html().unwrap();
+    let tables = page.matches("<td>promised</td>").count();
+    let pictures = page.matches("\npromised").count();
+    assert_eq!(
+        (tables, pictures),
+        (1, 3),
+        "a table, and a line in each picture"
+    );
+    // What is written is read back.
+    let read: Results = serde_json::from_str(&results.to_json()).unwrap();
+    assert_eq!(read.variants[3].bounds, results.variants[3].bounds);
 }

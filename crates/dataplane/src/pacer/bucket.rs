@@ -132,6 +132,11 @@ impl Bucket {
         *self = fresh.owing(owed, to);
     }
 
+    /// The same bucket, full.
+    pub(super) fn full(self) -> Self {
+        self.owing(0, 0)
+    }
+
     /// The same bucket, which has nothing in it at `now`.
     pub(super) fn empty(self, now: u64) -> Self {
         self.owing(self.capacity(), now)

@@ -1,6 +1,6 @@
 //! A frame's way through the chain of buckets.
 
-use super::guest::{Place, Terms};
+use super::guest::{Guest, Place, Terms};
 use super::wheel::{self, First};
 use super::{Later, Pacer, void};
 use crate::{Frame, GuestId};
@@ -25,7 +25,12 @@ enum Unplaced {
     /// This would be its stamp, or its release by its destination's limit: later
     /// than it may be.
     Later(u64),
+    /// Its destination is closed.
+    Closed,
 }
+
+/// After what time a frame to a closed destination may be tried again, at least.
+const CLOSED: Nanos = Nanos::from_millis(1);
 
 impl<F: Frame> Pacer<F> {
     /// Takes a frame in at `now`, or gives it back where it would wait longer than
@@ -50,6 +55,7 @@ impl<F: Frame> Pacer<F> {
             Err(Unplaced::BestEffort) => return self.enqueue_other(now, frame),
             Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
             Err(Unplaced::Later(stamp)) => return Err(self.later(position, frame, stamp)),
+            Err(Unplaced::Closed) => return Err(self.closed(frame)),
         }
         Ok(())
     }
@@ -98,6 +104,9 @@ impl<F: Frame> Pacer<F> {
             last = last.max(until + 1);
         }
         if let Some((index, limit)) = frame.flow().and_then(|flow| self.limits.find(flow)) {
+            if limit.closed {
+                return Err(self.closed(frame));
+            }
             last = last.max(limit.last);
             if last > until {
                 limit.waits(last);
@@ -177,6 +186,9 @@ impl<F: Frame> Pacer<F> {
             && let Some(flow) = frame.flow()
             && let Some((index, limit)) = self.limits.find(flow)
         {
+            if limit.closed {
+                return Err(Unplaced::Closed);
+            }
             let charged = limit.bucket.charge(arrival, wire);
             let waits = charged.leaves > arrival
                 || guest.upstream > 0 && self.upstream.first().stamp <= limit.last;
@@ -239,18 +251,34 @@ impl<F: Frame> Pacer<F> {
     /// Gives a frame back that could be stamped with `stamp` only.
     #[cold]
     fn later(&mut self, position: u64, frame: F, stamp: u64) -> Later<F> {
-        self.stats.held += 1;
-        let mut at = position;
-        if let Some(id) = frame.source()
-            && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
-        {
-            guest.stats.held += 1;
-            at = stamp.saturating_sub(guest.horizon);
-        }
+        let guest = self.count_held(frame.source());
+        let at = guest.map_or(position, |guest| stamp.saturating_sub(guest.horizon));
         // A batch's work is worth a try, and the clock may be stopped.
         let pause = Nanos(self.config.batch.0 / 2);
         let at = self.clock.moment(at).max(self.clock.now() + pause);
         Later { frame, at }
+    }
+
+    /// Gives a frame to a closed destination back, and remembers that it waits.
+    #[cold]
+    fn closed(&mut self, frame: F) -> Later<F> {
+        let pause = CLOSED.max(self.config.batch);
+        let until = self.position + self.clock.bytes_in(pause);
+        if let Some((index, limit)) = frame.flow().and_then(|flow| self.limits.find(flow)) {
+            limit.waits(until);
+            self.limits.note(index);
+        }
+        self.count_held(frame.source());
+        let at = self.clock.now() + pause;
+        Later { frame, at }
+    }
+
+    /// Counts a frame that is given back with its guest, which it gives.
+    fn count_held(&mut self, source: Option<GuestId>) -> Option<&Guest> {
+        self.stats.held += 1;
+        let guest = self.guests.get_mut(source?.0 as usize)?.as_mut()?;
+        guest.stats.held += 1;
+        Some(guest)
     }
 
     /// Charges the first frame that waits for its destination to the rest of the

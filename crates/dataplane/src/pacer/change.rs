@@ -85,6 +85,12 @@ impl<F: Frame> Pacer<F> {
     /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
     /// its flow; those that wait stay as they were released.
     ///
+    /// A rate of 0 closes the destination: frames to it are given back uncharged, to
+    /// be tried again after 1 ms, or a batch where that is longer, and its use tells
+    /// that it is backlogged. What waits leaves as it was released. The tokens that
+    /// it has when it opens are those it would have had, had it stayed open: none
+    /// closes and opens it for a burst. A new limit's bucket is full.
+    ///
     /// # Errors
     /// The rule that the limit breaks; then nothing has changed.
     pub fn set_destination(
@@ -112,11 +118,21 @@ impl<F: Frame> Pacer<F> {
         };
         let link = self.config.link;
         let burst = guest.guarantee.burst;
-        let held = self.limits.get_mut(key);
-        if held
-            .as_ref()
-            .is_some_and(|held| held.bucket.is(rate, burst))
+        let mut held = self.limits.get_mut(key);
+        if rate.0 == 0 {
+            if let Some(limit) = held {
+                limit.closed = true;
+            } else {
+                guest.limited += 1;
+                self.limits
+                    .insert(key, guest.full_bucket(), guest.after, true);
+            }
+            return Ok(());
+        }
+        if let Some(limit) = &mut held
+            && limit.bucket.is(rate, burst)
         {
+            limit.closed = false;
             return Ok(());
         }
         check_rate(rate, link)?;
@@ -124,9 +140,10 @@ impl<F: Frame> Pacer<F> {
         if let Some(limit) = held {
             let from = position.max(self.wire).max(limit.last);
             limit.bucket.become_like(&fresh, from, from);
+            limit.closed = false;
         } else {
             guest.limited += 1;
-            self.limits.insert(key, fresh, guest.after);
+            self.limits.insert(key, fresh, guest.after, false);
         }
         Ok(())
     }

@@ -64,6 +64,11 @@ impl Guest {
         })
     }
 
+    /// A full bucket like that of {B, S}.
+    pub(super) fn full_bucket(&self) -> Bucket {
+        self.average.full()
+    }
+
     /// The same with empty buckets at `now`.
     pub(super) fn empty(self, now: u64) -> Self {
         Self {

@@ -12,7 +12,7 @@ use tailbound_units::Rate;
 pub struct FlowUse {
     /// The guest and its destination.
     pub flow: FlowKey,
-    /// Its limit now.
+    /// Its limit now; 0 where it is closed.
     pub rate: Rate,
     /// Bytes on the wire of the frames that were taken in.
     pub taken: u64,
@@ -31,6 +31,8 @@ pub(super) struct Limit {
     backlogged: u64,
     /// Bytes that were taken in since its use was asked for.
     taken: u64,
+    /// Whether its frames are given back, whatever the bucket holds.
+    pub(super) closed: bool,
     key: FlowKey,
     /// Its place among those in use; `NIL` for none.
     place: u32,
@@ -41,6 +43,15 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// Bits a second now.
+    pub(super) const fn rate(&self) -> Rate {
+        if self.closed {
+            Rate(0)
+        } else {
+            self.bucket.rate()
+        }
+    }
+
     /// Counts a frame of `wire` bytes that is taken in. False where the limit is to
     /// be noted as used.
     #[inline]
@@ -143,7 +154,7 @@ impl Limits {
             let limit = &mut all[index as usize];
             sink(FlowUse {
                 flow: limit.key,
-                rate: limit.bucket.rate(),
+                rate: limit.rate(),
                 taken: limit.taken,
                 backlogged: limit.backlogged > 0,
             });
@@ -161,7 +172,7 @@ impl Limits {
     }
 
     /// Adds the limit of a flow that has none.
-    pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64) {
+    pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64, closed: bool) {
         let guest = key.source.0 as usize;
         if self.guests.len() <= guest {
             self.guests.resize(guest + 1, NIL);
@@ -171,6 +182,7 @@ impl Limits {
             last,
             backlogged: 0,
             taken: 0,
+            closed,
             key,
             place: NIL,
             next: NIL,

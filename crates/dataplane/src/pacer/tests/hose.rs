@@ -202,6 +202,68 @@ fn a_frame_that_is_given_back_makes_its_destination_backlogged() {
     assert_eq!(uses(&mut host), []);
 }
 
+fn limit(host: &mut Host, destination: u128, rate: Option<Rate>) {
+    let now = host.now;
+    host.pacer
+        .set_destination(now, GuestId(0), destination, rate)
+        .expect("sound");
+}
+
+#[test]
+fn a_closed_destination_takes_nothing_and_asks_for_a_rate() {
+    for large in [false, true] {
+        let mut host = host(&[]);
+        limit(&mut host, 1, Some(Rate(0)));
+        let mut frame = to(1, 7, 1538);
+        if large {
+            frame.len = 60_000;
+        }
+        let later = host.pacer.enqueue(host.now, frame).expect_err("closed");
+        assert_eq!(
+            (later.frame, later.at),
+            (frame, host.now + Nanos::from_millis(1))
+        );
+        assert_eq!(host.pacer.waiting(), 0);
+        let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
+        assert_eq!((stats.taken, stats.held), (Count::default(), 1));
+        host.pacer.destinations_used(host.now, |used| {
+            assert_eq!((used.rate, used.taken, used.backlogged), (Rate(0), 0, true));
+        });
+        // Until it is tried again, and once more.
+        assert_eq!(uses(&mut host), [(1, 0, true)]);
+        host.now += Nanos::from_millis(1);
+        assert_eq!(uses(&mut host), [(1, 0, true)]);
+        assert_eq!(uses(&mut host), []);
+        // Others do not wait for it.
+        host.pacer.enqueue(host.now, to(2, 8, 1538)).expect("open");
+        // A new limit's bucket is full: the burst waits for the guest's own only.
+        limit(&mut host, 1, Some(Rate::from_mbit(10)));
+        assert_eq!(uses(&mut host), []);
+        host.pacer.enqueue(host.now, frame).expect("open");
+        assert_eq!(uses(&mut host)[0].1, if large { 63_714 } else { 1538 });
+    }
+}
+
+#[test]
+fn a_destination_is_not_closed_and_opened_for_a_burst() {
+    let mut host = host(&[(1, 100)]);
+    for id in 0..400 {
+        host.ring(0, host.now, to(1, id, 1538));
+    }
+    for round in 0..100_u64 {
+        let rate = Rate::from_mbit(if round % 2 == 0 { 0 } else { 100 });
+        limit(&mut host, 1, Some(rate));
+        host.retry[0] = Nanos::ZERO;
+        host.run_until(host.now + Nanos::from_micros(400));
+    }
+    limit(&mut host, 1, Some(Rate::from_mbit(100)));
+    host.run_until(Nanos::from_secs(1));
+    let sent: Vec<_> = host.of(0).map(|(sent, _)| (sent.at, sent.wire)).collect();
+    assert_eq!(sent.len(), 400);
+    let over = excess(LINK, Rate::from_mbit(100), 3076, sent.iter().copied());
+    assert!(over < ROUNDING, "{over}");
+}
+
 proptest! {
     /// What was taken is told once, whatever the order of things.
     #[test]

@@ -137,7 +137,22 @@ impl Switch {
             moved.get(port.0).copied().flatten()
         });
         self.forwarding = forwarding;
+        if uplink.is_none() {
+            self.give_up_waiting();
+        }
         Ok(())
+    }
+
+    /// Drops what waits for an uplink that there is no more, and reads its guests
+    /// again.
+    fn give_up_waiting(&mut self) {
+        for link in &mut self.links {
+            if let Some(guest) = &mut link.guest {
+                let waiting = guest.stalled.drain(..).count() as u64;
+                guest.paused = false;
+                link.counters.drop(Reason::UnknownDestination, waiting);
+            }
+        }
     }
 
     /// The pacer of the uplink, for whoever limits destinations; `None` where the
@@ -253,7 +268,8 @@ impl Switch {
         };
         let link = &mut self.links[uplink.0];
         if let Way::Paced(paced) = &mut link.way {
-            if link.full {
+            // One that vanished while it was full takes everything, and loses it.
+            if link.full && ports[uplink.0].is_some() {
                 return;
             }
             paced.wake(now);

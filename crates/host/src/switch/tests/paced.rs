@@ -313,6 +313,54 @@ fn an_uplink_that_comes_back_sends_no_more_than_is_guaranteed() {
     assert!(seen.numbers(A).is_sorted(), "nothing overtakes");
 }
 
+/// A datagram from A to B, which does not cross the uplink.
+fn to_b() -> Vec<u8> {
+    datagram(MAC_B, MAC_A, (A4, B4), 1)
+}
+
+#[test]
+fn an_uplink_that_vanishes_while_it_is_full_holds_up_no_guest() {
+    let mut bench = bench(paced(&wire(), Some(terms(100)), None));
+    let start = bench.now;
+    bench.wires[UPLINK].borrow_mut().room = Some(0);
+    for n in 0..200 {
+        bench.send(A, &full(A, n));
+    }
+    bench.run(start + Nanos::from_millis(5));
+    assert!(bench.switch.is_full(PortIndex(UPLINK)));
+    assert!(bench.switch.is_stalled(PortIndex(A)));
+    bench.wires[UPLINK].borrow_mut().gone = true;
+    bench.switch.readable(PortIndex(UPLINK));
+    assert_eq!(bench.run(start + Nanos::from_millis(6)).len(), 1);
+    bench.send(A, &to_b());
+    bench.run(start + Nanos::from_millis(500));
+    assert_eq!(bench.sent(B), [to_b()]);
+}
+
+#[test]
+fn a_guest_that_waits_for_an_uplink_is_read_again_once_there_is_none() {
+    let mut bench = bench(paced(&wire(), Some(terms(100)), None));
+    let start = bench.now;
+    for n in 0..200 {
+        bench.send(A, &full(A, n));
+    }
+    bench.run(start + Nanos::from_millis(1));
+    assert!(bench.switch.is_stalled(PortIndex(A)));
+    let mut guests = paced(&wire(), None, None);
+    guests.remove(UPLINK);
+    bench.ports.remove(UPLINK);
+    bench.wires.remove(UPLINK);
+    bench
+        .switch
+        .reconfigure(bench.now, guests)
+        .expect("no rule is broken");
+    let (a, b) = (A - 1, B - 1);
+    bench.send(a, &to_b());
+    bench.run(start + Nanos::from_millis(500));
+    assert_eq!(bench.sent(b), [to_b()]);
+    assert!(bench.drops(a, "unknown_destination") > 150);
+}
+
 #[test]
 fn a_port_that_is_full_stops_the_wires_clock_and_loses_nothing() {
     let mut bench = bench(paced(&wire(), Some(terms(100)), None));

@@ -22,8 +22,8 @@ demo: build ## Run the lab: three latency traps open and close on this machine (
 	$(TAILBOUND) lab run $(EXPERIMENT) --out $(OUT)
 
 .PHONY: experiments
-experiments: build ## Run all six experiments of the lab (eleven minutes)
-	@scripts/need lab
+experiments: build ## Run all ten experiments of the lab (twenty minutes)
+	@scripts/need lab memcached
 	@scripts/experiments $(TAILBOUND) $(OUT)
 
 .PHONY: sim

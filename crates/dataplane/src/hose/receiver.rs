@@ -23,8 +23,9 @@ const UNCONFIRMED: usize = 16;
 /// One rate that was granted.
 #[derive(Debug, Clone, Copy)]
 struct Written {
-    /// By which datagram first.
-    seq: u64,
+    /// By which datagrams: the first and the last one.
+    first: u64,
+    last: u64,
     rate: u64,
     /// When its lease is over at the latest.
     until: Nanos,
@@ -61,11 +62,24 @@ impl Grant {
         in_force.max().unwrap_or(0).max(self.next)
     }
 
-    /// The sender keeps to the grant of datagram `seen`, or has given it back.
-    fn confirm(&mut self, seen: u64, given_back: bool) {
-        let older = self.written.partition_point(|written| written.seq <= seen);
-        let keep = usize::from(!given_back);
-        self.written.drain(..older.saturating_sub(keep));
+    /// The sender keeps to the grant of datagram `seen`.
+    fn keeps_to(&mut self, seen: u64) {
+        let older = self
+            .written
+            .partition_point(|written| written.first <= seen);
+        self.written.drain(..older.saturating_sub(1));
+    }
+
+    /// The sender has given back what it was granted up to datagram `seen`; what
+    /// came later, if only the same once more, it may find a use for again.
+    fn given_back(&mut self, seen: u64) {
+        let void = self.written.partition_point(|written| written.last <= seen);
+        self.written.drain(..void);
+    }
+
+    /// Whether nothing is granted, nor may be in force.
+    fn is_over(&self) -> bool {
+        self.next == 0 && self.written.iter().all(|written| written.rate == 0)
     }
 
     /// It was written into datagram `seq`, with a lease that is over at `until`.
@@ -73,13 +87,17 @@ impl Grant {
         let full = self.written.len() >= UNCONFIRMED;
         let rate = self.next;
         match self.written.last_mut() {
-            Some(last) if last.rate == rate => last.until = until,
-            Some(last) if full => {
-                last.seq = seq;
+            Some(last) if last.rate == rate || full => {
+                last.last = seq;
                 last.rate = last.rate.max(rate);
                 last.until = until;
             }
-            _ => self.written.push(Written { seq, rate, until }),
+            _ => self.written.push(Written {
+                first: seq,
+                last: seq,
+                rate,
+                until,
+            }),
         }
     }
 }
@@ -133,7 +151,11 @@ impl HoseState {
             }
         };
         let grant = &mut self.grants[index];
-        grant.confirm(seen, demand == 0);
+        if demand > 0 {
+            grant.keeps_to(seen);
+        } else {
+            grant.given_back(seen);
+        }
         if seq > grant.asked_by {
             grant.asked_by = seq;
             grant.demand = demand;
@@ -142,7 +164,7 @@ impl HoseState {
         let local = grant.local;
         if grant.demand == 0 {
             grant.next = 0;
-            if grant.written.is_empty() {
+            if grant.is_over() {
                 self.forget_grant(now, index);
             }
         }

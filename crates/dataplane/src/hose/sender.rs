@@ -351,10 +351,12 @@ impl HoseState {
         }
         pair.seen = header.seq;
         if !pair.open {
-            // It has no use for it, and has said so; perhaps that was lost.
+            // It has no use for it, and has said so; perhaps that was lost, or was
+            // said of what came before.
             if !self.peers[peer].parked.contains(&index) {
                 self.peers[peer].parked.push(index);
             }
+            self.hurry(now, peer);
             return true;
         }
         let before = std::mem::replace(&mut pair.granted, rate);

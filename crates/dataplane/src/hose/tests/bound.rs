@@ -181,6 +181,28 @@ fn on_silence_a_sender_falls_back_to_the_static_share() {
 }
 
 #[test]
+fn what_is_given_back_while_more_is_on_its_way_is_not_given_twice() {
+    // Datagrams take several intervals: grants of one rate are on their way while
+    // a sender gives back the ones before and finds a use for them again. Then it
+    // is cut off, before it hears that its rate is another's now.
+    for (idle, busy) in (2..8).flat_map(|idle| (1..8).map(move |busy| (idle, busy))) {
+        let mut net = three();
+        net.takes = Nanos::from_millis(3);
+        let everyone = everyone(&net);
+        net.demand((1, 0), (0, 0), ALL);
+        net.run_for(Nanos::from_millis(30));
+        net.demand((1, 0), (0, 0), 0);
+        net.run_for(Nanos::from_millis(idle));
+        net.demand((1, 0), (0, 0), ALL);
+        net.demand((2, 0), (0, 0), ALL);
+        net.run_for(Nanos::from_millis(busy));
+        net.cut[1] = true;
+        let end = net.now + Nanos::from_millis(20);
+        net.run_until(end, |net| holds(net, &everyone));
+    }
+}
+
+#[test]
 fn a_host_that_starts_again_is_taken_up_at_once() {
     let mut net = three();
     net.demand((1, 0), (0, 0), ALL);

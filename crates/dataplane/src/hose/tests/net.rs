@@ -39,7 +39,7 @@ impl Random {
 pub(super) struct Faults {
     pub(super) loss: u64,
     pub(super) doubled: u64,
-    /// Each takes 100 us, and up to so much more.
+    /// Each takes up to so much longer.
     pub(super) jitter: Nanos,
 }
 
@@ -71,6 +71,8 @@ pub(super) struct Net {
     pub(super) slice: Nanos,
     pub(super) hosts: Vec<Host>,
     pub(super) faults: Faults,
+    /// How long a datagram takes at least.
+    pub(super) takes: Nanos,
     pub(super) random: Random,
     /// Hosts that nobody reaches, and that reach nobody.
     pub(super) cut: Vec<bool>,
@@ -120,6 +122,7 @@ impl Net {
             slice: Nanos::from_micros(20),
             hosts,
             faults,
+            takes: Nanos::from_micros(100),
             random,
             cut: vec![false; count],
             flying: BTreeMap::new(),
@@ -191,7 +194,7 @@ impl Net {
             let copies = 1 + u64::from(self.random.chance(self.faults.doubled));
             for _ in 0..copies {
                 let jitter = self.random.below(self.faults.jitter.0 + 1);
-                let at = self.now + Nanos::from_micros(100) + Nanos(jitter);
+                let at = self.now + self.takes + Nanos(jitter);
                 self.count += 1;
                 self.flying.insert((at, self.count), (to, datagram.clone()));
             }

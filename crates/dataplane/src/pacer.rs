@@ -44,6 +44,7 @@ mod clock;
 mod config;
 mod guest;
 mod limits;
+mod recharge;
 mod store;
 pub mod void;
 mod wheel;
@@ -55,7 +56,7 @@ pub use limits::FlowUse;
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Count, Queue, QueueStats, Queued};
-use crate::{Frame, GuestId};
+use crate::{FlowKey, Frame, GuestId};
 use guest::{Guest, Terms};
 use limits::Limits;
 use store::Store;
@@ -144,6 +145,10 @@ pub struct Pacer<F> {
     /// The sum of guaranteed bandwidths.
     committed: u64,
     limits: Limits,
+    /// Flows of which what waits is to be moved, as their limits have changed; and
+    /// room to do it in, empty.
+    changed: Vec<FlowKey>,
+    waiting: Vec<u32>,
     /// Every stamped frame; the wheels hold their places.
     store: Store<F>,
     /// Frames that wait for their destination's limit, by their release.
@@ -177,6 +182,8 @@ impl<F: Frame> Pacer<F> {
             guests: Vec::new(),
             committed: 0,
             limits: Limits::new(),
+            changed: Vec::new(),
+            waiting: Vec::new(),
             store: Store::new(config.packets),
             upstream: Wheel::new(),
             due: Wheel::new(),
@@ -248,6 +255,8 @@ impl<F: Frame> Pacer<F> {
 
     #[inline(never)]
     fn advance_clock(&mut self, now: Nanos) -> u64 {
+        // While it is the moment of the change.
+        self.settle();
         let position = self.clock.advance(now);
         // From what is due, not from the wire: that moves on with each batch, however
         // late its frames are.

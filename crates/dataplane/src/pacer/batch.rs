@@ -43,6 +43,7 @@ impl<F: Frame> Pacer<F> {
     /// this is called, the NIC never holds more than a batch and a frame.
     pub fn batch(&mut self, now: Nanos, mut sink: impl FnMut(Paced<F>)) {
         let start = self.advance(now);
+        self.settle();
         let end = start + self.batch;
         let mut wire = self.wire.max(start);
         let mut best_effort = self.held.is_some() || self.best_effort.backlog().packets > 0;
@@ -153,6 +154,9 @@ impl<F: Frame> Pacer<F> {
     /// has to begin with what waits, so that a caller who is late by less than that
     /// delays nothing. Not before the last `now`; `None` where nothing waits.
     pub fn poll_at(&self) -> Option<Nanos> {
+        if !self.changed.is_empty() {
+            return Some(self.clock.now());
+        }
         let mut next = self.next.max(self.wire);
         if let Some(queued) = &self.held {
             let fits = self.wire + void::on_the_wire(queued.frame.len()) <= self.next;

@@ -118,18 +118,18 @@ impl Bucket {
     }
 
     /// Takes another rate, burst and link over. The tokens of the moment `from` stay,
-    /// as far as the new bucket holds them; what was charged beyond them is
-    /// forgotten, so `from` is not before the last frame that was charged left. That
-    /// moment is `to` on the new link.
+    /// as far as the new bucket holds them, and so does what was charged beyond them
+    /// for frames that leave later. That moment is `to` on the new link.
     pub(super) fn become_like(&mut self, fresh: &Self, from: u64, to: u64) {
         let owed = match self.due.checked_sub(from) {
             Some(ahead) => u128::from(ahead) * u128::from(self.rate.get()) + u128::from(self.rest),
             None => 0,
         };
-        // Tokens are counted in bytes times the link's rate.
-        let tokens = scale(self.capacity().saturating_sub(owed), fresh.link, self.link);
-        let owed = fresh.capacity() - tokens.min(fresh.capacity());
-        *self = fresh.owing(owed, to);
+        // Tokens are counted in bytes times the link's rate; both are below 2^104.
+        let tokens = self.capacity().cast_signed() - owed.cast_signed();
+        let tokens = scale(tokens, fresh.link, self.link);
+        let lacks = (fresh.capacity().cast_signed() - tokens).max(0);
+        *self = fresh.owing(lacks.unsigned_abs(), to);
     }
 
     /// The same bucket, full.
@@ -185,13 +185,13 @@ fn divide(work: u128, by: NonZeroU64) -> (u128, u64) {
 }
 
 /// `tokens · to / from`, rounded down.
-fn scale(tokens: u128, to: Rate, from: Rate) -> u128 {
+fn scale(tokens: i128, to: Rate, from: Rate) -> i128 {
     if to == from {
         return tokens;
     }
-    let (to, from) = (u128::from(to.0), u128::from(from.0));
-    // What a bucket holds is below 2^100, a rate below 2^40.
-    tokens / from * to + tokens % from * to / from
+    let (to, from) = (i128::from(to.0), i128::from(from.0));
+    // What a bucket holds or is owed is below 2^104, a rate is below 2^40.
+    tokens.div_euclid(from) * to + tokens.rem_euclid(from) * to / from
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ enum Unplaced {
     /// This would be its stamp, or its release by its destination's limit: later
     /// than it may be.
     Later(u64),
-    /// Its destination is closed.
+    /// Its destination is closed, or what waits for it is to be moved first.
     Closed,
 }
 
@@ -55,7 +55,7 @@ impl<F: Frame> Pacer<F> {
             Err(Unplaced::BestEffort) => return self.enqueue_other(now, frame),
             Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
             Err(Unplaced::Later(stamp)) => return Err(self.later(position, frame, stamp)),
-            Err(Unplaced::Closed) => return Err(self.closed(frame)),
+            Err(Unplaced::Closed) => return self.enqueue_closed(now, frame),
         }
         Ok(())
     }
@@ -92,8 +92,18 @@ impl<F: Frame> Pacer<F> {
         });
     }
 
+    #[cold]
+    fn enqueue_closed(&mut self, now: Nanos, frame: F) -> Result<(), Later<F>> {
+        if self.changed.is_empty() {
+            return Err(self.closed(frame));
+        }
+        self.settle();
+        self.enqueue(now, frame)
+    }
+
     #[inline(never)]
     fn enqueue_large(&mut self, now: Nanos, frame: F) -> Result<(), Later<F>> {
+        self.settle();
         let position = self.position;
         let Some(guest) = frame.source().and_then(|id| self.guaranteed(id)) else {
             return self.enqueue_other(now, frame);
@@ -186,7 +196,7 @@ impl<F: Frame> Pacer<F> {
             && let Some(flow) = frame.flow()
             && let Some((index, limit)) = self.limits.find(flow)
         {
-            if limit.closed {
+            if limit.closed || limit.old.is_some() {
                 return Err(Unplaced::Closed);
             }
             let charged = limit.bucket.charge(arrival, wire);

@@ -4,6 +4,7 @@ use super::bucket::Bucket;
 use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
 use super::guest::{Guest, Terms};
 use super::limits::FlowUse;
+use super::recharge::Stretch;
 use super::wheel::{self, Node, Wheel};
 use super::{Pacer, WireClock};
 use crate::{FlowKey, Frame, GuestId};
@@ -29,6 +30,7 @@ impl<F: Frame> Pacer<F> {
         guarantee: Option<&Guarantee>,
     ) -> Result<(), Refused> {
         let position = self.advance(now);
+        self.settle();
         let index = id.0 as usize;
         let before = self.guests.get(index).and_then(Option::as_ref);
         let before = before.map_or(Terms::BestEffort, |guest| guest.terms);
@@ -83,11 +85,12 @@ impl<F: Frame> Pacer<F> {
     /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
     /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
     /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
-    /// its flow; those that wait stay as they were released.
+    /// its flow. Those that wait for the limit are released as if they had been
+    /// charged at the new rate from `now` on; stamps that were given stand.
     ///
     /// A rate of 0 closes the destination: frames to it are given back uncharged, to
     /// be tried again after 1 ms, or a batch where that is longer, and its use tells
-    /// that it is backlogged. What waits leaves as it was released. The tokens that
+    /// that it is backlogged. What waits leaves at the rate before. The tokens that
     /// it has when it opens are those it would have had, had it stayed open: none
     /// closes and opens it for a burst. A new limit's bucket is full.
     ///
@@ -109,15 +112,17 @@ impl<F: Frame> Pacer<F> {
             Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
             _ => return Err(Refused::NotGuaranteed(id.0)),
         };
+        let link = self.config.link;
+        let burst = guest.guarantee.burst;
         let Some(rate) = rate else {
-            if let Some(last) = self.limits.remove(key) {
-                guest.after = guest.after.max(last);
-                guest.limited -= 1;
+            if self.limits.get_mut(key).is_some() {
+                // What waits is to wait no longer.
+                self.set_destination(now, id, destination, Some(link))?;
+                self.settle();
+                self.forget_destination(key);
             }
             return Ok(());
         };
-        let link = self.config.link;
-        let burst = guest.guarantee.burst;
         let mut held = self.limits.get_mut(key);
         if rate.0 == 0 {
             if let Some(limit) = held {
@@ -138,14 +143,33 @@ impl<F: Frame> Pacer<F> {
         check_rate(rate, link)?;
         let fresh = Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))?;
         if let Some(limit) = held {
-            let from = position.max(self.wire).max(limit.last);
-            limit.bucket.become_like(&fresh, from, from);
-            limit.closed = false;
+            let from = position.max(self.wire);
+            let stretch = Stretch {
+                from,
+                floor: self.upstream.start_from(from),
+                old: limit.bucket.rate(),
+                new: rate,
+            };
+            let until = position + wheel::RANGE / 2;
+            let moves = limit.become_like(&fresh, &stretch, until);
+            if moves.map_err(|_| Refused::TooSlow { rate, link })? {
+                self.changed.push(key);
+            }
         } else {
             guest.limited += 1;
             self.limits.insert(key, fresh, guest.after, false);
         }
         Ok(())
+    }
+
+    /// Lets a flow's next frames wait for no limit, but for those that do.
+    fn forget_destination(&mut self, key: FlowKey) {
+        if let Some(last) = self.limits.remove(key)
+            && let Some(Some(guest)) = self.guests.get_mut(key.source.0 as usize)
+        {
+            guest.after = guest.after.max(last);
+            guest.limited -= 1;
+        }
     }
 
     /// Hands over what each flow with a limit did since the last call: those of
@@ -170,6 +194,7 @@ impl<F: Frame> Pacer<F> {
     /// break under it; then nothing has changed.
     pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), Refused> {
         let position = self.advance(now);
+        self.settle();
         let link = config.link;
         let batch = config.batch_on_the_wire()?;
         let moved = Moved::new(&self.clock, position, link);

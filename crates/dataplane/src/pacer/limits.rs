@@ -1,6 +1,7 @@
 //! The top of the chain: what a guest may send to one destination.
 
 use super::bucket::Bucket;
+use super::recharge::Stretch;
 use crate::meter::MultilinearHash;
 use crate::{FlowKey, GuestId};
 use std::{iter, mem};
@@ -33,6 +34,8 @@ pub(super) struct Limit {
     taken: u64,
     /// Whether its frames are given back, whatever the bucket holds.
     pub(super) closed: bool,
+    /// Its rate when those that wait were released, until they are moved.
+    pub(super) old: Option<Rate>,
     key: FlowKey,
     /// Its place among those in use; `NIL` for none.
     place: u32,
@@ -63,6 +66,36 @@ impl Limit {
     /// Remembers that a frame waits here, or could come again, until `until`.
     pub(super) fn waits(&mut self, until: u64) {
         self.backlogged = self.backlogged.max(until);
+    }
+
+    /// Takes another bucket's rate and burst over, at the moment of `stretch`. True
+    /// where frames that wait are to be moved: [`super::Pacer::settle`].
+    ///
+    /// # Errors
+    /// When the last of them would be released, where that is after `until`; then
+    /// nothing has changed.
+    pub(super) fn become_like(
+        &mut self,
+        fresh: &Bucket,
+        stretch: &Stretch,
+        until: u64,
+    ) -> Result<bool, u64> {
+        let waits = self.last > stretch.from;
+        let last = stretch.at(self.last);
+        if waits && last > until {
+            return Err(last);
+        }
+        self.last = last;
+        if !self.closed {
+            self.backlogged = stretch.at(self.backlogged);
+        }
+        self.bucket.become_like(fresh, stretch.from, stretch.from);
+        self.closed = false;
+        if waits {
+            self.waits(last);
+            self.old.get_or_insert(stretch.old);
+        }
+        Ok(waits)
     }
 
     /// Moves its moments to another wire's clock.
@@ -183,6 +216,7 @@ impl Limits {
             backlogged: 0,
             taken: 0,
             closed,
+            old: None,
             key,
             place: NIL,
             next: NIL,

@@ -9,5 +9,4 @@ mod schedule;
 mod wire;
 
 use super::*;
-use crate::FlowKey;
 use tailbound_units::{Bytes, Rate};

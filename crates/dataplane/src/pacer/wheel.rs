@@ -108,6 +108,12 @@ impl Wheel {
         self.position
     }
 
+    /// Starts anew from `floor`, where nothing waits: no stamp before it may come.
+    pub(super) const fn restart(&mut self, floor: u64) {
+        self.position = floor;
+        self.base = floor;
+    }
+
     /// The slot with the least stamp.
     #[inline(always)]
     #[expect(

@@ -264,7 +264,134 @@ fn a_destination_is_not_closed_and_opened_for_a_burst() {
     assert!(over < ROUNDING, "{over}");
 }
 
+#[test]
+fn a_large_packet_at_a_tiny_rate_leaves_when_the_rate_is_raised() {
+    let mut host = host(&[]);
+    limit(&mut host, 1, Some(Rate(10_000)));
+    let large = Record {
+        len: 60_000,
+        ..to(1, 7, 1538)
+    };
+    host.pacer
+        .enqueue(host.now, large)
+        .expect("the horizon begins");
+    host.run_until(Nanos::from_millis(2));
+    assert_eq!(host.of(0).count(), 2);
+    limit(&mut host, 1, Some(Rate::from_mbit(100)));
+    // 61 KB at 100 Mbit/s.
+    host.run_until(Nanos::from_millis(7));
+    assert_eq!(host.of(0).count(), 42);
+    check_wire(&host.sent);
+}
+
+#[test]
+fn a_frame_behind_those_that_are_moved_comes_behind_them() {
+    for by_batch in [false, true] {
+        let mut host = host(&[(1, 10)]);
+        let send = |host: &mut Host, id| host.pacer.enqueue(host.now, to(1, id, 1538));
+        for id in 0..3 {
+            send(&mut host, id).expect("two at once, and one after 1.2 ms");
+        }
+        limit(&mut host, 1, Some(Rate::from_mbit(500)));
+        assert_eq!(host.pacer.poll_at(), Some(host.now));
+        if by_batch {
+            host.turn();
+        }
+        send(&mut host, 3).expect("24 us each");
+        limit(&mut host, 1, None);
+        send(&mut host, 4).expect("no limit");
+        limit(&mut host, 1, Some(Rate(10_000)));
+        host.run_until(Nanos::from_millis(2));
+        assert_eq!(
+            host.of(0).map(|(_, frame)| frame.id).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4]
+        );
+    }
+}
+
 proptest! {
+    /// Whatever rates follow each other, closed destinations among them: nothing is
+    /// lost, flows keep their order, none gets more than its rates, and after the
+    /// last raise all leaves as fast as that rate lets it.
+    #[test]
+    fn what_waits_follows_its_rate(
+        steps in proptest::collection::vec((0..6_u8, 1..=3_u128, 84..=1500_u64, 0..5_u32), 1..200),
+        destinations in 1..=3_u128,
+        last in 20..300_u64,
+    ) {
+        let mut host = host(&[]);
+        let guest = Guarantee { mark: None, ..Guarantee::new(LINK, Bytes(3076), LINK) };
+        host.pacer.set_guest(host.now, GuestId(0), Some(&guest)).expect("sound");
+        // Each destination's rates, from when on.
+        let mut rates: Vec<Vec<(u64, Rate)>> = vec![Vec::new(); 4];
+        let mut set = |host: &mut Host, destination: u128, rate| {
+            limit(host, destination, Some(rate));
+            rates[destination as usize].push((host.pacer.position.max(host.pacer.wire), rate));
+        };
+        for destination in 1..=3 {
+            set(&mut host, destination, Rate::from_mbit(50));
+        }
+        let (mut count, mut bytes) = (0, 0);
+        for (id, (kind, destination, amount, order)) in (0..).zip(steps) {
+            let destination = destination.min(destinations);
+            match kind {
+                0..3 => {
+                    let large = kind == 0 && amount > 1000;
+                    let frame = Record { len: if large { 20_000 } else { amount as usize }, ..to(destination, id, 1538) };
+                    count += frame.segments();
+                    bytes += frame.len as u64 + 90 * frame.segments() as u64;
+                    host.ring(0, host.now, frame);
+                }
+                3 => host.run_until(host.now + Nanos(amount * 1000)),
+                _ => set(&mut host, destination, match order {
+                    0 => Rate(0),
+                    order => Rate(amount * 10_u64.pow(order + 2)),
+                }),
+            }
+        }
+        for destination in 1..=3 {
+            set(&mut host, destination, Rate::from_mbit(last));
+        }
+        host.retry[0] = Nanos::ZERO;
+        let time = Rate::from_mbit(last).time_for(Bytes(bytes));
+        host.run_until(host.now + time + Nanos::from_millis(5));
+        prop_assert_eq!(host.of(0).count(), count);
+        prop_assert_eq!(host.pacer.waiting(), 0);
+        prop_assert_eq!(host.pacer.stats().stopped, Nanos::ZERO);
+        check_wire(&host.sent);
+        for (destination, rates) in rates.iter().enumerate().skip(1) {
+            let flow = host.of(0).filter(|(_, frame)| frame.destination == destination as u128);
+            let flow: Vec<_> = flow.collect();
+            prop_assert!(flow.is_sorted_by_key(|(_, frame)| frame.id));
+            if destinations > 1 {
+                // {B, S} may press releases together where others are stamped as well.
+                continue;
+            }
+            // Each step at its rate, a closed one at the rate before.
+            let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
+            let (mut least, mut open, mut next) = (0, rates[0].1, 1);
+            for (frame, _) in flow {
+                let stamp = frame.stamp.expect("guaranteed");
+                loop {
+                    let until = rates.get(next).map_or(stamp, |(from, _)| stamp.min(*from));
+                    earned += i128::from(until - at) * i128::from(open.0);
+                    at = until;
+                    if until == stamp && rates.get(next).is_none_or(|(from, _)| *from > stamp) {
+                        break;
+                    }
+                    if rates[next].1.0 > 0 {
+                        open = rates[next].1;
+                    }
+                    next += 1;
+                }
+                least = least.min(sent - earned);
+                sent += i128::from(frame.wire) * i128::from(LINK.0);
+                let over = sent - earned - least - 3076 * i128::from(LINK.0);
+                prop_assert!(over < 2 * ROUNDING, "{over}");
+            }
+        }
+    }
+
     /// What was taken is told once, whatever the order of things.
     #[test]
     fn what_destinations_took_is_told_once(

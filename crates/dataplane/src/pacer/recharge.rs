@@ -1,0 +1,95 @@
+//! Frames that wait for a limit, as its rate changes.
+//!
+//! A bucket counts what it is owed in bytes, whatever its rate. So a change of rate
+//! at a moment stretches, or shrinks, everything behind that moment by the old rate
+//! over the new one: when the bucket is full again, and when each frame that was
+//! charged to it is released. No frame is charged twice or overtakes another of its
+//! flow, and releases are those of a bucket that had the new rate from then on.
+//!
+//! Rates change many at a time, and what waits is in one wheel: it is gone through
+//! once for all changes of a moment, before anything else happens to these flows.
+
+use super::Pacer;
+use crate::Frame;
+use tailbound_units::Rate;
+
+/// From which moment on releases move, and how far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stretch {
+    /// The moment of the change.
+    pub(super) from: u64,
+    /// No release may be earlier.
+    pub(super) floor: u64,
+    pub(super) old: Rate,
+    /// Above zero.
+    pub(super) new: Rate,
+}
+
+impl Stretch {
+    /// When what was to happen at `moment` happens now, rounded up.
+    pub(super) fn at(&self, moment: u64) -> u64 {
+        if moment <= self.from {
+            return moment;
+        }
+        let work = u128::from(moment - self.from) * u128::from(self.old.0);
+        let ahead = u64::try_from(work.div_ceil(u128::from(self.new.0)));
+        let moved = self.from.saturating_add(ahead.unwrap_or(u64::MAX));
+        moved.max(self.floor)
+    }
+}
+
+impl<F: Frame> Pacer<F> {
+    /// Moves what waits for limits whose rates have changed.
+    pub(super) fn settle(&mut self) {
+        if !self.changed.is_empty() {
+            self.move_waiting();
+        }
+    }
+
+    #[cold]
+    fn move_waiting(&mut self) {
+        let Self {
+            upstream,
+            store,
+            limits,
+            changed,
+            waiting,
+            ..
+        } = self;
+        let nodes = &mut store.nodes;
+        let from = self.position.max(self.wire);
+        let floor = upstream.start_from(from);
+        loop {
+            let first = upstream.first();
+            if first.stamp == u64::MAX {
+                break;
+            }
+            waiting.push(upstream.pop(nodes, first));
+        }
+        upstream.restart(floor);
+        for index in waiting.drain(..) {
+            let node = &mut nodes[index as usize];
+            if let Some(flow) = node.frame.as_ref().and_then(Frame::flow)
+                && let Some(limit) = limits.get_mut(flow)
+                && let Some(old) = limit.old
+            {
+                let new = limit.bucket.rate();
+                let stretch = Stretch {
+                    from,
+                    floor,
+                    old,
+                    new,
+                };
+                node.stamp = stretch.at(node.stamp);
+            }
+            let stamp = node.stamp;
+            upstream.insert(nodes, index, stamp);
+        }
+        for flow in changed.drain(..) {
+            if let Some(limit) = limits.get_mut(flow) {
+                limit.old = None;
+            }
+        }
+        self.next = self.due.first().stamp.min(self.upstream.first().stamp);
+    }
+}

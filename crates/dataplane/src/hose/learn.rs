@@ -154,15 +154,37 @@ impl HoseState {
     /// A peer's list of machines is whole. A machine that another peer had is
     /// here now: the latest word counts.
     pub(super) fn learned(&mut self, now: Nanos, index: usize) {
-        self.homes.retain(|_, home| *home != index);
-        let mut others = HashSet::new();
+        let here = self.homes.extract_if(|_, home| *home == index);
+        let mut gone: HashSet<_> = here.map(|(name, _)| name).collect();
+        let mut fewer = HashSet::new();
         for machine in self.peers[index].machines.values() {
+            gone.remove(&machine.name);
             let before = self.homes.insert(machine.name.clone(), index);
-            others.extend(before);
+            fewer.extend(before);
         }
-        for index in others.into_iter().chain([index]) {
+        // What this peer has no more may be where it was before, or has moved to.
+        let mut more = HashSet::new();
+        for (other, peer) in self.peers.iter().enumerate() {
+            if gone.is_empty() {
+                break;
+            }
+            for machine in peer.machines.values() {
+                if let Some(name) = gone.take(&machine.name) {
+                    self.homes.insert(name, other);
+                    more.insert(other);
+                }
+            }
+        }
+        // Addresses are free before they are another's.
+        for index in fewer.into_iter().chain([index]).chain(more) {
             self.count_machines(index);
             self.pair_up(now, index);
+        }
+        for grant in &self.peers[index].grants {
+            let grant = &mut self.grants[*grant];
+            if let Some(machine) = self.peers[index].machines.get(&grant.sender()) {
+                grant.limit = machine.bandwidth;
+            }
         }
         if self.size_up() {
             self.revision += 1;

@@ -42,7 +42,7 @@ pub(super) struct Grant {
     heard: Nanos,
     asked_by: u64,
     /// The sender's own bandwidth.
-    limit: u64,
+    pub(super) limit: u64,
     /// What was granted: any of it may be in force.
     written: Vec<Written>,
     /// What is granted next.
@@ -50,6 +50,11 @@ pub(super) struct Grant {
 }
 
 impl Grant {
+    /// The id of the machine that sends, on its host.
+    pub(super) const fn sender(&self) -> u32 {
+        self.key.sender
+    }
+
     /// The most that may be in force, now or when `next` is written.
     fn held(&self, now: Nanos, share: u64) -> u64 {
         let in_force = self.written.iter().map(|written| {

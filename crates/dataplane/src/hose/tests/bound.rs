@@ -203,6 +203,38 @@ fn what_is_given_back_while_more_is_on_its_way_is_not_given_twice() {
 }
 
 #[test]
+fn a_backlogged_sender_gets_more_when_its_own_bandwidth_rises() {
+    let mut net = three();
+    net.set_machines(1, vec![machine(1, 0, Rate(B / 4), 3)]);
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((1, 0), (0, 0)), B / 4);
+    net.set_machines(1, vec![machine(1, 0, Rate(B), 3)]);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((1, 0), (0, 0)), B);
+}
+
+#[test]
+fn a_machine_that_one_of_two_hosts_drops_is_on_the_other() {
+    // While it moves, both announce it, and the old host last. That changes no
+    // tenant's size, so the new host has no reason to announce it again.
+    let machines = (0..3).map(|host| vec![machine(host, 0, Rate(B), 9)]);
+    let mut net = Net::new(machines.collect(), Faults::NONE, 7);
+    net.run_for(Nanos::from_millis(10));
+    let (own, moving) = (machine(1, 1, Rate(B), 9), machine(1, 0, Rate(B), 9));
+    net.set_machines(2, vec![moving.clone()]);
+    net.run_for(Nanos::from_millis(10));
+    net.set_machines(1, vec![moving, own.clone()]);
+    net.run_for(Nanos::from_millis(10));
+    net.set_machines(1, vec![own]);
+    net.run_for(Nanos::from_millis(10));
+    assert!(net.is_limited((0, 0), (1, 0)));
+    net.demand((0, 0), (1, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((0, 0), (1, 0)), B);
+}
+
+#[test]
 fn a_host_that_starts_again_is_taken_up_at_once() {
     let mut net = three();
     net.demand((1, 0), (0, 0), ALL);

@@ -201,11 +201,16 @@ impl Net {
         }
     }
 
-    /// What a guest may send to another now.
+    /// What a guest may send to another now; 0 where it is not limited.
     pub(super) fn rate(&self, from: (usize, u32), to: (usize, u32)) -> u64 {
         let key = (GuestId(from.1), address(to.0, to.1));
         let rate = self.hosts[from.0].rates.get(&key);
         rate.copied().unwrap_or(0)
+    }
+
+    pub(super) fn is_limited(&self, from: (usize, u32), to: (usize, u32)) -> bool {
+        let key = (GuestId(from.1), address(to.0, to.1));
+        self.hosts[from.0].rates.contains_key(&key)
     }
 
     /// Sets what a guest has to send to another; 0 for nothing.

@@ -37,6 +37,11 @@ use tailbound_dataplane::pacer::{Later, Refused};
 use tailbound_dataplane::{Frame, GuestId, Pacer, Packet, Pool};
 use tailbound_units::Nanos;
 
+/// Segments that a burst may have. A port whose packets have more is not read, and
+/// they come in the next turns; with what TCP asks for no burst has as many. A
+/// packet may be cut to hundreds of frames, so a count of packets bounds no work.
+const SEGMENTS: usize = 256;
+
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
 pub type Ports = [Option<Box<dyn Port>>];
 
@@ -198,7 +203,7 @@ impl Switch {
 
     /// Does one turn: receives a burst from each port that is readable, in turn,
     /// and transmits what the pipelines let go. Its work is bounded by two
-    /// bursts a port.
+    /// bursts a port, and by what their packets may be cut to.
     pub fn poll(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
         let mut turn = Turn::default();
         let count = self.links.len();
@@ -209,10 +214,11 @@ impl Switch {
         };
         self.wake(now, ports);
         for offset in 0..count {
-            let index = (self.first + offset) % count;
-            if self.links[index].readable && !self.links[index].is_stalled() {
-                self.receive(now, PortIndex(index), ports, &mut turn);
+            let index = PortIndex((self.first + offset) % count);
+            if self.links[index.0].readable {
+                self.receive(now, index, ports, &mut turn);
             }
+            self.forward_read(now, index, ports, &mut turn);
         }
         self.transmit(now, ports, &mut turn);
         turn
@@ -222,6 +228,9 @@ impl Switch {
     pub fn drain(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
         let mut turn = Turn::default();
         self.wake(now, ports);
+        for index in 0..self.links.len() {
+            self.forward_read(now, PortIndex(index), ports, &mut turn);
+        }
         self.transmit(now, ports, &mut turn);
         turn
     }
@@ -251,10 +260,11 @@ impl Switch {
         let links = self.links.iter().zip(ports);
         let waiting = links.map(|(link, port)| {
             let stalled = link.guest.as_ref().map_or(0, |guest| guest.stalled.len());
+            let read = stalled + link.unread.len();
             if port.is_some() {
-                stalled + link.way.waiting() + link.held.len()
+                read + link.way.waiting() + link.held.len()
             } else {
-                stalled
+                read
             }
         });
         waiting.sum()
@@ -295,8 +305,13 @@ impl Switch {
         }
     }
 
+    /// Receives a burst, where the port may be read and nothing of the last one is
+    /// left.
     fn receive(&mut self, now: Nanos, from: PortIndex, ports: &mut Ports, turn: &mut Turn) {
         let link = &mut self.links[from.0];
+        if link.is_stalled() || !link.unread.is_empty() {
+            return;
+        }
         let Some(port) = &mut ports[from.0] else {
             link.readable = false;
             return;
@@ -311,21 +326,35 @@ impl Switch {
         }
         link.counters.drop(Reason::Truncated, self.burst.truncated);
         self.burst.truncated = 0;
+        link.unread.extend(self.burst.frames.drain(..));
+    }
+
+    /// Forwards what was received from a port, as far as a turn's work goes.
+    fn forward_read(&mut self, now: Nanos, from: PortIndex, ports: &Ports, turn: &mut Turn) {
+        let link = &self.links[from.0];
+        if link.unread.is_empty() || link.is_stalled() {
+            return;
+        }
         let dropped = self.uplink_drops();
-        // Taken out, so that the frames can be forwarded one by one; put back
-        // with its capacity.
-        let mut frames = std::mem::take(&mut self.burst.frames);
+        let mut segments = 0;
         let mut refused = 0;
-        for received in frames.drain(..) {
-            if let Err(reason) = self.forward(now, from, received, ports) {
-                self.links[from.0].counters.drop(reason, 1);
-                refused += 1;
+        while segments < SEGMENTS
+            && let Some(received) = self.links[from.0].unread.pop_front()
+        {
+            match self.forward(now, from, received, ports) {
+                Ok(cut_to) => segments += cut_to,
+                Err(reason) => {
+                    self.links[from.0].counters.drop(reason, 1);
+                    segments += 1;
+                    refused += 1;
+                }
             }
         }
-        self.burst.frames = frames;
         if self.uplink_drops() > dropped || refused > BURST / 2 {
-            self.pause(now, from);
+            self.pause(now, from, segments);
         }
+        let link = &self.links[from.0];
+        turn.busy |= !link.unread.is_empty() && !link.is_stalled();
     }
 
     /// Frames that a paced uplink dropped for want of room.
@@ -336,12 +365,12 @@ impl Switch {
     }
 
     /// Lets as much time pass before the port is read again as a paced uplink takes
-    /// for a burst, so that what is dropped costs others little.
-    fn pause(&mut self, now: Nanos, from: PortIndex) {
-        let mut paced = self.links.iter().filter_map(Link::paced);
-        let Some(pause) = paced.next().map(PacedWay::burst_time) else {
+    /// for so many full frames, so that what is dropped costs others little.
+    fn pause(&mut self, now: Nanos, from: PortIndex, frames: usize) {
+        let Some(paced) = self.links.iter().find_map(Link::paced) else {
             return;
         };
+        let pause = paced.time_for(frames);
         if let Some(guest) = &mut self.links[from.0].guest {
             if guest.stalled.is_empty() {
                 guest.retry_at = now + pause;
@@ -350,14 +379,15 @@ impl Switch {
         }
     }
 
-    /// Brings one frame into the pipelines of the ports it goes to.
+    /// Brings one frame into the pipelines of the ports it goes to; gives how many
+    /// it may be cut to.
     fn forward(
         &mut self,
         now: Nanos,
         from: PortIndex,
         received: Received,
         ports: &Ports,
-    ) -> Result<(), Reason> {
+    ) -> Result<usize, Reason> {
         let link = &mut self.links[from.0];
         link.counters.received.add(received.len);
         let source = link.guest.as_ref().map(|guest| guest.id);
@@ -374,6 +404,7 @@ impl Switch {
         if let Some(guard) = link.guest.as_ref().and_then(|guest| guest.guard.as_ref()) {
             guard.check(&packet)?;
         }
+        let segments = packet.segments();
         match self.forwarding.learn(now, from, Mac(packet.source_mac())) {
             Learned::Accepted | Learned::Full => {}
             Learned::Claimed => return Err(Reason::MacClaimed),
@@ -389,7 +420,7 @@ impl Switch {
             Verdict::Drop(NoRoute::SamePort) => return Err(Reason::SamePort),
             Verdict::Drop(NoRoute::Unknown) => return Err(Reason::UnknownDestination),
         }
-        Ok(())
+        Ok(segments)
     }
 
     /// Copies a frame for every port but the one it came from; the last takes

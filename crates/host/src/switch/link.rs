@@ -5,7 +5,7 @@ use super::snapshot::{GuestPacing, LinkSnapshot, Sojourn, UplinkPacing};
 use crate::guard::Guard;
 use crate::histogram::Histogram;
 use crate::mac::Mac;
-use crate::port::{BURST, Outgoing, Port};
+use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
@@ -192,6 +192,8 @@ pub(super) struct Link {
     /// What that machine is promised; `None` where the service knows of none.
     pub(super) promise: Option<VmGuarantee>,
     pub(super) way: Way,
+    /// What was received from the port and not looked at yet: a burst at most.
+    pub(super) unread: VecDeque<Received>,
     /// What left the way and the port has not taken yet.
     pub(super) held: VecDeque<Outgoing>,
     pub(super) readable: bool,
@@ -223,6 +225,7 @@ impl Link {
             vm: config.vm.clone(),
             promise: None,
             way: Way::new(config.into())?,
+            unread: VecDeque::with_capacity(BURST),
             held: VecDeque::with_capacity(BURST),
             readable: true,
             full: false,

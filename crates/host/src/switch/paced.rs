@@ -3,7 +3,7 @@
 
 use crate::histogram::Histogram;
 use crate::mac::Mac;
-use crate::port::{BURST, Outgoing};
+use crate::port::Outgoing;
 use std::collections::VecDeque;
 use tailbound_dataplane::pacer::{Later, Refused};
 use tailbound_dataplane::{
@@ -177,10 +177,10 @@ impl PacedWay {
         waiting
     }
 
-    /// How long the wire takes for a burst of full frames.
-    pub(super) fn burst_time(&self) -> Nanos {
+    /// How long the wire takes for so many full frames.
+    pub(super) fn time_for(&self, frames: usize) -> Nanos {
         let PacerConfig { link, frame, .. } = self.config.pacer;
-        link.time_for(Bytes(frame.0 * BURST as u64))
+        link.time_for(Bytes(frame.0 * frames as u64))
     }
 
     /// Frames that were dropped as there was no room for them, or others.

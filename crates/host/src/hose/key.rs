@@ -1,8 +1,9 @@
 //! The key that hosts share.
 
-use std::fs::File;
+use rustix::fs::OFlags;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use tailbound_dataplane::hose::Key;
 use tailbound_dataplane::hose::wire::SHORTEST_KEY;
@@ -17,7 +18,10 @@ pub enum KeyError {
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
     /// Others may read or write it.
-    #[error("others than its owner may use it (mode {0:04o}); use `chmod 0400`")]
+    #[error(
+        "others than its owner may use it (mode {0:04o}); use `chmod 0400`, or 0440 where root \
+         owns it"
+    )]
     Open(u32),
     /// Too little to guess.
     #[error(
@@ -27,25 +31,39 @@ pub enum KeyError {
     Short(usize),
     /// It is something else.
     #[error("is longer than {LONGEST} B, or no file; use one from `openssl rand -hex 32`")]
-    Long,
+    NoKey,
 }
 
 /// Reads a key: all bytes of the file but white space around them.
 pub(super) fn read(path: &Path) -> Result<Key, KeyError> {
-    let file = File::open(path)?;
+    // Whoever opens a pipe waits for its other end, for ever perhaps.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
     // Of what was opened, not of what is at that path by now.
     let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(KeyError::NoKey);
+    }
     let mode = metadata.mode() & 0o7777;
-    if mode & 0o077 != 0 {
+    if !is_private(mode, metadata.uid()) {
         return Err(KeyError::Open(mode));
     }
     let mut secret = Vec::new();
     file.take(LONGEST + 1).read_to_end(&mut secret)?;
-    if !metadata.is_file() || secret.len() as u64 > LONGEST {
-        return Err(KeyError::Long);
+    if secret.len() as u64 > LONGEST {
+        return Err(KeyError::NoKey);
     }
     let secret = secret.trim_ascii();
     Key::new(secret).ok_or(KeyError::Short(secret.len()))
+}
+
+/// Whether none but its owner may use a file; root may let a group read it. So is
+/// a credential of systemd's, whose mode shows the mask of an access control list.
+const fn is_private(mode: u32, owner: u32) -> bool {
+    let group_read = if owner == 0 { 0o040 } else { 0 };
+    mode & 0o077 & !group_read == 0
 }
 
 #[cfg(test)]
@@ -70,8 +88,26 @@ mod tests {
             put(&format!("{}\n\n", &hex[1..]), 0o600),
             Err(KeyError::Short(31))
         ));
-        assert!(matches!(put(hex, 0o640), Err(KeyError::Open(0o640))));
+        assert!(matches!(put(hex, 0o660), Err(KeyError::Open(0o660))));
         assert!(matches!(put(hex, 0o604), Err(KeyError::Open(0o604))));
-        assert!(matches!(put(&"x".repeat(4097), 0o600), Err(KeyError::Long)));
+        let long = "x".repeat(4097);
+        assert!(matches!(put(&long, 0o600), Err(KeyError::NoKey)));
+    }
+
+    #[test]
+    fn only_root_may_let_a_group_read_it() {
+        assert!(is_private(0o440, 0));
+        assert!(!is_private(0o440, 1000));
+        assert!(!is_private(0o460, 0));
+        assert!(!is_private(0o444, 0));
+    }
+
+    #[test]
+    fn a_pipe_is_no_key_and_nobody_waits_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(matches!(read(&path), Err(KeyError::NoKey)));
     }
 }

@@ -231,7 +231,8 @@ fn a_machine_that_one_of_two_hosts_drops_is_on_the_other() {
     assert!(net.is_limited((0, 0), (1, 0)));
     net.demand((0, 0), (1, 0), ALL);
     net.run_for(Nanos::from_millis(5));
-    assert_eq!(net.rate((0, 0), (1, 0)), B);
+    // Of the other eight, six may be anywhere and use B/8 each.
+    assert_eq!(net.rate((0, 0), (1, 0)), B / 4);
 }
 
 #[test]

@@ -18,8 +18,12 @@
 //! void frames ([`void`]) that fill the gaps before them exactly. A gap shorter
 //! than the shortest frame (84 B) delays the next frame by less than that; stamps
 //! are absolute, so the delay is not handed on. Voids are sent only ahead of a
-//! frame that is due within the batch: an idle link stays idle. Frames of guests
-//! without a guarantee go into gaps, where one fits, instead of voids (4.4).
+//! frame that is due within the batch: an idle link stays idle.
+//!
+//! **Best effort** (4.4), frames of guests without a guarantee, takes all that is
+//! left: one may begin whenever no stamped frame is due, instead of a void. It is
+//! not interrupted, so the stamped frames behind it are later by less than its
+//! length, as at any port with priorities. Where it waits, there are no voids.
 //!
 //! **What waits where.** A frame that waits for its destination's `B_i` does not hold
 //! up those to other destinations: it is charged to {B, S} when it is released. A
@@ -55,7 +59,7 @@ pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
 pub use limits::FlowUse;
 pub use void::VoidFrame;
 
-use crate::queue::{Backlog, Count, Queue, QueueStats, Queued};
+use crate::queue::{Backlog, Count, Queue, QueueStats};
 use crate::{FlowKey, Frame, GuestId};
 use guest::{Guest, Terms};
 use limits::Limits;
@@ -156,8 +160,6 @@ pub struct Pacer<F> {
     /// Frames that wait for the wire, by their stamp.
     due: Wheel,
     best_effort: Queue<F>,
-    /// The next frame of `best_effort`, taken out to see its length.
-    held: Option<Queued<F>>,
     /// Up to where the wire is taken.
     wire: u64,
     /// The first stamp in either wheel, or the end of time.
@@ -188,7 +190,6 @@ impl<F: Frame> Pacer<F> {
             upstream: Wheel::new(),
             due: Wheel::new(),
             best_effort: Queue::new(&config.best_effort),
-            held: None,
             wire: 0,
             next: u64::MAX,
             stats: PacerStats::default(),
@@ -202,12 +203,7 @@ impl<F: Frame> Pacer<F> {
 
     /// What waits without a guarantee.
     pub fn best_effort(&self) -> Backlog {
-        let mut backlog = self.best_effort.backlog();
-        if let Some(held) = &self.held {
-            backlog.packets += 1;
-            backlog.bytes.0 += held.frame.len() as u64;
-        }
-        backlog
+        self.best_effort.backlog()
     }
 
     /// What a guest is guaranteed now.

@@ -46,7 +46,7 @@ impl<F: Frame> Pacer<F> {
         self.settle();
         let end = start + self.batch;
         let mut wire = self.wire.max(start);
-        let mut best_effort = self.held.is_some() || self.best_effort.backlog().packets > 0;
+        let mut best_effort = self.best_effort.backlog().packets > 0;
         let mut upstream = self.upstream.first();
         let mut due = self.due.first();
         while wire < end {
@@ -58,13 +58,13 @@ impl<F: Frame> Pacer<F> {
             }
             if wire < due.stamp {
                 if best_effort {
-                    // Frames that wait for their destination may be due as well.
-                    let next = due.stamp.min(upstream.stamp);
-                    if let Some(after) = self.fit_best_effort(now, wire, next, &mut sink) {
+                    // What waits for its destination is not due either, or it would
+                    // have been released.
+                    if let Some(after) = self.send_best_effort(now, wire, &mut sink) {
                         wire = after;
                         continue;
                     }
-                    best_effort = self.held.is_some();
+                    best_effort = false;
                 }
                 if due.stamp >= end {
                     break;
@@ -104,23 +104,16 @@ impl<F: Frame> Pacer<F> {
         at + wire
     }
 
-    /// Hands over the next frame without a guarantee where it ends by `next`.
+    /// Hands over the next frame without a guarantee; gives where it ends.
     #[inline]
-    fn fit_best_effort(
+    fn send_best_effort(
         &mut self,
         now: Nanos,
         at: u64,
-        next: u64,
         sink: &mut impl FnMut(Paced<F>),
     ) -> Option<u64> {
-        if self.held.is_none() {
-            self.held = self.best_effort.pull(now, &mut self.stats.queue);
-        }
-        let wire = void::on_the_wire(self.held.as_ref()?.frame.len());
-        if next - at < wire {
-            return None;
-        }
-        let frame = self.held.take()?.frame;
+        let frame = self.best_effort.pull(now, &mut self.stats.queue)?.frame;
+        let wire = void::on_the_wire(frame.len());
         self.stats.best_effort.packets += 1;
         self.stats.best_effort.bytes += wire;
         sink(Paced::BestEffort { frame, at });
@@ -158,12 +151,7 @@ impl<F: Frame> Pacer<F> {
             return Some(self.clock.now());
         }
         let mut next = self.next.max(self.wire);
-        if let Some(queued) = &self.held {
-            let fits = self.wire + void::on_the_wire(queued.frame.len()) <= self.next;
-            if fits {
-                next = self.wire;
-            }
-        } else if self.best_effort.backlog().packets > 0 {
+        if self.best_effort.backlog().packets > 0 {
             next = self.wire;
         } else if self.next == u64::MAX {
             return None;

@@ -315,8 +315,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Stamps a guest's frames that wait as best effort, in the order they came.
     pub(super) fn stamp_best_effort(&mut self, position: u64, id: GuestId) {
-        let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets + 1);
-        waiting.extend(self.held.take());
+        let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets);
         self.best_effort.drain(&mut waiting);
         for queued in waiting {
             if queued.frame.source() == Some(id) {

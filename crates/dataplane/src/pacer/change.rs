@@ -172,6 +172,12 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
+    /// Whether what a guest sends to one destination has a limit, be it that nothing
+    /// may leave.
+    pub fn is_limited(&self, flow: FlowKey) -> bool {
+        self.limits.has(flow)
+    }
+
     /// Hands over what each flow with a limit did since the last call: those of
     /// which a frame was taken in or given back, and those whose frames still wait.
     /// It takes as long as there are such, however many limits there are.
@@ -186,12 +192,13 @@ impl<F: Frame> Pacer<F> {
     /// No frame is lost or overtakes one of its flow. Stamps stand at the moments
     /// they were given for, rounded up to a byte of the new link; what was handed
     /// over takes as many bytes of it as of the old one. Guests keep their
-    /// guarantees, their limits and their tokens. Positions of the wire are new
+    /// guarantees, their limits and their tokens; a limit that the new link cannot
+    /// count becomes the nearest that it can. Positions of the wire are new
     /// where the rate is: ask for [`Pacer::clock`] again.
     ///
     /// # Errors
-    /// The rule that the configuration breaks, or that a guarantee or a limit would
-    /// break under it; then nothing has changed.
+    /// The rule that the configuration breaks, or that a guarantee would break under
+    /// it; then nothing has changed.
     pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), Refused> {
         let position = self.advance(now);
         self.settle();
@@ -202,7 +209,6 @@ impl<F: Frame> Pacer<F> {
         check_sum(self.committed, link)?;
         let mut last = 0;
         for limit in self.limits.iter() {
-            check_rate(limit.bucket.rate(), link)?;
             fresh_limit(&limit.bucket, link)?;
             last = last.max(limit.last);
         }
@@ -371,10 +377,17 @@ fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Ref
     Guest::new(config, guarantee).ok_or(Refused::BurstTooLong(burst))
 }
 
-/// A full bucket as that of a limit, on another link.
+/// A full bucket as that of a limit, on another link: at its rate, or the nearest
+/// that the link can count. Whoever limits destinations knows nothing of the link.
 fn fresh_limit(bucket: &Bucket, link: Rate) -> Result<Bucket, Refused> {
     let burst = bucket.burst();
-    Bucket::new(link, bucket.rate(), burst).ok_or(Refused::BurstTooLong(burst))
+    let rate = bucket.rate().clamp(slowest(link), link);
+    Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))
+}
+
+/// The lowest rate that can be counted on a link.
+const fn slowest(link: Rate) -> Rate {
+    Rate(link.0.div_ceil(MAX_RATIO))
 }
 
 fn check_rate(rate: Rate, link: Rate) -> Result<(), Refused> {
@@ -384,7 +397,7 @@ fn check_rate(rate: Rate, link: Rate) -> Result<(), Refused> {
     if rate > link {
         return Err(Refused::AboveLink { rate, link });
     }
-    if rate.0 < link.0.div_ceil(MAX_RATIO) {
+    if rate < slowest(link) {
         return Err(Refused::TooSlow { rate, link });
     }
     Ok(())

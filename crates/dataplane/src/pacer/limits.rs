@@ -156,16 +156,29 @@ impl Limits {
         reason = "once for every frame, where a call costs as much"
     )]
     pub(super) fn find(&mut self, key: FlowKey) -> Option<(u32, &mut Limit)> {
+        let index = self.index_of(key)?;
+        Some((index, &mut self.all[index as usize]))
+    }
+
+    /// Whether a flow has a limit.
+    pub(super) fn has(&self, key: FlowKey) -> bool {
+        self.index_of(key).is_some()
+    }
+
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "once for every frame, where a call costs as much"
+    )]
+    fn index_of(&self, key: FlowKey) -> Option<u32> {
         let mut index = self.chains[self.chain(key)];
-        // Found first and borrowed then.
         loop {
             let limit = self.all.get(index as usize)?;
             if limit.key == key {
-                break;
+                return Some(index);
             }
             index = limit.next;
         }
-        Some((index, &mut self.all[index as usize]))
     }
 
     /// Puts a limit among those that were used, where it is not.

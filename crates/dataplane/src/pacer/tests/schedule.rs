@@ -127,36 +127,69 @@ fn the_nic_never_holds_more_than_a_batch_and_a_frame() {
 }
 
 #[test]
-fn best_effort_uses_the_gaps_and_delays_no_stamp() {
-    let rate = Rate::from_mbit(2500);
-    let mut host = Host::new(
-        &PacerConfig::new(LINK),
-        &[Guarantee::new(rate, Bytes(1538), rate)],
-    );
-    for id in 0..100 {
-        host.ring(0, host.now, frame(id, 0, 1538));
-        for more in 0..6 {
-            host.ring(1, host.now, frame(1000 + 6 * id + more, 1, 1000));
+fn best_effort_takes_all_that_is_left_and_the_guarantee_stays() {
+    // 60 % in full frames: stamps are 2563 B apart, two frames do not fit.
+    let rate = Rate::from_mbit(6000);
+    for best_effort in [1538, 700, 84] {
+        let mut host = Host::new(
+            &PacerConfig::new(LINK),
+            &[Guarantee::new(rate, Bytes(1538), LINK)],
+        );
+        let end = host.now + Nanos::from_millis(20);
+        for id in 0..10_000 {
+            host.ring(0, host.now, frame(id, 0, 1538));
+        }
+        for nanos in (0..20_000_000).step_by(50_000) {
+            // Two batches' worth at first and a tenth more than is left: some always wait.
+            let bytes = if nanos == 0 { 125_000 } else { 27_500 };
+            for id in 0..bytes / best_effort {
+                host.ring(1, host.now + Nanos(nanos), frame(id, 1, best_effort));
+            }
+        }
+        host.run_until(end);
+        check_wire(&host.sent);
+        let stats = host.pacer.stats();
+        assert_eq!(stats.voids.packets, 0);
+        assert!(
+            stats.latest < best_effort.max(void::SHORTEST),
+            "{}",
+            stats.latest
+        );
+        let stamps: Vec<_> = host
+            .of(0)
+            .map(|(sent, _)| sent.stamp.expect("guaranteed"))
+            .collect();
+        for (i, stamp) in (0..).zip(&stamps) {
+            assert_eq!(stamp - stamps[0], (i * 1538 * 10_000_u64).div_ceil(6000));
+        }
+        let link = LINK.bytes_in(Nanos::from_millis(20)).0;
+        for (bytes, share) in [
+            (stats.guaranteed.bytes, 600),
+            (stats.best_effort.bytes, 400),
+        ] {
+            let share = link * share / 1000;
+            assert!(bytes.abs_diff(share) < link / 1000, "{bytes} of {share}");
         }
     }
+}
+
+#[test]
+fn a_best_effort_frame_that_has_begun_is_not_interrupted_and_delays_only_once() {
+    let rate = Rate::from_mbit(6000);
+    let mut host = Host::new(
+        &PacerConfig::new(LINK),
+        &[Guarantee::new(rate, Bytes(1538), LINK)],
+    );
+    // Stamps every 2563 1/3 B; best effort after the first, from 1538 to 3038.
+    for id in 0..6 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.ring(1, host.now, frame(0, 1, 1500));
     host.run_until(Nanos::from_secs(1));
     check_wire(&host.sent);
-    for (sent, _) in host.of(0) {
-        assert_eq!(Some(sent.at), sent.stamp);
-    }
-    // Between two frames 4614 bytes: four of 1000 and a void of 614. The first ones
-    // go ahead of the guarantee's first only where it comes later.
-    let stats = host.pacer.stats();
-    assert_eq!(stats.best_effort.packets, 600);
-    assert_eq!(
-        host.of(1).map(|(_, frame)| frame.id).collect::<Vec<_>>(),
-        (1000..1600).collect::<Vec<_>>()
-    );
-    let gap: Vec<_> = shape(&host.sent)[..6]
-        .iter()
-        .map(|(_, wire, _)| *wire)
-        .collect();
-    assert_eq!(gap, [1538, 1000, 1000, 1000, 1000, 614]);
+    let start = host.sent[0].at;
+    let at: Vec<_> = host.of(0).map(|(sent, _)| sent.at - start).collect();
+    assert_eq!(at, [0, 3038, 5127, 7690, 10_254, 12_817]);
 }
 
 #[test]

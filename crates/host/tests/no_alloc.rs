@@ -75,6 +75,7 @@ fn nothing_is_allocated_once_it_is_warm() {
                 pacer: PacerConfig::new(link),
                 meter: None,
                 priority_tag: false,
+                hose: false,
             }),
             ..LinkConfig::default()
         };

@@ -34,6 +34,7 @@ pub(super) fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
                 pacer,
                 meter: uplink.pipeline.meter,
                 priority_tag: uplink.priority_tag,
+                hose: config.hose.is_some(),
             }),
             ..LinkConfig::default()
         };

@@ -21,6 +21,9 @@ pub struct Pacing {
     pub meter: Option<MeterConfig>,
     /// Whether a frame without a VLAN tag gets a priority tag.
     pub priority_tag: bool,
+    /// Whether rates are exchanged with other hosts: then what goes to a destination
+    /// that has no limit is guaranteed nothing.
+    pub hose: bool,
 }
 
 /// The way to a paced uplink.
@@ -58,9 +61,13 @@ impl PacedWay {
     ///
     /// A guaranteed guest's frames are high, as long as a meter finds nothing
     /// against it. All others are best effort, and so is what goes to a group:
-    /// switches multiply it, and no guarantee counts that.
+    /// switches multiply it, and no guarantee counts that. Nor does one count what
+    /// goes to a destination that nobody limits: in the hose model a guarantee is
+    /// between machines that both have one (Silo 4.1).
     pub(super) fn prepare(&mut self, now: Nanos, frame: &mut Packet) {
-        let high = self.is_guaranteed(frame) && !Mac(frame.destination_mac()).is_multicast();
+        let high = self.is_guaranteed(frame)
+            && !Mac(frame.destination_mac()).is_multicast()
+            && (!self.config.hose || self.is_limited(frame));
         match &mut self.meter {
             Some(meter) if high => meter.tag(now, frame),
             _ if high => frame.set_class(Class::High),
@@ -75,6 +82,10 @@ impl PacedWay {
     fn is_guaranteed(&self, frame: &Packet) -> bool {
         let source = frame.source();
         source.is_some_and(|guest| self.pacer.guarantee(guest).is_some())
+    }
+
+    fn is_limited(&self, frame: &Packet) -> bool {
+        frame.flow().is_some_and(|flow| self.pacer.is_limited(flow))
     }
 
     /// Offers a prepared frame to the pacer; gives how long it waits for its

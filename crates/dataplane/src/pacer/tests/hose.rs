@@ -245,6 +245,54 @@ fn a_closed_destination_takes_nothing_and_asks_for_a_rate() {
 }
 
 #[test]
+fn a_limit_that_another_link_cannot_count_becomes_the_nearest_that_it_can() {
+    let mut host = host(&[(2, 1000)]);
+    limit(&mut host, 1, Some(Rate(0)));
+    limit(&mut host, 3, Some(Rate(10_000)));
+    // The slowest rates that these links can count are 40, 1 and 10 kbit/s.
+    for (mbit, expected) in [
+        (40_000, [0, 1_000_000_000, 40_000]),
+        (1000, [0, 1_000_000_000, 40_000]),
+        (10_000, [0, 1_000_000_000, 40_000]),
+    ] {
+        let config = PacerConfig::new(Rate::from_mbit(mbit));
+        host.pacer
+            .reconfigure(host.now, &config)
+            .expect("no limit is in the way");
+        for (destination, rate) in (1..).zip(expected) {
+            let flow = FlowKey {
+                source: GuestId(0),
+                destination,
+            };
+            assert!(host.pacer.is_limited(flow));
+            let limit = host.pacer.limits.get_mut(flow).expect("it is limited");
+            assert_eq!(
+                limit.rate(),
+                Rate(rate),
+                "to {destination} at {mbit} Mbit/s"
+            );
+        }
+    }
+    let flow = FlowKey {
+        source: GuestId(0),
+        destination: 4,
+    };
+    assert!(!host.pacer.is_limited(flow));
+    // Above the guest's own rate, and then above the link's.
+    limit(&mut host, 1, Some(Rate::from_mbit(7000)));
+    let config = PacerConfig::new(Rate::from_mbit(3000));
+    host.pacer
+        .reconfigure(host.now, &config)
+        .expect("no limit is in the way");
+    let flow = FlowKey {
+        source: GuestId(0),
+        destination: 1,
+    };
+    let limit = host.pacer.limits.get_mut(flow).expect("it is limited");
+    assert_eq!(limit.rate(), Rate::from_mbit(3000));
+}
+
+#[test]
 fn a_destination_is_not_closed_and_opened_for_a_burst() {
     let mut host = host(&[(1, 100)]);
     for id in 0..400 {

@@ -25,6 +25,7 @@ fn paced(wire: &PacerConfig, a: Option<Guarantee>, b: Option<Guarantee>) -> Vec<
         pacer: wire.clone(),
         meter: None,
         priority_tag: false,
+        hose: false,
     });
     links[A].guarantee = a;
     links[B].guarantee = b;
@@ -245,6 +246,76 @@ fn guaranteed_frames_are_high_and_all_others_and_groups_are_best_effort() {
     );
     // The guests themselves see no tag.
     assert_eq!(bench.sent(B), [who]);
+}
+
+#[test]
+fn with_the_hose_what_goes_where_no_limit_is_set_leaves_as_best_effort() {
+    let mut links = paced(&wire(), Some(terms(100)), None);
+    if let Some(pacing) = &mut links[UPLINK].pacing {
+        pacing.hose = true;
+    }
+    let mut bench = bench(links);
+    let far = FAR.to_ipv6_mapped().to_bits();
+    let mut classes = Vec::new();
+    for limit in [None, Some(Rate::from_mbit(10)), Some(Rate(0)), None] {
+        let now = bench.now;
+        let pacer = bench.switch.pacer().expect("the uplink is paced");
+        pacer
+            .set_destination(now, GuestId(0), far, limit)
+            .expect("no rule is broken");
+        bench.send(A, &full(A, 0));
+        bench.settle();
+        // As it was when the frame was read: a closed destination keeps its own.
+        let pacer = bench.switch.pacer().expect("the uplink is paced");
+        if limit == Some(Rate(0)) {
+            pacer
+                .set_destination(now, GuestId(0), far, Some(Rate::from_mbit(10)))
+                .expect("no rule is broken");
+        }
+        bench.run(bench.now + Nanos::from_millis(100));
+        classes.extend(
+            bench
+                .sent(UPLINK)
+                .iter()
+                .filter(|f| read(f).is_some())
+                .map(|f| f[15] >> 2),
+        );
+    }
+    assert_eq!(classes, [0, 46, 46, 0]);
+    // Paced all the same.
+    let stats = bench
+        .switch
+        .pacer()
+        .and_then(|pacer| pacer.guest_stats(GuestId(0)));
+    assert_eq!(stats.map(|stats| stats.taken.packets), Some(4));
+}
+
+/// A reload that makes the link faster or slower finds destinations with limits,
+/// slower than the new link can count or faster than it is.
+#[test]
+fn a_reload_changes_a_link_on_which_destinations_have_limits() {
+    for (from, to, limit) in [
+        (1000, 10_000, 1000),
+        (1000, 10_000, 0),
+        (10_000, 1000, 5_000_000_000),
+    ] {
+        let on = |mbit| PacerConfig::new(Rate::from_mbit(mbit));
+        let mut bench = bench(paced(&on(from), Some(terms(100)), None));
+        let now = bench.now;
+        let far = FAR.to_ipv6_mapped().to_bits();
+        let pacer = bench.switch.pacer().expect("the uplink is paced");
+        pacer
+            .set_destination(now, GuestId(0), far, Some(Rate(limit)))
+            .expect("no rule is broken");
+        let links = paced(&on(to), Some(terms(100)), None);
+        bench
+            .switch
+            .reconfigure(now, links)
+            .expect("no rule is broken");
+        let uplink = bench.switch.links[UPLINK].paced();
+        let link = uplink.map(|way| way.wire().link);
+        assert_eq!(link, Some(Rate::from_mbit(to)), "a limit of {limit} bit/s");
+    }
 }
 
 #[test]

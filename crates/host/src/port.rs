@@ -167,7 +167,14 @@ pub trait Port {
         false
     }
 
-    /// When there is something to receive, for a port without a descriptor.
+    /// Hands on what the port has taken and could not hand on at once. Called in
+    /// each turn, since no descriptor tells when that works.
+    fn go_on(&mut self, _now: Nanos) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// When there is something to receive, for a port without a descriptor, or to go
+    /// on with.
     fn poll_at(&self) -> Option<Nanos> {
         None
     }

@@ -507,6 +507,10 @@ impl Switch {
             if turn.gone.iter().any(|(gone, _)| gone.0 == index) {
                 continue;
             }
+            if let Err(error) = port.go_on(now) {
+                turn.gone.push((PortIndex(index), error));
+                continue;
+            }
             // A port that is full is offered nothing until it is writable.
             let link = &mut self.links[index];
             if link.full || (link.held.is_empty() && link.way.waiting() == 0) {

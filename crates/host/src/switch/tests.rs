@@ -2,10 +2,11 @@ mod paced;
 
 use super::*;
 use crate::guard::Guard;
-use crate::port::{MemoryPort, Wire};
+use crate::port::{MemoryPort, Sent, Wire};
 use crate::test_frames::*;
 use proptest::prelude::*;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use tailbound_dataplane::{FifoConfig, MeterConfig, NicConfig, PipelineConfig, QueueConfig};
 use tailbound_units::{Bytes, Rate};
@@ -451,4 +452,52 @@ proptest! {
             prop_assert_ne!(&frame[6..12], &MAC_A.0);
         }
     }
+}
+
+/// A port whose device is busy until a moment: what it takes stays until then.
+struct BusyPort {
+    port: MemoryPort,
+    taken: VecDeque<Outgoing>,
+    until: Nanos,
+}
+
+impl Port for BusyPort {
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> std::io::Result<More> {
+        self.port.receive(now, pool, burst)
+    }
+
+    fn transmit(&mut self, _: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+        self.taken.append(outgoing);
+        Ok(Sent::default())
+    }
+
+    fn go_on(&mut self, now: Nanos) -> std::io::Result<()> {
+        if now >= self.until {
+            self.port.transmit(now, &mut self.taken)?;
+        }
+        Ok(())
+    }
+
+    fn poll_at(&self) -> Option<Nanos> {
+        (!self.taken.is_empty()).then_some(self.until)
+    }
+}
+
+#[test]
+fn what_a_busy_device_did_not_take_leaves_though_nothing_follows() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let (port, wire) = MemoryPort::new();
+    let until = bench.now + Nanos::from_micros(200);
+    bench.ports[B] = Some(Box::new(BusyPort {
+        port,
+        taken: VecDeque::new(),
+        until,
+    }));
+    bench.wires[B] = wire;
+    let frame = datagram(MAC_B, MAC_A, (A4, B4), 1);
+    bench.send(A, &frame);
+    bench.settle();
+    assert_eq!(bench.sent(B), [] as [Vec<u8>; 0]);
+    bench.run(until);
+    assert_eq!(bench.sent(B), [frame]);
 }

@@ -342,6 +342,12 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether the kernel has frames to send that it does not go on with by itself.
+    pub fn is_stuck(&mut self) -> bool {
+        let ring = self.send.as_mut();
+        ring.is_some_and(|ring| ring.pending() > 0 && ring.needs_wakeup())
+    }
+
     /// What was lost.
     pub fn losses(&self) -> Losses {
         let kernel = sockopt::xdp_statistics(&self.fd).ok();

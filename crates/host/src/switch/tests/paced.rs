@@ -1,7 +1,6 @@
 //! A paced uplink, in virtual time on memory ports.
 
 use super::*;
-use std::collections::VecDeque;
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Class, Guarantee, PacerConfig};
 

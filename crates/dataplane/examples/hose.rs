@@ -29,7 +29,6 @@ fn host(index: usize, count: usize) -> HoseState {
         host: id(index),
         epoch: 1,
         interval: INTERVAL,
-        smallest: Rate(1),
         peers: (0..count).filter(|i| *i != index).map(id).collect(),
     };
     let key = Key::new(&[7; 32]).expect("it is long enough");

@@ -68,8 +68,6 @@ pub struct HoseConfig {
     /// How often rates are exchanged while there is traffic; 1 ms. Leases,
     /// pledges and heartbeats are multiples of it.
     pub interval: Nanos,
-    /// The least that a pair is set to: what the pacer can count. Above 0.
-    pub smallest: Rate,
     /// The other hosts.
     pub peers: Vec<HostId>,
 }
@@ -99,7 +97,7 @@ pub struct Change {
     pub guest: GuestId,
     /// The address.
     pub destination: u128,
-    /// `B_i`, or none any more.
+    /// `B_i`, 0 where nothing was granted, or none any more.
     pub rate: Option<Rate>,
 }
 

@@ -89,6 +89,8 @@ pub struct Hose {
     raised: Vec<GuestId>,
     epoch: u64,
     next_sample: Nanos,
+    /// Whether anything may have been used since the last sample.
+    unsampled: bool,
     now: Nanos,
     send_failures: u64,
     refused: u64,
@@ -114,6 +116,7 @@ impl Hose {
             raised: Vec::new(),
             epoch,
             next_sample: now,
+            unsampled: false,
             now,
             send_failures: 0,
             refused: 0,
@@ -197,7 +200,8 @@ impl Hose {
     /// be called after each turn in which the pacer took a frame, and at
     /// [`Self::poll_at`].
     pub fn poll(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
-        if now >= self.next_sample {
+        self.unsampled = now < self.next_sample;
+        if !self.unsampled {
             self.next_sample = now + self.state.interval();
             pacer.destinations_used(now, |used| {
                 let flow = used.flow;
@@ -256,7 +260,8 @@ impl Hose {
 
     /// When [`Self::poll`] is to be called next.
     pub fn poll_at(&self) -> Option<Nanos> {
-        let sample = self.state.pairs_open().then_some(self.next_sample);
+        let sample = self.unsampled || self.state.pairs_open();
+        let sample = sample.then_some(self.next_sample);
         [sample, self.state.poll_at()].into_iter().flatten().min()
     }
 
@@ -307,7 +312,6 @@ fn state(config: &HoseConfig, now: Nanos, epoch: u64, key: Key) -> HoseState {
         host: HostId::of(&config.host),
         epoch,
         interval: config.interval,
-        smallest: Rate(1),
         peers: addresses(config).into_keys().collect(),
     };
     HoseState::new(now, hose, key)

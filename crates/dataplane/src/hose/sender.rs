@@ -268,7 +268,7 @@ impl HoseState {
         for flow in &mut pair.flows {
             let takes_part = shared || flow.demand > 0;
             let rate = if takes_part { rates.next() } else { None };
-            let rate = Rate(rate.unwrap_or(0)).max(self.config.smallest);
+            let rate = Rate(rate.unwrap_or(0));
             if flow.rate != Some(rate) {
                 flow.rate = Some(rate);
                 self.changes.push(Change {

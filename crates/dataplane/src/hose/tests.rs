@@ -3,4 +3,5 @@
 mod bound;
 mod converge;
 mod net;
+mod paced;
 mod secure;

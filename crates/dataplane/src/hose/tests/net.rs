@@ -1,9 +1,11 @@
 //! Hosts, machines and a network between them that loses, delays, doubles and
 //! reorders, in virtual time. The hosts run the state that real ones run.
 
-use crate::GuestId;
 use crate::hose::{Change, HoseConfig, HoseState, HostId, Key, Machine};
-use std::collections::BTreeMap;
+use crate::pacer::Paced;
+use crate::testing::Record;
+use crate::{GuestId, Pacer};
+use std::collections::{BTreeMap, VecDeque};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 pub(super) const SECRET: &[u8] = b"a secret that all of the hosts share";
@@ -51,8 +53,39 @@ impl Faults {
     };
 }
 
+/// A guest with packets to send, and the pacer that takes them.
+pub(super) struct Paces {
+    pub(super) pacer: Pacer<Record>,
+    pub(super) ring: VecDeque<Record>,
+    /// When the ring is tried again.
+    pub(super) retry: Nanos,
+    /// Bytes of frames that have left.
+    pub(super) sent: u64,
+}
+
+impl Paces {
+    /// A turn of a packet loop.
+    fn turn(&mut self, clock: Nanos) {
+        while self.retry <= clock
+            && let Some(packet) = self.ring.pop_front()
+        {
+            if let Err(later) = self.pacer.enqueue(clock, packet) {
+                self.ring.push_front(later.frame);
+                self.retry = later.at;
+            }
+        }
+        self.pacer.batch(clock, |paced| {
+            if let Paced::Guaranteed { frame, .. } = paced {
+                self.sent += frame.len as u64;
+            }
+        });
+    }
+}
+
 pub(super) struct Host {
     pub(super) state: HoseState,
+    /// Where its guests' packets are sent; else they are as in `demands`.
+    pub(super) paces: Option<Paces>,
     pub(super) machines: Vec<Machine>,
     /// The limits that are set, as the pacer has them.
     pub(super) rates: BTreeMap<(GuestId, u128), u64>,
@@ -167,7 +200,7 @@ impl Net {
                 let host = &mut self.hosts[to];
                 let clock = Nanos(self.now.0 - host.born.0);
                 let _ = host.state.receive(clock, &datagram);
-                host.take_changes();
+                host.take_changes(clock);
             }
         }
     }
@@ -179,7 +212,7 @@ impl Net {
         let mut sent = Vec::new();
         host.state
             .poll(clock, |to, datagram| sent.push((to, datagram.to_vec())));
-        host.take_changes();
+        host.take_changes(clock);
         for (to, datagram) in sent {
             let to = (0..self.hosts.len())
                 .find(|other| HostId::of(&name(*other)) == to)
@@ -224,15 +257,31 @@ impl Net {
         }
     }
 
-    /// What all may send to a guest together, without what a pair that is granted
-    /// nothing is left with, a bit a second.
+    /// What all may send to a guest together.
     pub(super) fn sum_to(&self, to: (usize, u32)) -> u64 {
         let address = address(to.0, to.1);
         let hosts = self.hosts.iter().flat_map(|host| &host.rates);
         hosts
-            .filter(|((_, destination), rate)| *destination == address && **rate > 1)
+            .filter(|((_, destination), _)| *destination == address)
             .map(|(_, rate)| rate)
             .sum()
+    }
+
+    /// Has a host's guests' packets go through a pacer, which takes its limits.
+    pub(super) fn pace(&mut self, index: usize, mut pacer: Pacer<Record>) {
+        let host = &mut self.hosts[index];
+        let clock = Nanos(self.now.0 - host.born.0);
+        for ((guest, destination), rate) in &host.rates {
+            pacer
+                .set_destination(clock, *guest, *destination, Some(Rate(*rate)))
+                .unwrap();
+        }
+        host.paces = Some(Paces {
+            pacer,
+            ring: VecDeque::new(),
+            retry: Nanos::ZERO,
+            sent: 0,
+        });
     }
 
     pub(super) fn set_machines(&mut self, index: usize, machines: Vec<Machine>) {
@@ -256,7 +305,6 @@ impl Host {
             host: HostId::of(&name(index)),
             epoch: 1_000_000 * starts + index as u64,
             interval: INTERVAL,
-            smallest: Rate(1),
             peers: (0..count)
                 .filter(|other| *other != index)
                 .map(|other| HostId::of(&name(other)))
@@ -267,6 +315,7 @@ impl Host {
         state.set_machines(clock, machines.clone());
         Self {
             state,
+            paces: None,
             machines,
             rates: BTreeMap::new(),
             demands: BTreeMap::new(),
@@ -279,6 +328,20 @@ impl Host {
 
     /// Sends what guests have, as fast as they may, and tells so as a daemon does.
     fn use_destinations(&mut self, clock: Nanos) {
+        if let Some(paces) = &mut self.paces {
+            paces.turn(clock);
+            if clock >= self.next_sample {
+                self.next_sample = clock + INTERVAL;
+                paces.pacer.destinations_used(clock, |used| {
+                    let taken = Bytes(used.taken);
+                    let (guest, destination) = (used.flow.source, used.flow.destination);
+                    self.state
+                        .used(clock, guest, destination, taken, used.backlogged);
+                });
+                self.state.sampled(clock);
+            }
+            return;
+        }
         if clock < self.next_sample || self.demands.is_empty() && !self.state.pairs_open() {
             return;
         }
@@ -295,13 +358,20 @@ impl Host {
         self.next_sample = clock + INTERVAL;
     }
 
-    fn take_changes(&mut self) {
+    fn take_changes(&mut self, clock: Nanos) {
         for Change {
             guest,
             destination,
             rate,
         } in self.state.changes()
         {
+            if let Some(paces) = &mut self.paces {
+                paces
+                    .pacer
+                    .set_destination(clock, guest, destination, rate)
+                    .unwrap();
+                paces.retry = clock;
+            }
             match rate {
                 Some(rate) => self.rates.insert((guest, destination), rate.0),
                 None => self.rates.remove(&(guest, destination)),

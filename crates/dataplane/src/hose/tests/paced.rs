@@ -1,0 +1,83 @@
+//! Hosts that exchange rates and pace real packets by them, in virtual time.
+
+use super::net::{Faults, Net, address, machine};
+use crate::pacer::PacerConfig;
+use crate::testing::Record;
+use crate::{Guarantee, GuestId, Pacer};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+const LINK: Rate = Rate::from_mbit(50);
+const B: Rate = Rate(2_100_000);
+const FRAME: Bytes = Bytes(1538);
+
+/// Four hosts with a machine each, which are guaranteed B and a burst of a frame.
+fn four() -> Net {
+    let machines = (0..4).map(|host| vec![machine(host, 0, B, 4)]);
+    let mut net = Net::new(machines.collect(), Faults::NONE, 7);
+    net.slice = Nanos::from_micros(100);
+    net.run_for(Nanos::from_millis(10));
+    for host in 0..4 {
+        let mut config = PacerConfig::new(LINK);
+        config.batch = Nanos::from_millis(5);
+        let mut guarantee = Guarantee::new(B, FRAME, Rate::from_mbit(5));
+        guarantee.horizon = Nanos::from_millis(10);
+        let mut pacer = Pacer::new(&config).unwrap();
+        pacer
+            .set_guest(Nanos::ZERO, GuestId(0), Some(&guarantee))
+            .unwrap();
+        net.pace(host, pacer);
+    }
+    // Buckets fill.
+    net.run_for(Nanos::from_millis(100));
+    net
+}
+
+fn packet(to: usize, len: usize) -> Record {
+    Record {
+        destination: Some(address(to, 0)),
+        ..Record::new(0, 0, len)
+    }
+}
+
+fn send(net: &mut Net, from: usize, packet: Record) {
+    let paces = net.hosts[from].paces.as_mut().unwrap();
+    paces.ring.push_back(packet);
+    paces.retry = Nanos::ZERO;
+}
+
+fn sent(net: &Net, from: usize) -> u64 {
+    net.hosts[from].paces.as_ref().unwrap().sent
+}
+
+#[test]
+fn packets_many_times_the_burst_leave_at_the_fair_share() {
+    let mut net = four();
+    // At a third of B the longest takes 0.75 s: a TCP that waits for the limit of an
+    // idle pair would wait for ever.
+    for from in 1..4 {
+        for len in [64, 32_000, 65_000, 3_000] {
+            send(&mut net, from, packet(0, len));
+        }
+    }
+    let start = net.now;
+    let share = Rate(B.0 / 3);
+    for _ in 0..11 {
+        net.run_for(Nanos::from_millis(100));
+        let fair = share.bytes_in(net.now.since(start)).0;
+        for from in 1..4 {
+            let sent = sent(&net, from);
+            // A burst and a batch more; without what headers and gaps take, and
+            // what the exchange, the horizon and the batch take, less.
+            let least = fair * 9 / 10 - share.bytes_in(Nanos::from_millis(30)).0;
+            let most = fair + FRAME.0 + share.bytes_in(Nanos::from_millis(10)).0;
+            assert!(
+                (least..most).contains(&sent),
+                "{sent} of {fair} from {from}"
+            );
+        }
+    }
+    net.run_for(Nanos::from_millis(100));
+    for from in 1..4 {
+        assert_eq!(sent(&net, from), 64 + 32_000 + 65_000 + 3_000);
+    }
+}

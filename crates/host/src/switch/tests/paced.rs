@@ -42,9 +42,14 @@ fn bench(links: Vec<LinkConfig>) -> Bench {
 
 /// A full frame from A or B to a station behind the uplink.
 fn full(guest: usize, n: u32) -> Vec<u8> {
+    frame(guest, n, 1472)
+}
+
+/// Such a frame with so many bytes of payload.
+fn frame(guest: usize, n: u32, len: usize) -> Vec<u8> {
     let (mac, ip) = if guest == A { (MAC_A, A4) } else { (MAC_B, B4) };
     let mut payload = n.to_be_bytes().to_vec();
-    payload.resize(1472, 0);
+    payload.resize(len, 0);
     ethernet(
         GATEWAY,
         mac,
@@ -200,6 +205,23 @@ fn a_stalled_guest_reaches_its_neighbours_only_with_what_was_read_already() {
     assert_eq!(seen.numbers(B), [0]);
     bench.run(bench.now + Nanos::from_secs(1));
     assert_eq!(bench.sent(B), [a_to_b(8)]);
+}
+
+#[test]
+fn a_short_frame_that_would_fit_does_not_overtake_a_long_one_that_was_given_back() {
+    // A long frame takes more than half of the horizon, a short one little of it.
+    let terms = Guarantee {
+        horizon: Nanos::from_micros(2500),
+        ..terms(10)
+    };
+    let mut bench = bench(paced(&wire(), Some(terms), None));
+    for n in 0..BURST as u32 {
+        bench.send(A, &frame(A, n, if n % 2 == 0 { 1472 } else { 4 }));
+    }
+    bench.run(bench.now + Nanos::from_secs(1));
+    let mut seen = OnTheWire::default();
+    seen.take(&bench);
+    assert_eq!(seen.numbers(A), (0..BURST as u32).collect::<Vec<_>>());
 }
 
 #[test]
@@ -457,6 +479,22 @@ fn a_port_that_is_full_stops_the_wires_clock_and_loses_nothing() {
     let uplink = snapshot.links[UPLINK].pacing.as_ref().expect("it is paced");
     assert!(uplink.stats.stopped > Nanos::ZERO);
     seen.check(A, &terms(100));
+}
+
+#[test]
+fn a_port_that_is_too_slow_is_given_no_batch_before_it_has_taken_the_last() {
+    let mut bench = bench(paced(&wire(), Some(terms(400)), None));
+    for n in 0..300 {
+        bench.send(A, &full(A, n));
+    }
+    for _ in 0..200 {
+        bench.wires[UPLINK].borrow_mut().room = Some(1);
+        bench.switch.writable(PortIndex(UPLINK));
+        bench.run(bench.now + Nanos::from_millis(1));
+        let held = bench.switch.links[UPLINK].held.len() as u64;
+        let most = LINK.bytes_in(wire().batch).0 / 84 + 1;
+        assert!(held <= most, "{held} frames and voids for the port");
+    }
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl<F: Frame> Pacer<F> {
             && let Some(flow) = frame.flow()
             && let Some((index, limit)) = self.limits.find(flow)
         {
-            if limit.closed || limit.old.is_some() {
+            if limit.closed || limit.moves.is_some() {
                 return Err(Unplaced::Closed);
             }
             let charged = limit.bucket.charge(arrival, wire);

@@ -4,7 +4,6 @@ use super::bucket::Bucket;
 use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
 use super::guest::{Guest, Terms};
 use super::limits::FlowUse;
-use super::recharge::Stretch;
 use super::wheel::{self, Node, Wheel};
 use super::{Pacer, WireClock};
 use crate::{FlowKey, Frame, GuestId};
@@ -85,8 +84,8 @@ impl<F: Frame> Pacer<F> {
     /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
     /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
     /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
-    /// its flow. Those that wait for the limit are released as if they had been
-    /// charged at the new rate from `now` on; stamps that were given stand.
+    /// its flow. What is released within the guest's horizon stands; from then on
+    /// all is released as if it had been charged at the new rate.
     ///
     /// A rate of 0 closes the destination: frames to it are given back uncharged, to
     /// be tried again after 1 ms, or a batch where that is longer, and its use tells
@@ -108,6 +107,9 @@ impl<F: Frame> Pacer<F> {
             source: id,
             destination,
         };
+        if self.limits.is_moving(key) {
+            self.settle();
+        }
         let guest = match self.guests.get_mut(id.0 as usize) {
             Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
             _ => return Err(Refused::NotGuaranteed(id.0)),
@@ -144,14 +146,9 @@ impl<F: Frame> Pacer<F> {
         let fresh = Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))?;
         if let Some(limit) = held {
             let from = position.max(self.wire);
-            let stretch = Stretch {
-                from,
-                floor: self.upstream.start_from(from),
-                old: limit.bucket.rate(),
-                new: rate,
-            };
+            let floor = self.upstream.start_from(from);
             let until = position + wheel::RANGE / 2;
-            let moves = limit.become_like(&fresh, &stretch, until);
+            let moves = limit.become_like(&fresh, (from, floor), guest.horizon, until);
             if moves.map_err(|_| Refused::TooSlow { rate, link })? {
                 self.changed.push(key);
             }

@@ -34,8 +34,10 @@ pub(super) struct Limit {
     taken: u64,
     /// Whether its frames are given back, whatever the bucket holds.
     pub(super) closed: bool,
-    /// Its rate when those that wait were released, until they are moved.
-    pub(super) old: Option<Rate>,
+    /// Until when releases stand, whatever its rate becomes.
+    pub(super) stands: u64,
+    /// How those that wait behind that are to be moved.
+    pub(super) moves: Option<Stretch>,
     key: FlowKey,
     /// Its place among those in use; `NIL` for none.
     place: u32,
@@ -68,8 +70,10 @@ impl Limit {
         self.backlogged = self.backlogged.max(until);
     }
 
-    /// Takes another bucket's rate and burst over, at the moment of `stretch`. True
-    /// where frames that wait are to be moved: [`super::Pacer::settle`].
+    /// Takes another bucket's rate and burst over at the moment `from`, or when those
+    /// that stand have left. True where frames are to be moved, to `floor` at the
+    /// earliest: [`super::Pacer::settle`]. None are where the last is released within
+    /// `horizon`.
     ///
     /// # Errors
     /// When the last of them would be released, where that is after `until`; then
@@ -77,30 +81,40 @@ impl Limit {
     pub(super) fn become_like(
         &mut self,
         fresh: &Bucket,
-        stretch: &Stretch,
+        (from, floor): (u64, u64),
+        horizon: u64,
         until: u64,
     ) -> Result<bool, u64> {
-        let waits = self.last > stretch.from;
-        let last = stretch.at(self.last);
-        if waits && last > until {
-            return Err(last);
-        }
-        self.last = last;
-        if !self.closed {
-            self.backlogged = stretch.at(self.backlogged);
-        }
-        self.bucket.become_like(fresh, stretch.from, stretch.from);
-        self.closed = false;
-        if waits {
+        let moves = self.last > from + horizon;
+        let from = from.max(if moves { self.stands } else { self.last });
+        if moves {
+            let stretch = Stretch {
+                from,
+                floor,
+                old: self.bucket.rate(),
+                new: fresh.rate(),
+            };
+            let last = stretch.at(self.last);
+            if last > until {
+                return Err(last);
+            }
+            if !self.closed {
+                self.backlogged = stretch.at(self.backlogged);
+            }
+            self.last = last;
             self.waits(last);
-            self.old.get_or_insert(stretch.old);
+            self.moves = Some(stretch);
         }
-        Ok(waits)
+        self.stands = from;
+        self.bucket.become_like(fresh, from, from);
+        self.closed = false;
+        Ok(moves)
     }
 
     /// Moves its moments to another wire's clock.
     pub(super) fn move_moments(&mut self, moved: impl Fn(u64) -> u64) {
         self.last = moved(self.last);
+        self.stands = moved(self.stands);
         self.backlogged = moved(self.backlogged);
     }
 }
@@ -158,6 +172,11 @@ impl Limits {
     pub(super) fn find(&mut self, key: FlowKey) -> Option<(u32, &mut Limit)> {
         let index = self.index_of(key)?;
         Some((index, &mut self.all[index as usize]))
+    }
+
+    /// Whether frames that wait for a flow's limit are to be moved.
+    pub(super) fn is_moving(&mut self, key: FlowKey) -> bool {
+        self.get_mut(key).is_some_and(|limit| limit.moves.is_some())
     }
 
     /// Whether a flow has a limit.
@@ -229,7 +248,8 @@ impl Limits {
             backlogged: 0,
             taken: 0,
             closed,
-            old: None,
+            stands: last,
+            moves: None,
             key,
             place: NIL,
             next: NIL,

@@ -6,6 +6,11 @@
 //! charged to it is released. No frame is charged twice or overtakes another of its
 //! flow, and releases are those of a bucket that had the new rate from then on.
 //!
+//! What waits for no longer than its guest's horizon stands: it would hardly gain.
+//! Then the change is at the moment when the last of that has left, and all that lies
+//! behind it is stretched, if anything does: segments of large packets, which are
+//! taken whole at rates that they need long for.
+//!
 //! Rates change many at a time, and what waits is in one wheel: it is gone through
 //! once for all changes of a moment, before anything else happens to these flows.
 
@@ -16,7 +21,7 @@ use tailbound_units::Rate;
 /// From which moment on releases move, and how far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stretch {
-    /// The moment of the change.
+    /// The moment of the change, or until when releases stand.
     pub(super) from: u64,
     /// No release may be earlier.
     pub(super) floor: u64,
@@ -71,15 +76,8 @@ impl<F: Frame> Pacer<F> {
             let node = &mut nodes[index as usize];
             if let Some(flow) = node.frame.as_ref().and_then(Frame::flow)
                 && let Some(limit) = limits.get_mut(flow)
-                && let Some(old) = limit.old
+                && let Some(stretch) = limit.moves
             {
-                let new = limit.bucket.rate();
-                let stretch = Stretch {
-                    from,
-                    floor,
-                    old,
-                    new,
-                };
                 node.stamp = stretch.at(node.stamp);
             }
             let stamp = node.stamp;
@@ -87,7 +85,7 @@ impl<F: Frame> Pacer<F> {
         }
         for flow in changed.drain(..) {
             if let Some(limit) = limits.get_mut(flow) {
-                limit.old = None;
+                limit.moves = None;
             }
         }
         self.next = self.due.first().stamp.min(self.upstream.first().stamp);

@@ -168,11 +168,13 @@ impl Switch {
     }
 
     /// Offers the pacer again in the next turn what it gave back of a guest: it may
-    /// send faster now.
+    /// send faster now. One whose port is to rest has that rest first.
     pub fn retry(&mut self, guest: GuestId) {
         let port = self.guests.get(guest.0 as usize).copied().flatten();
         let link = port.and_then(|port| self.links.get_mut(port.0));
-        if let Some(guest) = link.and_then(|link| link.guest.as_mut()) {
+        if let Some(guest) = link.and_then(|link| link.guest.as_mut())
+            && !guest.paused
+        {
             guest.retry_at = Nanos::ZERO;
         }
     }
@@ -445,8 +447,9 @@ impl Switch {
         mut packet: Packet,
         ports: &Ports,
     ) {
+        let machine = self.links[from.0].vm.is_some();
         if let Way::Paced(paced) = &mut self.links[to.0].way {
-            paced.prepare(now, &mut packet);
+            paced.prepare(now, &mut packet, machine);
             // Behind what was given back, so that nothing overtakes it.
             if let Some(guest) = &mut self.links[from.0].guest
                 && !guest.stalled.is_empty()

@@ -80,8 +80,8 @@ impl Way {
                 let mut paced = PacedWay::new(pacing)?;
                 pipeline.reconfigure(now, &PipelineConfig::default());
                 while let Some(mut waiting) = pipeline.pull(now) {
-                    paced.prepare(now, &mut waiting.frame);
                     // Nobody has a guarantee yet, so nothing is given back.
+                    paced.prepare(now, &mut waiting.frame, false);
                     let _ = paced.offer(now, waiting.frame);
                 }
                 *self = Self::Paced(Box::new(paced));

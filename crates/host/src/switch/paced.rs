@@ -21,8 +21,8 @@ pub struct Pacing {
     pub meter: Option<MeterConfig>,
     /// Whether a frame without a VLAN tag gets a priority tag.
     pub priority_tag: bool,
-    /// Whether rates are exchanged with other hosts: then what goes to a destination
-    /// that has no limit is guaranteed nothing.
+    /// Whether rates are exchanged with other hosts: then what a machine sends to a
+    /// destination that has no limit is guaranteed nothing.
     pub hose: bool,
 }
 
@@ -57,17 +57,18 @@ impl PacedWay {
         &self.config.pacer
     }
 
-    /// Gives a frame its class, and its tag.
+    /// Gives a frame its class, and its tag. `machine`: its guest is one, so that
+    /// rates are exchanged for it.
     ///
     /// A guaranteed guest's frames are high, as long as a meter finds nothing
     /// against it. All others are best effort, and so is what goes to a group:
     /// switches multiply it, and no guarantee counts that. Nor does one count what
     /// goes to a destination that nobody limits: in the hose model a guarantee is
     /// between machines that both have one (Silo 4.1).
-    pub(super) fn prepare(&mut self, now: Nanos, frame: &mut Packet) {
+    pub(super) fn prepare(&mut self, now: Nanos, frame: &mut Packet, machine: bool) {
         let high = self.is_guaranteed(frame)
             && !Mac(frame.destination_mac()).is_multicast()
-            && (!self.config.hose || self.is_limited(frame));
+            && (!(self.config.hose && machine) || self.is_limited(frame));
         match &mut self.meter {
             Some(meter) if high => meter.tag(now, frame),
             _ if high => frame.set_class(Class::High),

@@ -274,6 +274,12 @@ impl HoseState {
         taken
     }
 
+    /// Counts a datagram that its receiver does not hand in, and gives why.
+    pub fn refuse(&mut self, dropped: Dropped) -> Dropped {
+        self.stats.dropped.count(dropped);
+        dropped
+    }
+
     fn take(&mut self, now: Nanos, datagram: &[u8]) -> Result<(), Dropped> {
         let Message { header, entries } = Message::parse(self.key.open(datagram)?)?;
         if header.to != self.config.host {

@@ -11,7 +11,7 @@ pub(crate) mod metrics;
 pub use config::{HoseConfig, PeerConfig};
 pub use key::KeyError;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,9 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_client::VmName;
 use tailbound_dataplane::hose::wire::MAX_DATAGRAM;
-use tailbound_dataplane::hose::{self, Change, HoseState, HoseStats, HostId, Key, Machine};
+use tailbound_dataplane::hose::{
+    self, Change, Dropped, HoseState, HoseStats, HostId, Key, Machine,
+};
 use tailbound_dataplane::pacer::{MAX_RATIO, Refused};
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -84,6 +86,8 @@ pub struct Hose {
     /// What is left of a state before: limits to be taken away.
     over: Vec<Change>,
     addresses: HashMap<HostId, SocketAddr>,
+    /// What datagrams may come from.
+    senders: HashSet<IpAddr>,
     guests: Vec<HoseGuest>,
     /// Whose rates were set since they were asked for.
     raised: Vec<GuestId>,
@@ -108,6 +112,7 @@ impl Hose {
         Ok(Self {
             state: state(config, now, epoch, key.clone()),
             addresses: addresses(config),
+            senders: senders(config),
             config: config.clone(),
             key,
             socket,
@@ -164,6 +169,7 @@ impl Hose {
         self.state = state(config, now, self.epoch, key.clone());
         self.key = key;
         self.addresses = addresses(config);
+        self.senders = senders(config);
         self.config = config.clone();
         let guests = std::mem::take(&mut self.guests);
         self.set_guests(now, guests);
@@ -183,7 +189,14 @@ impl Hose {
         for _ in 0..DATAGRAMS {
             match self.socket.recv_from(&mut buffer) {
                 Ok((len, from)) => {
-                    if let Err(dropped) = self.state.receive(now, &buffer[..len]) {
+                    // Before the MAC is computed: a guest may not send from a peer's
+                    // address, and could else have this host hash all that it sends.
+                    let taken = if self.senders.contains(&from.ip()) {
+                        self.state.receive(now, &buffer[..len])
+                    } else {
+                        Err(self.state.refuse(Dropped::Stranger))
+                    };
+                    if let Err(dropped) = taken {
                         tracing::debug!(%from, %dropped, "dropped a datagram with rates");
                     }
                 }
@@ -324,6 +337,10 @@ fn addresses(config: &HoseConfig) -> HashMap<HostId, SocketAddr> {
         .collect()
 }
 
+fn senders(config: &HoseConfig) -> HashSet<IpAddr> {
+    config.peers.iter().map(|peer| peer.address.ip()).collect()
+}
+
 /// The time of day in nanoseconds, and higher than `last`.
 fn epoch(last: u64) -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -336,5 +353,39 @@ fn number(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
         IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+    use tailbound_dataplane::PacerConfig;
+
+    #[test]
+    fn what_comes_from_no_peers_address_is_not_even_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let key_file = directory.path().join("key");
+        write(&key_file, "0123456789abcdef0123456789abcdef").unwrap();
+        set_permissions(&key_file, Permissions::from_mode(0o400)).unwrap();
+        let text = format!(
+            "host = 'a'\nlisten = '127.0.0.1:0'\nkey_file = {key_file:?}\n\
+             [[peer]]\nhost = 'b'\naddress = '127.0.0.2:9'"
+        );
+        let mut hose = Hose::open(&toml::from_str(&text).unwrap(), Nanos::ZERO).unwrap();
+        let mut pacer = Pacer::new(&PacerConfig::new(Rate::from_mbit(1000))).unwrap();
+        let to = hose.socket.local_addr().unwrap();
+        for from in ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.3:0"] {
+            let sender = UdpSocket::bind(from).unwrap();
+            sender.send_to(b"garbage", to).unwrap();
+        }
+        hose.receive(Nanos::ZERO, &mut pacer);
+        let dropped = hose.snapshot().state.dropped.by_reason();
+        let counted: Vec<_> = dropped
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(counted, [("length", 1), ("stranger", 2)]);
     }
 }

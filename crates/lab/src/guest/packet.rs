@@ -54,7 +54,7 @@ pub enum Manner {
     /// Each claims the highest class: by its DSCP, and every other one by an 802.1Q
     /// tag besides.
     Tagged,
-    /// Each belongs to another of [`FLOWS`] flows, to as many addresses.
+    /// Each belongs to another of `FLOWS` flows, to as many addresses.
     Flows,
     /// Each goes to another MAC address that nobody has.
     UnknownMacs,

@@ -117,6 +117,18 @@ impl Bucket {
         self.rest = charged.rest;
     }
 
+    /// Keeps what it holds at `from` until `to`, which is not before it.
+    pub(super) const fn pause(&mut self, from: u64, to: u64) {
+        if self.due >= from {
+            self.due += to - from;
+        }
+    }
+
+    /// Whether it holds `len` bytes at `arrival`.
+    pub(super) fn holds(mut self, arrival: u64, len: u64) -> bool {
+        len <= self.burst().0 && self.charge(arrival, len).leaves <= arrival
+    }
+
     /// Takes another rate, burst and link over. The tokens of the moment `from` stay,
     /// as far as the new bucket holds them, and so does what was charged beyond them
     /// for frames that leave later. That moment is `to` on the new link.

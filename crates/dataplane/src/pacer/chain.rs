@@ -25,7 +25,8 @@ enum Unplaced {
     /// This would be its stamp, or its release by its destination's limit: later
     /// than it may be.
     Later(u64),
-    /// Its destination is closed, or what waits for it is to be moved first.
+    /// Its destination is closed and has no tokens left, or what waits for it is to
+    /// be moved first.
     Closed,
 }
 
@@ -114,8 +115,13 @@ impl<F: Frame> Pacer<F> {
             last = last.max(until + 1);
         }
         if let Some((index, limit)) = frame.flow().and_then(|flow| self.limits.find(flow)) {
-            if limit.closed {
-                return Err(self.closed(frame));
+            if limit.closed.is_some() {
+                // None of its segments is to be left behind.
+                let most = frame.segments() as u64 * self.config.frame.0;
+                let arrival = position.max(self.wire);
+                if !limit.stay_closed(arrival) || !limit.bucket.holds(arrival, most) {
+                    return Err(self.closed(frame));
+                }
             }
             last = last.max(limit.last);
             if last > until {
@@ -196,13 +202,17 @@ impl<F: Frame> Pacer<F> {
             && let Some(flow) = frame.flow()
             && let Some((index, limit)) = self.limits.find(flow)
         {
-            if limit.closed || limit.moves.is_some() {
+            if limit.moves.is_some() || limit.closed.is_some() && !limit.stay_closed(arrival) {
                 return Err(Unplaced::Closed);
             }
             let charged = limit.bucket.charge(arrival, wire);
             let waits = charged.leaves > arrival
                 || guest.upstream > 0 && self.upstream.first().stamp <= limit.last;
             let stamped = if waits {
+                if limit.closed.is_some() && charged.leaves > arrival {
+                    limit.bucket.refund(charged);
+                    return Err(Unplaced::Closed);
+                }
                 let release = charged.leaves.max(limit.last);
                 let release = release.max(self.upstream.start_from(arrival));
                 limit.waits(release);

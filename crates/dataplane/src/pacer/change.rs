@@ -87,11 +87,12 @@ impl<F: Frame> Pacer<F> {
     /// its flow. What is released within the guest's horizon stands; from then on
     /// all is released as if it had been charged at the new rate.
     ///
-    /// A rate of 0 closes the destination: frames to it are given back uncharged, to
-    /// be tried again after 1 ms, or a batch where that is longer, and its use tells
-    /// that it is backlogged. What waits leaves at the rate before. The tokens that
-    /// it has when it opens are those it would have had, had it stayed open: none
-    /// closes and opens it for a burst. A new limit's bucket is full.
+    /// A rate of 0 closes the destination: its bucket does not fill. What is in it
+    /// may be sent, and a new limit's is full, so that a first message waits for
+    /// nobody; a large packet goes where full frames for all its segments would.
+    /// What is beyond that is given back uncharged, to be tried again after 1 ms, or
+    /// a batch where that is longer, and its use tells that it is backlogged. What
+    /// waits leaves at the rate before. When it opens it goes on with what it holds.
     ///
     /// # Errors
     /// The rule that the limit breaks; then nothing has changed.
@@ -127,19 +128,20 @@ impl<F: Frame> Pacer<F> {
         };
         let mut held = self.limits.get_mut(key);
         if rate.0 == 0 {
+            let from = position.max(self.wire);
             if let Some(limit) = held {
-                limit.closed = true;
+                limit.close(from);
             } else {
                 guest.limited += 1;
                 self.limits
-                    .insert(key, guest.full_bucket(), guest.after, true);
+                    .insert(key, guest.full_bucket(), guest.after, Some(from));
             }
             return Ok(());
         }
         if let Some(limit) = &mut held
             && limit.bucket.is(rate, burst)
         {
-            limit.closed = false;
+            limit.open(position.max(self.wire));
             return Ok(());
         }
         check_rate(rate, link)?;
@@ -154,7 +156,7 @@ impl<F: Frame> Pacer<F> {
             }
         } else {
             guest.limited += 1;
-            self.limits.insert(key, fresh, guest.after, false);
+            self.limits.insert(key, fresh, guest.after, None);
         }
         Ok(())
     }
@@ -229,6 +231,7 @@ impl<F: Frame> Pacer<F> {
         self.limits.each_mut(|limit| {
             if let Ok(fresh) = fresh_limit(&limit.bucket, link) {
                 let from = start.max(limit.last);
+                limit.stay_closed(from);
                 limit.bucket.become_like(&fresh, from, moved.at(from));
             }
             limit.move_moments(|moment| moved.at(moment));

@@ -32,8 +32,8 @@ pub(super) struct Limit {
     backlogged: u64,
     /// Bytes that were taken in since its use was asked for.
     taken: u64,
-    /// Whether its frames are given back, whatever the bucket holds.
-    pub(super) closed: bool,
+    /// Where it is closed: since when the bucket does not fill.
+    pub(super) closed: Option<u64>,
     /// Until when releases stand, whatever its rate becomes.
     pub(super) stands: u64,
     /// How those that wait behind that are to be moved.
@@ -50,7 +50,7 @@ pub(super) struct Limit {
 impl Limit {
     /// Bits a second now.
     pub(super) const fn rate(&self) -> Rate {
-        if self.closed {
+        if self.closed.is_some() {
             Rate(0)
         } else {
             self.bucket.rate()
@@ -70,7 +70,33 @@ impl Limit {
         self.backlogged = self.backlogged.max(until);
     }
 
-    /// Takes another bucket's rate and burst over at the moment `from`, or when those
+    /// Lets the bucket fill no longer, once what waits has left; from `now` on at the
+    /// earliest.
+    pub(super) fn close(&mut self, now: u64) {
+        self.closed.get_or_insert(now.max(self.last));
+    }
+
+    /// Lets the bucket fill again from `now` on.
+    pub(super) fn open(&mut self, now: u64) {
+        self.stay_closed(now);
+        self.closed = None;
+    }
+
+    /// Keeps what the bucket of a closed limit holds until `now`. False where frames
+    /// that were taken before it was closed are still to be released.
+    pub(super) fn stay_closed(&mut self, now: u64) -> bool {
+        let Some(since) = &mut self.closed else {
+            return true;
+        };
+        if *since > now {
+            return false;
+        }
+        self.bucket.pause(*since, now);
+        *since = now;
+        true
+    }
+
+    /// Takes another bucket's rate and burst over and is open, at the moment `from`, or when those
     /// that stand have left. True where frames are to be moved, to `floor` at the
     /// earliest: [`super::Pacer::settle`]. None are where the last is released within
     /// `horizon`.
@@ -86,7 +112,8 @@ impl Limit {
         until: u64,
     ) -> Result<bool, u64> {
         let moves = self.last > from + horizon;
-        let from = from.max(if moves { self.stands } else { self.last });
+        let now = from;
+        let from = now.max(if moves { self.stands } else { self.last });
         if moves {
             let stretch = Stretch {
                 from,
@@ -98,16 +125,16 @@ impl Limit {
             if last > until {
                 return Err(last);
             }
-            if !self.closed {
+            if self.closed.is_none() {
                 self.backlogged = stretch.at(self.backlogged);
             }
             self.last = last;
             self.waits(last);
             self.moves = Some(stretch);
         }
+        self.open(now);
         self.stands = from;
         self.bucket.become_like(fresh, from, from);
-        self.closed = false;
         Ok(moves)
     }
 
@@ -115,6 +142,7 @@ impl Limit {
     pub(super) fn move_moments(&mut self, moved: impl Fn(u64) -> u64) {
         self.last = moved(self.last);
         self.stands = moved(self.stands);
+        self.closed = self.closed.map(&moved);
         self.backlogged = moved(self.backlogged);
     }
 }
@@ -237,7 +265,7 @@ impl Limits {
     }
 
     /// Adds the limit of a flow that has none.
-    pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64, closed: bool) {
+    pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64, closed: Option<u64>) {
         let guest = key.source.0 as usize;
         if self.guests.len() <= guest {
             self.guests.resize(guest + 1, NIL);

@@ -28,7 +28,7 @@ proptest! {
                 }
                 (_, None) => {
                     prop_assert_eq!(model.insert((source, destination), moment), None);
-                    limits.insert(key, bucket, moment, false);
+                    limits.insert(key, bucket, moment, None);
                 }
             }
         }

@@ -210,86 +210,77 @@ fn limit(host: &mut Host, destination: u128, rate: Option<Rate>) {
 }
 
 #[test]
-fn a_closed_destination_takes_nothing_and_asks_for_a_rate() {
-    for large in [false, true] {
-        let mut host = host(&[]);
-        limit(&mut host, 1, Some(Rate(0)));
-        let mut frame = to(1, 7, 1538);
-        if large {
-            frame.len = 60_000;
-        }
+fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
+    let mut host = host(&[]);
+    limit(&mut host, 1, Some(Rate(0)));
+    let large = Record {
+        len: 60_000,
+        ..to(1, 7, 1538)
+    };
+    let refuse = |host: &mut Host, frame| {
         let later = host.pacer.enqueue(host.now, frame).expect_err("closed");
-        assert_eq!(
-            (later.frame, later.at),
-            (frame, host.now + Nanos::from_millis(1))
-        );
-        assert_eq!(host.pacer.waiting(), 0);
-        let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
-        assert_eq!((stats.taken, stats.held), (Count::default(), 1));
-        host.pacer.destinations_used(host.now, |used| {
-            assert_eq!((used.rate, used.taken, used.backlogged), (Rate(0), 0, true));
-        });
-        // Until it is tried again, and once more.
-        assert_eq!(uses(&mut host), [(1, 0, true)]);
-        host.now += Nanos::from_millis(1);
-        assert_eq!(uses(&mut host), [(1, 0, true)]);
-        assert_eq!(uses(&mut host), []);
-        // Others do not wait for it.
-        host.pacer.enqueue(host.now, to(2, 8, 1538)).expect("open");
-        // A new limit's bucket is full: the burst waits for the guest's own only.
-        limit(&mut host, 1, Some(Rate::from_mbit(10)));
-        assert_eq!(uses(&mut host), []);
-        host.pacer.enqueue(host.now, frame).expect("open");
-        assert_eq!(uses(&mut host)[0].1, if large { 63_714 } else { 1538 });
+        let at = host.now + Nanos::from_millis(1);
+        assert_eq!((later.frame, later.at), (frame, at));
+    };
+    refuse(&mut host, large);
+    assert_eq!(host.pacer.waiting(), 0);
+    // S is 3076 B, a message that waits for nobody. It does not come again.
+    for id in 0..2 {
+        let taken = host.pacer.enqueue(host.now, to(1, id, 1538));
+        taken.expect("in the bucket");
     }
+    refuse(&mut host, to(1, 2, 84));
+    host.run_until(Nanos::from_secs(1));
+    assert_eq!(host.of(0).count(), 2);
+    refuse(&mut host, to(1, 2, 84));
+    let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
+    assert_eq!((stats.taken.packets, stats.held), (2, 3));
+    host.pacer.destinations_used(host.now, |used| {
+        let FlowUse {
+            rate,
+            taken,
+            backlogged,
+            ..
+        } = used;
+        assert_eq!((rate, taken, backlogged), (Rate(0), 3076, true));
+    });
+    // Until it is tried again, and once more.
+    assert_eq!(uses(&mut host), [(1, 0, true)]);
+    host.now += Nanos::from_millis(1);
+    assert_eq!(uses(&mut host), [(1, 0, true)]);
+    assert_eq!(uses(&mut host), []);
+    // Others do not wait for it.
+    host.pacer.enqueue(host.now, to(2, 8, 1538)).expect("open");
+    // A frame each 12.3 us, the first when it has been earned.
+    limit(&mut host, 1, Some(Rate::from_mbit(1000)));
+    host.pacer.enqueue(host.now, large).expect("open");
+    let before = host.sent.len();
+    let start = host.pacer.position;
+    host.run_until(host.now + Nanos::from_millis(5));
+    let first = host.sent[before..]
+        .iter()
+        .find(|sent| sent.frame.is_some_and(|frame| frame.id == 7));
+    assert_eq!(first.expect("sent").stamp, Some(start + 15_380));
+    assert_eq!(host.of(0).count(), 45);
 }
 
 #[test]
-fn a_limit_that_another_link_cannot_count_becomes_the_nearest_that_it_can() {
-    let mut host = host(&[(2, 1000)]);
-    limit(&mut host, 1, Some(Rate(0)));
-    limit(&mut host, 3, Some(Rate(10_000)));
-    // The slowest rates that these links can count are 40, 1 and 10 kbit/s.
-    for (mbit, expected) in [
-        (40_000, [0, 1_000_000_000, 40_000]),
-        (1000, [0, 1_000_000_000, 40_000]),
-        (10_000, [0, 1_000_000_000, 40_000]),
-    ] {
-        let config = PacerConfig::new(Rate::from_mbit(mbit));
-        host.pacer
-            .reconfigure(host.now, &config)
-            .expect("no limit is in the way");
-        for (destination, rate) in (1..).zip(expected) {
-            let flow = FlowKey {
-                source: GuestId(0),
-                destination,
-            };
-            assert!(host.pacer.is_limited(flow));
-            let limit = host.pacer.limits.get_mut(flow).expect("it is limited");
-            assert_eq!(
-                limit.rate(),
-                Rate(rate),
-                "to {destination} at {mbit} Mbit/s"
-            );
-        }
-    }
-    let flow = FlowKey {
-        source: GuestId(0),
-        destination: 4,
-    };
-    assert!(!host.pacer.is_limited(flow));
-    // Above the guest's own rate, and then above the link's.
-    limit(&mut host, 1, Some(Rate::from_mbit(7000)));
-    let config = PacerConfig::new(Rate::from_mbit(3000));
+fn a_large_packet_goes_to_a_closed_destination_where_all_of_it_may() {
+    let mut host = host(&[]);
+    let more = Guarantee::new(LINK, Bytes(20_000), LINK);
     host.pacer
-        .reconfigure(host.now, &config)
-        .expect("no limit is in the way");
-    let flow = FlowKey {
-        source: GuestId(0),
-        destination: 1,
+        .set_guest(host.now, GuestId(0), Some(&more))
+        .expect("sound");
+    limit(&mut host, 1, Some(Rate(0)));
+    let large = Record {
+        len: 15_000,
+        ..to(1, 7, 1538)
     };
-    let limit = host.pacer.limits.get_mut(flow).expect("it is limited");
-    assert_eq!(limit.rate(), Rate::from_mbit(3000));
+    host.pacer.enqueue(host.now, large).expect("11 frames");
+    let again = host.pacer.enqueue(host.now, large);
+    assert_eq!(again.expect_err("not twice").frame, large);
+    host.run_until(Nanos::from_secs(1));
+    assert_eq!(host.of(0).count(), 11);
 }
 
 #[test]
@@ -341,8 +332,8 @@ fn a_frame_behind_those_that_are_moved_comes_behind_them() {
             len: 6000,
             ..to(1, 0, 1538)
         };
-        let sent = host.pacer.enqueue(host.now, large);
-        sent.expect("two at once, and three 12 ms apart");
+        let taken = host.pacer.enqueue(host.now, large);
+        taken.expect("two at once, and three 12 ms apart");
         limit(&mut host, 1, Some(Rate::from_mbit(500)));
         assert_eq!(host.pacer.poll_at(), Some(host.now));
         if by_batch {
@@ -375,17 +366,21 @@ proptest! {
         host.pacer.set_guest(host.now, GuestId(0), Some(&guest)).expect("sound");
         // Each destination's rates, from when on.
         let mut rates: Vec<Vec<(u64, Rate)>> = vec![Vec::new(); 4];
-        let mut set = |host: &mut Host, destination: u128, rate| {
+        let mut set = |host: &mut Host, destination: u128, rate: Rate| {
             // What is released within the horizon stands, and what stood before does.
             let flow = FlowKey { source: GuestId(0), destination };
             let horizon = LINK.bytes_in(guest.horizon).0;
             let mut from = host.pacer.advance(host.now).max(host.pacer.wire);
             if let Some(limit) = host.pacer.limits.get_mut(flow) {
-                from = from.max(if limit.last > from + horizon { limit.stands } else { limit.last });
+                // It is closed when what waits has left.
+                let moves = rate.0 > 0 && limit.last > from + horizon;
+                from = from.max(if moves { limit.stands } else { limit.last });
             }
             limit(host, destination, Some(rate));
             let rates = &mut rates[destination as usize];
-            if rate.0 > 0 && rates.last().is_none_or(|last| last.1 != rate) {
+            // Opened before it could be closed.
+            rates.pop_if(|last| last.0 > from);
+            if rates.last().is_none_or(|last| last.1 != rate) {
                 rates.push((from, rate));
             }
         };
@@ -428,7 +423,7 @@ proptest! {
                 // {B, S} may press releases together where others are stamped as well.
                 continue;
             }
-            // Each step at its rate; what was closed filled at the rate before.
+            // Each step at its rate.
             let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
             let (mut least, mut open, mut next) = (0, rates[0].1, 1);
             for (frame, _) in flow {

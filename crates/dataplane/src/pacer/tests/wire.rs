@@ -112,20 +112,34 @@ fn a_wire_that_breaks_a_rule_changes_nothing() {
 }
 
 #[test]
-fn a_limit_too_slow_for_the_new_wire_is_a_reason_to_refuse_it() {
+fn a_limit_that_the_new_wire_cannot_count_becomes_the_nearest_and_a_closed_one_stays() {
     let mut host = host();
-    let slow = Some(Rate(20_000));
     let now = host.now;
-    host.pacer
-        .set_destination(now, GuestId(0), 3, slow)
-        .expect("half of 10 kbit/s");
-    let config = PacerConfig::new(Rate::from_mbit(100_000));
-    let refused = host.pacer.reconfigure(now, &config);
-    assert!(matches!(refused, Err(Refused::TooSlow { .. })));
-    host.pacer
-        .set_destination(now, GuestId(0), 3, None)
-        .expect("sound");
-    host.pacer.reconfigure(now, &config).expect("sound");
+    for (destination, rate) in [(3, 20_000), (4, LINK.0), (5, 0)] {
+        host.pacer
+            .set_destination(now, GuestId(0), destination, Some(Rate(rate)))
+            .expect("between 10 kbit/s and the link");
+    }
+    let mut rates = |mbit| {
+        let config = PacerConfig {
+            batch: Nanos::from_micros(100),
+            ..PacerConfig::new(Rate::from_mbit(mbit))
+        };
+        host.pacer.reconfigure(now, &config).expect("400 of it");
+        let mut rates = Vec::new();
+        for destination in 3..=5 {
+            let frame = Record {
+                destination,
+                ..frame(0, 0, 84)
+            };
+            host.pacer.enqueue(now, frame).expect("in the bucket");
+        }
+        host.pacer
+            .destinations_used(now, |used| rates.push(used.rate.0));
+        rates
+    };
+    assert_eq!(rates(100_000), [100_000, LINK.0, 0]);
+    assert_eq!(rates(1000), [100_000, 1_000_000_000, 0]);
 }
 
 /// One step of a random history.

@@ -81,3 +81,17 @@ fn packets_many_times_the_burst_leave_at_the_fair_share() {
         assert_eq!(sent(&net, from), 64 + 32_000 + 65_000 + 3_000);
     }
 }
+
+#[test]
+fn a_burst_to_an_idle_receiver_leaves_though_nobody_answers_and_no_more_does() {
+    let mut net = four();
+    net.cut[0] = true;
+    for _ in 0..3 {
+        send(&mut net, 1, packet(0, 700));
+    }
+    net.run_for(Nanos::from_millis(100));
+    assert_eq!(sent(&net, 1), 1400);
+    // The pledge is over.
+    net.run_for(Nanos::from_millis(700));
+    assert_eq!(sent(&net, 1), 2100);
+}

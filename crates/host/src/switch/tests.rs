@@ -2,7 +2,8 @@ mod paced;
 
 use super::*;
 use crate::guard::Guard;
-use crate::port::{MemoryPort, Sent, Wire};
+use crate::mac::Mac;
+use crate::port::{MemoryPort, More, Sent, Wire};
 use crate::test_frames::*;
 use proptest::prelude::*;
 use std::cell::RefCell;

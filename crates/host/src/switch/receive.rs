@@ -11,7 +11,7 @@ use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
 
 /// Segments that a burst may have. A port whose packets have more is not read, and
-/// they come in the next turns; with what TCP asks for no burst has as many. A
+/// they come in the next turns; of full frames no burst has as many. A
 /// packet may be cut to hundreds of frames, so a count of packets bounds no work.
 pub(super) const SEGMENTS: usize = 256;
 

@@ -85,7 +85,7 @@ fn the_variants_and_series_keep_their_names() {
     );
     assert_eq!(
         names("memcached"),
-        "alone bulk-alone unprotected req-1 req-2 req-3"
+        "alone bulk-alone unprotected req-1 req-2 req-3 req-3-hose"
     );
     assert_eq!(
         names("switch-queue"),

@@ -191,7 +191,7 @@ fn is_less(wanted: Option<&Guarantee>, held: Option<&Guarantee>) -> bool {
     let (Some(wanted), Some(held)) = (wanted, held) else {
         return wanted.is_none();
     };
-    wanted.bandwidth <= held.bandwidth && wanted.burst_rate <= held.burst_rate
+    wanted.bandwidth <= held.bandwidth
 }
 
 fn by_name(word: Option<&HostGuarantees>) -> ByName<'_> {

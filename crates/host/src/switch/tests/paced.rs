@@ -566,6 +566,22 @@ fn a_promise_that_breaks_a_rule_is_counted_once_and_the_old_terms_stay() {
         (held(&mut bench, A), held(&mut bench, B)),
         (Some(700), Some(300))
     );
+    // Also where the one that gets less may send its bursts faster from now on.
+    let slow = |mut word: HostGuarantees| {
+        for vm in &mut word.vms {
+            let promise = vm.guarantee.as_mut().unwrap();
+            promise.burst_rate = Some(promise.bandwidth);
+        }
+        word
+    };
+    let before = slow(word(&[(0, Some((300, 0))), (1, Some((700, 0)))]));
+    bench.switch.set_guarantees(bench.now, before);
+    let after = word(&[(0, Some((700, 0))), (1, Some((300, 0)))]);
+    bench.switch.set_guarantees(bench.now, after);
+    assert_eq!(
+        (held(&mut bench, A), held(&mut bench, B)),
+        (Some(700), Some(300))
+    );
     assert_eq!(bench.switch.snapshot(&mut bench.ports).refusals, 4);
 }
 

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How long a child with a real-time class may compute without sleeping.
-pub const RUNAWAY: Duration = Duration::from_millis(500);
+/// How long a child with a real-time class may compute without sleeping: longer than
+/// a daemon under a flood of the smallest frames goes without an empty queue.
+pub const RUNAWAY: Duration = Duration::from_secs(2);
 
 /// A program in `PATH`, or in the directories of system programs, which an
 /// ordinary user's `PATH` lacks (Debian keeps `tc` and `bridge` there).

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 /// What `tailbound` can do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Forward the packets of this host's guests: meter, tag, segment, queue
+    /// Forward the packets of this host's guests: meter, tag, segment, queue, pace
     #[cfg(feature = "full")]
     Host(host::Args),
     /// Check a host configuration without applying it

@@ -73,6 +73,23 @@ lint: ## Check formatting, lints and documentation
 	$(CARGO) clippy -p tailbound --no-default-features --features probe --locked -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
+# Each crate with records of its own has tests named `golden...`; a long one of
+# them is `#[ignore]`d.
+GOLDEN_TESTS :=
+
+.PHONY: golden
+golden: build ## Hold what simulations find against golden records: parts of all (a minute)
+	@scripts/need golden
+	@scripts/golden $(TAILBOUND)
+
+.PHONY: golden-all
+golden-all: build ## Hold everything that has golden records against them (half an hour)
+	@scripts/need golden
+	@scripts/golden --all $(TAILBOUND)
+ifneq ($(GOLDEN_TESTS),)
+	$(CARGO) test --locked $(GOLDEN_TESTS:%=-p %) golden -- --include-ignored
+endif
+
 .PHONY: bench
 bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control bench-forward bench-uplink ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
 

@@ -1,0 +1,162 @@
+//! What guests and the world outside send: frames in captures, made here.
+
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::{DataLink, Endianness, TsResolution};
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+/// Who sends or receives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Station {
+    pub(crate) mac: [u8; 6],
+    pub(crate) ip: Ipv4Addr,
+}
+
+const fn station(mac: [u8; 6], last: u8) -> Station {
+    Station {
+        mac,
+        ip: Ipv4Addr::new(10, 77, 0, last),
+    }
+}
+
+pub(crate) const A: Station = station([2, 0, 0, 0, 0, 1], 1);
+pub(crate) const B: Station = station([2, 0, 0, 0, 0, 2], 2);
+pub(crate) const C: Station = station([2, 0, 0, 0, 0, 3], 3);
+/// Stations behind the uplink: each has an address of its own, all one router's MAC.
+pub(crate) const FAR: Station = far(1);
+pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// The `n`th station behind the uplink.
+pub(crate) const fn far(n: u8) -> Station {
+    Station {
+        mac: [2, 9, 9, 9, 9, 9],
+        ip: Ipv4Addr::new(192, 0, 2, n),
+    }
+}
+
+fn ethernet(to: [u8; 6], from: [u8; 6], ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    let mut frame = [&to[..], &from, &ethertype.to_be_bytes(), payload].concat();
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, tos: u8, payload: &[u8]) -> Vec<u8> {
+    let len = (20 + payload.len()) as u16;
+    let mut packet = vec![0x45, tos, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0];
+    packet[2..4].copy_from_slice(&len.to_be_bytes());
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    let words = packet
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let sum: u32 = words.sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(payload);
+    packet
+}
+
+/// A datagram of `len` bytes of payload, with a number that tells it from others.
+pub(crate) fn udp(from: Station, to: Station, n: u32, len: usize) -> Vec<u8> {
+    datagram(from, to, n, len, 0)
+}
+
+/// Such a datagram with a TOS byte of its own.
+pub(crate) fn datagram(from: Station, to: Station, n: u32, len: usize, tos: u8) -> Vec<u8> {
+    let words = [7, 9, 8 + len as u16, 0].map(u16::to_be_bytes).concat();
+    let mut payload = words;
+    payload.extend(n.to_be_bytes());
+    payload.resize(8 + len, n as u8);
+    ethernet(
+        to.mac,
+        from.mac,
+        0x0800,
+        &ipv4(from.ip, to.ip, 17, tos, &payload),
+    )
+}
+
+/// The `n`th packet of a TCP connection that takes marks (ECT(0)), of `segments` full
+/// segments: longer than a frame where there are more than one, and the port says how
+/// it is to be cut ([`super::bench::virtio`]).
+pub(crate) fn tcp(from: Station, to: Station, n: u32, segments: usize) -> Vec<u8> {
+    let payload = vec![n as u8; segments * SEGMENT];
+    let mut tcp = [40_000u16, 80].map(u16::to_be_bytes).concat();
+    tcp.extend((n * payload.len() as u32).to_be_bytes());
+    tcp.extend([0, 0, 0, 1, 5 << 4, 0x10, 2, 0, 0, 0, 0, 0]);
+    tcp.extend(payload);
+    ethernet(to.mac, from.mac, 0x0800, &ipv4(from.ip, to.ip, 6, 2, &tcp))
+}
+
+/// Bytes of payload in a full segment of [`tcp`].
+pub(crate) const SEGMENT: usize = 1448;
+
+/// Somebody asks who has an address.
+pub(crate) fn arp(from: Station, target: Station) -> Vec<u8> {
+    let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    packet.extend(from.mac);
+    packet.extend(from.ip.octets());
+    packet.extend([0; 6]);
+    packet.extend(target.ip.octets());
+    ethernet(BROADCAST, from.mac, 0x0806, &packet)
+}
+
+/// A frame with a VLAN tag put in.
+pub(crate) fn tagged(frame: &[u8], tci: u16) -> Vec<u8> {
+    [&frame[..12], &[0x81, 0], &tci.to_be_bytes(), &frame[12..]].concat()
+}
+
+/// A frame with another destination.
+pub(crate) fn to(mac: [u8; 6], frame: &[u8]) -> Vec<u8> {
+    [&mac[..], &frame[6..]].concat()
+}
+
+/// What one port receives, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Capture(Vec<(u64, Vec<u8>)>);
+
+impl Capture {
+    /// Adds a frame, so many microseconds after the start.
+    pub(crate) fn at(&mut self, micros: u64, frame: Vec<u8>) {
+        self.0.push((micros * 1000, frame));
+    }
+
+    /// Adds frames, each so many microseconds after the one before.
+    pub(crate) fn every(
+        &mut self,
+        micros: std::ops::Range<u64>,
+        step: u64,
+        mut frame: impl FnMut(u32) -> Vec<u8>,
+    ) {
+        let times = micros.step_by(step as usize);
+        for (n, time) in (0..).zip(times) {
+            self.at(time, frame(n));
+        }
+    }
+
+    /// Writes it. The first frame is at zero, so that all captures begin as one.
+    pub(crate) fn write(mut self, path: &Path) {
+        self.0.sort_by_key(|(time, _)| *time);
+        if let Some((first, _)) = self.0.first_mut() {
+            *first = 0;
+        }
+        let header = PcapHeader {
+            version_major: 2,
+            version_minor: 4,
+            ts_correction: 0,
+            ts_accuracy: 0,
+            snaplen: 1 << 18,
+            datalink: DataLink::ETHERNET,
+            ts_resolution: TsResolution::NanoSecond,
+            endianness: Endianness::native(),
+        };
+        let file = File::create(path).expect("a file");
+        let mut writer = PcapWriter::with_header(file, header).expect("written");
+        for (time, frame) in &self.0 {
+            let time = Duration::from_nanos(*time);
+            let packet = PcapPacket::new(time, frame.len() as u32, frame);
+            writer.write_packet(&packet).expect("written");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The text of a run, and how it is held against the one that is kept.
+
+use pcap_file::pcap::PcapReader;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use tailbound_host::switch::Snapshot;
+use tailbound_units::Nanos;
+
+/// What one line is about; lines of one moment stand in this order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Line {
+    at: Nanos,
+    /// Empty for what happened to the switch.
+    port: String,
+    /// Its place among the port's lines.
+    place: usize,
+    text: String,
+}
+
+impl Line {
+    pub(crate) fn note(at: Nanos, text: String) -> Self {
+        Self {
+            at,
+            port: String::new(),
+            place: 0,
+            text,
+        }
+    }
+}
+
+/// A run as text.
+pub(crate) struct Record {
+    lines: Vec<Line>,
+    counters: String,
+}
+
+impl Record {
+    pub(crate) fn new(mut notes: Vec<Line>) -> Self {
+        for (place, note) in notes.iter_mut().enumerate() {
+            note.place = place;
+        }
+        Self {
+            lines: notes,
+            counters: String::new(),
+        }
+    }
+
+    /// Adds what a port has sent: its capture, and the launch times beside it.
+    pub(crate) fn add_port(&mut self, name: &str, capture: &Path, launches: &[Option<Nanos>]) {
+        let file = File::open(capture).expect("a capture");
+        let mut reader = PcapReader::new(file).expect("a capture");
+        let mut launches = launches.iter();
+        let mut voids: Option<(Nanos, u64, u64)> = None;
+        let mut place = 0;
+        let mut add = |at, text| {
+            place += 1;
+            let port = name.to_owned();
+            let line = Line {
+                at,
+                port,
+                place,
+                text,
+            };
+            self.lines.push(line);
+        };
+        while let Some(packet) = reader.next_packet() {
+            let packet = packet.expect("a whole frame");
+            let at = Nanos::from(packet.timestamp);
+            let launch = launches.next().expect("each frame has an entry");
+            if packet.data[..6] == packet.data[6..12] {
+                let (_, count, bytes) = voids.get_or_insert((at, 0, 0));
+                *count += 1;
+                *bytes += packet.data.len() as u64;
+                continue;
+            }
+            if let Some((at, count, bytes)) = voids.take() {
+                add(at, format!("{count} voids of {bytes} B"));
+            }
+            add(at, frame(&packet.data, *launch));
+        }
+        if let Some((at, count, bytes)) = voids {
+            add(at, format!("{count} voids of {bytes} B"));
+        }
+        assert!(launches.next().is_none(), "frames without a capture");
+    }
+
+    pub(crate) fn add_counters(&mut self, counters: &str, waiting: usize) {
+        self.counters = format!("{counters}waiting {waiting}\n");
+    }
+
+    fn text(mut self) -> String {
+        self.lines.sort();
+        let mut text = String::from(
+            "# moment in ns, port, bytes, hash, DSCP, PCP, and the launch time where there is one\n",
+        );
+        for Line {
+            at,
+            port,
+            text: what,
+            ..
+        } in &self.lines
+        {
+            let port = if port.is_empty() { "-" } else { port };
+            let _ = writeln!(text, "{} {port} {what}", at.0);
+        }
+        text.push_str("# counters\n");
+        text.push_str(&self.counters);
+        text
+    }
+
+    /// Holds the run against the record `name`, or makes that record where
+    /// `TAILBOUND_GOLDEN=write` says so.
+    pub(crate) fn compare(self, name: &str) {
+        let text = self.text();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/records");
+        let path: PathBuf = path.join(format!("{name}.txt"));
+        if std::env::var_os("TAILBOUND_GOLDEN").is_some_and(|what| what == "write") {
+            std::fs::write(&path, text).expect("the record is written");
+            return;
+        }
+        let kept = std::fs::read_to_string(&path).expect("the record is there");
+        if kept == text {
+            return;
+        }
+        let mut lines = kept.lines().zip(text.lines()).zip(1..);
+        let first = lines.find(|((kept, got), _)| kept != got);
+        let difference = first.map_or_else(
+            || {
+                format!(
+                    "{} lines, now {}",
+                    kept.lines().count(),
+                    text.lines().count()
+                )
+            },
+            |((kept, got), line)| format!("line {line}\n  kept: {kept}\n  now:  {got}"),
+        );
+        panic!(
+            "{}: {difference}\nIf the change is meant, run this test with TAILBOUND_GOLDEN=write \
+             and say in the commit why each line changes.",
+            path.display()
+        );
+    }
+}
+
+/// A frame's line: enough to tell it from any other.
+fn frame(bytes: &[u8], launch: Option<Nanos>) -> String {
+    let mut pcp = None;
+    let mut network = 12;
+    while [0x8100, 0x88a8].contains(&be16(bytes, network)) {
+        pcp.get_or_insert(bytes[network + 2] >> 5);
+        network += 4;
+    }
+    let dscp = match be16(bytes, network) {
+        0x0800 => Some(bytes[network + 3] >> 2),
+        0x86dd => Some((be16(bytes, network + 2) >> 6 & 0x3f) as u8),
+        _ => None,
+    };
+    let word = |value: Option<u8>| value.map_or("-".to_owned(), |value| value.to_string());
+    let launch = launch.map_or(String::new(), |at| format!(" at {}", at.0));
+    let (len, hash) = (bytes.len(), hash(bytes));
+    format!("{len} {hash:08x} {} {}{launch}", word(dscp), word(pcp))
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// FNV-1a, folded to 32 bits.
+fn hash(bytes: &[u8]) -> u32 {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    (hash ^ hash >> 32) as u32
+}
+
+/// Everything that is counted, one line a port. Without the names of metrics and
+/// reasons: those may change.
+pub(crate) fn counters(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    for link in &snapshot.links {
+        let drops: Vec<_> = link.drops.iter().map(|(_, count)| count).collect();
+        let waits = link.sojourns.iter();
+        let waits: Vec<_> = waits
+            .map(|wait| (wait.histogram.count(), wait.histogram.sum().0))
+            .collect();
+        let meter = link.meter;
+        let _ = writeln!(
+            text,
+            "{}: received {:?} sent {:?} drops {drops:?} backlog {} {} segmented {} marked {} \
+             metered {} {} waits {waits:?}",
+            link.name,
+            link.received,
+            link.sent,
+            link.backlog_packets,
+            link.backlog_bytes.0,
+            link.segmented,
+            link.marked,
+            meter.high,
+            meter.best_effort,
+        );
+        if let Some(pacing) = &link.pacing {
+            let stats = pacing.stats;
+            let _ = writeln!(
+                text,
+                "{}: guaranteed {} {} best effort {} {} voids {} {} handed {:?} collided {} \
+                 latest {} held {} stopped {} late {} {}",
+                link.name,
+                stats.guaranteed.packets,
+                stats.guaranteed.bytes,
+                stats.best_effort.packets,
+                stats.best_effort.bytes,
+                stats.voids.packets,
+                stats.voids.bytes,
+                pacing.voids,
+                stats.collided,
+                pacing.latest.0,
+                stats.held,
+                stats.stopped.0,
+                pacing.lateness.count(),
+                pacing.lateness.sum().0,
+            );
+        }
+        if let Some(guest) = &link.guarantee {
+            let stats = guest.stats;
+            let held = guest.terms.map(|held| (held.bandwidth.0, held.burst.0));
+            let _ = writeln!(
+                text,
+                "{}: guarantee {held:?} refused {} taken {} {} marked {} held {} dropped {} \
+                 wait {} stalled {}",
+                link.name,
+                guest.refused,
+                stats.taken.packets,
+                stats.taken.bytes,
+                stats.marked,
+                stats.held,
+                stats.dropped,
+                guest.wait.0,
+                guest.stalled,
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "stations {} refusals {}",
+        snapshot.stations, snapshot.refusals
+    );
+    text
+}

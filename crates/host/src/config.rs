@@ -6,21 +6,24 @@
 //! itself. Only a configuration without any is returned.
 
 mod check;
-mod locate;
+mod draft;
 mod pacing;
 
 use crate::hose::HoseConfig;
 use crate::mac::Mac;
 use crate::port::AfXdpMode;
 use crate::vcpu::VcpuConfig;
-pub(crate) use check::{Wrong, loopback_only};
-pub(crate) use locate::{Document, Step};
+use draft::Draft;
 use serde::Deserialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tailbound_client::VmName;
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
+use tailbound_document::{Document, DocumentError, Mistake};
+
+/// The name of the uplink's port in logs and metrics; no guest may have it.
+pub const UPLINK: &str = "uplink";
 
 /// What a host forwards for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -161,89 +164,13 @@ impl fmt::Display for PortConfig {
     }
 }
 
-/// One mistake in a configuration: what is wrong; what would be right.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    /// The line, from 1.
-    pub line: usize,
-    /// The column in characters, from 1.
-    pub column: usize,
-    /// What is wrong, and what would be right.
-    pub message: String,
-}
-
-/// Why a configuration cannot be used.
-#[derive(Debug)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// There are mistakes in it, at least one, in the order of their place.
-    Mistakes {
-        /// The file.
-        path: PathBuf,
-        /// The mistakes.
-        mistakes: Vec<Mistake>,
-    },
-}
-
-impl fmt::Display for ConfigError {
-    /// One line a mistake: `FILE:LINE:COLUMN: what is wrong; what would be right`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read { path, source } => {
-                write!(f, "{}: cannot be read: {source}", path.display())
-            }
-            Self::Mistakes { path, mistakes } => {
-                for (
-                    i,
-                    Mistake {
-                        line,
-                        column,
-                        message,
-                    },
-                ) in mistakes.iter().enumerate()
-                {
-                    let separator = if i == 0 { "" } else { "\n" };
-                    write!(
-                        f,
-                        "{separator}{}:{line}:{column}: {message}",
-                        path.display()
-                    )?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } => Some(source),
-            Self::Mistakes { .. } => None,
-        }
-    }
-}
-
 impl Config {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// All mistakes found, as [`ConfigError`] prints them.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text).map_err(|mistakes| ConfigError::Mistakes {
-            path: path.to_owned(),
-            mistakes,
-        })
+    /// All mistakes found, as [`DocumentError`] prints them.
+    pub fn load(path: &Path) -> Result<Self, DocumentError> {
+        DocumentError::load(path, Self::parse)
     }
 
     /// Reads a configuration from its text.
@@ -252,16 +179,12 @@ impl Config {
     /// All mistakes found, in the order of their place; at least one.
     pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
         let document = Document::parse(text)?;
-        let (config, mut mistakes) = document.read();
-        mistakes.extend(
-            check::check(&config)
-                .into_iter()
-                .map(|wrong| document.mistake(document.find(&wrong.place), wrong.message)),
-        );
+        let (draft, mut mistakes) = Draft::read(&document);
+        mistakes.extend(document.locate(check::check(&draft)));
         if mistakes.is_empty() {
-            return Ok(config.into());
+            return Ok(draft.into());
         }
-        mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+        mistakes.sort_by_key(|mistake| mistake.location);
         Err(mistakes)
     }
 

@@ -10,34 +10,32 @@ mod notify;
 mod open;
 mod plan;
 mod poller;
-mod signals;
 mod takeover;
 mod vcpu;
 
-use crate::config::{Config, ConfigError, PortConfig};
+use crate::config::{Config, PortConfig};
 use crate::control::{ControlConfig, ControlError, Feed};
 use crate::forward::PortIndex;
 use crate::hose::{Hose, HoseError};
+use crate::metrics::MetricsError;
 use crate::metrics::{AskFeed, Exposition, HostCounts, Server, Vcpus};
 use crate::port::Port;
 use crate::switch::Switch;
+use crate::wake::Signals;
 use core::Core;
 use notify::notify;
 pub use open::OpenError;
 use plan::{LinkPlan, plan};
 use poller::{Poller, Ready};
-pub(crate) use signals::{Signals, Waker};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
+use tailbound_document::DocumentError;
 use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
 use vcpu::VcpuThread;
 pub use vcpu::{VcpuSource, watch_vcpus};
-
-/// The name of the uplink in logs and metrics.
-pub const UPLINK: &str = "uplink";
 
 /// How long SIGTERM lets queues drain.
 const DRAIN: Nanos = Nanos::from_secs(1);
@@ -51,7 +49,7 @@ const RETRY: (Nanos, Nanos) = (Nanos::from_millis(250), Nanos::from_secs(2));
 pub enum HostError {
     /// The configuration has mistakes.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] DocumentError),
     /// A port cannot be opened.
     #[error("port {name} ({port}): {source}")]
     Port {
@@ -63,13 +61,8 @@ pub enum HostError {
         source: Box<OpenError>,
     },
     /// Metrics cannot be served.
-    #[error("cannot serve metrics at {address}: {source}; is another tailbound host running?")]
-    Metrics {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// The vCPU agent cannot work.
     #[error(transparent)]
     Vcpu(#[from] crate::vcpu::VcpuError),

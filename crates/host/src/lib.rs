@@ -13,7 +13,6 @@ pub mod control;
 mod daemon;
 pub mod forward;
 pub mod guard;
-pub mod histogram;
 pub mod hose;
 mod mac;
 mod metrics;
@@ -23,10 +22,10 @@ pub mod switch;
 #[cfg(test)]
 mod test_frames;
 pub mod vcpu;
+mod wake;
 
-pub use config::{Config, ConfigError};
-pub use daemon::{
-    HostError, Instance, InstanceError, OpenError, UPLINK, VcpuSource, run, watch_vcpus,
-};
+pub use config::{Config, UPLINK};
+pub use daemon::{HostError, Instance, InstanceError, OpenError, VcpuSource, run, watch_vcpus};
 pub use mac::{Mac, MacError};
+pub use metrics::MetricsError;
 pub use reason::Reason;

@@ -9,18 +9,27 @@ mod pacing;
 mod text;
 mod vcpu;
 
-pub(crate) use text::{Exposition, HostCounts, counter, gauge};
+pub(crate) use text::{Exposition, HostCounts};
 
-use crate::HostError;
 use crate::control::FeedStatus;
-use crate::daemon::{Signals, Waker};
 use crate::vcpu::watch::{Shared, VcpuSnapshot};
+use crate::wake::{Signals, Waker};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tiny_http::{Header, Method, Request, Response};
+
+/// Metrics cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve metrics at {address}: {source}; is another tailbound host running?")]
+pub struct MetricsError {
+    /// The address.
+    address: SocketAddr,
+    /// What the system said.
+    source: std::io::Error,
+}
 
 /// How long a scrape waits for the packet loop.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -79,8 +88,8 @@ impl Server {
         signals: &Signals,
         vcpus: Vcpus,
         feed: Option<AskFeed>,
-    ) -> Result<Self, HostError> {
-        let failed = |source| HostError::Metrics { address, source };
+    ) -> Result<Self, MetricsError> {
+        let failed = |source| MetricsError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let http = tiny_http::Server::from_listener(listener, None)

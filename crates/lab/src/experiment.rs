@@ -17,7 +17,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tailbound_dataplane::PipelineConfig;
-use tailbound_units::{Bytes, Nanos, Place, Rate};
+use tailbound_document::Location;
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A text that remembers where in the file it stands.
 pub type Name = toml::Spanned<String>;
@@ -577,7 +578,7 @@ impl Query {
 }
 
 fn invalid(text: &str, file: &str, offset: usize, message: String) -> ExperimentError {
-    let Place { line, column } = Place::of(text, offset);
+    let Location { line, column } = Location::of(text, offset);
     ExperimentError::Invalid {
         file: file.to_owned(),
         line,

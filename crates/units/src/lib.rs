@@ -8,19 +8,16 @@
 //!
 //! All three parse from and print as text with their unit: `10ms`, `37500B`,
 //! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is
-//! exact too: `1.5KB` is 1500 bytes, `1.0005KB` is refused. [`Place`] says where in
-//! a file something is wrong.
+//! exact too: `1.5KB` is 1500 bytes, `1.0005KB` is refused.
 
 mod bytes;
 mod nanos;
 #[cfg(feature = "openapi")]
 mod openapi;
 mod parse;
-mod place;
 mod rate;
 
 pub use bytes::Bytes;
 pub use nanos::Nanos;
 pub use parse::ParseError;
-pub use place::Place;
 pub use rate::Rate;

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use tailbound_units::Place;
+use tailbound_document::Location;
 
 /// Who calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub enum TokensError {
         /// Which file.
         path: PathBuf,
         /// Where.
-        place: Place,
+        place: Location,
         /// What is wrong.
         message: String,
     },
@@ -142,7 +142,7 @@ impl Tokens {
     fn parse(text: &str, path: &Path) -> Result<Self, TokensError> {
         let file: File = toml::from_str(text).map_err(|error| TokensError::Syntax {
             path: path.to_owned(),
-            place: Place::of(text, error.span().map_or(0, |span| span.start)),
+            place: Location::of(text, error.span().map_or(0, |span| span.start)),
             message: error.message().to_owned(),
         })?;
         let mut by_hash = HashMap::new();

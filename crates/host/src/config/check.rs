@@ -1,22 +1,16 @@
 //! What contradicts itself in a configuration that can be read.
 
-use super::locate::{Draft, Step};
-use super::{GuestConfig, PortConfig, pacing};
+use super::draft::Draft;
+use super::{GuestConfig, PortConfig, UPLINK, pacing};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use tailbound_client::VmName;
 use tailbound_dataplane::{PipelineConfig, QueueConfig};
+use tailbound_document::{Problem, Step};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
-
-/// Something wrong, and where.
-#[derive(Debug)]
-pub(crate) struct Wrong {
-    pub(crate) place: Vec<Step>,
-    pub(crate) message: String,
-}
 
 /// The longest name of a guest, in bytes.
 const MAX_NAME: usize = 64;
@@ -25,9 +19,12 @@ const MAX_NAME: usize = 64;
 const FULL_FRAME: Bytes = Bytes(1514);
 
 /// Everything that is wrong in `draft`.
-pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
+pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     let mut checks = Checks::default();
-    checks.wrong.extend(draft.metrics.and_then(loopback_only));
+    let metrics = draft.metrics.map(tailbound_metrics::check_address);
+    if let Some(Err(error)) = metrics {
+        checks.wrong(&[Step::Key("metrics")], error.to_string());
+    }
     if let Some(uplink) = &draft.uplink {
         let at = [Step::Key("uplink")];
         checks.port(&at, "the uplink", &uplink.port);
@@ -59,24 +56,9 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
     checks.wrong
 }
 
-/// What is wrong with serving metrics at `address`.
-pub(crate) fn loopback_only(address: SocketAddr) -> Option<Wrong> {
-    if address.ip().is_loopback() {
-        return None;
-    }
-    Some(Wrong {
-        place: vec![Step::Key("metrics")],
-        message: format!(
-            "metrics at {address} could be read from other machines; use an address of this one \
-             alone, for example \"127.0.0.1:{}\"",
-            address.port()
-        ),
-    })
-}
-
 #[derive(Default)]
 struct Checks {
-    wrong: Vec<Wrong>,
+    wrong: Vec<Problem>,
     names: HashMap<String, String>,
     macs: HashMap<crate::Mac, String>,
     machines: HashMap<VmName, String>,
@@ -91,8 +73,8 @@ fn join(at: &[Step], more: &[Step]) -> Vec<Step> {
 
 impl Checks {
     fn wrong(&mut self, place: &[Step], message: impl Into<String>) {
-        self.wrong.push(Wrong {
-            place: place.to_owned(),
+        self.wrong.push(Problem {
+            path: place.to_owned(),
             message: message.into(),
         });
     }
@@ -109,7 +91,7 @@ impl Checks {
                      and '.'"
                 ),
             );
-        } else if name == crate::UPLINK {
+        } else if name == UPLINK {
             self.wrong(&place, "a guest cannot be called uplink; use another name");
         }
         unique(
@@ -352,7 +334,7 @@ impl Checks {
 
 /// Notes that `value` is `owner`'s; wrong when it was another's already.
 fn unique<T: Eq + Hash + ToString>(
-    wrong: &mut Vec<Wrong>,
+    wrong: &mut Vec<Problem>,
     known: &mut HashMap<T, String>,
     place: &[Step],
     what: &str,
@@ -361,8 +343,8 @@ fn unique<T: Eq + Hash + ToString>(
 ) {
     let text = value.to_string();
     if let Some(other) = known.insert(value, owner.to_owned()) {
-        wrong.push(Wrong {
-            place: place.to_owned(),
+        wrong.push(Problem {
+            path: place.to_owned(),
             message: format!("the {what} {text} is {other}'s already; give each guest its own"),
         });
     }

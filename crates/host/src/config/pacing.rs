@@ -1,17 +1,17 @@
 //! What contradicts itself in what is said of pacing.
 
-use super::check::Wrong;
-use super::locate::{Draft, Step};
+use super::draft::Draft;
 use super::{GuestConfig, PortConfig, UplinkConfig};
 use tailbound_dataplane::pacer::Refused;
 use tailbound_dataplane::{GuestId, Pacer, PacerConfig, Packet, PipelineConfig, QueueConfig};
+use tailbound_document::{Problem, Step};
 use tailbound_units::{Bytes, Nanos};
 
 /// A full frame with one VLAN tag, on the wire.
 const TAGGED_FRAME: Bytes = Bytes(1538 + Packet::TAG as u64);
 
 /// Everything that is wrong with pacing in `draft`.
-pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
+pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     let mut wrong = Vec::new();
     let paced = draft.uplink.as_ref().and_then(|uplink| {
         let pacer = uplink.pacer.as_ref()?;
@@ -19,8 +19,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
         Some(pacer)
     });
     match (&draft.uplink, paced) {
-        (Some(uplink), None) if uplink.priority_tag => wrong.push(Wrong {
-            place: vec![Step::Key("uplink"), Step::Key("priority_tag")],
+        (Some(uplink), None) if uplink.priority_tag => wrong.push(Problem {
+            path: vec![Step::Key("uplink"), Step::Key("priority_tag")],
             message: "without a pacer nobody is guaranteed anything, so no frame comes before \
                       another; add `pacer = { link = ... }` or leave the tag out"
                 .to_owned(),
@@ -28,8 +28,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
         _ => {}
     }
     if draft.hose.is_some() && paced.is_none() && !draft.unread_uplink {
-        wrong.push(Wrong {
-            place: vec![Step::Key("hose")],
+        wrong.push(Problem {
+            path: vec![Step::Key("hose")],
             message: "rates are exchanged for a pacer, and nothing paces the uplink; add `pacer = \
                       { link = ... }` to `[uplink]`"
                 .to_owned(),
@@ -49,8 +49,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Wrong> {
         Some(Err(_)) => {}
         // An uplink that could not be read may well have a pacer.
         None if draft.unread_uplink => {}
-        None => wrong.extend(guaranteed.map(|(index, _)| Wrong {
-            place: within(*index, None),
+        None => wrong.extend(guaranteed.map(|(index, _)| Problem {
+            path: within(*index, None),
             message:
                 "nothing paces the uplink; add `pacer = { link = ... }` to `[uplink]`".to_owned(),
         })),
@@ -68,9 +68,14 @@ fn within(index: usize, key: Option<&'static str>) -> Vec<Step> {
     place.into_iter().chain(key.map(Step::Key)).collect()
 }
 
-fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Wrong>) {
+fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Problem>) {
     let at = |key| vec![Step::Key("uplink"), Step::Key(key)];
-    let mut say = |place, message: String| wrong.push(Wrong { place, message });
+    let mut say = |place, message: String| {
+        wrong.push(Problem {
+            path: place,
+            message,
+        })
+    };
     let pipeline = PipelineConfig {
         meter: uplink.pipeline.meter,
         ..PipelineConfig::default()
@@ -116,7 +121,7 @@ fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Wron
 }
 
 /// What is wrong with the guarantee of a guest beside those before it.
-fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Option<Wrong> {
+fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Option<Problem> {
     let id = GuestId(u32::try_from(index).ok()?);
     let rule = pacer
         .set_guest(Nanos::ZERO, id, guest.guarantee.as_ref())
@@ -127,8 +132,8 @@ fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Op
     {
         key = "burst_rate";
     }
-    Some(Wrong {
-        place: within(index, Some(key)),
+    Some(Problem {
+        path: within(index, Some(key)),
         message: format!("{rule}; {advice}"),
     })
 }

@@ -27,7 +27,7 @@ vm = "acme/web/1"
 /// The mistakes in `text`, as `LINE:COLUMN: message`.
 fn mistakes(text: &str) -> Vec<String> {
     let mistakes = Config::parse(text).expect_err("it is wrong");
-    let show = |m: Mistake| format!("{}:{}: {}", m.line, m.column, m.message);
+    let show = |m: Mistake| m.to_string();
     mistakes.into_iter().map(show).collect()
 }
 
@@ -150,9 +150,9 @@ fn every_section_reports_its_own_mistake() {
 fn pointed_at<'t>(text: &'t str, mistake: &Mistake) -> &'t str {
     let line = text
         .lines()
-        .nth(mistake.line - 1)
+        .nth(mistake.location.line - 1)
         .expect("the line is there");
-    &line[mistake.column - 1..]
+    &line[mistake.location.column - 1..]
 }
 
 #[test]

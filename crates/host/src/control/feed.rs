@@ -3,7 +3,7 @@
 use super::past::{Past, Word};
 use super::state::State;
 use super::{ControlConfig, ControlError, check};
-use crate::daemon::Waker;
+use crate::wake::Waker;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

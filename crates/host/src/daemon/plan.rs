@@ -1,6 +1,7 @@
 //! From a configuration to what is opened and forwarded.
 
-use super::{Clock, HostError, UPLINK, open};
+use super::{Clock, HostError, open};
+use crate::config::UPLINK;
 use crate::config::{Config, PortConfig};
 use crate::guard::Guard;
 use crate::mac::Mac;

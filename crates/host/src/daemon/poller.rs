@@ -1,7 +1,7 @@
 //! Waiting for descriptors, with deadlines in nanoseconds.
 
-use super::signals::Signals;
 use crate::port::Port;
+use crate::wake::Signals;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::io;

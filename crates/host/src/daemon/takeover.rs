@@ -6,7 +6,7 @@
 //! nothing here depends on a pid that was written down, and no signal reaches
 //! another process that got the same number later (`pidfd_open(2)`).
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ const PATIENCE: Timespec = Timespec {
 pub enum InstanceError {
     /// The configuration has mistakes; the running daemon was not touched.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] tailbound_document::DocumentError),
     /// No directory for the lock.
     #[error("cannot keep a lock in any of {tried}: {source}; name a directory by --runtime-dir")]
     Directory {

@@ -1,10 +1,11 @@
 //! Running the vCPU agent: as a thread beside the packet loop, or by itself.
 
-use super::{Signals, notify, system};
+use super::{notify, system};
 use crate::HostError;
 use crate::metrics::{Exposition, Server, Vcpus};
 use crate::vcpu::watch::{Shared, Watcher};
 use crate::vcpu::{Restored, VcpuConfig, VcpuError};
+use crate::wake::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

@@ -1,12 +1,12 @@
 //! The section `[hose]` of a host's configuration.
 
-use crate::config::{Step, Wrong};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tailbound_client::VmName;
 use tailbound_dataplane::hose::HostId;
+use tailbound_document::{Problem, Step};
 use tailbound_units::Nanos;
 
 /// How often rates may be exchanged: below, leases end before a thread that was
@@ -54,11 +54,11 @@ const fn interval() -> Nanos {
 
 impl HoseConfig {
     /// Everything wrong with it; `at` is its place.
-    pub(crate) fn check(&self, at: &[Step]) -> Vec<Wrong> {
+    pub(crate) fn check(&self, at: &[Step]) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut add = |steps: &[Step], message: String| {
-            wrong.push(Wrong {
-                place: [at, steps].concat(),
+            wrong.push(Problem {
+                path: [at, steps].concat(),
                 message,
             });
         };

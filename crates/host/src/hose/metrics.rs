@@ -1,9 +1,9 @@
 //! What is counted of the hose, as text.
 
 use super::HoseSnapshot;
-use crate::metrics::{counter, gauge};
 use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt::Error;
+use tailbound_metrics::{counter, gauge};
 
 pub(crate) fn encode(
     snapshot: &HoseSnapshot,

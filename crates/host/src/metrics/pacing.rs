@@ -1,11 +1,11 @@
 //! What the pacer of the uplink does, as text.
 
-use super::text::{Labels, counter, encode_histogram, gauge};
 use crate::switch::{GuestPacing, LinkSnapshot, Snapshot, UplinkPacing};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt::Error;
+use tailbound_metrics::{Labels, counter, gauge, histogram};
 
 /// Nothing where no uplink is paced.
 pub(super) fn encode(
@@ -97,7 +97,7 @@ fn encode_uplink(
         Some(&Unit::Seconds),
         MetricType::Histogram,
     )?;
-    encode_histogram(lateness, &uplink.lateness)
+    histogram(lateness, &uplink.lateness)
 }
 
 type Guests<'s> = [(&'s LinkSnapshot, &'s GuestPacing)];

@@ -1,16 +1,16 @@
 //! A snapshot as text, in the format of `OpenMetrics` 1.0.
 
 use crate::control::FeedStatus;
-use crate::histogram::Histogram;
 use crate::hose::HoseSnapshot;
 use crate::switch::{LinkSnapshot, Snapshot, Sojourn};
 use crate::vcpu::watch::VcpuSnapshot;
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
+use tailbound_metrics::{Labels, counter, gauge};
 
 /// Everything that one scrape shows.
 #[derive(Debug, Clone, Default)]
@@ -36,8 +36,6 @@ pub(crate) struct HostCounts {
     pub(crate) reloads_refused: u64,
 }
 
-pub(crate) type Labels<const N: usize> = [(&'static str, String); N];
-
 impl Exposition {
     /// The text.
     pub(crate) fn text(self) -> Result<String, Error> {
@@ -61,36 +59,6 @@ impl HostCounts {
 
 fn port(link: &LinkSnapshot) -> (&'static str, String) {
     ("port", link.name.clone())
-}
-
-pub(crate) fn counter<const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    samples: &[(Labels<N>, u64)],
-) -> Result<(), Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (labels, value) in samples {
-        family
-            .encode_family(labels)?
-            .encode_counter::<NoLabelSet, _, u64>(value, None)?;
-    }
-    Ok(())
-}
-
-pub(crate) fn gauge<const N: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    samples: &[(Labels<N>, u64)],
-) -> Result<(), Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in samples {
-        // A gauge is a signed number here; no count of packets reaches its end.
-        let value = i64::try_from(*value).unwrap_or(i64::MAX);
-        family.encode_family(labels)?.encode_gauge(&value)?;
-    }
-    Ok(())
 }
 
 impl Collector for Exposition {
@@ -226,27 +194,9 @@ impl HostCounts {
                     ("direction", direction),
                 ];
                 let family = family.encode_family(&labels)?;
-                encode_histogram(family, histogram)?;
+                tailbound_metrics::histogram(family, histogram)?;
             }
         }
         Ok(())
     }
-}
-
-/// Encodes counted times in seconds.
-pub(super) fn encode_histogram(
-    mut family: MetricEncoder<'_>,
-    histogram: &Histogram,
-) -> Result<(), Error> {
-    // What is beyond all bounds goes to the bucket without one.
-    let bounds = (0..Histogram::BUCKETS)
-        .map(|index| Histogram::bound(index).as_secs_f64())
-        .chain([f64::MAX]);
-    let buckets: Vec<_> = bounds.zip(histogram.counts().iter().copied()).collect();
-    family.encode_histogram::<NoLabelSet>(
-        histogram.sum().as_secs_f64(),
-        histogram.count(),
-        &buckets,
-        None,
-    )
 }

@@ -1,12 +1,12 @@
 //! What the vCPU agent has measured, as text.
 
-use super::text::{counter, encode_histogram, gauge};
 use crate::vcpu::watch::{Meter, VcpuSnapshot};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::collections::BTreeMap;
 use std::fmt::Error;
+use tailbound_metrics::{counter, gauge, histogram};
 
 pub(super) fn encode(
     vcpus: &VcpuSnapshot,
@@ -21,7 +21,7 @@ pub(super) fn encode(
     )?;
     for (key, meter) in &vcpus.meters {
         let labels = labels(key);
-        encode_histogram(family.encode_family(&labels)?, &meter.waits)?;
+        histogram(family.encode_family(&labels)?, &meter.waits)?;
     }
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_cpu",

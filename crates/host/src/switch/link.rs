@@ -3,7 +3,6 @@
 use super::paced::{PacedWay, Pacing};
 use super::snapshot::{GuestPacing, LinkSnapshot, Sojourn, UplinkPacing};
 use crate::guard::Guard;
-use crate::histogram::Histogram;
 use crate::mac::Mac;
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
@@ -13,6 +12,7 @@ use std::net::IpAddr;
 use tailbound_client::{VmGuarantee, VmName};
 use tailbound_dataplane::pacer::Refused;
 use tailbound_dataplane::{Class, Guarantee, GuestId, Packet, Pipeline, PipelineConfig};
+use tailbound_metrics::Histogram;
 use tailbound_units::{Bytes, Nanos};
 
 /// What a link is to be.

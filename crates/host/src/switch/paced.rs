@@ -1,7 +1,6 @@
 //! The way of a frame to a paced uplink: its class by what its guest is
 //! guaranteed, a priority tag, the pacer, and what is counted there.
 
-use crate::histogram::Histogram;
 use crate::mac::Mac;
 use crate::port::Outgoing;
 use std::collections::VecDeque;
@@ -9,6 +8,7 @@ use tailbound_dataplane::pacer::{Later, Refused};
 use tailbound_dataplane::{
     Class, Frame, Meter, MeterConfig, MeterStats, Paced, Pacer, PacerConfig, Packet,
 };
+use tailbound_metrics::Histogram;
 use tailbound_units::{Bytes, Nanos};
 
 /// How an uplink is paced.

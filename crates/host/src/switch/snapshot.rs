@@ -1,10 +1,10 @@
 //! What the switch has counted, as plain data: made on the packet loop's thread,
 //! read by the thread that serves metrics.
 
-use crate::histogram::Histogram;
 use tailbound_client::{HostState, VmGuarantee, VmName};
 use tailbound_dataplane::pacer::GuestStats;
 use tailbound_dataplane::{Guarantee, MeterStats, PacerStats};
+use tailbound_metrics::Histogram;
 use tailbound_units::{Bytes, Nanos};
 
 /// Everything that is counted.

@@ -2,10 +2,10 @@
 
 use super::journal::DEFAULT_STATE;
 use super::rule::GuestRule;
-use crate::config::{ConfigError, Document, Mistake, Step, Wrong, loopback_only};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tailbound_document::{Document, DocumentError, Mistake, Problem, Step};
 use tailbound_units::Nanos;
 
 /// The vCPU agent's part of a configuration.
@@ -57,16 +57,9 @@ impl VcpuConfig {
     /// Reads a file of the agent's own, for `tailbound vcpu`.
     ///
     /// # Errors
-    /// All mistakes found, as [`ConfigError`] prints them.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text).map_err(|mistakes| ConfigError::Mistakes {
-            path: path.to_owned(),
-            mistakes,
-        })
+    /// All mistakes found, as [`DocumentError`] prints them.
+    pub fn load(path: &Path) -> Result<Self, DocumentError> {
+        DocumentError::load(path, Self::parse)
     }
 
     /// Reads the text of a file of the agent's own.
@@ -76,27 +69,26 @@ impl VcpuConfig {
     pub fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
         let document = Document::parse(text)?;
         let config: Self = document.whole()?;
-        let wrong = config.check(&[]).into_iter();
-        let mut mistakes: Vec<_> = wrong
-            .map(|wrong| document.mistake(document.find(&wrong.place), wrong.message))
-            .collect();
-        if mistakes.is_empty() {
+        let problems = config.check(&[]);
+        if problems.is_empty() {
             return Ok(config);
         }
-        mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
-        Err(mistakes)
+        Err(document.locate(problems))
     }
 
     /// Everything wrong with it; `at` is its place.
-    pub(crate) fn check(&self, at: &[Step]) -> Vec<Wrong> {
-        let mut wrong: Vec<_> = self.metrics.and_then(loopback_only).into_iter().collect();
+    pub(crate) fn check(&self, at: &[Step]) -> Vec<Problem> {
+        let mut wrong = Vec::new();
+        if let Some(Err(error)) = self.metrics.map(tailbound_metrics::check_address) {
+            wrong.push(Problem::new(&[Step::Key("metrics")], error.to_string()));
+        }
         for (key, value, least) in [
             ("every", self.every, Nanos::from_millis(10)),
             ("sample", self.sample, Nanos::from_millis(10)),
         ] {
             if value < least {
-                wrong.push(Wrong {
-                    place: [at, &[Step::Key(key)]].concat(),
+                wrong.push(Problem {
+                    path: [at, &[Step::Key(key)]].concat(),
                     message: format!(
                         "looking every {value} would itself be load; use at least {least}"
                     ),
@@ -118,9 +110,7 @@ mod tests {
 
     fn mistakes(text: &str) -> Vec<String> {
         let mistakes = VcpuConfig::parse(text).unwrap_err().into_iter();
-        mistakes
-            .map(|m| format!("{}:{}: {}", m.line, m.column, m.message))
-            .collect()
+        mistakes.map(|mistake| mistake.to_string()).collect()
     }
 
     #[test]
@@ -175,7 +165,10 @@ mod tests {
     fn part_of_a_host_it_has_no_metrics_of_its_own() {
         let text = "[vcpu]\nmetrics = \"127.0.0.1:1\"\n[[vcpu.guest]]\nname = \"a\"\n";
         let mistakes = Config::parse(text).unwrap_err();
-        let places: Vec<_> = mistakes.iter().map(|m| (m.line, m.column)).collect();
+        let places: Vec<_> = mistakes
+            .iter()
+            .map(|m| (m.location.line, m.location.column))
+            .collect();
         assert_eq!(places, [(2, 11), (3, 1)], "{mistakes:?}");
     }
 }

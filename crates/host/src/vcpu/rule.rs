@@ -3,9 +3,9 @@
 use super::class::{Class, Level};
 use super::guest::{Guest, GuestThread, matches};
 use super::plan::Wish;
-use crate::config::{Step, Wrong};
 use serde::Deserialize;
 use std::path::PathBuf;
+use tailbound_document::{Problem, Step};
 
 /// Which guests, and what they get.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -95,11 +95,11 @@ impl GuestRule {
     }
 
     /// Everything wrong with it; `at` is its place.
-    pub(crate) fn check(&self, at: &[Step]) -> Vec<Wrong> {
+    pub(crate) fn check(&self, at: &[Step]) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut say = |steps: &[Step], message: String| {
-            wrong.push(Wrong {
-                place: [at, steps].concat(),
+            wrong.push(Problem {
+                path: [at, steps].concat(),
                 message,
             });
         };

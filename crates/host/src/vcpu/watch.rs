@@ -8,9 +8,9 @@ use super::plan::{Plan, Wish};
 use super::rule::{rule_for, wishes};
 use super::scan::Scanner;
 use super::{Agent, Restored, VcpuError};
-use crate::histogram::Histogram;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use tailbound_metrics::Histogram;
 use tailbound_sys::thread::{Schedstat, Tasks, ThreadId};
 use tailbound_units::Nanos;
 

@@ -4,7 +4,8 @@ use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, 
 use crate::load::Line;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use tailbound_units::{Bytes, Nanos, Place, Rate};
+use tailbound_document::Location;
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The most slots in all.
 const MAX_SLOTS: u64 = 4_000_000;
@@ -144,7 +145,7 @@ pub enum SpecError {
     #[error("{place}: {message}")]
     Syntax {
         /// Where.
-        place: Place,
+        place: Location,
         /// What is wrong.
         message: String,
     },
@@ -240,7 +241,7 @@ impl Spec {
     /// Reads a description in TOML.
     pub fn from_toml(text: &str) -> Result<Self, SpecError> {
         toml::from_str(text).map_err(|error| SpecError::Syntax {
-            place: Place::of(text, error.span().map_or(0, |span| span.start)),
+            place: Location::of(text, error.span().map_or(0, |span| span.start)),
             message: error.message().to_owned(),
         })
     }

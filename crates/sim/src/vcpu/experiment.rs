@@ -15,9 +15,10 @@ pub(crate) use validate::{Problem, plain, problem, unique};
 
 use serde::Deserialize;
 use std::path::Path;
+use tailbound_document::Location;
 use tailbound_hypervisor::{Costs, DEFAULT_WEIGHT, Load, Task};
 use tailbound_report::{ChartAxis, Scale};
-use tailbound_units::{Nanos, Place};
+use tailbound_units::Nanos;
 
 /// A text that remembers where in the file it stands.
 pub type Name = toml::Spanned<String>;
@@ -279,7 +280,7 @@ pub enum ExperimentError {
         /// The file.
         file: String,
         /// Where.
-        place: Place,
+        place: Location,
         /// What is wrong; what would be right.
         message: String,
     },
@@ -307,7 +308,7 @@ impl ExperimentError {
 pub(crate) fn invalid(text: &str, file: &str, problem: Problem) -> ExperimentError {
     ExperimentError::Invalid {
         file: file.to_owned(),
-        place: Place::of(text, problem.offset),
+        place: Location::of(text, problem.offset),
         message: problem.message,
     }
 }

@@ -7,8 +7,9 @@ use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tailbound_client::NewTenant;
+use tailbound_document::Location;
 use tailbound_placement::{FaultDomains, Guarantee, Request};
-use tailbound_units::{Bytes, Nanos, Place, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What is asked for.
 #[derive(Debug, clap::Args)]
@@ -146,7 +147,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
         serde_json::from_str(&text).map_err(|error| failed(&error))
     } else {
         toml::from_str(&text).map_err(|error| {
-            let place = Place::of(&text, error.span().map_or(0, |span| span.start));
+            let place = Location::of(&text, error.span().map_or(0, |span| span.start));
             failed(&format!("{place}: {}", error.message()))
         })
     }

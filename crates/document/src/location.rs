@@ -5,14 +5,14 @@ use std::fmt;
 /// A place in a text, as editors count: `line:column`, both from 1, columns in
 /// characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Location {
     /// Counted from 1.
     pub line: usize,
     /// In characters, counted from 1.
     pub column: usize,
 }
 
-impl Place {
+impl Location {
     /// Where byte `offset` of `text` stands; its end for one beyond it.
     pub fn of(text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
@@ -24,7 +24,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}", self.line, self.column)
     }
@@ -38,7 +38,7 @@ mod tests {
     fn lines_and_characters_are_counted_from_one() {
         let text = "ab\nç!\n";
         for (offset, place) in [(0, "1:1"), (3, "2:1"), (5, "2:2"), (7, "3:1"), (99, "3:1")] {
-            assert_eq!(Place::of(text, offset).to_string(), place, "{offset}");
+            assert_eq!(Location::of(text, offset).to_string(), place, "{offset}");
         }
     }
 }

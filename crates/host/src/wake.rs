@@ -55,18 +55,18 @@ impl Signals {
     }
 
     /// Reads what woke the loop, so that the next wake-up is seen.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let mut bytes = [0; 64];
         while matches!((&self.socket).read(&mut bytes), Ok(1..)) {}
     }
 
     /// Whether to end.
-    pub(super) fn take_stop(&self) -> bool {
+    pub(crate) fn take_stop(&self) -> bool {
         self.stop.swap(false, Ordering::Relaxed)
     }
 
     /// Whether to reload.
-    pub(super) fn take_reload(&self) -> bool {
+    pub(crate) fn take_reload(&self) -> bool {
         self.reload.swap(false, Ordering::Relaxed)
     }
 }

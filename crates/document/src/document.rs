@@ -1,60 +1,35 @@
-//! Where things stand in a configuration file, and what serde's messages mean.
+//! A TOML file with the location of each value, and what serde's messages mean.
 
-use super::{Config, GuestConfig, Mistake, UplinkConfig};
-use crate::hose::HoseConfig;
-use crate::vcpu::VcpuConfig;
+use crate::{Location, Mistake, Problem};
 use serde::de::DeserializeOwned;
-use std::net::SocketAddr;
 use std::ops::Range;
-use tailbound_units::Place;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// A step on the way to a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Into a table, by a key that the program knows.
     Key(&'static str),
+    /// Into a table, by a key that the file chose.
+    Name(String),
+    /// Into an array, counted from 0.
     Index(usize),
-}
-
-/// The sections of a configuration that could be read.
-#[derive(Debug, Default)]
-pub(super) struct Draft {
-    pub(super) metrics: Option<SocketAddr>,
-    pub(super) uplink: Option<UplinkConfig>,
-    /// There is an uplink that could not be read.
-    pub(super) unread_uplink: bool,
-    pub(super) cpu: Option<u32>,
-    pub(super) vcpu: Option<VcpuConfig>,
-    pub(super) hose: Option<HoseConfig>,
-    /// Each with its place in the file's list.
-    pub(super) guests: Vec<(usize, GuestConfig)>,
-}
-
-impl From<Draft> for Config {
-    fn from(draft: Draft) -> Self {
-        Self {
-            metrics: draft.metrics,
-            uplink: draft.uplink,
-            cpu: draft.cpu,
-            vcpu: draft.vcpu,
-            hose: draft.hose,
-            guests: draft.guests.into_iter().map(|(_, guest)| guest).collect(),
-        }
-    }
 }
 
 /// A file that is TOML.
 #[derive(Debug)]
-pub(crate) struct Document<'t> {
+pub struct Document<'t> {
     text: &'t str,
     root: Spanned<DeValue<'t>>,
 }
 
-const TOP: &[&str] = &["metrics", "cpu", "uplink", "guest", "vcpu", "hose"];
-
 impl<'t> Document<'t> {
-    pub(crate) fn parse(text: &'t str) -> Result<Self, Vec<Mistake>> {
+    /// Reads `text` as TOML.
+    ///
+    /// # Errors
+    /// Every mistake in its syntax, in the order of their location; at least one.
+    pub fn parse(text: &'t str) -> Result<Self, Vec<Mistake>> {
         let (table, errors) = DeTable::parse_recoverable(text);
         let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
         let document = Self { text, root };
@@ -68,50 +43,27 @@ impl<'t> Document<'t> {
                 document.mistake(place, format!("not TOML: {}", semicolon(error.message())))
             })
             .collect();
-        mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+        mistakes.sort_by_key(|mistake| mistake.location);
         Err(mistakes)
     }
 
-    /// Reads each section by itself, so that a mistake in one does not hide
-    /// those in the others.
-    pub(super) fn read(&self) -> (Draft, Vec<Mistake>) {
-        let mut draft = Draft::default();
-        let mut mistakes = Vec::new();
-        let Some(root) = self.root.get_ref().as_table() else {
-            return (draft, mistakes);
-        };
-        for (key, value) in root {
-            match key.get_ref().as_ref() {
-                "metrics" => draft.metrics = self.section(value, &mut mistakes),
-                "uplink" => {
-                    draft.uplink = self.section(value, &mut mistakes);
-                    draft.unread_uplink = draft.uplink.is_none();
-                }
-                "cpu" => draft.cpu = self.section(value, &mut mistakes),
-                "vcpu" => draft.vcpu = self.section(value, &mut mistakes),
-                "hose" => draft.hose = self.section(value, &mut mistakes),
-                "guest" => match value.get_ref().as_array() {
-                    Some(guests) => {
-                        for (index, guest) in guests.iter().enumerate() {
-                            let guest = self.section(guest, &mut mistakes);
-                            draft.guests.extend(guest.map(|guest| (index, guest)));
-                        }
-                    }
-                    None => mistakes.push(self.mistake(
-                        key.span(),
-                        "`guest` is not a list; write `[[guest]]` before each guest".to_owned(),
-                    )),
-                },
-                unknown => {
-                    mistakes.push(self.mistake(key.span(), unknown_word("key", unknown, TOP)));
-                }
-            }
-        }
-        (draft, mistakes)
+    /// The entries at the top of the file, each to be read by itself, so that a
+    /// mistake in one does not hide those in the others.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_, 't>> {
+        let table = self.root.get_ref().as_table();
+        table.into_iter().flatten().map(|(key, value)| Entry {
+            document: self,
+            key: key.get_ref(),
+            key_span: key.span(),
+            value,
+        })
     }
 
-    /// Reads all of the file as one section.
-    pub(crate) fn whole<T: DeserializeOwned>(&self) -> Result<T, Vec<Mistake>> {
+    /// Reads all of the file as one type.
+    ///
+    /// # Errors
+    /// The first value that does not fit the type.
+    pub fn whole<T: DeserializeOwned>(&self) -> Result<T, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         self.section(&self.root, &mut mistakes).ok_or(mistakes)
     }
@@ -132,13 +84,13 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Where the value at `steps` stands; where there is none, what is around
-    /// it.
-    pub(crate) fn find(&self, steps: &[Step]) -> Range<usize> {
+    /// The span of the value at `path`; of what is around it where there is none.
+    pub fn find(&self, path: &[Step]) -> Range<usize> {
         let mut value = &self.root;
-        for step in steps {
+        for step in path {
             let next = match step {
                 Step::Key(key) => value.get_ref().get(*key),
+                Step::Name(name) => value.get_ref().get(name.as_str()),
                 Step::Index(index) => value.get_ref().get(*index),
             };
             match next {
@@ -149,18 +101,69 @@ impl<'t> Document<'t> {
         value.span()
     }
 
-    pub(crate) fn mistake(&self, place: Range<usize>, message: String) -> Mistake {
-        let Place { line, column } = Place::of(self.text, place.start);
+    /// A mistake at the bytes `span` of the text.
+    pub fn mistake(&self, span: Range<usize>, message: impl Into<String>) -> Mistake {
         Mistake {
-            line,
-            column,
-            message,
+            location: Location::of(self.text, span.start),
+            message: message.into(),
         }
+    }
+
+    /// Where each problem stands, in the order of their location.
+    pub fn locate(&self, problems: impl IntoIterator<Item = Problem>) -> Vec<Mistake> {
+        let mut mistakes: Vec<_> = problems
+            .into_iter()
+            .map(|problem| self.mistake(self.find(&problem.path), problem.message))
+            .collect();
+        mistakes.sort_by_key(|mistake| mistake.location);
+        mistakes
     }
 }
 
-/// The place of the key or text that a message names, where serde only knows
-/// the table around it (it does so inside of tagged enums).
+/// A key at the top of a file, and its value.
+#[derive(Debug)]
+pub struct Entry<'d, 't> {
+    document: &'d Document<'t>,
+    key: &'d str,
+    key_span: Range<usize>,
+    value: &'d Spanned<DeValue<'t>>,
+}
+
+impl Entry<'_, '_> {
+    /// The key.
+    pub fn key(&self) -> &str {
+        self.key
+    }
+
+    /// Reads the value; where it does not fit, adds why to `mistakes`.
+    pub fn read<T: DeserializeOwned>(&self, mistakes: &mut Vec<Mistake>) -> Option<T> {
+        self.document.section(self.value, mistakes)
+    }
+
+    /// Reads each table of a list by itself, and returns those that fit with their
+    /// index. `[[key]]` is how a file writes such a list.
+    pub fn read_list<T: DeserializeOwned>(&self, mistakes: &mut Vec<Mistake>) -> Vec<(usize, T)> {
+        let key = self.key;
+        let Some(list) = self.value.get_ref().as_array() else {
+            mistakes.push(self.wrong_key(format!(
+                "`{key}` is not a list; write `[[{key}]]` before each {key}"
+            )));
+            return Vec::new();
+        };
+        let items = list.iter().enumerate();
+        items
+            .filter_map(|(index, item)| Some((index, self.document.section(item, mistakes)?)))
+            .collect()
+    }
+
+    /// A mistake at the key.
+    pub fn wrong_key(&self, message: impl Into<String>) -> Mistake {
+        self.document.mistake(self.key_span.clone(), message)
+    }
+}
+
+/// The span of the key or text that a message names. Inside of tagged enums serde
+/// only knows the table around it.
 fn narrow(value: &Spanned<DeValue<'_>>, place: &Range<usize>, message: &str) -> Range<usize> {
     let named = message.split('`').nth(1).unwrap_or_default();
     let found = if message.starts_with("unknown ") {
@@ -191,8 +194,7 @@ fn within(value: &Spanned<DeValue<'_>>, place: &Range<usize>, name: &str) -> Opt
     }
 }
 
-/// A message of serde's in the words of a configuration: what is wrong; what
-/// would be right.
+/// A message of serde's in the words of a file: what is wrong; what would be right.
 fn explain(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let first = quoted.next().unwrap_or_default();
@@ -213,7 +215,9 @@ fn semicolon(message: &str) -> String {
     message.trim_end().replacen(", expected", "; expected", 1)
 }
 
-fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
+/// Says that `word` is not among the `known` ones, and which of them is nearest;
+/// `what` says what the word is, such as "key".
+pub fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
     let close = known
         .iter()
         .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))

@@ -1,0 +1,16 @@
+//! What a part of the host counts, and how that becomes text.
+//!
+//! A [`Histogram`] counts times at the cost of a shift and an addition. With the
+//! feature `text`, [`counter`], [`gauge`] and [`histogram`] write what was counted in
+//! the format of `OpenMetrics` 1.0, which Prometheus reads. [`check_address`] says
+//! where such text may be served.
+
+mod address;
+#[cfg(feature = "text")]
+mod encode;
+mod histogram;
+
+pub use address::{NotLoopback, check_address};
+#[cfg(feature = "text")]
+pub use encode::{Labels, counter, gauge, histogram};
+pub use histogram::Histogram;

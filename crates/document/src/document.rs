@@ -1,21 +1,10 @@
 //! A TOML file with the location of each value, and what serde's messages mean.
 
-use crate::{Location, Mistake, Problem};
+use crate::{Location, Mistake, Problem, Step};
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
-
-/// A step on the way to a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Into a table, by a key that the program knows.
-    Key(&'static str),
-    /// Into a table, by a key that the file chose.
-    Name(String),
-    /// Into an array, counted from 0.
-    Index(usize),
-}
 
 /// A file that is TOML.
 #[derive(Debug)]

@@ -12,7 +12,9 @@
 mod document;
 mod error;
 mod location;
+mod step;
 
-pub use document::{Document, Entry, Step, unknown_word};
+pub use document::{Document, Entry, unknown_word};
 pub use error::{DocumentError, Mistake, Problem};
 pub use location::Location;
+pub use step::Step;

@@ -2,6 +2,7 @@
 
 mod bound;
 mod converge;
+mod golden;
 mod net;
 mod paced;
 mod secure;

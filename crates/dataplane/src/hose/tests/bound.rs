@@ -8,7 +8,7 @@ const B: u64 = 1_000_000_000;
 const ALL: u64 = u64::MAX;
 
 /// Every machine of a net: its host and its guest.
-fn everyone(net: &Net) -> Vec<(usize, u32)> {
+pub(super) fn everyone(net: &Net) -> Vec<(usize, u32)> {
     let hosts = net.hosts.iter().enumerate();
     hosts
         .flat_map(|(host, state)| state.machines.iter().map(move |m| (host, m.guest.0)))
@@ -31,7 +31,7 @@ fn holds(net: &Net, everyone: &[(usize, u32)]) {
 }
 
 /// Something happens to somebody.
-fn upset(net: &mut Net, everyone: &[(usize, u32)]) {
+pub(super) fn upset(net: &mut Net, everyone: &[(usize, u32)]) {
     let any = |net: &mut Net| everyone[net.random.below(everyone.len() as u64) as usize];
     let (from, to) = (any(net), any(net));
     match net.random.below(20) {

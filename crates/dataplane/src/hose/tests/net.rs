@@ -1,6 +1,7 @@
 //! Hosts, machines and a network between them that loses, delays, doubles and
 //! reorders, in virtual time. The hosts run the state that real ones run.
 
+use super::golden::Trace;
 use crate::hose::{Change, HoseConfig, HoseState, HostId, Key, Machine};
 use crate::pacer::Paced;
 use crate::testing::Record;
@@ -89,6 +90,8 @@ pub(super) struct Host {
     pub(super) machines: Vec<Machine>,
     /// The limits that are set, as the pacer has them.
     pub(super) rates: BTreeMap<(GuestId, u128), u64>,
+    /// Every change of a limit since it was looked at.
+    pub(super) changed: Vec<Change>,
     /// What guests have to send: bits a second by destination.
     pub(super) demands: BTreeMap<(GuestId, u128), u64>,
     /// When its clock began.
@@ -115,6 +118,8 @@ pub(super) struct Net {
     /// Every datagram so far, where they are to be kept.
     pub(super) tapped: Option<Vec<(usize, Vec<u8>)>>,
     pub(super) datagrams: u64,
+    /// All that comes out of hosts, where it is to be kept.
+    pub(super) trace: Option<Trace>,
 }
 
 pub(super) fn address(host: usize, guest: u32) -> u128 {
@@ -162,6 +167,7 @@ impl Net {
             count: 0,
             tapped: None,
             datagrams: 0,
+            trace: None,
         }
     }
 
@@ -201,6 +207,7 @@ impl Net {
                 let clock = Nanos(self.now.0 - host.born.0);
                 let _ = host.state.receive(clock, &datagram);
                 host.take_changes(clock);
+                self.trace_changes(to);
             }
         }
     }
@@ -213,6 +220,11 @@ impl Net {
         host.state
             .poll(clock, |to, datagram| sent.push((to, datagram.to_vec())));
         host.take_changes(clock);
+        let poll_at = host.state.poll_at();
+        self.trace_changes(index);
+        if let Some(trace) = &mut self.trace {
+            trace.poll_at(poll_at);
+        }
         for (to, datagram) in sent {
             let to = (0..self.hosts.len())
                 .find(|other| HostId::of(&name(*other)) == to)
@@ -220,6 +232,9 @@ impl Net {
             self.datagrams += 1;
             if let Some(tapped) = &mut self.tapped {
                 tapped.push((to, datagram.clone()));
+            }
+            if let Some(trace) = &mut self.trace {
+                trace.datagram(self.now, index, to, &datagram);
             }
             if self.cut[index] || self.random.chance(self.faults.loss) {
                 continue;
@@ -230,6 +245,15 @@ impl Net {
                 let at = self.now + self.takes + Nanos(jitter);
                 self.count += 1;
                 self.flying.insert((at, self.count), (to, datagram.clone()));
+            }
+        }
+    }
+
+    fn trace_changes(&mut self, index: usize) {
+        let changed = std::mem::take(&mut self.hosts[index].changed);
+        if let Some(trace) = &mut self.trace {
+            for change in &changed {
+                trace.rate(self.now, index, change);
             }
         }
     }
@@ -318,6 +342,7 @@ impl Host {
             paces: None,
             machines,
             rates: BTreeMap::new(),
+            changed: Vec::new(),
             demands: BTreeMap::new(),
             born,
             next_sample: clock,
@@ -359,12 +384,13 @@ impl Host {
     }
 
     fn take_changes(&mut self, clock: Nanos) {
-        for Change {
-            guest,
-            destination,
-            rate,
-        } in self.state.changes()
-        {
+        for change in self.state.changes() {
+            self.changed.push(change);
+            let Change {
+                guest,
+                destination,
+                rate,
+            } = change;
             if let Some(paces) = &mut self.paces {
                 paces
                     .pacer

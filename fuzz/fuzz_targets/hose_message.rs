@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tailbound_dataplane::hose::Key;
-use tailbound_dataplane::hose::wire::{Message, Writer};
+use tailbound_hose::Key;
+use tailbound_hose::wire::{Message, Writer};
 
 fuzz_target!(|data: &[u8]| {
     let key = Key::new(&[7; 32]).expect("it is long enough");

@@ -11,7 +11,6 @@
 //! a simulated packet runs the same code as a real one.
 
 mod frame;
-pub mod hose;
 pub mod meter;
 pub mod pacer;
 pub mod packet;

@@ -1,7 +1,7 @@
 //! The hose model's socket and clock: rates are exchanged with other hosts, and
 //! set in the pacer.
 //!
-//! What is decided is in [`tailbound_dataplane::hose`]; docs/hose.md has the
+//! What is decided is in [`tailbound_hose`]; docs/hose.md has the
 //! protocol.
 
 mod config;
@@ -18,12 +18,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_client::VmName;
-use tailbound_dataplane::hose::wire::MAX_DATAGRAM;
-use tailbound_dataplane::hose::{
-    self, Change, Dropped, HoseState, HoseStats, HostId, Key, Machine,
-};
 use tailbound_dataplane::pacer::{MAX_RATIO, Refused};
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
+use tailbound_hose::wire::MAX_DATAGRAM;
+use tailbound_hose::{self as hose, Change, Dropped, HoseState, HoseStats, HostId, Key, Machine};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Datagrams that are taken in a turn.
@@ -136,7 +134,7 @@ impl Hose {
             let told = guest.tenant_vms;
             let size = told.or_else(|| self.config.machines.get(&tenant).copied());
             Some(Machine {
-                guest: guest.id,
+                guest: hose::GuestId(guest.id.0),
                 name: guest.vm.to_string(),
                 addresses: guest.ips.iter().copied().map(number).collect(),
                 bandwidth: guarantee.bandwidth,
@@ -220,7 +218,7 @@ impl Hose {
                 let flow = used.flow;
                 self.state.used(
                     now,
-                    flow.source,
+                    hose::GuestId(flow.source.0),
                     flow.destination,
                     Bytes(used.taken),
                     used.backlogged,
@@ -253,8 +251,9 @@ impl Hose {
         for change in over.drain(..).chain(state.changes()) {
             match set(now, pacer, change) {
                 Ok(()) => {
-                    if raised.last() != Some(&change.guest) {
-                        raised.push(change.guest);
+                    let guest = GuestId(change.guest.0);
+                    if raised.last() != Some(&guest) {
+                        raised.push(guest);
                     }
                 }
                 Err(error) => {
@@ -295,6 +294,7 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Refu
         destination,
         rate,
     } = change;
+    let guest = GuestId(guest.0);
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
         Err(Refused::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
         Err(Refused::AboveLink { link, .. }) => link,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tailbound_client::VmName;
-use tailbound_dataplane::hose::HostId;
 use tailbound_document::{Problem, Step};
+use tailbound_hose::HostId;
 use tailbound_units::Nanos;
 
 /// How often rates may be exchanged: below, leases end before a thread that was

@@ -5,8 +5,8 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use tailbound_dataplane::hose::Key;
-use tailbound_dataplane::hose::wire::SHORTEST_KEY;
+use tailbound_hose::Key;
+use tailbound_hose::wire::SHORTEST_KEY;
 
 /// The longest key: more would not make it safer.
 const LONGEST: u64 = 4096;

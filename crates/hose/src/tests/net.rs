@@ -2,11 +2,9 @@
 //! reorders, in virtual time. The hosts run the state that real ones run.
 
 use super::golden::Trace;
-use crate::hose::{Change, HoseConfig, HoseState, HostId, Key, Machine};
-use crate::pacer::Paced;
-use crate::testing::Record;
-use crate::{GuestId, Pacer};
-use std::collections::{BTreeMap, VecDeque};
+use super::paced::Paces;
+use crate::{Change, GuestId, HoseConfig, HoseState, HostId, Key, Machine};
+use std::collections::BTreeMap;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 pub(super) const SECRET: &[u8] = b"a secret that all of the hosts share";
@@ -52,35 +50,6 @@ impl Faults {
         doubled: 0,
         jitter: Nanos::ZERO,
     };
-}
-
-/// A guest with packets to send, and the pacer that takes them.
-pub(super) struct Paces {
-    pub(super) pacer: Pacer<Record>,
-    pub(super) ring: VecDeque<Record>,
-    /// When the ring is tried again.
-    pub(super) retry: Nanos,
-    /// Bytes of frames that have left.
-    pub(super) sent: u64,
-}
-
-impl Paces {
-    /// A turn of a packet loop.
-    fn turn(&mut self, clock: Nanos) {
-        while self.retry <= clock
-            && let Some(packet) = self.ring.pop_front()
-        {
-            if let Err(later) = self.pacer.enqueue(clock, packet) {
-                self.ring.push_front(later.frame);
-                self.retry = later.at;
-            }
-        }
-        self.pacer.batch(clock, |paced| {
-            if let Paced::Guaranteed { frame, .. } = paced {
-                self.sent += frame.len as u64;
-            }
-        });
-    }
 }
 
 pub(super) struct Host {
@@ -292,20 +261,20 @@ impl Net {
     }
 
     /// Has a host's guests' packets go through a pacer, which takes its limits.
-    pub(super) fn pace(&mut self, index: usize, mut pacer: Pacer<Record>) {
+    pub(super) fn pace(&mut self, index: usize, mut paces: Paces) {
         let host = &mut self.hosts[index];
         let clock = Nanos(self.now.0 - host.born.0);
         for ((guest, destination), rate) in &host.rates {
-            pacer
-                .set_destination(clock, *guest, *destination, Some(Rate(*rate)))
-                .unwrap();
+            paces.set(
+                clock,
+                Change {
+                    guest: *guest,
+                    destination: *destination,
+                    rate: Some(Rate(*rate)),
+                },
+            );
         }
-        host.paces = Some(Paces {
-            pacer,
-            ring: VecDeque::new(),
-            retry: Nanos::ZERO,
-            sent: 0,
-        });
+        host.paces = Some(paces);
     }
 
     pub(super) fn set_machines(&mut self, index: usize, machines: Vec<Machine>) {
@@ -357,11 +326,8 @@ impl Host {
             paces.turn(clock);
             if clock >= self.next_sample {
                 self.next_sample = clock + INTERVAL;
-                paces.pacer.destinations_used(clock, |used| {
-                    let taken = Bytes(used.taken);
-                    let (guest, destination) = (used.flow.source, used.flow.destination);
-                    self.state
-                        .used(clock, guest, destination, taken, used.backlogged);
+                paces.used(clock, |guest, destination, taken, waiting| {
+                    self.state.used(clock, guest, destination, taken, waiting);
                 });
                 self.state.sampled(clock);
             }
@@ -392,11 +358,7 @@ impl Host {
                 rate,
             } = change;
             if let Some(paces) = &mut self.paces {
-                paces
-                    .pacer
-                    .set_destination(clock, guest, destination, rate)
-                    .unwrap();
-                paces.retry = clock;
+                paces.set(clock, change);
             }
             match rate {
                 Some(rate) => self.rates.insert((guest, destination), rate.0),

@@ -6,8 +6,8 @@
 
 use super::bound::{everyone, upset};
 use super::net::{Faults, Net, key, machine};
-use crate::hose::wire::{Announced, Entry, Header, Message, Writer};
-use crate::hose::{Change, HostId};
+use crate::wire::{Announced, Entry, Header, Message, Writer};
+use crate::{Change, HostId};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Compares with the record `name`, and shows the first line that is another.
 fn compare(name: &str, found: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hose/tests/golden");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/golden");
     let path = folder.join(name);
     if std::env::var_os("TAILBOUND_GOLDEN").is_some_and(|value| value == "write") {
         std::fs::write(&path, found).unwrap();

@@ -1,5 +1,5 @@
 //! What an interval of the hose model costs one host: `cargo run --release -p
-//! tailbound-dataplane --example hose`.
+//! tailbound-hose --example hose`.
 //!
 //! One machine here receives from, and sends to, a machine on each of N other
 //! hosts, all backlogged. The other hosts run too, and are not timed.
@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tailbound_dataplane::GuestId;
-use tailbound_dataplane::hose::{HoseConfig, HoseState, HostId, Key, Machine};
+use tailbound_hose::{GuestId, HoseConfig, HoseState, HostId, Key, Machine};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const INTERVAL: Nanos = Nanos::from_millis(1);

@@ -26,6 +26,7 @@
 //! [`wire`] has the datagrams, `sender` and `receiver` the two ends of a pair,
 //! `learn` who is where, `share` the division.
 
+mod ids;
 mod learn;
 mod peer;
 mod receiver;
@@ -35,9 +36,9 @@ mod share;
 mod table;
 pub mod wire;
 
+pub use ids::{FlowKey, GuestId};
 pub use wire::{HostId, Key};
 
-use crate::{FlowKey, GuestId};
 use learn::Local;
 use peer::Peer;
 use receiver::{Grant, GrantKey};

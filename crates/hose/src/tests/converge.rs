@@ -61,8 +61,8 @@ impl Times {
     }
 }
 
-/// Prints the figures of docs/hose.md: `cargo test -p tailbound-dataplane hose::
-/// -- --nocapture converge`.
+/// Prints the figures of docs/hose.md: `cargo test -p tailbound-hose converge
+/// -- --nocapture`.
 #[test]
 fn every_change_has_converged_within_5_ms() {
     let mut table = String::from("change                       median        max   runs\n");

@@ -1,10 +1,10 @@
 //! What nobody without the key can change, and what bytes from anywhere do.
 
 use super::net::{Faults, Net, SECRET, key, machine};
-use crate::hose::wire::{
+use crate::wire::{
     Announced, Entry, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
 };
-use crate::hose::{Dropped, HostId, Key};
+use crate::{Dropped, HostId, Key};
 use proptest::prelude::*;
 use tailbound_units::{Nanos, Rate};
 

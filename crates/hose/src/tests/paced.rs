@@ -1,0 +1,196 @@
+//! Hosts that exchange rates and pace real packets by them, in virtual time.
+
+use super::net::{Faults, Net, address, machine};
+use crate::{Change, GuestId};
+use std::collections::VecDeque;
+use tailbound_dataplane::{
+    self as dataplane, Class, FlowKey, Frame, Guarantee, Paced, Pacer, PacerConfig,
+};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+const LINK: Rate = Rate::from_mbit(50);
+const B: Rate = Rate(2_100_000);
+const FRAME: Bytes = Bytes(1538);
+
+/// A guest with packets to send, and the pacer that takes them.
+pub(super) struct Paces {
+    pacer: Pacer<Record>,
+    ring: VecDeque<Record>,
+    /// When the ring is tried again.
+    retry: Nanos,
+    /// Bytes of frames that have left.
+    sent: u64,
+}
+
+impl Paces {
+    fn new(pacer: Pacer<Record>) -> Self {
+        Self {
+            pacer,
+            ring: VecDeque::new(),
+            retry: Nanos::ZERO,
+            sent: 0,
+        }
+    }
+
+    /// Sets a limit.
+    pub(super) fn set(&mut self, clock: Nanos, change: Change) {
+        let guest = dataplane::GuestId(change.guest.0);
+        self.pacer
+            .set_destination(clock, guest, change.destination, change.rate)
+            .unwrap();
+        self.retry = clock;
+    }
+
+    /// Calls `tell` for each destination that was used since the last call: the
+    /// guest, the address, the bytes on the wire and whether frames wait.
+    pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(GuestId, u128, Bytes, bool)) {
+        self.pacer.destinations_used(clock, |used| {
+            let guest = GuestId(used.flow.source.0);
+            let taken = Bytes(used.taken);
+            tell(guest, used.flow.destination, taken, used.backlogged);
+        });
+    }
+
+    /// A turn of a packet loop.
+    pub(super) fn turn(&mut self, clock: Nanos) {
+        while self.retry <= clock
+            && let Some(packet) = self.ring.pop_front()
+        {
+            if let Err(later) = self.pacer.enqueue(clock, packet) {
+                self.ring.push_front(later.frame);
+                self.retry = later.at;
+            }
+        }
+        self.pacer.batch(clock, |paced| {
+            if let Paced::Guaranteed { frame, .. } = paced {
+                self.sent += frame.len as u64;
+            }
+        });
+    }
+}
+
+/// A packet of guest 0 as the pacer sees it.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    len: usize,
+    destination: u128,
+}
+
+/// Payload bytes of a record's segments.
+const MTU: usize = 1500;
+
+impl Frame for Record {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn source(&self) -> Option<dataplane::GuestId> {
+        Some(dataplane::GuestId(0))
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: dataplane::GuestId(0),
+            destination: self.destination,
+        })
+    }
+    fn class(&self) -> Class {
+        Class::BestEffort
+    }
+    fn set_class(&mut self, _: Class) {}
+    fn segments(&self) -> usize {
+        self.len.div_ceil(MTU)
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        let mut left = self.len;
+        while left > 0 {
+            let len = left.min(MTU);
+            sink(Self { len, ..self });
+            left -= len;
+        }
+    }
+}
+
+/// Four hosts with a machine each, which are guaranteed B and a burst of a frame.
+fn four() -> Net {
+    let machines = (0..4).map(|host| vec![machine(host, 0, B, 4)]);
+    let mut net = Net::new(machines.collect(), Faults::NONE, 7);
+    net.slice = Nanos::from_micros(100);
+    net.run_for(Nanos::from_millis(10));
+    for host in 0..4 {
+        let mut config = PacerConfig::new(LINK);
+        config.batch = Nanos::from_millis(5);
+        let mut guarantee = Guarantee::new(B, FRAME, Rate::from_mbit(5));
+        guarantee.horizon = Nanos::from_millis(10);
+        let mut pacer = Pacer::new(&config).unwrap();
+        pacer
+            .set_guest(Nanos::ZERO, dataplane::GuestId(0), Some(&guarantee))
+            .unwrap();
+        net.pace(host, Paces::new(pacer));
+    }
+    // Buckets fill.
+    net.run_for(Nanos::from_millis(100));
+    net
+}
+
+fn packet(to: usize, len: usize) -> Record {
+    Record {
+        len,
+        destination: address(to, 0),
+    }
+}
+
+fn send(net: &mut Net, from: usize, packet: Record) {
+    let paces = net.hosts[from].paces.as_mut().unwrap();
+    paces.ring.push_back(packet);
+    paces.retry = Nanos::ZERO;
+}
+
+fn sent(net: &Net, from: usize) -> u64 {
+    net.hosts[from].paces.as_ref().unwrap().sent
+}
+
+#[test]
+fn packets_many_times_the_burst_leave_at_the_fair_share() {
+    let mut net = four();
+    // At a third of B the longest takes 0.75 s: a TCP that waits for the limit of an
+    // idle pair would wait for ever.
+    for from in 1..4 {
+        for len in [64, 32_000, 65_000, 3_000] {
+            send(&mut net, from, packet(0, len));
+        }
+    }
+    let start = net.now;
+    let share = Rate(B.0 / 3);
+    for _ in 0..11 {
+        net.run_for(Nanos::from_millis(100));
+        let fair = share.bytes_in(net.now.since(start)).0;
+        for from in 1..4 {
+            let sent = sent(&net, from);
+            // A burst and a batch more; without what headers and gaps take, and
+            // what the exchange, the horizon and the batch take, less.
+            let least = fair * 9 / 10 - share.bytes_in(Nanos::from_millis(30)).0;
+            let most = fair + FRAME.0 + share.bytes_in(Nanos::from_millis(10)).0;
+            assert!(
+                (least..most).contains(&sent),
+                "{sent} of {fair} from {from}"
+            );
+        }
+    }
+    net.run_for(Nanos::from_millis(100));
+    for from in 1..4 {
+        assert_eq!(sent(&net, from), 64 + 32_000 + 65_000 + 3_000);
+    }
+}
+
+#[test]
+fn a_burst_to_an_idle_receiver_leaves_though_nobody_answers_and_no_more_does() {
+    let mut net = four();
+    net.cut[0] = true;
+    for _ in 0..3 {
+        send(&mut net, 1, packet(0, 700));
+    }
+    net.run_for(Nanos::from_millis(100));
+    assert_eq!(sent(&net, 1), 1400);
+    // The pledge is over.
+    net.run_for(Nanos::from_millis(700));
+    assert_eq!(sent(&net, 1), 2100);
+}

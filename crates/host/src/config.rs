@@ -10,7 +10,6 @@ mod draft;
 mod pacing;
 
 use crate::hose::HoseConfig;
-use crate::mac::Mac;
 use crate::port::AfXdpMode;
 use crate::vcpu::VcpuConfig;
 use draft::Draft;
@@ -21,6 +20,7 @@ use std::path::{Path, PathBuf};
 use tailbound_client::VmName;
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
 use tailbound_document::{Document, DocumentError, Mistake};
+use tailbound_switch::Mac;
 
 /// The name of the uplink's port in logs and metrics; no guest may have it.
 pub const UPLINK: &str = "uplink";

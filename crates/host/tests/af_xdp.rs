@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::process::Command;
 use support::{Daemon, Guest, Kind, METRICS, Nic, command, datagram_of, sandboxed, skipped, until};
 use tailbound_dataplane::{Packet, Pool};
-use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort, Burst, Outgoing, Port};
+use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
+use tailbound_switch::port::{Burst, Outgoing, Port};
 use tailbound_units::Nanos;
 
 /// Not a test of its own: the process of the daemon below.

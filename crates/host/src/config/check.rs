@@ -60,7 +60,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
 struct Checks {
     wrong: Vec<Problem>,
     names: HashMap<String, String>,
-    macs: HashMap<crate::Mac, String>,
+    macs: HashMap<tailbound_switch::Mac, String>,
     machines: HashMap<VmName, String>,
     addresses: HashMap<IpAddr, String>,
     interfaces: HashMap<(String, Option<PathBuf>), String>,

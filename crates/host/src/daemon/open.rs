@@ -1,9 +1,10 @@
 //! From a port's configuration to an open port.
 
 use crate::config::PortConfig;
-use crate::mac::Mac;
-use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, PcapError, PcapPort, Port, TapPort};
+use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
 use std::time::Duration;
+use tailbound_switch::Mac;
+use tailbound_switch::port::{PcapError, PcapPort, Port};
 use tailbound_sys::packet::PacketError;
 use tailbound_sys::tap::TapError;
 

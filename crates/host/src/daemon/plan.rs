@@ -3,10 +3,8 @@
 use super::{Clock, HostError, open};
 use crate::config::UPLINK;
 use crate::config::{Config, PortConfig};
-use crate::guard::Guard;
-use crate::mac::Mac;
-use crate::port::Port;
-use crate::switch::{LinkConfig, Pacing};
+use tailbound_switch::port::Port;
+use tailbound_switch::{Guard, LinkConfig, Mac, Pacing};
 
 /// What a port was opened from.
 #[derive(Debug)]

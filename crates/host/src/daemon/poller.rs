@@ -1,11 +1,11 @@
 //! Waiting for descriptors, with deadlines in nanoseconds.
 
-use crate::port::Port;
 use crate::wake::Signals;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tailbound_switch::port::Port;
 use tailbound_units::Nanos;
 
 /// What is ready.

@@ -1,12 +1,12 @@
 //! What the placement service has promised, and whether it is there, as text.
 
 use crate::control::FeedStatus;
-use crate::switch::{LinkSnapshot, Snapshot};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use std::fmt::Error;
 use tailbound_client::VmGuarantee;
 use tailbound_metrics::{Labels, counter, gauge};
+use tailbound_switch::{LinkSnapshot, Snapshot};
 
 /// How the connection is.
 pub(super) fn encode_status(

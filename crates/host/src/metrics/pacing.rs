@@ -1,11 +1,11 @@
 //! What the pacer of the uplink does, as text.
 
-use crate::switch::{GuestPacing, LinkSnapshot, Snapshot, UplinkPacing};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt::Error;
 use tailbound_metrics::{Labels, counter, gauge, histogram};
+use tailbound_switch::{GuestPacing, LinkSnapshot, Snapshot, UplinkPacing};
 
 /// Nothing where no uplink is paced.
 pub(super) fn encode(

@@ -2,7 +2,6 @@
 
 use crate::control::FeedStatus;
 use crate::hose::HoseSnapshot;
-use crate::switch::{LinkSnapshot, Snapshot, Sojourn};
 use crate::vcpu::watch::VcpuSnapshot;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -11,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 use tailbound_metrics::{Labels, counter, gauge};
+use tailbound_switch::{LinkSnapshot, Snapshot, Sojourn};
 
 /// Everything that one scrape shows.
 #[derive(Debug, Clone, Default)]

@@ -1,12 +1,13 @@
 //! An interface of the host, whole: the uplink, or a guest behind a veth.
 
-use super::{BURST, Burst, More, Outgoing, Port, Received, Sent, join};
+use super::join;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use tailbound_sys::packet::{self, Batch, PacketError, Socket};
 use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::Nanos;

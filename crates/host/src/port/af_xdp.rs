@@ -8,7 +8,7 @@
 //! What is sent leaves by one queue, in order, and past the interface's queueing
 //! discipline.
 
-use super::{AfPacketPort, BURST, Burst, More, Outgoing, Port, Received, Sent};
+use super::AfPacketPort;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::collections::VecDeque;
 use std::io;
@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Instant;
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Packet, Pool, VoidFrame};
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use tailbound_sys::packet::PacketError;
 use tailbound_sys::xdp::{Losses, NicClock, Queue, Refused, Wish, Xdp, XdpError};
 use tailbound_units::Nanos;

@@ -1,12 +1,13 @@
 //! A guest behind a TAP.
 
-use super::{BURST, BURST_BYTES, Burst, More, Outgoing, Port, Received, Sent, join};
-use crate::mac::Mac;
+use super::join;
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use tailbound_dataplane::{Packet, Pool};
+use tailbound_switch::Mac;
+use tailbound_switch::port::{BURST, BURST_BYTES, Burst, More, Outgoing, Port, Received, Sent};
 use tailbound_sys::tap::{Tap, TapError, VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::Nanos;
 

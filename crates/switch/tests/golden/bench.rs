@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use tailbound_dataplane::{GuestId, Pacer, Packet, Pool};
-use tailbound_host::forward::PortIndex;
-use tailbound_host::port::{Burst, More, Outgoing, PcapPort, Port, Sent};
-use tailbound_host::switch::{LinkConfig, Switch};
+use tailbound_switch::PortIndex;
+use tailbound_switch::port::{Burst, More, Outgoing, PcapPort, Port, Sent};
+use tailbound_switch::{LinkConfig, Switch};
 use tailbound_units::{Nanos, Rate};
 
 /// When the captures begin.

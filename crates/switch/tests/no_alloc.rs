@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use tailbound_dataplane::{Guarantee, PacerConfig, Packet, Pool};
-use tailbound_host::Mac;
-use tailbound_host::forward::PortIndex;
-use tailbound_host::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
-use tailbound_host::switch::{LinkConfig, Pacing, Switch};
+use tailbound_switch::Mac;
+use tailbound_switch::PortIndex;
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::{LinkConfig, Pacing, Switch};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const GUEST: Mac = Mac([2, 0, 0, 0, 0, 1]);

@@ -4,7 +4,7 @@ use pcap_file::pcap::PcapReader;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tailbound_host::switch::Snapshot;
+use tailbound_switch::Snapshot;
 use tailbound_units::Nanos;
 
 /// What one line is about; lines of one moment stand in this order.

@@ -22,6 +22,7 @@ mod paced;
 mod receive;
 mod snapshot;
 
+pub use guarantees::HoseGuest;
 pub use link::LinkConfig;
 pub use paced::Pacing;
 pub use snapshot::{GuestPacing, LinkSnapshot, Promises, Snapshot, Sojourn, UplinkPacing};

@@ -2,12 +2,27 @@
 
 use super::link::{Link, Way, WayConfig};
 use super::{LinkConfig, Promises, Switch};
-use crate::hose::HoseGuest;
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use tailbound_client::{HostGuarantees, VmGuarantee, VmName};
 use tailbound_dataplane::pacer::Refused;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_units::{Bytes, Nanos};
+
+/// A guest that may take part in the exchange of rates.
+#[derive(Debug, Clone)]
+pub struct HoseGuest {
+    /// The guest in the pacer.
+    pub id: GuestId,
+    /// Which machine it is.
+    pub vm: VmName,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// What it is guaranteed; it takes no part without.
+    pub guarantee: Option<Guarantee>,
+    /// How many machines its tenant has, as the placement service says.
+    pub tenant_vms: Option<u32>,
+}
 
 /// The last word of the placement service, by machine.
 type ByName<'w> = HashMap<&'w str, &'w VmGuarantee>;

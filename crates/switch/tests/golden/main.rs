@@ -15,9 +15,9 @@ use tailbound_client::HostGuarantees;
 use tailbound_dataplane::{
     FqCodelConfig, Guarantee, MeterConfig, NicConfig, PacerConfig, PipelineConfig, QueueConfig,
 };
-use tailbound_host::Mac;
-use tailbound_host::guard::Guard;
-use tailbound_host::switch::{LinkConfig, Pacing};
+use tailbound_switch::Guard;
+use tailbound_switch::Mac;
+use tailbound_switch::{LinkConfig, Pacing};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The uplink, and guests A and B that may send in their own names, and C that may

@@ -46,7 +46,7 @@ impl MemoryPort {
 
 fn gone(wire: &Wire) -> io::Result<()> {
     if wire.gone {
-        return Err(rustix::io::Errno::NODEV.into());
+        return Err(io::Error::other("the interface vanished"));
     }
     Ok(())
 }

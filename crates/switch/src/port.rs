@@ -1,0 +1,180 @@
+//! Where frames come from and go to: one file a kind of port.
+//!
+//! A [`Port`] receives and transmits bursts and never waits. What it is used in
+//! decides when: the daemon when the descriptor is ready, a test when it likes.
+//! What goes out is [`Outgoing`]: frames, and on a paced uplink voids between them,
+//! for which a port keeps bytes of its own.
+
+mod memory;
+mod pcap;
+
+pub use memory::{MemoryPort, Wire};
+pub use pcap::{PcapError, PcapPort};
+
+use crate::reason::Reason;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use tailbound_dataplane::{Buffer, Frame, Packet, Pool, VIRTIO_HEADER};
+use tailbound_units::Nanos;
+
+/// Most frames in one burst.
+pub const BURST: usize = 32;
+
+/// A burst ends with the frame that brings it to this many bytes: a few large
+/// packets, so that they are still in the cache when they are sent on.
+pub const BURST_BYTES: usize = 256 * 1024;
+
+/// A frame as it came from a port, not yet looked at.
+#[derive(Debug)]
+pub struct Received {
+    /// Where the frame is.
+    pub buffer: Buffer,
+    /// Its first byte's place.
+    pub start: usize,
+    /// Its length in bytes.
+    pub len: usize,
+    /// What the sender left to the NIC.
+    pub virtio: Option<[u8; VIRTIO_HEADER]>,
+}
+
+/// What a port received.
+#[derive(Debug, Default)]
+pub struct Burst {
+    /// The frames, in order.
+    pub frames: Vec<Received>,
+    /// Frames that were lost since they were longer than any buffer.
+    pub truncated: u64,
+}
+
+/// Whether a port may have more to receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// There is no more until the port is readable again.
+    No,
+    /// The burst ended before the port was seen empty.
+    Maybe,
+}
+
+/// What a port is to put on its wire next.
+#[derive(Debug)]
+pub enum Outgoing {
+    /// A frame.
+    Frame {
+        /// The frame.
+        packet: Packet,
+        /// When it may begin on the wire, on the clock of `now`: for a port whose
+        /// NIC keeps launch times. `None`: as soon as what is before it has left.
+        at: Option<Nanos>,
+    },
+    /// A void frame, which fills a gap between two others (see
+    /// [`tailbound_dataplane::pacer::void`]). Its bytes are the port's own.
+    Void {
+        /// The bytes of the wire that it takes: 84 to 1538.
+        wire: u64,
+    },
+}
+
+impl Outgoing {
+    /// A frame that leaves as soon as it can.
+    pub const fn frame(packet: Packet) -> Self {
+        Self::Frame { packet, at: None }
+    }
+}
+
+/// What became of what was given to [`Port::transmit`].
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Frames sent, without voids.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Voids sent.
+    pub voids: u64,
+    /// What they take of the wire, in bytes.
+    pub void_bytes: u64,
+    /// The port is full: what it left is to be offered again when it is
+    /// writable.
+    pub full: bool,
+    /// Frames lost since the interface is down.
+    pub link_down: u64,
+    /// Frames lost in the full queue of the interface.
+    pub device_full: u64,
+    /// Frames that the kernel refused.
+    pub refused: u64,
+}
+
+impl Sent {
+    /// Counts one frame or void that was sent.
+    pub fn add(&mut self, outgoing: &Outgoing) {
+        match outgoing {
+            Outgoing::Frame { packet, .. } => {
+                self.packets += 1;
+                self.bytes += packet.len() as u64;
+            }
+            Outgoing::Void { wire } => {
+                self.voids += 1;
+                self.void_bytes += wire;
+            }
+        }
+    }
+
+    /// The losses by reason.
+    pub fn losses(&self) -> [(Reason, u64); 3] {
+        [
+            (Reason::LinkDown, self.link_down),
+            (Reason::DeviceFull, self.device_full),
+            (Reason::Refused, self.refused),
+        ]
+    }
+}
+
+/// A place that frames come from and go to.
+///
+/// An error of either method means that the port is of no use any more: its
+/// interface vanished, its file cannot be read. What concerns single frames is
+/// counted instead.
+pub trait Port {
+    /// Appends a burst of frames to `burst`: at most [`BURST`], about
+    /// [`BURST_BYTES`].
+    fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More>;
+
+    /// Sends from the front of `outgoing`, in order, and removes what was sent or
+    /// lost; what stays is what there was no room for. A lost void is not counted.
+    fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent>;
+
+    /// The descriptor that tells when the port can receive and transmit; `None`
+    /// where [`Port::poll_at`] does.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Whether the descriptor may say readable where it is writable: one that stands
+    /// for several others does.
+    fn readable_may_be_writable(&self) -> bool {
+        false
+    }
+
+    /// Whether the port sees to launch times ([`Outgoing::Frame`]).
+    fn launch_times(&self) -> bool {
+        false
+    }
+
+    /// Hands on what the port has taken and could not hand on at once. Called in
+    /// each turn, since no descriptor tells when that works.
+    fn go_on(&mut self, _now: Nanos) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// When there is something to receive, for a port without a descriptor, or to go
+    /// on with.
+    fn poll_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// How many frames were lost before they could be received, since the last
+    /// call.
+    fn take_overruns(&mut self) -> u64 {
+        0
+    }
+}

@@ -61,9 +61,9 @@ probe-static: ## Build tailbound probe and select alone as a static binary of le
 	@scripts/static-binary $(PROBE) $(PROBE_BYTES)
 
 .PHONY: test
-test: ## Run all tests
+test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	@scripts/need build lab
-	$(CARGO) test --workspace --locked
+	@scripts/skips $(CARGO) test --workspace --locked
 
 .PHONY: lint
 lint: ## Check formatting, lints and documentation

@@ -8,6 +8,7 @@ use api_support::{ACME, OPERATOR, Place};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tailbound_sys::probe::required::{Part, skipped};
 
 /// Requests made up for each operation and phase.
 const EXAMPLES: &str = "25";
@@ -32,7 +33,7 @@ fn fuzz(token: &str) {
     let program = match schemathesis() {
         Ok(program) => program,
         Err(why) => {
-            println!("skipped: schemathesis cannot be had: {why}");
+            skipped(Part::Schemathesis, why);
             return;
         }
     };

@@ -4,10 +4,11 @@ mod support;
 
 use std::collections::VecDeque;
 use std::process::Command;
-use support::{Daemon, Guest, Kind, METRICS, Nic, command, datagram_of, sandboxed, skipped, until};
+use support::{Daemon, Guest, Kind, METRICS, Nic, command, datagram_of, sandboxed, until};
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
 use tailbound_switch::port::{Burst, Outgoing, Port};
+use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 
 /// Not a test of its own: the process of the daemon below.
@@ -48,7 +49,7 @@ fn open(queues: Option<u32>) -> Option<AfXdpPort> {
     match AfXdpPort::open("up0", None, AfXdpMode::Auto, queues) {
         Ok(port) => Some(port),
         Err(error) => {
-            skipped(&error.to_string());
+            skipped(Part::AfXdp, error);
             None
         }
     }

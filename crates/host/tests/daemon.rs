@@ -7,6 +7,7 @@ use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
 };
 use tailbound_dataplane::Packet;
+use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::Spawn;
 use tailbound_sys::{sched, thread};
 use tailbound_units::Nanos;
@@ -244,7 +245,10 @@ fn the_vcpu_agent_follows_reloads_and_its_waits_are_served_beside_the_packets() 
         || {
             let odd = Nanos::from_micros(300);
             if sched::probe_slice(odd).ok() != Some(odd) {
-                println!("skipped: this kernel has no time slices of a thread's own");
+                skipped(
+                    Part::CustomSlice,
+                    "this kernel has no time slices of a thread's own",
+                );
                 return;
             }
             let a = Guest::new(Kind::Veth, 1);

@@ -10,6 +10,7 @@ use tailbound_host::vcpu::VcpuConfig;
 use tailbound_host::vcpu::guest::{Guest, Role, Vmm};
 use tailbound_host::vcpu::scan::Scanner;
 use tailbound_host::vcpu::watch::Watcher;
+use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::find_program;
 use tailbound_sys::sched;
 use tailbound_sys::thread::scheduling;
@@ -25,7 +26,7 @@ impl Qemu {
     /// `None`, and says so, where there is none.
     fn start(name: &str) -> Option<Self> {
         let Some(program) = find_program("qemu-system-x86_64") else {
-            println!("skipped: qemu-system-x86_64 is not installed");
+            skipped(Part::Qemu, "qemu-system-x86_64 is not installed");
             return None;
         };
         let directory = tempfile::tempdir().unwrap();
@@ -143,7 +144,10 @@ fn config(qemu: &Path, rules: &str) -> VcpuConfig {
 fn a_vcpu_that_qemu_plugs_in_gets_the_class_of_its_guest() {
     let slice = Nanos::from_micros(300);
     if sched::probe_slice(slice).ok() != Some(slice) {
-        println!("skipped: this kernel has no time slices of a thread's own");
+        skipped(
+            Part::CustomSlice,
+            "this kernel has no time slices of a thread's own",
+        );
         return;
     }
     let Some(qemu) = Qemu::start("guest=agent-plugged,debug-threads=on") else {

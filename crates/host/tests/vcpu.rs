@@ -13,6 +13,7 @@ use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic, VcpuConfig, 
 use tailbound_host::{VcpuSource, watch_vcpus};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
+use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::sched::{self, Deadline, Policy};
 use tailbound_sys::thread::{
     PolicyNumber, Scheduling, Tasks, ThreadId, scheduling, set_scheduling,
@@ -93,7 +94,7 @@ fn deadlines() -> Option<MutexGuard<'static, ()>> {
     match sched::probe(wanted) {
         Ok(()) => Some(guard),
         Err(error) => {
-            println!("skipped: SCHED_DEADLINE is not available here: {error}");
+            skipped(Part::SchedDeadline, error);
             None
         }
     }
@@ -158,7 +159,10 @@ fn the_aperiodic_class_is_what_the_kernel_offers() {
         assert_eq!(sleeper.scheduling().runtime, Aperiodic::default().slice);
         assert_eq!(plan.notes, Vec::<String>::new());
     } else {
-        println!("skipped: this kernel has no time slices of a thread's own");
+        skipped(
+            Part::CustomSlice,
+            "this kernel has no time slices of a thread's own",
+        );
         assert_eq!(plan.notes.len(), 1);
     }
     assert_eq!(bench.agent.restore().unwrap().restored, 1);
@@ -227,7 +231,10 @@ fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
     let one = [sleepers[0].wish(all)];
     let mut plan = match bench.agent.plan(&one) {
         Ok(plan) => plan,
-        Err(error) => return println!("skipped: others have reservations here: {error}"),
+        Err(error) => {
+            let why = format!("others have reservations here: {error}");
+            return skipped(Part::SchedDeadline, why);
+        }
     };
     let step = plan.threads[0].clone();
     plan.threads = sleepers
@@ -289,11 +296,14 @@ fn as_ordinary_user(name: &str) {
                 String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
             );
         }
-        Ok(output) => println!(
-            "skipped: this file cannot be run by nobody: {}",
-            String::from_utf8_lossy(&output.stderr)
+        Ok(output) => skipped(
+            Part::OrdinaryUser,
+            String::from_utf8_lossy(&output.stderr).trim(),
         ),
-        Err(error) => println!("skipped: setpriv (util-linux) is missing: {error}"),
+        Err(error) => {
+            let why = format!("setpriv (util-linux) is missing: {error}");
+            skipped(Part::OrdinaryUser, why);
+        }
     }
 }
 
@@ -455,15 +465,15 @@ impl Grouped {
         let mounts = Mounts::read().unwrap();
         let own = parse_groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap());
         let Some((parent, _)) = mounts.directory(&own, "cpu") else {
-            println!("skipped: this process is in no group with the cpu controller");
+            let why = "this process is in no group with the cpu controller";
+            skipped(Part::CpuWeight, why);
             return None;
         };
         let directory = parent.join(format!("tailbound-test-{}", std::process::id()));
         if let Err(error) = std::fs::create_dir(&directory) {
-            println!(
-                "skipped: no control group can be made in {}: {error}",
-                parent.display()
-            );
+            let parent = parent.display();
+            let why = format!("no control group can be made in {parent}: {error}");
+            skipped(Part::CpuWeight, why);
             return None;
         }
         let mut grouped = Self {
@@ -477,14 +487,15 @@ impl Grouped {
         );
         grouped.process = Some(process);
         if let Err(error) = moved {
-            println!("skipped: a process cannot be moved to a group of its own: {error}");
+            let why = format!("a process cannot be moved to a group of its own: {error}");
+            skipped(Part::CpuWeight, why);
             return None;
         }
         if !["cpu.weight", "cpu.shares"]
             .iter()
             .any(|file| grouped.directory.join(file).exists())
         {
-            println!("skipped: a group that is made here has no weight");
+            skipped(Part::CpuWeight, "a group that is made here has no weight");
             return None;
         }
         Some(grouped)

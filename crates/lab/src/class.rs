@@ -136,6 +136,7 @@ fn apply(pid: u32, policy: Policy) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::process::{Child, Command};
+    use tailbound_sys::probe::required::{Part, skipped};
     use tailbound_sys::thread::scheduling;
 
     const SHARED: &str = r#"
@@ -162,7 +163,8 @@ mod tests {
             (VcpuMode::Weight, false, 19),
         ] {
             if let Some(why) = refusal(mode, &shared, &state).unwrap() {
-                println!("skipped: {mode:?}: {why}");
+                assert_eq!(mode, VcpuMode::Slice, "{why}");
+                skipped(Part::CustomSlice, why);
                 continue;
             }
             let (mut guest, mut neighbour) = (sleeper(), sleeper());

@@ -6,6 +6,7 @@
 //! those with [`Place::Namespace`] change the network namespace they run in, and
 //! are run in one that is thrown away.
 
+pub mod required;
 mod trials;
 
 use std::fmt;

@@ -229,6 +229,7 @@ fn signal_name(signal: Signal) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::required::{Part, skipped};
 
     fn sleeper() -> Child {
         Spawn::new("sleep").args(["60"]).start().unwrap()
@@ -265,7 +266,7 @@ mod tests {
     fn a_runaway_with_a_real_time_class_is_killed() {
         let fifo = Policy::Fifo(1);
         if let Err(error) = crate::sched::probe(fifo) {
-            println!("skipped: SCHED_FIFO is not available here: {error}");
+            skipped(Part::SchedFifo, error);
             return;
         }
         let spin = Spawn::new("sh").args(["-c", "while :; do :; done"]);

@@ -188,6 +188,7 @@ pub fn probe_slice(slice: Nanos) -> io::Result<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::required::{Part, skipped};
 
     const TENTH: Deadline = Deadline {
         runtime: Nanos::from_micros(500),
@@ -202,9 +203,12 @@ mod tests {
 
     #[test]
     fn what_was_set_reads_back() {
-        for wanted in [Policy::Deadline(TENTH), Policy::Fifo(3)] {
+        for (part, wanted) in [
+            (Part::SchedDeadline, Policy::Deadline(TENTH)),
+            (Part::SchedFifo, Policy::Fifo(3)),
+        ] {
             if let Err(error) = probe(wanted) {
-                println!("skipped: {wanted:?} is not available here: {error}");
+                skipped(part, error);
                 continue;
             }
             let seen = std::thread::spawn(move || {

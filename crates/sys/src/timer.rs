@@ -97,10 +97,9 @@ mod tests {
 
     #[test]
     fn a_machine_that_runs_is_not_being_suspended() {
-        let (Some(first), Some(second)) = (suspended(), suspended()) else {
-            println!("skipped: no two readings of the clocks came close enough");
-            return;
-        };
+        // On a busy machine a reading may fail; a thousand do not.
+        let read = || (0..1000).find_map(|_| suspended()).expect("close readings");
+        let (first, second) = (read(), read());
         assert!(second.since(first) <= CLOCKS_APART);
     }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
 use tailbound_sys::probe::TABLE;
+use tailbound_sys::probe::required::{Part, skipped};
 
 fn doctor(arguments: &[&str]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_tailbound"))
@@ -92,11 +93,7 @@ fn ask_bridge(setting: &str, arguments: &str) -> Option<(i32, Value)> {
         command.args(&unshare).args(arguments).output().ok()
     };
     if !run(&["ip", "link"]).is_some_and(|output| output.status.success()) {
-        use std::io::Write as _;
-        let _ = writeln!(
-            std::io::stderr(),
-            "skipped: no network namespace of our own"
-        );
+        skipped(Part::NetworkNamespaces, "unshare or ip fails");
         return None;
     }
     let output = run(&["sh", "-c", &script]).unwrap();

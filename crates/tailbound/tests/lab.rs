@@ -12,6 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tailbound_report::{Results, Verdict};
+use tailbound_sys::probe::required::{Part, skipped};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -29,11 +30,11 @@ impl Lab {
             .output();
         let root = rustix::process::geteuid().is_root();
         if !root && !unshare.is_ok_and(|output| output.status.success()) {
-            println!("skipped: user namespaces are not allowed here");
+            skipped(Part::NetworkNamespaces, "user namespaces are not allowed");
             return None;
         }
         if Command::new("ip").arg("-V").output().is_err() {
-            println!("skipped: iproute2 is not installed");
+            skipped(Part::Ip, "iproute2 is not installed");
             return None;
         }
         wait_for("another lab on this machine", || !another_runs());
@@ -202,7 +203,7 @@ fn a_guest_with_a_reservation_stays_on_the_shared_core_or_the_variant_says_why_n
     let results = results(lab.directory.path(), "vcpu");
     let periodic = results.variant("periodic").unwrap();
     match &periodic.unavailable {
-        Some(why) => println!("skipped: {why}"),
+        Some(why) => unavailable(Part::SchedDeadline, "periodic", why),
         None => assert!(periodic.values["shared_core_share"].value >= 0.99),
     }
     let wakeup = &results.variant("default").unwrap().series["wakeup"];
@@ -226,7 +227,12 @@ fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() 
     let mut arrivals = None;
     for variant in &results.variants {
         if let Some(why) = &variant.unavailable {
-            println!("skipped: {}: {why}", variant.name);
+            let part = match variant.name.split('-').next().unwrap() {
+                "slice" => Part::CustomSlice,
+                "periodic" => Part::SchedDeadline,
+                name => panic!("{name} needs nothing, and: {why}"),
+            };
+            unavailable(part, &variant.name, why);
             continue;
         }
         let wakeup = &variant.series["wakeup"];
@@ -254,6 +260,14 @@ fn each_count_of_neighbours_runs_so_many_and_a_class_that_is_refused_says_why() 
     assert!(output.status.code().is_some(), "{}", text(&output.stderr));
 }
 
+/// Says why a variant has no figures. One that ran, and whose guest the kernel
+/// kept elsewhere, was not skipped: the lab is to say so, and does.
+fn unavailable(part: Part, variant: &str, why: &str) {
+    if !why.starts_with("the kernel ran the guest with the reservation elsewhere") {
+        skipped(part, format_args!("{variant}: {why}"));
+    }
+}
+
 /// The files of a run that kept them.
 fn kept(directory: &Path) -> Vec<String> {
     let list = |path: &Path| {
@@ -273,13 +287,27 @@ fn kept(directory: &Path) -> Vec<String> {
 fn the_probe_is_run_in_a_guest_until_its_verdict() {
     let Some(lab) = Lab::new() else { return };
     fs::write(lab.directory.path().join("short.toml"), PROBE).unwrap();
-    let output = lab.output(&["run", "short.toml", "--output", "json"]);
+    let mut arguments = vec!["run", "short.toml", "--output", "json"];
+    // Where scripts/guest-kernel leaves one.
+    let kernel = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../target/tools/guest-kernel"
+    );
+    if Path::new(kernel).exists() {
+        arguments.extend(["--guest-kernel", kernel]);
+    }
+    let output = lab.output(&arguments);
     let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
         panic!("{error}: {}", text(&output.stderr));
     });
     for variant in &results.variants {
         if let Some(why) = &variant.unavailable {
-            println!("skipped: {}: {why}", variant.name);
+            let part = match variant.name.as_str() {
+                "held" => Part::SchedFifo,
+                "machine" => Part::GuestKernel,
+                name => panic!("{name} needs nothing, and: {why}"),
+            };
+            unavailable(part, &variant.name, why);
             continue;
         }
         let line = results.conditions[&format!("probe_{}", variant.name)].as_str();
@@ -440,9 +468,9 @@ fn a_wrong_experiment_names_file_line_and_column() {
 #[test]
 fn installed_programs_can_be_the_load() {
     let Some(lab) = Lab::new() else { return };
-    for program in ["ping", "iperf3", "memcached"] {
-        if Command::new(program).arg("--version").output().is_err() {
-            println!("skipped: {program} is not installed");
+    for part in [Part::Ping, Part::Iperf3, Part::Memcached] {
+        if Command::new(part.name()).arg("--version").output().is_err() {
+            skipped(part, "it is not installed");
             return;
         }
     }

@@ -2,6 +2,7 @@
 //! is needed: only a time slice changes.
 
 use std::process::{Child, Command, Output};
+use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::{sched, thread};
 use tailbound_units::Nanos;
 
@@ -26,7 +27,10 @@ fn vcpu(arguments: &[&str]) -> Output {
 fn what_a_file_gives_is_written_where_it_says_and_taken_back_from_there() {
     let slice = Nanos::from_micros(300);
     if sched::probe_slice(slice).ok() != Some(slice) {
-        println!("skipped: this kernel has no time slices of a thread's own");
+        skipped(
+            Part::CustomSlice,
+            "this kernel has no time slices of a thread's own",
+        );
         return;
     }
     let sleeper = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());

@@ -14,6 +14,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tailbound_sys::probe::required::{Part, skipped};
 
 /// Names under which Chromium and its kin are installed.
 const NAMES: [&str; 4] = [
@@ -78,7 +79,7 @@ impl Page {
     /// is no Chromium.
     pub(crate) fn open(origin: &str) -> Option<Self> {
         let Some(browser) = browser() else {
-            eprintln!("skipped: no chromium in PATH");
+            skipped(Part::Chromium, "it is not in PATH");
             return None;
         };
         let context = browser.new_context().unwrap();

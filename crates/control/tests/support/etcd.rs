@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use tailbound_sys::probe::required::{Part, skipped};
 use tempfile::TempDir;
 
 /// How long the cluster may take to start, or to agree on a leader.
@@ -53,7 +54,8 @@ impl Etcd {
                 .stderr(Stdio::null())
                 .status();
             if !found.is_ok_and(|status| status.success()) {
-                println!("skipped: {tool} is not installed (packages etcd-server, etcd-client)");
+                let why = format!("{tool} is not installed (packages etcd-server, etcd-client)");
+                skipped(Part::Etcd, why);
                 return None;
             }
         }

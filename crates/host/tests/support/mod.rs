@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tailbound_dataplane::{Buffer, Packet, Pool};
 use tailbound_host::control::ControlConfig;
 use tailbound_sys::packet::{Batch, Socket};
+use tailbound_sys::probe::required::{Part, skipped};
 
 const INSIDE: &str = "TAILBOUND_TEST_SANDBOX";
 const CONFIG: &str = "TAILBOUND_TEST_CONFIG";
@@ -41,9 +42,12 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr);
-            return skipped(&format!("no network namespace of our own: {}", why.trim()));
+            return skipped(Part::NetworkNamespaces, why.trim());
         }
-        Err(error) => return skipped(&format!("unshare (util-linux) is missing: {error}")),
+        Err(error) => {
+            let why = format!("unshare (util-linux) is missing: {error}");
+            return skipped(Part::NetworkNamespaces, why);
+        }
     }
     let output = Command::new("unshare")
         .args(&unshare)
@@ -55,10 +59,8 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8_lossy(&printed);
     for line in printed.lines() {
-        if let Some(why) = line.strip_prefix("skipped: ") {
-            skipped(why);
-        }
-        if line.starts_with(MEASURED) {
+        // Counted inside already.
+        if line.starts_with("skipped: ") || line.starts_with(MEASURED) {
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
@@ -70,11 +72,6 @@ pub(crate) fn sandboxed(name: &str, test: impl FnOnce()) {
 
 /// Begins the lines that a test has to say though it passes.
 pub(crate) const MEASURED: &str = "measured: ";
-
-/// Says why a test did not run, past the harness, which would keep it.
-pub(crate) fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
-}
 
 /// Runs a command that must succeed.
 pub(crate) fn command(program: &str, arguments: &[&str]) {
@@ -107,7 +104,7 @@ pub(crate) fn kinds() -> Vec<Kind> {
     match tailbound_sys::tap::Tap::open("probe", None) {
         Ok(_) => vec![Kind::Tap, Kind::Veth],
         Err(error) => {
-            skipped(&format!("guests behind TAPs: {error}"));
+            skipped(Part::Tap, error);
             vec![Kind::Veth]
         }
     }

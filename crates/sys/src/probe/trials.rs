@@ -511,12 +511,16 @@ fn command(program: &str, arguments: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::required::{Part, skipped};
 
     #[test]
     fn the_kernel_says_what_it_was_built_with_where_it_says_so_at_all() {
         match kernel_config() {
             Some(config) => assert!(config.contains("\nCONFIG_"), "{config:.200}"),
-            None => println!("skipped: no /proc/config.gz and nothing in /boot"),
+            None => skipped(
+                Part::KernelConfig,
+                "no /proc/config.gz and nothing in /boot",
+            ),
         }
     }
 }

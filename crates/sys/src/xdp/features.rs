@@ -146,6 +146,7 @@ fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::required::{Part, skipped};
     use proptest::prelude::*;
 
     #[test]
@@ -181,7 +182,7 @@ mod tests {
     fn the_loopback_interface_is_asked_about_where_the_kernel_can_be() {
         match Features::of_here("lo") {
             Ok(features) => assert!(!features.zero_copy),
-            Err(error) => println!("skipped: no netdev family: {error}"),
+            Err(error) => skipped(Part::NetdevFamily, error),
         }
         assert!(Features::of_here("no-such-if0").is_err());
     }

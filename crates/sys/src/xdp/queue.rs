@@ -388,6 +388,7 @@ fn set_option(fd: &OwnedFd, option: libc::c_int, value: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::required::{Part, skipped};
 
     #[test]
     fn a_chunk_holds_a_frame_and_what_the_kernel_keeps_free_before_it() {
@@ -407,7 +408,7 @@ mod tests {
             launch_times,
         };
         Queue::new(plan)
-            .inspect_err(|error| println!("skipped: no AF_XDP socket: {error}"))
+            .inspect_err(|error| skipped(Part::AfXdp, error))
             .ok()
     }
 

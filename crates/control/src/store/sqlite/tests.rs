@@ -3,6 +3,7 @@ use crate::ledger::Call;
 use crate::ledger::testing::{create, ledger};
 use proptest::prelude::*;
 use std::process::Command as Program;
+use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 
 /// A file with a topology and some tenants, and what it has.
@@ -120,7 +121,10 @@ fn again_in_a_namespace(name: &str, dir: &Path, unshare: &[&str]) -> bool {
     let output = match run {
         Ok(output) if matches!(output.status.code(), Some(0 | 101)) => output,
         other => {
-            println!("skipped: unshare {unshare:?}: {other:?}");
+            skipped(
+                Part::UserNamespaces,
+                format_args!("unshare {unshare:?}: {other:?}"),
+            );
             return false;
         }
     };

@@ -1,0 +1,228 @@
+//! Tests that may not skip. A test that needs what a machine may lack says so by
+//! [`skipped`] and returns; where the environment demands that part, the test
+//! fails instead.
+//!
+//! `TAILBOUND_REQUIRE` is a list of names with commas between them. `all` stands
+//! for every part, a name for that part, and `-NAME` takes a part out of what
+//! stands before it: `all,-af-xdp`. Unset or empty, nothing is required.
+//! `TAILBOUND_SKIPS` names a file that gets a line for each skip, so that all
+//! the processes of a test run can be counted together.
+
+use std::fmt;
+use std::io::Write as _;
+
+/// The variable that lists what may not be missing.
+pub const REQUIRE: &str = "TAILBOUND_REQUIRE";
+
+/// The variable that names the file in which skips are counted.
+pub const SKIPS: &str = "TAILBOUND_SKIPS";
+
+macro_rules! parts {
+    ($($part:ident, $name:literal, $what:literal;)*) => {
+        /// Something that a test needs and a machine may lack.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Part {
+            $(#[doc = $what] $part,)*
+        }
+
+        /// Every part, in the order of the enum.
+        pub const PARTS: &[Part] = &[$(Part::$part),*];
+
+        impl Part {
+            /// Returns its name in [`REQUIRE`]: where `tailbound doctor` has a row
+            /// for it, the name of that row.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$part => $name,)*
+                }
+            }
+        }
+    };
+}
+
+parts! {
+    NetworkNamespaces, "netns", "A network namespace of its own, as root or by a user namespace.";
+    UserNamespaces, "user-namespaces", "A user namespace, and mounts in it.";
+    OrdinaryUser, "ordinary-user", "A process of `nobody` that may run the test's own file.";
+    Ip, "ip", "The command `ip`.";
+    Tap, "tap", "A TAP device.";
+    AfXdp, "af-xdp", "`AF_XDP` sockets and programs.";
+    NetdevFamily, "netdev-family", "What the kernel tells of a NIC's `AF_XDP` features.";
+    SchedDeadline, "sched-deadline", "`SCHED_DEADLINE`, with bandwidth left.";
+    SchedFifo, "sched-fifo", "`SCHED_FIFO`.";
+    CustomSlice, "custom-slice", "Time slices of a thread's own.";
+    CpuWeight, "cpu-weight", "A control group with a weight.";
+    KernelConfig, "kernel-config", "The configuration that the kernel was built with.";
+    Ping, "ping", "The command `ping`.";
+    Iperf3, "iperf3", "The command `iperf3`.";
+    Memcached, "memcached", "The command `memcached`.";
+    Qemu, "qemu", "QEMU's system emulator.";
+    GuestKernel, "guest-kernel", "QEMU, and a kernel for its guest.";
+    Etcd, "etcd", "The commands `etcd` and `etcdctl`.";
+    Chromium, "chromium", "Chromium or a kin of it.";
+    Schemathesis, "schemathesis", "The fuzzer of HTTP APIs, or Python and its packages to install it from.";
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// The parts without which a test fails.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Required(Vec<Part>);
+
+impl Required {
+    /// Reads a list; an error names what is not a part, and what is.
+    fn parse(list: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        for word in list
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
+            if word == "all" {
+                parts = PARTS.to_vec();
+                continue;
+            }
+            let name = word.strip_prefix('-').unwrap_or(word);
+            let named = PARTS.iter().find(|part| part.name() == name);
+            let part = *named.ok_or_else(|| {
+                let known: Vec<_> = PARTS.iter().map(|part| part.name()).collect();
+                format!(
+                    "{REQUIRE}: there is no \"{name}\"; there are all, {}",
+                    known.join(", ")
+                )
+            })?;
+            parts.retain(|other| *other != part);
+            if !word.starts_with('-') {
+                parts.push(part);
+            }
+        }
+        Ok(Self(parts))
+    }
+
+    /// Reads the list of the environment.
+    fn of_environment() -> Result<Self, String> {
+        match std::env::var(REQUIRE) {
+            Ok(list) => Self::parse(&list),
+            Err(std::env::VarError::NotPresent) => Ok(Self::default()),
+            Err(error) => Err(format!("{REQUIRE}: {error}")),
+        }
+    }
+
+    fn judge(&self, part: Part, why: &dyn fmt::Display) -> Result<String, String> {
+        if self.0.contains(&part) {
+            return Err(format!("{part} is missing and {REQUIRE} demands it: {why}"));
+        }
+        Ok(format!("skipped: {part}: {why}"))
+    }
+}
+
+/// Says that a test, or a part of it, does not run since this machine lacks
+/// `part`, and why; on the real standard error, which the test harness does not
+/// keep to itself.
+///
+/// # Panics
+/// [`REQUIRE`] demands the part, or names something that is none.
+pub fn skipped(part: Part, why: impl fmt::Display) {
+    match Required::of_environment().and_then(|required| required.judge(part, &why)) {
+        Ok(line) => {
+            let _ = writeln!(std::io::stderr(), "{line}");
+            count(&line);
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Adds a line to the file of [`SKIPS`]. A process that may not write there, such
+/// as one of `nobody`, is not counted.
+fn count(line: &str) {
+    let Some(path) = std::env::var_os(SKIPS) else {
+        return;
+    };
+    let file = std::fs::OpenOptions::new().append(true).open(path);
+    // In one write, so that lines of several processes do not mix.
+    let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TABLE;
+    use super::*;
+
+    fn names(list: &str) -> Vec<&'static str> {
+        let required = Required::parse(list).unwrap();
+        required.0.into_iter().map(Part::name).collect()
+    }
+
+    #[test]
+    fn what_the_environment_requires_are_parts() {
+        Required::of_environment().unwrap();
+    }
+
+    #[test]
+    fn a_list_is_read_from_left_to_right() {
+        assert_eq!(names(""), Vec::<&str>::new());
+        assert_eq!(names("tap"), ["tap"]);
+        assert_eq!(names("tap, etcd,tap"), ["etcd", "tap"]);
+        assert_eq!(names("tap,-tap"), Vec::<&str>::new());
+        assert_eq!(names("-tap,tap"), ["tap"]);
+        assert_eq!(names("all").len(), PARTS.len());
+        assert_eq!(names("tap,all").len(), PARTS.len());
+        let most = names("all,-tap,-etcd");
+        assert_eq!(most.len(), PARTS.len() - 2);
+        assert!(!most.contains(&"tap") && !most.contains(&"etcd"));
+    }
+
+    #[test]
+    fn a_name_that_is_no_part_is_refused_also_where_it_is_taken_out() {
+        for list in ["everything", "all,-everything", "tap etcd", "TAP"] {
+            let error = Required::parse(list).unwrap_err();
+            assert!(error.contains("there is no \""), "{error}");
+            assert!(error.contains("netns, user-namespaces"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_required_fails_and_all_else_is_said() {
+        let required = Required::parse("all,-tap").unwrap();
+        assert_eq!(
+            required.judge(Part::Tap, &"no /dev/net/tun"),
+            Ok("skipped: tap: no /dev/net/tun".into())
+        );
+        let error = required.judge(Part::Etcd, &"not installed").unwrap_err();
+        assert_eq!(
+            error,
+            "etcd is missing and TAILBOUND_REQUIRE demands it: not installed"
+        );
+        assert!(Required::default().judge(Part::Etcd, &"-").is_ok());
+    }
+
+    #[test]
+    fn names_are_unique_and_those_of_the_doctor() {
+        let rows: Vec<_> = TABLE.iter().map(|probe| probe.name).collect();
+        let own = [
+            "ordinary-user",
+            "netdev-family",
+            "sched-fifo",
+            "kernel-config",
+            "guest-kernel",
+            "etcd",
+            "chromium",
+            "schemathesis",
+        ];
+        for (index, part) in PARTS.iter().enumerate() {
+            assert!(
+                PARTS[..index]
+                    .iter()
+                    .all(|other| other.name() != part.name())
+            );
+            assert!(
+                rows.contains(&part.name()) != own.contains(&part.name()),
+                "{part}"
+            );
+        }
+    }
+}

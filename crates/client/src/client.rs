@@ -1,13 +1,14 @@
 //! Everything that can be asked of the service.
 
 use crate::exchange::{Call, Exchange, Target, shown};
-use crate::{
-    ClientError, Explanation, Guarantees, Host, HostChange, HostGuarantees, HostState, NewTenant,
-    Page, PairBound, Resize, Settings, SettingsError, Status, Tenant, TopologyDiff, TopologyState,
-};
+use crate::{ClientError, Guarantees, Settings, SettingsError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
+use tailbound_api::{
+    Explanation, Host, HostChange, HostGuarantees, HostState, NewTenant, Page, PairBound, Resize,
+    Status, Tenant, TopologyDiff, TopologyState,
+};
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
 

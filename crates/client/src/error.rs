@@ -1,8 +1,7 @@
 //! What can go wrong between a client and the service.
 
-use crate::{Code, Problem};
-use std::fmt;
 use std::path::PathBuf;
+use tailbound_api::{Code, Problem};
 
 /// Why there is no answer, or none that helps.
 #[derive(Debug, thiserror::Error)]
@@ -101,10 +100,4 @@ pub enum SettingsError {
     /// The system has no randomness.
     #[error("no randomness for an idempotency key: {0}")]
     Randomness(String),
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)
-    }
 }

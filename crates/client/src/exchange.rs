@@ -1,12 +1,13 @@
 //! One request and its answer, tried again where that is safe.
 
-use crate::{Away, Backoff, ClientError, Problem, SettingsError, random};
+use crate::{Away, Backoff, ClientError, SettingsError, random};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tailbound_api::Problem;
 use ureq::http::{Method, Request, Response, Uri, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};

@@ -1,10 +1,11 @@
 //! What a host has to keep to, as it changes.
 
+use crate::ClientError;
 use crate::exchange::{Call, Exchange};
 use crate::lines::{LineError, Lines};
-use crate::{ClientError, HostGuarantees};
 use std::fmt;
 use std::time::Duration;
+use tailbound_api::HostGuarantees;
 use ureq::BodyReader;
 
 /// The stream of a host's guarantees: all of them, each time one changes, and

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Server, Step, answer, nobody, read, stream, with_connections};
-use tailbound_client::{
-    Client, ClientError, Code, NewTenant, Settings, SettingsError, Tenant, TenantFilter,
-};
+use tailbound_api::{Code, NewTenant, Tenant};
+use tailbound_client::{Client, ClientError, Settings, SettingsError, TenantFilter};
 use tailbound_placement::{Spec, TenantId};
 
 const TENANT: &str = r#"{"id":7,"owner":"acme","name":"web","request":{"vms":2,"cpu":0,

@@ -23,7 +23,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tailbound_client::{HostState, NewTenant};
+use tailbound_api::{HostState, NewTenant};
 use tailbound_control::audit::audit;
 use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply};
 use tailbound_control::service::{Committed, OnEnd, Service, ServiceError};
@@ -213,7 +213,7 @@ fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Box<dy
             tenants += 1;
         }
     }
-    let status = ledger.status(tailbound_client::Role::Leader, None);
+    let status = ledger.status(tailbound_api::Role::Leader, None);
     Sqlite::open(path)?.commit(&changes)?;
     Ok((used, status.slots))
 }

@@ -35,7 +35,7 @@ use keys::Keys;
 use owners::Owners;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailbound_client::{Tenant, TopologyState};
+use tailbound_api::{Tenant, TopologyState};
 use tailbound_placement::{Datacentre, NodeId, Policy, Spec, SpecError, TenantId};
 
 /// Tenants, hosts, topology and idempotency keys.

@@ -32,7 +32,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tailbound_client::Role;
+use tailbound_api::Role;
 use tailbound_placement::{Policy, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};

@@ -43,7 +43,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
-use tailbound_client::Code;
+use tailbound_api::Code;
 use tokio::sync::{Semaphore, watch};
 
 /// At the end, requests in progress have so long.

@@ -17,7 +17,7 @@ use crate::store::{Store, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tailbound_client::{Code, Role};
+use tailbound_api::{Code, Role};
 use tokio::sync::{mpsc, oneshot, watch};
 use watchers::Watchers;
 use writer::{Job, Turn, Writer};

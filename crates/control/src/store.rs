@@ -6,7 +6,7 @@ mod sqlite;
 pub use sqlite::Sqlite;
 
 use crate::ledger::{Change, Snapshot};
-use tailbound_client::Code;
+use tailbound_api::Code;
 
 /// Keeps what a ledger decided.
 pub trait Store: Send {

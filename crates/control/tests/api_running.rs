@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tailbound_client::HostGuarantees;
+use tailbound_api::HostGuarantees;
 use tailbound_control::ledger::{Change, Snapshot};
 use tailbound_control::server::TlsFiles;
 use tailbound_control::store::{Store, StoreError};
@@ -71,7 +71,7 @@ fn a_stream_gives_the_whole_state_at_once_and_after_each_change() {
     place.post(OPERATOR, "/v1/hosts/a-1/drain", "");
     assert_eq!(
         next(&mut stream).unwrap().state,
-        tailbound_client::HostState::Drained
+        tailbound_api::HostState::Drained
     );
 }
 

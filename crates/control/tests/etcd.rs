@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_client::{HostState, NewTenant, Role, TopologyDiff};
+use tailbound_api::{HostState, NewTenant, Role, TopologyDiff};
 use tailbound_control::ledger::{
     Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot,
 };

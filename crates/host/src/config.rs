@@ -17,7 +17,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use tailbound_client::VmName;
+use tailbound_api::VmName;
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_switch::Mac;

@@ -14,7 +14,8 @@ pub use state::StateError;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use tailbound_client::{HostGuarantees, Settings, SettingsError, VmName};
+use tailbound_api::{HostGuarantees, VmName};
+use tailbound_client::{Settings, SettingsError};
 
 /// Where the last word is kept where nobody says otherwise.
 pub const DEFAULT_STATE: &str = "/var/lib/tailbound/guarantees.json";

@@ -32,7 +32,7 @@ use crate::port::{BURST, Burst, Outgoing, Port};
 use crate::reason::Reason;
 use link::{Link, Way, WayConfig};
 use std::io;
-use tailbound_client::HostGuarantees;
+use tailbound_api::HostGuarantees;
 use tailbound_dataplane::pacer::{Later, Refused};
 use tailbound_dataplane::{Frame, GuestId, Pacer, Packet, Pool};
 use tailbound_units::Nanos;

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use support::{Said, Service, TREE, tailbound, until};
-use tailbound_client::{Explanation, HostGuarantees, Page, Problem, Tenant, TopologyState};
+use tailbound_api::{Explanation, HostGuarantees, Page, Problem, Tenant, TopologyState};
 
 const WEB: [&str; 13] = [
     "create",

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use std::collections::{BTreeMap, HashMap};
-use tailbound_client::{Tenant, is_name};
+use tailbound_api::{Tenant, is_name};
 use tailbound_placement::{FaultDomains, NodeId, Resources, TenantId, Topology};
 use tailbound_units::Bytes;
 

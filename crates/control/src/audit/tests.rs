@@ -5,7 +5,7 @@ use crate::ledger::{Call, Hosts, KeyId, KeyRecord, Ledger, Reply};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tailbound_client::{HostState, Tenant, TopologyState};
+use tailbound_api::{HostState, Tenant, TopologyState};
 use tailbound_placement::{NodeId, Policy, PortId, Spec, TenantId, Topology};
 use tailbound_units::Nanos;
 

@@ -5,7 +5,7 @@ use super::change::{Change, Hosts, Subject};
 use super::{Ledger, LoadError, runs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tailbound_client::Tenant;
+use tailbound_api::Tenant;
 use tailbound_placement::{NodeId, Placement, TenantId};
 
 /// Whose guarantees may differ after changes.

@@ -4,7 +4,7 @@ use super::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailbound_client::{HostState, Tenant, TopologyState};
+use tailbound_api::{HostState, Tenant, TopologyState};
 use tailbound_placement::TenantId;
 use tailbound_units::Nanos;
 

@@ -5,7 +5,7 @@ use super::{Denied, Ledger, LoadError, runs, topology};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailbound_client::{
+use tailbound_api::{
     Affected, HostChange, HostState, NewTenant, Run, Tenant, TopologyDiff, TopologyState, is_name,
 };
 use tailbound_placement::{NodeId, Placement, Request, Spec, TenantId};

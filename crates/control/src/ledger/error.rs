@@ -1,6 +1,6 @@
 //! Why a call is denied, and why what a store has is not a ledger.
 
-use tailbound_client::{Broken, Code};
+use tailbound_api::{Broken, Code};
 use tailbound_placement::{AdmitError, Refusal, RequestError, SpecError, TenantId};
 
 /// Why a call was denied; nothing was changed.

@@ -1,7 +1,7 @@
 //! Whose tenants there are, by name and by number.
 
 use std::collections::{BTreeSet, HashMap};
-use tailbound_client::Tenant;
+use tailbound_api::Tenant;
 use tailbound_placement::TenantId;
 
 /// The tenants of each owner.

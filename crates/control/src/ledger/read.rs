@@ -3,7 +3,7 @@
 use super::{Denied, Ledger};
 use std::ops::Bound;
 use std::sync::Arc;
-use tailbound_client::{
+use tailbound_api::{
     Explanation, Host, HostGuarantees, HostState, HostedRun, Line, Nearest, Overload, Page,
     PairBound, Placed, PortState, Role, Run, Status, Tenant, VmGuarantee,
 };

@@ -1,7 +1,7 @@
 //! Which machine of a tenant is where: its number stays for life.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tailbound_client::Run;
+use tailbound_api::Run;
 
 /// The machines' numbers on the hosts of a new placement, in ascending order.
 ///

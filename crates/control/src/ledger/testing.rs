@@ -1,7 +1,7 @@
 //! What tests of the ledger, the service and the stores have in common.
 
 use super::{Call, Change, Command, Ledger};
-use tailbound_client::NewTenant;
+use tailbound_api::NewTenant;
 use tailbound_placement::{Guarantee, Policy, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
 

@@ -3,7 +3,7 @@ mod random;
 
 use super::testing::{TREE, call, create, ledger};
 use super::*;
-use tailbound_client::{Host, HostGuarantees, HostState, Tenant};
+use tailbound_api::{Host, HostGuarantees, HostState, Tenant};
 use tailbound_placement::{Direction, Load, PortId, Resources};
 use tailbound_units::Nanos;
 

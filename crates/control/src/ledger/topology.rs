@@ -4,7 +4,7 @@ use super::change::{Hosts, Snapshot};
 use super::error::LoadError;
 use super::{Denied, Ledger};
 use std::sync::Arc;
-use tailbound_client::{Broken, NodeChange, TopologyDiff};
+use tailbound_api::{Broken, NodeChange, TopologyDiff};
 use tailbound_placement::{Datacentre, Spec, diff};
 
 /// What another topology would change, and whom it would break.

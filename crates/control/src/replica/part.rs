@@ -11,7 +11,7 @@ use etcd_client::KeyValue;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
-use tailbound_client::Role;
+use tailbound_api::Role;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::{task, time};
 

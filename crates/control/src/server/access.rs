@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use tailbound_client::Code;
+use tailbound_api::Code;
 
 /// Who may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

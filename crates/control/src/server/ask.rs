@@ -6,7 +6,7 @@ use super::problem::{self, Error, Guarded};
 use axum::Json;
 use axum::extract::State;
 use std::sync::Arc;
-use tailbound_client::Explanation;
+use tailbound_api::Explanation;
 use tailbound_placement::Request;
 
 /// Whether a request would pass now, and where it would go.

@@ -5,7 +5,7 @@ use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_LENGTH;
 use std::time::Duration;
-use tailbound_client::Code;
+use tailbound_api::Code;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 

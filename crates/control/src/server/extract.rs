@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
-use tailbound_client::{Code, NewTenant, Resize};
+use tailbound_api::{Code, NewTenant, Resize};
 use tailbound_placement::{Request as Wish, Spec, TenantId};
 
 /// Makes a retry of a write the same write (an IETF draft's header).

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tailbound_client::{Code, Role};
+use tailbound_api::{Code, Role};
 
 /// Has the write done here, or by the leader if that is another replica. The
 /// caller's own token goes with it, so that the leader decides for itself who

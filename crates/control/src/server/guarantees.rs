@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tailbound_client::{Code, HostGuarantees};
+use tailbound_api::{Code, HostGuarantees};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use std::sync::Arc;
-use tailbound_client::{Host, HostChange, HostState, Page};
+use tailbound_api::{Host, HostChange, HostState, Page};
 use utoipa::IntoParams;
 
 /// Which hosts.

@@ -9,7 +9,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailbound_client::{HostState, MapNode};
+use tailbound_api::{HostState, MapNode};
 use tailbound_placement::{Direction, NodeId, PortId, Topology};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -238,7 +238,7 @@ fn headroom(ledger: &Ledger, node: NodeId) -> u16 {
         .unwrap_or(1_000)
 }
 
-fn ports(ledger: &Ledger, node: NodeId) -> Vec<tailbound_client::PortState> {
+fn ports(ledger: &Ledger, node: NodeId) -> Vec<tailbound_api::PortState> {
     both(node).map(|port| ledger.port(port)).collect()
 }
 

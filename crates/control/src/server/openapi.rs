@@ -5,7 +5,7 @@ use super::extract::IDEMPOTENCY_KEY;
 use super::{App, ask, guarantees, hosts, map, metrics, page, status, tenants, topology};
 use axum::Json;
 use std::sync::Arc;
-use tailbound_client::Problem;
+use tailbound_api::Problem;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};

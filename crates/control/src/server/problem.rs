@@ -5,7 +5,7 @@ use crate::service::ServiceError;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use tailbound_client::{Code, Problem};
+use tailbound_api::{Code, Problem};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, ResponsesBuilder};
 
 /// RFC 9457.

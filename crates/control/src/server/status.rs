@@ -5,7 +5,7 @@ use super::problem::{Error, Guarded};
 use axum::Json;
 use axum::extract::State;
 use std::sync::Arc;
-use tailbound_client::{Code, Role, Status};
+use tailbound_api::{Code, Role, Status};
 
 impl App {
     /// The service and the data centre in short.

@@ -12,7 +12,7 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
-use tailbound_client::{Code, NewTenant, Page, PairBound, Resize, Tenant, is_name};
+use tailbound_api::{Code, NewTenant, Page, PairBound, Resize, Tenant, is_name};
 use tailbound_placement::TenantId;
 use utoipa::IntoParams;
 

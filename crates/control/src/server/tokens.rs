@@ -208,7 +208,7 @@ impl Entry {
         match (self.role, &self.owner, &self.host) {
             (Role::Operator, None, None) => Ok(Caller::Operator),
             (Role::Operator, ..) => Err("an operator has neither owner nor host"),
-            (Role::Tenant, Some(owner), None) if tailbound_client::is_name(owner) => {
+            (Role::Tenant, Some(owner), None) if tailbound_api::is_name(owner) => {
                 Ok(Caller::Tenant {
                     owner: owner.clone(),
                 })

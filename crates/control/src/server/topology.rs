@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::http::header::ETAG;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use tailbound_client::{TopologyDiff, TopologyState};
+use tailbound_api::{TopologyDiff, TopologyState};
 use tailbound_placement::Spec;
 
 /// The topology in force.

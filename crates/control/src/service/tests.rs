@@ -3,7 +3,7 @@ use crate::ledger::testing::{call, create, ledger};
 use crate::ledger::{Command, Snapshot, TenantFilter};
 use std::sync::Mutex;
 use std::sync::mpsc as sync;
-use tailbound_client::HostState;
+use tailbound_api::HostState;
 use tailbound_placement::TenantId;
 
 /// A store in memory. Each commit waits until the test says how it ends.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use tailbound_client::VmName;
+use tailbound_api::VmName;
 use tailbound_dataplane::{PipelineConfig, QueueConfig};
 use tailbound_document::{Problem, Step};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;

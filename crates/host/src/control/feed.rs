@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tailbound_client::{Away, Backoff, Client, ClientError, HostGuarantees, Settings};
+use tailbound_api::HostGuarantees;
+use tailbound_client::{Away, Backoff, Client, ClientError, Settings};
 
 /// How long the service may be silent: three times what it promises to be.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use tailbound_client::HostGuarantees;
+use tailbound_api::HostGuarantees;
 
 const SCHEMA: u32 = 1;
 
@@ -115,7 +115,7 @@ fn fresh(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tailbound_client::HostState;
+    use tailbound_api::HostState;
 
     fn guarantees(revision: u64) -> HostGuarantees {
         let line = format!(

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use tailbound_client::VmName;
+use tailbound_api::VmName;
 use tailbound_document::{Problem, Step};
 use tailbound_hose::HostId;
 use tailbound_units::Nanos;

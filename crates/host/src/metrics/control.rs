@@ -4,7 +4,7 @@ use crate::control::FeedStatus;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use std::fmt::Error;
-use tailbound_client::VmGuarantee;
+use tailbound_api::VmGuarantee;
 use tailbound_metrics::{Labels, counter, gauge};
 use tailbound_switch::{LinkSnapshot, Snapshot};
 

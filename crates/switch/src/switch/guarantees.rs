@@ -4,7 +4,7 @@ use super::link::{Link, Way, WayConfig};
 use super::{LinkConfig, Promises, Switch};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use tailbound_client::{HostGuarantees, VmGuarantee, VmName};
+use tailbound_api::{HostGuarantees, VmGuarantee, VmName};
 use tailbound_dataplane::pacer::Refused;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_units::{Bytes, Nanos};

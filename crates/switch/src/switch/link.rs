@@ -9,7 +9,7 @@ use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
-use tailbound_client::{VmGuarantee, VmName};
+use tailbound_api::{VmGuarantee, VmName};
 use tailbound_dataplane::pacer::Refused;
 use tailbound_dataplane::{Class, Guarantee, GuestId, Packet, Pipeline, PipelineConfig};
 use tailbound_metrics::Histogram;

@@ -1,7 +1,7 @@
 //! What the switch has counted, as plain data: made on the packet loop's thread,
 //! read by the thread that serves metrics.
 
-use tailbound_client::{HostState, VmGuarantee, VmName};
+use tailbound_api::{HostState, VmGuarantee, VmName};
 use tailbound_dataplane::pacer::GuestStats;
 use tailbound_dataplane::{Guarantee, MeterStats, PacerStats};
 use tailbound_metrics::Histogram;

@@ -11,7 +11,7 @@ mod record;
 
 use bench::Bench;
 use frames::{A, B, BROADCAST, C, Capture, FAR, arp, datagram, far, tagged, tcp, to, udp};
-use tailbound_client::HostGuarantees;
+use tailbound_api::HostGuarantees;
 use tailbound_dataplane::{
     FqCodelConfig, Guarantee, MeterConfig, NicConfig, PacerConfig, PipelineConfig, QueueConfig,
 };

@@ -4,7 +4,7 @@ use rand::RngExt as _;
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use tailbound_client::Tenant;
+use tailbound_api::Tenant;
 use tailbound_control::audit::audit;
 use tailbound_control::ledger::Snapshot;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
-use tailbound_client::Tenant;
+use tailbound_api::Tenant;
 use ureq::Agent;
 use ureq::http::{Method, Request, StatusCode};
 

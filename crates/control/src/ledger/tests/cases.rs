@@ -1,5 +1,5 @@
 use super::*;
-use tailbound_client::{Code, NewTenant};
+use tailbound_api::{Code, NewTenant};
 use tailbound_placement::{Request, Spec};
 
 fn decide(ledger: &mut Ledger, call: &Call) -> Result<Reply, Denied> {
@@ -312,9 +312,7 @@ fn machines_keep_their_numbers_when_others_come_and_go() {
         .unwrap();
     assert!(again.changes.is_empty());
     assert_eq!(
-        ledger
-            .status(tailbound_client::Role::Leader, None)
-            .open_hosts,
+        ledger.status(tailbound_api::Role::Leader, None).open_hosts,
         5
     );
 }

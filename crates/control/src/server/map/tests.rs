@@ -1,7 +1,7 @@
 use super::*;
 use crate::ledger::{Call, Command};
 use proptest::prelude::*;
-use tailbound_client::NewTenant;
+use tailbound_api::NewTenant;
 use tailbound_placement::{Policy, Spec, Uniform, UplinkSpec};
 use tailbound_units::{Bytes, Nanos, Rate};
 

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::ledger::Hosts;
     use proptest::prelude::*;
-    use tailbound_client::HostState;
+    use tailbound_api::HostState;
 
     fn back_and_forth(change: &Change) {
         let document = document(change).unwrap();

@@ -37,7 +37,7 @@ fn what_was_committed_is_there_after_opening_again() {
     let gone = Change::Gone(*kept.tenants.keys().next().unwrap());
     let key = Change::KeyGone(kept.keys.keys().next().unwrap().clone());
     let hosts = Change::Hosts(Arc::new(
-        [("host-1".to_owned(), tailbound_client::HostState::Failed)].into(),
+        [("host-1".to_owned(), tailbound_api::HostState::Failed)].into(),
     ));
     let changes = [gone, key, hosts, Change::NextId(99)];
     let mut expected = kept;
@@ -179,7 +179,7 @@ fn without_space_nothing_changes_and_with_space_it_goes_on() {
 /// A change of some megabytes.
 fn large_change() -> Vec<Change> {
     let hosts = (0..100_000).map(|number| {
-        let state = tailbound_client::HostState::Drained;
+        let state = tailbound_api::HostState::Drained;
         (format!("a-host-with-a-long-name-{number}"), state)
     });
     vec![Change::Hosts(Arc::new(hosts.collect()))]

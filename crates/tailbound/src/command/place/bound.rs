@@ -7,7 +7,7 @@ use super::tables::ports;
 use crate::command::figures::time;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use tailbound_client::PairBound;
+use tailbound_api::PairBound;
 use tailbound_report::{NOTHING, Paint};
 
 /// Arguments of `tailbound place bound`.

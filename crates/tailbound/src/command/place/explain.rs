@@ -7,7 +7,7 @@ use super::service::Service;
 use super::tables::placed;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use tailbound_client::Explanation;
+use tailbound_api::Explanation;
 use tailbound_placement::Request;
 use tailbound_report::{Paint, Table};
 

@@ -2,7 +2,8 @@
 
 use crate::command::output;
 use std::process::ExitCode;
-use tailbound_client::{ClientError, Code, Problem};
+use tailbound_api::{Code, Problem};
+use tailbound_client::ClientError;
 
 /// `REFUSED`: what was asked is well, but promises stand in its way.
 pub(super) const REFUSED: u8 = 1;

@@ -5,7 +5,8 @@ use super::service::{Service, paint};
 use crate::command::output;
 use std::process::ExitCode;
 use std::time::Duration;
-use tailbound_client::{ClientError, HostGuarantees};
+use tailbound_api::HostGuarantees;
+use tailbound_client::ClientError;
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// How long the service may be silent; it says something every ten seconds.

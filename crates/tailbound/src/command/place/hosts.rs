@@ -6,7 +6,7 @@ use super::service::Service;
 use super::tables::{affected, numbers, ports};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use tailbound_client::{Host, HostChange, HostState, Page};
+use tailbound_api::{Host, HostChange, HostState, Page};
 use tailbound_report::{Paint, Table};
 
 /// Whether hosts get machines.

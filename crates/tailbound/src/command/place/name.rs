@@ -3,7 +3,8 @@
 use super::Failure;
 use super::service::Service;
 use std::str::FromStr;
-use tailbound_client::{Client, TenantFilter, is_name};
+use tailbound_api::is_name;
+use tailbound_client::{Client, TenantFilter};
 use tailbound_placement::TenantId;
 
 /// A tenant: its id, its name, or its owner and name.

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use tailbound_client::NewTenant;
+use tailbound_api::NewTenant;
 use tailbound_document::Location;
 use tailbound_placement::{FaultDomains, Guarantee, Request};
 use tailbound_units::{Bytes, Nanos, Rate};

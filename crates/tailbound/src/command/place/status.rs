@@ -4,7 +4,8 @@ use super::Failure;
 use super::request::count;
 use super::service::Service;
 use std::process::ExitCode;
-use tailbound_client::{Client, Role};
+use tailbound_api::Role;
+use tailbound_client::Client;
 use tailbound_placement::Policy;
 
 /// Arguments of `tailbound place status`.
@@ -22,7 +23,7 @@ impl Status {
     }
 }
 
-fn text(status: &tailbound_client::Status) -> String {
+fn text(status: &tailbound_api::Status) -> String {
     let role = match (status.role, &status.leader) {
         (Role::Leader, _) => "the leader".to_owned(),
         (Role::Follower, Some(leader)) => format!("a follower of {leader}"),

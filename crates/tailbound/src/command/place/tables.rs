@@ -2,7 +2,7 @@
 
 use super::request::machines;
 use crate::command::figures::{size, time};
-use tailbound_client::{Affected, Placed, PortState, Run};
+use tailbound_api::{Affected, Placed, PortState, Run};
 use tailbound_report::{Paint, Table, human};
 
 /// Machines by host.

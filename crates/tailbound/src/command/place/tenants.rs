@@ -10,7 +10,8 @@ use super::tables::runs;
 use crate::command::output;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use tailbound_client::{Code, Page, Tenant, TenantFilter};
+use tailbound_api::{Code, Page, Tenant};
+use tailbound_client::TenantFilter;
 use tailbound_report::{NOTHING, Paint, Table};
 
 /// Arguments of `tailbound place create`.

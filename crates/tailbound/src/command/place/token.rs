@@ -7,7 +7,8 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use tailbound_client::{is_name, random};
+use tailbound_api::is_name;
+use tailbound_client::random;
 
 /// What a token allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]

@@ -9,7 +9,8 @@ use crate::command::output;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tailbound_client::{Client, TopologyDiff};
+use tailbound_api::TopologyDiff;
+use tailbound_client::Client;
 use tailbound_placement::Spec;
 use tailbound_report::{Paint, Table};
 

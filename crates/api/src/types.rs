@@ -5,6 +5,7 @@
 //! (`_ns`, `_bytes`, `_bit_s`) are for charts and programs.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use tailbound_placement::{FaultDomains, Guarantee, Policy, Request, Spec, TenantId};
 use tailbound_units::{Bytes, Nanos};
 
@@ -507,6 +508,12 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong, where, and what would be right.
     pub detail: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
 }
 
 /// The kinds of errors; each has one HTTP status.

@@ -1,0 +1,10 @@
+//! The types of the placement service's HTTP API: requests, answers and errors.
+//!
+//! Nothing here does I/O. `tailbound-client` sends and receives these types, and
+//! `tailbound-control` answers with them.
+
+mod names;
+mod types;
+
+pub use names::{NameError, VmName};
+pub use types::*;

@@ -9,11 +9,13 @@
 
 pub mod admission;
 pub mod apply;
+pub mod calls;
 pub mod class;
 mod config;
 pub mod guest;
 pub mod journal;
 pub mod kernel;
+pub mod observer;
 pub mod plan;
 mod qmp;
 pub mod refusal;
@@ -33,6 +35,7 @@ use plan::{Plan, ThreadStep, Wish};
 use refusal::Refusal;
 use std::io;
 use std::path::Path;
+use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId};
 
 /// Why threads were not given their class. Nothing has changed then, unless the
@@ -89,8 +92,12 @@ impl Agent {
     /// # Errors
     /// [`VcpuError::Refused`], [`VcpuError::Observe`].
     pub fn plan(&mut self, wishes: &[Wish]) -> Result<Plan, VcpuError> {
-        self.kernel.forget();
-        let observed = self.kernel.observe(wishes).map_err(VcpuError::Observe)?;
+        self.kernel.observer.forget();
+        let observed = self
+            .kernel
+            .observer
+            .observe(wishes)
+            .map_err(VcpuError::Observe)?;
         let originals = self.journal.changes().originals();
         plan::plan(wishes, &observed, &originals).map_err(VcpuError::Refused)
     }
@@ -116,7 +123,7 @@ impl Agent {
         &mut self,
         which: impl Fn(&ThreadStep) -> bool,
     ) -> Result<Restored, VcpuError> {
-        self.kernel.forget();
+        self.kernel.observer.forget();
         Ok(apply::restore(&mut self.kernel, &mut self.journal, which)?)
     }
 
@@ -126,7 +133,7 @@ impl Agent {
     /// # Errors
     /// [`VcpuError::State`]; what could not be put back is in the result.
     pub fn restore(&mut self) -> Result<Restored, VcpuError> {
-        self.kernel.forget();
+        self.kernel.observer.forget();
         Ok(apply::restore(&mut self.kernel, &mut self.journal, |_| {
             true
         })?)
@@ -138,7 +145,7 @@ pub fn thread(tid: u32) -> Option<ThreadId> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     let pid = line.trim().parse().ok()?;
-    let stat = Tasks::open(pid).ok()?.stat(tid).ok()??;
+    let stat = Tasks::open(&Root::default(), pid).ok()?.stat(tid).ok()??;
     Some(ThreadId {
         pid,
         tid,

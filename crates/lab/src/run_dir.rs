@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tailbound_sys::procfs;
+use tailbound_sys::root::Root;
 
 /// The variable that every child of a lab carries: whose it is.
 pub(crate) const OWNER_VARIABLE: &str = "TAILBOUND_LAB";
@@ -107,7 +108,7 @@ pub struct Cleaned {
 /// of other users and of labs that run are left alone.
 pub fn clean() -> io::Result<Cleaned> {
     let mut cleaned = Cleaned::default();
-    for pid in procfs::processes()? {
+    for pid in procfs::processes(&Root::default())? {
         let owner = procfs::environment_variable(pid, OWNER_VARIABLE);
         let orphan = owner.is_some_and(|text| Owner::parse(&text).is_some_and(|o| !o.lives()));
         if orphan

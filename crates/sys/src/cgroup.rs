@@ -2,6 +2,7 @@
 //! cpusets cut the machine into root domains.
 
 use crate::cpuset::Cpus;
+use crate::root::Root;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -136,12 +137,20 @@ pub struct Partition {
 }
 
 impl Mounts {
-    /// Reads where they are.
+    /// Reads where they are; all directories are under `root`.
     ///
     /// # Errors
     /// `/proc` is not there.
-    pub fn read() -> io::Result<Self> {
-        Ok(parse_mounts(&fs::read_to_string("/proc/self/mounts")?))
+    pub fn read(root: &Root) -> io::Result<Self> {
+        let text = fs::read_to_string(root.path("/proc/self/mounts"))?;
+        let Self { unified, legacy } = parse_mounts(&text);
+        let legacy = legacy.into_iter();
+        Ok(Self {
+            unified: unified.map(|at| root.path(at)),
+            legacy: legacy
+                .map(|(options, at)| (options, root.path(at)))
+                .collect(),
+        })
     }
 
     /// Where a controller of version 1 is mounted.
@@ -189,11 +198,15 @@ fn read(directory: &Path, file: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-fn children(directory: &Path) -> impl Iterator<Item = PathBuf> {
+/// The groups in a group, by name: the kernel lists them in no order.
+pub fn children(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
+    let mut found: Vec<_> = entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
+        .collect();
+    found.sort_unstable();
+    found
 }
 
 fn unified_partitions(directory: &Path, found: &mut Vec<Partition>) {

@@ -8,6 +8,7 @@ pub mod packet;
 pub mod probe;
 pub mod process;
 pub mod procfs;
+pub mod root;
 pub mod sched;
 pub mod tap;
 pub mod thread;

@@ -2,6 +2,7 @@
 //!
 //! The parsers are pure and take any text; the readers around them do the I/O.
 
+use crate::root::Root;
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -130,9 +131,11 @@ pub fn cpu_time(pid: u32) -> io::Result<Nanos> {
     Ok(total)
 }
 
-/// All processes.
-pub fn processes() -> io::Result<Vec<u32>> {
-    numbers_in(PathBuf::from("/proc"))
+/// All processes, in the order of their numbers.
+pub fn processes(root: &Root) -> io::Result<Vec<u32>> {
+    let mut processes = numbers_in(root.path("/proc"))?;
+    processes.sort_unstable();
+    Ok(processes)
 }
 
 fn numbers_in(directory: PathBuf) -> io::Result<Vec<u32>> {
@@ -242,7 +245,7 @@ mod tests {
     #[test]
     fn this_process_is_found_with_its_thread_and_start_time() {
         let pid = std::process::id();
-        assert!(processes().unwrap().contains(&pid));
+        assert!(processes(&Root::default()).unwrap().contains(&pid));
         assert!(threads(pid).unwrap().contains(&pid));
         assert!(start_time(pid).is_some());
         let mut schedstat = Reread::open(format!("/proc/{pid}/schedstat")).unwrap();

@@ -4,6 +4,7 @@
 //! [`crate::sched`] has the policies that the lab gives its own children; this
 //! module is for threads of others, which have a past.
 
+use crate::root::Root;
 use crate::sched::{self, Attributes, SIZE};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, open, openat};
@@ -277,9 +278,10 @@ impl Tasks {
     ///
     /// # Errors
     /// The process is gone, or may not be looked at.
-    pub fn open(pid: u32) -> io::Result<Self> {
+    pub fn open(root: &Root, pid: u32) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = open(format!("/proc/{pid}/task"), flags, Mode::empty())?;
+        let directory = root.path(format!("/proc/{pid}/task"));
+        let directory = open(directory, flags, Mode::empty())?;
         Ok(Self { directory })
     }
 
@@ -354,7 +356,7 @@ mod tests {
     #[test]
     fn the_calling_thread_is_listed_with_its_start() {
         let pid = std::process::id();
-        let tasks = Tasks::open(pid).unwrap();
+        let tasks = Tasks::open(&Root::default(), pid).unwrap();
         assert!(tasks.list().unwrap().contains(&pid));
         let stat = tasks.stat(pid).unwrap().unwrap();
         assert_eq!(Some(stat.start), crate::procfs::start_time(pid));
@@ -364,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_not_there_is_none() {
-        let tasks = Tasks::open(std::process::id()).unwrap();
+        let tasks = Tasks::open(&Root::default(), std::process::id()).unwrap();
         assert_eq!(tasks.stat(u32::MAX >> 1).unwrap(), None);
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use tailbound_sys::root::Root;
 use tailbound_sys::thread::ThreadId;
 
 /// Where it lies where nobody says otherwise.
@@ -138,7 +139,7 @@ impl Journal {
             }
             Err(error) => return Err(failed(error.into())),
         }
-        let boot = boot().map_err(failed)?;
+        let boot = boot(&Root::default()).map_err(failed)?;
         let changes = read(path, &boot)?;
         Ok(Self {
             path: path.to_owned(),
@@ -156,7 +157,7 @@ impl Journal {
         Ok(Self {
             path: path.to_owned(),
             boot: String::new(),
-            changes: peek(path)?,
+            changes: peek(&Root::default(), path)?,
             lock: None,
         })
     }
@@ -213,12 +214,13 @@ impl Journal {
     }
 }
 
-/// What a state says without opening it: somebody else may be working with it.
+/// Reads a state without opening it: somebody else may be working with it. The
+/// boot that it has to be of is that of the machine under `root`.
 ///
 /// # Errors
 /// It cannot be read, or holds something else.
-pub fn peek(path: &Path) -> Result<Changes, StateError> {
-    let boot = boot().map_err(|source| StateError::File {
+pub fn peek(root: &Root, path: &Path) -> Result<Changes, StateError> {
+    let boot = boot(root).map_err(|source| StateError::File {
         path: path.to_owned(),
         source,
     })?;
@@ -256,8 +258,8 @@ fn read(path: &Path, boot: &str) -> Result<Changes, StateError> {
     })
 }
 
-fn boot() -> io::Result<String> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+fn boot(root: &Root) -> io::Result<String> {
+    let text = fs::read_to_string(root.path("/proc/sys/kernel/random/boot_id"))?;
     Ok(text.trim().to_owned())
 }
 

@@ -9,11 +9,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use tailbound_sys::cgroup::{self, Groups, Mounts, parse_groups};
 use tailbound_sys::procfs;
+use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId, parse_cmdline, parse_stat};
 
 /// Finds guests, again and again.
 #[derive(Debug)]
 pub struct Scanner {
+    root: Root,
     mounts: Mounts,
     /// Processes that are no guests, by number, with their start.
     others: HashMap<u32, u64>,
@@ -22,11 +24,22 @@ pub struct Scanner {
 }
 
 impl Scanner {
+    /// Looks for the guests of this machine.
+    ///
     /// # Errors
     /// `/proc` is not there.
     pub fn new() -> io::Result<Self> {
+        Self::on(Root::default())
+    }
+
+    /// Looks for the guests of the machine whose files are under `root`.
+    ///
+    /// # Errors
+    /// `/proc` is not there.
+    pub fn on(root: Root) -> io::Result<Self> {
         Ok(Self {
-            mounts: Mounts::read()?,
+            mounts: Mounts::read(&root)?,
+            root,
             others: HashMap::new(),
             asked: HashMap::new(),
         })
@@ -43,8 +56,8 @@ impl Scanner {
         let mut vhosts: HashMap<u32, Vec<GuestThread>> = HashMap::new();
         let mut others = HashMap::new();
         let named = self.named(rules);
-        for pid in procfs::processes()? {
-            let Some((name, start)) = first_look(pid) else {
+        for pid in procfs::processes(&self.root)? {
+            let Some((name, start)) = self.first_look(pid) else {
                 continue;
             };
             let target = named.get(&pid);
@@ -65,7 +78,7 @@ impl Scanner {
                 });
                 continue;
             }
-            let Some(process) = process(pid, name) else {
+            let Some(process) = self.process(pid, name) else {
                 continue;
             };
             let guest = recognise(&process).or_else(|| target.map(|_| plain(&process)));
@@ -131,7 +144,7 @@ impl Scanner {
     /// The processes in a group, which is given as in `/proc/PID/cgroup` or as a
     /// directory.
     fn members(&self, path: &str) -> Vec<u32> {
-        let mut found = cgroup::processes(Path::new(path));
+        let mut found = cgroup::processes(&self.root.path(path));
         for at in self.hierarchies() {
             found.extend(cgroup::processes(&at.join(path.trim_start_matches('/'))));
         }
@@ -143,17 +156,14 @@ impl Scanner {
     /// The directory of a container's group.
     fn container(&self, prefix: &str) -> Option<PathBuf> {
         fn find(directory: &Path, prefix: &str, depth: u32) -> Option<PathBuf> {
-            for entry in fs::read_dir(directory).ok()?.flatten() {
-                if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    continue;
-                }
-                let name = entry.file_name();
-                let id = super::guest::container(name.to_str()?).map(|(id, _)| id);
+            for child in cgroup::children(directory) {
+                let name = child.file_name()?.to_str()?;
+                let id = super::guest::container(name).map(|(id, _)| id);
                 if id.is_some_and(|id| id.starts_with(prefix)) {
-                    return Some(entry.path());
+                    return Some(child);
                 }
                 if depth > 0
-                    && let Some(found) = find(&entry.path(), prefix, depth - 1)
+                    && let Some(found) = find(&child, prefix, depth - 1)
                 {
                     return Some(found);
                 }
@@ -197,7 +207,7 @@ impl Scanner {
             );
             return;
         };
-        match qmp::query_cpus(&socket) {
+        match qmp::query_cpus(&self.root.path(&socket)) {
             Ok(vcpus) => {
                 self.asked.insert(key, vcpus);
             }
@@ -211,6 +221,48 @@ impl Scanner {
             guest.name_vcpus(vcpus);
         }
     }
+
+    /// The name and start of a process.
+    fn first_look(&self, pid: u32) -> Option<(String, u64)> {
+        let text = self.text(pid, "stat")?;
+        let stat = parse_stat(&text)?;
+        (stat.state != 'Z').then_some((stat.name, stat.start))
+    }
+
+    /// A process whole; `None` when it has ended, or is a thread of the kernel.
+    fn process(&self, pid: u32, name: String) -> Option<Process> {
+        let arguments =
+            parse_cmdline(&fs::read(self.root.path(format!("/proc/{pid}/cmdline"))).ok()?);
+        // A kernel thread.
+        if arguments.is_empty() {
+            return None;
+        }
+        let groups = parse_groups(&self.text(pid, "cgroup")?);
+        let tasks = Tasks::open(&self.root, pid).ok()?;
+        let mut threads = Vec::new();
+        for tid in tasks.list().ok()? {
+            if let Some(stat) = tasks.stat(tid).ok()? {
+                let start = stat.start;
+                threads.push(NamedThread {
+                    id: ThreadId { pid, tid, start },
+                    name: stat.name,
+                });
+            }
+        }
+        threads.sort_by_key(|thread| thread.id.tid);
+        Some(Process {
+            pid,
+            name,
+            arguments,
+            groups,
+            threads,
+        })
+    }
+
+    /// The text of a process's file.
+    fn text(&self, pid: u32, file: &str) -> Option<String> {
+        fs::read_to_string(self.root.path(format!("/proc/{pid}/{file}"))).ok()
+    }
 }
 
 /// What rules say about a process that they name.
@@ -219,41 +271,6 @@ struct Named {
     qmp: Option<PathBuf>,
     /// Their places among the rules.
     rules: Vec<usize>,
-}
-
-/// The name and start of a process.
-fn first_look(pid: u32) -> Option<(String, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let stat = parse_stat(&text)?;
-    (stat.state != 'Z').then_some((stat.name, stat.start))
-}
-
-fn process(pid: u32, name: String) -> Option<Process> {
-    let arguments = parse_cmdline(&fs::read(format!("/proc/{pid}/cmdline")).ok()?);
-    // A kernel thread.
-    if arguments.is_empty() {
-        return None;
-    }
-    let groups = parse_groups(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?);
-    let tasks = Tasks::open(pid).ok()?;
-    let mut threads = Vec::new();
-    for tid in tasks.list().ok()? {
-        if let Some(stat) = tasks.stat(tid).ok()? {
-            let start = stat.start;
-            threads.push(NamedThread {
-                id: ThreadId { pid, tid, start },
-                name: stat.name,
-            });
-        }
-    }
-    threads.sort_by_key(|thread| thread.id.tid);
-    Some(Process {
-        pid,
-        name,
-        arguments,
-        groups,
-        threads,
-    })
 }
 
 /// Processes of one name that are no hypervisors are one guest: a container's.

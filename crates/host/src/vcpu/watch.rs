@@ -11,6 +11,7 @@ use super::{Agent, Restored, VcpuError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use tailbound_metrics::Histogram;
+use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Schedstat, Tasks, ThreadId};
 use tailbound_units::Nanos;
 
@@ -301,7 +302,7 @@ impl Watcher {
             for thread in &guest.threads {
                 let ThreadId { pid, tid, .. } = thread.id;
                 if let std::collections::hash_map::Entry::Vacant(place) = self.tasks.entry(pid) {
-                    let Ok(tasks) = Tasks::open(pid) else {
+                    let Ok(tasks) = Tasks::open(&Root::default(), pid) else {
                         continue;
                     };
                     place.insert(tasks);

@@ -298,7 +298,7 @@ pub(super) fn schedstat() -> Outcome {
 
 pub(super) fn cpu_weight() -> Outcome {
     let groups = text("/proc/self/cgroup").unwrap_or_default();
-    let mounts = crate::cgroup::Mounts::read().unwrap_or_default();
+    let mounts = crate::cgroup::Mounts::read(&crate::root::Root::default()).unwrap_or_default();
     match mounts.directory(&crate::cgroup::parse_groups(&groups), "cpu") {
         Some((at, true)) => Outcome::works(format!("cpu.weight (cgroup v2), {}", at.display())),
         Some((at, false)) => Outcome::works(format!("cpu.shares (cgroup v1), {}", at.display())),

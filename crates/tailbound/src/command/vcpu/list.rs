@@ -12,6 +12,7 @@ use tailbound_host::vcpu::journal::{Changes, DEFAULT_STATE, peek};
 use tailbound_host::vcpu::kernel::{Kernel as _, Linux};
 use tailbound_host::vcpu::rule::GuestRule;
 use tailbound_host::vcpu::scan::Scanner;
+use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Schedstat, Scheduling, Tasks};
 use tailbound_units::Nanos;
 
@@ -81,7 +82,7 @@ impl List {
         let guests = Scanner::new()
             .and_then(|mut scanner| scanner.scan(&rules))
             .map_err(text)?;
-        let changes = peek(&self.state).unwrap_or_default();
+        let changes = peek(&Root::default(), &self.state).unwrap_or_default();
         let all = || {
             guests
                 .iter()
@@ -115,7 +116,7 @@ impl List {
 }
 
 fn waits(thread: &GuestThread) -> Option<Schedstat> {
-    let tasks = Tasks::open(thread.id.pid).ok()?;
+    let tasks = Tasks::open(&Root::default(), thread.id.pid).ok()?;
     tasks.schedstat(thread.id.tid).ok()?
 }
 

@@ -1,0 +1,113 @@
+//! What no file says of a machine: the answers of system calls. Behind a trait so
+//! that a recorded machine can give those that it gave then.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::linux::fs::MetadataExt as _;
+use tailbound_sys::cpuset::{self, Cpus};
+use tailbound_sys::sched;
+use tailbound_sys::thread::{self, Scheduling, set_scheduling};
+use tailbound_units::Nanos;
+
+/// The system calls that tell of threads.
+pub trait SystemCalls: fmt::Debug + Send {
+    /// How a thread is scheduled.
+    ///
+    /// # Errors
+    /// The thread has ended (ESRCH).
+    fn scheduling(&self, tid: u32) -> io::Result<Scheduling>;
+    /// Where a thread may run.
+    ///
+    /// # Errors
+    /// The thread has ended (ESRCH).
+    fn affinity(&self, tid: u32) -> io::Result<Cpus>;
+    /// The user that a process belongs to; `None` when it has ended.
+    fn owner(&self, pid: u32) -> Option<u32>;
+}
+
+/// The running kernel.
+#[derive(Debug)]
+pub struct Live;
+
+impl SystemCalls for Live {
+    fn scheduling(&self, tid: u32) -> io::Result<Scheduling> {
+        thread::scheduling(tid)
+    }
+
+    fn affinity(&self, tid: u32) -> io::Result<Cpus> {
+        cpuset::affinity(tid)
+    }
+
+    fn owner(&self, pid: u32) -> Option<u32> {
+        let process = fs::metadata(format!("/proc/{pid}")).ok()?;
+        Some(process.st_uid())
+    }
+}
+
+/// What stays as it is for as long as this process lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    /// The kernel's release, as `uname -r` prints it.
+    pub release: String,
+    /// The user that this process runs as.
+    pub user: u32,
+    /// Whether this process may raise anybody (`CAP_SYS_NICE`, in the initial user
+    /// namespace).
+    pub privileged: bool,
+    /// Whether a thread can have a time slice of its own (Linux 6.12).
+    pub slices: bool,
+    /// The kernel's own slice: what reads back where nobody asked for one.
+    pub base_slice: Nanos,
+}
+
+impl Facts {
+    /// Asks the running kernel.
+    ///
+    /// # Errors
+    /// No thread can be started to try slices on.
+    pub fn of_this_machine() -> io::Result<Self> {
+        // Unlike every kernel's own.
+        let odd = Nanos::from_micros(300);
+        let name = rustix::system::uname();
+        Ok(Self {
+            release: name.release().to_string_lossy().into_owned(),
+            user: rustix::process::geteuid().as_raw(),
+            privileged: privileged(),
+            slices: sched::probe_slice(odd).is_ok_and(|seen| seen == odd),
+            base_slice: base_slice()?,
+        })
+    }
+}
+
+/// What reads back as the slice of a thread that has none of its own.
+fn base_slice() -> io::Result<Nanos> {
+    let plain = || {
+        // A thread inherits its creator's slice.
+        set_scheduling(
+            0,
+            &Scheduling {
+                nice: thread::scheduling(0)?.nice,
+                ..Scheduling::PLAIN
+            },
+        )?;
+        Ok(thread::scheduling(0)?.runtime)
+    };
+    let tried = std::thread::Builder::new().spawn(plain)?;
+    match tried.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// `CAP_SYS_NICE` counts in the initial user namespace alone.
+fn privileged() -> bool {
+    use rustix::thread::CapabilitySet;
+    let initial = fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_ascii_whitespace().eq(["0", "0", "4294967295"]));
+    initial
+        && rustix::thread::capabilities(None)
+            .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
+}

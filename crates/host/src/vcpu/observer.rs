@@ -1,0 +1,382 @@
+//! Reads what a plan is made of: threads, control groups, and what the machine
+//! allows. Everything that a file says is read under a [`Root`], everything else
+//! comes from [`SystemCalls`], so that a recorded machine is read as this one is.
+
+use super::admission::{CPU, Domain, Limits, of};
+use super::calls::{Facts, Live, SystemCalls};
+use super::class::{Class, bandwidth};
+use super::kernel::is_gone;
+use super::plan::{GroupSeen, Machine, Observed, Seen, ThreadState, Wish};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tailbound_sys::cgroup::{self, Mounts, Partition, WeightKind, parse_groups};
+use tailbound_sys::cpuset::Cpus;
+use tailbound_sys::procfs;
+use tailbound_sys::root::Root;
+use tailbound_sys::thread::{Scheduling, Tasks, ThreadId};
+use tailbound_units::Nanos;
+
+/// Looks at a machine.
+#[derive(Debug)]
+pub struct Observer {
+    root: Root,
+    calls: Box<dyn SystemCalls>,
+    facts: Facts,
+    mounts: Mounts,
+    tasks: HashMap<u32, Tasks>,
+}
+
+impl Observer {
+    /// Looks at this machine.
+    ///
+    /// # Errors
+    /// No thread can be started to try on it what this kernel has, or `/proc` is
+    /// not there.
+    pub fn new() -> io::Result<Self> {
+        Self::on(Root::default(), Facts::of_this_machine()?, Box::new(Live))
+    }
+
+    /// Looks at the machine whose files are under `root`.
+    ///
+    /// # Errors
+    /// `/proc` is not there.
+    pub fn on(root: Root, facts: Facts, calls: Box<dyn SystemCalls>) -> io::Result<Self> {
+        Ok(Self {
+            mounts: Mounts::read(&root)?,
+            root,
+            calls,
+            facts,
+            tasks: HashMap::new(),
+        })
+    }
+
+    /// The threads of a process, opened once.
+    fn tasks(&mut self, pid: u32) -> io::Result<Option<&Tasks>> {
+        use std::collections::hash_map::Entry;
+        match self.tasks.entry(pid) {
+            Entry::Occupied(known) => Ok(Some(known.into_mut())),
+            Entry::Vacant(place) => match Tasks::open(&self.root, pid) {
+                Ok(tasks) => Ok(Some(place.insert(tasks))),
+                Err(error) if is_gone(&error) => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Forgets the processes it has opened; do so between rounds, since their
+    /// numbers are used again.
+    pub fn forget(&mut self) {
+        self.tasks.clear();
+    }
+
+    /// Looks at all that `wishes` are about.
+    ///
+    /// # Errors
+    /// What the system answered; threads and groups that are gone are none.
+    pub fn observe(&mut self, wishes: &[Wish]) -> io::Result<Observed> {
+        let periodic = |wish: &Wish| matches!(wish.class, Class::Periodic(_));
+        let any_periodic = wishes.iter().any(periodic);
+        let online: Cpus = fs::read_to_string(self.root.path("/sys/devices/system/cpu/online"))?
+            .parse()
+            .map_err(io::Error::other)?;
+        let mut machine = Machine {
+            domains: domains(online, &self.mounts.partitions()),
+            limits: self.limits(),
+            slices: self.facts.slices,
+            privileged: self.facts.privileged,
+        };
+        if any_periodic {
+            self.book(&mut machine.domains)?;
+        }
+        let autogroups = self.sysctl("sched_autogroup_enabled") == Some(1);
+        let mut owners: HashMap<u32, (bool, bool)> = HashMap::new();
+        let mut sets: HashMap<PathBuf, Cpus> = HashMap::new();
+        let mut threads = BTreeMap::new();
+        let mut groups = BTreeMap::new();
+        for wish in wishes {
+            let ThreadId { pid, tid, .. } = wish.thread;
+            let Some((state, processor)) = self.look(wish.thread)? else {
+                continue;
+            };
+            let allowed = if periodic(wish) {
+                self.allowed(pid, tid, &mut sets).unwrap_or(online)
+            } else {
+                online
+            };
+            let (ours, autogrouped) = *owners.entry(pid).or_insert_with(|| {
+                let ours = self.calls.owner(pid) == Some(self.facts.user);
+                (ours, autogroups && !self.weighed(pid))
+            });
+            let seen = Seen {
+                state,
+                processor,
+                allowed,
+                ours,
+                autogrouped,
+            };
+            threads.insert(wish.thread, seen);
+            if let Some(directory) = &wish.group
+                && !groups.contains_key(directory)
+                && let Some(seen) = group(directory)
+            {
+                groups.insert(directory.clone(), seen);
+            }
+        }
+        Ok(Observed {
+            threads,
+            groups,
+            machine,
+        })
+    }
+
+    /// How a thread is, and where it ran last; `None` when it has ended, even if
+    /// its number is used again.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn look(&mut self, thread: ThreadId) -> io::Result<Option<(ThreadState, u32)>> {
+        let Some(tasks) = self.tasks(thread.pid)? else {
+            return Ok(None);
+        };
+        let stat = match tasks.stat(thread.tid)? {
+            Some(stat) if stat.start == thread.start && stat.state != 'Z' => stat,
+            _ => return Ok(None),
+        };
+        let read = || -> io::Result<ThreadState> {
+            Ok(ThreadState {
+                scheduling: own_slice(self.calls.scheduling(thread.tid)?, self.facts.base_slice),
+                cpus: self.calls.affinity(thread.tid)?,
+            })
+        };
+        match read() {
+            Ok(state) => Ok(Some((state, stat.processor))),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a process is in a control group that has a weight.
+    fn weighed(&self, pid: u32) -> bool {
+        let Ok(text) = fs::read_to_string(self.root.path(format!("/proc/{pid}/cgroup"))) else {
+            return false;
+        };
+        let found = self.mounts.directory(&parse_groups(&text), "cpu");
+        found.is_some_and(|(directory, _)| group(&directory).is_some() && !self.is_root(&directory))
+    }
+
+    /// Whether a directory is the root of a hierarchy.
+    fn is_root(&self, directory: &Path) -> bool {
+        let legacy = self.mounts.legacy.iter().map(|(_, at)| at.as_path());
+        let mut roots = self.mounts.unified.as_deref().into_iter().chain(legacy);
+        let same = |root: &Path| root.components().eq(directory.components());
+        roots.any(same)
+    }
+
+    /// What a thread's cpuset leaves it.
+    fn allowed(&self, pid: u32, tid: u32, sets: &mut HashMap<PathBuf, Cpus>) -> Option<Cpus> {
+        let path = format!("/proc/{pid}/task/{tid}/cgroup");
+        let text = fs::read_to_string(self.root.path(path)).ok()?;
+        let (directory, _) = self.mounts.directory(&parse_groups(&text), "cpuset")?;
+        if let Some(known) = sets.get(&directory) {
+            return Some(*known);
+        }
+        let cpus = cgroup::effective_cpus(&directory)?;
+        sets.insert(directory, cpus);
+        Some(cpus)
+    }
+
+    /// Enters every reservation on the machine into its domain.
+    fn book(&self, domains: &mut [Domain]) -> io::Result<()> {
+        /// A reservation of the kernel's own (frequency scaling), which is not booked.
+        const SPECIAL: u64 = 0x1000_0000;
+        for pid in procfs::processes(&self.root)? {
+            // Processes and threads may end at any time.
+            let Ok(tasks) = Tasks::open(&self.root, pid) else {
+                continue;
+            };
+            for tid in tasks.list().unwrap_or_default() {
+                let Ok(seen) = self.calls.scheduling(tid) else {
+                    continue;
+                };
+                if !seen.is_deadline() || seen.flags & SPECIAL != 0 {
+                    continue;
+                }
+                let Ok(Some(stat)) = tasks.stat(tid) else {
+                    continue;
+                };
+                let thread = ThreadId {
+                    pid,
+                    tid,
+                    start: stat.start,
+                };
+                let domain = domains
+                    .iter_mut()
+                    .find(|domain| domain.cpus.contains(stat.processor));
+                if let Some(domain) = domain {
+                    domain.booked.insert(thread, of(&seen));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sysctl(&self, name: &str) -> Option<i64> {
+        let text = fs::read_to_string(self.root.path(format!("/proc/sys/kernel/{name}"))).ok()?;
+        text.trim().parse().ok()
+    }
+
+    fn limits(&self) -> Limits {
+        let micros = |name, default| {
+            let value = self
+                .sysctl(name)
+                .and_then(|micros| u64::try_from(micros).ok());
+            Nanos::from_micros(value.unwrap_or(default))
+        };
+        let runtime = self.sysctl("sched_rt_runtime_us").unwrap_or(950_000);
+        let share = u64::try_from(runtime).ok().map(|runtime| {
+            let period = micros("sched_rt_period_us", 1_000_000);
+            bandwidth(Nanos::from_micros(runtime), period)
+        });
+        Limits {
+            share,
+            fair_server: self.fair_server(),
+            periods: (
+                micros("sched_deadline_period_min_us", 100),
+                micros("sched_deadline_period_max_us", 1 << 22),
+            ),
+        }
+    }
+
+    /// What the fair server books of each CPU: as debugfs says, otherwise what it is
+    /// by default.
+    fn fair_server(&self) -> u64 {
+        let number = |file: &str| -> Option<u64> {
+            let path = format!("/sys/kernel/debug/sched/fair_server/cpu0/{file}");
+            fs::read_to_string(self.root.path(path))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        };
+        if let (Some(runtime), Some(period)) = (number("runtime"), number("period")) {
+            return bandwidth(Nanos(runtime), Nanos(period));
+        }
+        if since(&self.facts.release, (6, 12)) {
+            CPU / 20
+        } else {
+            0
+        }
+    }
+}
+
+/// A slice that nobody asked for is no slice of the thread's own.
+fn own_slice(seen: Scheduling, base: Nanos) -> Scheduling {
+    if seen.is_share() && seen.runtime == base {
+        return Scheduling {
+            runtime: Nanos::ZERO,
+            ..seen
+        };
+    }
+    seen
+}
+
+fn group(directory: &Path) -> Option<GroupSeen> {
+    let kinds = [WeightKind::Weight, WeightKind::Shares];
+    kinds.into_iter().find_map(|kind| {
+        let weight = cgroup::weight(directory, kind)?;
+        Some(GroupSeen { kind, weight })
+    })
+}
+
+/// The root domains that `partitions` make of the CPUs `online`.
+pub(super) fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
+    let mut found: Vec<Cpus> = Vec::new();
+    // CPUs without load balancing all share the kernel's default root domain.
+    let mut unbalanced = Cpus::default();
+    let mut rest = online;
+    for partition in partitions {
+        let mut cpus = partition.cpus.and(&online);
+        rest = rest.without(&cpus);
+        if !partition.balanced {
+            unbalanced = unbalanced.or(&cpus);
+            continue;
+        }
+        // Sets that overlap are balanced as one (version 1).
+        found.retain(|other| {
+            let apart = other.and(&cpus).is_empty();
+            if !apart {
+                cpus = cpus.or(other);
+            }
+            apart
+        });
+        found.push(cpus);
+    }
+    found.extend([unbalanced, rest]);
+    found
+        .into_iter()
+        .filter(|cpus| !cpus.is_empty())
+        .map(|cpus| Domain {
+            cpus,
+            booked: BTreeMap::new(),
+        })
+        .collect()
+}
+
+/// Whether a kernel's release is that version or later.
+fn since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|number| number.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => (major, minor) >= version,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_compared_by_its_numbers() {
+        assert!(since("6.12.0-rc1", (6, 12)));
+        assert!(since("7.0", (6, 12)));
+        assert!(!since("6.9.12-generic", (6, 12)));
+        assert!(!since("", (6, 12)));
+    }
+
+    fn partition(cpus: &str, balanced: bool) -> Partition {
+        Partition {
+            directory: "x".into(),
+            cpus: cpus.parse().unwrap(),
+            balanced,
+        }
+    }
+
+    #[test]
+    fn partitions_leave_the_rest_as_one_domain() {
+        let cases: [(&[Partition], &str); 4] = [
+            (&[], "0-7"),
+            (&[partition("2-3", true)], "2-3 0-1,4-7"),
+            (
+                &[partition("2", false), partition("4", false)],
+                "2,4 0-1,3,5-7",
+            ),
+            (
+                &[
+                    partition("0-3", true),
+                    partition("3-4", true),
+                    partition("5-7", true),
+                ],
+                "0-4 5-7",
+            ),
+        ];
+        for (partitions, expected) in cases {
+            let found = domains("0-7".parse().unwrap(), partitions);
+            let text: Vec<_> = found.iter().map(|domain| domain.cpus.to_string()).collect();
+            assert_eq!(text.join(" "), expected);
+        }
+    }
+}

@@ -14,6 +14,7 @@ use tailbound_host::{VcpuSource, watch_vcpus};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::probe::required::{Part, skipped};
+use tailbound_sys::root::Root;
 use tailbound_sys::sched::{self, Deadline, Policy};
 use tailbound_sys::thread::{
     PolicyNumber, Scheduling, Tasks, ThreadId, scheduling, set_scheduling,
@@ -359,7 +360,7 @@ impl FakeGuest {
         until("the thread", || self.vcpus().len() > before);
     }
     fn vcpus(&self) -> Vec<u32> {
-        let tasks = Tasks::open(self.process.id()).unwrap();
+        let tasks = Tasks::open(&Root::default(), self.process.id()).unwrap();
         let mut found = Vec::new();
         for tid in tasks.list().unwrap() {
             let stat = tasks.stat(tid).unwrap();
@@ -462,7 +463,7 @@ struct Grouped {
 impl Grouped {
     /// `None`, and says so, where none can be made.
     fn start() -> Option<Self> {
-        let mounts = Mounts::read().unwrap();
+        let mounts = Mounts::read(&Root::default()).unwrap();
         let own = parse_groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap());
         let Some((parent, _)) = mounts.directory(&own, "cpu") else {
             let why = "this process is in no group with the cpu controller";

@@ -1,0 +1,193 @@
+//! Golden records of the vCPU agent: what it finds on recorded machines, and what
+//! it would do there.
+//!
+//! `cases/NAME.tree` is a machine (see [`tree`]), `cases/NAME.plan` what the agent
+//! makes of it. `TAILBOUND_GOLDEN=write` writes the second anew. Most machines are
+//! made by hand in the kernel's own format; each says in its `notes` which it is.
+//! `record` adds one from a real machine.
+
+mod record;
+mod tree;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tailbound_host::vcpu::VcpuConfig;
+use tailbound_host::vcpu::admission::{Domain, Limits};
+use tailbound_host::vcpu::guest::Guest;
+use tailbound_host::vcpu::journal::peek;
+use tailbound_host::vcpu::observer::Observer;
+use tailbound_host::vcpu::plan::{Machine, Move, Plan, plan};
+use tailbound_host::vcpu::rule::wishes;
+use tailbound_host::vcpu::scan::Scanner;
+use tailbound_sys::root::Root;
+use tree::{Answers, Tree};
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_agent/cases")
+}
+
+#[test]
+fn golden_plans_on_recorded_machines_are_as_they_were() {
+    let mut trees: Vec<_> = fs::read_dir(cases())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "tree"))
+        .collect();
+    trees.sort();
+    assert!(trees.len() >= 8, "the recorded machines are missing");
+    let mut differing = Vec::new();
+    for path in trees {
+        let found = planned(&Tree::read(&path));
+        let record = path.with_extension("plan");
+        if std::env::var_os("TAILBOUND_GOLDEN").is_some_and(|value| value == "write") {
+            fs::write(record, found).unwrap();
+            continue;
+        }
+        let expected = fs::read_to_string(&record).unwrap_or_default();
+        if let Some(difference) = first_difference(&expected, &found) {
+            differing.push(format!("{}:{difference}", record.display()));
+        }
+    }
+    assert!(
+        differing.is_empty(),
+        "{}\nif that is what was meant: TAILBOUND_GOLDEN=write",
+        differing.join("\n")
+    );
+}
+
+fn first_difference(expected: &str, found: &str) -> Option<String> {
+    if expected == found {
+        return None;
+    }
+    let (expected, found): (Vec<_>, Vec<_>) = (expected.lines().collect(), found.lines().collect());
+    let at = expected
+        .iter()
+        .zip(&found)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let line = |lines: &[&str]| {
+        lines
+            .get(at)
+            .map_or("(nothing)".to_owned(), |l| (*l).to_owned())
+    };
+    Some(format!(
+        "{}:\n  was {}\n  is  {}",
+        at + 1,
+        line(&expected),
+        line(&found)
+    ))
+}
+
+/// What the agent finds on a machine, and what it would do.
+fn planned(tree: &Tree) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let _qmp = tree.unpack(directory.path());
+    let root = Root::at(directory.path());
+    let config = VcpuConfig::parse(&tree.text("rules.toml")).unwrap();
+    let Answers { facts, calls } = tree.answers();
+
+    let guests = Scanner::on(root.clone())
+        .unwrap()
+        .scan(&config.rules)
+        .unwrap();
+    let wishes = wishes(&config.rules, &guests);
+    let mut observer = Observer::on(root.clone(), facts, Box::new(calls)).unwrap();
+    let seen = observer.observe(&wishes).unwrap();
+    let originals = peek(&root, &root.path(&config.state)).unwrap().originals();
+
+    let mut out = String::new();
+    for guest in &guests {
+        show_guest(&mut out, guest);
+    }
+    show_machine(&mut out, &seen.machine);
+    for (thread, original) in &originals {
+        let (scheduling, cpus) = (original.scheduling, original.cpus);
+        writeln!(out, "thread {thread} was {scheduling} on {cpus}").unwrap();
+    }
+    match plan(&wishes, &seen, &originals) {
+        Ok(plan) => show_plan(&mut out, &plan),
+        Err(refusals) => {
+            for refusal in refusals {
+                writeln!(out, "refused: {refusal}").unwrap();
+            }
+        }
+    }
+    // Where the tree was unpacked is no part of it.
+    out.replace(directory.path().to_str().unwrap(), "")
+}
+
+fn show_guest(out: &mut String, guest: &Guest) {
+    let Guest {
+        name,
+        vmm,
+        pid,
+        group,
+        threads,
+        rules,
+        notes,
+        ..
+    } = guest;
+    let group = group
+        .as_ref()
+        .map_or("none".into(), |group| group.display().to_string());
+    writeln!(
+        out,
+        "guest {name}: {vmm:?}, process {pid}, group {group}, rules {rules:?}"
+    )
+    .unwrap();
+    for thread in threads {
+        writeln!(
+            out,
+            "  {}/{} {:?}: {}",
+            thread.id.pid, thread.id.tid, thread.name, thread.role
+        )
+        .unwrap();
+    }
+    for note in notes {
+        writeln!(out, "  note: {note}").unwrap();
+    }
+}
+
+fn show_machine(out: &mut String, machine: &Machine) {
+    let Machine {
+        domains,
+        limits,
+        slices,
+        privileged,
+    } = machine;
+    for Domain { cpus, booked } in domains {
+        let booked: Vec<_> = booked
+            .iter()
+            .map(|(thread, share)| format!("{thread}={share}"))
+            .collect();
+        writeln!(out, "domain {cpus}: booked [{}]", booked.join(" ")).unwrap();
+    }
+    let Limits {
+        share,
+        fair_server,
+        periods: (shortest, longest),
+    } = limits;
+    writeln!(
+        out,
+        "limits: share {share:?}, fair server {fair_server}, periods {shortest} to {longest}, \
+         slices {slices}, privileged {privileged}"
+    )
+    .unwrap();
+}
+
+fn show_plan(out: &mut String, plan: &Plan) {
+    write!(out, "{plan}").unwrap();
+    for step in &plan.threads {
+        let calls: Vec<_> = step.moves().iter().map(show_call).collect();
+        writeln!(out, "calls for {}: {}", step.thread, calls.join("; ")).unwrap();
+    }
+}
+
+fn show_call(call: &Move) -> String {
+    match call {
+        Move::Release(before) => format!("release {before}"),
+        Move::Affinity(cpus) => format!("affinity {cpus}"),
+        Move::Schedule(to) => format!("schedule {to} flags {}", to.flags),
+    }
+}

@@ -124,7 +124,7 @@ impl Host {
             let Self {
                 pacer, free, sent, ..
             } = self;
-            pacer.batch(self.now, |paced| {
+            pacer.batch(self.now).for_each(|paced| {
                 if let Paced::Guaranteed { frame, .. } = paced {
                     *sent += 1;
                     free.push_back(black_box(frame));
@@ -200,9 +200,9 @@ fn slow(voids: bool) -> Pacer<Packet> {
 fn void(mut pacer: Pacer<Packet>) -> Pacer<Packet> {
     let mut voids = 0_u64;
     while let Some(at) = pacer.poll_at() {
-        pacer.batch(at, |paced| {
+        pacer.batch(at).for_each(|paced| {
             if let Paced::Void { wire, .. } = paced {
-                voids += u64::from(black_box(wire) > 0);
+                voids += u64::from(black_box(wire).0 > 0);
             }
         });
     }

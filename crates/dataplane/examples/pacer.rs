@@ -110,7 +110,7 @@ fn fill(guests: u32, each: u32, rate: Rate, len: u32, count: u64) -> Result<Sent
                 .enqueue(now, frame)
                 .map_err(|_| "beyond the horizon")?;
         }
-        pacer.batch(now, |paced| match paced {
+        pacer.batch(now).for_each(|paced| match paced {
             Paced::Guaranteed { frame, .. } => {
                 sent.data += 1;
                 sent.data_bytes += u64::from(frame.len) + 24;

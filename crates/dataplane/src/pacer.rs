@@ -53,18 +53,18 @@ mod store;
 pub mod void;
 mod wheel;
 
-pub use batch::Paced;
+pub use batch::{Batch, Paced};
 pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
 pub use limits::FlowUse;
 pub use void::VoidFrame;
 
-use crate::queue::{Backlog, Count, Queue, QueueStats};
+use crate::queue::{Backlog, Queue, QueueStats};
 use crate::{FlowKey, Frame, GuestId};
 use guest::{Guest, Terms};
 use limits::Limits;
 use store::Store;
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, Position, Rate, WireBytes};
 use wheel::Wheel;
 
 /// A frame that would wait too long, given back.
@@ -94,20 +94,29 @@ impl PacerDrops {
     }
 }
 
-/// What a pacer has done so far. Bytes are those on the wire.
+/// Frames, and what they take of the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WireCount {
+    /// How many frames.
+    pub packets: u64,
+    /// How many bytes of the wire.
+    pub bytes: WireBytes,
+}
+
+/// What a pacer has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacerStats {
     /// Frames with a stamp that were handed over.
-    pub guaranteed: Count,
+    pub guaranteed: WireCount,
     /// Frames without one that were handed over.
-    pub best_effort: Count,
+    pub best_effort: WireCount,
     /// Voids that were handed over.
-    pub voids: Count,
+    pub voids: WireCount,
     /// Frames handed over 84 B or more after their stamp, as others were before
     /// them on the wire.
     pub collided: u64,
-    /// The most that a frame was handed over after its stamp, in bytes.
-    pub latest: u64,
+    /// The most that a frame was handed over after its stamp.
+    pub latest: WireBytes,
     /// Frames that were given back for later, each time.
     pub held: u64,
     /// Frames that were dropped here.
@@ -118,20 +127,19 @@ pub struct PacerStats {
     pub queue: QueueStats,
 }
 
-/// What was done with one guest's frames. Bytes are those on the wire.
+/// What was done with one guest's frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GuestStats {
     /// Frames taken, segments counted each.
-    pub taken: Count,
+    pub taken: WireCount,
     /// Frames among them that were marked (ECN).
     pub marked: u64,
     /// Frames that were given back for later, each time.
     pub held: u64,
     /// Frames that were dropped here, by what [`PacerDrops`] names.
     pub dropped: u64,
-    /// How long its last frame had to wait for its stamp, in bytes of the wire's
-    /// time.
-    pub wait: u64,
+    /// How long its last frame had to wait for its stamp, in the wire's time.
+    pub wait: WireBytes,
 }
 
 /// A pacer for one wire. See the module.
@@ -140,14 +148,14 @@ pub struct Pacer<F> {
     config: PacerConfig,
     clock: WireClock,
     /// Where the wire's clock stands.
-    position: u64,
+    position: Position,
     /// The batch, half of it, and `catch_up` in bytes of the wire.
-    batch: u64,
-    lead: u64,
-    catch_up: u64,
+    batch: WireBytes,
+    lead: WireBytes,
+    catch_up: WireBytes,
     guests: Vec<Option<Guest>>,
     /// The sum of guaranteed bandwidths.
-    committed: u64,
+    committed: Rate,
     limits: Limits,
     /// Flows of which what waits is to be moved, as their limits have changed; and
     /// room to do it in, empty.
@@ -161,9 +169,9 @@ pub struct Pacer<F> {
     due: Wheel,
     best_effort: Queue<F>,
     /// Up to where the wire is taken.
-    wire: u64,
+    wire: Position,
     /// The first stamp in either wheel, or the end of time.
-    next: u64,
+    next: Position,
     stats: PacerStats,
 }
 
@@ -177,12 +185,12 @@ impl<F: Frame> Pacer<F> {
         Ok(Self {
             config: config.clone(),
             clock: WireClock::new(config.link),
-            position: 0,
+            position: Position::ZERO,
             batch,
             lead: batch / 2,
             catch_up: config.catch_up_on_the_wire(),
             guests: Vec::new(),
-            committed: 0,
+            committed: Rate(0),
             limits: Limits::new(),
             changed: Vec::new(),
             waiting: Vec::new(),
@@ -190,8 +198,8 @@ impl<F: Frame> Pacer<F> {
             upstream: Wheel::new(),
             due: Wheel::new(),
             best_effort: Queue::new(&config.best_effort),
-            wire: 0,
-            next: u64::MAX,
+            wire: Position::ZERO,
+            next: Position::NEVER,
             stats: PacerStats::default(),
         })
     }
@@ -236,13 +244,14 @@ impl<F: Frame> Pacer<F> {
         self.clock
     }
 
-    /// Lets time pass on the wire, no further than `catch_up` after what is due. Once for each `now`: within it, nothing becomes due that was not.
+    /// Lets time pass on the wire, no further than `catch_up` after what is due. Once
+    /// for each `now`: within it, nothing becomes due that was not.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    fn advance(&mut self, now: Nanos) -> u64 {
+    fn advance(&mut self, now: Nanos) -> Position {
         if now > self.clock.now() {
             self.position = self.advance_clock(now);
         }
@@ -250,14 +259,14 @@ impl<F: Frame> Pacer<F> {
     }
 
     #[inline(never)]
-    fn advance_clock(&mut self, now: Nanos) -> u64 {
+    fn advance_clock(&mut self, now: Nanos) -> Position {
         // While it is the moment of the change.
         self.settle();
         let position = self.clock.advance(now);
         // From what is due, not from the wire: that moves on with each batch, however
         // late its frames are.
         let limit = self.wire.max(self.next.saturating_add(self.catch_up));
-        if position > limit && self.next != u64::MAX {
+        if position > limit && self.next != Position::NEVER {
             self.clock.stop_at(limit);
             return limit;
         }

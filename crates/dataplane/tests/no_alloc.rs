@@ -108,14 +108,14 @@ fn paced_burst(
             let mut packet = read(pool, frame, *virtio, guest);
             while let Err(later) = pacer.enqueue(now, packet) {
                 now = later.at;
-                pacer.batch(now, drop);
+                pacer.batch(now).for_each(drop);
                 packet = later.frame;
             }
         }
     }
     while let Some(at) = pacer.poll_at() {
         now = now.max(at);
-        pacer.batch(now, drop);
+        pacer.batch(now).for_each(drop);
     }
 }
 

@@ -25,7 +25,7 @@ use tailbound_switch::port::{Outgoing, Port};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::thread::parse_schedstat;
 use tailbound_sys::user_namespace;
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, WireBytes};
 
 const ROUNDS: usize = 5;
 const DURATION: Duration = Duration::from_millis(500);
@@ -117,7 +117,9 @@ fn measure(
         while wall < until {
             outgoing.resize_with(BATCH, || match (&template, load) {
                 (Some(packet), _) => Outgoing::frame(packet.duplicate()),
-                (None, Load::Void(_, wire)) => Outgoing::Void { wire },
+                (None, Load::Void(_, wire)) => Outgoing::Void {
+                    wire: WireBytes(wire),
+                },
                 (None, Load::Data(..)) => unreachable!("data has a template"),
             });
             let (start, before) = (Instant::now(), thread_time());

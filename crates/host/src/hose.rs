@@ -22,7 +22,7 @@ use tailbound_dataplane::{GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{self as hose, Change, Dropped, HoseState, HoseStats, HostId, Key, Machine};
 use tailbound_switch::HoseGuest;
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Nanos, Rate};
 
 /// Datagrams that are taken in a turn.
 const DATAGRAMS: usize = 64;
@@ -205,7 +205,7 @@ impl Hose {
                     now,
                     hose::GuestId(flow.source.0),
                     flow.destination,
-                    Bytes(used.taken),
+                    used.taken.into(),
                     used.backlogged,
                 );
             });

@@ -9,7 +9,7 @@ use tailbound_dataplane::{Packet, Pool};
 use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
 use tailbound_switch::port::{Burst, Outgoing, Port};
 use tailbound_sys::probe::required::{Part, skipped};
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, WireBytes};
 
 /// Not a test of its own: the process of the daemon below.
 #[test]
@@ -134,7 +134,7 @@ fn more_frames_than_the_rings_hold_leave_in_order_with_voids_between_them() {
                 let frame = datagram_of(FAR, GUEST, [10, 77, 0, 7], n);
                 outgoing.push_back(Outgoing::frame(packet(&pool, &frame)));
                 outgoing.push_back(Outgoing::Void {
-                    wire: 84 + u64::from(n) % 1455,
+                    wire: WireBytes(84 + u64::from(n) % 1455),
                 });
                 expected.push(n);
                 // A few at a time, so that the far socket's buffer holds them.
@@ -408,12 +408,14 @@ fn voids_end_in_the_bridge(port: &mut dyn Port) {
     let unknown = [2, 0xee, 0, 0, 0, 1];
     let mut outgoing = VecDeque::new();
     for n in 0..100 {
-        let wire = 84 + u64::from(n) * 14;
+        let wire = WireBytes(84 + u64::from(n) * 14);
         outgoing.push_back(Outgoing::Void { wire });
         // Floods, since nobody is at that address.
         let frame = plain(unknown, n);
         outgoing.push_back(Outgoing::frame(packet(&pool, &frame)));
-        outgoing.push_back(Outgoing::Void { wire: 1538 });
+        outgoing.push_back(Outgoing::Void {
+            wire: WireBytes(1538),
+        });
     }
     send(port, outgoing);
     let mut voids = 0;

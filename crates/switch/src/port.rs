@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use tailbound_dataplane::{Buffer, Frame, Packet, Pool, VIRTIO_HEADER};
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, WireBytes};
 
 /// Most frames in one burst.
 pub const BURST: usize = 32;
@@ -70,8 +70,8 @@ pub enum Outgoing {
     /// A void frame, which fills a gap between two others (see
     /// [`tailbound_dataplane::pacer::void`]). Its bytes are the port's own.
     Void {
-        /// The bytes of the wire that it takes: 84 to 1538.
-        wire: u64,
+        /// What it takes of the wire: 84 to 1538 bytes.
+        wire: WireBytes,
     },
 }
 
@@ -114,7 +114,7 @@ impl Sent {
             }
             Outgoing::Void { wire } => {
                 self.voids += 1;
-                self.void_bytes += wire;
+                self.void_bytes += wire.0;
             }
         }
     }

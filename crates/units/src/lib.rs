@@ -4,7 +4,8 @@
 //! uses) and a length of time. [`Bytes`] counts bytes, [`Rate`] bits a second.
 //! Arithmetic never goes through floating point, and where a result is not
 //! whole the name says which way it is rounded, so that a shaper built on these
-//! types loses no remainder without saying so.
+//! types loses no remainder without saying so. [`Position`] and [`WireBytes`] count
+//! what is on a wire: a moment and a length in the wire's own time.
 //!
 //! All three parse from and print as text with their unit: `10ms`, `37500B`,
 //! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is
@@ -16,8 +17,10 @@ mod nanos;
 mod openapi;
 mod parse;
 mod rate;
+mod wire;
 
 pub use bytes::Bytes;
 pub use nanos::Nanos;
 pub use parse::ParseError;
 pub use rate::Rate;
+pub use wire::{Position, WireBytes};

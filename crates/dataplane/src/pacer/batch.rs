@@ -1,12 +1,11 @@
 //! Paced IO Batching (Silo 4.3.1): what is on the wire, byte by byte.
 
 use super::wheel::First;
-use super::{Pacer, void};
+use super::{Pacer, WireClock, void};
 use crate::Frame;
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, Position, WireBytes};
 
-/// What goes on the wire next. Moments are in bytes of the wire: see
-/// [`super::WireClock::moment`].
+/// What goes on the wire next. [`Batch::clock`] turns its positions into moments.
 #[derive(Debug)]
 pub enum Paced<F> {
     /// A frame of a guaranteed guest.
@@ -14,36 +13,68 @@ pub enum Paced<F> {
         /// The frame.
         frame: F,
         /// The first moment at which it may begin.
-        stamp: u64,
+        stamp: Position,
         /// When it begins.
-        at: u64,
+        at: Position,
     },
     /// A frame without a guarantee.
     BestEffort {
         /// The frame.
         frame: F,
         /// When it begins.
-        at: u64,
+        at: Position,
     },
     /// A void frame: see [`void::VoidFrame`].
     Void {
         /// Its bytes on the wire.
-        wire: u64,
+        wire: WireBytes,
         /// When it begins.
-        at: u64,
+        at: Position,
     },
 }
 
+/// What goes on the wire from one moment on: see [`Pacer::batch`].
+#[derive(Debug)]
+#[must_use = "nothing is handed over but by `for_each`"]
+pub struct Batch<'p, F> {
+    pacer: &'p mut Pacer<F>,
+    now: Nanos,
+    start: Position,
+}
+
+impl<F: Frame> Batch<'_, F> {
+    /// The wire's clock, which turns this batch's positions into moments.
+    #[inline]
+    pub const fn clock(&self) -> WireClock {
+        self.pacer.clock
+    }
+
+    /// Hands over all of it in order.
+    #[inline]
+    pub fn for_each(self, sink: impl FnMut(Paced<F>)) {
+        self.pacer.hand_over_batch(self.now, self.start, sink);
+    }
+}
+
 impl<F: Frame> Pacer<F> {
-    /// Hands over what goes on the wire from `now` on, in order and back to back,
-    /// until a batch's time is taken or nothing is due within it. The last frame
-    /// begins within the batch.
+    /// What goes on the wire from `now` on, in order and back to back, until a
+    /// batch's time is taken or nothing is due within it. The last frame begins
+    /// within the batch.
     ///
     /// What was handed over before and is still on the wire counts: however often
     /// this is called, the NIC never holds more than a batch and a frame.
-    pub fn batch(&mut self, now: Nanos, mut sink: impl FnMut(Paced<F>)) {
+    #[inline]
+    pub fn batch(&mut self, now: Nanos) -> Batch<'_, F> {
         let start = self.advance(now);
         self.settle();
+        Batch {
+            pacer: self,
+            now,
+            start,
+        }
+    }
+
+    fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(Paced<F>)) {
         let end = start + self.batch;
         let mut wire = self.wire.max(start);
         let mut best_effort = self.best_effort.backlog().packets > 0;
@@ -84,7 +115,7 @@ impl<F: Frame> Pacer<F> {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    fn hand_over(&mut self, at: u64, due: First, sink: &mut impl FnMut(Paced<F>)) -> u64 {
+    fn hand_over(&mut self, at: Position, due: First, sink: &mut impl FnMut(Paced<F>)) -> Position {
         let index = self.due.pop(&mut self.store.nodes, due);
         let Some(frame) = self.store.take(index) else {
             return at;
@@ -94,7 +125,7 @@ impl<F: Frame> Pacer<F> {
         let stats = &mut self.stats;
         stats.guaranteed.packets += 1;
         let late = at - stamp;
-        if late > 0 {
+        if late > WireBytes::ZERO {
             stats.collided += u64::from(late >= void::SHORTEST);
             stats.latest = stats.latest.max(late);
         }
@@ -109,9 +140,9 @@ impl<F: Frame> Pacer<F> {
     fn send_best_effort(
         &mut self,
         now: Nanos,
-        at: u64,
+        at: Position,
         sink: &mut impl FnMut(Paced<F>),
-    ) -> Option<u64> {
+    ) -> Option<Position> {
         let frame = self.best_effort.pull(now, &mut self.stats.queue)?.frame;
         let wire = void::on_the_wire(frame.len());
         self.stats.best_effort.packets += 1;
@@ -126,7 +157,12 @@ impl<F: Frame> Pacer<F> {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    fn fill(&mut self, mut at: u64, due: u64, sink: &mut impl FnMut(Paced<F>)) -> u64 {
+    fn fill(
+        &mut self,
+        mut at: Position,
+        due: Position,
+        sink: &mut impl FnMut(Paced<F>),
+    ) -> Position {
         if !self.config.voids {
             return due;
         }
@@ -153,7 +189,7 @@ impl<F: Frame> Pacer<F> {
         let mut next = self.next.max(self.wire);
         if self.best_effort.backlog().packets > 0 {
             next = self.wire;
-        } else if self.next == u64::MAX {
+        } else if self.next == Position::NEVER {
             return None;
         }
         let at = self.clock.moment(next.saturating_sub(self.lead));

@@ -17,7 +17,7 @@
 //! again in this bucket, so its error of less than one byte never adds up.
 
 use std::num::NonZeroU64;
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Position, Rate, WireBytes};
 
 /// A virtual token bucket, in bytes of a wire's time.
 #[derive(Debug, Clone, Copy)]
@@ -26,15 +26,15 @@ pub(super) struct Bucket {
     /// Bits a second.
     rate: NonZeroU64,
     /// The burst as a time: whole bytes of the wire, and a rest in 1/rate.
-    depth: u64,
+    depth: WireBytes,
     depth_rest: u64,
     /// When the bucket is full again, likewise.
-    due: u64,
+    due: Position,
     rest: u64,
     /// By how much a frame of so many bytes pushes that back, likewise. Most are as
     /// long as the one before.
-    len: u64,
-    cost: u64,
+    len: WireBytes,
+    cost: WireBytes,
     cost_rest: u64,
 }
 
@@ -42,10 +42,10 @@ pub(super) struct Bucket {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charged {
     /// When the bucket was full again before it.
-    due: u64,
+    due: Position,
     rest: u64,
     /// When it leaves.
-    pub(super) leaves: u64,
+    pub(super) leaves: Position,
 }
 
 /// Longest time that a full burst may stand for, in bytes of the wire: sums of a
@@ -55,19 +55,19 @@ const MAX_DEPTH: u128 = 1 << 60;
 impl Bucket {
     /// A full bucket of `burst` that fills at `rate`, on a wire of `link`. `None`
     /// where the rate is zero, or the burst would take longer than any clock runs.
-    pub(super) fn new(link: Rate, rate: Rate, burst: Bytes) -> Option<Self> {
+    pub(super) fn new(link: Rate, rate: Rate, burst: WireBytes) -> Option<Self> {
         let work = u128::from(burst.0) * u128::from(link.0);
         let rate = NonZeroU64::new(rate.0)?;
         let (depth, depth_rest) = divide(work, rate);
         (depth <= MAX_DEPTH).then_some(Self {
             link,
             rate,
-            depth: depth as u64,
+            depth: WireBytes(depth as u64),
             depth_rest,
-            due: 0,
+            due: Position::ZERO,
             rest: 0,
-            len: 0,
-            cost: 0,
+            len: WireBytes::ZERO,
+            cost: WireBytes::ZERO,
             cost_rest: 0,
         })
     }
@@ -79,7 +79,7 @@ impl Bucket {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn charge(&mut self, arrival: u64, len: u64) -> Charged {
+    pub(super) fn charge(&mut self, arrival: Position, len: WireBytes) -> Charged {
         if len != self.len {
             self.set_cost(len);
         }
@@ -94,9 +94,9 @@ impl Bucket {
         // Without a branch: which way it goes changes from frame to frame.
         let over = rest + self.cost_rest;
         let (less, below) = over.overflowing_sub(self.rate.get());
-        self.due = due + self.cost + u64::from(!below);
+        self.due = due + self.cost + WireBytes(u64::from(!below));
         self.rest = if below { over } else { less };
-        let up = u64::from(self.rest > self.depth_rest);
+        let up = WireBytes(u64::from(self.rest > self.depth_rest));
         let leaves = (self.due + up).max(arrival + self.depth) - self.depth;
         Charged { due, rest, leaves }
     }
@@ -104,10 +104,10 @@ impl Bucket {
     /// Finds the cost of frames of `len` bytes, at most 64 bits of bits and bits a
     /// second: 2 MB at 1 Tbit/s.
     #[inline(never)]
-    fn set_cost(&mut self, len: u64) {
-        let work = len * self.link.0;
+    fn set_cost(&mut self, len: WireBytes) {
+        let work = len.0 * self.link.0;
         self.len = len;
-        self.cost = work / self.rate;
+        self.cost = WireBytes(work / self.rate);
         self.cost_rest = work % self.rate;
     }
 
@@ -118,23 +118,25 @@ impl Bucket {
     }
 
     /// Keeps what it holds at `from` until `to`, which is not before it.
-    pub(super) const fn pause(&mut self, from: u64, to: u64) {
+    pub(super) fn pause(&mut self, from: Position, to: Position) {
         if self.due >= from {
             self.due += to - from;
         }
     }
 
     /// Whether it holds `len` bytes at `arrival`.
-    pub(super) fn holds(mut self, arrival: u64, len: u64) -> bool {
-        len <= self.burst().0 && self.charge(arrival, len).leaves <= arrival
+    pub(super) fn holds(mut self, arrival: Position, len: WireBytes) -> bool {
+        len <= self.burst() && self.charge(arrival, len).leaves <= arrival
     }
 
     /// Takes another rate, burst and link over. The tokens of the moment `from` stay,
     /// as far as the new bucket holds them, and so does what was charged beyond them
     /// for frames that leave later. That moment is `to` on the new link.
-    pub(super) fn become_like(&mut self, fresh: &Self, from: u64, to: u64) {
-        let owed = match self.due.checked_sub(from) {
-            Some(ahead) => u128::from(ahead) * u128::from(self.rate.get()) + u128::from(self.rest),
+    pub(super) fn become_like(&mut self, fresh: &Self, from: Position, to: Position) {
+        let owed = match self.due.checked_since(from) {
+            Some(ahead) => {
+                u128::from(ahead.0) * u128::from(self.rate.get()) + u128::from(self.rest)
+            }
             None => 0,
         };
         // Tokens are counted in bytes times the link's rate; both are below 2^104.
@@ -146,33 +148,33 @@ impl Bucket {
 
     /// The same bucket, full.
     pub(super) fn full(self) -> Self {
-        self.owing(0, 0)
+        self.owing(0, Position::ZERO)
     }
 
     /// The same bucket, which has nothing in it at `now`.
-    pub(super) fn empty(self, now: u64) -> Self {
+    pub(super) fn empty(self, now: Position) -> Self {
         self.owing(self.capacity(), now)
     }
 
     /// The same bucket, which lacks `owed` bytes times the link's rate at `now`.
-    fn owing(self, owed: u128, now: u64) -> Self {
+    fn owing(self, owed: u128, now: Position) -> Self {
         let (due, rest) = divide(owed, self.rate);
         Self {
-            due: now + due as u64,
+            due: now + WireBytes(due as u64),
             rest,
             ..self
         }
     }
 
     /// Whether it fills at `rate` and holds `burst`.
-    pub(super) fn is(&self, rate: Rate, burst: Bytes) -> bool {
+    pub(super) fn is(&self, rate: Rate, burst: WireBytes) -> bool {
         let work = u128::from(burst.0) * u128::from(self.link.0);
         rate == self.rate() && work == self.capacity()
     }
 
     /// The burst.
-    pub(super) fn burst(&self) -> Bytes {
-        Bytes((self.capacity() / u128::from(self.link.0)) as u64)
+    pub(super) fn burst(&self) -> WireBytes {
+        WireBytes((self.capacity() / u128::from(self.link.0)) as u64)
     }
 
     /// Bits a second.
@@ -182,7 +184,7 @@ impl Bucket {
 
     /// The burst in bytes times the link's rate.
     const fn capacity(&self) -> u128 {
-        self.depth as u128 * self.rate.get() as u128 + self.depth_rest as u128
+        self.depth.0 as u128 * self.rate.get() as u128 + self.depth_rest as u128
     }
 }
 

@@ -1,19 +1,10 @@
 //! A frame's way through the chain of buckets.
 
-use super::guest::{Guest, Place, Terms};
+use super::guest::{Guest, Patience, Place, Terms, TooLate, next_byte};
 use super::wheel::{self, First};
 use super::{Later, Pacer, void};
 use crate::{Frame, GuestId};
-use tailbound_units::Nanos;
-
-/// How long a frame may wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    /// Until its guest's horizon; else it is given back.
-    Horizon,
-    /// As long as stamps reach: the packet it belongs to is taken already.
-    Wheel,
-}
+use tailbound_units::{Nanos, Position, WireBytes};
 
 /// Why a frame gets no stamp.
 #[derive(Debug, Clone, Copy)]
@@ -22,9 +13,9 @@ enum Unplaced {
     BestEffort,
     /// Longer than any may be.
     Oversized,
-    /// This would be its stamp, or its release by its destination's limit: later
-    /// than it may be.
-    Later(u64),
+    /// Its stamp, or its release by its destination's limit, would be later than it
+    /// may be.
+    Later(TooLate),
     /// Its destination is closed and has no tokens left, or what waits for it is to
     /// be moved first.
     Closed,
@@ -55,7 +46,7 @@ impl<F: Frame> Pacer<F> {
             Ok(place) => self.keep(place, frame),
             Err(Unplaced::BestEffort) => return self.enqueue_other(now, frame),
             Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
-            Err(Unplaced::Later(stamp)) => return Err(self.later(position, frame, stamp)),
+            Err(Unplaced::Later(late)) => return Err(self.later(position, frame, late)),
             Err(Unplaced::Closed) => return self.enqueue_closed(now, frame),
         }
         Ok(())
@@ -68,9 +59,9 @@ impl<F: Frame> Pacer<F> {
             && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
             && guest.terms == Terms::Leaving
         {
-            if guest.upstream > 0 || self.due.first().stamp <= guest.last {
-                let stamp = guest.last.max(self.position + guest.horizon + 1);
-                return Err(self.later(self.position, frame, stamp));
+            if guest.upstream > WireBytes::ZERO || self.due.first().stamp <= guest.last {
+                let stamp = guest.last.max(next_byte(self.position + guest.horizon));
+                return Err(self.later(self.position, frame, TooLate(stamp)));
             }
             guest.terms = Terms::BestEffort;
         }
@@ -80,7 +71,7 @@ impl<F: Frame> Pacer<F> {
 
     #[inline(never)]
     fn enqueue_best_effort(&mut self, now: Nanos, frame: F) {
-        let longest = self.config.frame.0;
+        let longest = self.config.longest_frame();
         let Self {
             best_effort, stats, ..
         } = self;
@@ -112,12 +103,12 @@ impl<F: Frame> Pacer<F> {
         let until = position + guest.horizon;
         let mut last = guest.last;
         if guest.is_crowded() || self.store.is_full() {
-            last = last.max(until + 1);
+            last = last.max(next_byte(until));
         }
         if let Some((index, limit)) = frame.flow().and_then(|flow| self.limits.find(flow)) {
             if limit.closed.is_some() {
                 // None of its segments is to be left behind.
-                let most = frame.segments() as u64 * self.config.frame.0;
+                let most = self.config.longest_frame() * frame.segments() as u64;
                 let arrival = position.max(self.wire);
                 if !limit.stay_closed(arrival) || !limit.bucket.holds(arrival, most) {
                     return Err(self.closed(frame));
@@ -130,14 +121,14 @@ impl<F: Frame> Pacer<F> {
             }
         }
         if last > until {
-            return Err(self.later(position, frame, last));
+            return Err(self.later(position, frame, TooLate(last)));
         }
         frame.segment(|segment| self.place_anyway(position, segment));
         Ok(())
     }
 
     /// Stamps a frame whatever its wait, as far as stamps reach.
-    fn place_anyway(&mut self, position: u64, mut frame: F) {
+    fn place_anyway(&mut self, position: Position, mut frame: F) {
         match self.place(position, &mut frame, Patience::Wheel) {
             Ok(place) => self.keep(place, frame),
             Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
@@ -174,7 +165,7 @@ impl<F: Frame> Pacer<F> {
     )]
     fn place(
         &mut self,
-        position: u64,
+        position: Position,
         frame: &mut F,
         patience: Patience,
     ) -> Result<Place, Unplaced> {
@@ -184,20 +175,20 @@ impl<F: Frame> Pacer<F> {
             _ => return Err(Unplaced::BestEffort),
         };
         let wire = void::on_the_wire(frame.len());
-        if wire > self.config.frame.0 {
+        if wire > self.config.longest_frame() {
             return Err(Unplaced::Oversized);
         }
         let mut until = position + wheel::RANGE / 2;
         if patience == Patience::Horizon {
             until = position + guest.horizon;
             if self.store.is_full() {
-                return Err(Unplaced::Later(guest.last.max(until + 1)));
+                let late = guest.last.max(next_byte(until));
+                return Err(Unplaced::Later(TooLate(late)));
             }
         }
         // What is on the wire already cannot be overtaken. Were a frame stamped from
         // `position` on, the batch would swallow the gaps behind it.
         let arrival = position.max(self.wire);
-        let patient = patience == Patience::Wheel;
         let (upstream, stamped) = if guest.limited > 0
             && let Some(flow) = frame.flow()
             && let Some((index, limit)) = self.limits.find(flow)
@@ -207,7 +198,7 @@ impl<F: Frame> Pacer<F> {
             }
             let charged = limit.bucket.charge(arrival, wire);
             let waits = charged.leaves > arrival
-                || guest.upstream > 0 && self.upstream.first().stamp <= limit.last;
+                || guest.upstream > WireBytes::ZERO && self.upstream.first().stamp <= limit.last;
             let stamped = if waits {
                 if limit.closed.is_some() && charged.leaves > arrival {
                     limit.bucket.refund(charged);
@@ -216,28 +207,28 @@ impl<F: Frame> Pacer<F> {
                 let release = charged.leaves.max(limit.last);
                 let release = release.max(self.upstream.start_from(arrival));
                 limit.waits(release);
-                guest.hold(release, wire, until, patient)
+                guest.hold(release, wire, until, patience)
             } else {
                 guest.stamp(arrival, wire, until)
             };
             match stamped {
                 Ok(release) if waits => limit.last = release,
                 Ok(_) => {}
-                Err(stamp) => {
+                Err(late) => {
                     limit.bucket.refund(charged);
-                    limit.waits(stamp);
+                    limit.waits(late.0);
                     self.limits.note(index);
-                    return Err(Unplaced::Later(stamp));
+                    return Err(Unplaced::Later(late));
                 }
             }
             if !limit.took(wire) {
                 self.limits.note(index);
             }
             (waits, stamped)
-        } else if guest.upstream > 0 && self.upstream.first().stamp <= guest.after {
+        } else if guest.upstream > WireBytes::ZERO && self.upstream.first().stamp <= guest.after {
             // Behind frames of its flow that waited for a limit it had.
             let release = guest.after.max(self.upstream.start_from(arrival));
-            (true, guest.hold(release, wire, until, patient))
+            (true, guest.hold(release, wire, until, patience))
         } else {
             (false, guest.stamp(arrival, wire, until))
         };
@@ -268,11 +259,11 @@ impl<F: Frame> Pacer<F> {
         self.next = self.next.min(place.stamp);
     }
 
-    /// Gives a frame back that could be stamped with `stamp` only.
+    /// Gives a frame back that could be stamped too late only.
     #[cold]
-    fn later(&mut self, position: u64, frame: F, stamp: u64) -> Later<F> {
+    fn later(&mut self, position: Position, frame: F, late: TooLate) -> Later<F> {
         let guest = self.count_held(frame.source());
-        let at = guest.map_or(position, |guest| stamp.saturating_sub(guest.horizon));
+        let at = guest.map_or(position, |guest| late.0.saturating_sub(guest.horizon));
         // A batch's work is worth a try, and the clock may be stopped.
         let pause = Nanos(self.config.batch.0 / 2);
         let at = self.clock.moment(at).max(self.clock.now() + pause);
@@ -324,7 +315,7 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Stamps a guest's frames that wait as best effort, in the order they came.
-    pub(super) fn stamp_best_effort(&mut self, position: u64, id: GuestId) {
+    pub(super) fn stamp_best_effort(&mut self, position: Position, id: GuestId) {
         let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets);
         self.best_effort.drain(&mut waiting);
         for queued in waiting {

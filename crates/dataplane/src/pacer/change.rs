@@ -3,12 +3,12 @@
 use super::bucket::Bucket;
 use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
 use super::guest::{Guest, Terms};
-use super::limits::FlowUse;
+use super::limits::{FlowUse, RateChange};
 use super::wheel::{self, Node, Wheel};
 use super::{Pacer, WireClock};
 use crate::{FlowKey, Frame, GuestId};
 use std::mem;
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Nanos, Position, Rate, WireBytes};
 
 impl<F: Frame> Pacer<F> {
     /// Guarantees a guest something else from `now` on, or nothing any more.
@@ -41,7 +41,7 @@ impl<F: Frame> Pacer<F> {
                 guest.terms = Terms::Leaving;
                 guest.limited = 0;
                 guest.after = guest.after.max(self.limits.remove_all(id));
-                self.committed -= held;
+                self.committed.0 -= held.0;
             }
             return Ok(());
         };
@@ -50,7 +50,7 @@ impl<F: Frame> Pacer<F> {
         }
         let fresh = fresh_guest(&self.config, guarantee)?;
         // Every term is at most the link's rate.
-        let committed = self.committed - held + guarantee.bandwidth.0;
+        let committed = Rate(self.committed.0 - held.0 + guarantee.bandwidth.0);
         check_sum(committed, self.config.link)?;
         if self.guests.len() <= index {
             self.guests.resize_with(index + 1, || None);
@@ -76,9 +76,9 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    /// What of the link is guaranteed to a guest, in bits a second.
-    fn bandwidth_of(&self, id: GuestId) -> u64 {
-        self.guarantee(id).map_or(0, |held| held.bandwidth.0)
+    /// What of the link is guaranteed to a guest.
+    fn bandwidth_of(&self, id: GuestId) -> Rate {
+        self.guarantee(id).map_or(Rate(0), |held| held.bandwidth)
     }
 
     /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
@@ -139,18 +139,22 @@ impl<F: Frame> Pacer<F> {
             return Ok(());
         }
         if let Some(limit) = &mut held
-            && limit.bucket.is(rate, burst)
+            && limit.bucket.is(rate, burst.into())
         {
             limit.open(position.max(self.wire));
             return Ok(());
         }
         check_rate(rate, link)?;
-        let fresh = Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))?;
+        let fresh = Bucket::new(link, rate, burst.into()).ok_or(Refused::BurstTooLong(burst))?;
         if let Some(limit) = held {
             let from = position.max(self.wire);
-            let floor = self.upstream.start_from(from);
-            let until = position + wheel::RANGE / 2;
-            let moves = limit.become_like(&fresh, (from, floor), guest.horizon, until);
+            let change = RateChange {
+                from,
+                floor: self.upstream.start_from(from),
+                horizon: guest.horizon,
+                until: position + wheel::RANGE / 2,
+            };
+            let moves = limit.become_like(&fresh, change);
             if moves.map_err(|_| Refused::TooSlow { rate, link })? {
                 self.changed.push(key);
             }
@@ -206,7 +210,7 @@ impl<F: Frame> Pacer<F> {
         let moved = Moved::new(&self.clock, position, link);
         let fresh = self.fresh_guests(config)?;
         check_sum(self.committed, link)?;
-        let mut last = 0;
+        let mut last = Position::ZERO;
         for limit in self.limits.iter() {
             fresh_limit(&limit.bucket, link)?;
             last = last.max(limit.last);
@@ -266,10 +270,10 @@ impl<F: Frame> Pacer<F> {
     fn move_wire(&mut self, moved: &Moved) {
         self.stats.stopped += self.clock.stopped();
         self.clock = moved.clock;
-        self.wire = moved.to + self.wire.saturating_sub(self.position);
+        self.wire = moved.to + self.wire.since(self.position);
         self.position = self.clock.advance(self.clock.now());
-        self.next = if self.next == u64::MAX {
-            u64::MAX
+        self.next = if self.next == Position::NEVER {
+            Position::NEVER
         } else {
             moved.at(self.next)
         };
@@ -289,8 +293,8 @@ struct Moved {
     /// The other link's clock.
     clock: WireClock,
     /// One moment on both.
-    from: u64,
-    to: u64,
+    from: Position,
+    to: Position,
     /// Bytes of one are so many of the other.
     old: Rate,
     new: Rate,
@@ -299,7 +303,7 @@ struct Moved {
 impl Moved {
     /// From a link whose clock is at `position` to one with `rate`. None but the
     /// same where it is the same.
-    fn new(clock: &WireClock, position: u64, rate: Rate) -> Self {
+    fn new(clock: &WireClock, position: Position, rate: Rate) -> Self {
         let mut moved = Self {
             clock: *clock,
             from: position,
@@ -318,13 +322,15 @@ impl Moved {
     }
 
     /// When the byte `moment` began, rounded up: moments keep their order.
-    fn at(&self, moment: u64) -> u64 {
+    fn at(&self, moment: Position) -> Position {
         let (old, new) = (u128::from(self.old.0), u128::from(self.new.0));
-        let work = u128::from(moment.abs_diff(self.from)) * new;
-        if moment < self.from {
-            self.to.saturating_sub((work / old) as u64)
+        let scaled = |length: WireBytes| u128::from(length.0) * new;
+        if let Some(before) = self.from.checked_since(moment) {
+            let before = scaled(before) / old;
+            self.to.saturating_sub(WireBytes(before as u64))
         } else {
-            self.to + work.div_ceil(old) as u64
+            let after = scaled(moment - self.from).div_ceil(old);
+            self.to + WireBytes(after as u64)
         }
     }
 }
@@ -333,7 +339,7 @@ impl Moved {
 fn move_all<T>(old: &mut Wheel, new: &mut Wheel, nodes: &mut [Node<T>], moved: &Moved) {
     loop {
         let first = old.first();
-        if first.stamp == u64::MAX {
+        if first.stamp == Position::NEVER {
             return;
         }
         let index = old.pop(nodes, first);
@@ -366,7 +372,7 @@ fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Ref
     if burst < frame {
         return Err(Refused::BurstBelowFrame { burst, frame });
     }
-    let most = link.time_for(Bytes(wheel::RANGE / 8));
+    let most = link.time_for((wheel::RANGE / 8).into());
     if horizon < batch || horizon > most {
         return Err(Refused::Horizon {
             horizon,
@@ -382,7 +388,7 @@ fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Ref
 fn fresh_limit(bucket: &Bucket, link: Rate) -> Result<Bucket, Refused> {
     let burst = bucket.burst();
     let rate = bucket.rate().clamp(slowest(link), link);
-    Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst))
+    Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst.into()))
 }
 
 /// The lowest rate that can be counted on a link.
@@ -403,8 +409,7 @@ fn check_rate(rate: Rate, link: Rate) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_sum(committed: u64, link: Rate) -> Result<(), Refused> {
-    let sum = Rate(committed);
+fn check_sum(sum: Rate, link: Rate) -> Result<(), Refused> {
     if sum > link {
         return Err(Refused::SumAboveLink { sum, link });
     }

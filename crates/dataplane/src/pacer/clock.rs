@@ -1,13 +1,13 @@
 //! The wire's own time, in bytes.
 
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Nanos, Position, Rate, WireBytes};
 
 /// Bit-nanoseconds a second in a byte.
 const BYTE: u64 = 8_000_000_000;
 
 /// No position is later, so that sums of positions cannot overflow: 11 years of a
 /// 100 Gbit/s wire.
-const END: u64 = 1 << 62;
+const END: Position = Position(1 << 62);
 
 /// Turns moments into bytes of the wire, and back.
 ///
@@ -19,67 +19,73 @@ const END: u64 = 1 << 62;
 /// The clock is stopped while the wire does not take what is due. What was promised for later is then later by as much.
 #[derive(Debug, Clone, Copy)]
 pub struct WireClock {
-    rate: u64,
+    rate: Rate,
     now: Nanos,
     /// Bytes up to `now`, whole and in 1/`BYTE`, without those it was stopped for.
-    position: u64,
+    position: Position,
     rest: u64,
     /// Bytes that it was stopped for.
-    stopped: u64,
+    stopped: WireBytes,
 }
 
 impl WireClock {
     pub(super) const fn new(rate: Rate) -> Self {
         Self {
-            rate: rate.0,
+            rate,
             now: Nanos::ZERO,
-            position: 0,
+            position: Position::ZERO,
             rest: 0,
-            stopped: 0,
+            stopped: WireBytes::ZERO,
         }
     }
 
     /// The first byte that begins at `now` or after it. A `now` before an earlier
     /// one is taken for that.
     #[inline]
-    pub(super) fn advance(&mut self, now: Nanos) -> u64 {
+    pub(super) fn advance(&mut self, now: Nanos) -> Position {
         if now > self.now {
             let passed = now.0 - self.now.0;
             self.now = now;
             match passed
-                .checked_mul(self.rate)
+                .checked_mul(self.rate.0)
                 .and_then(|work| work.checked_add(self.rest))
             {
                 Some(work) => {
-                    self.position = (self.position + work / BYTE).min(END);
+                    self.position = (self.position + WireBytes(work / BYTE)).min(END);
                     self.rest = work % BYTE;
                 }
                 None => self.leap(passed),
             }
         }
-        self.position + u64::from(self.rest > 0)
+        self.first_byte()
     }
 
     /// Advances by more than 64 bits of bit-nanoseconds: minutes at least.
     #[cold]
     fn leap(&mut self, passed: u64) {
-        let work = u128::from(passed) * u128::from(self.rate) + u128::from(self.rest);
-        let whole = u64::try_from(work / u128::from(BYTE)).unwrap_or(END);
-        self.position = self.position.saturating_add(whole).min(END);
+        let work = u128::from(passed) * u128::from(self.rate.0) + u128::from(self.rest);
+        let whole = u64::try_from(work / u128::from(BYTE)).unwrap_or(END.0);
+        self.position = self.position.saturating_add(WireBytes(whole)).min(END);
         self.rest = (work % u128::from(BYTE)) as u64;
     }
 
     /// Sets the clock back to `position`, which is not after where it is.
     #[cold]
-    pub(super) fn stop_at(&mut self, position: u64) {
-        let ahead = (self.position + u64::from(self.rest > 0)).saturating_sub(position);
+    pub(super) fn stop_at(&mut self, position: Position) {
+        let ahead = self.first_byte().since(position);
         self.stopped += ahead;
-        self.position -= ahead.min(self.position);
+        self.position = self.position.saturating_sub(ahead);
+    }
+
+    /// The first byte that begins at the clock's moment or after it.
+    #[inline]
+    fn first_byte(&self) -> Position {
+        self.position + WireBytes(u64::from(self.rest > 0))
     }
 
     /// The wire's rate.
     pub(super) const fn rate(&self) -> Rate {
-        Rate(self.rate)
+        self.rate
     }
 
     /// The latest moment that was handed in.
@@ -89,20 +95,20 @@ impl WireClock {
 
     /// The first nanosecond at which byte `position` may begin, if the clock is
     /// not stopped until then.
-    pub fn moment(&self, position: u64) -> Nanos {
-        let byte = u128::from(position) + u128::from(self.stopped);
-        let nanos = (byte * u128::from(BYTE)).div_ceil(u128::from(self.rate));
+    pub fn moment(&self, position: Position) -> Nanos {
+        let byte = u128::from(position.0) + u128::from(self.stopped.0);
+        let nanos = (byte * u128::from(BYTE)).div_ceil(u128::from(self.rate.0));
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// How many bytes the wire carries in `time`, rounded down.
-    pub fn bytes_in(&self, time: Nanos) -> u64 {
-        Rate(self.rate).bytes_in(time).0
+    pub fn bytes_in(&self, time: Nanos) -> WireBytes {
+        self.rate.bytes_in(time).into()
     }
 
     /// How long the clock has been stopped in all.
     pub fn stopped(&self) -> Nanos {
-        let nanos = u128::from(self.stopped) * u128::from(BYTE) / u128::from(self.rate);
+        let nanos = u128::from(self.stopped.0) * u128::from(BYTE) / u128::from(self.rate.0);
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }

@@ -4,7 +4,7 @@ use super::{void, wheel};
 use crate::Packet;
 use crate::queue::{FqCodelConfig, QueueConfig};
 use serde::{Deserialize, Serialize};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
 /// The wire, and how it is filled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,22 +83,28 @@ impl PacerConfig {
     }
 
     /// The batch in bytes of the wire, where the wire keeps the rules.
-    pub(super) fn batch_on_the_wire(&self) -> Result<u64, Refused> {
+    pub(super) fn batch_on_the_wire(&self) -> Result<WireBytes, Refused> {
         let Self { link, frame, .. } = *self;
         if !(1_000_000..=1_000_000_000_000).contains(&link.0) {
             return Err(Refused::Link(link));
         }
         let batch = link.bytes_in(self.batch);
-        if frame.0 < void::SHORTEST || frame > batch || frame.0 > MAX_FRAME {
+        if frame < void::SHORTEST.into() || frame > batch || frame > MAX_FRAME.into() {
             return Err(Refused::Frame { frame, batch });
         }
-        Ok(batch.0)
+        Ok(batch.into())
     }
 
     /// `catch_up` in bytes of the wire, less than stamps may be apart.
-    pub(super) fn catch_up_on_the_wire(&self) -> u64 {
-        let bytes = self.link.bytes_in(self.catch_up);
-        bytes.0.min(wheel::RANGE / 4)
+    pub(super) fn catch_up_on_the_wire(&self) -> WireBytes {
+        let length = WireBytes::from(self.link.bytes_in(self.catch_up));
+        length.min(wheel::RANGE / 4)
+    }
+
+    /// The longest frame.
+    #[inline]
+    pub(super) fn longest_frame(&self) -> WireBytes {
+        self.frame.into()
     }
 }
 
@@ -226,4 +232,4 @@ pub const MAX_GUESTS: u32 = 1 << 20;
 pub const MAX_RATIO: u64 = 1_000_000;
 
 /// No frame of Ethernet takes more of the wire, not even a large one.
-pub(super) const MAX_FRAME: u64 = void::on_the_wire(Packet::MAX_FRAME);
+pub(super) const MAX_FRAME: WireBytes = void::on_the_wire(Packet::MAX_FRAME);

@@ -3,6 +3,7 @@
 use super::bucket::Bucket;
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::Frame;
+use tailbound_units::{Position, WireBytes};
 
 /// Whether a guest is guaranteed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +12,25 @@ pub(super) enum Terms {
     /// It was, and some of its stamped frames may still wait.
     Leaving,
     BestEffort,
+}
+
+/// How long a frame may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Until its guest's horizon; else it is given back.
+    Horizon,
+    /// As long as stamps reach: the packet it belongs to is taken already.
+    Wheel,
+}
+
+/// A frame would leave later than it may: then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooLate(pub(super) Position);
+
+/// The first position after one.
+#[inline]
+pub(super) fn next_byte(position: Position) -> Position {
+    position + WireBytes(1)
 }
 
 /// The lower two thirds of the chain.
@@ -24,20 +44,20 @@ pub(super) struct Guest {
     peak: Bucket,
     /// The latest stamp of its frames; none that follows is earlier, whatever
     /// changes.
-    pub(super) last: u64,
+    pub(super) last: Position,
     /// Its horizon and the wait from which on frames are marked, in bytes of the
     /// wire.
-    pub(super) horizon: u64,
-    pub(super) mark: u64,
+    pub(super) horizon: WireBytes,
+    pub(super) mark: WireBytes,
     /// Its flows that have a limit.
     pub(super) limited: u32,
     /// Bytes on the wire of its frames that wait for such limits, and how many
     /// may before more are held back: what it may send within its horizon.
-    pub(super) upstream: u64,
-    pub(super) room: u64,
+    pub(super) upstream: WireBytes,
+    pub(super) room: WireBytes,
     /// Frames of flows without a limit wait until then at least, since their
     /// flows had one, and frames that wait for it.
-    pub(super) after: u64,
+    pub(super) after: Position,
     pub(super) stats: GuestStats,
 }
 
@@ -49,17 +69,17 @@ impl Guest {
         Some(Self {
             terms: Terms::Guaranteed,
             guarantee: *guarantee,
-            average: Bucket::new(link, guarantee.bandwidth, guarantee.burst)?,
-            peak: Bucket::new(link, guarantee.burst_rate, config.frame)?,
-            last: 0,
-            horizon: link.bytes_in(guarantee.horizon).0,
+            average: Bucket::new(link, guarantee.bandwidth, guarantee.burst.into())?,
+            peak: Bucket::new(link, guarantee.burst_rate, config.longest_frame())?,
+            last: Position::ZERO,
+            horizon: link.bytes_in(guarantee.horizon).into(),
             mark: guarantee
                 .mark
-                .map_or(u64::MAX, |wait| link.bytes_in(wait).0),
+                .map_or(WireBytes::MAX, |wait| link.bytes_in(wait).into()),
             limited: 0,
-            upstream: 0,
-            room: guarantee.bandwidth.bytes_in(guarantee.horizon).0,
-            after: 0,
+            upstream: WireBytes::ZERO,
+            room: guarantee.bandwidth.bytes_in(guarantee.horizon).into(),
+            after: Position::ZERO,
             stats: GuestStats::default(),
         })
     }
@@ -70,7 +90,7 @@ impl Guest {
     }
 
     /// The same with empty buckets at `now`.
-    pub(super) fn empty(self, now: u64) -> Self {
+    pub(super) fn empty(self, now: Position) -> Self {
         Self {
             average: self.average.empty(now),
             peak: self.peak.empty(now),
@@ -80,7 +100,7 @@ impl Guest {
 
     /// Takes over what is new of `fresh`; `from`, which is `to` on its link, is not
     /// before the last stamp.
-    pub(super) fn become_like(&mut self, fresh: &Self, from: u64, to: u64) {
+    pub(super) fn become_like(&mut self, fresh: &Self, from: Position, to: Position) {
         self.guarantee = fresh.guarantee;
         self.average.become_like(&fresh.average, from, to);
         self.peak.become_like(&fresh.peak, from, to);
@@ -98,22 +118,27 @@ impl Guest {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn stamp(&mut self, arrival: u64, wire: u64, until: u64) -> Result<u64, u64> {
+    pub(super) fn stamp(
+        &mut self,
+        arrival: Position,
+        wire: WireBytes,
+        until: Position,
+    ) -> Result<Position, TooLate> {
         let average = self.average.charge(arrival, wire);
         let peak = self.peak.charge(average.leaves, wire);
         let stamp = peak.leaves.max(self.last);
         if stamp > until {
             self.average.refund(average);
             self.peak.refund(peak);
-            return Err(stamp);
+            return Err(TooLate(stamp));
         }
         self.last = stamp;
         Ok(stamp)
     }
 
     /// The same however late it is.
-    pub(super) fn stamp_anyway(&mut self, arrival: u64, wire: u64) -> u64 {
-        let (Ok(stamp) | Err(stamp)) = self.stamp(arrival, wire, u64::MAX);
+    pub(super) fn stamp_anyway(&mut self, arrival: Position, wire: WireBytes) -> Position {
+        let (Ok(stamp) | Err(TooLate(stamp))) = self.stamp(arrival, wire, Position::NEVER);
         stamp
     }
 
@@ -123,7 +148,13 @@ impl Guest {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn count<F: Frame>(&mut self, position: u64, frame: &mut F, wire: u64, until: u64) {
+    pub(super) fn count<F: Frame>(
+        &mut self,
+        position: Position,
+        frame: &mut F,
+        wire: WireBytes,
+        until: Position,
+    ) {
         self.stats.taken.packets += 1;
         self.stats.wait = until - position;
         if self.stats.wait > self.mark && frame.mark_congestion() {
@@ -137,23 +168,23 @@ impl Guest {
     ///
     /// # Errors
     /// When it could come, where that is after `until`, or where too much waits for
-    /// destinations and its packet is not `patient`.
+    /// destinations and its packet is not taken yet.
     pub(super) fn hold(
         &mut self,
-        release: u64,
-        wire: u64,
-        until: u64,
-        patient: bool,
-    ) -> Result<u64, u64> {
-        if release > until || self.is_crowded() && !patient {
-            return Err(release.max(until + 1));
+        release: Position,
+        wire: WireBytes,
+        until: Position,
+        patience: Patience,
+    ) -> Result<Position, TooLate> {
+        if release > until || self.is_crowded() && patience == Patience::Horizon {
+            return Err(TooLate(release.max(next_byte(until))));
         }
         self.upstream += wire;
         Ok(release)
     }
 
     /// Whether more waits for destinations than the guest may send in its horizon.
-    pub(super) const fn is_crowded(&self) -> bool {
+    pub(super) fn is_crowded(&self) -> bool {
         self.upstream > self.room
     }
 }
@@ -164,5 +195,5 @@ impl Guest {
 pub(super) struct Place {
     pub(super) guest: u32,
     pub(super) upstream: bool,
-    pub(super) stamp: u64,
+    pub(super) stamp: Position,
 }

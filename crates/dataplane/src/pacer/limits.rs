@@ -1,11 +1,12 @@
 //! The top of the chain: what a guest may send to one destination.
 
 use super::bucket::Bucket;
+use super::guest::TooLate;
 use super::recharge::Stretch;
 use crate::meter::MultilinearHash;
 use crate::{FlowKey, GuestId};
 use std::{iter, mem};
-use tailbound_units::Rate;
+use tailbound_units::{Position, Rate, WireBytes};
 
 /// What a flow with a limit did since it was asked last: its demand, as far as it
 /// shows. See [`super::Pacer::destinations_used`].
@@ -16,10 +17,23 @@ pub struct FlowUse {
     /// Its limit now; 0 where it is closed.
     pub rate: Rate,
     /// Bytes on the wire of the frames that were taken in.
-    pub taken: u64,
+    pub taken: WireBytes,
     /// Whether frames waited for the limit or were given back: the flow would
     /// send more than it does.
     pub backlogged: bool,
+}
+
+/// A change of a limit's rate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RateChange {
+    /// When it is.
+    pub(super) from: Position,
+    /// No frame is to be released earlier.
+    pub(super) floor: Position,
+    /// What is released within this stands.
+    pub(super) horizon: WireBytes,
+    /// No frame may be released later.
+    pub(super) until: Position,
 }
 
 /// A limit of one flow.
@@ -27,15 +41,15 @@ pub struct FlowUse {
 pub(super) struct Limit {
     pub(super) bucket: Bucket,
     /// When the last frame that waited for it was released.
-    pub(super) last: u64,
+    pub(super) last: Position,
     /// Until when a frame waits here or was to come again later.
-    backlogged: u64,
+    backlogged: Position,
     /// Bytes that were taken in since its use was asked for.
-    taken: u64,
+    taken: WireBytes,
     /// Where it is closed: since when the bucket does not fill.
-    pub(super) closed: Option<u64>,
+    pub(super) closed: Option<Position>,
     /// Until when releases stand, whatever its rate becomes.
-    pub(super) stands: u64,
+    pub(super) stands: Position,
     /// How those that wait behind that are to be moved.
     pub(super) moves: Option<Stretch>,
     key: FlowKey,
@@ -60,31 +74,31 @@ impl Limit {
     /// Counts a frame of `wire` bytes that is taken in. False where the limit is to
     /// be noted as used.
     #[inline]
-    pub(super) const fn took(&mut self, wire: u64) -> bool {
+    pub(super) fn took(&mut self, wire: WireBytes) -> bool {
         self.taken += wire;
         self.place != NIL
     }
 
     /// Remembers that a frame waits here, or could come again, until `until`.
-    pub(super) fn waits(&mut self, until: u64) {
+    pub(super) fn waits(&mut self, until: Position) {
         self.backlogged = self.backlogged.max(until);
     }
 
     /// Lets the bucket fill no longer, once what waits has left; from `now` on at the
     /// earliest.
-    pub(super) fn close(&mut self, now: u64) {
+    pub(super) fn close(&mut self, now: Position) {
         self.closed.get_or_insert(now.max(self.last));
     }
 
     /// Lets the bucket fill again from `now` on.
-    pub(super) fn open(&mut self, now: u64) {
+    pub(super) fn open(&mut self, now: Position) {
         self.stay_closed(now);
         self.closed = None;
     }
 
     /// Keeps what the bucket of a closed limit holds until `now`. False where frames
     /// that were taken before it was closed are still to be released.
-    pub(super) fn stay_closed(&mut self, now: u64) -> bool {
+    pub(super) fn stay_closed(&mut self, now: Position) -> bool {
         let Some(since) = &mut self.closed else {
             return true;
         };
@@ -96,21 +110,25 @@ impl Limit {
         true
     }
 
-    /// Takes another bucket's rate and burst over and is open, at the moment `from`, or when those
-    /// that stand have left. True where frames are to be moved, to `floor` at the
-    /// earliest: [`super::Pacer::settle`]. None are where the last is released within
-    /// `horizon`.
+    /// Takes another bucket's rate and burst over and is open, at the moment of the
+    /// change, or when those that stand have left. Returns true where frames are to be
+    /// moved: [`super::Pacer::settle`]. None are where the last is released within the
+    /// horizon.
     ///
     /// # Errors
-    /// When the last of them would be released, where that is after `until`; then
+    /// When the last of them would be released, where that is too late; then
     /// nothing has changed.
     pub(super) fn become_like(
         &mut self,
         fresh: &Bucket,
-        (from, floor): (u64, u64),
-        horizon: u64,
-        until: u64,
-    ) -> Result<bool, u64> {
+        change: RateChange,
+    ) -> Result<bool, TooLate> {
+        let RateChange {
+            from,
+            floor,
+            horizon,
+            until,
+        } = change;
         let moves = self.last > from + horizon;
         let now = from;
         let from = now.max(if moves { self.stands } else { self.last });
@@ -123,7 +141,7 @@ impl Limit {
             };
             let last = stretch.at(self.last);
             if last > until {
-                return Err(last);
+                return Err(TooLate(last));
             }
             if self.closed.is_none() {
                 self.backlogged = stretch.at(self.backlogged);
@@ -139,7 +157,7 @@ impl Limit {
     }
 
     /// Moves its moments to another wire's clock.
-    pub(super) fn move_moments(&mut self, moved: impl Fn(u64) -> u64) {
+    pub(super) fn move_moments(&mut self, moved: impl Fn(Position) -> Position) {
         self.last = moved(self.last);
         self.stands = moved(self.stands);
         self.closed = self.closed.map(&moved);
@@ -240,7 +258,7 @@ impl Limits {
 
     /// Hands over what was used since the last call. What still waits at `position`
     /// counts as used from now on too.
-    pub(super) fn drain_used(&mut self, position: u64, mut sink: impl FnMut(FlowUse)) {
+    pub(super) fn drain_used(&mut self, position: Position, mut sink: impl FnMut(FlowUse)) {
         let Self { used, all, .. } = self;
         let mut kept = 0;
         used.retain(|&index| {
@@ -249,15 +267,15 @@ impl Limits {
                 flow: limit.key,
                 rate: limit.rate(),
                 taken: limit.taken,
-                backlogged: limit.backlogged > 0,
+                backlogged: limit.backlogged > Position::ZERO,
             });
-            limit.taken = 0;
+            limit.taken = WireBytes::ZERO;
             let waits = limit.backlogged > position;
             if waits {
                 limit.place = kept;
                 kept += 1;
             } else {
-                limit.backlogged = 0;
+                limit.backlogged = Position::ZERO;
                 limit.place = NIL;
             }
             waits
@@ -265,7 +283,13 @@ impl Limits {
     }
 
     /// Adds the limit of a flow that has none.
-    pub(super) fn insert(&mut self, key: FlowKey, bucket: Bucket, last: u64, closed: Option<u64>) {
+    pub(super) fn insert(
+        &mut self,
+        key: FlowKey,
+        bucket: Bucket,
+        last: Position,
+        closed: Option<Position>,
+    ) {
         let guest = key.source.0 as usize;
         if self.guests.len() <= guest {
             self.guests.resize(guest + 1, NIL);
@@ -273,8 +297,8 @@ impl Limits {
         let limit = Limit {
             bucket,
             last,
-            backlogged: 0,
-            taken: 0,
+            backlogged: Position::ZERO,
+            taken: WireBytes::ZERO,
             closed,
             stands: last,
             moves: None,
@@ -318,7 +342,7 @@ impl Limits {
 
     /// Forgets a flow's limit, and gives when the last of the frames that waited
     /// for it is released.
-    pub(super) fn remove(&mut self, key: FlowKey) -> Option<u64> {
+    pub(super) fn remove(&mut self, key: FlowKey) -> Option<Position> {
         let (index, limit) = self.find(key)?;
         let next = limit.sibling;
         let mut link = &mut self.guests[key.source.0 as usize];
@@ -332,12 +356,12 @@ impl Limits {
 
     /// Forgets all of a guest, and gives when the last of its frames that waited
     /// for any of them is released.
-    pub(super) fn remove_all(&mut self, guest: GuestId) -> u64 {
+    pub(super) fn remove_all(&mut self, guest: GuestId) -> Position {
         let Some(first) = self.guests.get_mut(guest.0 as usize) else {
-            return 0;
+            return Position::ZERO;
         };
         let mut index = mem::replace(first, NIL);
-        let mut last = 0;
+        let mut last = Position::ZERO;
         while let Some(limit) = self.all.get(index as usize) {
             let next = limit.sibling;
             last = last.max(self.free(index));
@@ -348,7 +372,7 @@ impl Limits {
 
     /// Takes a limit, that no guest has any more, out of its chain and of those in
     /// use.
-    fn free(&mut self, index: u32) -> u64 {
+    fn free(&mut self, index: u32) -> Position {
         let Limit {
             key,
             place,

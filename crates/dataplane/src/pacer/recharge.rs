@@ -16,15 +16,15 @@
 
 use super::Pacer;
 use crate::Frame;
-use tailbound_units::Rate;
+use tailbound_units::{Position, Rate, WireBytes};
 
 /// From which moment on releases move, and how far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stretch {
     /// The moment of the change, or until when releases stand.
-    pub(super) from: u64,
+    pub(super) from: Position,
     /// No release may be earlier.
-    pub(super) floor: u64,
+    pub(super) floor: Position,
     pub(super) old: Rate,
     /// Above zero.
     pub(super) new: Rate,
@@ -32,13 +32,14 @@ pub(super) struct Stretch {
 
 impl Stretch {
     /// When what was to happen at `moment` happens now, rounded up.
-    pub(super) fn at(&self, moment: u64) -> u64 {
+    pub(super) fn at(&self, moment: Position) -> Position {
         if moment <= self.from {
             return moment;
         }
-        let work = u128::from(moment - self.from) * u128::from(self.old.0);
+        let work = u128::from((moment - self.from).0) * u128::from(self.old.0);
         let ahead = u64::try_from(work.div_ceil(u128::from(self.new.0)));
-        let moved = self.from.saturating_add(ahead.unwrap_or(u64::MAX));
+        let ahead = ahead.map_or(WireBytes::MAX, WireBytes);
+        let moved = self.from.saturating_add(ahead);
         moved.max(self.floor)
     }
 }
@@ -66,7 +67,7 @@ impl<F: Frame> Pacer<F> {
         let floor = upstream.start_from(from);
         loop {
             let first = upstream.first();
-            if first.stamp == u64::MAX {
+            if first.stamp == Position::NEVER {
                 break;
             }
             waiting.push(upstream.pop(nodes, first));

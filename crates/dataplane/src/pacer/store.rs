@@ -2,6 +2,7 @@
 
 use super::wheel::Node;
 use std::mem;
+use tailbound_units::Position;
 
 const NIL: u32 = u32::MAX;
 
@@ -49,7 +50,7 @@ impl<F> Store<F> {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn put(&mut self, frame: F, stamp: u64, guest: u32) -> u32 {
+    pub(super) fn put(&mut self, frame: F, stamp: Position, guest: u32) -> u32 {
         self.len += 1;
         let index = self.free;
         let Some(node) = self.nodes.get_mut(index as usize) else {
@@ -64,7 +65,7 @@ impl<F> Store<F> {
     }
 
     #[inline(never)]
-    fn grow(&mut self, frame: F, stamp: u64, guest: u32) -> u32 {
+    fn grow(&mut self, frame: F, stamp: Position, guest: u32) -> u32 {
         let index = self.nodes.len() as u32;
         self.nodes.push(Node {
             stamp,

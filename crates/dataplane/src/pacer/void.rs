@@ -4,29 +4,35 @@
 //! a bridge never sends a frame back out of the port it came in by (IEEE 802.1Q,
 //! 8.6.1, and 8.8 for learning).
 
+use tailbound_units::WireBytes;
+
 /// Bytes that a wire spends on a frame beside its own: preamble and start
 /// delimiter 8, FCS 4, gap 12 (IEEE 802.3).
-pub const OVERHEAD: u64 = 24;
+pub const OVERHEAD: WireBytes = WireBytes(24);
 
 /// The least that a frame takes of the wire: 64 B with its FCS, preamble, gap.
 /// 67.2 ns at 10 Gbit/s.
-pub const SHORTEST: u64 = 84;
+pub const SHORTEST: WireBytes = WireBytes(84);
 
 /// The longest void: a full frame of 1500 B of payload.
-pub const LONGEST: u64 = 1538;
+pub const LONGEST: WireBytes = WireBytes(1538);
 
 /// What a frame of `len` bytes (without FCS) takes of the wire.
 #[inline]
-pub const fn on_the_wire(len: usize) -> u64 {
-    let bytes = len as u64 + OVERHEAD;
-    if bytes < SHORTEST { SHORTEST } else { bytes }
+pub const fn on_the_wire(len: usize) -> WireBytes {
+    let bytes = len as u64 + OVERHEAD.0;
+    if bytes < SHORTEST.0 {
+        SHORTEST
+    } else {
+        WireBytes(bytes)
+    }
 }
 
 /// The next void that goes into a gap of `gap` bytes, above zero. As few as
 /// possible, the longest first, and together exactly the gap wherever it is at
 /// least [`SHORTEST`]; a shorter one is overrun by less than that.
 #[inline]
-pub(super) const fn next(gap: u64) -> u64 {
+pub(super) fn next(gap: WireBytes) -> WireBytes {
     if gap >= LONGEST + SHORTEST {
         LONGEST
     } else if gap > LONGEST {
@@ -41,7 +47,10 @@ pub(super) const fn next(gap: u64) -> u64 {
 
 /// A void frame's bytes, ready for any length.
 #[derive(Debug, Clone)]
-pub struct VoidFrame([u8; (LONGEST - OVERHEAD) as usize]);
+pub struct VoidFrame([u8; LONGEST_LEN]);
+
+/// Bytes of the longest void without FCS.
+const LONGEST_LEN: usize = (LONGEST.0 - OVERHEAD.0) as usize;
 
 impl VoidFrame {
     /// `IEEE 802 Local Experimental Ethertype 1`: no protocol of anybody's.
@@ -49,7 +58,7 @@ impl VoidFrame {
 
     /// Voids of the station `address`, that of the port they leave by.
     pub fn new(address: [u8; 6]) -> Self {
-        let mut bytes = [0; (LONGEST - OVERHEAD) as usize];
+        let mut bytes = [0; LONGEST_LEN];
         bytes[..6].copy_from_slice(&address);
         bytes[6..12].copy_from_slice(&address);
         bytes[12..14].copy_from_slice(&Self::ETHERTYPE);
@@ -58,9 +67,9 @@ impl VoidFrame {
 
     /// The frame, without FCS, that takes `wire` bytes of the wire: [`SHORTEST`]
     /// to [`LONGEST`].
-    pub fn bytes(&self, wire: u64) -> &[u8] {
+    pub fn bytes(&self, wire: WireBytes) -> &[u8] {
         let len = wire.clamp(SHORTEST, LONGEST) - OVERHEAD;
-        &self.0[..len as usize]
+        &self.0[..len.0 as usize]
     }
 }
 

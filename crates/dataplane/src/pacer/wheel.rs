@@ -16,11 +16,13 @@
 //! through, so the first bit that is set is the first slot of the lowest level that
 //! has any.
 
+use tailbound_units::{Position, WireBytes};
+
 /// A place where something waits: behind one array's bounds, everything of it.
 #[derive(Debug)]
 pub(super) struct Node<T> {
     /// When it may begin, in bytes of the wire.
-    pub(super) stamp: u64,
+    pub(super) stamp: Position,
     /// The next in its slot; anything behind the last.
     pub(super) next: u32,
     /// Whose it is.
@@ -39,13 +41,13 @@ const LAST: usize = WORDS - SLOTS / 64;
 
 /// No stamp may be so far ahead of the wheel's position: half of what the last
 /// level turns around in, 440 s of a 10 Gbit/s wire.
-pub(super) const RANGE: u64 = 1 << (LEVELS as u32 * BITS - 1);
+pub(super) const RANGE: WireBytes = WireBytes(1 << (LEVELS as u32 * BITS - 1));
 
 /// What is in a slot; whatever was there last where its bit is not set.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     /// The least stamp here, that of the first node.
-    least: u64,
+    least: Position,
     /// The first node and the last.
     head: u32,
     tail: u32,
@@ -54,7 +56,7 @@ struct Slot {
 }
 
 const EMPTY: Slot = Slot {
-    least: u64::MAX,
+    least: Position::NEVER,
     head: 0,
     tail: 0,
     sorted: true,
@@ -64,7 +66,7 @@ const EMPTY: Slot = Slot {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct First {
     /// The least stamp; the end of time where nothing waits.
-    pub(super) stamp: u64,
+    pub(super) stamp: Position,
     /// Its slot.
     slot: usize,
 }
@@ -78,9 +80,9 @@ pub(super) struct Wheel {
     slots: Box<[Slot; LEVELS * SLOTS]>,
     /// What stamps are compared with for their level: not after `position`, and in
     /// the same slot of the third level.
-    base: u64,
+    base: Position,
     /// The stamp that was popped last: none is before it.
-    position: u64,
+    position: Position,
 }
 
 impl Wheel {
@@ -92,15 +94,15 @@ impl Wheel {
                 .into_boxed_slice()
                 .try_into()
                 .expect("as many as were made"),
-            base: 0,
-            position: 0,
+            base: Position::ZERO,
+            position: Position::ZERO,
         }
     }
 
     /// The stamp that was popped last, or `floor` where that is later and nothing
     /// waits: no stamp before it may come.
     #[inline]
-    pub(super) const fn start_from(&mut self, floor: u64) -> u64 {
+    pub(super) fn start_from(&mut self, floor: Position) -> Position {
         if self.summary == 0 && self.position < floor {
             self.position = floor;
             self.base = floor;
@@ -109,7 +111,7 @@ impl Wheel {
     }
 
     /// Starts anew from `floor`, where nothing waits: no stamp before it may come.
-    pub(super) const fn restart(&mut self, floor: u64) {
+    pub(super) const fn restart(&mut self, floor: Position) {
         self.position = floor;
         self.base = floor;
     }
@@ -160,7 +162,7 @@ impl Wheel {
                 slot,
             },
             None => First {
-                stamp: u64::MAX,
+                stamp: Position::NEVER,
                 slot: 0,
             },
         }
@@ -174,8 +176,8 @@ impl Wheel {
         clippy::inline_always,
         reason = "once for every frame, where a call costs as much"
     )]
-    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32, stamp: u64) {
-        let apart = stamp ^ self.base;
+    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32, stamp: Position) {
+        let apart = stamp.0 ^ self.base.0;
         let at = if apart < 1 << BITS {
             slot(stamp, 0)
         } else if apart < 1 << (2 * BITS) {
@@ -271,7 +273,7 @@ impl Wheel {
 /// The slot of a stamp that is so far from the base, in the two last levels. Few
 /// wait there.
 #[inline(never)]
-const fn slot_above(stamp: u64, apart: u64) -> usize {
+const fn slot_above(stamp: Position, apart: u64) -> usize {
     if apart < 1 << (3 * BITS) {
         slot(stamp, 2)
     } else {
@@ -285,8 +287,8 @@ const fn slot_above(stamp: u64, apart: u64) -> usize {
     clippy::inline_always,
     reason = "once for every frame, where a call costs as much"
 )]
-const fn slot(stamp: u64, level: u32) -> usize {
-    (level as usize * SLOTS) | ((stamp >> (level * BITS)) as usize % SLOTS)
+const fn slot(stamp: Position, level: u32) -> usize {
+    (level as usize * SLOTS) | ((stamp.0 >> (level * BITS)) as usize % SLOTS)
 }
 
 #[cfg(test)]

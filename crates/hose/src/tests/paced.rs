@@ -46,7 +46,7 @@ impl Paces {
     pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(GuestId, u128, Bytes, bool)) {
         self.pacer.destinations_used(clock, |used| {
             let guest = GuestId(used.flow.source.0);
-            let taken = Bytes(used.taken);
+            let taken = used.taken.into();
             tell(guest, used.flow.destination, taken, used.backlogged);
         });
     }
@@ -61,7 +61,7 @@ impl Paces {
                 self.retry = later.at;
             }
         }
-        self.pacer.batch(clock, |paced| {
+        self.pacer.batch(clock).for_each(|paced| {
             if let Paced::Guaranteed { frame, .. } = paced {
                 self.sent += frame.len as u64;
             }

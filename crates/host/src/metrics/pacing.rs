@@ -43,7 +43,7 @@ fn encode_uplink(
         encoder,
         "tailbound_pacer_bytes",
         "What those packets take of the wire: preamble, FCS and gap included",
-        &class(stats.guaranteed.bytes, stats.best_effort.bytes),
+        &class(stats.guaranteed.bytes.0, stats.best_effort.bytes.0),
     )?;
     let counters = [
         (
@@ -120,7 +120,7 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
         (
             "tailbound_pacer_guest_bytes",
             "What those packets take of the wire",
-            |guest| guest.stats.taken.bytes,
+            |guest| guest.stats.taken.bytes.0,
         ),
         (
             "tailbound_pacer_guest_marked",

@@ -10,7 +10,7 @@ use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
 use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use tailbound_sys::packet::{self, Batch, PacketError, Socket};
 use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, WireBytes};
 
 const _: () = assert!(BURST <= Batch::LEN);
 
@@ -48,9 +48,9 @@ impl Voids {
     }
 
     /// The header and the frame that takes `wire` bytes of the wire.
-    fn get(&self, wire: u64) -> &[u8] {
+    fn get(&self, wire: WireBytes) -> &[u8] {
         let frame = wire.clamp(void::SHORTEST, void::LONGEST) - void::OVERHEAD;
-        &self.0[..VIRTIO_HEADER_LEN + frame as usize]
+        &self.0[..VIRTIO_HEADER_LEN + frame.0 as usize]
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_void_is_the_interfaces_own_and_takes_the_wire_time_that_was_asked_for() {
         let voids = Voids::new([2, 0, 0, 0, 0, 9]);
-        for wire in [84, 85, 1538] {
+        for wire in [84, 85, 1538].map(WireBytes) {
             let bytes = voids.get(wire);
             assert_eq!(&bytes[..VIRTIO_HEADER_LEN], [0; VIRTIO_HEADER_LEN]);
             let frame = &bytes[VIRTIO_HEADER_LEN..];

@@ -250,7 +250,7 @@ impl Port for AfXdpPort {
                 }
                 Outgoing::Void { wire } => {
                     let wire = (*wire).clamp(void::SHORTEST, void::LONGEST);
-                    queue.send_void((wire - void::OVERHEAD) as usize)
+                    queue.send_void((wire - void::OVERHEAD).0 as usize)
                 }
             };
             match entered {

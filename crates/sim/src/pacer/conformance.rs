@@ -150,7 +150,7 @@ impl Conformance {
     /// What the pacer adds to its guarantee: rounded stamps, and a gap that is
     /// shorter than the shortest void.
     fn added(&self) -> Nanos {
-        self.link.time_for(Bytes(ROUNDING + void::SHORTEST - 1))
+        self.link.time_for(Bytes(ROUNDING + void::SHORTEST.0 - 1))
     }
 
     /// The network of the calculus: each host's wire with the added latency, and
@@ -233,10 +233,10 @@ impl Conformance {
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         let curves = |guarantee: &Guarantee| {
             [
-                (guarantee.bandwidth, guarantee.burst.0),
-                (guarantee.burst_rate, FRAME),
+                (guarantee.bandwidth, guarantee.burst),
+                (guarantee.burst_rate, Bytes(FRAME)),
             ]
-            .map(|(rate, burst)| Excess::new(self.link.0, rate.0, burst))
+            .map(|(rate, burst)| Excess::new(self.link, rate, burst))
         };
         let mut stamped = Vec::new();
         for guest in guests {
@@ -259,10 +259,10 @@ impl Conformance {
                 curve.add(at + wire, wire);
             }
             all.push(Arrival {
-                at: Time((at + wire) * byte),
-                stamp: Time(stamp * byte),
+                at: Time((at + wire).0 * byte),
+                stamp: Time(stamp.0 * byte),
                 flow: first + guest,
-                wire,
+                wire: wire.0,
             });
         });
         for (guest, (stamped, arrived)) in guests.iter().zip(stamped.iter().zip(&arrived)) {

@@ -2,7 +2,7 @@
 
 use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, Refused, WireClock, void};
 use tailbound_dataplane::{Class, FlowKey, Frame, GuestId};
-use tailbound_units::Nanos;
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// The longest frame without FCS, and the headers of each segment of a longer
 /// packet: Ethernet, IPv4, TCP with time stamps.
@@ -29,7 +29,7 @@ pub(super) struct Packet {
 impl Packet {
     /// A packet that takes `wire` bytes of the wire.
     pub(super) fn on_wire(wire: u64) -> Self {
-        Self::of_len((wire - void::OVERHEAD) as u32)
+        Self::of_len((wire - void::OVERHEAD.0) as u32)
     }
 
     pub(super) const fn of_len(len: u32) -> Self {
@@ -43,7 +43,7 @@ impl Packet {
     }
 
     /// What it takes of the wire.
-    pub(super) fn wire(&self) -> u64 {
+    pub(super) fn wire(&self) -> WireBytes {
         void::on_the_wire(self.len as usize)
     }
 }
@@ -163,7 +163,7 @@ impl Host {
                 }
             }
         }
-        self.pacer.batch(now, sink);
+        self.pacer.batch(now).for_each(sink);
     }
 
     /// When there is something to do next.
@@ -206,23 +206,23 @@ pub(super) struct Excess {
 }
 
 impl Excess {
-    /// Of a token bucket, on a wire of `link` bits a second.
-    pub(super) fn new(link: u64, rate: u64, burst: u64) -> Self {
+    /// Of a token bucket, on a wire of `link`.
+    pub(super) fn new(link: Rate, rate: Rate, burst: Bytes) -> Self {
         Self {
-            rate: rate.into(),
-            link: link.into(),
-            burst: i128::from(burst) * i128::from(link),
+            rate: rate.0.into(),
+            link: link.0.into(),
+            burst: i128::from(burst.0) * i128::from(link.0),
             sent: 0,
             least: i128::MAX,
             worst: i128::MIN,
         }
     }
 
-    /// A frame of `wire` bytes at byte `at`, not before the last one.
-    pub(super) fn add(&mut self, at: u64, wire: u64) {
-        let earned = i128::from(at) * self.rate;
+    /// Adds a frame at `at`, not before the last one.
+    pub(super) fn add(&mut self, at: Position, wire: WireBytes) {
+        let earned = i128::from(at.0) * self.rate;
         self.least = self.least.min(self.sent - earned);
-        self.sent += i128::from(wire) * self.link;
+        self.sent += i128::from(wire.0) * self.link;
         self.worst = self.worst.max(self.sent - earned - self.least);
     }
 
@@ -246,7 +246,7 @@ mod tests {
             steps in proptest::collection::vec((0..5000_u64, 84..1538_u64), 1..60),
         ) {
             let link = 10_000;
-            let (mut at, mut quick) = (0, Excess::new(link, rate, burst));
+            let (mut at, mut quick) = (0, Excess::new(Rate(link), Rate(rate), Bytes(burst)));
             let frames: Vec<_> = steps.into_iter().map(|(gap, wire)| { at += gap; (at, wire) }).collect();
             let mut worst = i128::MIN;
             for (first, (from, _)) in frames.iter().enumerate() {
@@ -257,7 +257,7 @@ mod tests {
                 }
             }
             for (at, wire) in frames {
-                quick.add(at, wire);
+                quick.add(Position(at), WireBytes(wire));
             }
             let link = i128::from(link);
             prop_assert_eq!(quick.bytes(), (worst + link - 1).div_euclid(link));

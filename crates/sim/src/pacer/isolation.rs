@@ -13,7 +13,7 @@ use std::iter;
 use tailbound_dataplane::GuestId;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
 use tailbound_report::{Series, Stats, Variant, empty_histogram};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// The guests.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -135,7 +135,7 @@ impl Isolation {
     fn most_added(&self) -> f64 {
         let batch = self.link.bytes_in(PacerConfig::new(self.link).batch);
         let bursts = u64::from(self.neighbours) * self.neighbour.burst.0 + self.guest.burst.0;
-        let most = batch.0 + FRAME + bursts + void::SHORTEST;
+        let most = batch.0 + FRAME + bursts + void::SHORTEST.0;
         self.link.time_for(Bytes(most)).0 as f64
     }
 
@@ -166,8 +166,9 @@ impl Isolation {
                     && frame.guest == guest.0
                     && frame.id % self.frames == self.frames - 1
                 {
-                    let took = at + frame.wire() - link.bytes_in(frame.came).0;
-                    latencies.push(link.time_for(Bytes(took)).0);
+                    let came = Position(link.bytes_in(frame.came).0);
+                    let took = at + frame.wire() - came;
+                    latencies.push(link.time_for(took.into()).0);
                 }
             });
         }
@@ -180,20 +181,22 @@ impl Isolation {
         let guest = host.add(Some(&self.guest), iter::repeat(Packet::on_wire(FRAME)))?;
         self.add_neighbours(&mut host, neighbours, &mut random)?;
         // Its burst is over after a tenth.
-        let start = self.link.bytes_in(START + Nanos(self.time.0 / 10)).0;
-        let (mut bytes, mut first, mut last) = (0, None, 0);
+        let start = Position(self.link.bytes_in(START + Nanos(self.time.0 / 10)).0);
+        let (mut bytes, mut first, mut last) = (WireBytes::ZERO, None, Position::ZERO);
         host.run(START + self.time, |paced| {
             if let Paced::Guaranteed { frame, stamp, .. } = paced
                 && frame.guest == guest.0
                 && stamp >= start
             {
-                bytes += if first.is_some() { frame.wire() } else { 0 };
+                if first.is_some() {
+                    bytes += frame.wire();
+                }
                 first = first.or(Some(stamp));
                 last = stamp;
             }
         });
-        let took = (last - first.unwrap_or(last)).max(1);
-        Ok(bytes as f64 * self.link.0 as f64 / took as f64)
+        let took = (last - first.unwrap_or(last)).max(WireBytes(1));
+        Ok(bytes.0 as f64 * self.link.0 as f64 / took.0 as f64)
     }
 
     /// The mean time between messages that need so much.
@@ -242,7 +245,7 @@ impl Isolation {
                 host.add(promised, iter::repeat(Packet::of_len(65_226)))?;
             }
             Neighbours::Tiny => {
-                host.add(promised, iter::repeat(Packet::on_wire(void::SHORTEST)))?;
+                host.add(promised, iter::repeat(Packet::on_wire(void::SHORTEST.0)))?;
             }
             Neighbours::Flows => {
                 let frames = (0..flows).cycle().map(|destination| Packet {

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::iter;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// All rates with all buckets and all lengths.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -145,10 +145,11 @@ impl Limits {
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         let guarantee = Guarantee::new(rate, burst, self.link);
         host.add(Some(&guarantee), iter::repeat(Packet::of_len(length)))?;
-        let start = self.link.bytes_in(START).0 + self.burst_time(rate, burst);
-        let end = start + self.link.bytes_in(self.time).0;
-        let (mut first, mut last) = (None, 0);
-        let (mut bytes, mut pause, mut longest, mut frames) = (0, 0, 0, 0);
+        let start = Position(self.link.bytes_in(START).0) + self.burst_time(rate, burst);
+        let end = start + self.link.bytes_in(self.time).into();
+        let (mut first, mut last) = (None, Position::ZERO);
+        let [mut bytes, mut pause, mut longest] = [WireBytes::ZERO; 3];
+        let mut frames = 0;
         host.run(host.clock().moment(end), |paced| {
             let Paced::Guaranteed { frame, at, .. } = paced else {
                 return;
@@ -167,22 +168,22 @@ impl Limits {
             frames += 1;
         });
         let took = last - first.unwrap_or(last);
-        let got = bytes as f64 * self.link.0 as f64 / took as f64;
-        let packet = longest as f64 * self.link.0 as f64 / rate.0 as f64;
+        let got = bytes.0 as f64 * self.link.0 as f64 / took.0 as f64;
+        let packet = longest.0 as f64 * self.link.0 as f64 / rate.0 as f64;
         Ok(Measured {
             error: 100.0 * (got / rate.0 as f64 - 1.0),
-            pause: pause as f64 / packet,
+            pause: pause.0 as f64 / packet,
             frames,
         })
     }
 
-    /// How long a burst lasts at the link's rate, in bytes of the wire, with two
+    /// How long a burst lasts at the link's rate, in the wire's time, with two
     /// frames of margin; tokens go on coming meanwhile. At the link's own rate there
     /// is no burst to be seen.
-    fn burst_time(&self, rate: Rate, burst: Bytes) -> u64 {
+    fn burst_time(&self, rate: Rate, burst: Bytes) -> WireBytes {
         let time = u128::from(burst.0 + 2 * FRAME) * u128::from(self.link.0);
         let time = time.checked_div(u128::from(self.link.0 - rate.0));
-        time.map_or(0, |time| time as u64)
+        WireBytes(time.map_or(0, |time| time as u64))
     }
 
     /// The worst of all buckets for each rate, by length.

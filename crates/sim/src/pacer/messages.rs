@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// What messages come, and what their guest is guaranteed.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -189,15 +189,15 @@ impl Messages {
             })
         });
         host.add(Some(&guarantee), traffic)?;
-        let promised = self.link.bytes_in(self.link.time_for(Bytes(2 * size))).0;
+        let promised = self.link.bytes_in(self.link.time_for(Bytes(2 * size)));
         let mut late = 0_u64;
         let link = self.link;
         host.run(Nanos::MAX, |paced| {
             if let Paced::Guaranteed { frame, stamp, .. } = paced
                 && frame.id + 1 == frames
             {
-                let came = link.bytes_in(frame.came).0;
-                late += u64::from(stamp + FRAME > came + promised);
+                let came = Position(link.bytes_in(frame.came).0);
+                late += u64::from(stamp + WireBytes(FRAME) > came + promised.into());
             }
         });
         Ok(100.0 * late as f64 / self.messages as f64)

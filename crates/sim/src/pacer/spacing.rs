@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
 use tailbound_report::Variant;
-use tailbound_units::{Bytes, Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// Guests that always have frames waiting.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -51,11 +51,11 @@ struct Seen {
     /// Frames that found the wire taken by frames, on a wire without voids too.
     collided: u64,
     /// The most that a frame was behind its stamp where it did not collide,
-    late: u64,
+    late: WireBytes,
     /// that any was behind where it would be on a wire without voids,
-    behind: u64,
+    behind: WireBytes,
     /// and that any was behind its stamp.
-    latest: u64,
+    latest: WireBytes,
     /// The most that a stamp of the first guest is after its exact time.
     drift: i128,
 }
@@ -67,7 +67,7 @@ impl Spacing {
             out_of(&[
                 ("guests", load.guests.into(), 1, 1_000),
                 ("percent", load.percent, 1, 100),
-                ("frames", load.frames.0, void::SHORTEST, load.frames.1),
+                ("frames", load.frames.0, void::SHORTEST.0, load.frames.1),
                 ("frames", load.frames.1, load.frames.0, FRAME),
                 ("count", load.count, 2, 100_000_000_000),
                 ("late: nanoseconds", load.late.0, 0, 1_000_000_000),
@@ -138,7 +138,7 @@ impl Spacing {
         let (link, rate) = (i128::from(self.link.0), i128::from(rates[0]));
         // Up to where a wire without voids would be taken, and what the first guest
         // has sent since which byte.
-        let (mut ideal, mut sent, mut since) = (0, 0_i128, None);
+        let (mut ideal, mut sent, mut since) = (Position::ZERO, 0_i128, None);
         host.run(Nanos::MAX, |paced| {
             let Paced::Guaranteed { frame, stamp, at } = paced else {
                 return;
@@ -148,9 +148,9 @@ impl Spacing {
             ideal = free + wire;
             found.frames += 1;
             found.early += u64::from(at < stamp);
-            let late = at.saturating_sub(stamp);
+            let late = at.since(stamp);
             found.latest = found.latest.max(late);
-            found.behind = found.behind.max(at.saturating_sub(free));
+            found.behind = found.behind.max(at.since(free));
             if free > stamp {
                 found.collided += 1;
             } else {
@@ -158,11 +158,11 @@ impl Spacing {
             }
             if frame.guest == 0 {
                 let since = *since.get_or_insert(stamp);
-                sent += i128::from(wire);
+                sent += i128::from(wire.0);
                 // What is beyond the first burst is paid for at the rate.
                 let paid = (sent - i128::from(FRAME)).max(0);
                 let exact = paid * link / rate;
-                let off = i128::from(stamp - since) - exact;
+                let off = i128::from((stamp - since).0) - exact;
                 found.drift = found.drift.max(off.abs());
             }
         });
@@ -170,16 +170,16 @@ impl Spacing {
     }
 
     fn variant(&self, load: &Load, seen: &Seen) -> Variant {
-        let nanos = |bytes: u64| bytes as f64 * 8e9 / self.link.0 as f64;
+        let nanos = |bytes: WireBytes| bytes.0 as f64 * 8e9 / self.link.0 as f64;
         let collisions = 100.0 * seen.collided as f64 / seen.frames as f64;
         variant(
             &load.name,
             [
                 ("frames", seen.frames as f64, ""),
                 ("early", seen.early as f64, ""),
-                ("late_alone_max", seen.late as f64, "B"),
+                ("late_alone_max", seen.late.0 as f64, "B"),
                 ("late_alone_max_time", nanos(seen.late), "ns"),
-                ("behind_wire_without_voids_max", seen.behind as f64, "B"),
+                ("behind_wire_without_voids_max", seen.behind.0 as f64, "B"),
                 ("collided", collisions, "%"),
                 ("late_max_time", nanos(seen.latest), "ns"),
                 ("drift_max", seen.drift as f64, "B"),

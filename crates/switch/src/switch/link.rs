@@ -13,7 +13,7 @@ use tailbound_api::{VmGuarantee, VmName};
 use tailbound_dataplane::pacer::Refused;
 use tailbound_dataplane::{Class, Guarantee, GuestId, Packet, Pipeline, PipelineConfig};
 use tailbound_metrics::Histogram;
-use tailbound_units::{Bytes, Nanos};
+use tailbound_units::Nanos;
 
 /// What a link is to be.
 #[derive(Debug, Clone, Default)]
@@ -375,7 +375,7 @@ impl Link {
             latest: paced
                 .wire()
                 .link
-                .time_for(Bytes(paced.pacer.stats().latest)),
+                .time_for(paced.pacer.stats().latest.into()),
             lateness: paced.lateness().clone(),
         }
     }
@@ -387,7 +387,7 @@ impl Link {
             terms: uplink.pacer.guarantee(guest.id).copied(),
             refused: guest.refused.is_some(),
             stats,
-            wait: uplink.wire().link.time_for(Bytes(stats.wait)),
+            wait: uplink.wire().link.time_for(stats.wait.into()),
             stalled: guest.stalled.len(),
         })
     }

@@ -105,7 +105,7 @@ impl PacedWay {
         self.pacer.enqueue(now, frame)?;
         let stats = source.filter(|_| guaranteed);
         let stats = stats.and_then(|guest| self.pacer.guest_stats(guest));
-        Ok(stats.map(|stats| self.config.pacer.link.time_for(Bytes(stats.wait))))
+        Ok(stats.map(|stats| self.config.pacer.link.time_for(stats.wait.into())))
     }
 
     /// Notes how late the caller is.
@@ -121,28 +121,19 @@ impl PacedWay {
     pub(super) fn fill(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) {
         if self.pacer.poll_at().is_some_and(|at| at <= now) {
             let launch = !self.config.pacer.voids;
-            let before = outgoing.len();
-            // A place on the wire's clock, which may yet be stopped.
-            let place = |at: u64| launch.then_some(Nanos(at));
-            self.pacer.batch(now, |next| {
+            let batch = self.pacer.batch(now);
+            let clock = batch.clock();
+            batch.for_each(|next| {
                 outgoing.push_back(match next {
                     Paced::Guaranteed { frame, at, .. } | Paced::BestEffort { frame, at } => {
                         Outgoing::Frame {
                             packet: frame,
-                            at: place(at),
+                            at: launch.then(|| clock.moment(at)),
                         }
                     }
                     Paced::Void { wire, .. } => Outgoing::Void { wire },
                 });
             });
-            if launch {
-                let clock = self.pacer.clock();
-                for next in outgoing.range_mut(before..) {
-                    if let Outgoing::Frame { at: Some(at), .. } = next {
-                        *at = clock.moment(at.0);
-                    }
-                }
-            }
         }
     }
 
@@ -179,7 +170,7 @@ impl PacedWay {
         let mut now = now;
         while let Some(at) = self.pacer.poll_at() {
             now = now.max(at) + self.config.pacer.batch;
-            self.pacer.batch(now, |next| match next {
+            self.pacer.batch(now).for_each(|next| match next {
                 Paced::Guaranteed { frame, .. } | Paced::BestEffort { frame, .. } => {
                     waiting.push_back(frame);
                 }

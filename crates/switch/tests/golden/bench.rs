@@ -251,7 +251,7 @@ impl Bench {
                 "used: {} to {}: {} B{backlogged}",
                 flow.flow.source.0,
                 std::net::Ipv4Addr::from_bits(destination),
-                flow.taken,
+                flow.taken.0,
             ));
         });
         used.sort();

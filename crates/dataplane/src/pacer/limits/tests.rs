@@ -1,22 +1,22 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Rate, WireBytes};
 
 proptest! {
     #[test]
     fn it_is_a_map(steps in proptest::collection::vec((0..8_u8, 0..4_u32, 0..40_u128), 1..600)) {
         let rate = Rate::from_mbit(1);
-        let bucket = Bucket::new(rate, rate, Bytes(1538)).expect("sound");
+        let bucket = Bucket::new(rate, rate, WireBytes(1538)).expect("sound");
         let mut limits = Limits::new();
         let mut model = BTreeMap::new();
-        for (moment, (kind, source, destination)) in (1..).zip(steps) {
+        for (moment, (kind, source, destination)) in (1..).map(Position).zip(steps) {
             let key = FlowKey { source: GuestId(source), destination };
             match (kind, limits.get_mut(key)) {
                 (0, _) => {
-                    let of_guest = |(guest, _): &(u32, u128), last: &mut u64| (*guest == source).then_some(*last);
+                    let of_guest = |(guest, _): &(u32, u128), last: &mut Position| (*guest == source).then_some(*last);
                     let last = model.iter_mut().filter_map(|(key, last)| of_guest(key, last)).max();
-                    prop_assert_eq!(limits.remove_all(key.source), last.unwrap_or(0));
+                    prop_assert_eq!(limits.remove_all(key.source), last.unwrap_or(Position::ZERO));
                     model.retain(|(guest, _), _| *guest != source);
                 }
                 (1, _) => {

@@ -1,5 +1,5 @@
 //! A host in virtual time around a pacer, and an independent check of what it put
-//! on the wire.
+//! on the wire: that counts in plain integers, with no arithmetic of the pacer's.
 
 use super::*;
 use crate::Class;
@@ -47,7 +47,7 @@ pub(super) fn packet(id: u64, guest: u32, len: usize) -> Record {
 
 /// A frame of `guest` that takes `wire` bytes of the wire.
 pub(super) fn frame(id: u64, guest: u32, wire: u64) -> Record {
-    packet(id, guest, (wire - void::OVERHEAD) as usize)
+    packet(id, guest, (wire - void::OVERHEAD.0) as usize)
 }
 
 impl Frame for Record {
@@ -162,36 +162,33 @@ impl Host {
                 }
             }
         }
-        let before = sent.len();
-        pacer.batch(*now, |paced| {
+        let batch = pacer.batch(*now);
+        let clock = batch.clock();
+        batch.for_each(|paced| {
             sent.push(match paced {
                 Paced::Guaranteed { frame, stamp, at } => Sent {
-                    at,
-                    wire: void::on_the_wire(frame.len),
+                    at: at.0,
+                    wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
-                    stamp: Some(stamp),
-                    stamped: Nanos::ZERO,
+                    stamp: Some(stamp.0),
+                    stamped: clock.moment(stamp),
                 },
                 Paced::BestEffort { frame, at } => Sent {
-                    at,
-                    wire: void::on_the_wire(frame.len),
+                    at: at.0,
+                    wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
                     stamp: None,
-                    stamped: Nanos::ZERO,
+                    stamped: clock.moment(at),
                 },
                 Paced::Void { wire, at } => Sent {
-                    at,
-                    wire,
+                    at: at.0,
+                    wire: wire.0,
                     frame: None,
                     stamp: None,
-                    stamped: Nanos::ZERO,
+                    stamped: clock.moment(at),
                 },
             });
         });
-        let clock = pacer.clock();
-        for sent in &mut sent[before..] {
-            sent.stamped = clock.moment(sent.stamp.unwrap_or(sent.at));
-        }
     }
 
     /// When there is something to do next.
@@ -288,7 +285,7 @@ pub(super) fn conform(config: &PacerConfig, guarantee: &Guarantee, frames: &[(u6
 /// each stamped frame at its stamp, or right behind the one before it, by 84 bytes or
 /// more, or by as much as the best-effort frame that was sent last.
 pub(super) fn check_wire(sent: &[Sent]) {
-    let (mut taken, mut ideal, mut blocked) = (0, 0, void::SHORTEST);
+    let (mut taken, mut ideal, mut blocked) = (0, 0, void::SHORTEST.0);
     for (i, sent) in sent.iter().enumerate() {
         assert!(sent.at >= taken, "{i}: {sent:?} overlaps");
         taken = sent.at + sent.wire;
@@ -298,8 +295,8 @@ pub(super) fn check_wire(sent: &[Sent]) {
             assert!(sent.at - ideal < blocked, "{i}: {sent:?} is late");
             ideal += sent.wire;
         } else if sent.frame.is_none() {
-            assert!((void::SHORTEST..=void::LONGEST).contains(&sent.wire));
-            blocked = void::SHORTEST;
+            assert!((void::SHORTEST.0..=void::LONGEST.0).contains(&sent.wire));
+            blocked = void::SHORTEST.0;
         } else {
             blocked = sent.wire;
         }

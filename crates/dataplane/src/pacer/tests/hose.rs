@@ -156,7 +156,7 @@ fn uses(host: &mut Host) -> Vec<(u128, u64, bool)> {
     let mut uses = Vec::new();
     host.pacer.destinations_used(host.now, |used| {
         assert_eq!(used.flow.source, GuestId(0));
-        uses.push((used.flow.destination, used.taken, used.backlogged));
+        uses.push((used.flow.destination, used.taken.0, used.backlogged));
     });
     uses.sort_unstable();
     uses
@@ -242,7 +242,7 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
             backlogged,
             ..
         } = used;
-        assert_eq!((rate, taken, backlogged), (Rate(0), 3076, true));
+        assert_eq!((rate, taken.0, backlogged), (Rate(0), 3076, true));
     });
     // Until it is tried again, and once more.
     assert_eq!(uses(&mut host), [(1, 0, true)]);
@@ -255,7 +255,7 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
     limit(&mut host, 1, Some(Rate::from_mbit(1000)));
     host.pacer.enqueue(host.now, large).expect("open");
     let before = host.sent.len();
-    let start = host.pacer.position;
+    let start = host.pacer.position.0;
     host.run_until(host.now + Nanos::from_millis(5));
     let first = host.sent[before..]
         .iter()
@@ -365,11 +365,11 @@ proptest! {
         let guest = Guarantee { mark: None, ..Guarantee::new(LINK, Bytes(3076), LINK) };
         host.pacer.set_guest(host.now, GuestId(0), Some(&guest)).expect("sound");
         // Each destination's rates, from when on.
-        let mut rates: Vec<Vec<(u64, Rate)>> = vec![Vec::new(); 4];
+        let mut rates: Vec<Vec<(Position, Rate)>> = vec![Vec::new(); 4];
         let mut set = |host: &mut Host, destination: u128, rate: Rate| {
             // What is released within the horizon stands, and what stood before does.
             let flow = FlowKey { source: GuestId(0), destination };
-            let horizon = LINK.bytes_in(guest.horizon).0;
+            let horizon = LINK.bytes_in(guest.horizon).into();
             let mut from = host.pacer.advance(host.now).max(host.pacer.wire);
             if let Some(limit) = host.pacer.limits.get_mut(flow) {
                 // It is closed when what waits has left.
@@ -427,10 +427,10 @@ proptest! {
             let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
             let (mut least, mut open, mut next) = (0, rates[0].1, 1);
             for (frame, _) in flow {
-                let stamp = frame.stamp.expect("guaranteed");
+                let stamp = Position(frame.stamp.expect("guaranteed"));
                 loop {
                     let until = rates.get(next).map_or(stamp, |(from, _)| stamp.min(*from));
-                    earned += i128::from(until - at) * i128::from(open.0);
+                    earned += i128::from((until - at).0) * i128::from(open.0);
                     at = until;
                     if until == stamp && rates.get(next).is_none_or(|(from, _)| *from > stamp) {
                         break;
@@ -469,7 +469,7 @@ proptest! {
         host.run_until(host.now + Nanos::from_secs(10));
         told += uses(&mut host).iter().map(|(_, taken, _)| taken).sum::<u64>();
         let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
-        prop_assert_eq!(told, stats.taken.bytes);
+        prop_assert_eq!(told, stats.taken.bytes.0);
         uses(&mut host);
         prop_assert_eq!(uses(&mut host), []);
     }

@@ -23,7 +23,7 @@ fn backlogged(rate: Rate, burst: u64, len: usize, frames: u64) -> (f64, u64, u64
         .map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire))
         .collect();
     conform(&config, &guarantee, &stamps);
-    let start = frames[0].0 + burst_time(rate, burst + 2 * void::LONGEST);
+    let start = frames[0].0 + burst_time(rate, burst + 2 * void::LONGEST.0);
     let steady: Vec<_> = frames.into_iter().filter(|(at, _)| *at > start).collect();
     let pause = steady
         .windows(2)
@@ -52,8 +52,8 @@ fn table(most: u64) {
         for burst in [30_000, 100_000, 1_250_000] {
             for len in [100, 576, 1448, 1514, 9000, 65_226] {
                 let rate = Rate::from_mbit(mbit);
-                let wire = void::on_the_wire(len.min(1514));
-                let in_burst = burst_time(rate, burst + 2 * void::LONGEST) / wire;
+                let wire = void::on_the_wire(len.min(1514)).0;
+                let in_burst = burst_time(rate, burst + 2 * void::LONGEST.0) / wire;
                 if in_burst > most {
                     continue;
                 }

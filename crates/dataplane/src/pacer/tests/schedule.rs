@@ -57,7 +57,7 @@ fn figure_9_of_the_paper() {
     assert_eq!(slots.len(), 36);
     let stats = host.pacer.stats();
     assert_eq!((stats.guaranteed.packets, stats.voids.packets), (12, 24));
-    assert_eq!(stats.voids.bytes, 24 * 1538);
+    assert_eq!(stats.voids.bytes, WireBytes(24 * 1538));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_gap_that_no_void_fits_into_delays_one_frame_and_no_other() {
     let start = host.sent[0].at;
     for (i, (at, stamp)) in (0..).zip(data) {
         assert_eq!(stamp - start, (i * 1538 * 10_000_u64).div_ceil(9500));
-        assert!(at - stamp < void::SHORTEST, "{i}");
+        assert!(at - stamp < void::SHORTEST.0, "{i}");
     }
     check_wire(&host.sent);
 }
@@ -97,7 +97,11 @@ fn an_idle_link_stays_idle_and_a_slow_guest_costs_few_voids() {
     // One frame every 1.23 ms: voids for half a batch before it at most.
     let stats = host.pacer.stats();
     assert_eq!(stats.guaranteed.packets, 100);
-    assert!(stats.voids.bytes <= 100 * 31_250, "{}", stats.voids.bytes);
+    assert!(
+        stats.voids.bytes <= WireBytes(100 * 31_250),
+        "{:?}",
+        stats.voids.bytes
+    );
     assert_eq!(host.pacer.poll_at(), None);
 }
 
@@ -115,7 +119,7 @@ fn the_nic_never_holds_more_than_a_batch_and_a_frame() {
         host.now = host.wake_at().expect("frames wait").max(host.now);
         host.turn();
         let wire = host.sent.last().map_or(0, |sent| sent.at + sent.wire);
-        let position = host.pacer.clock().advance(host.now);
+        let position = host.pacer.clock().advance(host.now).0;
         assert!(wire <= position + 62_500 + 1538);
         // Half a batch at least, but for the end.
         let handed_over = host.sent.len() - before;
@@ -151,8 +155,8 @@ fn best_effort_takes_all_that_is_left_and_the_guarantee_stays() {
         let stats = host.pacer.stats();
         assert_eq!(stats.voids.packets, 0);
         assert!(
-            stats.latest < best_effort.max(void::SHORTEST),
-            "{}",
+            stats.latest < void::SHORTEST.max(WireBytes(best_effort)),
+            "{:?}",
             stats.latest
         );
         let stamps: Vec<_> = host
@@ -164,8 +168,8 @@ fn best_effort_takes_all_that_is_left_and_the_guarantee_stays() {
         }
         let link = LINK.bytes_in(Nanos::from_millis(20)).0;
         for (bytes, share) in [
-            (stats.guaranteed.bytes, 600),
-            (stats.best_effort.bytes, 400),
+            (stats.guaranteed.bytes.0, 600),
+            (stats.best_effort.bytes.0, 400),
         ] {
             let share = link * share / 1000;
             assert!(bytes.abs_diff(share) < link / 1000, "{bytes} of {share}");
@@ -221,7 +225,7 @@ fn no_voids_are_sent_where_the_nic_keeps_launch_times() {
     let at: Vec<_> = host
         .sent
         .iter()
-        .map(|sent| clock.moment(sent.at) - clock.moment(host.sent[0].at))
+        .map(|sent| clock.moment(Position(sent.at)) - clock.moment(Position(host.sent[0].at)))
         .collect();
     assert_eq!(at[..3], [Nanos(0), Nanos(12_304), Nanos(24_608)]);
     assert_eq!(host.pacer.stats().voids.packets, 0);
@@ -273,12 +277,12 @@ fn frames_that_would_wait_beyond_the_horizon_stay_in_the_ring() {
     assert_eq!(later.frame.id, 9);
     // 9 · 123.04 us, less a millisecond.
     assert_eq!(later.at, now + Nanos(107_360));
-    pacer.batch(now, |_| {});
+    pacer.batch(now).for_each(drop);
     offer(&mut pacer, later.at, 9).expect("now it is");
     let mut marked = Vec::new();
     for _ in 0..20 {
         let Some(at) = pacer.poll_at() else { break };
-        pacer.batch(at, |paced| {
+        pacer.batch(at).for_each(|paced| {
             if let Paced::Guaranteed { frame, .. } = paced {
                 marked.push(frame.marked);
             }
@@ -327,7 +331,7 @@ fn a_link_that_was_down_is_followed_by_no_burst() {
         let real = host.sent.iter().enumerate().filter_map(|(i, sent)| {
             let frame = sent.frame.filter(|frame| frame.guest == guest)?;
             let late = if i < before { 0 } else { shift };
-            Some((sent.at + late, void::on_the_wire(frame.len)))
+            Some((sent.at + late, void::on_the_wire(frame.len).0))
         });
         // Two guests collide on the wire: by one frame.
         let over = excess(LINK, rate, 3000 + 1538, real);
@@ -373,8 +377,8 @@ fn what_is_due_is_never_later_than_may_be_caught_up() {
     host.run_until(Nanos::from_millis(400));
     let stats = host.pacer.stats();
     assert!(stats.guaranteed.packets > 10_000 && stats.stopped > Nanos::from_millis(200));
-    let most = LINK.bytes_in(catch_up + config.batch).0 + 1538;
-    assert!(stats.latest <= most, "{} > {most}", stats.latest);
+    let most = LINK.bytes_in(catch_up + config.batch) + Bytes(1538);
+    assert!(stats.latest <= most.into(), "{:?} > {most}", stats.latest);
 }
 
 #[test]
@@ -467,7 +471,7 @@ proptest! {
         host.run_until(Nanos::from_secs(20));
         let sent: Vec<_> = host.of(0).map(|(sent, _)| (sent.at, sent.wire)).collect();
         let over = excess(LINK, guarantee.bandwidth, guarantee.burst.0, sent.iter().copied());
-        let void = i128::from(void::SHORTEST) * i128::from(guarantee.bandwidth.0);
+        let void = i128::from(void::SHORTEST.0) * i128::from(guarantee.bandwidth.0);
         prop_assert!(over < void + ROUNDING, "{over}");
     }
 }

@@ -64,13 +64,13 @@ fn what_the_nic_holds_takes_as_many_bytes_of_the_new_link() {
     }
     host.turn();
     let held = host.sent.last().map_or(0, |sent| sent.at + sent.wire)
-        - host.pacer.clock().advance(host.now);
+        - host.pacer.clock().advance(host.now).0;
     assert!(held >= 62_500);
     let slow = PacerConfig::new(Rate::from_mbit(1000));
     host.pacer.reconfigure(host.now, &slow).expect("sound");
     let before = host.sent.len();
     host.run_until(Nanos::from_secs(1));
-    let position = host.pacer.clock().bytes_in(Nanos::from_millis(1));
+    let position = host.pacer.clock().bytes_in(Nanos::from_millis(1)).0;
     assert_eq!(host.sent[before].at, position + held);
     assert_eq!(host.sent.len(), 100);
 }
@@ -271,7 +271,7 @@ proptest! {
         let mut host = Host::new(&PacerConfig::new(LINK), &[]);
         let guarantee = Guarantee::new(Rate::from_mbit(mbit), Bytes(burst), LINK);
         host.pacer.set_guest(host.now, GuestId(0), Some(&guarantee)).expect("sound");
-        let start = host.pacer.clock().advance(host.now);
+        let start = host.pacer.clock().advance(host.now).0;
         for (id, wire) in (0..).zip(lens) {
             host.ring(0, host.now, frame(id, 0, wire));
         }

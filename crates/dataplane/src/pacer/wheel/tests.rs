@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 #[derive(Default)]
 struct Model {
     nodes: Vec<Node<()>>,
-    waiting: BTreeSet<(u64, u32)>,
-    now: u64,
+    waiting: BTreeSet<(Position, u32)>,
+    now: Position,
 }
 
 impl Model {
     fn insert(&mut self, wheel: &mut Wheel, ahead: u64) {
         let index = self.nodes.len() as u32;
-        let stamp = self.now + ahead;
+        let stamp = self.now + WireBytes(ahead);
         self.nodes.push(Node {
             stamp,
             next: 0,
@@ -27,11 +27,17 @@ impl Model {
     fn pop(&mut self, wheel: &mut Wheel) -> bool {
         let expected = self.waiting.pop_first();
         let first = wheel.first();
-        assert_eq!(first.stamp, expected.map_or(u64::MAX, |(stamp, _)| stamp));
+        assert_eq!(
+            first.stamp,
+            expected.map_or(Position::NEVER, |(stamp, _)| stamp)
+        );
         let popped = expected.map(|_| wheel.pop(&mut self.nodes, first));
         assert_eq!(popped, expected.map(|(_, index)| index));
         self.now = expected.map_or(self.now, |(stamp, _)| stamp);
-        let next = self.waiting.first().map_or(u64::MAX, |(stamp, _)| *stamp);
+        let next = self
+            .waiting
+            .first()
+            .map_or(Position::NEVER, |(stamp, _)| *stamp);
         assert_eq!(wheel.first().stamp, next);
         popped.is_some()
     }
@@ -53,22 +59,25 @@ fn frames_with_one_stamp_leave_as_they_came_wherever_they_waited() {
 fn the_last_level_turns_around() {
     let (mut wheel, mut model) = (Wheel::new(), Model::default());
     for _ in 0..40 {
-        model.insert(&mut wheel, RANGE - 1);
-        model.insert(&mut wheel, RANGE / 3);
+        model.insert(&mut wheel, RANGE.0 - 1);
+        model.insert(&mut wheel, RANGE.0 / 3);
         assert!(model.pop(&mut wheel) && model.pop(&mut wheel));
     }
-    assert!(model.now > 10 * RANGE);
+    assert!(model.now > Position(10 * RANGE.0));
 }
 
 #[test]
 fn an_empty_wheel_starts_from_where_it_is_told() {
     let mut wheel = Wheel::new();
-    assert_eq!(wheel.start_from(1 << 40), 1 << 40);
-    assert_eq!(wheel.start_from(7), 1 << 40);
-    let (mut model, floor) = (Model::default(), (1 << 40) + 3);
-    model.now = 1 << 40;
+    let floor = Position(1 << 40);
+    assert_eq!(wheel.start_from(floor), floor);
+    assert_eq!(wheel.start_from(Position(7)), floor);
+    let mut model = Model {
+        now: floor,
+        ..Model::default()
+    };
     model.insert(&mut wheel, 100);
-    assert_eq!(wheel.start_from(floor), 1 << 40);
+    assert_eq!(wheel.start_from(floor + WireBytes(3)), floor);
     assert!(model.pop(&mut wheel));
 }
 
@@ -76,7 +85,7 @@ proptest! {
     #[test]
     fn it_is_a_stable_priority_queue(
         steps in proptest::collection::vec(
-            (0..4_u8, prop_oneof![0..100_u64, 0..10_000_u64, 0..100_000_000_u64, 0..RANGE]),
+            (0..4_u8, prop_oneof![0..100_u64, 0..10_000_u64, 0..100_000_000_u64, 0..RANGE.0]),
             1..400,
         ),
     ) {

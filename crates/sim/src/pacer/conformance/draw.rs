@@ -73,7 +73,7 @@ impl Guest {
                 Arrivals::Together => (FRAME, 0),
                 Arrivals::Random if together > 0 => {
                     together -= 1;
-                    (random.random_range(void::SHORTEST..=FRAME), 0)
+                    (random.random_range(void::SHORTEST.0..=FRAME), 0)
                 }
                 Arrivals::Random => {
                     together = random.random_range(0..12);

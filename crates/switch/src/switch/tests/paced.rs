@@ -87,7 +87,7 @@ impl OnTheWire {
             if let Some((guest, n)) = read(&frame) {
                 self.frames.push((self.at, guest, n));
             }
-            self.at += void::on_the_wire(frame.len());
+            self.at += void::on_the_wire(frame.len()).0;
         }
     }
 

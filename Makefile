@@ -12,6 +12,12 @@ GUNGRAUN := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
 
 TAILBOUND := target/release/tailbound
 
+# The pinned Rust under another name, where it has one here.
+TOOLCHAIN := $(shell scripts/toolchain)
+ifneq ($(TOOLCHAIN),)
+export RUSTUP_TOOLCHAIN ?= $(TOOLCHAIN)
+endif
+
 .PHONY: help
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -60,15 +66,39 @@ probe-static: ## Build tailbound probe and select alone as a static binary of le
 	$(CARGO) build --profile static --locked --target $(PROBE_TARGET) -p tailbound --no-default-features --features probe
 	@scripts/static-binary $(PROBE) $(PROBE_BYTES)
 
+# The tool for who imports whom is not of the workspace: see its Cargo.toml.
+ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows
+
 .PHONY: test
 test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	@scripts/need build lab
+	$(CARGO) test $(ARROWS) --quiet
 	@scripts/skips $(CARGO) test --workspace --locked
 
+# Seconds for each fuzz target at night.
+NIGHTLY_FUZZ_SECONDS ?= 300
+
+.PHONY: nightly
+nightly: build ## Run all tests with a fresh seed, ignored ones, storms, golden records, fuzzing (two hours)
+	@scripts/need lab memcached iperf3 qemu etcd page api golden
+	@scripts/guest-kernel >/dev/null
+	@CARGO="$(CARGO)" scripts/nightly $(TAILBOUND) $(NIGHTLY_FUZZ_SECONDS)
+
+.PHONY: release-check
+release-check: ## Try on a clean clone what a release promises; what cannot be tried fails (an hour)
+	@scripts/need build lab
+	@scripts/release-check
+
+# An exception that nothing needs any longer fails.
+DENY := -D unmatched-skip -D unnecessary-skip -D license-not-encountered
+
 .PHONY: lint
-lint: ## Check formatting, lints and documentation
-	@scripts/need build
+lint: ## Check formatting, lints, documentation, who imports whom, and licences
+	@scripts/need build lint
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check
+	scripts/cargo-deny --locked check $(DENY) licenses bans sources
+	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
 	$(CARGO) clippy -p tailbound --no-default-features --features probe --locked -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet

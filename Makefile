@@ -138,7 +138,7 @@ bench-pacer: ## Time the pacer
 bench-vcpu: ## Time 1000 simulated seconds, and a plan for 1000 threads (root)
 	@scripts/need build
 	$(CARGO) run --release --locked -p tailbound-hypervisor --example speed
-	$(CARGO) run --release --locked -p tailbound-host --example vcpu_plan_1000
+	$(CARGO) run --release --locked -p tailbound-agent --example plan_1000
 
 .PHONY: bench-placement
 bench-placement: build ## Time decisions in data centres of up to 1,000,000 hosts, and the curves under them

@@ -11,12 +11,12 @@ mod pacing;
 
 use crate::hose::HoseConfig;
 use crate::port::AfXdpMode;
-use crate::vcpu::VcpuConfig;
 use draft::Draft;
 use serde::Deserialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use tailbound_agent::VcpuConfig;
 use tailbound_api::VmName;
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
 use tailbound_document::{Document, DocumentError, Mistake};

@@ -64,7 +64,7 @@ pub enum HostError {
     Metrics(#[from] MetricsError),
     /// The vCPU agent cannot work.
     #[error(transparent)]
-    Vcpu(#[from] crate::vcpu::VcpuError),
+    Vcpu(#[from] tailbound_agent::VcpuError),
     /// Rates cannot be exchanged with other hosts.
     #[error(transparent)]
     Hose(#[from] HoseError),

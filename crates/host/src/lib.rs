@@ -13,7 +13,6 @@ mod daemon;
 pub mod hose;
 mod metrics;
 pub mod port;
-pub mod vcpu;
 mod wake;
 
 pub use config::{Config, UPLINK};

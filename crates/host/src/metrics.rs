@@ -7,18 +7,17 @@
 mod control;
 mod pacing;
 mod text;
-mod vcpu;
 
 pub(crate) use text::{Exposition, HostCounts};
 
 use crate::control::FeedStatus;
-use crate::vcpu::watch::{Shared, VcpuSnapshot};
 use crate::wake::{Signals, Waker};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tailbound_agent::watch::{Shared, VcpuSnapshot};
 use tiny_http::{Header, Method, Request, Response};
 
 /// Metrics cannot be served.

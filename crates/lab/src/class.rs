@@ -7,8 +7,8 @@ use crate::experiment::{SharedCore, VcpuMode};
 use crate::reservation::Keeper;
 use std::io;
 use std::path::Path;
-use tailbound_host::vcpu::plan::{Plan, Wish};
-use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic, VcpuError};
+use tailbound_agent::plan::{Plan, Wish};
+use tailbound_agent::{Agent, Aperiodic, Class, Periodic, VcpuError};
 use tailbound_sys::procfs;
 use tailbound_sys::sched::{Policy, probe, set_policy};
 use tailbound_units::Nanos;
@@ -71,10 +71,10 @@ fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, Vcpu
     let mut wishes: Vec<Wish> = Vec::new();
     for pid in processes {
         let threads = procfs::threads(*pid).map_err(VcpuError::Observe)?;
-        let threads = threads.into_iter().filter_map(vcpu::thread);
+        let threads = threads.into_iter().filter_map(tailbound_agent::thread);
         wishes.extend(threads.map(|thread| Wish {
             name: "the guest".into(),
-            ..vcpu::wish(thread, class)
+            ..tailbound_agent::wish(thread, class)
         }));
     }
     agent.plan(&wishes)

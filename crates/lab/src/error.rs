@@ -3,7 +3,7 @@
 use crate::experiment::ExperimentError;
 use std::io;
 use std::path::PathBuf;
-use tailbound_host::vcpu::VcpuError;
+use tailbound_agent::VcpuError;
 use tailbound_report::ReportError;
 use tailbound_sys::user_namespace::EnterError;
 

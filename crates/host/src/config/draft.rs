@@ -2,8 +2,8 @@
 
 use super::{Config, GuestConfig, UplinkConfig};
 use crate::hose::HoseConfig;
-use crate::vcpu::VcpuConfig;
 use std::net::SocketAddr;
+use tailbound_agent::VcpuConfig;
 use tailbound_document::{Document, Mistake, unknown_word};
 
 const KEYS: &[&str] = &["metrics", "cpu", "uplink", "guest", "vcpu", "hose"];

@@ -74,7 +74,7 @@ fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Prob
         wrong.push(Problem {
             path: place,
             message,
-        })
+        });
     };
     let pipeline = PipelineConfig {
         meter: uplink.pipeline.meter,

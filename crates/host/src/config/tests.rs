@@ -403,3 +403,14 @@ fn the_configurations_in_the_manual_are_right() {
     }
     assert_eq!(paced, 1);
 }
+
+#[test]
+fn part_of_a_host_the_agent_has_no_metrics_of_its_own() {
+    let text = "[vcpu]\nmetrics = \"127.0.0.1:1\"\n[[vcpu.guest]]\nname = \"a\"\n";
+    let mistakes = Config::parse(text).unwrap_err();
+    let places: Vec<_> = mistakes
+        .iter()
+        .map(|m| (m.location.line, m.location.column))
+        .collect();
+    assert_eq!(places, [(2, 11), (3, 1)], "{mistakes:?}");
+}

@@ -3,14 +3,14 @@
 use super::{notify, system};
 use crate::HostError;
 use crate::metrics::{Exposition, Server, Vcpus};
-use crate::vcpu::watch::{Shared, Watcher};
-use crate::vcpu::{Restored, VcpuConfig, VcpuError};
 use crate::wake::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tailbound_agent::watch::{Shared, Watcher};
+use tailbound_agent::{Restored, VcpuConfig, VcpuError};
 
 /// When what is due.
 struct Clock {

@@ -2,13 +2,13 @@
 
 use crate::control::FeedStatus;
 use crate::hose::HoseSnapshot;
-use crate::vcpu::watch::VcpuSnapshot;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
+use tailbound_agent::watch::VcpuSnapshot;
 use tailbound_metrics::{Labels, counter, gauge};
 use tailbound_switch::{LinkSnapshot, Snapshot, Sojourn};
 
@@ -77,7 +77,7 @@ impl Collector for Exposition {
             }
         }
         match &self.vcpus {
-            Some(vcpus) => super::vcpu::encode(vcpus, &mut encoder),
+            Some(vcpus) => tailbound_agent::metrics::encode(vcpus, &mut encoder),
             None => Ok(()),
         }
     }

@@ -9,12 +9,12 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tailbound_host::vcpu::guest::Guest;
-use tailbound_host::vcpu::journal::DEFAULT_STATE;
-use tailbound_host::vcpu::plan::Plan;
-use tailbound_host::vcpu::rule::{rule_for, wishes};
-use tailbound_host::vcpu::scan::Scanner;
-use tailbound_host::vcpu::{Agent, Restored, VcpuConfig, VcpuError};
+use tailbound_agent::guest::Guest;
+use tailbound_agent::journal::DEFAULT_STATE;
+use tailbound_agent::plan::Plan;
+use tailbound_agent::rule::{rule_for, wishes};
+use tailbound_agent::scan::Scanner;
+use tailbound_agent::{Agent, Restored, VcpuConfig, VcpuError};
 use tailbound_host::{VcpuSource, watch_vcpus};
 
 /// Arguments of `tailbound vcpu`.

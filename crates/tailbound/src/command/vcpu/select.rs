@@ -1,9 +1,9 @@
 //! Which guest, and which class: from a file or from flags.
 
 use std::path::PathBuf;
+use tailbound_agent::rule::{Affinity, GuestRule};
+use tailbound_agent::{Aperiodic, Class, Level, Periodic, VcpuConfig};
 use tailbound_host::VcpuSource;
-use tailbound_host::vcpu::rule::{Affinity, GuestRule};
-use tailbound_host::vcpu::{Aperiodic, Class, Level, Periodic, VcpuConfig};
 use tailbound_units::Nanos;
 
 /// A file of rules, or one rule in flags.

@@ -1,7 +1,7 @@
 //! What helps a thread that sleeps and works beside five hogs on one core: a
 //! short slice, a large share, both, a reservation.
 //!
-//! `cargo run --release -p tailbound-host --example vcpu_aperiodic` (root; about
+//! `cargo run --release -p tailbound-agent --example aperiodic` (root; about
 //! four minutes)
 //!
 //! The thread sleeps 1.5 to 4.5 ms by an absolute timer, then computes for 0.1
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic};
+use tailbound_agent::{Agent, Aperiodic, Class, Periodic};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_units::Nanos;
 
@@ -101,12 +101,12 @@ fn measure(class: Class, core: u32, work: Duration) -> Result<Seen, Box<dyn Erro
         sleep_and_work(work, &counted)
     });
     set_affinity(0, &all)?;
-    let thread = vcpu::thread(hear.recv()?).ok_or("the sleeper has ended")?;
+    let thread = tailbound_agent::thread(hear.recv()?).ok_or("the sleeper has ended")?;
     let state = std::env::temp_dir().join(format!("tailbound-{}.json", std::process::id()));
     let mut agent = Agent::open(&state)?;
-    let wish = vcpu::plan::Wish {
+    let wish = tailbound_agent::plan::Wish {
         home: matches!(class, Class::Periodic(_)).then_some(core),
-        ..vcpu::wish(thread, class)
+        ..tailbound_agent::wish(thread, class)
     };
     let plan = agent.plan(&[wish])?;
     agent.apply(&plan)?;

@@ -7,10 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tailbound_host::vcpu::plan::Wish;
-use tailbound_host::vcpu::watch::Watcher;
-use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic, VcpuConfig, VcpuError};
-use tailbound_host::{VcpuSource, watch_vcpus};
+use tailbound_agent::plan::Wish;
+use tailbound_agent::watch::Watcher;
+use tailbound_agent::{Agent, Aperiodic, Class, Periodic, VcpuConfig, VcpuError};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::probe::required::{Part, skipped};
@@ -38,7 +37,7 @@ impl Sleeper {
             let _ = wait.recv();
         });
         Self {
-            id: vcpu::thread(hear.recv().unwrap()).unwrap(),
+            id: tailbound_agent::thread(hear.recv().unwrap()).unwrap(),
             end: Some(end),
             thread: Some(thread),
         }
@@ -53,7 +52,7 @@ impl Sleeper {
         scheduling(self.id.tid).unwrap()
     }
     fn wish(&self, class: Class) -> Wish {
-        vcpu::wish(self.id, class)
+        tailbound_agent::wish(self.id, class)
     }
 }
 
@@ -240,7 +239,7 @@ fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
     let step = plan.threads[0].clone();
     plan.threads = sleepers
         .iter()
-        .map(|sleeper| vcpu::plan::ThreadStep {
+        .map(|sleeper| tailbound_agent::plan::ThreadStep {
             thread: sleeper.id,
             ..step.clone()
         })
@@ -451,7 +450,10 @@ fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
     watcher.reconfigure(config(&bench, ""));
     watcher.round();
     assert_eq!(guest.policies(), [PolicyNumber::NORMAL]);
-    assert_eq!(watcher.restore().unwrap(), vcpu::Restored::default());
+    assert_eq!(
+        watcher.restore().unwrap(),
+        tailbound_agent::Restored::default()
+    );
 }
 
 /// A control group with a weight, and one process in it.
@@ -539,85 +541,4 @@ fn a_guest_in_a_group_of_its_own_gets_the_weight_there() {
     watcher.round();
     assert_eq!(grouped.weight(), before);
     watcher.restore().unwrap();
-}
-
-const WATCHER: &str = "TAILBOUND_TEST_WATCHER";
-
-/// Not a test of its own: the process of the watchers below.
-#[test]
-fn watcher_process() {
-    let Some(file) = std::env::var_os(WATCHER) else {
-        return;
-    };
-    let source = VcpuSource::File(file.into());
-    watch_vcpus(&source, None).unwrap();
-}
-
-fn watcher(bench: &Bench, rules: &str) -> Child {
-    let file = bench.state.with_file_name("vcpu.toml");
-    let state = format!(
-        "state = \"{}\"\nevery = \"20ms\"\n",
-        bench.state.with_file_name("w.json").display()
-    );
-    std::fs::write(&file, state + rules).unwrap();
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "watcher_process"])
-        .env(WATCHER, file)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-#[test]
-fn what_a_killed_watcher_left_is_restored_by_the_next_and_by_hand() {
-    let Some(_bandwidth) = deadlines() else {
-        return;
-    };
-    let bench = bench();
-    let guest = FakeGuest::start(2);
-    let state = bench.state.with_file_name("w.json");
-    for by_hand in [true, false] {
-        let mut process = watcher(&bench, &guest.rule());
-        until("the class", || {
-            guest.policies() == [PolicyNumber::DEADLINE; 2]
-        });
-        let busy = Agent::open(&state).unwrap_err();
-        assert!(busy.to_string().contains("in use"), "{busy}");
-        process.kill().unwrap();
-        process.wait().unwrap();
-        assert_eq!(guest.policies(), [PolicyNumber::DEADLINE; 2]);
-        if by_hand {
-            let restored = Agent::open(&state).unwrap().restore().unwrap();
-            assert_eq!(restored.restored, 2, "{restored:?}");
-        } else {
-            let mut process = watcher(&bench, "");
-            until("the restoration", || {
-                guest.policies() == [PolicyNumber::NORMAL; 2]
-            });
-            terminate(&mut process);
-        }
-        assert_eq!(guest.policies(), [PolicyNumber::NORMAL; 2]);
-    }
-}
-
-#[test]
-fn a_watcher_that_is_asked_to_end_restores_everything() {
-    let Some(_bandwidth) = deadlines() else {
-        return;
-    };
-    let bench = bench();
-    let guest = FakeGuest::start(2);
-    let mut process = watcher(&bench, &guest.rule());
-    until("the class", || {
-        guest.policies() == [PolicyNumber::DEADLINE; 2]
-    });
-    terminate(&mut process);
-    assert_eq!(guest.policies(), [PolicyNumber::NORMAL; 2]);
-    assert!(!bench.state.with_file_name("w.json").exists());
-}
-
-fn terminate(process: &mut Child) {
-    let pid = rustix::process::Pid::from_child(process);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(process.wait().unwrap().success());
 }

@@ -5,11 +5,11 @@ use crate::{cases, planned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use tailbound_host::vcpu::calls::{Facts, Live, SystemCalls as _};
-use tailbound_host::vcpu::plan::ThreadState;
-use tailbound_host::vcpu::rule::wishes;
-use tailbound_host::vcpu::scan::Scanner;
-use tailbound_host::vcpu::{Agent, VcpuConfig};
+use tailbound_agent::calls::{Facts, Live, SystemCalls as _};
+use tailbound_agent::plan::ThreadState;
+use tailbound_agent::rule::wishes;
+use tailbound_agent::scan::Scanner;
+use tailbound_agent::{Agent, VcpuConfig};
 use tailbound_sys::cgroup::{Mounts, children};
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
@@ -39,7 +39,7 @@ const GROUP: &[&str] = &[
     "cpuset.sched_load_balance",
 ];
 
-/// `TAILBOUND_RECORD=NAME TAILBOUND_RULES=FILE cargo test --test golden_agent record -- --ignored`
+/// `TAILBOUND_RECORD=NAME TAILBOUND_RULES=FILE cargo test -p tailbound-agent --test golden record -- --ignored`
 /// writes `cases/NAME.tree`, with the guests that run here and every process with a
 /// reservation.
 #[test]

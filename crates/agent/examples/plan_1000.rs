@@ -1,13 +1,13 @@
 //! How long it takes to give 1,000 threads a class, each read back, and to
 //! restore them.
 //!
-//! `cargo run --release -p tailbound-host --example vcpu_plan_1000` (root, for
+//! `cargo run --release -p tailbound-agent --example plan_1000` (root, for
 //! deadlines and weights; otherwise slices alone)
 
 use std::error::Error;
 use std::sync::mpsc::channel;
 use std::time::Instant;
-use tailbound_host::vcpu::{self, Agent, Aperiodic, Class, Periodic};
+use tailbound_agent::{Agent, Aperiodic, Class, Periodic};
 use tailbound_units::Nanos;
 
 const THREADS: usize = 1000;
@@ -28,7 +28,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?;
         ends.push(end);
     }
-    let threads: Vec<_> = hear.iter().take(THREADS).filter_map(vcpu::thread).collect();
+    let threads: Vec<_> = hear
+        .iter()
+        .take(THREADS)
+        .filter_map(tailbound_agent::thread)
+        .collect();
     let root = rustix::process::geteuid().is_root();
     let aperiodic = Class::Aperiodic(Aperiodic {
         weight: if root { Aperiodic::default().weight } else { 1 },
@@ -50,7 +54,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut times: [Vec<f64>; 3] = Default::default();
         for _ in 0..ROUNDS {
             let mut agent = Agent::open(&state)?;
-            let wishes: Vec<_> = threads.iter().map(|id| vcpu::wish(*id, class)).collect();
+            let wishes: Vec<_> = threads
+                .iter()
+                .map(|id| tailbound_agent::wish(*id, class))
+                .collect();
             let start = Instant::now();
             let plan = agent.plan(&wishes)?;
             let planned = Instant::now();

@@ -1,6 +1,6 @@
 //! What the vCPU agent has measured, as text.
 
-use crate::vcpu::watch::{Meter, VcpuSnapshot};
+use crate::watch::{Meter, VcpuSnapshot};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt::Error;
 use tailbound_metrics::{counter, gauge, histogram};
 
-pub(super) fn encode(
-    vcpus: &VcpuSnapshot,
-    encoder: &mut DescriptorEncoder<'_>,
-) -> Result<(), Error> {
+/// Writes all that `vcpus` shows.
+///
+/// # Errors
+/// The text cannot be written.
+pub fn encode(vcpus: &VcpuSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_wait",
         "How long a guest's thread that could run waited for a CPU; each wait is entered with \

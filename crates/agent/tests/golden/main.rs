@@ -12,19 +12,19 @@ mod tree;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tailbound_host::vcpu::VcpuConfig;
-use tailbound_host::vcpu::admission::{Domain, Limits};
-use tailbound_host::vcpu::guest::Guest;
-use tailbound_host::vcpu::journal::peek;
-use tailbound_host::vcpu::observer::Observer;
-use tailbound_host::vcpu::plan::{Machine, Move, Plan, plan};
-use tailbound_host::vcpu::rule::wishes;
-use tailbound_host::vcpu::scan::Scanner;
+use tailbound_agent::VcpuConfig;
+use tailbound_agent::admission::{Domain, Limits};
+use tailbound_agent::guest::Guest;
+use tailbound_agent::journal::peek;
+use tailbound_agent::observer::Observer;
+use tailbound_agent::plan::{Machine, Move, Plan, plan};
+use tailbound_agent::rule::wishes;
+use tailbound_agent::scan::Scanner;
 use tailbound_sys::root::Root;
 use tree::{Answers, Tree};
 
 fn cases() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_agent/cases")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cases")
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::super::testing::{Fake, cpus, id, machine, periodic, wish};
 use super::super::{Aperiodic, Class};
 use super::*;
-use crate::vcpu::plan::{Wish, plan};
+use crate::plan::{Wish, plan};
 use proptest::prelude::*;
 use std::path::PathBuf;
 use tailbound_units::Nanos;

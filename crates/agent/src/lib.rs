@@ -15,6 +15,7 @@ mod config;
 pub mod guest;
 pub mod journal;
 pub mod kernel;
+pub mod metrics;
 pub mod observer;
 pub mod plan;
 mod qmp;

@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use tailbound_dataplane::queue::segment::on_the_wire;
+use tailbound_dataplane::packet::segment::on_the_wire;
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_fuzz::packet;
 

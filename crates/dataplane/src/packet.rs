@@ -8,6 +8,7 @@
 mod checksum;
 mod offload;
 mod pool;
+pub mod segment;
 mod tag;
 #[cfg(test)]
 mod tests;
@@ -16,13 +17,12 @@ mod wire;
 pub use offload::{Checksum, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 
-use crate::queue::segment;
 use crate::{Class, FlowKey, Frame, GuestId};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{ETHERNET, Headers, ICMPV6, Network, TAG, be16, is_tag};
 
-pub(crate) use checksum::{fold, pseudo_header, sum};
+use checksum::{fold, pseudo_header, sum};
 
 /// Why bytes are not a packet that may be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,8 @@
 //! The software queue before the wire, and what bounds it.
 //!
-//! [`segment`] cuts large packets right before they join a queue (Small is
-//! Better, 4.2), [`Nic`] bounds what the hardware may hold behind it (3.3). In
-//! between stands one of [`fifo`], [`codel`], [`fq_codel`] or two of them under
+//! Large packets are cut right before they join a queue (Small is Better, 4.2:
+//! [`Frame::segment`]), and [`Nic`] bounds what the hardware may hold behind it
+//! (3.3). In between stands one of [`fifo`], [`codel`], [`fq_codel`] or two of them under
 //! [`priority`]. All are of one shape, [`Queue`]: a frame is pushed with the time
 //! it came at, and pulled with the time it leaves at.
 
@@ -11,7 +11,6 @@ pub mod fifo;
 pub mod fq_codel;
 pub mod nic;
 pub mod priority;
-pub mod segment;
 
 pub use codel::CodelConfig;
 pub use fifo::FifoConfig;

@@ -12,7 +12,7 @@
 //! - TCP's checksum stays partial: the sum of the segment's own pseudo-header is
 //!   in the field, and [`Packet::complete_checksum`] or the NIC adds the rest.
 
-use crate::packet::{GsoKind, Packet, fold, pseudo_header, sum};
+use super::{GsoKind, Packet, fold, pseudo_header, sum};
 
 /// Cuts `packet` into segments and hands each to `sink` in order. A packet that
 /// is not to be segmented is handed over as it is.

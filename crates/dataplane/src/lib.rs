@@ -11,6 +11,7 @@
 //! a simulated packet runs the same code as a real one.
 
 mod frame;
+mod hash;
 pub mod meter;
 pub mod pacer;
 pub mod packet;
@@ -20,6 +21,7 @@ pub mod queue;
 mod testing;
 
 pub use frame::{Class, FlowKey, Frame, GuestId};
+pub use hash::HashKeys;
 pub use meter::{Meter, MeterConfig, MeterStats};
 pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock};
 pub use packet::{

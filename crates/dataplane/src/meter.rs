@@ -30,9 +30,8 @@
 
 mod table;
 
-use crate::{Class, FlowKey, Frame};
+use crate::{Class, FlowKey, Frame, HashKeys};
 use serde::{Deserialize, Serialize};
-pub(crate) use table::MultilinearHash;
 use table::Table;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -143,6 +142,11 @@ impl Bucket {
 impl Meter {
     /// A meter that knows no flow. Its table is allocated here.
     pub fn new(config: &MeterConfig) -> Self {
+        Self::with_keys(config, HashKeys::random())
+    }
+
+    /// The same with given keys for its table.
+    pub fn with_keys(config: &MeterConfig, keys: HashKeys) -> Self {
         let burst = config.burst.0.min(MAX_BURST);
         let full = burst.cast_signed() * BYTE;
         let fill_time = match config.rate.0 {
@@ -153,7 +157,7 @@ impl Meter {
             config: *config,
             full,
             fill_time,
-            flows: Table::new(config.flows, config.idle),
+            flows: Table::new(config.flows, config.idle, keys),
             stats: MeterStats::default(),
         }
     }

@@ -60,7 +60,7 @@ pub use limits::FlowUse;
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Queue, QueueStats};
-use crate::{FlowKey, Frame, GuestId};
+use crate::{FlowKey, Frame, GuestId, HashKeys};
 use guest::{Guest, Terms};
 use limits::Limits;
 use store::Store;
@@ -181,6 +181,14 @@ impl<F: Frame> Pacer<F> {
     /// # Errors
     /// The rule that the configuration breaks.
     pub fn new(config: &PacerConfig) -> Result<Self, Refused> {
+        Self::with_keys(config, HashKeys::random())
+    }
+
+    /// The same with given keys for its table of destinations.
+    ///
+    /// # Errors
+    /// The rule that the configuration breaks.
+    pub fn with_keys(config: &PacerConfig, keys: HashKeys) -> Result<Self, Refused> {
         let batch = config.batch_on_the_wire()?;
         Ok(Self {
             config: config.clone(),
@@ -191,7 +199,7 @@ impl<F: Frame> Pacer<F> {
             catch_up: config.catch_up_on_the_wire(),
             guests: Vec::new(),
             committed: Rate(0),
-            limits: Limits::new(),
+            limits: Limits::new(keys),
             changed: Vec::new(),
             waiting: Vec::new(),
             store: Store::new(config.packets),

@@ -14,7 +14,7 @@
 //! [`Pipeline::poll_at`] or the next frame.
 
 use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats};
-use crate::{Frame, Meter, MeterConfig, MeterStats};
+use crate::{Frame, HashKeys, Meter, MeterConfig, MeterStats};
 use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
 
@@ -73,9 +73,15 @@ pub struct Pipeline<F> {
 impl<F: Frame> Pipeline<F> {
     /// An empty pipeline.
     pub fn new(config: &PipelineConfig) -> Self {
+        Self::with_keys(config, HashKeys::random())
+    }
+
+    /// The same with given keys for the meter's table.
+    pub fn with_keys(config: &PipelineConfig, keys: HashKeys) -> Self {
+        let meter = |config: &MeterConfig| Meter::with_keys(config, keys);
         Self {
             config: config.clone(),
-            meter: config.meter.as_ref().map(Meter::new),
+            meter: config.meter.as_ref().map(meter),
             queue: Queue::new(&config.queue),
             nic: config.nic.as_ref().map(Nic::new),
             stats: PipelineStats::default(),

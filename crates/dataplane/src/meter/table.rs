@@ -9,8 +9,8 @@
 //! cache line and not its neighbours', and the order is exact to within one grain.
 //! Idle entries are collected then, and whenever one is added.
 
+use crate::hash::{HashKeys, MultilinearHash, halves};
 use crate::{FlowKey, GuestId};
-use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use tailbound_units::Nanos;
 
@@ -66,12 +66,8 @@ impl<V> Slot<V> {
     }
 }
 
-const fn halves(destination: u128) -> [u64; 2] {
-    [(destination >> 64) as u64, destination as u64]
-}
-
 impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
-    pub(super) fn new(capacity: usize, idle: Nanos) -> Self {
+    pub(super) fn new(capacity: usize, idle: Nanos, keys: HashKeys) -> Self {
         let capacity = capacity.clamp(1, 1 << 24);
         Self {
             slots: Vec::with_capacity(capacity),
@@ -80,7 +76,7 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
             collected: 0,
             evicted: 0,
             chains: vec![NIL; (2 * capacity).next_power_of_two()].into_boxed_slice(),
-            hash: MultilinearHash::new(),
+            hash: MultilinearHash::new(keys),
             free: NIL,
             oldest: NIL,
             newest: NIL,
@@ -237,74 +233,6 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         }
         self.newest = index;
     }
-}
-
-/// Multilinear hashing (Lemire and Kaser, "Strongly universal string hashing is
-/// fast", 2014; the form with half the multiplications): sums of 32-bit pieces and
-/// 64-bit secret keys are multiplied in pairs; the upper half of the total.
-///
-/// For any two different flows the chance that they meet in a chain, over the
-/// keys, is that of a random function; a guest that does not know the keys cannot
-/// choose destinations that meet. The keys come from the standard library's
-/// random state. They change nothing but the order inside the chains, so results
-/// do not depend on them.
-#[derive(Debug)]
-pub(crate) struct MultilinearHash {
-    /// For the source and the lowest 32 bits of the destination.
-    low: [u64; 2],
-    /// For the upper 96 bits of the destination: added, and two pairs.
-    high: [u64; 5],
-    /// The sum over the upper 96 bits of every IPv4 address.
-    ipv4: u64,
-}
-
-/// The bits of an IPv4-mapped address above its IPv4 address; those above are 0.
-const IPV4: u64 = 0xffff;
-
-impl MultilinearHash {
-    pub(crate) fn new() -> Self {
-        let random = RandomState::new();
-        Self::with_keys(std::array::from_fn(|i| random.hash_one(i)))
-    }
-
-    fn with_keys([a, b, high @ ..]: [u64; 7]) -> Self {
-        let mut hash = Self {
-            low: [a, b],
-            high,
-            ipv4: 0,
-        };
-        hash.ipv4 = hash.of_high(0, IPV4);
-        hash
-    }
-
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(crate) fn of(&self, key: FlowKey) -> u32 {
-        let [upper, lower] = halves(key.destination);
-        let low = pair((lower as u32, key.source.0), self.low);
-        let high = if upper == 0 && lower >> 32 == IPV4 {
-            self.ipv4
-        } else {
-            self.of_high(upper, lower >> 32)
-        };
-        (high.wrapping_add(low) >> 32) as u32
-    }
-
-    fn of_high(&self, upper: u64, rest: u64) -> u64 {
-        let [added, a, b, c, d] = self.high;
-        added
-            .wrapping_add(pair((upper as u32, (upper >> 32) as u32), [a, b]))
-            .wrapping_add(pair((rest as u32, 0), [c, d]))
-    }
-}
-
-#[inline]
-fn pair(pieces: (u32, u32), keys: [u64; 2]) -> u64 {
-    let first = keys[0].wrapping_add(pieces.0.into());
-    first.wrapping_mul(keys[1].wrapping_add(pieces.1.into()))
 }
 
 #[cfg(test)]

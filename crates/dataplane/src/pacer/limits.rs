@@ -3,8 +3,8 @@
 use super::bucket::Bucket;
 use super::guest::TooLate;
 use super::recharge::Stretch;
-use crate::meter::MultilinearHash;
-use crate::{FlowKey, GuestId};
+use crate::hash::MultilinearHash;
+use crate::{FlowKey, GuestId, HashKeys};
 use std::{iter, mem};
 use tailbound_units::{Position, Rate, WireBytes};
 
@@ -187,9 +187,9 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(keys: HashKeys) -> Self {
         Self {
-            hash: MultilinearHash::new(),
+            hash: MultilinearHash::new(keys),
             chains: vec![NIL],
             guests: Vec::new(),
             all: Vec::new(),

@@ -17,7 +17,7 @@ proptest! {
         capacity in 1usize..20,
         steps in prop::collection::vec((0u128..40, 1u64..5), 1..500),
     ) {
-        let mut table = Table::<_, 0>::new(capacity, Nanos(20));
+        let mut table = Table::<_, 0>::new(capacity, Nanos(20), HashKeys::random());
         let mut model: Vec<(u128, u64, u32)> = Vec::new();
         let (mut now, mut collected, mut evicted) = (0, 0, 0);
         for (serial, (destination, gap)) in steps.into_iter().enumerate() {
@@ -50,7 +50,7 @@ proptest! {
 #[test]
 fn within_a_grain_of_time_the_order_is_that_of_the_move() {
     // Grains of 16 ns.
-    let mut table = Table::<_, 4>::new(2, Nanos::MAX);
+    let mut table = Table::<_, 4>::new(2, Nanos::MAX, HashKeys::random());
     let mut touch = |at, flow, fresh| table.touch(Nanos(at), key(flow), fresh, |v, _| *v);
     touch(0, 1, 'a');
     touch(1, 2, 'b');
@@ -85,7 +85,7 @@ fn addresses_meet_in_a_chain_no_more_often_than_at_random() {
     for stride in [1u128, 1 << 16, 1 << 31, 1 << 32, 1 << 64, 1 << 96, 1 << 127] {
         let (mut pairs, mut met) = (0, 0);
         for _ in 0..2000 {
-            let hash = MultilinearHash::with_keys(std::array::from_fn(|_| random()));
+            let hash = MultilinearHash::new(HashKeys(std::array::from_fn(|_| random())));
             let chain = |i: u128| hash.of(key(0xffff_0a00_0000 ^ i.wrapping_mul(stride)));
             for i in 1..30 {
                 pairs += 1;
@@ -104,7 +104,7 @@ fn addresses_meet_in_a_chain_no_more_often_than_at_random() {
 
 #[test]
 fn nothing_is_allocated_after_the_table_was_made() {
-    let mut table = Table::<_, 0>::new(100, Nanos(50));
+    let mut table = Table::<_, 0>::new(100, Nanos(50), HashKeys::random());
     let capacity = table.slots.capacity();
     for i in 0..10_000u32 {
         table.touch(Nanos(u64::from(i)), key(u128::from(i)), i, |_, _| ());

@@ -1,0 +1,93 @@
+//! The hash of flows, with secret keys.
+
+use crate::FlowKey;
+use std::hash::{BuildHasher, RandomState};
+
+/// The secret keys of a table of flows.
+#[derive(Debug, Clone, Copy)]
+pub struct HashKeys(pub(crate) [u64; 7]);
+
+impl HashKeys {
+    /// Digits of pi: the same in every run, for benchmarks that count instructions.
+    /// Whoever knows the keys can choose destinations that collide.
+    pub const FIXED: Self = Self([
+        0x243f_6a88_85a3_08d3,
+        0x1319_8a2e_0370_7344,
+        0xa409_3822_299f_31d0,
+        0x082e_fa98_ec4e_6c89,
+        0x4528_21e6_38d0_1377,
+        0xbe54_66cf_34e9_0c6c,
+        0xc0ac_29b7_c97c_50dd,
+    ]);
+
+    /// Returns keys that no guest knows, from the standard library's random state.
+    pub fn random() -> Self {
+        let random = RandomState::new();
+        Self(std::array::from_fn(|i| random.hash_one(i)))
+    }
+}
+
+/// Multilinear hashing (Lemire and Kaser, "Strongly universal string hashing is
+/// fast", 2014; the form with half the multiplications): sums of 32-bit pieces and
+/// 64-bit secret keys are multiplied in pairs; the upper half of the total.
+///
+/// For any two different flows the chance that they meet in a chain, over the
+/// keys, is that of a random function; a guest that does not know the keys cannot
+/// choose destinations that meet. The keys
+/// change nothing but the order inside the chains, so results do not depend on
+/// them.
+#[derive(Debug)]
+pub(crate) struct MultilinearHash {
+    /// For the source and the lowest 32 bits of the destination.
+    low: [u64; 2],
+    /// For the upper 96 bits of the destination: added, and two pairs.
+    high: [u64; 5],
+    /// The sum over the upper 96 bits of every IPv4 address.
+    ipv4: u64,
+}
+
+/// The bits of an IPv4-mapped address above its IPv4 address; those above are 0.
+const IPV4: u64 = 0xffff;
+
+impl MultilinearHash {
+    pub(crate) fn new(HashKeys([a, b, high @ ..]): HashKeys) -> Self {
+        let mut hash = Self {
+            low: [a, b],
+            high,
+            ipv4: 0,
+        };
+        hash.ipv4 = hash.of_high(0, IPV4);
+        hash
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame")]
+    pub(crate) fn of(&self, key: FlowKey) -> u32 {
+        let [upper, lower] = halves(key.destination);
+        let low = pair((lower as u32, key.source.0), self.low);
+        let high = if upper == 0 && lower >> 32 == IPV4 {
+            self.ipv4
+        } else {
+            self.of_high(upper, lower >> 32)
+        };
+        (high.wrapping_add(low) >> 32) as u32
+    }
+
+    fn of_high(&self, upper: u64, rest: u64) -> u64 {
+        let [added, a, b, c, d] = self.high;
+        added
+            .wrapping_add(pair((upper as u32, (upper >> 32) as u32), [a, b]))
+            .wrapping_add(pair((rest as u32, 0), [c, d]))
+    }
+}
+
+#[inline]
+fn pair(pieces: (u32, u32), keys: [u64; 2]) -> u64 {
+    let first = keys[0].wrapping_add(pieces.0.into());
+    first.wrapping_mul(keys[1].wrapping_add(pieces.1.into()))
+}
+
+/// The upper and the lower half of an address.
+pub(crate) const fn halves(destination: u128) -> [u64; 2] {
+    [(destination >> 64) as u64, destination as u64]
+}

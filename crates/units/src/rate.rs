@@ -2,6 +2,8 @@
 
 use crate::parse::{Form, quantity};
 use crate::{Bytes, Nanos};
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 /// A rate in bits a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +25,11 @@ quantity!(Rate, FORM);
 const NANOBITS_PER_BYTE: u128 = 8_000_000_000;
 
 impl Rate {
+    /// Nothing at all.
+    pub const ZERO: Self = Self(0);
+    /// More than any link has.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// `mbit` million bits a second.
     pub const fn from_mbit(mbit: u64) -> Self {
         Self(mbit * 1_000_000)
@@ -57,5 +64,43 @@ impl Rate {
     #[must_use]
     pub const fn percent(self, percent: u64) -> Self {
         Self((self.0 as u128 * percent as u128 / 100) as u64)
+    }
+    /// The sum, at most [`Rate::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+    /// The difference, at least zero.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Rate {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+impl AddAssign for Rate {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+impl Sub for Rate {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+impl SubAssign for Rate {
+    fn sub_assign(&mut self, other: Self) {
+        self.0 -= other.0;
+    }
+}
+impl Sum for Rate {
+    fn sum<I: Iterator<Item = Self>>(rates: I) -> Self {
+        rates.fold(Self::ZERO, Add::add)
     }
 }

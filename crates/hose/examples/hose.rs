@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tailbound_hose::{GuestId, HoseConfig, HoseState, HostId, Key, Machine};
+use tailbound_hose::{
+    Address, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Key, Machine,
+};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const INTERVAL: Nanos = Nanos::from_millis(1);
@@ -19,14 +21,14 @@ fn id(host: usize) -> HostId {
     HostId::of(&format!("host-{host}"))
 }
 
-fn address(host: usize) -> u128 {
-    0xffff_0a00_0000 + host as u128
+fn address(host: usize) -> Address {
+    Address(0xffff_0a00_0000 + host as u128)
 }
 
 fn host(index: usize, count: usize) -> HoseState {
     let config = HoseConfig {
         host: id(index),
-        epoch: 1,
+        epoch: Epoch(1),
         interval: INTERVAL,
         peers: (0..count).filter(|i| *i != index).map(id).collect(),
     };
@@ -65,30 +67,34 @@ fn main() {
             let arriving = std::mem::take(&mut flying);
             for (to, datagram) in &arriving {
                 if *to != 0 {
-                    let _ = hosts[*to].receive(now, datagram);
+                    let _ = hosts[*to].handle_datagram(now, datagram);
                 }
             }
             for (index, state) in hosts.iter_mut().enumerate() {
                 let start = Instant::now();
                 if index == 0 {
                     for (_, datagram) in arriving.iter().filter(|(to, _)| *to == 0) {
-                        let _ = state.receive(now, datagram);
+                        let _ = state.handle_datagram(now, datagram);
                     }
                 }
                 if now.0.is_multiple_of(INTERVAL.0) {
                     let to = if index == 0 { 1..count } else { 0..1 };
                     for to in to {
-                        state.used(now, GuestId(0), address(to), Bytes(1538), true);
+                        let flow = FlowKey {
+                            guest: GuestId(0),
+                            destination: address(to),
+                        };
+                        state.handle_usage(now, flow, Bytes(1538), true);
                     }
-                    state.sampled(now);
+                    state.handle_sample_end(now);
                 }
-                state.poll(now, |to, datagram| {
+                state.poll_datagrams(now, |to, datagram| {
                     // Others need not hear each other.
                     if index == 0 || to == id(0) {
                         flying.push((places[&to], datagram.to_vec()));
                     }
                 });
-                state.changes().for_each(|change| {
+                state.poll_changes().for_each(|change| {
                     black_box(change);
                 });
                 if index == 0 && now > warm {

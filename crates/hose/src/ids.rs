@@ -1,14 +1,101 @@
-//! Names of what rates are set for, as the caller has them.
+//! Who and what the protocol speaks of, each number a type of its own.
+
+use sha2::{Digest, Sha256};
+use std::net::IpAddr;
 
 /// A guest of this host, by a number that the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestId(pub u32);
 
+/// An IP address; IPv4 as an IPv4-mapped IPv6 address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub u128);
+
+impl From<IpAddr> for Address {
+    fn from(ip: IpAddr) -> Self {
+        Self(match ip {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(v6) => v6.to_bits(),
+        })
+    }
+}
+
 /// All that a guest sends to one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The guest that sends.
-    pub source: GuestId,
-    /// The destination's address; IPv4 as an IPv4-mapped IPv6 address.
-    pub destination: u128,
+    pub guest: GuestId,
+    /// The address that it sends to.
+    pub destination: Address,
+}
+
+/// A host, by a hash of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u64);
+
+impl HostId {
+    /// The host that is called `name`: the first 8 bytes of its SHA-256.
+    pub fn of(name: &str) -> Self {
+        let digest = Sha256::digest(name.as_bytes());
+        Self(
+            digest
+                .iter()
+                .take(8)
+                .fold(0, |id, byte| id << 8 | u64::from(*byte)),
+        )
+    }
+}
+
+/// A machine, by a number that its host chose. Another host's machine may have
+/// the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineId(pub u32);
+
+/// One life of a host: higher at each start. 0 is no life, and means "never heard".
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// The number of a datagram: rises by one with each from one host to another in
+/// one epoch. The first is 1; 0 is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceNumber(pub u64);
+
+impl SequenceNumber {
+    /// The number of the datagram after this one.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// One version of a host's list of machines. The first is 1; 0 is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u32);
+
+impl Revision {
+    /// The version after this one.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// A machine that sends and one that receives, each by its own host's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PairId {
+    /// The machine that sends.
+    pub sender: MachineId,
+    /// The machine that receives.
+    pub receiver: MachineId,
+}
+
+/// A peer, as a place in the list of peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PeerIndex(pub(crate) usize);
+
+/// A pair of a machine here and one at a peer, in either direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PairKey {
+    /// The other machine's host.
+    pub(crate) peer: PeerIndex,
+    /// Both machines.
+    pub(crate) pair: PairId,
 }

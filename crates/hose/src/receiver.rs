@@ -1,280 +1,398 @@
-//! The receiver's end of a pair: its machine's bandwidth is divided among those
-//! that send to it, and nothing is given that another may still use.
+//! The receiving side: the bandwidth of each machine here is divided among those
+//! that send to it, and nothing is granted that another may still use.
 
-use super::HoseState;
-use super::learn::{Local, tenant};
-use super::sender::differs;
-use super::share::{Claim, divide};
-use super::wire::Entry;
-use tailbound_units::Nanos;
+mod grant;
 
-/// A machine there that sends to one here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct GrantKey {
-    peer: usize,
-    sender: u32,
-    receiver: u32,
+use crate::config::{MAX_PAIRS, Times};
+use crate::context::Context;
+use crate::ids::{MachineId, PairKey, PeerIndex, SequenceNumber};
+use crate::machines::{LocalIndex, tenant};
+use crate::schedule::{Scope, is_worth_a_datagram};
+use crate::share::{Claim, Divider};
+use crate::table::{Beside, Table, place};
+use crate::wire::{Announced, Entry};
+use grant::Grant;
+use std::collections::BTreeMap;
+use std::mem;
+use tailbound_units::{Nanos, Rate};
+
+place! {
+    /// A pair that receives here, as a place in the table of them.
+    GrantIndex
 }
 
-/// Grants of one pair that are not confirmed; then the last two are counted as
-/// one.
-const UNCONFIRMED: usize = 16;
+/// A machine here, as what it receives.
+#[derive(Debug, Default)]
+struct Sink {
+    /// What its senders ask for and were granted.
+    grants: Vec<GrantIndex>,
+    /// Whether its bandwidth is to be divided again.
+    changed: bool,
+}
 
-/// One rate that was granted.
+/// A request that came.
 #[derive(Debug, Clone, Copy)]
-struct Written {
-    /// By which datagrams: the first and the last one.
-    first: u64,
-    last: u64,
-    rate: u64,
-    /// When its lease is over at the latest.
-    until: Nanos,
+pub(crate) struct Requested {
+    /// The datagram that it came in.
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) demand: Rate,
+    /// The datagram with the latest grant that the sender keeps to.
+    pub(crate) confirms: SequenceNumber,
 }
 
-/// What a machine was granted.
+/// A sender that asks, and can be granted more.
+#[derive(Debug, Clone, Copy)]
+struct Asking {
+    grant: GrantIndex,
+    /// What it may be using already.
+    in_force: Rate,
+}
+
+/// What a machine can grant.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    /// B without the static shares that may be used unasked.
+    free: Rate,
+    /// What may be in force by all grants.
+    held: Rate,
+    /// What those that ask may have together in the end.
+    total: Rate,
+}
+
+/// What one division works with; kept, so that none allocates.
+#[derive(Debug, Default)]
+struct Buffers {
+    divider: Divider,
+    asking: Vec<Asking>,
+    claims: Vec<Claim>,
+    targets: Vec<Rate>,
+    raises: Vec<Rate>,
+}
+
+/// The receiving side of a host.
 #[derive(Debug)]
-pub(super) struct Grant {
-    key: GrantKey,
-    /// Where its receiver is in the table of machines.
-    local: usize,
-    /// What it asks for, when it was asked and by which datagram.
-    demand: u64,
-    heard: Nanos,
-    asked_by: u64,
-    /// The sender's own bandwidth.
-    pub(super) limit: u64,
-    /// What was granted: any of it may be in force.
-    written: Vec<Written>,
-    /// What is granted next.
-    next: u64,
+pub(crate) struct ReceivingSide {
+    grants: Table<GrantIndex, PairKey, Grant>,
+    sinks: Beside<LocalIndex, Sink>,
+    /// What the machines of each peer were granted, by [`PeerIndex`].
+    peers: Vec<Vec<GrantIndex>>,
+    /// Until then leases of the host's former life may be in force.
+    settled: Nanos,
+    buffers: Buffers,
+    /// Pairs for which there was no room.
+    pub(crate) no_room: u64,
 }
 
-impl Grant {
-    /// The id of the machine that sends, on its host.
-    pub(super) const fn sender(&self) -> u32 {
-        self.key.sender
-    }
-
-    /// The most that may be in force, now or when `next` is written.
-    fn held(&self, now: Nanos, share: u64) -> u64 {
-        let in_force = self.written.iter().map(|written| {
-            if now < written.until {
-                written.rate
-            } else {
-                written.rate.min(share)
-            }
-        });
-        in_force.max().unwrap_or(0).max(self.next)
-    }
-
-    /// The sender keeps to the grant of datagram `seen`.
-    fn keeps_to(&mut self, seen: u64) {
-        let older = self
-            .written
-            .partition_point(|written| written.first <= seen);
-        self.written.drain(..older.saturating_sub(1));
-    }
-
-    /// The sender has given back what it was granted up to datagram `seen`; what
-    /// came later, if only the same once more, it may find a use for again.
-    fn given_back(&mut self, seen: u64) {
-        let void = self.written.partition_point(|written| written.last <= seen);
-        self.written.drain(..void);
-    }
-
-    /// Whether nothing is granted, nor may be in force.
-    fn is_over(&self) -> bool {
-        self.next == 0 && self.written.iter().all(|written| written.rate == 0)
-    }
-
-    /// It was written into datagram `seq`, with a lease that is over at `until`.
-    pub(super) fn wrote(&mut self, seq: u64, until: Nanos) {
-        let full = self.written.len() >= UNCONFIRMED;
-        let rate = self.next;
-        match self.written.last_mut() {
-            Some(last) if last.rate == rate || full => {
-                last.last = seq;
-                last.rate = last.rate.max(rate);
-                last.until = until;
-            }
-            _ => self.written.push(Written {
-                first: seq,
-                last: seq,
-                rate,
-                until,
-            }),
+impl ReceivingSide {
+    /// Nobody has asked.
+    pub(crate) fn new(now: Nanos, times: Times, peers: usize) -> Self {
+        Self {
+            grants: Table::new(MAX_PAIRS),
+            sinks: Beside::default(),
+            peers: vec![Vec::new(); peers],
+            settled: now + times.lease_counted(),
+            buffers: Buffers::default(),
+            no_room: 0,
         }
     }
-}
 
-impl HoseState {
-    /// Takes a request of the pair (`sender` there, `receiver` here). False where
-    /// one of them is not known.
-    pub(super) fn requested(
+    /// How many pairs are granted something, or may be.
+    pub(crate) fn grants(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Whether any machine of a peer is granted something, or may be.
+    pub(crate) fn serves(&self, peer: PeerIndex) -> bool {
+        !self.peers[peer.0].is_empty()
+    }
+
+    /// Takes a machine of this host up.
+    pub(crate) fn add_local(&mut self, local: LocalIndex) {
+        self.sinks.reset(local);
+    }
+
+    /// A machine's guarantee is another.
+    pub(crate) fn handle_guarantee(&mut self, local: LocalIndex) {
+        self.sinks[local].changed = true;
+    }
+
+    /// Forgets a machine of this host, and what it granted.
+    pub(crate) fn remove_local(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
+        while let Some(grant) = self.sinks[local].grants.last().copied() {
+            self.remove_grant(cx, grant);
+        }
+    }
+
+    /// A peer has started again: it holds nothing of what it was granted.
+    pub(crate) fn handle_restart(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
+        while let Some(grant) = self.peers[peer.0].last().copied() {
+            self.remove_grant(cx, grant);
+        }
+    }
+
+    /// A peer has announced other machines: their bandwidths limit what they are
+    /// granted.
+    pub(crate) fn handle_machines(
         &mut self,
-        now: Nanos,
-        peer: usize,
-        seq: u64,
-        (sender, receiver): (u32, u32),
-        demand: u64,
-        seen: u64,
+        peer: PeerIndex,
+        machines: &BTreeMap<MachineId, Announced>,
+    ) {
+        for index in &self.peers[peer.0] {
+            let grant = &mut self.grants[*index];
+            if let Some(machine) = machines.get(&grant.key.pair.sender) {
+                grant.limit = machine.bandwidth;
+            }
+        }
+    }
+
+    /// Has all machines' bandwidth divided again soon.
+    pub(crate) fn recompute_all_soon(&mut self, cx: &mut Context<'_>) {
+        for local in cx.view.locals.indices() {
+            self.sinks[local].changed = true;
+        }
+        cx.recompute_soon();
+    }
+
+    /// Takes a request. Returns false where one of the machines is not known, or
+    /// they are not of one tenant.
+    pub(crate) fn handle_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: PairKey,
+        request: Requested,
     ) -> bool {
-        let key = GrantKey {
-            peer,
-            sender,
-            receiver,
-        };
+        let Requested {
+            sequence,
+            demand,
+            confirms,
+        } = request;
         let index = match self.grants.find(&key) {
             Some(index) => index,
-            None if demand == 0 => return true,
-            None => {
-                let from = self.peers[peer].machines.get(&sender);
-                let (Some(from), Some(local)) = (from, self.locals.find(&receiver)) else {
-                    return false;
-                };
-                let name = &self.locals[local].machine.name;
-                if tenant(&from.name) != tenant(name) {
-                    return false;
-                }
-                let grant = Grant {
-                    key,
-                    local,
-                    demand: 0,
-                    heard: now,
-                    asked_by: 0,
-                    limit: from.bandwidth,
-                    written: Vec::new(),
-                    next: 0,
-                };
-                let Some(index) = self.grants.insert(key, grant) else {
-                    self.stats.no_room += 1;
+            None if demand == Rate::ZERO => return true,
+            None => match self.add_grant(cx, key) {
+                Ok(index) => index,
+                Err(NotAdded::Unknown) => return false,
+                Err(NotAdded::NoRoom) => {
+                    self.no_room += 1;
                     return true;
-                };
-                self.peers[peer].grants.push(index);
-                self.locals[local].grants.push(index);
-                index
-            }
+                }
+            },
         };
         let grant = &mut self.grants[index];
-        if demand > 0 {
-            grant.keeps_to(seen);
+        if demand > Rate::ZERO {
+            grant.confirm(confirms);
         } else {
-            grant.given_back(seen);
+            grant.give_back(confirms);
         }
-        if seq > grant.asked_by {
-            grant.asked_by = seq;
-            grant.demand = demand;
-            grant.heard = now;
-        }
+        grant.handle_demand(cx.now, sequence, demand);
         let local = grant.local;
-        if grant.demand == 0 {
-            grant.next = 0;
+        if grant.demand == Rate::ZERO {
+            grant.set_next(Rate::ZERO);
             if grant.is_over() {
-                self.forget_grant(now, index);
+                self.remove_grant(cx, index);
             }
         }
-        self.locals[local].settle = true;
-        self.soon(now);
+        self.sinks[local].changed = true;
+        cx.recompute_soon();
         true
     }
 
-    pub(super) fn forget_grant(&mut self, now: Nanos, index: usize) {
-        let Grant { key, local, .. } = self.grants[index];
-        self.peers[key.peer].grants.retain(|grant| *grant != index);
-        self.locals[local].grants.retain(|grant| *grant != index);
-        self.locals[local].settle = true;
-        self.grants.remove(&key);
-        self.soon(now);
-    }
-
-    /// Has all machines' grants looked at soon.
-    pub(super) fn settle_all(&mut self, now: Nanos) {
-        for index in self.locals.all() {
-            self.locals[index].settle = true;
+    fn add_grant(&mut self, cx: &Context<'_>, key: PairKey) -> Result<GrantIndex, NotAdded> {
+        let sender = cx.view.peers[key.peer].machines().get(&key.pair.sender);
+        let receiver = cx.view.locals.find(key.pair.receiver);
+        let (Some(sender), Some(local)) = (sender, receiver) else {
+            return Err(NotAdded::Unknown);
+        };
+        if tenant(&sender.name) != cx.view.locals[local].tenant() {
+            return Err(NotAdded::Unknown);
         }
-        self.soon(now);
+        let grant = Grant::new(key, local, sender.bandwidth, cx.now);
+        let index = self.grants.insert(key, grant).ok_or(NotAdded::NoRoom)?;
+        self.peers[key.peer.0].push(index);
+        self.sinks[local].grants.push(index);
+        Ok(index)
     }
 
-    /// Divides a machine's bandwidth among its senders.
+    fn remove_grant(&mut self, cx: &mut Context<'_>, index: GrantIndex) {
+        let Grant { key, local, .. } = self.grants[index];
+        self.peers[key.peer.0].retain(|grant| *grant != index);
+        let sink = &mut self.sinks[local];
+        sink.grants.retain(|grant| *grant != index);
+        sink.changed = true;
+        self.grants.remove(&key);
+        cx.recompute_soon();
+    }
+
+    /// Divides the bandwidth of machines here among their senders.
+    pub(crate) fn recompute(&mut self, cx: &mut Context<'_>, scope: Scope) {
+        for local in cx.view.locals.indices() {
+            let Sink { grants, changed } = &self.sinks[local];
+            if *changed || (scope == Scope::All && !grants.is_empty()) {
+                self.allocate(cx, local);
+            }
+        }
+    }
+
+    /// The receiver allocation: divides a machine's bandwidth among its senders.
     ///
     /// At any moment this holds: what may be in force by any grant, and the static
     /// shares of all machines that may use them unasked before a lease given now is
-    /// over, sum up to at most B.
-    pub(super) fn settle(&mut self, now: Nanos, local: usize) {
-        self.locals[local].settle = false;
+    /// over, sum up to at most B. So a sender gets its target at once where that is
+    /// less than it has, and where it is more, as far as others have confirmed that
+    /// they keep to less.
+    fn allocate(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
+        self.sinks[local].changed = false;
+        let Buffers {
+            mut divider,
+            mut asking,
+            mut claims,
+            mut targets,
+            mut raises,
+        } = mem::take(&mut self.buffers);
+        let budget = self.budget(cx, local, &mut asking);
+
+        let bandwidth = cx.view.locals[local].machine.bandwidth;
+        claims.clear();
+        claims.extend(asking.iter().map(|asking| {
+            let Grant { demand, limit, .. } = self.grants[asking.grant];
+            let limit = limit.min(bandwidth);
+            Claim { demand, limit }
+        }));
+        divider.divide(budget.total, &claims, &mut targets);
+
+        claims.clear();
+        for (asking, target) in asking.iter().zip(&targets) {
+            let missing = target.saturating_sub(asking.in_force);
+            claims.push(Claim {
+                demand: missing,
+                limit: missing,
+            });
+        }
+        let unheld = budget.free.saturating_sub(budget.held);
+        divider.divide(unheld, &claims, &mut raises);
+
+        for (place, Asking { grant, in_force }) in asking.iter().copied().enumerate() {
+            let next = targets[place].min(in_force + raises[place]);
+            self.set_next(cx, grant, next);
+        }
+        debug_assert!(
+            self.held(cx.now, local, cx.view.locals[local].share()) <= budget.held.max(budget.free),
+            "what another may still use is not granted"
+        );
+        self.buffers = Buffers {
+            divider,
+            asking,
+            claims,
+            targets,
+            raises,
+        };
+    }
+
+    /// What can be granted by a machine, once those that do not ask are granted
+    /// nothing. `asking` becomes those that do.
+    fn budget(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: LocalIndex,
+        asking: &mut Vec<Asking>,
+    ) -> Budget {
+        let Context {
+            now, times, view, ..
+        } = *cx;
         // Those whose pledge ends earlier may use shares beside what is given now,
         // or at the latest before the next look.
-        let firm = now + self.lease_held() + self.config.interval;
-        let bandwidth = self.locals[local].machine.bandwidth.0;
-        let share = self.locals[local].share();
-        let Local { size, here, .. } = self.locals[local];
-        let elsewhere = size.saturating_sub(1 + here);
-        let loose = elsewhere.saturating_sub(self.pledged_machines(local, firm));
-        let mut reserved = share * loose;
-        let mut held = 0;
-        let mut asking = Vec::new();
-        let mut idle = 0;
-        for index in &self.locals[local].grants {
-            let grant = &self.grants[*index];
-            let in_force = grant.held(now, share);
+        let firm = now + times.lease_counted() + times.interval;
+        let pledged = view.pledged_machines(local, firm);
+        let machine = &view.locals[local];
+        let share = machine.share();
+        let unpledged = machine.others_elsewhere().saturating_sub(pledged);
+        // What may be used unasked, what may be in force by grants, and what of the
+        // latter belongs to those that do not ask.
+        let mut reserved = Rate(share.0 * unpledged);
+        let mut held = Rate::ZERO;
+        let mut idle = Rate::ZERO;
+        asking.clear();
+        for place in 0..self.sinks[local].grants.len() {
+            let index = self.sinks[local].grants[place];
+            let grant = &self.grants[index];
+            let in_force = grant.in_force(now, share);
             held += in_force;
-            let pledged = self.peers[grant.key.peer].pledged_to_us >= firm;
-            if !pledged {
+            let is_pledged = view.peers[grant.key.peer].pledged_to_us >= firm;
+            if !is_pledged {
+                // It is not counted twice.
                 reserved = reserved.saturating_sub(in_force.min(share));
             }
-            if pledged && grant.demand > 0 && now.since(grant.heard) <= self.lease() {
-                asking.push((*index, in_force));
+            let is_heard = now.since(grant.heard) <= times.lease();
+            if is_pledged && is_heard && grant.demand > Rate::ZERO {
+                asking.push(Asking {
+                    grant: index,
+                    in_force,
+                });
             } else {
                 idle += in_force;
+                self.set_next(cx, index, Rate::ZERO);
             }
         }
         // After a start, leases of the time before may be in force.
-        let quiet = loose > 0 && now < self.started + self.lease_held();
-        let free = bandwidth.saturating_sub(reserved);
-        let pool = if quiet { 0 } else { free.saturating_sub(idle) };
-        let claims: Vec<_> = asking
-            .iter()
-            .map(|(index, _)| Claim {
-                demand: self.grants[*index].demand,
-                limit: self.grants[*index].limit.min(bandwidth),
-            })
-            .collect();
-        let targets = divide(pool, &claims);
-        let raises: Vec<_> = asking
-            .iter()
-            .zip(&targets)
-            .map(|((_, in_force), target)| Claim {
-                demand: target.saturating_sub(*in_force),
-                limit: target.saturating_sub(*in_force),
-            })
-            .collect();
-        let raises = divide(free.saturating_sub(held), &raises);
-        // Those that ask are in the order of all.
-        let mut asking = asking.iter().zip(targets).zip(raises).peekable();
-        for index in self.locals[local].grants.clone() {
-            let next = match asking.next_if(|(((asking, _), _), _)| *asking == index) {
-                Some((((_, in_force), target), raise)) => target.min(in_force + raise),
-                None => 0,
-            };
-            let grant = &mut self.grants[index];
-            grant.next = next;
-            let before = grant.written.last().map_or(0, |written| written.rate);
-            let peer = grant.key.peer;
-            if differs(next, before) {
-                self.hurry(now, peer);
-            }
+        let unsettled = unpledged > 0 && now < self.settled;
+        let free = machine.machine.bandwidth.saturating_sub(reserved);
+        let total = if unsettled {
+            Rate::ZERO
+        } else {
+            free.saturating_sub(idle)
+        };
+        Budget { free, held, total }
+    }
+
+    /// What may be in force by all grants of a machine.
+    fn held(&self, now: Nanos, local: LocalIndex, share: Rate) -> Rate {
+        let grants = self.sinks[local].grants.iter();
+        grants
+            .map(|grant| self.grants[*grant].in_force(now, share))
+            .sum()
+    }
+
+    /// Sets what is granted next, and has the sender told if that is another rate.
+    fn set_next(&mut self, cx: &mut Context<'_>, index: GrantIndex, next: Rate) {
+        let grant = &mut self.grants[index];
+        let before = grant.set_next(next);
+        if is_worth_a_datagram(next, before) {
+            cx.expedite_datagram(grant.key.peer);
         }
     }
 
-    /// Adds what is granted to what is sent.
-    pub(super) fn offer(&self, grants: &[usize], entries: &mut Vec<Entry>) {
-        for index in grants {
-            let Grant { key, next, .. } = self.grants[*index];
-            entries.push(Entry::Grant {
-                sender: key.sender,
-                receiver: key.receiver,
-                rate: next,
-            });
-        }
+    /// Adds what is granted to a peer's machines to what is sent. Returns how many
+    /// grants these are.
+    pub(crate) fn push_grants(&self, peer: PeerIndex, entries: &mut Vec<Entry>) {
+        let grants = self.peers[peer.0].iter();
+        entries.extend(grants.map(|index| {
+            let grant = &self.grants[*index];
+            Entry::Grant {
+                pair: grant.key.pair,
+                rate: grant.next(),
+            }
+        }));
     }
+
+    /// The grant at `place` of those that [`Self::push_grants`] added goes out in
+    /// datagram `sequence`. Its lease is over at `until`.
+    pub(crate) fn grant_sent(
+        &mut self,
+        peer: PeerIndex,
+        place: usize,
+        sequence: SequenceNumber,
+        until: Nanos,
+    ) {
+        let index = self.peers[peer.0][place];
+        self.grants[index].issue(sequence, until);
+    }
+}
+
+/// Why a pair is not granted anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NotAdded {
+    /// One of its machines is not known, or they are not of one tenant.
+    Unknown,
+    /// The table is full.
+    NoRoom,
 }

@@ -1,20 +1,22 @@
 //! Which datagrams of a peer were seen (as RFC 4303, 3.4.3, but with epochs).
 
+use crate::ids::{Epoch, SequenceNumber};
+
 /// Numbers below the highest that may still arrive.
 const WINDOW: u64 = 64;
 
-/// What was seen of one peer.
+/// Which datagrams of one peer were seen.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Window {
-    pub(super) epoch: u64,
-    pub(super) highest: u64,
+pub(crate) struct Window {
+    pub(crate) epoch: Epoch,
+    pub(crate) highest: SequenceNumber,
     /// Bit i: `highest - i` was seen.
     seen: u64,
 }
 
 /// Why a datagram is not new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stale {
+pub(crate) enum Stale {
     /// It was seen.
     Duplicate,
     /// It is of an earlier epoch, or too old to tell whether it was seen.
@@ -23,7 +25,7 @@ pub(super) enum Stale {
 
 /// What a new datagram begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fresh {
+pub(crate) enum Fresh {
     /// The next one of the epoch.
     Next,
     /// The peer has started again.
@@ -31,26 +33,26 @@ pub(super) enum Fresh {
 }
 
 impl Window {
-    /// Notes a datagram whose MAC was right.
-    pub(super) fn take(&mut self, epoch: u64, seq: u64) -> Result<Fresh, Stale> {
-        if epoch < self.epoch || epoch == 0 {
+    /// Notes a datagram whose MAC was right, if it is new.
+    pub(crate) fn note(&mut self, epoch: Epoch, sequence: SequenceNumber) -> Result<Fresh, Stale> {
+        if epoch < self.epoch || epoch == Epoch(0) {
             return Err(Stale::Old);
         }
         if epoch > self.epoch {
             *self = Self {
                 epoch,
-                highest: seq,
+                highest: sequence,
                 seen: 1,
             };
             return Ok(Fresh::Restarted);
         }
-        if seq > self.highest {
-            let ahead = seq - self.highest;
+        if sequence > self.highest {
+            let ahead = sequence.0 - self.highest.0;
             self.seen = self.seen.checked_shl(ahead.min(WINDOW) as u32).unwrap_or(0) | 1;
-            self.highest = seq;
+            self.highest = sequence;
             return Ok(Fresh::Next);
         }
-        let behind = self.highest - seq;
+        let behind = self.highest.0 - sequence.0;
         if behind >= WINDOW {
             return Err(Stale::Old);
         }
@@ -66,26 +68,30 @@ impl Window {
 mod tests {
     use super::*;
 
+    fn note(window: &mut Window, epoch: u64, sequence: u64) -> Result<Fresh, Stale> {
+        window.note(Epoch(epoch), SequenceNumber(sequence))
+    }
+
     #[test]
     fn each_number_is_taken_once_in_any_order() {
         let mut window = Window::default();
-        assert_eq!(window.take(1, 10), Ok(Fresh::Restarted));
-        assert_eq!(window.take(1, 8), Ok(Fresh::Next));
-        assert_eq!(window.take(1, 8), Err(Stale::Duplicate));
-        assert_eq!(window.take(1, 73), Ok(Fresh::Next));
-        assert_eq!(window.take(1, 10), Err(Stale::Duplicate));
-        assert_eq!(window.take(1, 9), Err(Stale::Old));
-        assert_eq!(window.take(1, u64::MAX), Ok(Fresh::Next));
-        assert_eq!(window.take(1, 73), Err(Stale::Old));
+        assert_eq!(note(&mut window, 1, 10), Ok(Fresh::Restarted));
+        assert_eq!(note(&mut window, 1, 8), Ok(Fresh::Next));
+        assert_eq!(note(&mut window, 1, 8), Err(Stale::Duplicate));
+        assert_eq!(note(&mut window, 1, 73), Ok(Fresh::Next));
+        assert_eq!(note(&mut window, 1, 10), Err(Stale::Duplicate));
+        assert_eq!(note(&mut window, 1, 9), Err(Stale::Old));
+        assert_eq!(note(&mut window, 1, u64::MAX), Ok(Fresh::Next));
+        assert_eq!(note(&mut window, 1, 73), Err(Stale::Old));
     }
 
     #[test]
     fn nothing_of_an_earlier_epoch_is_taken() {
         let mut window = Window::default();
-        assert_eq!(window.take(0, 1), Err(Stale::Old));
-        assert_eq!(window.take(5, 100), Ok(Fresh::Restarted));
-        assert_eq!(window.take(4, 101), Err(Stale::Old));
-        assert_eq!(window.take(6, 1), Ok(Fresh::Restarted));
-        assert_eq!(window.take(5, 102), Err(Stale::Old));
+        assert_eq!(note(&mut window, 0, 1), Err(Stale::Old));
+        assert_eq!(note(&mut window, 5, 100), Ok(Fresh::Restarted));
+        assert_eq!(note(&mut window, 4, 101), Err(Stale::Old));
+        assert_eq!(note(&mut window, 6, 1), Ok(Fresh::Restarted));
+        assert_eq!(note(&mut window, 5, 102), Err(Stale::Old));
     }
 }

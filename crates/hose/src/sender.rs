@@ -1,458 +1,500 @@
-//! The sender's end of a pair: what its machine has to send, what it may, and how
-//! its bandwidth is divided among those it sends to.
+//! The sending side: what machines here have to send to those elsewhere, what they
+//! may, and how each one's bandwidth is divided among its receivers.
 
-use super::learn::Local;
-use super::share::{Claim, divide, offers};
-use super::wire::{Entry, Header};
-use super::{Change, FlowKey, GuestId, HoseState};
+mod flow;
+mod pair;
+mod pairs;
+
+use crate::config::Times;
+use crate::context::Context;
+use crate::ids::{FlowKey, PairId, PairKey, PeerIndex, SequenceNumber};
+use crate::machines::{LocalIndex, Locals};
+use crate::schedule::{Scope, is_worth_a_datagram};
+use crate::share::{Claim, Divider};
+use crate::table::Beside;
+use crate::view::Wanted;
+use crate::wire::Entry;
+use flow::{Flow, Sample};
+use pair::{Pair, State};
+use pairs::{PairIndex, Pairs, Regime};
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A machine here that sends to one there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct PairKey {
-    /// Its id here.
-    pub(super) sender: u32,
-    /// The other's host, as a place in the list of peers.
-    pub(super) peer: usize,
-    /// The other's id there.
-    pub(super) receiver: u32,
+/// A rate that is to be set, or taken away, for what a guest sends to an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// What it is for.
+    pub flow: FlowKey,
+    /// `B_i`; 0 where nothing was granted, `None` where there is no limit any more.
+    pub rate: Option<Rate>,
 }
 
-/// What a guest sends to one address of a receiver.
+/// A grant that came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Granted {
+    /// The datagram that it came in.
+    pub(crate) sequence: SequenceNumber,
+    pub(crate) rate: Rate,
+    /// When the lease is over.
+    pub(crate) lease: Nanos,
+}
+
+/// What one division works with; kept, so that none allocates.
+#[derive(Debug, Default)]
+struct Buffers {
+    divider: Divider,
+    members: Vec<PairIndex>,
+    claims: Vec<Claim>,
+    shares: Vec<Rate>,
+    offers: Vec<Rate>,
+}
+
+/// The sending side of a host.
 #[derive(Debug)]
-pub(super) struct Flow {
-    pub(super) address: u128,
-    /// Bytes on the wire since the last sample, and whether frames wait.
-    taken: u64,
-    waiting: bool,
-    /// What it lacks of a full bucket, in bytes: as the pacer's, whose rate is set
-    /// here.
-    deficit: u64,
-    /// What it sent in the last sample and the one before, in bits a second.
-    recent: [u64; 2],
-    /// What it has use for, in bits a second.
-    demand: u64,
-    /// What is set.
-    rate: Option<Rate>,
+pub(crate) struct SendingSide {
+    pairs: Pairs,
+    /// The pair of each flow that has a limit.
+    flows: HashMap<FlowKey, PairIndex>,
+    /// Whether the bandwidth of a machine is to be divided again.
+    changed: Beside<LocalIndex, bool>,
+    last_sample: Nanos,
+    changes: Vec<Change>,
+    /// For the pairs of a machine, and for the flows of a pair.
+    pair_buffers: Buffers,
+    flow_buffers: Buffers,
+    /// Pairs for which there was no room.
+    pub(crate) no_room: u64,
+    /// Leases that ran out in use.
+    pub(crate) fallbacks: u64,
+    /// Pledges that ran out.
+    pub(crate) silences: u64,
 }
 
-impl Flow {
-    pub(super) const fn new(address: u128) -> Self {
+impl SendingSide {
+    /// No pair, and pledges to all peers: what this host may have pledged before
+    /// it started again stands.
+    pub(crate) fn new(now: Nanos, times: Times, peers: usize) -> Self {
         Self {
-            address,
-            taken: 0,
-            waiting: false,
-            deficit: 0,
-            recent: [0; 2],
-            demand: 0,
-            rate: None,
+            pairs: Pairs::new(peers, now + times.pledge()),
+            flows: HashMap::new(),
+            changed: Beside::default(),
+            last_sample: now,
+            changes: Vec::new(),
+            pair_buffers: Buffers::default(),
+            flow_buffers: Buffers::default(),
+            no_room: 0,
+            fallbacks: 0,
+            silences: 0,
         }
     }
 
-    /// Ends a sample that was `elapsed` long.
-    fn sample(&mut self, elapsed: Nanos, interval: Nanos, burst: Bytes, share: u64) {
-        let refilled = self.rate.map_or(0, |rate| rate.bytes_in(elapsed).0);
-        self.deficit = (self.deficit + self.taken)
-            .saturating_sub(refilled)
-            .min(burst.0);
-        let span = elapsed.0.clamp(interval.0, 2 * interval.0).max(1);
-        let rate = u128::from(self.taken) * 8_000_000_000 / u128::from(span);
-        self.recent = [rate.try_into().unwrap_or(u64::MAX), self.recent[0]];
-        let used = self.recent[0].max(self.recent[1]);
-        self.demand = if self.waiting {
-            u64::MAX
-        } else if self.deficit > 0 {
-            // A bucket that is not full yet is filled at no less than the share
-            // that is the pair's whatever others want.
-            used.saturating_add(used / 4).max(share)
-        } else {
-            used.saturating_add(used / 4)
-        };
-        self.taken = 0;
-        self.waiting = false;
+    /// How many pairs there are, in use or not.
+    pub(crate) fn pairs(&self) -> usize {
+        self.pairs.len()
     }
-}
 
-/// One pair, as its sender's host has it.
-#[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) key: PairKey,
-    /// Where its sender is in the table of machines.
-    pub(super) local: usize,
-    /// By address, usually one.
-    pub(super) flows: Vec<Flow>,
-    /// What it may use unasked when the receiver's host is silent.
-    pub(super) share: u64,
-    /// Whether it is in use.
-    open: bool,
-    /// What it was granted last, by which datagram, and until when more than the
-    /// share counts of it.
-    granted: u64,
-    pub(super) seen: u64,
-    lease: Nanos,
-    /// Whether the lease ran out in use, which is counted once.
-    fell_back: bool,
-    demand: u64,
-    /// What is requested.
-    request: u64,
-    /// What its flows may send together.
-    rate: u64,
-}
+    /// How many pairs are in use.
+    pub(crate) const fn open_pairs(&self) -> usize {
+        self.pairs.open()
+    }
 
-impl Pair {
-    /// A pair that keeps to no grant up to datagram `seen`.
-    pub(super) const fn new(key: PairKey, local: usize, share: u64, seen: u64) -> Self {
-        Self {
-            key,
-            local,
-            flows: Vec::new(),
-            share,
-            open: false,
-            granted: 0,
-            seen,
-            lease: Nanos::ZERO,
-            fell_back: false,
-            demand: 0,
-            request: 0,
-            rate: 0,
+    /// Whether any pair to a peer is in use.
+    pub(crate) fn uses(&self, peer: PeerIndex) -> bool {
+        self.pairs.is_used(peer)
+    }
+
+    /// Hands over the rates that changed, in the order of their changes.
+    pub(crate) fn poll_changes(&mut self) -> impl Iterator<Item = Change> + '_ {
+        self.changes.drain(..)
+    }
+
+    /// Takes a machine of this host up.
+    pub(crate) fn add_local(&mut self, local: LocalIndex) {
+        self.pairs.add_local(local);
+        self.changed.reset(local);
+    }
+
+    /// A machine's guarantee is another.
+    pub(crate) fn handle_guarantee(&mut self, local: LocalIndex) {
+        self.changed[local] = true;
+    }
+
+    /// Forgets a machine of this host and its pairs.
+    pub(crate) fn remove_local(&mut self, cx: &Context<'_>, local: LocalIndex) {
+        for pair in self.pairs.all_of(local) {
+            self.remove_pair(cx, pair);
         }
     }
 
-    /// Whether it has a flow for each of these addresses.
-    pub(super) fn is_to(&self, addresses: &[u128]) -> bool {
-        let flows = self.flows.iter().map(|flow| flow.address);
-        flows.eq(addresses.iter().copied())
-    }
-}
-
-/// Grants of unknown pairs that are given back at once; the others with the next.
-const MAX_STRAYS: usize = 64;
-
-/// What takes or gives less than 1/32 is not worth a datagram of its own.
-pub(super) const fn differs(a: u64, b: u64) -> bool {
-    a.abs_diff(b) > b / 32
-}
-
-impl HoseState {
-    /// Tells what a guest sent to an address since the last sample: `taken` bytes
-    /// on the wire, and whether frames had to wait for the rate that is set.
-    pub fn used(
+    /// Makes the pairs to a peer's machines be `wanted`. Those that are there
+    /// already keep their rates. `latest` is the peer's latest datagram.
+    pub(crate) fn set_pairs(
         &mut self,
-        now: Nanos,
-        guest: GuestId,
-        destination: u128,
+        cx: &mut Context<'_>,
+        peer: PeerIndex,
+        mut wanted: BTreeMap<PairId, Wanted>,
+        latest: SequenceNumber,
+    ) {
+        for index in self.pairs.to(peer).to_vec() {
+            let pair = &mut self.pairs[index];
+            let id = pair.key.pair;
+            match wanted.remove(&id) {
+                Some(same) if pair.is_to(&same.addresses) => {
+                    pair.share = same.share;
+                    self.refresh(cx, index);
+                }
+                other => {
+                    self.remove_pair(cx, index);
+                    wanted.extend(other.map(|wanted| (id, wanted)));
+                }
+            }
+        }
+        for (pair, wanted) in wanted {
+            self.add_pair(cx, PairKey { peer, pair }, &wanted, latest);
+        }
+    }
+
+    fn add_pair(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: PairKey,
+        wanted: &Wanted,
+        latest: SequenceNumber,
+    ) {
+        let pair = Pair::new(key, wanted.local, wanted.share, latest);
+        let Some(index) = self.pairs.insert(pair) else {
+            self.no_room += 1;
+            return;
+        };
+        let guest = cx.view.locals[wanted.local].machine.guest;
+        for address in &wanted.addresses {
+            let flow = FlowKey {
+                guest,
+                destination: *address,
+            };
+            // An address that two machines claim is the first one's.
+            self.flows.entry(flow).or_insert_with(|| {
+                self.pairs[index].flows.push(Flow::new(*address));
+                index
+            });
+        }
+        self.refresh(cx, index);
+    }
+
+    fn remove_pair(&mut self, cx: &Context<'_>, index: PairIndex) {
+        self.set_state(index, State::Idle);
+        let local = self.pairs[index].local;
+        let guest = cx.view.locals[local].machine.guest;
+        for flow in mem::take(&mut self.pairs[index].flows) {
+            let flow = FlowKey {
+                guest,
+                destination: flow.address,
+            };
+            self.flows.remove(&flow);
+            self.changes.push(Change { flow, rate: None });
+        }
+        self.pairs.remove(index);
+    }
+
+    fn set_state(&mut self, index: PairIndex, next: State) {
+        let local = self.pairs[index].local;
+        self.changed[local] |= self.pairs.set_state(index, next);
+    }
+
+    /// Tells the receiver's host, by the next datagram, that an idle pair holds
+    /// nothing.
+    fn give_back(&mut self, cx: &mut Context<'_>, index: PairIndex) {
+        self.pairs.give_back(index);
+        cx.expedite_datagram(self.pairs[index].key.peer);
+    }
+
+    /// Notes what a flow has sent since the last sample.
+    pub(crate) fn handle_usage(
+        &mut self,
+        cx: &mut Context<'_>,
+        flow: FlowKey,
         taken: Bytes,
         waiting: bool,
     ) {
-        let flow = FlowKey {
-            source: guest,
-            destination,
-        };
         let Some(index) = self.flows.get(&flow).copied() else {
             return;
         };
         let pair = &mut self.pairs[index];
         let mut flows = pair.flows.iter_mut();
-        if let Some(flow) = flows.find(|flow| flow.address == destination) {
-            flow.taken = flow.taken.saturating_add(taken.0);
-            flow.waiting |= waiting;
+        if let Some(flow) = flows.find(|known| known.address == flow.destination) {
+            flow.handle_usage(taken, waiting);
         }
-        if !pair.open {
-            pair.open = true;
-            let Pair { key, local, .. } = *pair;
-            self.stats.open += 1;
-            self.peers[key.peer].open.push(index);
-            self.peers[key.peer].parked.retain(|pair| *pair != index);
-            self.locals[local].open.push(index);
-            self.hurry(now, key.peer);
+        if !pair.state.is_open() {
+            let peer = pair.key.peer;
+            self.set_state(index, State::Requesting);
+            cx.expedite_datagram(peer);
         }
     }
 
-    /// Ends a sample: what was not told to be used since the last one was not.
-    pub fn sampled(&mut self, now: Nanos) {
-        let elapsed = now.since(self.last_sample);
+    /// Ends a sample: what was not noted to be used since the last one was not.
+    pub(crate) fn end_sample(&mut self, cx: &mut Context<'_>) {
+        let elapsed = cx.now.since(self.last_sample);
         if elapsed == Nanos::ZERO {
             return;
         }
-        self.last_sample = now;
-        let mut sampled = false;
-        for index in self.locals.all() {
-            let burst = self.locals[index].machine.burst;
-            for pair in self.locals[index].open.clone() {
-                sampled = true;
-                self.sample(now, elapsed, pair, burst);
+        self.last_sample = cx.now;
+        if self.pairs.open() > 0 {
+            cx.recompute_soon();
+        }
+        for local in cx.view.locals.indices() {
+            let mut place = 0;
+            while let Some(pair) = self.pairs.open_of(local).get(place).copied() {
+                self.sample(cx, elapsed, pair);
+                // One that is idle now is on the list no more.
+                place += usize::from(self.pairs[pair].state.is_open());
             }
         }
-        if sampled {
-            self.soon(now);
-        }
     }
 
-    fn sample(&mut self, now: Nanos, elapsed: Nanos, index: usize, burst: Bytes) {
-        let interval = self.config.interval;
+    fn sample(&mut self, cx: &mut Context<'_>, elapsed: Nanos, index: PairIndex) {
         let pair = &mut self.pairs[index];
-        let mut demand = 0_u64;
+        let sample = Sample {
+            elapsed,
+            interval: cx.times.interval,
+            burst: cx.view.locals[pair.local].machine.burst,
+            share: pair.share,
+        };
+        pair.demand = Rate::ZERO;
         for flow in &mut pair.flows {
-            flow.sample(elapsed, interval, burst, pair.share);
-            demand = demand.saturating_add(flow.demand);
+            flow.end_sample(sample);
+            pair.demand = pair.demand.saturating_add(flow.demand);
         }
-        pair.demand = demand;
-        let Pair { key, local, .. } = *pair;
-        self.locals[local].allocate = true;
-        if demand == 0 {
-            self.close(index);
-            self.refresh(now, index);
-            self.peers[key.peer].parked.push(index);
-            self.hurry(now, key.peer);
+        let (local, demand) = (pair.local, pair.demand);
+        self.changed[local] = true;
+        if demand == Rate::ZERO {
+            self.set_state(index, State::Idle);
+            self.refresh(cx, index);
+            self.give_back(cx, index);
         }
-    }
-
-    /// Ends the use of a pair: what it was granted is given back.
-    pub(super) fn close(&mut self, index: usize) {
-        let pair = &mut self.pairs[index];
-        if !pair.open {
-            return;
-        }
-        pair.open = false;
-        pair.granted = 0;
-        pair.demand = 0;
-        pair.request = 0;
-        let Pair { key, local, .. } = *pair;
-        self.stats.open -= 1;
-        self.peers[key.peer].open.retain(|open| *open != index);
-        self.locals[local].open.retain(|open| *open != index);
-        self.locals[local].allocate = true;
     }
 
     /// What a pair may use now.
-    fn allowed(&self, now: Nanos, index: usize) -> u64 {
+    fn allowed(&self, now: Nanos, locals: &Locals, index: PairIndex) -> Rate {
         let pair = &self.pairs[index];
-        if !self.peers[pair.key.peer].bound {
-            pair.share.min(self.locals[pair.local].share())
-        } else if now <= pair.lease {
-            pair.granted
-        } else {
-            pair.granted.min(pair.share)
+        match self.pairs.regime(pair.key.peer) {
+            Regime::Grants { .. } => pair.state.allowed(now, pair.share),
+            Regime::StaticShares => pair.share.min(locals[pair.local].share()),
         }
     }
 
-    /// Brings a pair's rate down to what it may use. Up it goes when its sender's
+    /// Brings a pair's rate down to what it may use. It goes up when its sender's
     /// bandwidth is divided again.
-    pub(super) fn refresh(&mut self, now: Nanos, index: usize) {
-        let allowed = self.allowed(now, index);
+    fn refresh(&mut self, cx: &mut Context<'_>, index: PairIndex) {
+        let allowed = self.allowed(cx.now, &cx.view.locals, index);
         let pair = &self.pairs[index];
         let (local, rate) = (pair.local, pair.rate.min(allowed));
-        self.locals[local].allocate = true;
-        self.soon(now);
-        self.set_rate(index, rate);
+        self.changed[local] = true;
+        cx.recompute_soon();
+        self.set_rate(&cx.view.locals, index, rate);
     }
 
-    /// Sets what a pair may send, divided among the addresses in use.
-    fn set_rate(&mut self, index: usize, rate: u64) {
+    /// Sets what a pair may send, divided among its addresses in use.
+    fn set_rate(&mut self, locals: &Locals, index: PairIndex, rate: Rate) {
+        let Buffers {
+            divider,
+            claims,
+            shares,
+            ..
+        } = &mut self.flow_buffers;
         let pair = &mut self.pairs[index];
         pair.rate = rate;
-        let guest = self.locals[pair.local].machine.guest;
-        let used = pair.flows.iter().filter(|flow| flow.demand > 0).count();
-        // None is in use: then each may be the next one.
-        let shared = used == 0;
-        let claims: Vec<_> = pair
-            .flows
-            .iter()
-            .filter(|flow| shared || flow.demand > 0)
-            .map(|flow| Claim {
+        let guest = locals[pair.local].machine.guest;
+        // Where none is in use, each may be the next one.
+        let idle = pair.flows.iter().all(|flow| flow.demand == Rate::ZERO);
+        let takes_part = |flow: &Flow| idle || flow.demand > Rate::ZERO;
+        claims.clear();
+        for flow in pair.flows.iter().filter(|flow| takes_part(flow)) {
+            claims.push(Claim {
                 demand: flow.demand,
                 limit: rate,
-            })
-            .collect();
-        let mut rates = divide(rate, &claims).into_iter();
+            });
+        }
+        divider.divide(rate, claims, shares);
+        let mut shares = shares.iter().copied();
         for flow in &mut pair.flows {
-            let takes_part = shared || flow.demand > 0;
-            let rate = if takes_part { rates.next() } else { None };
-            let rate = Rate(rate.unwrap_or(0));
-            if flow.rate != Some(rate) {
-                flow.rate = Some(rate);
-                self.changes.push(Change {
+            let share = if takes_part(flow) {
+                shares.next()
+            } else {
+                None
+            };
+            let rate = Some(share.unwrap_or(Rate::ZERO));
+            if flow.rate != rate {
+                flow.rate = rate;
+                let flow = FlowKey {
                     guest,
                     destination: flow.address,
-                    rate: Some(rate),
-                });
+                };
+                self.changes.push(Change { flow, rate });
             }
         }
     }
 
-    /// Divides a machine's bandwidth among those it sends to, and says what it
-    /// asks each for.
-    pub(super) fn allocate(&mut self, now: Nanos, local: usize) {
-        self.locals[local].allocate = false;
-        let Local { open, loose, .. } = &self.locals[local];
-        let mut open = open.clone();
-        // Those too that nobody waits for may be used unasked: as far as there is
-        // something left.
-        open.extend(loose.iter().filter(|pair| !self.pairs[**pair].open));
-        let bandwidth = self.locals[local].machine.bandwidth.0;
-        let claims: Vec<_> = open
-            .iter()
-            .map(|pair| Claim {
-                demand: self.pairs[*pair].demand,
-                limit: self.allowed(now, *pair),
-            })
-            .collect();
-        let limits: Vec<_> = claims
-            .iter()
-            .map(|claim| claim.demand.min(claim.limit))
-            .collect();
-        let offers = offers(bandwidth, &limits);
-        let rates = divide(bandwidth, &claims);
-        for ((index, rate), offer) in open.into_iter().zip(rates).zip(offers) {
+    /// Divides the bandwidth of machines here among those they send to.
+    pub(crate) fn recompute(&mut self, cx: &mut Context<'_>, scope: Scope) {
+        for local in cx.view.locals.indices() {
+            let is_active = !self.pairs.open_of(local).is_empty();
+            if self.changed[local] || (scope == Scope::All && is_active) {
+                self.allocate(cx, local);
+            }
+        }
+        debug_assert!(!cfg!(test) || self.pairs.is_consistent());
+    }
+
+    /// The sender allocation: divides a machine's bandwidth among those it sends to,
+    /// and computes what it asks each for.
+    fn allocate(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
+        let Buffers {
+            mut divider,
+            mut members,
+            mut claims,
+            mut shares,
+            mut offers,
+        } = mem::take(&mut self.pair_buffers);
+        self.changed[local] = false;
+        members.clear();
+        members.extend(self.pairs.open_of(local));
+        // Idle ones too that need not ask: what is left may be theirs.
+        members.extend(self.pairs.idle_unpledged_of(local));
+        let locals = &cx.view.locals;
+        claims.clear();
+        claims.extend(members.iter().map(|pair| Claim {
+            demand: self.pairs[*pair].demand,
+            limit: self.allowed(cx.now, locals, *pair),
+        }));
+        let bandwidth = locals[local].machine.bandwidth;
+        divider.offer(bandwidth, &claims, &mut offers);
+        divider.divide(bandwidth, &claims, &mut shares);
+        for (place, index) in members.iter().copied().enumerate() {
+            self.fall_back(cx.now, index);
             let pair = &mut self.pairs[index];
-            let request = pair.demand.min(offer);
-            let before = std::mem::replace(&mut pair.request, request);
-            let ran_out = now > pair.lease && pair.granted > pair.share;
-            if ran_out && !pair.fell_back {
-                self.stats.fallbacks += 1;
-            }
-            pair.fell_back = ran_out;
             let peer = pair.key.peer;
-            self.set_rate(index, rate);
-            if differs(request, before) {
-                self.hurry(now, peer);
+            let request = pair.demand.min(offers[place]);
+            let before = mem::replace(&mut pair.request, request);
+            self.set_rate(locals, index, shares[place]);
+            if is_worth_a_datagram(request, before) {
+                cx.expedite_datagram(peer);
             }
+        }
+        self.pair_buffers = Buffers {
+            divider,
+            members,
+            claims,
+            shares,
+            offers,
+        };
+    }
+
+    /// Notes that a pair's lease has run out, if it has and leaves the pair less.
+    fn fall_back(&mut self, now: Nanos, index: PairIndex) {
+        let pair = &self.pairs[index];
+        if pair.state.falls_back(now, pair.share) {
+            let granted = pair.state.granted();
+            self.fallbacks += 1;
+            self.set_state(index, State::FellBack { granted });
         }
     }
 
-    /// Takes a grant for the pair (`sender` here, `receiver` there). False where
-    /// there is no such pair.
-    pub(super) fn granted(
+    /// Takes a grant. Returns false where there is no such pair.
+    pub(crate) fn handle_grant(
         &mut self,
-        now: Nanos,
-        peer: usize,
-        header: &Header,
-        (sender, receiver): (u32, u32),
-        rate: u64,
+        cx: &mut Context<'_>,
+        key: PairKey,
+        grant: Granted,
     ) -> bool {
-        let key = PairKey {
-            sender,
-            peer,
-            receiver,
-        };
+        let Granted {
+            sequence,
+            rate,
+            lease,
+        } = grant;
         let Some(index) = self.pairs.find(&key) else {
             // Of a machine that is gone: it uses nothing.
-            let strays = &mut self.peers[peer].strays;
-            if strays.len() < MAX_STRAYS {
-                strays.push((sender, receiver, header.seq));
-            }
+            self.pairs.give_back_stray(key, sequence);
             return false;
         };
-        let lease = Nanos(header.echo_time) + self.lease();
-        let bound = self.peers[peer].bound;
+        let unpledged = self.pairs.regime(key.peer) == Regime::StaticShares;
         let pair = &mut self.pairs[index];
-        if header.seq <= pair.seen || !bound {
+        if sequence <= pair.latest_grant || unpledged {
             return true;
         }
-        pair.seen = header.seq;
-        if !pair.open {
+        pair.latest_grant = sequence;
+        if !pair.state.is_open() {
             // It has no use for it, and has said so; perhaps that was lost, or was
             // said of what came before.
-            if !self.peers[peer].parked.contains(&index) {
-                self.peers[peer].parked.push(index);
-            }
-            self.hurry(now, peer);
+            self.give_back(cx, index);
             return true;
         }
-        let before = std::mem::replace(&mut pair.granted, rate);
-        pair.lease = lease;
-        let lower = rate < before;
-        if rate < pair.rate {
-            self.refresh(now, index);
+        let before = pair.state.granted();
+        let (local, lowers) = (pair.local, rate < pair.rate);
+        self.set_state(index, State::Granted { rate, lease });
+        if lowers {
+            self.refresh(cx, index);
         }
-        if lower && differs(rate, before) {
-            self.hurry(now, peer);
+        if rate < before && is_worth_a_datagram(rate, before) {
+            cx.expedite_datagram(key.peer);
         }
         if rate != before {
-            let local = self.pairs[index].local;
-            self.locals[local].allocate = true;
-            self.soon(now);
+            self.changed[local] = true;
+            cx.recompute_soon();
         }
         true
     }
 
-    /// Adds what is asked of a peer to what is sent.
-    pub(super) fn requests(&self, peer: usize, entries: &mut Vec<Entry>) {
-        let peer = &self.peers[peer];
-        for index in peer.open.iter().chain(&peer.parked) {
-            let pair = &self.pairs[*index];
-            entries.push(Entry::Request {
-                sender: pair.key.sender,
-                receiver: pair.key.receiver,
-                demand: if pair.open { pair.request.max(1) } else { 0 },
-                seen: pair.seen,
-            });
-        }
-        for (sender, receiver, seen) in peer.strays.iter().copied() {
-            entries.push(Entry::Request {
-                sender,
-                receiver,
-                demand: 0,
-                seen,
-            });
-        }
+    /// Adds what is asked of a peer, and given back to it, to what is sent. What is
+    /// given back is told once.
+    pub(crate) fn take_requests(&mut self, peer: PeerIndex, entries: &mut Vec<Entry>) {
+        self.pairs.take_requests(peer, entries);
     }
 
-    /// Whether the next datagram to a peer pledges, and, if so, keeps to it. It
-    /// does while the peer hears us: else nothing asked of it would be heard
-    /// either.
-    pub(super) fn keep_pledge(&mut self, now: Nanos, index: usize) -> bool {
-        let length = self.pledge();
-        let peer = &mut self.peers[index];
-        let until = peer.time_heard + length;
-        let heard = peer
-            .echo
-            .is_some_and(|echo| now.since(echo) <= Nanos(length.0 / 2));
-        if heard && until > now {
-            peer.pledged = peer.pledged.max(until);
-            if !peer.bound {
-                self.bind(index);
-                self.start_over(now, index);
+    /// Pledges to a peer up to `until`, or does not where that is `None`: then its
+    /// machines are sent their static shares from when the last pledge has run out.
+    pub(crate) fn set_pledge(
+        &mut self,
+        cx: &mut Context<'_>,
+        peer: PeerIndex,
+        until: Option<Nanos>,
+    ) {
+        match (self.pairs.regime(peer), until) {
+            (Regime::Grants { pledged }, Some(until)) => {
+                let pledged = pledged.max(until);
+                self.pairs.set_regime(peer, Regime::Grants { pledged });
             }
-            return true;
-        }
-        if peer.bound && peer.pledged <= now {
-            self.stats.silences += 1;
-            self.release(index);
-            self.start_over(now, index);
-        }
-        false
-    }
-
-    /// What a peer granted, and was pledged, is over.
-    pub(super) fn release(&mut self, index: usize) {
-        let peer = &mut self.peers[index];
-        peer.pledged = Nanos::ZERO;
-        if !std::mem::take(&mut peer.bound) {
-            return;
-        }
-        for pair in self.peers[index].pairs.clone() {
-            let local = self.pairs[pair].local;
-            self.locals[local].loose.push(pair);
+            (Regime::Grants { pledged }, None) if pledged <= cx.now => {
+                self.silences += 1;
+                self.pairs.set_regime(peer, Regime::StaticShares);
+                self.start_over(cx, peer);
+            }
+            (Regime::StaticShares, Some(pledged)) => {
+                self.pairs.set_regime(peer, Regime::Grants { pledged });
+                self.start_over(cx, peer);
+            }
+            (Regime::Grants { .. } | Regime::StaticShares, None) => {}
         }
     }
 
-    /// Nothing is sent to a peer's machines any more but what they grant.
-    fn bind(&mut self, index: usize) {
-        self.peers[index].bound = true;
-        for pair in self.peers[index].pairs.clone() {
-            let local = self.pairs[pair].local;
-            self.locals[local].loose.retain(|loose| *loose != pair);
+    /// A peer has started again: it has granted nothing.
+    pub(crate) fn handle_restart(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
+        for place in 0..self.pairs.to(peer).len() {
+            let index = self.pairs.to(peer)[place];
+            self.pairs[index].latest_grant = SequenceNumber::default();
         }
+        self.start_over(cx, peer);
     }
 
     /// Forgets what a peer granted, and sets what each pair may use without.
-    pub(super) fn start_over(&mut self, now: Nanos, index: usize) {
-        for pair in self.peers[index].pairs.clone() {
-            self.pairs[pair].granted = 0;
-            self.pairs[pair].lease = Nanos::ZERO;
-            self.refresh(now, pair);
+    fn start_over(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
+        for place in 0..self.pairs.to(peer).len() {
+            let index = self.pairs.to(peer)[place];
+            if self.pairs[index].state.is_open() {
+                self.set_state(index, State::Requesting);
+            }
+            self.refresh(cx, index);
         }
-        self.soon(now);
+        cx.recompute_soon();
     }
 }

@@ -1,90 +1,121 @@
 //! Max-min fair shares (Bertsekas and Gallager, Data Networks, 6.5.2), in whole
-//! bits a second: what is given never exceeds what there is.
+//! bits a second: the shares never sum up to more than the capacity.
 
-/// What one wants of a capacity. Both in bits a second.
+use tailbound_units::Rate;
+
+/// What one wants of a capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     /// What it has use for now.
-    pub(super) demand: u64,
+    pub(crate) demand: Rate,
     /// The most that it may have, used or not.
-    pub(super) limit: u64,
+    pub(crate) limit: Rate,
 }
 
-/// Divides `capacity`: max-min fair by demand, and what is left then max-min fair
-/// up to the limits, so that nobody waits for a rate that none else has use for.
-pub(super) fn divide(capacity: u64, claims: &[Claim]) -> Vec<u64> {
-    let wanted: Vec<_> = claims
-        .iter()
-        .map(|claim| claim.demand.min(claim.limit))
-        .collect();
-    let mut given = fill(capacity, &wanted);
-    let left = capacity - given.iter().sum::<u64>();
-    if left >= claims.len() as u64 {
-        let room: Vec<_> = claims
-            .iter()
-            .zip(&given)
-            .map(|(claim, given)| claim.limit - given)
-            .collect();
-        for (given, more) in given.iter_mut().zip(fill(left, &room)) {
-            *given += more;
+/// Computes shares. It keeps its buffers, so that a division allocates nothing
+/// once it has had as many claims.
+#[derive(Debug, Default)]
+pub(crate) struct Divider {
+    order: Vec<usize>,
+    limits: Vec<Rate>,
+    spare: Vec<Rate>,
+    sums: Vec<u128>,
+}
+
+impl Divider {
+    /// Divides `capacity` among `claims`: max-min fair by demand, and what is left
+    /// then max-min fair up to the limits, so that nobody waits for a rate that
+    /// none else has use for. `shares` becomes one rate a claim.
+    pub(crate) fn divide(&mut self, capacity: Rate, claims: &[Claim], shares: &mut Vec<Rate>) {
+        let wanted = claims.iter().map(|claim| claim.demand.min(claim.limit));
+        self.limits.clear();
+        self.limits.extend(wanted);
+        fill(capacity, &self.limits, &mut self.order, shares);
+        let left = capacity - shares.iter().copied().sum();
+        if left.0 < claims.len() as u64 {
+            return;
+        }
+        for (limit, (claim, share)) in self.limits.iter_mut().zip(claims.iter().zip(&*shares)) {
+            *limit = claim.limit - *share;
+        }
+        fill(left, &self.limits, &mut self.order, &mut self.spare);
+        for (share, spare) in shares.iter_mut().zip(&self.spare) {
+            *share += *spare;
+        }
+        debug_assert!(
+            shares.iter().map(|share| u128::from(share.0)).sum::<u128>() <= u128::from(capacity.0)
+        );
+    }
+
+    /// Computes for each claim what it could have of `capacity` if it alone wanted
+    /// all that it can get, while the others take what they want and may.
+    /// `offers` becomes one rate a claim.
+    pub(crate) fn offer(&mut self, capacity: Rate, claims: &[Claim], offers: &mut Vec<Rate>) {
+        let Self {
+            order,
+            limits,
+            sums,
+            ..
+        } = self;
+        let wanted = claims.iter().map(|claim| claim.demand.min(claim.limit));
+        limits.clear();
+        limits.extend(wanted);
+        sort(limits, order);
+        let count = limits.len();
+        // sums[k]: the sum of the k smallest.
+        sums.clear();
+        sums.push(0);
+        for index in &*order {
+            sums.push(sums[sums.len() - 1] + u128::from(limits[*index].0));
+        }
+        offers.clear();
+        offers.resize(count, Rate::ZERO);
+        let capacity = u128::from(capacity.0);
+        for (place, index) in order.iter().enumerate() {
+            // Of the others in ascending order, the first `k` have all they want:
+            // those whose limit is below an equal part of what is left.
+            let sum = |k: usize| {
+                if k <= place {
+                    sums[k]
+                } else {
+                    sums[k + 1] - u128::from(limits[*index].0)
+                }
+            };
+            let limit = |k: usize| u128::from(limits[order[if k < place { k } else { k + 1 }]].0);
+            let (mut low, mut high) = (0, count - 1);
+            while low < high {
+                let middle = usize::midpoint(low, high);
+                let parts = (count - middle) as u128;
+                if sum(middle) + limit(middle) * parts <= capacity {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            let left = capacity.saturating_sub(sum(low));
+            offers[*index] = Rate((left / (count - low) as u128) as u64);
         }
     }
-    given
+}
+
+/// Makes `order` the places of `limits`, smallest limit first.
+fn sort(limits: &[Rate], order: &mut Vec<usize>) {
+    order.clear();
+    order.extend(0..limits.len());
+    order.sort_unstable_by_key(|index| limits[*index]);
 }
 
 /// Divides `capacity` max-min fair among those that take at most `limits` each.
-fn fill(capacity: u64, limits: &[u64]) -> Vec<u64> {
-    let mut order: Vec<usize> = (0..limits.len()).collect();
-    order.sort_unstable_by_key(|index| limits[*index]);
-    let mut given = vec![0; limits.len()];
+fn fill(capacity: Rate, limits: &[Rate], order: &mut Vec<usize>, shares: &mut Vec<Rate>) {
+    sort(limits, order);
+    shares.clear();
+    shares.resize(limits.len(), Rate::ZERO);
     let mut left = capacity;
-    for (done, index) in order.into_iter().enumerate() {
-        let equal = left / (limits.len() - done) as u64;
-        given[index] = limits[index].min(equal);
-        left -= given[index];
+    for (done, index) in order.iter().enumerate() {
+        let equal = Rate(left.0 / (limits.len() - done) as u64);
+        shares[*index] = limits[*index].min(equal);
+        left -= shares[*index];
     }
-    given
-}
-
-/// What each could have of `capacity` if it alone wanted all it can get, while the
-/// others take at most `limits`: what is offered to it.
-pub(super) fn offers(capacity: u64, limits: &[u64]) -> Vec<u64> {
-    let count = limits.len();
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_unstable_by_key(|index| limits[*index]);
-    // Below[k]: the sum of the k smallest.
-    let mut below = Vec::with_capacity(count + 1);
-    below.push(0_u128);
-    for index in &order {
-        below.push(below[below.len() - 1] + u128::from(limits[*index]));
-    }
-    let mut offers = vec![0; count];
-    for (place, index) in order.iter().enumerate() {
-        // Of the others in ascending order, the first `k` have all they want:
-        // those whose limit is below an equal part of what is left.
-        let sum = |k: usize| {
-            if k <= place {
-                below[k]
-            } else {
-                below[k + 1] - u128::from(limits[*index])
-            }
-        };
-        let limit = |k: usize| limits[order[if k < place { k } else { k + 1 }]];
-        let (mut low, mut high) = (0, count - 1);
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            let parts = (count - middle) as u128;
-            let satisfied = sum(middle) + u128::from(limit(middle)) * parts <= u128::from(capacity);
-            if satisfied {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        let left = u128::from(capacity).saturating_sub(sum(low));
-        offers[*index] = (left / (count - low) as u128) as u64;
-    }
-    offers
 }
 
 #[cfg(test)]
@@ -92,19 +123,40 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn filled(capacity: u64, limits: &[u64]) -> Vec<u64> {
+        let limits: Vec<_> = limits.iter().copied().map(Rate).collect();
+        let mut shares = Vec::new();
+        fill(Rate(capacity), &limits, &mut Vec::new(), &mut shares);
+        shares.into_iter().map(|rate| rate.0).collect()
+    }
+
+    /// Of pairs of a demand and a limit.
+    fn claims(of: &[(u64, u64)]) -> Vec<Claim> {
+        let claim = |(demand, limit): &_| Claim {
+            demand: Rate(*demand),
+            limit: Rate(*limit),
+        };
+        of.iter().map(claim).collect()
+    }
+
+    fn divided(capacity: u64, of: &[(u64, u64)]) -> Vec<u64> {
+        let mut shares = Vec::new();
+        Divider::default().divide(Rate(capacity), &claims(of), &mut shares);
+        shares.into_iter().map(|rate| rate.0).collect()
+    }
+
     #[test]
     fn what_one_does_not_want_the_others_share() {
-        assert_eq!(fill(90, &[10, 100, 100]), [10, 40, 40]);
-        assert_eq!(fill(90, &[10, 20, 30]), [10, 20, 30]);
-        assert_eq!(fill(0, &[1, 2]), [0, 0]);
+        assert_eq!(filled(90, &[10, 100, 100]), [10, 40, 40]);
+        assert_eq!(filled(90, &[10, 20, 30]), [10, 20, 30]);
+        assert_eq!(filled(0, &[1, 2]), [0, 0]);
     }
 
     #[test]
     fn what_none_wants_is_lent_to_all() {
-        let claim = |demand, limit| Claim { demand, limit };
-        assert_eq!(divide(100, &[claim(10, 100), claim(30, 100)]), [40, 60]);
-        assert_eq!(divide(100, &[claim(10, 20), claim(30, 100)]), [20, 80]);
-        assert_eq!(divide(100, &[claim(500, 100), claim(30, 100)]), [70, 30]);
+        assert_eq!(divided(100, &[(10, 100), (30, 100)]), [40, 60]);
+        assert_eq!(divided(100, &[(10, 20), (30, 100)]), [20, 80]);
+        assert_eq!(divided(100, &[(500, 100), (30, 100)]), [70, 30]);
     }
 
     proptest! {
@@ -113,27 +165,29 @@ mod tests {
             capacity in 0_u64..1_000_000,
             limits in prop::collection::vec(0_u64..300_000, 1..20),
         ) {
-            let offers = offers(capacity, &limits);
+            let mut offers = Vec::new();
+            let of: Vec<_> = limits.iter().map(|limit| (*limit, *limit)).collect();
+            Divider::default().offer(Rate(capacity), &claims(&of), &mut offers);
             for index in 0..limits.len() {
                 let mut others = limits.clone();
                 others[index] = u64::MAX;
-                let fair = fill(capacity, &others)[index];
+                let fair = filled(capacity, &others)[index];
                 // Rounded down at another place.
-                prop_assert!(fair.abs_diff(offers[index]) <= limits.len() as u64);
+                prop_assert!(fair.abs_diff(offers[index].0) <= limits.len() as u64);
             }
         }
 
         #[test]
-        fn shares_are_fair_and_within_what_there_is(
+        fn shares_are_fair_and_within_the_capacity(
             capacity in 0_u64..1_000_000,
             limits in prop::collection::vec(0_u64..300_000, 1..20),
         ) {
-            let given = fill(capacity, &limits);
-            prop_assert!(given.iter().sum::<u64>() <= capacity);
+            let shares = filled(capacity, &limits);
+            prop_assert!(shares.iter().sum::<u64>() <= capacity);
             // Whoever gets less than it wants gets no less than any other.
-            let most = given.iter().copied().max().unwrap_or(0);
-            for (given, limit) in given.iter().zip(&limits) {
-                prop_assert!(given == limit || *given + limits.len() as u64 >= most);
+            let most = shares.iter().copied().max().unwrap_or(0);
+            for (share, limit) in shares.iter().zip(&limits) {
+                prop_assert!(share == limit || *share + limits.len() as u64 >= most);
             }
         }
     }

@@ -1,34 +1,66 @@
 //! A bounded table whose entries are found by key and keep their place.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::hash::Hash;
+use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
+
+/// A place in a table: a number of its own type for each table.
+pub(crate) trait Place: Copy + Debug {
+    /// The place of this number.
+    fn new(number: usize) -> Self;
+    /// Its number.
+    fn number(self) -> usize;
+}
+
+/// Declares a type of places.
+macro_rules! place {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(usize);
+
+        impl $crate::table::Place for $name {
+            fn new(number: usize) -> Self {
+                Self(number)
+            }
+            fn number(self) -> usize {
+                self.0
+            }
+        }
+    };
+}
+pub(crate) use place;
 
 /// A table of at most `capacity` entries.
 #[derive(Debug)]
-pub(super) struct Table<K, V> {
+pub(crate) struct Table<P, K, V> {
     capacity: usize,
     places: HashMap<K, usize>,
     entries: Vec<Option<V>>,
     free: Vec<usize>,
+    place: PhantomData<P>,
 }
 
-impl<K: Eq + Hash, V> Table<K, V> {
-    pub(super) fn new(capacity: usize) -> Self {
+impl<P: Place, K: Eq + Hash, V> Table<P, K, V> {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self {
             capacity,
             places: HashMap::new(),
             entries: Vec::new(),
             free: Vec::new(),
+            place: PhantomData,
         }
     }
 
-    pub(super) fn find(&self, key: &K) -> Option<usize> {
-        self.places.get(key).copied()
+    pub(crate) fn find(&self, key: &K) -> Option<P> {
+        self.places.get(key).copied().map(P::new)
     }
 
-    /// Adds an entry under a key that has none; `None` where there is no room.
-    pub(super) fn insert(&mut self, key: K, value: V) -> Option<usize> {
+    /// Adds an entry under a key that has none. Returns its place; `None` where
+    /// the table is full.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<P> {
         if self.places.len() >= self.capacity {
             return None;
         }
@@ -37,42 +69,84 @@ impl<K: Eq + Hash, V> Table<K, V> {
             self.entries.len() - 1
         });
         self.entries[place] = Some(value);
-        self.places.insert(key, place);
-        Some(place)
+        let before = self.places.insert(key, place);
+        debug_assert!(before.is_none(), "an entry is added once");
+        Some(P::new(place))
     }
 
-    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let place = self.places.remove(key)?;
         self.free.push(place);
         self.entries[place].take()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// The places of all entries, in no order that means anything.
-    pub(super) fn all(&self) -> Vec<usize> {
-        let mut all: Vec<_> = self.places.values().copied().collect();
-        all.sort_unstable();
-        all
+    /// The places of all entries, ascending.
+    pub(crate) fn places(&self) -> impl Iterator<Item = P> + '_ {
+        let entries = self.entries.iter().enumerate();
+        entries
+            .filter(|(_, entry)| entry.is_some())
+            .map(|(place, _)| P::new(place))
     }
 }
 
-impl<K, V> Index<usize> for Table<K, V> {
+impl<P: Place, K, V> Index<P> for Table<P, K, V> {
     type Output = V;
 
-    fn index(&self, place: usize) -> &V {
-        self.entries[place]
+    fn index(&self, place: P) -> &V {
+        self.entries[place.number()]
             .as_ref()
             .expect("a place is kept no longer than its entry")
     }
 }
 
-impl<K, V> IndexMut<usize> for Table<K, V> {
-    fn index_mut(&mut self, place: usize) -> &mut V {
-        self.entries[place]
+impl<P: Place, K, V> IndexMut<P> for Table<P, K, V> {
+    fn index_mut(&mut self, place: P) -> &mut V {
+        self.entries[place.number()]
             .as_mut()
             .expect("a place is kept no longer than its entry")
+    }
+}
+
+/// What is kept beside the entries of a table that another owns: one value a
+/// place, a default one until it is written.
+#[derive(Debug)]
+pub(crate) struct Beside<P, V> {
+    values: Vec<V>,
+    place: PhantomData<P>,
+}
+
+impl<P, V> Default for Beside<P, V> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            place: PhantomData,
+        }
+    }
+}
+
+impl<P: Place, V: Default> Beside<P, V> {
+    /// Has the default value at a place.
+    pub(crate) fn reset(&mut self, place: P) {
+        let len = self.values.len().max(place.number() + 1);
+        self.values.resize_with(len, V::default);
+        self.values[place.number()] = V::default();
+    }
+}
+
+impl<P: Place, V> Index<P> for Beside<P, V> {
+    type Output = V;
+
+    fn index(&self, place: P) -> &V {
+        &self.values[place.number()]
+    }
+}
+
+impl<P: Place, V> IndexMut<P> for Beside<P, V> {
+    fn index_mut(&mut self, place: P) -> &mut V {
+        &mut self.values[place.number()]
     }
 }

@@ -1,5 +1,6 @@
 //! Several hosts in virtual time, and what holds of them.
 
+mod allocations;
 mod bound;
 mod converge;
 mod golden;

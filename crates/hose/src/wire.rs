@@ -4,9 +4,11 @@
 //! the MAC before anything else is looked at; [`Message::parse`] then walks all
 //! entries once, so that reading them later cannot fail.
 
+use crate::ids::{Address, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber};
 use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 use std::fmt;
+use tailbound_units::{Nanos, Rate};
 
 /// The longest datagram, in bytes of UDP payload: below any path's MTU of 1500
 /// with IPv6 and a tunnel.
@@ -33,24 +35,7 @@ const GRANT: u8 = 3;
 /// The bit of the header's flags that pledges.
 const PLEDGE: u16 = 1;
 
-/// A host, by a hash of its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(pub u64);
-
-impl HostId {
-    /// The host that is called `name`: the first 8 bytes of its SHA-256.
-    pub fn of(name: &str) -> Self {
-        let digest = Sha256::digest(name.as_bytes());
-        Self(
-            digest
-                .iter()
-                .take(8)
-                .fold(0, |id, byte| id << 8 | u64::from(*byte)),
-        )
-    }
-}
-
-/// The key that all hosts share: HMAC-SHA256 (RFC 2104), and not shown.
+/// The key that all hosts share, for HMAC-SHA256 (RFC 2104). `Debug` does not show it.
 #[derive(Clone)]
 pub struct Key(Hmac<Sha256>);
 
@@ -69,7 +54,7 @@ impl PartialEq for Key {
 impl Eq for Key {}
 
 impl Key {
-    /// The key of these bytes; `None` below [`SHORTEST_KEY`].
+    /// The key of these bytes; `None` where they are fewer than [`SHORTEST_KEY`].
     pub fn new(secret: &[u8]) -> Option<Self> {
         if secret.len() < SHORTEST_KEY {
             return None;
@@ -77,13 +62,13 @@ impl Key {
         Hmac::new_from_slice(secret).ok().map(Self)
     }
 
-    /// Adds the MAC of what is in `datagram`.
+    /// Appends the MAC of all that is in `datagram`.
     fn seal(&self, datagram: &mut Vec<u8>) {
         let mac = self.0.clone().chain_update(&datagram).finalize();
         datagram.extend_from_slice(&mac.into_bytes());
     }
 
-    /// What a datagram says, if its MAC is right. Compares in constant time.
+    /// Checks a datagram's MAC, in constant time, and returns all before it.
     ///
     /// # Errors
     /// [`Malformed::Length`], [`Malformed::Version`] and [`Malformed::Mac`].
@@ -100,7 +85,7 @@ impl Key {
     }
 }
 
-/// Why a datagram is none of ours.
+/// Why a datagram cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Too short or too long.
@@ -120,25 +105,24 @@ pub enum Malformed {
 /// What each datagram starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Who sends it.
+    /// The host that sends it.
     pub from: HostId,
-    /// Who is meant.
+    /// The host that it is for.
     pub to: HostId,
-    /// When the sender started: rises with each restart, never 0.
-    pub epoch: u64,
-    /// Rises by one with each datagram from this sender in this epoch to this
-    /// receiver.
-    pub seq: u64,
-    /// The sender's clock as it sent this, in nanoseconds.
-    pub time: u64,
+    /// The sender's epoch, never 0.
+    pub epoch: Epoch,
+    /// Its number among those from this sender to this receiver in this epoch.
+    pub sequence: SequenceNumber,
+    /// The sender's clock as it sent this.
+    pub time: Nanos,
     /// The receiver's epoch as the sender knows it; 0 if it was never heard.
-    pub echo_epoch: u64,
+    pub echo_epoch: Epoch,
     /// The receiver's latest `time` that the sender has heard.
-    pub echo_time: u64,
-    /// Which list of machines is the sender's.
-    pub revision: u32,
-    /// Which list of the receiver's the sender has whole; 0 for none.
-    pub known: u32,
+    pub echo_time: Nanos,
+    /// The version of the sender's list of machines.
+    pub revision: Revision,
+    /// The version of the receiver's list that the sender has whole; 0 for none.
+    pub known: Revision,
     /// How many machines are on the sender's list.
     pub machines: u16,
     /// Whether the sender pledges: until `echo_time` and the pledge's length its
@@ -146,47 +130,44 @@ pub struct Header {
     pub pledge: bool,
 }
 
-/// A machine of the sender's.
+/// A machine that is on the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announced {
     /// Its number in entries.
-    pub id: u32,
+    pub id: MachineId,
     /// `OWNER/NAME/NUMBER`.
     pub name: String,
-    /// B, in bits a second.
-    pub bandwidth: u64,
-    /// What each of its senders may use unasked: B/(N-1), in bits a second.
-    pub share: u64,
-    /// Where it is; IPv4 as IPv4-mapped IPv6 addresses.
-    pub addresses: Vec<u128>,
+    /// B.
+    pub bandwidth: Rate,
+    /// The static share, which each of its senders may use unasked: B/(N-1).
+    pub share: Rate,
+    /// Where it is reached.
+    pub addresses: Vec<Address>,
 }
 
 /// What one entry says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// A machine is at the sender's.
+    /// A machine is on the host that sends the datagram.
     Machine(Announced),
-    /// The sender's machine `sender` wants to send to the receiver's machine
-    /// `receiver`.
+    /// The pair's sender, which is on the host that sends the datagram, asks for a
+    /// rate.
     Request {
-        /// The id of the machine that sends.
-        sender: u32,
-        /// The id of the machine that receives.
-        receiver: u32,
-        /// How much it has to send and may, in bits a second; 0: nothing, and it
-        /// has given back what it was granted.
-        demand: u64,
-        /// The `seq` of the latest grant that it keeps to; 0 for none.
-        seen: u64,
+        /// Which machines.
+        pair: PairId,
+        /// How much it has to send and may; 0: nothing, and it has given back what
+        /// it was granted.
+        demand: Rate,
+        /// The datagram with the latest grant that it keeps to; 0 for none.
+        confirms: SequenceNumber,
     },
-    /// The receiver's machine `sender` may send to the sender's `receiver`.
+    /// The pair's receiver, which is on the host that sends the datagram, grants a
+    /// rate.
     Grant {
-        /// The id of the machine that sends.
-        sender: u32,
-        /// The id of the machine that receives.
-        receiver: u32,
-        /// How fast, in bits a second.
-        rate: u64,
+        /// Which machines.
+        pair: PairId,
+        /// How fast the sender may send to the receiver.
+        rate: Rate,
     },
 }
 
@@ -195,47 +176,42 @@ impl Entry {
         match self {
             Self::Machine(machine) => {
                 to.push(MACHINE);
-                to.extend(machine.id.to_be_bytes());
-                to.extend(machine.bandwidth.to_be_bytes());
-                to.extend(machine.share.to_be_bytes());
+                to.extend(machine.id.0.to_be_bytes());
+                to.extend(machine.bandwidth.0.to_be_bytes());
+                to.extend(machine.share.0.to_be_bytes());
                 to.push(machine.name.len() as u8);
                 to.extend(machine.name.as_bytes());
                 to.push(machine.addresses.len() as u8);
                 for address in &machine.addresses {
-                    to.extend(address.to_be_bytes());
+                    to.extend(address.0.to_be_bytes());
                 }
             }
             Self::Request {
-                sender,
-                receiver,
+                pair,
                 demand,
-                seen,
+                confirms,
             } => {
                 to.push(REQUEST);
-                to.extend(sender.to_be_bytes());
-                to.extend(receiver.to_be_bytes());
-                to.extend(demand.to_be_bytes());
-                to.extend(seen.to_be_bytes());
+                to.extend(pair.sender.0.to_be_bytes());
+                to.extend(pair.receiver.0.to_be_bytes());
+                to.extend(demand.0.to_be_bytes());
+                to.extend(confirms.0.to_be_bytes());
             }
-            Self::Grant {
-                sender,
-                receiver,
-                rate,
-            } => {
+            Self::Grant { pair, rate } => {
                 to.push(GRANT);
-                to.extend(sender.to_be_bytes());
-                to.extend(receiver.to_be_bytes());
-                to.extend(rate.to_be_bytes());
+                to.extend(pair.sender.0.to_be_bytes());
+                to.extend(pair.receiver.0.to_be_bytes());
+                to.extend(rate.0.to_be_bytes());
             }
         }
     }
 
-    fn read(from: &mut Bytes<'_>) -> Option<Self> {
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.take::<1>()?[0] {
             MACHINE => {
-                let id = from.u32()?;
-                let bandwidth = from.u64()?;
-                let share = from.u64()?;
+                let id = MachineId(from.u32()?);
+                let bandwidth = Rate(from.u64()?);
+                let share = Rate(from.u64()?);
                 let len = usize::from(from.take::<1>()?[0]);
                 if len > MAX_NAME {
                     return None;
@@ -246,7 +222,7 @@ impl Entry {
                     return None;
                 }
                 let addresses = (0..count)
-                    .map(|_| Some(u128::from_be_bytes(*from.take()?)))
+                    .map(|_| Some(Address(u128::from_be_bytes(*from.take()?))))
                     .collect::<Option<_>>()?;
                 Self::Machine(Announced {
                     id,
@@ -257,25 +233,23 @@ impl Entry {
                 })
             }
             REQUEST => Self::Request {
-                sender: from.u32()?,
-                receiver: from.u32()?,
-                demand: from.u64()?,
-                seen: from.u64()?,
+                pair: from.pair()?,
+                demand: Rate(from.u64()?),
+                confirms: SequenceNumber(from.u64()?),
             },
             GRANT => Self::Grant {
-                sender: from.u32()?,
-                receiver: from.u32()?,
-                rate: from.u64()?,
+                pair: from.pair()?,
+                rate: Rate(from.u64()?),
             },
             _ => return None,
         })
     }
 }
 
-/// What is left to read.
-struct Bytes<'b>(&'b [u8]);
+/// The bytes that are still to be read.
+struct Reader<'b>(&'b [u8]);
 
-impl<'b> Bytes<'b> {
+impl<'b> Reader<'b> {
     fn slice(&mut self, len: usize) -> Option<&'b [u8]> {
         let (taken, left) = self.0.split_at_checked(len)?;
         self.0 = left;
@@ -299,27 +273,34 @@ impl<'b> Bytes<'b> {
     fn u64(&mut self) -> Option<u64> {
         self.take().copied().map(u64::from_be_bytes)
     }
+
+    fn pair(&mut self) -> Option<PairId> {
+        Some(PairId {
+            sender: MachineId(self.u32()?),
+            receiver: MachineId(self.u32()?),
+        })
+    }
 }
 
 /// A datagram that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// From whom, when, and what else goes with each.
+    /// What it starts with.
     pub header: Header,
-    /// What it says.
+    /// What it says, in the order it was written.
     pub entries: Vec<Entry>,
 }
 
 impl Message {
-    /// Reads what [`Key::open`] let through.
+    /// Reads what [`Key::open`] returned. Never panics, whatever the bytes.
     ///
     /// # Errors
-    /// [`Malformed`]; never panics, whatever the bytes.
+    /// [`Malformed::Length`], [`Malformed::Version`] and [`Malformed::Entries`].
     pub fn parse(body: &[u8]) -> Result<Self, Malformed> {
         if body.len() > MAX_DATAGRAM - MAC {
             return Err(Malformed::Length);
         }
-        let mut bytes = Bytes(body);
+        let mut bytes = Reader(body);
         if bytes.take() != Some(&MAGIC) {
             return Err(Malformed::Version);
         }
@@ -331,19 +312,19 @@ impl Message {
         Ok(Self { header, entries })
     }
 
-    fn header(bytes: &mut Bytes<'_>) -> Option<Header> {
+    fn header(bytes: &mut Reader<'_>) -> Option<Header> {
         Some(Header {
             from: HostId(bytes.u64()?),
             to: HostId(bytes.u64()?),
-            epoch: bytes.u64()?,
-            seq: bytes.u64()?,
-            time: bytes.u64()?,
-            echo_epoch: bytes.u64()?,
-            echo_time: bytes.u64()?,
-            revision: bytes.u32()?,
-            known: bytes.u32()?,
+            epoch: Epoch(bytes.u64()?),
+            sequence: SequenceNumber(bytes.u64()?),
+            time: Nanos(bytes.u64()?),
+            echo_epoch: Epoch(bytes.u64()?),
+            echo_time: Nanos(bytes.u64()?),
+            revision: Revision(bytes.u32()?),
+            known: Revision(bytes.u32()?),
             machines: bytes.u16()?,
-            pledge: match u16::from_be_bytes(*bytes.take()?) {
+            pledge: match bytes.u16()? {
                 0 => false,
                 PLEDGE => true,
                 _ => return None,
@@ -359,29 +340,29 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a datagram; whatever was in it is gone.
+    /// Starts a datagram, and drops one that was not finished.
     pub fn start(&mut self, header: &Header) {
         self.body.clear();
         self.body.extend(MAGIC);
         for number in [
             header.from.0,
             header.to.0,
-            header.epoch,
-            header.seq,
-            header.time,
-            header.echo_epoch,
-            header.echo_time,
+            header.epoch.0,
+            header.sequence.0,
+            header.time.0,
+            header.echo_epoch.0,
+            header.echo_time.0,
         ] {
             self.body.extend(number.to_be_bytes());
         }
-        self.body.extend(header.revision.to_be_bytes());
-        self.body.extend(header.known.to_be_bytes());
+        self.body.extend(header.revision.0.to_be_bytes());
+        self.body.extend(header.known.0.to_be_bytes());
         self.body.extend(header.machines.to_be_bytes());
         let flags = if header.pledge { PLEDGE } else { 0 };
         self.body.extend(flags.to_be_bytes());
     }
 
-    /// Adds an entry; false, and nothing is added, where it does not fit.
+    /// Adds an entry. Returns false, and adds nothing, where it does not fit.
     #[must_use]
     pub fn push(&mut self, entry: &Entry) -> bool {
         let before = self.body.len();
@@ -393,7 +374,7 @@ impl Writer {
         fits
     }
 
-    /// The datagram with its MAC.
+    /// Signs the datagram and returns all of it.
     pub fn finish(&mut self, key: &Key) -> &[u8] {
         key.seal(&mut self.body);
         &self.body

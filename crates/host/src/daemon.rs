@@ -249,10 +249,10 @@ impl Daemon {
             && let Some(pacer) = self.switch.pacer()
         {
             if std::mem::take(&mut self.hose_ready) {
-                hose.receive(now, pacer);
+                hose.handle_readable(now, pacer);
             }
             hose.poll(now, pacer);
-            for guest in hose.raised() {
+            for guest in hose.poll_changed_guests() {
                 self.switch.retry(guest);
             }
         }

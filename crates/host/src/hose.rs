@@ -1,8 +1,7 @@
 //! The hose model's socket and clock: rates are exchanged with other hosts, and
 //! set in the pacer.
 //!
-//! What is decided is in [`tailbound_hose`]; docs/hose.md has the
-//! protocol.
+//! [`tailbound_hose`] decides; docs/hose.md has the protocol.
 
 mod config;
 mod key;
@@ -20,11 +19,14 @@ use std::time::SystemTime;
 use tailbound_dataplane::pacer::{MAX_RATIO, Refused};
 use tailbound_dataplane::{GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
-use tailbound_hose::{self as hose, Change, Dropped, HoseState, HoseStats, HostId, Key, Machine};
+use tailbound_hose::{
+    self as hose, Address, Change, Dropped, Epoch, FlowKey, HoseState, HoseStats, HostId, Key,
+    Machine,
+};
 use tailbound_switch::HoseGuest;
 use tailbound_units::{Nanos, Rate};
 
-/// Datagrams that are taken in a turn.
+/// Datagrams that are read in a turn.
 const DATAGRAMS: usize = 64;
 
 /// Why rates cannot be exchanged.
@@ -33,25 +35,25 @@ pub enum HoseError {
     /// The key cannot be used.
     #[error("hose: the key {path}: {source}", path = path.display())]
     Key {
-        /// The file.
+        /// The file that was to have it.
         path: PathBuf,
-        /// Why.
+        /// What is wrong with it.
         source: KeyError,
     },
     /// The address cannot be listened at.
     #[error("hose: cannot listen at {address}: {source}; is another tailbound host running?")]
     Listen {
-        /// The address.
+        /// The address of `listen`.
         address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },
 }
 
-/// What is counted.
+/// The counters of the exchange of rates.
 #[derive(Debug, Clone, Copy)]
 pub struct HoseSnapshot {
-    /// What the exchange of rates has counted.
+    /// What the protocol has counted.
     pub state: HoseStats,
     /// Datagrams that the system did not send.
     pub send_failures: u64,
@@ -66,15 +68,15 @@ pub struct Hose {
     key: Key,
     socket: UdpSocket,
     state: HoseState,
-    /// What is left of a state before: limits to be taken away.
-    over: Vec<Change>,
+    /// What is left of the state before a reload: limits to be taken away.
+    withdrawn: Vec<Change>,
     addresses: HashMap<HostId, SocketAddr>,
-    /// What datagrams may come from.
+    /// The addresses that datagrams may come from.
     senders: HashSet<IpAddr>,
     guests: Vec<HoseGuest>,
-    /// Whose rates were set since they were asked for.
-    raised: Vec<GuestId>,
-    epoch: u64,
+    /// Whose rates were set since the last [`Self::poll_changed_guests`].
+    changed: Vec<GuestId>,
+    epoch: Epoch,
     next_sample: Nanos,
     /// Whether anything may have been used since the last sample.
     unsampled: bool,
@@ -91,7 +93,7 @@ impl Hose {
     pub fn open(config: &HoseConfig, now: Nanos) -> Result<Self, HoseError> {
         let key = read_key(config)?;
         let socket = listen(config.listen)?;
-        let epoch = epoch(0);
+        let epoch = epoch(Epoch(0));
         Ok(Self {
             state: state(config, now, epoch, key.clone()),
             addresses: addresses(config),
@@ -99,9 +101,9 @@ impl Hose {
             config: config.clone(),
             key,
             socket,
-            over: Vec::new(),
+            withdrawn: Vec::new(),
             guests: Vec::new(),
-            raised: Vec::new(),
+            changed: Vec::new(),
             epoch,
             next_sample: now,
             unsampled: false,
@@ -111,7 +113,7 @@ impl Hose {
         })
     }
 
-    /// Says which guests there are, all of them.
+    /// Sets which guests there are: these and no others.
     pub fn set_guests(&mut self, now: Nanos, guests: Vec<HoseGuest>) {
         let machines = guests.iter().filter_map(|guest| {
             let guarantee = guest.guarantee?;
@@ -121,7 +123,7 @@ impl Hose {
             Some(Machine {
                 guest: hose::GuestId(guest.id.0),
                 name: guest.vm.to_string(),
-                addresses: guest.ips.iter().copied().map(number).collect(),
+                addresses: guest.ips.iter().copied().map(Address::from).collect(),
                 bandwidth: guarantee.bandwidth,
                 burst: guarantee.burst,
                 tenant_machines: size.unwrap_or(0),
@@ -132,8 +134,8 @@ impl Hose {
         self.guests = guests;
     }
 
-    /// Becomes what another configuration says. Where anything has changed, rates
-    /// start anew, as after a restart.
+    /// Takes another configuration. Where anything has changed, the exchange starts
+    /// anew, as after a restart.
     ///
     /// # Errors
     /// The key or the address cannot be used; then nothing has changed.
@@ -147,7 +149,7 @@ impl Hose {
             self.socket = listen(config.listen)?;
         }
         self.state.set_machines(now, Vec::new());
-        self.over.extend(self.state.changes());
+        self.withdrawn.extend(self.state.poll_changes());
         self.epoch = epoch(self.epoch);
         self.state = state(config, now, self.epoch, key.clone());
         self.key = key;
@@ -159,14 +161,14 @@ impl Hose {
         Ok(())
     }
 
-    /// What becomes readable when a datagram is there.
+    /// The socket, which is readable when a datagram is there.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Takes the datagrams that are there, 64 at most, and sets the rates that
+    /// Reads the datagrams that are there, 64 at most, and sets the rates that
     /// follow.
-    pub fn receive(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
+    pub fn handle_readable(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
         // A byte more than any datagram has: what is longer shows.
         let mut buffer = [0; MAX_DATAGRAM + 1];
         for _ in 0..DATAGRAMS {
@@ -174,12 +176,13 @@ impl Hose {
                 Ok((len, from)) => {
                     // Before the MAC is computed: a guest may not send from a peer's
                     // address, and could else have this host hash all that it sends.
-                    let taken = if self.senders.contains(&from.ip()) {
-                        self.state.receive(now, &buffer[..len])
+                    let handled = if self.senders.contains(&from.ip()) {
+                        self.state.handle_datagram(now, &buffer[..len])
                     } else {
-                        Err(self.state.refuse(Dropped::Stranger))
+                        self.state.handle_dropped(Dropped::Stranger);
+                        Err(Dropped::Stranger)
                     };
-                    if let Err(dropped) = taken {
+                    if let Err(dropped) = handled {
                         tracing::debug!(%from, %dropped, "dropped a datagram with rates");
                     }
                 }
@@ -200,16 +203,14 @@ impl Hose {
         if !self.unsampled {
             self.next_sample = now + self.state.interval();
             pacer.destinations_used(now, |used| {
-                let flow = used.flow;
-                self.state.used(
-                    now,
-                    hose::GuestId(flow.source.0),
-                    flow.destination,
-                    used.taken.into(),
-                    used.backlogged,
-                );
+                let flow = FlowKey {
+                    guest: hose::GuestId(used.flow.source.0),
+                    destination: Address(used.flow.destination),
+                };
+                let taken = used.taken.into();
+                self.state.handle_usage(now, flow, taken, used.backlogged);
             });
-            self.state.sampled(now);
+            self.state.handle_sample_end(now);
         }
         self.exchange(now, pacer);
     }
@@ -219,26 +220,26 @@ impl Hose {
         let Self {
             state,
             socket,
-            over,
-            raised,
+            withdrawn,
+            changed,
             addresses,
             send_failures,
             refused,
             ..
         } = self;
-        state.poll(now, |host, datagram| {
+        state.poll_datagrams(now, |host, datagram| {
             let sent = match addresses.get(&host) {
                 Some(address) => socket.send_to(datagram, address).is_ok(),
                 None => false,
             };
             *send_failures += u64::from(!sent);
         });
-        for change in over.drain(..).chain(state.changes()) {
+        for change in withdrawn.drain(..).chain(state.poll_changes()) {
             match set(now, pacer, change) {
                 Ok(()) => {
-                    let guest = GuestId(change.guest.0);
-                    if raised.last() != Some(&guest) {
-                        raised.push(guest);
+                    let guest = GuestId(change.flow.guest.0);
+                    if changed.last() != Some(&guest) {
+                        changed.push(guest);
                     }
                 }
                 Err(error) => {
@@ -249,20 +250,20 @@ impl Hose {
         }
     }
 
-    /// The guests that may send faster now: what was given back of them, to be
-    /// tried at a moment that followed from a lower rate, may be tried again.
-    pub fn raised(&mut self) -> impl Iterator<Item = GuestId> + '_ {
-        self.raised.drain(..)
+    /// Hands over the guests whose rates were set: frames that the pacer refused up
+    /// to a moment that followed from a lower rate may be offered again now.
+    pub fn poll_changed_guests(&mut self) -> impl Iterator<Item = GuestId> + '_ {
+        self.changed.drain(..)
     }
 
     /// When [`Self::poll`] is to be called next.
     pub fn poll_at(&self) -> Option<Nanos> {
-        let sample = self.unsampled || self.state.pairs_open();
+        let sample = self.unsampled || self.state.has_open_pairs();
         let sample = sample.then_some(self.next_sample);
         [sample, self.state.poll_at()].into_iter().flatten().min()
     }
 
-    /// Everything that is counted.
+    /// All counters, as they are now.
     pub fn snapshot(&self) -> HoseSnapshot {
         HoseSnapshot {
             state: self.state.stats(self.now),
@@ -274,12 +275,9 @@ impl Hose {
 
 /// Sets a rate, or the nearest that the pacer can count.
 fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Refused> {
-    let Change {
-        guest,
-        destination,
-        rate,
-    } = change;
-    let guest = GuestId(guest.0);
+    let Change { flow, rate } = change;
+    let guest = GuestId(flow.guest.0);
+    let destination = flow.destination.0;
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
         Err(Refused::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
         Err(Refused::AboveLink { link, .. }) => link,
@@ -305,7 +303,7 @@ fn read_key(config: &HoseConfig) -> Result<Key, HoseError> {
     })
 }
 
-fn state(config: &HoseConfig, now: Nanos, epoch: u64, key: Key) -> HoseState {
+fn state(config: &HoseConfig, now: Nanos, epoch: Epoch, key: Key) -> HoseState {
     let hose = hose::HoseConfig {
         host: HostId::of(&config.host),
         epoch,
@@ -326,19 +324,11 @@ fn senders(config: &HoseConfig) -> HashSet<IpAddr> {
     config.peers.iter().map(|peer| peer.address.ip()).collect()
 }
 
-/// The time of day in nanoseconds, and higher than `last`.
-fn epoch(last: u64) -> u64 {
+/// An epoch that is higher than `last`: the time of day in nanoseconds.
+fn epoch(last: Epoch) -> Epoch {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let nanos = since.map_or(0, |since| since.as_nanos());
-    u64::try_from(nanos).unwrap_or(u64::MAX).max(last + 1)
-}
-
-/// An address as the pacer counts it.
-fn number(ip: IpAddr) -> u128 {
-    match ip {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits(),
-    }
+    Epoch(u64::try_from(nanos).unwrap_or(u64::MAX).max(last.0 + 1))
 }
 
 #[cfg(test)]
@@ -365,7 +355,7 @@ mod tests {
             let sender = UdpSocket::bind(from).unwrap();
             sender.send_to(b"garbage", to).unwrap();
         }
-        hose.receive(Nanos::ZERO, &mut pacer);
+        hose.handle_readable(Nanos::ZERO, &mut pacer);
         let dropped = hose.snapshot().state.dropped.by_reason();
         let counted: Vec<_> = dropped
             .into_iter()

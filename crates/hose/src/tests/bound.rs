@@ -87,9 +87,18 @@ fn storm(seed: u64, hosts: usize, faults: Faults) {
     }
 }
 
+/// Storms in a run: as many as `TAILBOUND_STORMS` says, else a few. The seed of each
+/// one is in the message of its failure; `PROPTEST_RNG_SEED` chooses all of them.
+fn storms() -> u32 {
+    match std::env::var("TAILBOUND_STORMS") {
+        Ok(storms) => storms.parse().expect("TAILBOUND_STORMS is a number"),
+        Err(_) => 6,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 6,
+        cases: storms(),
         // Each takes seconds, and one storm is as good as another.
         max_shrink_iters: 0,
         ..ProptestConfig::default()

@@ -7,7 +7,7 @@
 use super::bound::{everyone, upset};
 use super::net::{Faults, Net, key, machine};
 use crate::wire::{Announced, Entry, Header, Message, Writer};
-use crate::{Change, HostId};
+use crate::{Address, Change, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::path::Path;
@@ -34,24 +34,23 @@ impl Trace {
         let body = key().open(datagram).unwrap();
         let Message { header, entries } = Message::parse(body).unwrap();
         let text = &mut self.text;
-        write!(text, "{} {from}>{to} {:?}", now.0 / 1000, header.seq).unwrap();
+        write!(text, "{} {from}>{to} {:?}", now.0 / 1000, header.sequence.0).unwrap();
         for entry in entries {
             match entry {
                 Entry::Machine(machine) => write!(text, " machine {}", machine.name),
                 Entry::Request {
-                    sender,
-                    receiver,
+                    pair: PairId { sender, receiver },
                     demand,
-                    seen,
+                    confirms,
                 } => write!(
                     text,
-                    " request {sender:?}>{receiver:?} {demand:?} seen {seen:?}"
+                    " request {}>{} {} seen {}",
+                    sender.0, receiver.0, demand.0, confirms.0
                 ),
                 Entry::Grant {
-                    sender,
-                    receiver,
+                    pair: PairId { sender, receiver },
                     rate,
-                } => write!(text, " grant {sender:?}>{receiver:?} {rate:?}"),
+                } => write!(text, " grant {}>{} {}", sender.0, receiver.0, rate.0),
             }
             .unwrap();
         }
@@ -66,8 +65,8 @@ impl Trace {
         let line = format!(
             "{} {host} guest {} to {:x}: {rate:?}\n",
             now.0 / 1000,
-            change.guest.0,
-            change.destination
+            change.flow.guest.0,
+            change.flow.destination.0
         );
         self.digest.update(line.as_bytes());
         self.text += &line;
@@ -107,13 +106,13 @@ fn golden_datagram() {
     let header = Header {
         from: HostId::of("host-a"),
         to: HostId::of("host-b"),
-        epoch: 0x0102_0304_0506_0708,
-        seq: 4711,
-        time: 123_456_789_012,
-        echo_epoch: 0x1112_1314_1516_1718,
-        echo_time: 987_654_321,
-        revision: 3,
-        known: 2,
+        epoch: Epoch(0x0102_0304_0506_0708),
+        sequence: SequenceNumber(4711),
+        time: Nanos(123_456_789_012),
+        echo_epoch: Epoch(0x1112_1314_1516_1718),
+        echo_time: Nanos(987_654_321),
+        revision: Revision(3),
+        known: Revision(2),
         machines: 1,
         pledge: true,
     };
@@ -121,22 +120,26 @@ fn golden_datagram() {
     writer.start(&header);
     for entry in [
         Entry::Machine(Announced {
-            id: 17,
+            id: MachineId(17),
             name: "acme/web/4".to_owned(),
-            bandwidth: B,
-            share: B / 3,
-            addresses: vec![0xffff_0a00_0001, 0xfd00 << 112 | 9],
+            bandwidth: Rate(B),
+            share: Rate(B / 3),
+            addresses: vec![Address(0xffff_0a00_0001), Address(0xfd00 << 112 | 9)],
         }),
         Entry::Request {
-            sender: 17,
-            receiver: 5,
-            demand: 123_456_789,
-            seen: 42,
+            pair: PairId {
+                sender: MachineId(17),
+                receiver: MachineId(5),
+            },
+            demand: Rate(123_456_789),
+            confirms: SequenceNumber(42),
         },
         Entry::Grant {
-            sender: 6,
-            receiver: 17,
-            rate: 333_333_333,
+            pair: PairId {
+                sender: MachineId(6),
+                receiver: MachineId(17),
+            },
+            rate: Rate(333_333_333),
         },
     ] {
         assert!(writer.push(&entry));
@@ -158,7 +161,7 @@ fn small() -> Net {
         .map(|host| vec![machine(host, 0, Rate(B), 4)])
         .collect();
     machines[0].push(machine(0, 1, Rate(B / 2), 4));
-    machines[0][1].addresses.push(0xfd00 << 112 | 1);
+    machines[0][1].addresses.push(Address(0xfd00 << 112 | 1));
     machines[1].push(of_other(1, 7));
     machines[2].push(of_other(2, 7));
     let faults = Faults {

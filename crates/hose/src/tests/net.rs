@@ -3,7 +3,9 @@
 
 use super::golden::Trace;
 use super::paced::Paces;
-use crate::{Change, GuestId, HoseConfig, HoseState, HostId, Key, Machine};
+use crate::{
+    Address, Change, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Key, Machine,
+};
 use std::collections::BTreeMap;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -58,11 +60,11 @@ pub(super) struct Host {
     pub(super) paces: Option<Paces>,
     pub(super) machines: Vec<Machine>,
     /// The limits that are set, as the pacer has them.
-    pub(super) rates: BTreeMap<(GuestId, u128), u64>,
+    pub(super) rates: BTreeMap<FlowKey, u64>,
     /// Every change of a limit since it was looked at.
     pub(super) changed: Vec<Change>,
     /// What guests have to send: bits a second by destination.
-    pub(super) demands: BTreeMap<(GuestId, u128), u64>,
+    pub(super) demands: BTreeMap<FlowKey, u64>,
     /// When its clock began.
     born: Nanos,
     next_sample: Nanos,
@@ -91,8 +93,16 @@ pub(super) struct Net {
     pub(super) trace: Option<Trace>,
 }
 
-pub(super) fn address(host: usize, guest: u32) -> u128 {
-    0xffff_0a00_0000 + ((host as u128) << 8) + u128::from(guest)
+pub(super) fn address(host: usize, guest: u32) -> Address {
+    Address(0xffff_0a00_0000 + ((host as u128) << 8) + u128::from(guest))
+}
+
+/// What a guest sends to another.
+fn flow(from: (usize, u32), to: (usize, u32)) -> FlowKey {
+    FlowKey {
+        guest: GuestId(from.1),
+        destination: address(to.0, to.1),
+    }
 }
 
 fn name(host: usize) -> String {
@@ -174,7 +184,7 @@ impl Net {
                 }
                 let host = &mut self.hosts[to];
                 let clock = Nanos(self.now.0 - host.born.0);
-                let _ = host.state.receive(clock, &datagram);
+                let _ = host.state.handle_datagram(clock, &datagram);
                 host.take_changes(clock);
                 self.trace_changes(to);
             }
@@ -187,7 +197,7 @@ impl Net {
         host.use_destinations(clock);
         let mut sent = Vec::new();
         host.state
-            .poll(clock, |to, datagram| sent.push((to, datagram.to_vec())));
+            .poll_datagrams(clock, |to, datagram| sent.push((to, datagram.to_vec())));
         host.take_changes(clock);
         let poll_at = host.state.poll_at();
         self.trace_changes(index);
@@ -218,6 +228,11 @@ impl Net {
         }
     }
 
+    /// What a host's clock shows now.
+    pub(super) fn clock(&self, index: usize) -> Nanos {
+        self.now - self.hosts[index].born
+    }
+
     fn trace_changes(&mut self, index: usize) {
         let changed = std::mem::take(&mut self.hosts[index].changed);
         if let Some(trace) = &mut self.trace {
@@ -229,19 +244,19 @@ impl Net {
 
     /// What a guest may send to another now; 0 where it is not limited.
     pub(super) fn rate(&self, from: (usize, u32), to: (usize, u32)) -> u64 {
-        let key = (GuestId(from.1), address(to.0, to.1));
+        let key = flow(from, to);
         let rate = self.hosts[from.0].rates.get(&key);
         rate.copied().unwrap_or(0)
     }
 
     pub(super) fn is_limited(&self, from: (usize, u32), to: (usize, u32)) -> bool {
-        let key = (GuestId(from.1), address(to.0, to.1));
+        let key = flow(from, to);
         self.hosts[from.0].rates.contains_key(&key)
     }
 
     /// Sets what a guest has to send to another; 0 for nothing.
     pub(super) fn demand(&mut self, from: (usize, u32), to: (usize, u32), rate: u64) {
-        let key = (GuestId(from.1), address(to.0, to.1));
+        let key = flow(from, to);
         let demands = &mut self.hosts[from.0].demands;
         if rate == 0 {
             demands.remove(&key);
@@ -255,7 +270,7 @@ impl Net {
         let address = address(to.0, to.1);
         let hosts = self.hosts.iter().flat_map(|host| &host.rates);
         hosts
-            .filter(|((_, destination), _)| *destination == address)
+            .filter(|(flow, _)| flow.destination == address)
             .map(|(_, rate)| rate)
             .sum()
     }
@@ -264,15 +279,9 @@ impl Net {
     pub(super) fn pace(&mut self, index: usize, mut paces: Paces) {
         let host = &mut self.hosts[index];
         let clock = Nanos(self.now.0 - host.born.0);
-        for ((guest, destination), rate) in &host.rates {
-            paces.set(
-                clock,
-                Change {
-                    guest: *guest,
-                    destination: *destination,
-                    rate: Some(Rate(*rate)),
-                },
-            );
+        for (flow, rate) in &host.rates {
+            let rate = Some(Rate(*rate));
+            paces.set(clock, Change { flow: *flow, rate });
         }
         host.paces = Some(paces);
     }
@@ -296,7 +305,7 @@ impl Host {
     ) -> Self {
         let config = HoseConfig {
             host: HostId::of(&name(index)),
-            epoch: 1_000_000 * starts + index as u64,
+            epoch: Epoch(1_000_000 * starts + index as u64),
             interval: INTERVAL,
             peers: (0..count)
                 .filter(|other| *other != index)
@@ -326,43 +335,38 @@ impl Host {
             paces.turn(clock);
             if clock >= self.next_sample {
                 self.next_sample = clock + INTERVAL;
-                paces.used(clock, |guest, destination, taken, waiting| {
-                    self.state.used(clock, guest, destination, taken, waiting);
+                paces.used(clock, |flow, taken, waiting| {
+                    self.state.handle_usage(clock, flow, taken, waiting);
                 });
-                self.state.sampled(clock);
+                self.state.handle_sample_end(clock);
             }
             return;
         }
-        if clock < self.next_sample || self.demands.is_empty() && !self.state.pairs_open() {
+        if clock < self.next_sample || self.demands.is_empty() && !self.state.has_open_pairs() {
             return;
         }
         let elapsed = clock.since(self.sampled).min(INTERVAL);
-        for ((guest, destination), demand) in &self.demands {
-            let rate = self.rates.get(&(*guest, *destination)).copied();
+        for (flow, demand) in &self.demands {
+            let rate = self.rates.get(flow).copied();
             let rate = rate.unwrap_or(u64::MAX);
             let sent = Rate(rate.min(*demand)).bytes_in(elapsed);
-            self.state
-                .used(clock, *guest, *destination, sent, *demand > rate);
+            self.state.handle_usage(clock, *flow, sent, *demand > rate);
         }
-        self.state.sampled(clock);
+        self.state.handle_sample_end(clock);
         self.sampled = clock;
         self.next_sample = clock + INTERVAL;
     }
 
     fn take_changes(&mut self, clock: Nanos) {
-        for change in self.state.changes() {
+        for change in self.state.poll_changes() {
             self.changed.push(change);
-            let Change {
-                guest,
-                destination,
-                rate,
-            } = change;
+            let Change { flow, rate } = change;
             if let Some(paces) = &mut self.paces {
                 paces.set(clock, change);
             }
             match rate {
-                Some(rate) => self.rates.insert((guest, destination), rate.0),
-                None => self.rates.remove(&(guest, destination)),
+                Some(rate) => self.rates.insert(flow, rate.0),
+                None => self.rates.remove(&flow),
             };
         }
     }

@@ -1,11 +1,9 @@
 //! Hosts that exchange rates and pace real packets by them, in virtual time.
 
 use super::net::{Faults, Net, address, machine};
-use crate::{Change, GuestId};
+use crate::{Address, Change, FlowKey, GuestId};
 use std::collections::VecDeque;
-use tailbound_dataplane::{
-    self as dataplane, Class, FlowKey, Frame, Guarantee, Paced, Pacer, PacerConfig,
-};
+use tailbound_dataplane::{self as dataplane, Class, Frame, Guarantee, Paced, Pacer, PacerConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const LINK: Rate = Rate::from_mbit(50);
@@ -34,20 +32,22 @@ impl Paces {
 
     /// Sets a limit.
     pub(super) fn set(&mut self, clock: Nanos, change: Change) {
-        let guest = dataplane::GuestId(change.guest.0);
+        let guest = dataplane::GuestId(change.flow.guest.0);
         self.pacer
-            .set_destination(clock, guest, change.destination, change.rate)
+            .set_destination(clock, guest, change.flow.destination.0, change.rate)
             .unwrap();
         self.retry = clock;
     }
 
-    /// Calls `tell` for each destination that was used since the last call: the
-    /// guest, the address, the bytes on the wire and whether frames wait.
-    pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(GuestId, u128, Bytes, bool)) {
+    /// Calls `tell` for each flow that was used since the last call, with the bytes on
+    /// the wire and whether frames wait.
+    pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(FlowKey, Bytes, bool)) {
         self.pacer.destinations_used(clock, |used| {
-            let guest = GuestId(used.flow.source.0);
-            let taken = used.taken.into();
-            tell(guest, used.flow.destination, taken, used.backlogged);
+            let flow = FlowKey {
+                guest: GuestId(used.flow.source.0),
+                destination: Address(used.flow.destination),
+            };
+            tell(flow, used.taken.into(), used.backlogged);
         });
     }
 
@@ -73,7 +73,7 @@ impl Paces {
 #[derive(Debug, Clone, Copy)]
 struct Record {
     len: usize,
-    destination: u128,
+    destination: Address,
 }
 
 /// Payload bytes of a record's segments.
@@ -86,10 +86,10 @@ impl Frame for Record {
     fn source(&self) -> Option<dataplane::GuestId> {
         Some(dataplane::GuestId(0))
     }
-    fn flow(&self) -> Option<FlowKey> {
-        Some(FlowKey {
+    fn flow(&self) -> Option<dataplane::FlowKey> {
+        Some(dataplane::FlowKey {
             source: dataplane::GuestId(0),
-            destination: self.destination,
+            destination: self.destination.0,
         })
     }
     fn class(&self) -> Class {

@@ -4,7 +4,7 @@ use super::net::{Faults, Net, SECRET, key, machine};
 use crate::wire::{
     Announced, Entry, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
 };
-use crate::{Dropped, HostId, Key};
+use crate::{Address, Dropped, Epoch, HostId, Key, MachineId, PairId, Revision, SequenceNumber};
 use proptest::prelude::*;
 use tailbound_units::{Nanos, Rate};
 
@@ -26,8 +26,8 @@ fn tapped() -> Net {
 fn shown(net: &Net, host: usize) -> String {
     let state = &net.hosts[host].state;
     format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?}",
-        state.pairs, state.grants, state.timers, state.tick, state.dirty, state.peers
+        "{:?} {:?} {:?} {:?}",
+        state.sending, state.receiving, state.schedule, state.view
     )
 }
 
@@ -40,7 +40,7 @@ fn a_replayed_datagram_changes_nothing_and_is_counted() {
     net.run_for(Nanos::from_millis(1));
     for (to, datagram) in &tapped {
         let before = shown(&net, *to);
-        let taken = net.hosts[*to].state.receive(now, datagram);
+        let taken = net.hosts[*to].state.handle_datagram(now, datagram);
         assert!(
             matches!(taken, Err(Dropped::Duplicate | Dropped::Old)),
             "{taken:?}"
@@ -49,7 +49,7 @@ fn a_replayed_datagram_changes_nothing_and_is_counted() {
         // Nor at a host that it was not meant for.
         let other = (*to + 1) % 3;
         let before = shown(&net, other);
-        let taken = net.hosts[other].state.receive(now, datagram);
+        let taken = net.hosts[other].state.handle_datagram(now, datagram);
         assert_eq!(taken, Err(Dropped::Misdirected));
         assert_eq!(before, shown(&net, other));
     }
@@ -67,11 +67,11 @@ fn every_flipped_bit_and_every_cut_is_seen() {
     for bit in 0..8 * datagram.len() {
         let mut forged = datagram.clone();
         forged[bit / 8] ^= 1 << (bit % 8);
-        let taken = net.hosts[to].state.receive(now, &forged);
+        let taken = net.hosts[to].state.handle_datagram(now, &forged);
         assert!(matches!(taken, Err(Dropped::Malformed(_))), "{bit}");
     }
     for len in 0..datagram.len() {
-        let taken = net.hosts[to].state.receive(now, &datagram[..len]);
+        let taken = net.hosts[to].state.handle_datagram(now, &datagram[..len]);
         assert!(matches!(taken, Err(Dropped::Malformed(_))), "{len}");
     }
     assert_eq!(before, shown(&net, to));
@@ -83,13 +83,13 @@ fn another_key_and_an_unknown_host_are_refused() {
     let header = Header {
         from: HostId::of("mallory"),
         to: HostId::of("host-0"),
-        epoch: u64::MAX,
-        seq: 1,
-        time: 1,
-        echo_epoch: 0,
-        echo_time: 0,
-        revision: 1,
-        known: 0,
+        epoch: Epoch(u64::MAX),
+        sequence: SequenceNumber(1),
+        time: Nanos(1),
+        echo_epoch: Epoch(0),
+        echo_time: Nanos(0),
+        revision: Revision(1),
+        known: Revision(0),
         machines: 0,
         pledge: true,
     };
@@ -97,12 +97,15 @@ fn another_key_and_an_unknown_host_are_refused() {
     writer.start(&header);
     let datagram = writer.finish(&key()).to_vec();
     let state = &mut net.hosts[0].state;
-    assert_eq!(state.receive(net.now, &datagram), Err(Dropped::Stranger));
+    assert_eq!(
+        state.handle_datagram(net.now, &datagram),
+        Err(Dropped::Stranger)
+    );
     let other = Key::new(&[SECRET, b"!"].concat()).unwrap();
     writer.start(&header);
     let datagram = writer.finish(&other).to_vec();
     let wrong = Err(Dropped::Malformed(Malformed::Mac));
-    assert_eq!(state.receive(net.now, &datagram), wrong);
+    assert_eq!(state.handle_datagram(net.now, &datagram), wrong);
     assert!(Key::new(&SECRET[..31]).is_none());
 }
 
@@ -111,22 +114,24 @@ fn the_layout_is_the_documented_one() {
     let header = Header {
         from: HostId(1),
         to: HostId(2),
-        epoch: 3,
-        seq: 4,
-        time: 5,
-        echo_epoch: 6,
-        echo_time: 7,
-        revision: 8,
-        known: 9,
+        epoch: Epoch(3),
+        sequence: SequenceNumber(4),
+        time: Nanos(5),
+        echo_epoch: Epoch(6),
+        echo_time: Nanos(7),
+        revision: Revision(8),
+        known: Revision(9),
         machines: 10,
         pledge: true,
     };
     let mut writer = Writer::default();
     writer.start(&header);
     assert!(writer.push(&Entry::Grant {
-        sender: 11,
-        receiver: 12,
-        rate: 13,
+        pair: PairId {
+            sender: MachineId(11),
+            receiver: MachineId(12),
+        },
+        rate: Rate(13),
     }));
     let bytes = writer.finish(&key());
     assert_eq!(bytes.len(), 72 + 17 + 32);
@@ -142,6 +147,13 @@ fn the_layout_is_the_documented_one() {
     }
 }
 
+fn pair() -> impl Strategy<Value = PairId> {
+    any::<(u32, u32)>().prop_map(|(sender, receiver)| PairId {
+        sender: MachineId(sender),
+        receiver: MachineId(receiver),
+    })
+}
+
 fn entry() -> impl Strategy<Value = Entry> {
     let machine = (
         any::<u32>(),
@@ -153,25 +165,23 @@ fn entry() -> impl Strategy<Value = Entry> {
     prop_oneof![
         machine.prop_map(|(id, name, bandwidth, share, addresses)| {
             Entry::Machine(Announced {
-                id,
+                id: MachineId(id),
                 name,
-                bandwidth,
-                share,
-                addresses,
+                bandwidth: Rate(bandwidth),
+                share: Rate(share),
+                addresses: addresses.into_iter().map(Address).collect(),
             })
         }),
-        any::<(u32, u32, u64, u64)>().prop_map(|(sender, receiver, demand, seen)| {
+        (pair(), any::<u64>(), any::<u64>()).prop_map(|(pair, demand, confirms)| {
             Entry::Request {
-                sender,
-                receiver,
-                demand,
-                seen,
+                pair,
+                demand: Rate(demand),
+                confirms: SequenceNumber(confirms),
             }
         }),
-        any::<(u32, u32, u64)>().prop_map(|(sender, receiver, rate)| Entry::Grant {
-            sender,
-            receiver,
-            rate,
+        (pair(), any::<u64>()).prop_map(|(pair, rate)| Entry::Grant {
+            pair,
+            rate: Rate(rate),
         }),
     ]
 }
@@ -186,13 +196,13 @@ proptest! {
         let header = Header {
             from: HostId(numbers[0]),
             to: HostId(numbers[1]),
-            epoch: numbers[2],
-            seq: numbers[3],
-            time: numbers[4],
-            echo_epoch: numbers[5],
-            echo_time: numbers[6],
-            revision: small.0,
-            known: small.1,
+            epoch: Epoch(numbers[2]),
+            sequence: SequenceNumber(numbers[3]),
+            time: Nanos(numbers[4]),
+            echo_epoch: Epoch(numbers[5]),
+            echo_time: Nanos(numbers[6]),
+            revision: Revision(small.0),
+            known: Revision(small.1),
             machines: small.2,
             pledge: small.3,
         };

@@ -20,7 +20,7 @@ const MAX_PEERS: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoseConfig {
-    /// What its peers call this host.
+    /// The name that its peers call this host by.
     pub host: String,
     /// The address and UDP port that datagrams come to and go from.
     pub listen: SocketAddr,
@@ -42,9 +42,9 @@ pub struct HoseConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerConfig {
-    /// What it calls itself.
+    /// The name that it calls itself by.
     pub host: String,
-    /// Where it listens.
+    /// The address and UDP port that it listens at.
     pub address: SocketAddr,
 }
 
@@ -53,7 +53,7 @@ const fn interval() -> Nanos {
 }
 
 impl HoseConfig {
-    /// Everything wrong with it; `at` is its place.
+    /// Returns everything that is wrong with it; `at` is its place.
     pub(crate) fn check(&self, at: &[Step]) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut add = |steps: &[Step], message: String| {

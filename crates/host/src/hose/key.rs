@@ -23,13 +23,13 @@ pub enum KeyError {
          owns it"
     )]
     Open(u32),
-    /// Too little to guess.
+    /// It is so short that it can be guessed.
     #[error(
         "has {0} B without the white space around them; use at least {SHORTEST_KEY}, for example \
          from `openssl rand -hex 32`"
     )]
     Short(usize),
-    /// It is something else.
+    /// It is no file, or longer than a key may be.
     #[error("is longer than {LONGEST} B, or no file; use one from `openssl rand -hex 32`")]
     NoKey,
 }
@@ -59,8 +59,9 @@ pub(super) fn read(path: &Path) -> Result<Key, KeyError> {
     Key::new(secret).ok_or(KeyError::Short(secret.len()))
 }
 
-/// Whether none but its owner may use a file; root may let a group read it. So is
-/// a credential of systemd's, whose mode shows the mask of an access control list.
+/// Whether none but its owner may use a file. Root may let a group read it: a
+/// credential of systemd's is so, as its mode shows the mask of an access control
+/// list.
 const fn is_private(mode: u32, owner: u32) -> bool {
     let group_read = if owner == 0 { 0o040 } else { 0 };
     mode & 0o077 & !group_read == 0

@@ -1,4 +1,4 @@
-//! What is counted of the hose, as text.
+//! The counters of the exchange of rates, as text.
 
 use super::HoseSnapshot;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -14,7 +14,7 @@ pub(crate) fn encode(
     counter(
         encoder,
         "tailbound_hose_messages",
-        "Datagrams with rates that were taken from other hosts, and sent to them",
+        "Datagrams with rates that were accepted from other hosts, and sent to them",
         &[
             (word("direction", "received"), state.received),
             (word("direction", "sent"), state.sent),
@@ -55,7 +55,7 @@ pub(crate) fn encode(
         ),
         (
             "tailbound_hose_silences",
-            "Hosts whose pledge ran out",
+            "Pledges to other hosts that ran out, so that their machines are sent static shares",
             state.silences,
         ),
         (

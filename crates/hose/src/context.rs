@@ -1,0 +1,28 @@
+//! What both sides of a host work with.
+
+use crate::config::Times;
+use crate::ids::PeerIndex;
+use crate::schedule::Schedule;
+use crate::view::View;
+use tailbound_units::Nanos;
+
+/// The moment, what is known at it, and where the host notes what it does next.
+#[derive(Debug)]
+pub(crate) struct Context<'h> {
+    pub(crate) now: Nanos,
+    pub(crate) times: Times,
+    pub(crate) view: &'h View,
+    pub(crate) schedule: &'h mut Schedule,
+}
+
+impl Context<'_> {
+    /// See [`Schedule::recompute_soon`].
+    pub(crate) fn recompute_soon(&mut self) {
+        self.schedule.recompute_soon(self.now);
+    }
+
+    /// See [`Schedule::expedite_datagram`].
+    pub(crate) fn expedite_datagram(&mut self, peer: PeerIndex) {
+        self.schedule.expedite_datagram(self.now, peer);
+    }
+}

@@ -1,0 +1,221 @@
+//! What is known of each other host: its clock, what it and we pledged, and the
+//! machines that it announces.
+
+use crate::config::Times;
+use crate::ids::{Epoch, HostId, MachineId, PeerIndex, Revision, SequenceNumber};
+use crate::machines::MAX_MACHINES;
+use crate::replay::Window;
+use crate::wire::{Announced, Header};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{Index, IndexMut};
+use tailbound_units::Nanos;
+
+/// A host's list of machines, by their ids.
+#[derive(Debug, Default)]
+struct List {
+    revision: Revision,
+    machines: BTreeMap<MachineId, Announced>,
+}
+
+/// Another host.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: HostId,
+    pub(crate) window: Window,
+    /// The number of the last datagram to it.
+    sent: SequenceNumber,
+    /// When anything came from it.
+    pub(crate) heard: Option<Nanos>,
+    /// The latest moment on its clock that was heard, and when that was on ours.
+    pub(crate) time: Nanos,
+    pub(crate) time_heard: Nanos,
+    /// The latest moment on our clock that it has heard.
+    pub(crate) echo: Option<Nanos>,
+    /// Until then its machines send ours what they were granted and nothing else,
+    /// as it pledged.
+    pub(crate) pledged_to_us: Nanos,
+    /// The version of our list of machines that it has.
+    pub(crate) known: Revision,
+    /// Its list, and the next one as far as it came.
+    list: List,
+    draft: List,
+}
+
+/// What a header brought that others are to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    /// The peer had been silent for longer than a heartbeat.
+    pub(crate) was_silent: bool,
+    /// Its pledge had run out, and holds again.
+    pub(crate) pledged_again: bool,
+}
+
+impl Peer {
+    fn new(id: HostId) -> Self {
+        Self {
+            id,
+            window: Window::default(),
+            sent: SequenceNumber::default(),
+            heard: None,
+            time: Nanos::ZERO,
+            time_heard: Nanos::ZERO,
+            echo: None,
+            pledged_to_us: Nanos::ZERO,
+            known: Revision::default(),
+            list: List::default(),
+            draft: List::default(),
+        }
+    }
+
+    /// Numbers the next datagram to it.
+    pub(crate) fn next_sequence(&mut self) -> SequenceNumber {
+        self.sent = self.sent.next();
+        self.sent
+    }
+
+    /// Its machines.
+    pub(crate) fn machines(&self) -> &BTreeMap<MachineId, Announced> {
+        &self.list.machines
+    }
+
+    /// The version of its list of machines that we have whole.
+    pub(crate) const fn revision(&self) -> Revision {
+        self.list.revision
+    }
+
+    /// Whether it can be told our list of machines, of which it lacks the version
+    /// `ours`.
+    pub(crate) fn lacks(&self, ours: Revision) -> bool {
+        self.heard.is_some() && self.known < ours
+    }
+
+    /// Whether nothing came from it for longer than two heartbeats.
+    pub(crate) fn is_silent(&self, now: Nanos, times: Times) -> bool {
+        let heartbeats = Nanos(2 * times.heartbeat().0);
+        self.heard.is_none_or(|heard| now.since(heard) > heartbeats)
+    }
+
+    /// Notes what a header says. `epoch` and `revision` are ours.
+    pub(crate) fn handle_header(
+        &mut self,
+        now: Nanos,
+        times: Times,
+        header: &Header,
+        epoch: Epoch,
+        revision: Revision,
+    ) -> Greeting {
+        let heartbeat = times.heartbeat();
+        let was_silent = self.heard.is_none_or(|heard| now.since(heard) > heartbeat);
+        self.heard = Some(now);
+        if header.time >= self.time {
+            self.time = header.time;
+            self.time_heard = now;
+        }
+        let before = self.pledged_to_us;
+        if header.echo_epoch == epoch && header.echo_time <= now {
+            self.echo = self.echo.max(Some(header.echo_time));
+            self.known = self.known.max(header.known.min(revision));
+            if header.pledge {
+                let until = header.echo_time + times.pledge_counted();
+                self.pledged_to_us = self.pledged_to_us.max(until);
+            }
+        }
+        Greeting {
+            was_silent,
+            pledged_again: before <= now && self.pledged_to_us > now,
+        }
+    }
+
+    /// Takes one machine of the list `revision`, which has `count` in all. Returns
+    /// true when this made the list whole.
+    pub(crate) fn handle_machine(
+        &mut self,
+        revision: Revision,
+        count: u16,
+        machine: Option<Announced>,
+    ) -> bool {
+        if revision <= self.list.revision || revision < self.draft.revision {
+            return false;
+        }
+        if revision > self.draft.revision {
+            self.draft.revision = revision;
+            self.draft.machines.clear();
+        }
+        if let Some(machine) = machine
+            && self.draft.machines.len() < MAX_MACHINES
+        {
+            self.draft.machines.insert(machine.id, machine);
+        }
+        if self.draft.machines.len() != usize::from(count) {
+            return false;
+        }
+        self.list.revision = revision;
+        self.list.machines = std::mem::take(&mut self.draft.machines);
+        true
+    }
+
+    /// Forgets what its former epoch said. What it pledged stands, since others
+    /// may have been granted what rests on that; so do its machines, until it
+    /// announces others.
+    pub(crate) fn handle_restart(&mut self) {
+        self.time = Nanos::ZERO;
+        self.echo = None;
+        self.known = Revision::default();
+        self.list.revision = Revision::default();
+        self.draft = List::default();
+    }
+}
+
+/// All other hosts.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    peers: Vec<Peer>,
+    by_host: HashMap<HostId, PeerIndex>,
+}
+
+impl Peers {
+    /// Peers that were never heard: each of `hosts` once, without this host.
+    pub(crate) fn new(this: HostId, hosts: &[HostId]) -> Self {
+        let mut peers = Self {
+            peers: Vec::new(),
+            by_host: HashMap::new(),
+        };
+        for id in hosts {
+            if *id != this && !peers.by_host.contains_key(id) {
+                peers.by_host.insert(*id, PeerIndex(peers.peers.len()));
+                peers.peers.push(Peer::new(*id));
+            }
+        }
+        peers
+    }
+
+    pub(crate) fn find(&self, host: HostId) -> Option<PeerIndex> {
+        self.by_host.get(&host).copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(crate) fn indices(&self) -> impl Iterator<Item = PeerIndex> + use<> {
+        (0..self.peers.len()).map(PeerIndex)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter()
+    }
+}
+
+impl Index<PeerIndex> for Peers {
+    type Output = Peer;
+
+    fn index(&self, peer: PeerIndex) -> &Peer {
+        &self.peers[peer.0]
+    }
+}
+
+impl IndexMut<PeerIndex> for Peers {
+    fn index_mut(&mut self, peer: PeerIndex) -> &mut Peer {
+        &mut self.peers[peer.0]
+    }
+}

@@ -1,0 +1,86 @@
+//! What a guest sends to one address, and how much it has use for.
+
+use crate::ids::Address;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// What a guest sends to one address of a receiver.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) address: Address,
+    /// Bytes on the wire since the last sample.
+    taken: Bytes,
+    /// Whether frames waited since the last sample.
+    waiting: bool,
+    /// What its bucket lacks to be full: the pacer's, whose rate is set here.
+    deficit: Bytes,
+    /// What it sent in the last sample and in the one before.
+    recent: [Rate; 2],
+    /// What it has use for.
+    pub(super) demand: Rate,
+    /// What is set.
+    pub(super) rate: Option<Rate>,
+}
+
+/// One sample of all flows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// How long it is.
+    pub(super) elapsed: Nanos,
+    /// How long it is usually.
+    pub(super) interval: Nanos,
+    /// The depth of the sender's bucket, S.
+    pub(super) burst: Bytes,
+    /// The pair's static share.
+    pub(super) share: Rate,
+}
+
+impl Flow {
+    pub(super) const fn new(address: Address) -> Self {
+        Self {
+            address,
+            taken: Bytes::ZERO,
+            waiting: false,
+            deficit: Bytes::ZERO,
+            recent: [Rate::ZERO; 2],
+            demand: Rate::ZERO,
+            rate: None,
+        }
+    }
+
+    /// Adds what was sent to the sample.
+    pub(super) fn handle_usage(&mut self, taken: Bytes, waiting: bool) {
+        self.taken = self.taken.saturating_add(taken);
+        self.waiting |= waiting;
+    }
+
+    /// Ends a sample, and estimates the demand by it.
+    pub(super) fn end_sample(&mut self, sample: Sample) {
+        let Sample {
+            elapsed,
+            interval,
+            burst,
+            share,
+        } = sample;
+        let refilled = self.rate.map_or(Bytes::ZERO, |rate| rate.bytes_in(elapsed));
+        self.deficit = (self.deficit + self.taken)
+            .saturating_sub(refilled)
+            .min(burst);
+        let span = elapsed.0.clamp(interval.0, 2 * interval.0).max(1);
+        let rate = u128::from(self.taken.0) * 8_000_000_000 / u128::from(span);
+        let rate = Rate(rate.try_into().unwrap_or(u64::MAX));
+        self.recent = [rate, self.recent[0]];
+        let used = self.recent[0].max(self.recent[1]);
+        let more = used.saturating_add(Rate(used.0 / 4));
+        self.demand = if self.waiting {
+            Rate::MAX
+        } else if self.deficit > Bytes::ZERO {
+            // A bucket that is not full yet is filled at no less than the share
+            // that is the pair's whatever others want.
+            more.max(share)
+        } else {
+            more
+        };
+        self.taken = Bytes::ZERO;
+        self.waiting = false;
+    }
+}

@@ -1,0 +1,308 @@
+//! All pairs that send from here, and the lists that they are on.
+
+use super::pair::{Pair, State};
+use crate::config::MAX_PAIRS;
+use crate::ids::{PairId, PairKey, PeerIndex, SequenceNumber};
+use crate::machines::LocalIndex;
+use crate::table::{Beside, Table, place};
+use crate::wire::Entry;
+use std::mem;
+use std::ops::{Index, IndexMut};
+use tailbound_units::{Nanos, Rate};
+
+place! {
+    /// A pair that sends from here, as a place in the table of them.
+    PairIndex
+}
+
+/// What the machines of a peer are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Regime {
+    /// What they granted, and nothing else: this was pledged.
+    Grants {
+        /// Up to when.
+        pledged: Nanos,
+    },
+    /// Up to the static share of each, unasked: nothing is pledged.
+    StaticShares,
+}
+
+/// A grant for a pair that is not here.
+#[derive(Debug, Clone, Copy)]
+struct StrayGrant {
+    pair: PairId,
+    /// The datagram that it came in.
+    sequence: SequenceNumber,
+}
+
+/// Grants for unknown pairs that are given back at once; the others with the next.
+const MAX_STRAYS: usize = 64;
+
+/// A peer, as what is sent to its machines.
+#[derive(Debug)]
+struct Destination {
+    regime: Regime,
+    /// Every pair that sends to its machines.
+    pairs: Vec<PairIndex>,
+    /// Those in use.
+    open: Vec<PairIndex>,
+    /// Those that gave back what they were granted, which it has not been told.
+    returned: Vec<PairIndex>,
+    /// Grants that are given back for the same reason.
+    strays: Vec<StrayGrant>,
+}
+
+/// A machine here, as what it sends.
+#[derive(Debug, Default)]
+struct Source {
+    /// Its pairs in use.
+    open: Vec<PairIndex>,
+    /// Its pairs, in use or not, to hosts in the regime of static shares.
+    unpledged: Vec<PairIndex>,
+}
+
+/// The pairs by place, by machine here and by peer.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    table: Table<PairIndex, PairKey, Pair>,
+    sources: Beside<LocalIndex, Source>,
+    /// By [`PeerIndex`].
+    destinations: Vec<Destination>,
+    /// How many pairs are in use.
+    open: usize,
+}
+
+impl Pairs {
+    /// No pair, and a pledge to each peer up to `pledged`.
+    pub(super) fn new(peers: usize, pledged: Nanos) -> Self {
+        let destination = || Destination {
+            regime: Regime::Grants { pledged },
+            pairs: Vec::new(),
+            open: Vec::new(),
+            returned: Vec::new(),
+            strays: Vec::new(),
+        };
+        Self {
+            table: Table::new(MAX_PAIRS),
+            sources: Beside::default(),
+            destinations: std::iter::repeat_with(destination).take(peers).collect(),
+            open: 0,
+        }
+    }
+
+    pub(super) fn add_local(&mut self, local: LocalIndex) {
+        self.sources.reset(local);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// How many are in use.
+    pub(super) const fn open(&self) -> usize {
+        self.open
+    }
+
+    pub(super) fn find(&self, key: &PairKey) -> Option<PairIndex> {
+        self.table.find(key)
+    }
+
+    /// Every pair of a machine here.
+    pub(super) fn all_of(&self, local: LocalIndex) -> Vec<PairIndex> {
+        let all = self.table.places();
+        all.filter(|pair| self.table[*pair].local == local)
+            .collect()
+    }
+
+    /// The pairs of a machine here that are in use, the first opened first.
+    pub(super) fn open_of(&self, local: LocalIndex) -> &[PairIndex] {
+        &self.sources[local].open
+    }
+
+    /// The idle pairs of a machine here that may send unasked.
+    pub(super) fn idle_unpledged_of(
+        &self,
+        local: LocalIndex,
+    ) -> impl Iterator<Item = PairIndex> + '_ {
+        let unpledged = self.sources[local].unpledged.iter().copied();
+        unpledged.filter(|pair| !self.table[*pair].state.is_open())
+    }
+
+    /// Every pair to a peer, the first added first.
+    pub(super) fn to(&self, peer: PeerIndex) -> &[PairIndex] {
+        &self.destinations[peer.0].pairs
+    }
+
+    /// Whether any pair to a peer is in use.
+    pub(super) fn is_used(&self, peer: PeerIndex) -> bool {
+        !self.destinations[peer.0].open.is_empty()
+    }
+
+    pub(super) fn regime(&self, peer: PeerIndex) -> Regime {
+        self.destinations[peer.0].regime
+    }
+
+    /// Adds an idle pair. Returns `None` where there is no room.
+    pub(super) fn insert(&mut self, pair: Pair) -> Option<PairIndex> {
+        debug_assert!(!pair.state.is_open(), "a pair begins idle");
+        let Pair { key, local, .. } = pair;
+        let index = self.table.insert(key, pair)?;
+        let destination = &mut self.destinations[key.peer.0];
+        destination.pairs.push(index);
+        if destination.regime == Regime::StaticShares {
+            self.sources[local].unpledged.push(index);
+        }
+        Some(index)
+    }
+
+    pub(super) fn remove(&mut self, index: PairIndex) {
+        self.set_state(index, State::Idle);
+        let Pair { key, local, .. } = self.table[index];
+        remove(&mut self.sources[local].unpledged, index);
+        let destination = &mut self.destinations[key.peer.0];
+        remove(&mut destination.pairs, index);
+        remove(&mut destination.returned, index);
+        self.table.remove(&key);
+    }
+
+    /// Changes a pair's state, and all that follows from whether it is in use: its
+    /// demand and request, and on which lists it is. Nothing else opens or closes
+    /// one. Returns whether it was closed.
+    pub(super) fn set_state(&mut self, index: PairIndex, next: State) -> bool {
+        let pair = &mut self.table[index];
+        let before = mem::replace(&mut pair.state, next);
+        let destination = &mut self.destinations[pair.key.peer.0];
+        let source = &mut self.sources[pair.local];
+        match (before.is_open(), next.is_open()) {
+            (false, true) => {
+                self.open += 1;
+                destination.open.push(index);
+                source.open.push(index);
+                remove(&mut destination.returned, index);
+                false
+            }
+            (true, false) => {
+                self.open -= 1;
+                remove(&mut destination.open, index);
+                remove(&mut source.open, index);
+                pair.demand = Rate::ZERO;
+                pair.request = Rate::ZERO;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets what the machines of a peer are sent.
+    pub(super) fn set_regime(&mut self, peer: PeerIndex, next: Regime) {
+        let Destination { regime, pairs, .. } = &mut self.destinations[peer.0];
+        let before = mem::replace(regime, next);
+        match (before, next) {
+            (Regime::Grants { .. }, Regime::StaticShares) => {
+                for pair in pairs {
+                    let local = self.table[*pair].local;
+                    self.sources[local].unpledged.push(*pair);
+                }
+            }
+            (Regime::StaticShares, Regime::Grants { .. }) => {
+                for pair in pairs {
+                    let local = self.table[*pair].local;
+                    remove(&mut self.sources[local].unpledged, *pair);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Has a peer told that an idle pair holds nothing.
+    pub(super) fn give_back(&mut self, index: PairIndex) {
+        let Pair { key, state, .. } = self.table[index];
+        debug_assert!(!state.is_open(), "what is in use is not given back");
+        let returned = &mut self.destinations[key.peer.0].returned;
+        if !returned.contains(&index) {
+            returned.push(index);
+        }
+    }
+
+    /// Has a peer told that a pair which is not here uses nothing.
+    pub(super) fn give_back_stray(&mut self, key: PairKey, sequence: SequenceNumber) {
+        let strays = &mut self.destinations[key.peer.0].strays;
+        if strays.len() < MAX_STRAYS {
+            let pair = key.pair;
+            strays.push(StrayGrant { pair, sequence });
+        }
+    }
+
+    /// Adds what is asked of a peer, and given back to it, to what is sent. What is
+    /// given back is told once.
+    pub(super) fn take_requests(&mut self, peer: PeerIndex, entries: &mut Vec<Entry>) {
+        let destination = &mut self.destinations[peer.0];
+        for index in destination.open.iter().chain(&destination.returned) {
+            let pair = &self.table[*index];
+            let demand = match pair.state {
+                State::Idle => Rate::ZERO,
+                // 0 would say that it was given back.
+                _ => pair.request.max(Rate(1)),
+            };
+            entries.push(Entry::Request {
+                pair: pair.key.pair,
+                demand,
+                confirms: pair.latest_grant,
+            });
+        }
+        for stray in &destination.strays {
+            entries.push(Entry::Request {
+                pair: stray.pair,
+                demand: Rate::ZERO,
+                confirms: stray.sequence,
+            });
+        }
+        destination.returned.clear();
+        destination.strays.clear();
+    }
+
+    /// Whether each pair is on just the lists that its state and its receiver's
+    /// host put it on, and holds nothing that it may not.
+    pub(super) fn is_consistent(&self) -> bool {
+        let each = self.table.places().all(|index| {
+            let pair = &self.table[index];
+            let open = pair.state.is_open();
+            let destination = &self.destinations[pair.key.peer.0];
+            let source = &self.sources[pair.local];
+            let unpledged = destination.regime == Regime::StaticShares;
+            is_listed(&destination.pairs, index, true)
+                && is_listed(&destination.open, index, open)
+                && is_listed(&source.open, index, open)
+                && is_listed(&source.unpledged, index, unpledged)
+                && !(open && destination.returned.contains(&index))
+                && (open || pair.demand == Rate::ZERO && pair.request == Rate::ZERO)
+                && !(unpledged && pair.state.granted() > Rate::ZERO)
+        });
+        let open = self.destinations.iter().map(|peer| peer.open.len());
+        each && open.sum::<usize>() == self.open
+    }
+}
+
+fn remove(list: &mut Vec<PairIndex>, index: PairIndex) {
+    list.retain(|other| *other != index);
+}
+
+/// Whether a pair is on a list once, or not at all where it is not `expected` there.
+fn is_listed(list: &[PairIndex], index: PairIndex, expected: bool) -> bool {
+    let times = list.iter().filter(|other| **other == index).count();
+    times == usize::from(expected)
+}
+
+impl Index<PairIndex> for Pairs {
+    type Output = Pair;
+
+    fn index(&self, index: PairIndex) -> &Pair {
+        &self.table[index]
+    }
+}
+
+impl IndexMut<PairIndex> for Pairs {
+    fn index_mut(&mut self, index: PairIndex) -> &mut Pair {
+        &mut self.table[index]
+    }
+}

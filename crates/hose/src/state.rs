@@ -1,0 +1,461 @@
+//! One host: what comes in goes to the side it is for, and what both sides have to
+//! say goes out in one datagram.
+
+use crate::config::{HoseConfig, Times};
+use crate::context::Context;
+use crate::ids::{FlowKey, HostId, PairKey, PeerIndex};
+use crate::machines::{LocalIndex, Machine};
+use crate::receiver::{ReceivingSide, Requested};
+use crate::replay::{Fresh, Stale};
+use crate::schedule::Schedule;
+use crate::sender::{Change, Granted, SendingSide};
+use crate::stats::{Dropped, HoseStats};
+use crate::view::View;
+use crate::wire::{Entry, Header, Key, MAX_DATAGRAM, Message, Writer};
+use std::collections::BTreeMap;
+use std::mem;
+use tailbound_units::{Bytes, Nanos};
+
+/// Intervals until a peer is sent again what it lacks of our list of machines,
+/// where nothing else is to be sent.
+const REPEAT: u64 = 8;
+
+/// One host's part in the exchange of rates. The crate's documentation says how to
+/// drive it.
+#[derive(Debug)]
+pub struct HoseState {
+    config: HoseConfig,
+    key: Key,
+    pub(crate) view: View,
+    pub(crate) sending: SendingSide,
+    pub(crate) receiving: ReceivingSide,
+    pub(crate) schedule: Schedule,
+    writer: Writer,
+    /// What the next datagram says; kept, so that none allocates.
+    entries: Vec<Entry>,
+    /// What neither side counts.
+    stats: HoseStats,
+}
+
+/// Whether what a datagram says of grants and pledges is about our epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    /// It is.
+    ThisEpoch,
+    /// It is about another one, and void.
+    Another,
+}
+
+impl HoseState {
+    /// A host without machines, that has heard of nobody.
+    pub fn new(now: Nanos, config: HoseConfig, key: Key) -> Self {
+        let times = Times {
+            interval: config.interval,
+        };
+        let view = View::new(config.host, &config.peers);
+        let peers = view.peers.len();
+        Self {
+            key,
+            sending: SendingSide::new(now, times, peers),
+            receiving: ReceivingSide::new(now, times, peers),
+            schedule: Schedule::new(now, config.interval, peers),
+            view,
+            writer: Writer::default(),
+            entries: Vec::new(),
+            stats: HoseStats::default(),
+            config,
+        }
+    }
+
+    /// Sets which machines with a guarantee are on this host: these and no others.
+    /// One that is the same as before keeps its rates.
+    pub fn set_machines(&mut self, now: Nanos, machines: Vec<Machine>) {
+        let named = machines.into_iter();
+        let mut wanted: BTreeMap<_, _> = named
+            .map(|machine| (machine.name.clone(), machine))
+            .collect();
+        let mut changed = false;
+        let locals: Vec<_> = self.view.locals.indices().collect();
+        for index in locals {
+            let local = &mut self.view.locals[index];
+            match wanted.remove(&local.machine.name) {
+                Some(machine) if machine == local.machine => {}
+                Some(machine) if machine.guest == local.machine.guest => {
+                    changed = true;
+                    local.machine = machine;
+                    self.sending.handle_guarantee(index);
+                    self.receiving.handle_guarantee(index);
+                }
+                other => {
+                    changed = true;
+                    self.remove_local(now, index);
+                    wanted.extend(other.map(|machine| (machine.name.clone(), machine)));
+                }
+            }
+        }
+        for machine in wanted.into_values() {
+            changed = true;
+            match self.view.locals.insert(machine) {
+                Some(index) => {
+                    self.sending.add_local(index);
+                    self.receiving.add_local(index);
+                }
+                None => self.stats.no_room += 1,
+            }
+        }
+        if !changed {
+            return;
+        }
+        let locals = &mut self.view.locals;
+        locals.revision = locals.revision.next();
+        self.view.update_tenant_sizes();
+        for peer in self.view.peers.indices() {
+            self.update_pairs(now, peer);
+            self.schedule.expedite_datagram(now, peer);
+        }
+        self.schedule.recompute_soon(now);
+    }
+
+    fn remove_local(&mut self, now: Nanos, index: LocalIndex) {
+        let (mut cx, sending, receiving) = self.sides(now);
+        receiving.remove_local(&mut cx, index);
+        sending.remove_local(&cx, index);
+        self.view.locals.remove(index);
+    }
+
+    /// Makes the pairs of this host's machines and a peer's, and forgets those that
+    /// are none any more.
+    fn update_pairs(&mut self, now: Nanos, peer: PeerIndex) {
+        let wanted = self.view.pairs_to(peer);
+        let latest = self.view.peers[peer].window.highest;
+        let (mut cx, sending, _) = self.sides(now);
+        sending.set_pairs(&mut cx, peer, wanted, latest);
+    }
+
+    /// Takes a datagram, whoever sent it.
+    ///
+    /// # Errors
+    /// Why it changed nothing; it is counted.
+    pub fn handle_datagram(&mut self, now: Nanos, datagram: &[u8]) -> Result<(), Dropped> {
+        let accepted = self.accept(now, datagram);
+        match accepted {
+            Ok(()) => self.stats.received += 1,
+            Err(dropped) => self.stats.dropped.count(dropped),
+        }
+        accepted
+    }
+
+    /// Counts a datagram that is not worth being handled.
+    pub fn handle_dropped(&mut self, dropped: Dropped) {
+        self.stats.dropped.count(dropped);
+    }
+
+    fn accept(&mut self, now: Nanos, datagram: &[u8]) -> Result<(), Dropped> {
+        let Message { header, entries } = Message::parse(self.key.open(datagram)?)?;
+        if header.to != self.config.host {
+            return Err(Dropped::Misdirected);
+        }
+        let from = self.view.peers.find(header.from);
+        let from = from.ok_or(Dropped::Stranger)?;
+        let window = &mut self.view.peers[from].window;
+        match window.note(header.epoch, header.sequence) {
+            Err(Stale::Duplicate) => return Err(Dropped::Duplicate),
+            Err(Stale::Old) => return Err(Dropped::Old),
+            Ok(Fresh::Restarted) => self.handle_restart(now, from),
+            Ok(Fresh::Next) => {}
+        }
+        self.handle_header(now, from, &header);
+        let about = if header.echo_epoch == self.config.epoch && header.echo_time <= now {
+            About::ThisEpoch
+        } else {
+            About::Another
+        };
+        // The machines come before what is about their pairs.
+        let Header {
+            revision, machines, ..
+        } = header;
+        let mut whole = self.view.peers[from].handle_machine(revision, machines, None);
+        for entry in entries {
+            if let Entry::Machine(machine) = entry {
+                let peer = &mut self.view.peers[from];
+                whole |= peer.handle_machine(revision, machines, Some(machine));
+                continue;
+            }
+            if mem::take(&mut whole) {
+                self.handle_list(now, from);
+            }
+            if about == About::ThisEpoch {
+                self.handle_pair_entry(now, from, &header, &entry);
+            }
+        }
+        if whole {
+            self.handle_list(now, from);
+        }
+        Ok(())
+    }
+
+    fn handle_pair_entry(&mut self, now: Nanos, from: PeerIndex, header: &Header, entry: &Entry) {
+        let (mut cx, sending, receiving) = self.sides(now);
+        let key = |pair| PairKey { peer: from, pair };
+        let sequence = header.sequence;
+        let known = match *entry {
+            Entry::Request {
+                pair,
+                demand,
+                confirms,
+            } => {
+                let request = Requested {
+                    sequence,
+                    demand,
+                    confirms,
+                };
+                receiving.handle_request(&mut cx, key(pair), request)
+            }
+            Entry::Grant { pair, rate } => {
+                let grant = Granted {
+                    sequence,
+                    rate,
+                    lease: header.echo_time + cx.times.lease(),
+                };
+                sending.handle_grant(&mut cx, key(pair), grant)
+            }
+            Entry::Machine(_) => true,
+        };
+        self.stats.unknown += u64::from(!known);
+    }
+
+    fn handle_header(&mut self, now: Nanos, from: PeerIndex, header: &Header) {
+        let times = self.times();
+        let revision = self.view.locals.revision;
+        let peer = &mut self.view.peers[from];
+        let greeting = peer.handle_header(now, times, header, self.config.epoch, revision);
+        // Whoever begins is answered at once.
+        if greeting.was_silent {
+            self.schedule.expedite_datagram(now, from);
+        }
+        if greeting.pledged_again {
+            let (mut cx, _, receiving) = self.sides(now);
+            receiving.recompute_all_soon(&mut cx);
+        }
+    }
+
+    /// A peer has started again: it holds nothing of what it was granted, and has
+    /// granted nothing. Pledges stand, in both directions: others may have been
+    /// granted what rests on them.
+    fn handle_restart(&mut self, now: Nanos, index: PeerIndex) {
+        let peer = &mut self.view.peers[index];
+        if peer.heard.is_some() {
+            self.stats.restarts += 1;
+        }
+        peer.handle_restart();
+        let (mut cx, sending, receiving) = self.sides(now);
+        receiving.handle_restart(&mut cx, index);
+        sending.handle_restart(&mut cx, index);
+        self.schedule.expedite_datagram(now, index);
+    }
+
+    /// A peer's list of machines has become whole.
+    fn handle_list(&mut self, now: Nanos, from: PeerIndex) {
+        let View {
+            directory, peers, ..
+        } = &mut self.view;
+        for changed in directory.handle_list(peers, from) {
+            self.update_pairs(now, changed);
+        }
+        self.receiving
+            .handle_machines(from, self.view.peers[from].machines());
+        if self.view.update_tenant_sizes() {
+            let locals = &mut self.view.locals;
+            locals.revision = locals.revision.next();
+            for peer in self.view.peers.indices() {
+                self.schedule.expedite_datagram(now, peer);
+            }
+        }
+        let (mut cx, _, receiving) = self.sides(now);
+        receiving.recompute_all_soon(&mut cx);
+        self.schedule.expedite_datagram(now, from);
+    }
+
+    /// Notes what a guest sent to an address since the last sample: `taken` bytes
+    /// on the wire, and whether frames had to wait for the rate that is set.
+    pub fn handle_usage(&mut self, now: Nanos, flow: FlowKey, taken: Bytes, waiting: bool) {
+        let (mut cx, sending, _) = self.sides(now);
+        sending.handle_usage(&mut cx, flow, taken, waiting);
+    }
+
+    /// Ends a sample: what was not noted to be used since the last one was not.
+    pub fn handle_sample_end(&mut self, now: Nanos) {
+        let (mut cx, sending, _) = self.sides(now);
+        sending.end_sample(&mut cx);
+    }
+
+    /// Hands over what is to be sent now: `send` gets each datagram and the host it
+    /// is for.
+    pub fn poll_datagrams(&mut self, now: Nanos, mut send: impl FnMut(HostId, &[u8])) {
+        self.recompute(now);
+        while let Some(peer) = self.schedule.datagram_due(now) {
+            self.send(now, peer, &mut send);
+            let next = now + self.until_next(now, peer);
+            self.schedule.set_datagram(next, peer);
+        }
+    }
+
+    /// Recomputes the allocations that are due.
+    pub(crate) fn recompute(&mut self, now: Nanos) {
+        if let Some(scope) = self.schedule.take_recomputation(now) {
+            let (mut cx, sending, receiving) = self.sides(now);
+            receiving.recompute(&mut cx, scope);
+            sending.recompute(&mut cx, scope);
+        }
+    }
+
+    /// How long until a peer is sent something again, if nothing new happens.
+    fn until_next(&self, now: Nanos, index: PeerIndex) -> Nanos {
+        let times = self.times();
+        let peer = &self.view.peers[index];
+        let active = self.sending.uses(index) || self.receiving.serves(index);
+        if active && !peer.is_silent(now, times) {
+            times.interval
+        } else if peer.lacks(self.view.locals.revision) {
+            Nanos(times.interval.0 * REPEAT)
+        } else {
+            times.heartbeat()
+        }
+    }
+
+    /// Sends a peer all that it is to know, in as many datagrams as that takes.
+    fn send(&mut self, now: Nanos, index: PeerIndex, send: &mut impl FnMut(HostId, &[u8])) {
+        let pledge = self.renew_pledge(now, index);
+        let mut entries = mem::take(&mut self.entries);
+        entries.clear();
+        if self.view.peers[index].lacks(self.view.locals.revision) {
+            self.view.locals.push_announcements(&mut entries);
+        }
+        self.sending.take_requests(index, &mut entries);
+        let first_grant = entries.len();
+        self.receiving.push_grants(index, &mut entries);
+        self.schedule.datagram_sent(now, index);
+
+        // A lease counts from `echo_time`, which was before we heard it.
+        let until = self.view.peers[index].time_heard + self.times().lease_counted();
+        let mut done = 0;
+        loop {
+            let header = self.next_header(now, index, pledge);
+            self.writer.start(&header);
+            let rest = &entries[done..];
+            let refused = rest.iter().position(|entry| !self.writer.push(entry));
+            let fitting = refused.unwrap_or(rest.len());
+            debug_assert!(
+                fitting > 0 || rest.is_empty(),
+                "any entry fits into a datagram of its own"
+            );
+            for place in done.max(first_grant)..done + fitting {
+                let grant = place - first_grant;
+                self.receiving
+                    .grant_sent(index, grant, header.sequence, until);
+            }
+            let datagram = self.writer.finish(&self.key);
+            debug_assert!(datagram.len() <= MAX_DATAGRAM);
+            send(header.to, datagram);
+            self.stats.sent += 1;
+            done += fitting;
+            if done == entries.len() {
+                break;
+            }
+        }
+        self.entries = entries;
+    }
+
+    fn next_header(&mut self, now: Nanos, index: PeerIndex, pledge: bool) -> Header {
+        let locals = &self.view.locals;
+        let peer = &mut self.view.peers[index];
+        Header {
+            from: self.config.host,
+            to: peer.id,
+            epoch: self.config.epoch,
+            sequence: peer.next_sequence(),
+            time: now,
+            echo_epoch: peer.window.epoch,
+            echo_time: peer.time,
+            revision: locals.revision,
+            known: peer.revision(),
+            machines: locals.len() as u16,
+            pledge,
+        }
+    }
+
+    /// Whether the next datagram to a peer pledges, and, if so, keeps to it. It
+    /// does while the peer hears us: else nothing asked of it would be heard
+    /// either.
+    fn renew_pledge(&mut self, now: Nanos, index: PeerIndex) -> bool {
+        let length = self.times().pledge();
+        let peer = &self.view.peers[index];
+        let until = peer.time_heard + length;
+        let hears_us = peer
+            .echo
+            .is_some_and(|echo| now.since(echo) <= Nanos(length.0 / 2));
+        let pledge = (hears_us && until > now).then_some(until);
+        let (mut cx, sending, _) = self.sides(now);
+        sending.set_pledge(&mut cx, index, pledge);
+        pledge.is_some()
+    }
+
+    /// When [`Self::poll_datagrams`] is to be called next, unless something comes
+    /// before.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        let active = self.has_open_pairs() || self.receiving.grants() > 0;
+        self.schedule.poll_at(active)
+    }
+
+    /// Hands over the rates that changed since the last call, in the order of their
+    /// changes.
+    pub fn poll_changes(&mut self) -> impl Iterator<Item = Change> + '_ {
+        self.sending.poll_changes()
+    }
+
+    /// Whether any pair is in use here, so that usage is to be noted each interval.
+    pub fn has_open_pairs(&self) -> bool {
+        self.sending.open_pairs() > 0
+    }
+
+    /// How often rates are exchanged.
+    pub const fn interval(&self) -> Nanos {
+        self.config.interval
+    }
+
+    /// What has happened since the start, and what there is now.
+    pub fn stats(&self, now: Nanos) -> HoseStats {
+        let silence = Nanos(4 * self.times().heartbeat().0);
+        let heard = self.view.peers.iter().filter_map(|peer| peer.heard);
+        let alive = heard.filter(|heard| now.since(*heard) <= silence);
+        HoseStats {
+            no_room: self.stats.no_room + self.sending.no_room + self.receiving.no_room,
+            fallbacks: self.sending.fallbacks,
+            silences: self.sending.silences,
+            alive: alive.count() as u64,
+            peers: self.view.peers.len() as u64,
+            pairs: self.sending.pairs() as u64,
+            open: self.sending.open_pairs() as u64,
+            granted: self.receiving.grants() as u64,
+            ..self.stats
+        }
+    }
+
+    const fn times(&self) -> Times {
+        Times {
+            interval: self.config.interval,
+        }
+    }
+
+    /// Both sides, and what they work with.
+    fn sides(&mut self, now: Nanos) -> (Context<'_>, &mut SendingSide, &mut ReceivingSide) {
+        let times = self.times();
+        let cx = Context {
+            now,
+            times,
+            view: &self.view,
+            schedule: &mut self.schedule,
+        };
+        (cx, &mut self.sending, &mut self.receiving)
+    }
+}

@@ -1,0 +1,23 @@
+//! What a host allocates while rates are exchanged.
+
+use super::net::{Faults, INTERVAL, Net, machine};
+use tailbound_units::{Nanos, Rate};
+
+const B: Rate = Rate::from_mbit(1000);
+
+#[test]
+fn dividing_bandwidth_again_allocates_nothing() {
+    let machines = (0..9).map(|host| vec![machine(host, 0, B, 9)]);
+    let mut net = Net::new(machines.collect(), Faults::NONE, 5);
+    net.run_for(Nanos::from_millis(5));
+    for other in 1..9 {
+        net.demand((other, 0), (0, 0), u64::MAX);
+        net.demand((0, 0), (other, 0), u64::MAX);
+    }
+    net.run_for(Nanos::from_millis(20));
+    let stats = net.hosts[0].state.stats(net.now);
+    assert_eq!((stats.open, stats.granted), (8, 8));
+    let clock = net.clock(0) + INTERVAL;
+    let allocated = allocation_counter::measure(|| net.hosts[0].state.recompute(clock));
+    assert_eq!(allocated.count_total, 0, "{allocated:?}");
+}

@@ -1,0 +1,102 @@
+//! What a host knows of the machines and hosts around it.
+
+use crate::directory::Directory;
+use crate::ids::{Address, HostId, PairId, PeerIndex};
+use crate::machines::{LocalIndex, Locals, tenant};
+use crate::peers::Peers;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use tailbound_units::{Nanos, Rate};
+
+/// A pair that is to be: a machine here that may send to one elsewhere.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// The machine that sends.
+    pub(crate) local: LocalIndex,
+    /// The static share of the receiver's bandwidth.
+    pub(crate) share: Rate,
+    /// Where the receiver is reached.
+    pub(crate) addresses: Vec<Address>,
+}
+
+/// This host's machines, the other hosts, and who is where.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) locals: Locals,
+    pub(crate) peers: Peers,
+    pub(crate) directory: Directory,
+}
+
+impl View {
+    /// No machine here, and nobody was heard.
+    pub(crate) fn new(this: HostId, peers: &[HostId]) -> Self {
+        Self {
+            locals: Locals::new(),
+            peers: Peers::new(this, peers),
+            directory: Directory::default(),
+        }
+    }
+
+    /// Counts the machines of each tenant that has one here. Returns whether any
+    /// number has changed.
+    pub(crate) fn update_tenant_sizes(&mut self) -> bool {
+        let locals = &mut self.locals;
+        let mut here: HashMap<String, u64> = HashMap::new();
+        let all: Vec<_> = locals.indices().collect();
+        for index in &all {
+            let tenant = locals[*index].tenant().to_owned();
+            *here.entry(tenant).or_default() += 1;
+        }
+        let mut changed = false;
+        for index in all {
+            let local = &mut locals[index];
+            let count = here.get(local.tenant()).copied().unwrap_or(1);
+            let elsewhere = self.directory.machines_where(local.tenant(), |_| true);
+            let told = u64::from(local.machine.tenant_machines);
+            let size = (count + elsewhere).max(told);
+            changed |= size != local.tenant_size;
+            local.others_here = count - 1;
+            local.tenant_size = size;
+        }
+        changed
+    }
+
+    /// The pairs of this host's machines and a peer's of the same tenant.
+    pub(crate) fn pairs_to(&self, peer: PeerIndex) -> BTreeMap<PairId, Wanted> {
+        let mut names = HashSet::new();
+        let mut senders: HashMap<&str, Vec<LocalIndex>> = HashMap::new();
+        for index in self.locals.indices() {
+            let local = &self.locals[index];
+            names.insert(local.machine.name.as_str());
+            senders.entry(local.tenant()).or_default().push(index);
+        }
+        let mut wanted = BTreeMap::new();
+        for remote in self.peers[peer].machines().values() {
+            let elsewhere = !self.directory.is_at(&remote.name, peer);
+            if elsewhere || names.contains(remote.name.as_str()) {
+                continue;
+            }
+            let senders = senders.get(tenant(&remote.name));
+            for local in senders.into_iter().flatten().copied() {
+                let pair = PairId {
+                    sender: self.locals[local].id,
+                    receiver: remote.id,
+                };
+                let pair_wanted = Wanted {
+                    local,
+                    share: remote.share,
+                    addresses: remote.addresses.clone(),
+                };
+                wanted.insert(pair, pair_wanted);
+            }
+        }
+        wanted
+    }
+
+    /// Peers' machines of a local one's tenant whose hosts have pledged at least
+    /// up to `until`.
+    pub(crate) fn pledged_machines(&self, local: LocalIndex, until: Nanos) -> u64 {
+        let tenant = self.locals[local].tenant();
+        self.directory
+            .machines_where(tenant, |peer| self.peers[peer].pledged_to_us >= until)
+    }
+}

@@ -80,33 +80,45 @@ impl Checks {
     }
 
     fn guest(&mut self, at: &[Step], guest: &GuestConfig) {
-        let name = &guest.name;
-        let place = join(at, &[Step::Key("name")]);
+        self.guest_name(&join(at, &[Step::Key("name")]), &guest.name);
+        self.mac(&join(at, &[Step::Key("mac")]), guest);
+        if let Some(vm) = &guest.vm {
+            unique(
+                &mut self.wrong,
+                &mut self.machines,
+                &join(at, &[Step::Key("vm")]),
+                "machine",
+                vm.clone(),
+                &guest.name,
+            );
+        }
+        self.ips(at, guest);
+        self.port(at, &guest.name, &guest.port);
+        self.whole_frames(at, &guest.port, &guest.pipeline);
+        self.pipeline(at, &guest.pipeline);
+    }
+
+    fn guest_name(&mut self, place: &[Step], name: &str) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(plain) {
             self.wrong(
-                &place,
+                place,
                 format!(
                     "{name:?} cannot name a guest; use 1 to {MAX_NAME} letters, digits, '-', '_' \
                      and '.'"
                 ),
             );
         } else if name == UPLINK {
-            self.wrong(&place, "a guest cannot be called uplink; use another name");
+            self.wrong(place, "a guest cannot be called uplink; use another name");
         }
-        unique(
-            &mut self.wrong,
-            &mut self.names,
-            &place,
-            "name",
-            name.clone(),
-            name,
-        );
+        let names = &mut self.names;
+        unique(&mut self.wrong, names, place, "name", name.to_owned(), name);
+    }
 
-        let place = join(at, &[Step::Key("mac")]);
+    fn mac(&mut self, place: &[Step], guest: &GuestConfig) {
         if guest.mac.is_multicast() || guest.mac.0 == [0; 6] {
             self.wrong(
-                &place,
+                place,
                 format!(
                     "{} is no single station's address; use one whose first byte is even, for \
                      example \"02:00:00:00:00:01\"",
@@ -117,25 +129,15 @@ impl Checks {
         unique(
             &mut self.wrong,
             &mut self.macs,
-            &place,
+            place,
             "MAC address",
             guest.mac,
-            name,
+            &guest.name,
         );
+    }
 
-        if let Some(vm) = &guest.vm {
-            let place = join(at, &[Step::Key("vm")]);
-            let machines = &mut self.machines;
-            unique(
-                &mut self.wrong,
-                machines,
-                &place,
-                "machine",
-                vm.clone(),
-                name,
-            );
-        }
-
+    fn ips(&mut self, at: &[Step], guest: &GuestConfig) {
+        let name = &guest.name;
         for (index, address) in guest.ip.iter().enumerate() {
             let place = join(at, &[Step::Key("ip"), Step::Index(index)]);
             let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
@@ -163,9 +165,6 @@ impl Checks {
                 ),
             );
         }
-        self.port(at, name, &guest.port);
-        self.whole_frames(at, &guest.port, &guest.pipeline);
-        self.pipeline(at, &guest.pipeline);
     }
 
     fn port(&mut self, at: &[Step], owner: &str, port: &PortConfig) {

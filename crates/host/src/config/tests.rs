@@ -155,10 +155,22 @@ fn pointed_at<'t>(text: &'t str, mistake: &Mistake) -> &'t str {
     &line[mistake.location.column - 1..]
 }
 
+/// Each change of [`WHOLE`] (from, to) is refused at one place, for one reason.
+fn refused_where_it_stands(changes: &[(&str, &str, &str, &str)]) {
+    for &(from, to, place, what) in changes {
+        let text = WHOLE.replacen(from, to, 1);
+        assert_ne!(text, WHOLE, "{from}");
+        let found = Config::parse(&text).expect_err(from);
+        assert_eq!(found.len(), 1, "{from}: {found:?}");
+        assert!(found[0].message.contains(what), "{from}: {found:?}");
+        let at = pointed_at(&text, &found[0]);
+        assert!(at.starts_with(place), "{from}: points at {at}");
+    }
+}
+
 #[test]
-fn what_contradicts_itself_is_refused_where_it_stands() {
-    let tap = r#"kind = "tap", interface = "tap-a1", netns = "/run/netns/A1""#;
-    for (from, to, place, what) in [
+fn what_guests_contradict_is_refused_where_it_stands() {
+    refused_where_it_stands(&[
         ("\"A2\"", "\"A1\"", "\"A1\"", "give each"),
         ("00:02", "00:01", "\"02:00:00:00:00:01\"", "give each"),
         ("fd77::1", "10.77.0.1", "\"10.77.0.1\"]", "give each"),
@@ -166,7 +178,7 @@ fn what_contradicts_itself_is_refused_where_it_stands() {
         ("acme/web/1", "web", "\"web\"", "write OWNER/NAME/NUMBER"),
         (
             "kind = \"pcap\", write = \"a2.pcap\"",
-            tap,
+            r#"kind = "tap", interface = "tap-a1", netns = "/run/netns/A1""#,
             "\"tap-a1\"",
             "give each",
         ),
@@ -202,6 +214,12 @@ fn what_contradicts_itself_is_refused_where_it_stands() {
             "\"A 1\"",
             "cannot name a guest",
         ),
+    ]);
+}
+
+#[test]
+fn what_pipelines_contradict_is_refused_where_it_stands() {
+    refused_where_it_stands(&[
         ("10Mbit/s", "0bit/s", "\"0bit/s\"", "tags everything low"),
         ("30KB", "1KB", "\"1KB\"", "no full frame"),
         ("100Mbit/s", "0bit/s", "\"0bit/s\"", "sends nothing"),
@@ -219,15 +237,7 @@ fn what_contradicts_itself_is_refused_where_it_stands() {
             "{ kind = \"pcap\"",
             "without files",
         ),
-    ] {
-        let text = WHOLE.replacen(from, to, 1);
-        assert_ne!(text, WHOLE, "{from}");
-        let found = Config::parse(&text).expect_err(from);
-        assert_eq!(found.len(), 1, "{from}: {found:?}");
-        assert!(found[0].message.contains(what), "{from}: {found:?}");
-        let at = pointed_at(&text, &found[0]);
-        assert!(at.starts_with(place), "{from}: points at {at}");
-    }
+    ]);
 }
 
 proptest! {

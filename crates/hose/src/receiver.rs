@@ -32,7 +32,7 @@ struct Sink {
 
 /// A request that came.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Requested {
+pub(crate) struct IncomingRequest {
     /// The datagram that it came in.
     pub(crate) sequence: SequenceNumber,
     pub(crate) demand: Rate,
@@ -159,9 +159,9 @@ impl ReceivingSide {
         &mut self,
         cx: &mut Context<'_>,
         key: PairKey,
-        request: Requested,
+        request: IncomingRequest,
     ) -> bool {
-        let Requested {
+        let IncomingRequest {
             sequence,
             demand,
             confirms,

@@ -32,7 +32,7 @@ pub struct Change {
 
 /// A grant that came.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Granted {
+pub(crate) struct IncomingGrant {
     /// The datagram that it came in.
     pub(crate) sequence: SequenceNumber,
     pub(crate) rate: Rate,
@@ -405,9 +405,9 @@ impl SendingSide {
         &mut self,
         cx: &mut Context<'_>,
         key: PairKey,
-        grant: Granted,
+        grant: IncomingGrant,
     ) -> bool {
-        let Granted {
+        let IncomingGrant {
             sequence,
             rate,
             lease,

@@ -5,10 +5,10 @@ use crate::config::{HoseConfig, Times};
 use crate::context::Context;
 use crate::ids::{FlowKey, HostId, PairKey, PeerIndex};
 use crate::machines::{LocalIndex, Machine};
-use crate::receiver::{ReceivingSide, Requested};
+use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
 use crate::schedule::Schedule;
-use crate::sender::{Change, Granted, SendingSide};
+use crate::sender::{Change, IncomingGrant, SendingSide};
 use crate::stats::{Dropped, HoseStats};
 use crate::view::View;
 use crate::wire::{Entry, Header, Key, MAX_DATAGRAM, Message, Writer};
@@ -204,7 +204,7 @@ impl HoseState {
                 demand,
                 confirms,
             } => {
-                let request = Requested {
+                let request = IncomingRequest {
                     sequence,
                     demand,
                     confirms,
@@ -212,7 +212,7 @@ impl HoseState {
                 receiving.handle_request(&mut cx, key(pair), request)
             }
             Entry::Grant { pair, rate } => {
-                let grant = Granted {
+                let grant = IncomingGrant {
                     sequence,
                     rate,
                     lease: header.echo_time + cx.times.lease(),

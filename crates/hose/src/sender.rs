@@ -242,14 +242,15 @@ impl SendingSide {
         if self.pairs.open() > 0 {
             cx.recompute_soon();
         }
+        let mut open = mem::take(&mut self.pair_buffers.members);
         for local in cx.view.locals.indices() {
-            let mut place = 0;
-            while let Some(pair) = self.pairs.open_of(local).get(place).copied() {
-                self.sample(cx, elapsed, pair);
-                // One that is idle now is on the list no more.
-                place += usize::from(self.pairs[pair].state.is_open());
+            open.clear();
+            open.extend(self.pairs.open_of(local));
+            for pair in &open {
+                self.sample(cx, elapsed, *pair);
             }
         }
+        self.pair_buffers.members = open;
     }
 
     fn sample(&mut self, cx: &mut Context<'_>, elapsed: Nanos, index: PairIndex) {

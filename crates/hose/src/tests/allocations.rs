@@ -1,12 +1,13 @@
 //! What a host allocates while rates are exchanged.
 
-use super::net::{Faults, INTERVAL, Net, machine};
-use tailbound_units::{Nanos, Rate};
+use super::net::{Faults, INTERVAL, Net, address, machine};
+use crate::{FlowKey, GuestId};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 const B: Rate = Rate::from_mbit(1000);
 
 #[test]
-fn dividing_bandwidth_again_allocates_nothing() {
+fn a_sample_and_its_divisions_allocate_nothing() {
     let machines = (0..9).map(|host| vec![machine(host, 0, B, 9)]);
     let mut net = Net::new(machines.collect(), Faults::NONE, 5);
     net.run_for(Nanos::from_millis(5));
@@ -18,6 +19,17 @@ fn dividing_bandwidth_again_allocates_nothing() {
     let stats = net.hosts[0].state.stats(net.now);
     assert_eq!((stats.open, stats.granted), (8, 8));
     let clock = net.clock(0) + INTERVAL;
-    let allocated = allocation_counter::measure(|| net.hosts[0].state.recompute(clock));
+    let state = &mut net.hosts[0].state;
+    let allocated = allocation_counter::measure(|| {
+        for other in 1..9 {
+            let flow = FlowKey {
+                guest: GuestId(0),
+                destination: address(other, 0),
+            };
+            state.handle_usage(clock, flow, Bytes(15_000), true);
+        }
+        state.handle_sample_end(clock);
+        state.recompute(clock);
+    });
     assert_eq!(allocated.count_total, 0, "{allocated:?}");
 }

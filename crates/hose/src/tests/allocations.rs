@@ -19,17 +19,17 @@ fn a_sample_and_its_divisions_allocate_nothing() {
     let stats = net.hosts[0].state.stats(net.now);
     assert_eq!((stats.open, stats.granted), (8, 8));
     let clock = net.clock(0) + INTERVAL;
-    let state = &mut net.hosts[0].state;
+    let host = &mut net.hosts[0].state;
     let allocated = allocation_counter::measure(|| {
         for other in 1..9 {
             let flow = FlowKey {
                 guest: GuestId(0),
                 destination: address(other, 0),
             };
-            state.handle_usage(clock, flow, Bytes(15_000), true);
+            host.handle_usage(clock, flow, Bytes(15_000), true);
         }
-        state.handle_sample_end(clock);
-        state.recompute(clock);
+        host.handle_sample_end(clock);
+        host.recompute(clock);
     });
     assert_eq!(allocated.count_total, 0, "{allocated:?}");
 }

@@ -1,6 +1,5 @@
 //! `tailbound probe`: what `tailbound_probe` decides, on this machine.
 
-mod client;
 mod document;
 mod error;
 mod form;
@@ -9,7 +8,6 @@ mod network;
 mod progress;
 mod run;
 mod serve;
-mod sleeper;
 mod text;
 
 use error::ProbeError;

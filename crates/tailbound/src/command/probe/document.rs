@@ -1,10 +1,10 @@
 //! What a probe found, as data: the final document and the lines before it.
 
-use super::sleeper::Finished;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::SystemTime;
 use tailbound_probe::{Config, Counts, Note, Outcome, StealFault, Stop, worst};
+use tailbound_probe_run::sleeper::Finished;
 use tailbound_report::{Stats, human};
 use tailbound_units::Nanos;
 

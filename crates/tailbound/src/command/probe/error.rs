@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use tailbound_probe::ConfigError;
+use tailbound_probe_run::sleeper::SleeperError;
 
 /// Why a probe did not run. Its message says what would help.
 #[derive(Debug, thiserror::Error)]
@@ -17,12 +18,8 @@ pub(super) enum ProbeError {
     #[error("asking the kernel for this process's CPUs: {0}")]
     Affinity(io::Error),
     /// A thread could not be put on its CPU, or could not sleep.
-    #[error("CPU {cpu}: {what}: {source}")]
-    Sleeper {
-        cpu: u32,
-        what: &'static str,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Sleeper(#[from] SleeperError),
     /// A rate or duration that makes no test.
     #[error("{0}")]
     Network(String),

@@ -1,7 +1,6 @@
 //! Calls nodes that serve, at each rate in turn and all nodes at once, and prints
 //! what they are.
 
-use super::client::{self, Answers, Load};
 use super::document::{self, SCHEMA};
 use super::error::ProbeError;
 use super::form::{Form, line};
@@ -16,7 +15,8 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 use tailbound_probe::network::{Calls, RATES, judge};
 use tailbound_probe::{Outcome, worst};
-use tailbound_report::{Paint, Stats, Table, human, one_line};
+use tailbound_probe_run::client::{self, Answers, Load};
+use tailbound_report::{Paint, Stats, Table, empty_histogram, human, one_line};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
@@ -199,7 +199,8 @@ impl Args {
                     seed: self.seed ^ (place as u64) << 32 ^ u64::from(rate) << 16,
                 };
                 let node = node.clone();
-                std::thread::Builder::new().spawn_scoped(scope, move || client::call(&node, load))
+                std::thread::Builder::new()
+                    .spawn_scoped(scope, move || client::call(&node, load, empty_histogram()))
             };
             let started: Vec<_> = self.nodes.iter().enumerate().map(start).collect();
             let ended = started.into_iter().map(|thread| match thread?.join() {

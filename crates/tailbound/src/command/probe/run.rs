@@ -5,7 +5,6 @@ use super::error::ProbeError;
 use super::form::{Form, line};
 use super::log::Log;
 use super::progress;
-use super::sleeper::{self, Finished, Shared};
 use super::text;
 use crate::command::output::{self, print};
 use hdrhistogram::Histogram;
@@ -18,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, SystemTime};
 use tailbound_probe::{Config, Rule, Stop};
+use tailbound_probe_run::sleeper::{self, Finished, Shared, SleeperError};
 use tailbound_report::{Stats, empty_histogram};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
@@ -182,7 +182,10 @@ fn sleep_on(cpus: &[u32], rule: &Rule, reporter: &mut Reporter) -> Result<Found,
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
     let stop = &*stop;
-    let sleepers: Vec<_> = cpus.iter().map(|cpu| (*cpu, Shared::new())).collect();
+    let sleepers: Vec<_> = cpus
+        .iter()
+        .map(|cpu| (*cpu, Shared::new(empty_histogram())))
+        .collect();
     std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
         let start = |(cpu, shared)| {
@@ -196,7 +199,7 @@ fn sleep_on(cpus: &[u32], rule: &Rule, reporter: &mut Reporter) -> Result<Found,
             let named = std::thread::Builder::new().name(format!("probe {cpu}"));
             match named.spawn_scoped(scope, sleeper) {
                 Ok(_) => Ok(()),
-                Err(source) => Err(ProbeError::Sleeper {
+                Err(source) => Err(SleeperError {
                     cpu: *cpu,
                     what: "starting a thread",
                     source,
@@ -207,7 +210,9 @@ fn sleep_on(cpus: &[u32], rule: &Rule, reporter: &mut Reporter) -> Result<Found,
             .iter()
             .try_for_each(|(cpu, shared)| start((cpu, shared)));
         drop(sender);
-        let found = started.and_then(|()| reporter.watch(&receiver, &sleepers));
+        let found = started
+            .map_err(ProbeError::from)
+            .and_then(|()| reporter.watch(&receiver, &sleepers));
         // Of an error; otherwise all have ended.
         stop.store(true, Ordering::Relaxed);
         found
@@ -232,7 +237,7 @@ impl Reporter {
     /// Reports each interval until all sleepers have sent what they found.
     fn watch(
         &mut self,
-        receiver: &Receiver<(u32, Result<Finished, ProbeError>)>,
+        receiver: &Receiver<(u32, Result<Finished, SleeperError>)>,
         sleepers: &[(u32, Shared)],
     ) -> Result<Found, ProbeError> {
         let mut sleeps: Vec<_> = sleepers.iter().map(|_| empty_histogram()).collect();

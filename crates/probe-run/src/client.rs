@@ -25,23 +25,24 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// The calls of one rate.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub struct Load {
     /// Calls a second.
-    pub(super) rate: u32,
+    pub rate: u32,
     /// For how long.
-    pub(super) duration: Nanos,
+    pub duration: Nanos,
     /// All moments follow from this number.
-    pub(super) seed: u64,
+    pub seed: u64,
 }
 
 /// What became of them.
 #[derive(Debug)]
-pub(super) struct Answers {
-    pub(super) calls: Calls,
+pub struct Answers {
+    /// How many calls were due, and how many of them were late.
+    pub calls: Calls,
     /// The time from when each answered call was due to its answer.
-    pub(super) times: Histogram<u64>,
+    pub times: Histogram<u64>,
     /// Why the connection ended early.
-    pub(super) broken: Option<String>,
+    pub broken: Option<String>,
 }
 
 /// A call that was due.
@@ -52,11 +53,11 @@ struct Due {
     sent: Nanos,
 }
 
-/// Calls a node.
+/// Calls a node. `times` is an empty histogram to record into.
 ///
 /// # Errors
 /// No connection could be made. One that breaks later is part of the result.
-pub(super) fn call(node: &str, load: Load) -> io::Result<Answers> {
+pub fn call(node: &str, load: Load, times: Histogram<u64>) -> io::Result<Answers> {
     let mut reader = connect(node)?;
     reader.set_nodelay(true)?;
     reader.set_read_timeout(Some(TURN))?;
@@ -67,7 +68,7 @@ pub(super) fn call(node: &str, load: Load) -> io::Result<Answers> {
     Ok(std::thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
         let sending = scope.spawn(move || send(writer, load, token, random, &sender));
-        let mut answers = receive(&mut reader, token, &receiver);
+        let mut answers = receive(&mut reader, token, &receiver, times);
         // Calls that the sender still makes fail at once.
         let _ = reader.shutdown(std::net::Shutdown::Both);
         let due = match sending.join() {
@@ -142,10 +143,15 @@ fn gap(rate: u32, random: &mut impl Rng) -> Nanos {
 
 /// Takes answers until the sender is done and all are there, or one is missing for
 /// too long. Counts in `calls` the answered ones only.
-fn receive(stream: &mut TcpStream, token: u64, calls: &Receiver<Due>) -> Answers {
+fn receive(
+    stream: &mut TcpStream,
+    token: u64,
+    calls: &Receiver<Due>,
+    times: Histogram<u64>,
+) -> Answers {
     let mut answers = Answers {
         calls: Calls::default(),
-        times: tailbound_report::empty_histogram(),
+        times,
         broken: None,
     };
     for (number, call) in (0..).zip(calls) {

@@ -4,7 +4,6 @@
 //! there already, and makes no other system call, but for the few readings of
 //! `/proc` that `tailbound_probe::Probe` asks for.
 
-use super::error::ProbeError;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
@@ -19,36 +18,51 @@ use tailbound_units::Nanos;
 
 /// What a sleeper shares with the thread that reports.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub struct Shared {
     interval: Mutex<Interval>,
 }
 
 /// What happened since it was last taken.
 #[derive(Debug)]
-pub(super) struct Interval {
+struct Interval {
     /// How long the sleeps took, in nanoseconds.
-    pub(super) sleeps: Histogram<u64>,
+    sleeps: Histogram<u64>,
     /// What was counted since the start.
-    pub(super) counts: Counts,
+    counts: Counts,
+}
+
+/// Why a sleeper has no verdict.
+#[derive(Debug, thiserror::Error)]
+#[error("CPU {cpu}: {what}: {source}")]
+pub struct SleeperError {
+    /// The CPU that it was to sleep on.
+    pub cpu: u32,
+    /// What the kernel refused.
+    pub what: &'static str,
+    /// How it refused that.
+    pub source: io::Error,
 }
 
 /// What a sleeper found.
 #[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) verdict: Verdict,
-    pub(super) counts: Counts,
-    pub(super) notes: Vec<Note>,
+pub struct Finished {
+    /// What the vCPU is, and why.
+    pub verdict: Verdict,
+    /// What was counted in the whole run.
+    pub counts: Counts,
+    /// What the verdict does not say.
+    pub notes: Vec<Note>,
     /// The share of the vCPU that others in this guest used.
-    pub(super) busy: Option<f64>,
+    pub busy: Option<f64>,
     /// How long it ran.
-    pub(super) elapsed: Nanos,
+    pub elapsed: Nanos,
     /// The CPU time it used itself.
-    pub(super) used: Nanos,
+    pub used: Nanos,
 }
 
 impl Shared {
-    pub(super) fn new() -> Self {
-        let sleeps = tailbound_report::empty_histogram();
+    /// Nothing has happened yet; `sleeps` is empty.
+    pub fn new(sleeps: Histogram<u64>) -> Self {
         let counts = Counts::default();
         Self {
             interval: Mutex::new(Interval { sleeps, counts }),
@@ -60,7 +74,7 @@ impl Shared {
     }
 
     /// Takes the sleeps since the last time in exchange for an empty histogram.
-    pub(super) fn take(&self, empty: &mut Histogram<u64>) -> Counts {
+    pub fn take(&self, empty: &mut Histogram<u64>) -> Counts {
         let mut interval = self.lock();
         std::mem::swap(&mut interval.sleeps, empty);
         interval.counts
@@ -69,13 +83,13 @@ impl Shared {
 
 /// Sleeps on `cpu` until there is a verdict or `stop` is set. A BAD vCPU makes a BAD
 /// node, so it stops the others.
-pub(super) fn run(
+pub fn run(
     cpu: u32,
     rule: Rule,
     shared: &Shared,
     stop: &AtomicBool,
-) -> Result<Finished, ProbeError> {
-    let failed = |what| move |source| ProbeError::Sleeper { cpu, what, source };
+) -> Result<Finished, SleeperError> {
+    let failed = |what| move |source| SleeperError { cpu, what, source };
     let mut only = CpuSet::new();
     only.set(cpu as usize);
     sched_setaffinity(None, &only)

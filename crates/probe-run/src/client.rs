@@ -23,6 +23,11 @@ const ANSWER: Nanos = Nanos::from_secs(5);
 /// How long one read waits.
 const TURN: Duration = Duration::from_millis(100);
 
+/// The most calls a second: beyond it a call a thread is no open loop any more.
+pub const MAX_RATE: u32 = 10_000;
+/// The longest that calls are made at one rate.
+pub const MAX_DURATION: Nanos = Nanos::from_secs(3600);
+
 /// The calls of one rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -34,7 +39,7 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// What became of them.
+/// What became of the calls to one node.
 #[derive(Debug)]
 pub struct Answers {
     /// How many calls were due, and how many of them were late.
@@ -53,11 +58,37 @@ struct Due {
     sent: Nanos,
 }
 
+/// Calls all nodes at once, each on a thread of its own, and returns what became of the
+/// calls in the order of the nodes: an error where no connection could be made.
+pub fn call_all(
+    nodes: &[String],
+    load: Load,
+    histogram: impl Fn() -> Histogram<u64>,
+) -> Vec<io::Result<Answers>> {
+    std::thread::scope(|scope| {
+        let start = |(place, node): (usize, &'_ String)| {
+            let load = Load {
+                // Different nodes and rates must not be in step.
+                seed: load.seed ^ (place as u64) << 32 ^ u64::from(load.rate) << 16,
+                ..load
+            };
+            let (node, times) = (node.clone(), histogram());
+            std::thread::Builder::new().spawn_scoped(scope, move || call(&node, load, times))
+        };
+        let started: Vec<_> = nodes.iter().enumerate().map(start).collect();
+        let ended = started.into_iter().map(|thread| match thread?.join() {
+            Ok(answers) => answers,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.collect()
+    })
+}
+
 /// Calls a node. `times` is an empty histogram to record into.
 ///
 /// # Errors
 /// No connection could be made. One that breaks later is part of the result.
-pub fn call(node: &str, load: Load, times: Histogram<u64>) -> io::Result<Answers> {
+fn call(node: &str, load: Load, times: Histogram<u64>) -> io::Result<Answers> {
     let mut reader = connect(node)?;
     reader.set_nodelay(true)?;
     reader.set_read_timeout(Some(TURN))?;

@@ -1,9 +1,13 @@
 //! The shell around `tailbound_probe`: what sleeps, calls and answers so that the
 //! probe can judge.
 //!
-//! [`sleeper`] is one thread on one vCPU, [`client`] one node's network test.
-//! Histograms come from the caller, who merges and writes them, so that all have
-//! the same bounds.
+//! [`sleepers`] runs one [`sleeper`] on each vCPU until there is a verdict. [`client`]
+//! and [`server`] are both ends of the network test.
+//!
+//! Histograms come from the caller, who merges and writes them: all have the bounds
+//! that the caller chose.
 
 pub mod client;
+pub mod server;
 pub mod sleeper;
+pub mod sleepers;

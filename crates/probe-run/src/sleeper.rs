@@ -5,20 +5,21 @@
 //! `/proc` that `tailbound_probe::Probe` asks for.
 
 use hdrhistogram::Histogram;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tailbound_probe::{
     Counts, CpuTime, Note, Outcome, Probe, Rule, Sample, ThreadTime, Verdict, Witness,
 };
+use tailbound_sys::cpuset::{Cpus, set_affinity};
 use tailbound_sys::procfs::{self, Reread};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
-/// What a sleeper shares with the thread that reports.
+/// A thread that sleeps on one vCPU, as those see it that are on others.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Sleeper {
+    cpu: u32,
     interval: Mutex<Interval>,
 }
 
@@ -46,6 +47,8 @@ pub struct SleeperError {
 /// What a sleeper found.
 #[derive(Debug)]
 pub struct Finished {
+    /// Where it slept.
+    pub cpu: u32,
     /// What the vCPU is, and why.
     pub verdict: Verdict,
     /// What was counted in the whole run.
@@ -60,77 +63,77 @@ pub struct Finished {
     pub used: Nanos,
 }
 
-impl Shared {
-    /// Nothing has happened yet; `sleeps` is empty.
-    pub fn new(sleeps: Histogram<u64>) -> Self {
+impl Sleeper {
+    /// A sleeper that has not slept yet; `sleeps` is the empty histogram to record into.
+    pub(crate) fn new(cpu: u32, sleeps: Histogram<u64>) -> Self {
         let counts = Counts::default();
         Self {
+            cpu,
             interval: Mutex::new(Interval { sleeps, counts }),
         }
+    }
+
+    /// The vCPU that it sleeps on.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Takes the sleeps since the last time in exchange for an empty histogram, and
+    /// returns what was counted since the start.
+    pub fn take(&self, empty: &mut Histogram<u64>) -> Counts {
+        let mut interval = self.lock();
+        std::mem::swap(&mut interval.sleeps, empty);
+        interval.counts
     }
 
     fn lock(&self) -> MutexGuard<'_, Interval> {
         self.interval.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the sleeps since the last time in exchange for an empty histogram.
-    pub fn take(&self, empty: &mut Histogram<u64>) -> Counts {
-        let mut interval = self.lock();
-        std::mem::swap(&mut interval.sleeps, empty);
-        interval.counts
+    /// Sleeps on the calling thread until there is a verdict or `stop` is set. A BAD
+    /// vCPU makes a BAD node, so it sets `stop` for the others.
+    pub(crate) fn run(&self, rule: Rule, stop: &AtomicBool) -> Result<Finished, SleeperError> {
+        let cpu = self.cpu;
+        let failed = |what| move |source| SleeperError { cpu, what, source };
+        set_affinity(0, &Cpus::one(cpu)).map_err(failed("running there"))?;
+        timer::set_least_slack().map_err(failed("setting the timer slack"))?;
+        let wanted = timer::timespec(rule.config().sleep);
+        let mut proc = Proc::open(cpu);
+        let start = timer::now();
+        let used = timer::thread_cpu_time();
+        let mut probe = Probe::new(rule, start, &mut proc);
+        let verdict = loop {
+            let begin = timer::now();
+            timer::sleep(&wanted).map_err(failed("sleeping"))?;
+            let end = timer::now();
+            let verdict = probe.sample(Sample { begin, end }, &mut proc);
+            {
+                let mut interval = self.lock();
+                interval
+                    .sleeps
+                    .saturating_record(end.since(begin).as_nanos());
+                interval.counts = probe.counts();
+            }
+            if let Some(verdict) = verdict {
+                break verdict;
+            }
+            if stop.load(Ordering::Relaxed) {
+                break probe.interrupt();
+            }
+        };
+        if verdict.outcome == Outcome::Bad {
+            stop.store(true, Ordering::Relaxed);
+        }
+        Ok(Finished {
+            cpu,
+            verdict,
+            counts: probe.counts(),
+            notes: probe.notes(),
+            busy: probe.busy(),
+            elapsed: timer::now().since(start),
+            used: timer::thread_cpu_time().since(used),
+        })
     }
-}
-
-/// Sleeps on `cpu` until there is a verdict or `stop` is set. A BAD vCPU makes a BAD
-/// node, so it stops the others.
-pub fn run(
-    cpu: u32,
-    rule: Rule,
-    shared: &Shared,
-    stop: &AtomicBool,
-) -> Result<Finished, SleeperError> {
-    let failed = |what| move |source| SleeperError { cpu, what, source };
-    let mut only = CpuSet::new();
-    only.set(cpu as usize);
-    sched_setaffinity(None, &only)
-        .map_err(io::Error::from)
-        .map_err(failed("running there"))?;
-    timer::set_least_slack().map_err(failed("setting the timer slack"))?;
-    let wanted = timer::timespec(rule.config().sleep);
-    let mut proc = Proc::open(cpu);
-    let start = timer::now();
-    let used = timer::thread_cpu_time();
-    let mut probe = Probe::new(rule, start, &mut proc);
-    let verdict = loop {
-        let begin = timer::now();
-        timer::sleep(&wanted).map_err(failed("sleeping"))?;
-        let end = timer::now();
-        let verdict = probe.sample(Sample { begin, end }, &mut proc);
-        {
-            let mut interval = shared.lock();
-            interval
-                .sleeps
-                .saturating_record(end.since(begin).as_nanos());
-            interval.counts = probe.counts();
-        }
-        if let Some(verdict) = verdict {
-            break verdict;
-        }
-        if stop.load(Ordering::Relaxed) {
-            break probe.interrupt();
-        }
-    };
-    if verdict.outcome == Outcome::Bad {
-        stop.store(true, Ordering::Relaxed);
-    }
-    Ok(Finished {
-        verdict,
-        counts: probe.counts(),
-        notes: probe.notes(),
-        busy: probe.busy(),
-        elapsed: timer::now().since(start),
-        used: timer::thread_cpu_time().since(used),
-    })
 }
 
 /// What `/proc` tells; nothing where it is not there.

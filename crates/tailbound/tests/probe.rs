@@ -164,7 +164,7 @@ fn wrong_arguments_have_a_code_that_no_verdict_has() {
         (&["--low-mark", "9", "--high-mark", "8"], "the low mark 9"),
         (&["--confidence", "1"], "a confidence of 1"),
         (&["--cpus", "1000"], "CPU 1000 is not among those"),
-        (&["--cpus", "3-1"], "\"3-1\" is no list of CPUs"),
+        (&["--cpus", "3-1"], "\"3-1\" is not a list of CPUs"),
         (&["--sleep=-1us"], "does not start with a number"),
         (&["--nonsense"], "--nonsense"),
         (&["network"], "<NODE>"),

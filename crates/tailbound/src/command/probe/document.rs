@@ -85,10 +85,10 @@ pub(super) struct CpuDocument {
 }
 
 impl CpuDocument {
-    pub(super) fn new(cpu: u32, finished: &Finished, sleeps: &Histogram<u64>) -> Self {
+    pub(super) fn new(finished: &Finished, sleeps: &Histogram<u64>) -> Self {
         let elapsed = finished.elapsed;
         Self {
-            cpu,
+            cpu: finished.cpu,
             verdict: finished.verdict.outcome,
             reason: finished.verdict.reason.to_string(),
             counts: finished.counts,
@@ -117,13 +117,11 @@ pub(super) struct Interval {
 }
 
 /// The node's verdict and its line, from those of its vCPUs.
-pub(super) fn node_verdict(finished: &[(u32, Finished)]) -> (Outcome, String) {
+pub(super) fn node_verdict(finished: &[Finished]) -> (Outcome, String) {
     // One sleeper at least was started.
-    let verdicts = finished
-        .iter()
-        .map(|(_, finished)| finished.verdict.outcome);
+    let verdicts = finished.iter().map(|finished| finished.verdict.outcome);
     worst(verdicts).map_or((Outcome::Inconclusive, String::new()), |place| {
-        let (cpu, Finished { verdict, .. }) = &finished[place];
+        let Finished { cpu, verdict, .. } = &finished[place];
         let outcome = verdict.outcome;
         (outcome, format!("{outcome}  CPU {cpu}: {}", verdict.reason))
     })

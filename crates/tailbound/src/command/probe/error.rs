@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use tailbound_probe::ConfigError;
 use tailbound_probe_run::sleeper::SleeperError;
+use tailbound_sys::cpuset::Cpus;
 
 /// Why a probe did not run. Its message says what would help.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +14,7 @@ pub(super) enum ProbeError {
     Config(#[from] ConfigError),
     /// A CPU was asked for that is not there.
     #[error("CPU {cpu} is not among those this process may run on: {allowed}")]
-    Cpu { cpu: u32, allowed: String },
+    Cpu { cpu: u32, allowed: Cpus },
     /// The kernel does not say where this process may run.
     #[error("asking the kernel for this process's CPUs: {0}")]
     Affinity(io::Error),

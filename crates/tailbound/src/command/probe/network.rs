@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 use tailbound_probe::network::{Calls, RATES, judge};
 use tailbound_probe::{Outcome, worst};
-use tailbound_probe_run::client::{self, Answers, Load};
+use tailbound_probe_run::client::{self, Answers, Load, MAX_DURATION, MAX_RATE};
 use tailbound_report::{Paint, Stats, Table, empty_histogram, human, one_line};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
@@ -49,10 +49,6 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value_t)]
     output: Form,
 }
-
-/// Beyond this a call a thread is no open loop any more.
-const MOST_RATE: u32 = 10_000;
-const LONGEST: Nanos = Nanos::from_secs(3600);
 
 /// The whole of a test.
 #[derive(Debug, Serialize)]
@@ -108,15 +104,15 @@ impl Args {
         if let Some(rate) = self
             .rates
             .iter()
-            .find(|rate| !(1..=MOST_RATE).contains(rate))
+            .find(|rate| !(1..=MAX_RATE).contains(rate))
         {
             return wrong(format!(
-                "{rate} calls a second: 1 to {MOST_RATE} can be made"
+                "{rate} calls a second: 1 to {MAX_RATE} can be made"
             ));
         }
-        if self.duration == Nanos::ZERO || self.duration > LONGEST {
+        if self.duration == Nanos::ZERO || self.duration > MAX_DURATION {
             return wrong(format!(
-                "{} for each rate: more than 0s, at most {LONGEST} can be tested",
+                "{} for each rate: more than 0s, at most {MAX_DURATION} can be tested",
                 self.duration
             ));
         }
@@ -133,7 +129,12 @@ impl Args {
         for &rate in &self.rates {
             progress::show(terminal, &format!("{rate} calls a second"));
             let from = timer::now().since(began);
-            let results = self.call(rate);
+            let load = Load {
+                rate,
+                duration: self.duration,
+                seed: self.seed,
+            };
+            let results = client::call_all(&self.nodes, load, empty_histogram);
             let span = from..timer::now().since(began);
             for ((node, test), result) in self.nodes.iter().zip(&mut tests).zip(results) {
                 match result {
@@ -186,29 +187,6 @@ impl Args {
         };
         show(&document, self.output);
         Ok(ExitCode::from(verdict.exit_code()))
-    }
-
-    /// Calls all nodes at one rate.
-    fn call(&self, rate: u32) -> Vec<io::Result<Answers>> {
-        std::thread::scope(|scope| {
-            let start = |(place, node): (usize, &'_ String)| {
-                let load = Load {
-                    rate,
-                    duration: self.duration,
-                    // Different nodes and rates must not be in step.
-                    seed: self.seed ^ (place as u64) << 32 ^ u64::from(rate) << 16,
-                };
-                let node = node.clone();
-                std::thread::Builder::new()
-                    .spawn_scoped(scope, move || client::call(&node, load, empty_histogram()))
-            };
-            let started: Vec<_> = self.nodes.iter().enumerate().map(start).collect();
-            let ended = started.into_iter().map(|thread| match thread?.join() {
-                Ok(answers) => answers,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            ended.collect()
-        })
     }
 }
 

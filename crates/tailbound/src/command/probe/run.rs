@@ -8,17 +8,15 @@ use super::progress;
 use super::text;
 use crate::command::output::{self, print};
 use hdrhistogram::Histogram;
-use rustix::thread::{CpuSet, sched_getaffinity};
 use std::io::{IsTerminal as _, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use tailbound_probe::{Config, Rule, Stop};
-use tailbound_probe_run::sleeper::{self, Finished, Shared, SleeperError};
+use tailbound_probe_run::sleeper::Sleeper;
+use tailbound_probe_run::sleepers;
 use tailbound_report::{Stats, empty_histogram};
+use tailbound_sys::cpuset::{Cpus, CpusError, affinity};
 use tailbound_sys::timer;
 use tailbound_units::Nanos;
 
@@ -54,8 +52,8 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME", default_value = "110s")]
     time_limit: Nanos,
     /// Probe these vCPUs, such as 0,2-5 [default: all this process may use]
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<CpuList>,
+    #[arg(long, value_name = "LIST", value_parser = some_cpus)]
+    cpus: Option<Cpus>,
     /// Write how long the sleeps took, an interval a second and vCPU, as an
     /// `HdrHistogram` log
     #[arg(long, value_name = "FILE")]
@@ -65,29 +63,14 @@ pub(super) struct Options {
     output: Form,
 }
 
-/// CPU numbers, each once, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct CpuList(Vec<u32>);
-
-impl std::str::FromStr for CpuList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no list of CPUs: write for example 0,2-5");
-        let number = |part: &str| part.parse::<u32>().map_err(|_| wrong());
-        let mut cpus = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last || last as usize >= CpuSet::MAX_CPU {
-                return Err(wrong());
-            }
-            cpus.extend(first..=last);
-        }
-        cpus.sort_unstable();
-        cpus.dedup();
-        Ok(Self(cpus))
+/// A list of one CPU at least.
+fn some_cpus(text: &str) -> Result<Cpus, CpusError> {
+    let cpus: Cpus = text.parse()?;
+    if cpus.is_empty() {
+        let text = text.to_owned();
+        return Err(CpusError { text });
     }
+    Ok(cpus)
 }
 
 impl Options {
@@ -124,15 +107,11 @@ impl Options {
                 "tailbound probe: memory is not locked, a page fault may look like a late sleep: {error}"
             );
         }
-        let mut reporter = Reporter {
-            form: self.output,
-            log,
-            start: timer::now(),
-            reported: Nanos::ZERO,
-            empty: empty_histogram(),
-            terminal: stderr().is_terminal(),
-        };
-        let (finished, sleeps) = sleep_on(&cpus, &rule, &mut reporter)?;
+        let mut reporter = Reporter::new(self.output, log, &cpus);
+        let finished = sleepers::run(&cpus, &rule, empty_histogram, |sleepers| {
+            reporter.report(sleepers)
+        })?;
+        let sleeps = reporter.finish();
         let (verdict, line) = document::node_verdict(&finished);
         let document = Document {
             schema: SCHEMA,
@@ -146,7 +125,7 @@ impl Options {
             cpus: finished
                 .iter()
                 .zip(&sleeps)
-                .map(|((cpu, finished), sleeps)| CpuDocument::new(*cpu, finished, sleeps))
+                .map(|(finished, sleeps)| CpuDocument::new(finished, sleeps))
                 .collect(),
         };
         show(&document, self.output);
@@ -154,75 +133,17 @@ impl Options {
     }
 
     /// The CPUs to probe, of which this process may run on each.
-    fn allowed(&self) -> Result<Vec<u32>, ProbeError> {
-        let set = sched_getaffinity(None).map_err(|errno| ProbeError::Affinity(errno.into()))?;
-        let all = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
-        let all: Vec<u32> = all.map(|cpu| cpu as u32).collect();
-        let Some(CpuList(wanted)) = &self.cpus else {
-            return Ok(all);
-        };
-        match wanted.iter().find(|cpu| !all.contains(cpu)) {
-            None => Ok(wanted.clone()),
-            Some(&cpu) => Err(ProbeError::Cpu {
-                cpu,
-                allowed: all.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
-            }),
+    fn allowed(&self) -> Result<Cpus, ProbeError> {
+        let allowed = affinity(0).map_err(ProbeError::Affinity)?;
+        let wanted = self.cpus.unwrap_or(allowed);
+        match wanted.without(&allowed).iter().next() {
+            None => Ok(wanted),
+            Some(cpu) => Err(ProbeError::Cpu { cpu, allowed }),
         }
     }
 }
 
-/// What each vCPU's sleeper found, in the order of the vCPUs, and all its sleeps.
-type Found = (Vec<(u32, Finished)>, Vec<Histogram<u64>>);
-
-/// Runs a sleeper on each CPU to its end.
-fn sleep_on(cpus: &[u32], rule: &Rule, reporter: &mut Reporter) -> Result<Found, ProbeError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Without it a signal ends the process at once: no verdict is printed.
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
-    }
-    let stop = &*stop;
-    let sleepers: Vec<_> = cpus
-        .iter()
-        .map(|cpu| (*cpu, Shared::new(empty_histogram())))
-        .collect();
-    std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::channel();
-        let start = |(cpu, shared)| {
-            let (cpu, shared): (&u32, &Shared) = (cpu, shared);
-            let (sender, rule) = (sender.clone(), rule.clone());
-            let sleeper = move || {
-                let found = sleeper::run(*cpu, rule, shared, stop);
-                // Whoever stopped listening has set `stop`.
-                let _ = sender.send((*cpu, found));
-            };
-            let named = std::thread::Builder::new().name(format!("probe {cpu}"));
-            match named.spawn_scoped(scope, sleeper) {
-                Ok(_) => Ok(()),
-                Err(source) => Err(SleeperError {
-                    cpu: *cpu,
-                    what: "starting a thread",
-                    source,
-                }),
-            }
-        };
-        let started = sleepers
-            .iter()
-            .try_for_each(|(cpu, shared)| start((cpu, shared)));
-        drop(sender);
-        let found = started
-            .map_err(ProbeError::from)
-            .and_then(|()| reporter.watch(&receiver, &sleepers));
-        // Of an error; otherwise all have ended.
-        stop.store(true, Ordering::Relaxed);
-        found
-    })
-}
-
-/// How often the run is reported.
-const INTERVAL: Nanos = Nanos::from_secs(1);
-
-/// Says how the run goes.
+/// Reports how the run goes, and gathers all its sleeps.
 struct Reporter {
     form: Form,
     log: Option<Log>,
@@ -230,49 +151,36 @@ struct Reporter {
     /// Up to when, from the start.
     reported: Nanos,
     empty: Histogram<u64>,
+    /// All sleeps so far, a histogram a CPU.
+    sleeps: Vec<Histogram<u64>>,
     terminal: bool,
 }
 
 impl Reporter {
-    /// Reports each interval until all sleepers have sent what they found.
-    fn watch(
-        &mut self,
-        receiver: &Receiver<(u32, Result<Finished, SleeperError>)>,
-        sleepers: &[(u32, Shared)],
-    ) -> Result<Found, ProbeError> {
-        let mut sleeps: Vec<_> = sleepers.iter().map(|_| empty_histogram()).collect();
-        let mut finished = Vec::new();
-        let mut next = self.start.saturating_add(INTERVAL);
-        loop {
-            match receiver.recv_timeout(Duration::from(next.since(timer::now()))) {
-                Ok((cpu, found)) => finished.push((cpu, found?)),
-                Err(RecvTimeoutError::Timeout) => {
-                    next = next.saturating_add(INTERVAL);
-                    self.interval(sleepers, &mut sleeps)?;
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
+    fn new(form: Form, log: Option<Log>, cpus: &Cpus) -> Self {
+        Self {
+            form,
+            log,
+            start: timer::now(),
+            reported: Nanos::ZERO,
+            empty: empty_histogram(),
+            sleeps: cpus.iter().map(|_| empty_histogram()).collect(),
+            terminal: stderr().is_terminal(),
         }
-        self.interval(sleepers, &mut sleeps)?;
-        finished.sort_unstable_by_key(|(cpu, _)| *cpu);
-        Ok((finished, sleeps))
     }
 
-    fn interval(
-        &mut self,
-        sleepers: &[(u32, Shared)],
-        sleeps: &mut [Histogram<u64>],
-    ) -> Result<(), ProbeError> {
+    fn report(&mut self, sleepers: &[Sleeper]) -> Result<(), ProbeError> {
         let at = timer::now().since(self.start);
         let (mut slept, mut late) = (0, 0);
-        for ((cpu, shared), all) in sleepers.iter().zip(sleeps) {
-            let counts = shared.take(&mut self.empty);
+        for (sleeper, all) in sleepers.iter().zip(&mut self.sleeps) {
+            let cpu = sleeper.cpu();
+            let counts = sleeper.take(&mut self.empty);
             let sleeps = &self.empty;
             if self.form == Form::Jsonl && !sleeps.is_empty() {
                 line(&Interval {
                     schema: SCHEMA,
                     kind: "interval",
-                    cpu: *cpu,
+                    cpu,
                     at_ns: at.as_nanos(),
                     counts,
                     sleep_ns: Stats::from_histogram(sleeps),
@@ -294,6 +202,11 @@ impl Reporter {
             &format!("{seconds:.0} s: {slept} sleeps, {late} late"),
         );
         Ok(())
+    }
+
+    /// Clears the line on the terminal and returns all sleeps, in the order of the CPUs.
+    fn finish(mut self) -> Vec<Histogram<u64>> {
+        std::mem::take(&mut self.sleeps)
     }
 }
 

@@ -13,6 +13,7 @@ mod daemon;
 pub mod hose;
 mod metrics;
 pub mod port;
+pub mod void_test;
 mod wake;
 
 pub use config::{Config, UPLINK};

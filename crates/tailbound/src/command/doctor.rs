@@ -99,7 +99,7 @@ impl Args {
             return collect::inside(inside);
         }
         if let Some(interface) = self.switch {
-            let question = switch::Question {
+            let question = tailbound_host::void_test::Question {
                 interface,
                 netns: self.netns,
                 witness: self.witness,

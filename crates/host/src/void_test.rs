@@ -1,0 +1,283 @@
+//! What the switch behind an interface does with void frames.
+//!
+//! A pacer fills gaps with frames whose destination is their own source, which a
+//! switch never sends back out of the port they came in by (IEEE 802.1Q, 8.6.1).
+//! Here a few are sent to it, and beside them as many to a station that nobody
+//! is, which it has to flood: those show that the witness would have seen voids
+//! as well.
+
+mod frames;
+
+use frames::{Kind, Run};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tailbound_sys::packet::{Batch, PacketError, Socket};
+use tailbound_sys::tap::VIRTIO_HEADER_LEN;
+
+/// Voids, and as many controls.
+const COUNT: u16 = 100;
+/// Between two frames: 200 of them are no burst that would fill a queue.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long is listened after the last.
+const LISTEN: Duration = Duration::from_secs(1);
+
+/// What to ask which switch.
+#[derive(Debug)]
+pub struct Question {
+    /// The interface that leads to the switch.
+    pub interface: String,
+    /// The network namespace that it is in, as a file.
+    pub netns: Option<PathBuf>,
+    /// An interface on another port of the switch, to see whether voids flood.
+    pub witness: Option<String>,
+    /// The network namespace that the witness is in, as a file.
+    pub witness_netns: Option<PathBuf>,
+}
+
+/// What the switch does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It drops voids, and the witness would have seen them.
+    Dropped,
+    /// None came back; nobody could see whether they flood.
+    NotBack,
+    /// They come back.
+    ComeBack,
+    /// They flood.
+    Flooded,
+    /// The witness did not see the control either.
+    Blind,
+}
+
+/// What was sent, and what came where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// How many were sent.
+    pub sent: u16,
+    /// How many came back to the interface that sent them.
+    pub came_back: u16,
+    /// How many came to the witness; none without one.
+    pub at_witness: Option<u16>,
+}
+
+/// The answer, as `--output json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    /// The version of this form.
+    pub schema: u32,
+    /// What the switch does.
+    pub verdict: Verdict,
+    /// The interface that sent.
+    pub interface: String,
+    /// The interface that listened on another port, if one did.
+    pub witness: Option<String>,
+    /// The frames to their own source.
+    pub voids: Counts,
+    /// The frames to a station that nobody is.
+    pub controls: Counts,
+}
+
+impl Verdict {
+    fn of(voids: Counts, controls: Counts) -> Self {
+        match (voids, controls) {
+            (voids, _) if voids.at_witness > Some(0) => Self::Flooded,
+            (voids, _) if voids.came_back > 0 => Self::ComeBack,
+            (
+                Counts {
+                    at_witness: None, ..
+                },
+                _,
+            ) => Self::NotBack,
+            (_, controls) if controls.at_witness == Some(0) => Self::Blind,
+            _ => Self::Dropped,
+        }
+    }
+}
+
+impl Answer {
+    /// Sends the frames, listens, and says what the switch does with them. It takes two
+    /// seconds.
+    ///
+    /// # Errors
+    /// An interface cannot be opened, or does not send.
+    pub fn find(question: &Question) -> Result<Self, AskError> {
+        let mut port = Listener::open(&question.interface, question.netns.as_deref())?;
+        let mut witness = match &question.witness {
+            Some(name) => Some(Listener::open(name, question.witness_netns.as_deref())?),
+            None => None,
+        };
+        let run = Run::new(port.socket.address()?)?;
+        let mut sent = [0; 2];
+        for number in 0..COUNT {
+            for kind in Kind::ALL {
+                port.send(&run.frame(kind, number))?;
+                sent[kind as usize] += 1;
+            }
+            let until = Instant::now() + PAUSE;
+            listen(&mut port, witness.as_mut(), &run, until)?;
+        }
+        listen(&mut port, witness.as_mut(), &run, Instant::now() + LISTEN)?;
+        let counts = |kind: Kind| Counts {
+            sent: sent[kind as usize],
+            came_back: port.came[kind as usize],
+            at_witness: witness.as_ref().map(|witness| witness.came[kind as usize]),
+        };
+        let (voids, controls) = (counts(Kind::Void), counts(Kind::Control));
+        Ok(Self {
+            schema: 1,
+            verdict: Verdict::of(voids, controls),
+            interface: question.interface.clone(),
+            witness: question.witness.clone(),
+            voids,
+            controls,
+        })
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// A socket could not be opened.
+    #[error(transparent)]
+    Open(#[from] PacketError),
+    /// Frames could not be sent or received.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// A socket, and what of ours came by it.
+struct Listener {
+    socket: Socket,
+    batch: Batch,
+    /// What is behind the first bytes of a frame does not matter.
+    heads: Vec<Vec<u8>>,
+    tails: Vec<Vec<u8>>,
+    /// By kind.
+    came: [u16; 2],
+}
+
+impl Listener {
+    fn open(interface: &str, netns: Option<&Path>) -> Result<Self, PacketError> {
+        Ok(Self {
+            socket: Socket::open(interface, netns)?,
+            batch: Batch::new(),
+            heads: vec![vec![0; 256]; Batch::LEN],
+            tails: vec![Vec::new(); Batch::LEN],
+            came: [0; 2],
+        })
+    }
+
+    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        let wire = [&[0; VIRTIO_HEADER_LEN], frame].concat();
+        self.socket
+            .transmit(&mut self.batch, std::iter::once(&wire[..]))?;
+        Ok(())
+    }
+
+    /// Counts what came, at most a batch.
+    fn receive(&mut self, run: &Run) -> io::Result<()> {
+        let mut received = Vec::new();
+        let (heads, tails) = (&mut self.heads, &mut self.tails);
+        match self
+            .socket
+            .receive(&mut self.batch, 0, heads, tails, &mut received)
+        {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            result => result?,
+        }
+        for (frame, head) in received.iter().zip(&self.heads) {
+            let bytes = head.get(VIRTIO_HEADER_LEN..frame.len.min(head.len()));
+            if let Some(kind) = bytes.and_then(|bytes| run.kind_of(bytes)) {
+                let came = &mut self.came[kind as usize];
+                *came = came.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts what comes to either until `until`.
+fn listen(
+    port: &mut Listener,
+    mut witness: Option<&mut Listener>,
+    run: &Run,
+    until: Instant,
+) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let timeout = Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let sockets = [
+            Some(port.socket.as_fd()),
+            witness.as_ref().map(|w| w.socket.as_fd()),
+        ];
+        let mut ready: Vec<_> = sockets
+            .into_iter()
+            .flatten()
+            .map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))
+            .collect();
+        poll(&mut ready, Some(&timeout))?;
+        port.receive(run)?;
+        if let Some(witness) = &mut witness {
+            witness.receive(run)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(came_back: u16, at_witness: Option<u16>) -> Counts {
+        Counts {
+            sent: COUNT,
+            came_back,
+            at_witness,
+        }
+    }
+
+    #[test]
+    fn the_verdict_follows_from_what_came_where() {
+        for (voids, controls, verdict) in [
+            (counts(0, None), counts(0, None), Verdict::NotBack),
+            (counts(3, None), counts(0, None), Verdict::ComeBack),
+            (counts(0, Some(0)), counts(0, Some(100)), Verdict::Dropped),
+            (counts(0, Some(9)), counts(0, Some(100)), Verdict::Flooded),
+            (counts(9, Some(9)), counts(0, Some(100)), Verdict::Flooded),
+            (counts(9, Some(0)), counts(0, Some(0)), Verdict::ComeBack),
+            (counts(0, Some(0)), counts(0, Some(0)), Verdict::Blind),
+        ] {
+            assert_eq!(Verdict::of(voids, controls), verdict);
+        }
+    }
+
+    #[test]
+    fn the_json_is_stable() {
+        let answer = Answer {
+            schema: 1,
+            verdict: Verdict::Dropped,
+            interface: "eth0".into(),
+            witness: Some("eth1".into()),
+            voids: counts(0, Some(0)),
+            controls: counts(0, Some(100)),
+        };
+        assert_eq!(
+            serde_json::to_value(answer).unwrap(),
+            serde_json::json!({
+                "schema": 1, "verdict": "dropped", "interface": "eth0", "witness": "eth1",
+                "voids": {"sent": 100, "came_back": 0, "at_witness": 0},
+                "controls": {"sent": 100, "came_back": 0, "at_witness": 100},
+            })
+        );
+    }
+}

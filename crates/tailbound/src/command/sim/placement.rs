@@ -1,12 +1,12 @@
 //! `tailbound sim placement`.
 
 use super::runner::{Action, Kind};
-use std::fs;
 use std::process::ExitCode;
 use std::time::Instant;
 use tailbound_report::Results;
 use tailbound_sim::placement::{self, Machine, Options};
 use tailbound_sim::{ExperimentError, SimError};
+use tailbound_sys::memory;
 use tailbound_units::{Bytes, Nanos};
 
 /// Arguments of `tailbound sim placement`.
@@ -63,17 +63,11 @@ impl Machine for ThisMachine {
     }
 
     fn forget_memory(&mut self) {
-        // proc(5): 5 resets the peak resident set size. Without it the figure is
-        // of all points so far, which is more and not less.
-        let _ = fs::write("/proc/self/clear_refs", "5");
+        // Without it the figure is of all points so far, which is more and not less.
+        let _ = memory::reset_peak();
     }
 
     fn memory(&self) -> Option<Bytes> {
-        let status = fs::read_to_string("/proc/self/status").ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-        Some(Bytes(kib * 1_024))
+        memory::peak()
     }
 }

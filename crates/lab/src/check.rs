@@ -2,7 +2,7 @@
 
 use crate::experiment::{Check, CheckKind};
 use crate::summarise::figure as figure_of;
-use tailbound_report::{CheckResult, Results, Statistic, Variant, Verdict};
+use tailbound_report::{CheckResult, Statistic, Variant, Verdict};
 
 /// A variant with more samples set apart than this cannot be judged.
 const MAX_HIT_SHARE: f64 = 0.05;
@@ -214,15 +214,6 @@ fn rests_on(check: &Check, variant: &str, series: &str) -> bool {
 fn names(check: &Check, variant: &str) -> bool {
     let mut variants = check.from.iter().chain(&check.to);
     variants.any(|name| name.get_ref() == variant)
-}
-
-/// The exit code of `lab run` for `results`: 0 pass, 1 fail, 2 cannot tell.
-pub fn exit_code(results: &Results) -> u8 {
-    match results.verdict {
-        Verdict::Pass => 0,
-        Verdict::Fail => 1,
-        Verdict::Noisy => 2,
-    }
 }
 
 #[cfg(test)]

@@ -94,14 +94,6 @@ fn tail(stderr: &str) -> String {
 }
 
 impl LabError {
-    /// The exit code: 2, or what shells expect after a signal.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Interrupted { signal } => 128 + (*signal as u8 & 0x7f),
-            _ => 2,
-        }
-    }
-
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

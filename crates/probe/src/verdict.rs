@@ -29,16 +29,6 @@ impl Outcome {
         }
     }
 
-    /// The exit code: 0 GOOD, 1 BAD, 2 neither. The protocol of
-    /// node-problem-detector's plugins: no problem, a problem, unknown.
-    pub const fn exit_code(self) -> u8 {
-        match self {
-            Self::Good => 0,
-            Self::Bad => 1,
-            Self::Unsure | Self::Inconclusive => 2,
-        }
-    }
-
     /// The higher, the less the node is to be used. What was not found out weighs
     /// more than what lies between the marks, and less than what was found bad.
     pub(crate) const fn weight(self) -> u8 {

@@ -1,99 +1,95 @@
 //! One file a subcommand.
 
-#[cfg(feature = "full")]
+#[cfg(feature = "calc")]
 mod calc;
-#[cfg(feature = "full")]
+#[cfg(feature = "host")]
 mod check_config;
-#[cfg(feature = "full")]
+#[cfg(feature = "host")]
 mod doctor;
-#[cfg(feature = "full")]
+#[cfg(any(feature = "calc", feature = "place"))]
 mod figures;
-#[cfg(feature = "full")]
+#[cfg(feature = "host")]
 mod host;
-#[cfg(feature = "full")]
+#[cfg(feature = "lab")]
 mod lab;
 mod output;
-#[cfg(feature = "full")]
+#[cfg(feature = "place")]
 mod place;
+#[cfg(feature = "probe")]
 mod probe;
-#[cfg(feature = "full")]
+#[cfg(feature = "report")]
 mod report;
+#[cfg(feature = "probe")]
 mod select;
-#[cfg(feature = "full")]
+#[cfg(feature = "sim")]
 mod sim;
-#[cfg(feature = "full")]
+#[cfg(feature = "host")]
 mod vcpu;
 
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 
 /// What `tailbound` can do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Forward the packets of this host's guests: meter, tag, segment, queue, pace
-    #[cfg(feature = "full")]
+    #[cfg(feature = "host")]
     Host(host::Args),
     /// Check a host configuration without applying it
-    #[cfg(feature = "full")]
+    #[cfg(feature = "host")]
     CheckConfig(check_config::Args),
     /// Give guests' vCPUs a class, and take it back
-    #[cfg(feature = "full")]
+    #[cfg(feature = "host")]
     Vcpu(vcpu::Args),
     /// Tell from inside a guest whether its neighbours keep its CPU
-    Probe(probe::Args),
+    #[cfg(feature = "probe")]
+    Probe(Box<probe::Args>),
     /// Choose the best of many probed nodes
+    #[cfg(feature = "probe")]
     Select(select::Args),
     /// Run experiments in a data centre of network namespaces on this machine
-    #[cfg(feature = "full")]
+    #[cfg(feature = "lab")]
     Lab(lab::Args),
     /// Run experiments in virtual time, beside the papers' figures
-    #[cfg(feature = "full")]
+    #[cfg(feature = "sim")]
     Sim(sim::Args),
     /// Bound delay and backlog in a network of queues, by network calculus
-    #[cfg(feature = "full")]
+    #[cfg(feature = "calc")]
     Calc(calc::Args),
     /// Promise tenants bandwidth, burst and delay, and place their machines
-    #[cfg(feature = "full")]
+    #[cfg(feature = "place")]
     Place(place::Args),
     /// Show and compare the results of experiments
-    #[cfg(feature = "full")]
+    #[cfg(feature = "report")]
     Report(report::Args),
     /// Say what this machine can do, and how to mend what it cannot
-    #[cfg(feature = "full")]
+    #[cfg(feature = "host")]
     Doctor(doctor::Args),
 }
 
-/// `EX_USAGE`: the arguments are wrong. No verdict of any command has this code.
-const USAGE: u8 = 64;
-
-/// Prints why the arguments are none, or the help or version that was asked for.
-pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
-    // A terminal that went away is no reason for another error.
-    let _ = error.print();
-    ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
-}
-
 impl Command {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self {
-            #[cfg(feature = "full")]
+            #[cfg(feature = "host")]
             Self::Host(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "host")]
             Self::CheckConfig(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "host")]
             Self::Vcpu(args) => args.run(),
+            #[cfg(feature = "probe")]
             Self::Probe(args) => args.run(),
+            #[cfg(feature = "probe")]
             Self::Select(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "lab")]
             Self::Lab(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "sim")]
             Self::Sim(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "calc")]
             Self::Calc(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "place")]
             Self::Place(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "report")]
             Self::Report(args) => args.run(),
-            #[cfg(feature = "full")]
+            #[cfg(feature = "host")]
             Self::Doctor(args) => args.run(),
         }
     }

@@ -2,8 +2,10 @@
 //! does lives in the crate of the same name.
 
 mod command;
+mod exit;
 
 use clap::Parser;
+use exit::{Exit, Failure};
 use std::process::ExitCode;
 
 /// Bounds the tail of network latency for virtual machines and containers that
@@ -18,14 +20,26 @@ struct Cli {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return command::refuse(&error),
+        Err(error) => return refuse(&error).into(),
     };
-    #[cfg(feature = "full")]
+    #[cfg(any(feature = "host", feature = "place"))]
     log();
-    cli.command.run()
+    cli.command.run().unwrap_or_else(Failure::report).into()
 }
 
-#[cfg(feature = "full")]
+/// Prints why the arguments are wrong, or the help or version that was asked for.
+fn refuse(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        // A terminal that went away is no reason for another error.
+        let _ = error.print();
+        return Exit::Holds;
+    }
+    let text = error.render().to_string();
+    let message = text.strip_prefix("error: ").unwrap_or(&text);
+    Failure::wrong_arguments(message).report()
+}
+
+#[cfg(any(feature = "host", feature = "place"))]
 fn log() {
     use std::io::IsTerminal as _;
     tracing_subscriber::fmt()

@@ -76,7 +76,7 @@ impl Host {
     /// What one says that does not start.
     fn refused(&self, more: &[&str]) -> Output {
         let output = self.command(more).output().expect("it is built");
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(2));
         output
     }
 
@@ -230,7 +230,7 @@ fn a_second_daemon_is_refused_in_one_sentence_that_names_the_first() {
         traffic.more(10);
         let error = text(&host.refused(&[]).stderr);
         let sentence = format!(
-            "tailbound host already runs for {} as process {}; stop it, or take over from it \
+            "tailbound: a daemon already runs for {} as process {}; stop it, or take over from it \
              with --takeover\n",
             fs::canonicalize(host.path("host.toml"))
                 .expect("it is there")

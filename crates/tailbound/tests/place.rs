@@ -116,7 +116,7 @@ fn hosts_are_drained_left_and_opened_again() {
     service.place(&["drain", "rack2"]).done();
     let nowhere = service.place(&["relocate", "web"]).failed(1);
     assert!(
-        nowhere.starts_with("REFUSED  6 machines do not fit"),
+        nowhere.starts_with("tailbound: refused: 6 machines do not fit"),
         "{nowhere}"
     );
     service.place(&["restore", "rack2"]).done();

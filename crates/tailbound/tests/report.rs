@@ -86,7 +86,7 @@ fn show_writes_the_page_and_prints_the_picture() {
     assert_eq!(unknown.status.code(), Some(2));
     assert_eq!(
         text(&unknown.stderr),
-        "error: no series \"fct\"; there are: rtt\n"
+        "tailbound: no series \"fct\"; there are: rtt\n"
     );
 }
 
@@ -134,7 +134,7 @@ fn a_bad_file_is_one_line_and_exit_code_2() {
         assert_eq!(
             text(&output.stderr),
             format!(
-                "error: {bad}: not a result file: missing field `schema` at line 1 column 2; \
+                "tailbound: {bad}: not a result file: missing field `schema` at line 1 column 2; \
                  give the NAME.json that an experiment wrote\n"
             )
         );

@@ -66,10 +66,7 @@ fn a_run_says_its_verdict_first_and_ends_with_its_exit_code() {
     let run = tailbound(directory.path(), &["run", "mine.toml"]);
     assert_eq!(run.status.code(), Some(2));
     let error = text(&run.stderr);
-    assert!(
-        error.starts_with("tailbound sim: mine.toml:25:11: "),
-        "{error}"
-    );
+    assert!(error.starts_with("mine.toml:25:11: "), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
 }
 

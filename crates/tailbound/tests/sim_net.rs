@@ -68,7 +68,7 @@ fn a_random_network_is_a_file_for_the_calculus() {
     assert_eq!(wrong.status.code(), Some(2));
     assert_eq!(
         text(&wrong.stderr),
-        "tailbound sim: variant silo-figure5: it has no random networks\n"
+        "tailbound: variant silo-figure5: it has no random networks\n"
     );
 }
 
@@ -125,7 +125,7 @@ fn mistakes_are_named_with_their_place() {
         let run = tailbound(directory.path(), &["sim", "net", "run", "mine.toml"]);
         assert_eq!(run.status.code(), Some(2), "{wrong}");
         let error = text(&run.stderr);
-        assert!(error.starts_with("tailbound sim: mine.toml:"), "{error}");
+        assert!(error.starts_with("mine.toml:"), "{error}");
         assert!(error.contains(message), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }

@@ -68,7 +68,7 @@ fn a_runtime_beyond_its_deadline_is_refused_with_what_would_do() {
     let own = std::process::id().to_string();
     let class = ["--class", "periodic", "--runtime", "5ms", "--period", "3ms"];
     let refused = vcpu(&[&["apply", "--pid", own.as_str()][..], &class].concat());
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(64));
     let message = String::from_utf8(refused.stderr).unwrap();
     assert!(message.contains("at most 3ms"), "{message}");
 }

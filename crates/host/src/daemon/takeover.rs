@@ -52,7 +52,7 @@ pub enum InstanceError {
     },
     /// Another daemon has this configuration.
     #[error(
-        "tailbound host already runs for {} as process {pid}; stop it, or take over from it with \
+        "a daemon already runs for {} as process {pid}; stop it, or take over from it with \
          --takeover",
         config.display()
     )]
@@ -64,7 +64,7 @@ pub enum InstanceError {
     },
     /// Another daemon has this configuration, and cannot be seen from here.
     #[error(
-        "tailbound host already runs for {} in another PID namespace; stop it there",
+        "a daemon already runs for {} in another PID namespace; stop it there",
         config.display()
     )]
     Elsewhere {

@@ -2,11 +2,11 @@
 
 use super::figures::{size, time};
 use super::output::{self, Output};
+use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use tailbound_netcalc::{
     Bounds, ClassBounds, Flow, FlowBounds, Network, NetworkFile, Overflow, Port, PortBounds, Ratio,
 };
@@ -85,31 +85,18 @@ struct Analysis {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
-        let bounds = NetworkFile::load(&self.network).and_then(|file| {
-            let bounds = file.bounds()?;
-            Ok((file, bounds))
-        });
-        let (file, bounds) = match bounds {
-            Ok(bounds) => bounds,
-            Err(error) => return fail(&error.to_string()),
-        };
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let file = NetworkFile::load(&self.network)?;
+        let bounds = file.bounds()?;
         let name = self.network.display().to_string();
-        let document = match Document::new(name, file.network(), &bounds) {
-            Ok(document) => document,
-            Err(error) => return fail(&format!("{}: {error}", self.network.display())),
-        };
+        let document = Document::new(name.clone(), file.network(), &bounds)
+            .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         output::print(&match self.output {
             Output::Json => output::json(&document),
             Output::Text => document.text(Paint(stdout().is_terminal())),
         });
-        ExitCode::from(u8::from(!document.holds))
+        Ok(Exit::holds(document.holds))
     }
-}
-
-fn fail(message: &str) -> ExitCode {
-    eprintln!("{message}");
-    ExitCode::from(2)
 }
 
 impl Document {

@@ -1,10 +1,17 @@
 //! `tailbound check-config`.
 
+use super::output::print;
+use crate::exit::{Exit, Failure};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use tailbound_document::DocumentError;
+use tailbound_host::Config;
 
 /// Arguments of `tailbound check-config`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Prints one line when the configuration is right, and all its mistakes when it \
+    is not. Exit code: 0 it is right; 1 it is not; 2 it cannot be read."
+)]
 pub(crate) struct Args {
     /// The configuration of `tailbound host` (TOML)
     #[arg(value_name = "FILE")]
@@ -12,18 +19,16 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// 0 and one line when the configuration is right; 1 and all mistakes
-    /// otherwise.
-    pub(crate) fn run(self) -> ExitCode {
-        match tailbound_host::Config::load(&self.config) {
-            Ok(config) => {
-                println!("{}: ok: {}", self.config.display(), config.summary());
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        }
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let config = Config::load(&self.config).map_err(|error| match error {
+            DocumentError::Mistakes { .. } => Failure::with(Exit::DoesNotHold, error),
+            DocumentError::Read { .. } => Failure::new(error),
+        })?;
+        print(&format!(
+            "{}: ok: {}\n",
+            self.config.display(),
+            config.summary()
+        ));
+        Ok(Exit::Holds)
     }
 }

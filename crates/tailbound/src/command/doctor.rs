@@ -4,11 +4,11 @@ mod collect;
 mod switch;
 
 use super::output::{self, Output};
+use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Arguments of `tailbound doctor`.
 #[derive(Debug, clap::Args)]
@@ -94,9 +94,10 @@ struct Diagnosis {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         if let Some(inside) = self.inside {
-            return collect::inside(inside);
+            collect::inside(inside);
+            return Ok(Exit::Holds);
         }
         if let Some(interface) = self.switch {
             let question = tailbound_host::void_test::Question {
@@ -112,11 +113,7 @@ impl Args {
             Output::Text => diagnosis.text(stdout().is_terminal()),
             Output::Json => output::json(&diagnosis),
         });
-        if diagnosis.ready {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(1)
-        }
+        Ok(Exit::holds(diagnosis.ready))
     }
 }
 

@@ -1,8 +1,7 @@
 //! `tailbound host`.
 
-use std::fmt::Display;
+use crate::exit::{Exit, Failure};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use tailbound_client::Settings;
 use tailbound_host::Instance;
 use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
@@ -66,26 +65,14 @@ struct Control {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         let control = self.control.map(Control::config);
         let directory = self.runtime_dir.as_deref();
         // Held until the daemon has ended.
-        let instance = match Instance::claim(&self.config, directory, self.takeover) {
-            Ok(instance) => instance,
-            Err(error) => return failed(&error),
-        };
-        let result = tailbound_host::run(&self.config, control.as_ref());
-        drop(instance);
-        match result {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        }
+        let _instance = Instance::claim(&self.config, directory, self.takeover)?;
+        tailbound_host::run(&self.config, control.as_ref())?;
+        Ok(Exit::Holds)
     }
-}
-
-fn failed(error: &impl Display) -> ExitCode {
-    eprintln!("{error}");
-    ExitCode::FAILURE
 }
 
 impl Control {

@@ -1,11 +1,11 @@
 //! `tailbound lab`.
 
 use super::output::Output;
+use crate::exit::{Exit, Failure};
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use tailbound_lab::experiment::{EMBEDDED, Experiment, source_text};
-use tailbound_lab::{LabError, Options, check};
+use tailbound_lab::{LabError, Options};
 use tailbound_report::Results;
 use tailbound_units::{Nanos, Rate};
 
@@ -95,7 +95,7 @@ struct Forward {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         let done = match self.action {
             Action::Run(run) => run.run(),
             Action::Forward(forward) => forward.run(),
@@ -103,23 +103,19 @@ impl Args {
             Action::Show { name } => show(&name),
             Action::Clean => clean(),
             Action::Guest { task } => {
-                return match tailbound_lab::guest::run(&task) {
-                    Ok(()) => ExitCode::SUCCESS,
-                    Err(error) => fail(&error.to_string(), 2),
-                };
+                tailbound_lab::guest::run(&task)?;
+                Ok(Exit::Holds)
             }
         };
-        done.unwrap_or_else(|error| fail(&error.to_string(), error.exit_code()))
+        done.map_err(|error| match error {
+            LabError::Interrupted { signal } => Failure::with(Exit::Signal(signal as u8), error),
+            error => Failure::new(error),
+        })
     }
 }
 
-fn fail(message: &str, code: u8) -> ExitCode {
-    eprintln!("tailbound lab: {message}");
-    ExitCode::from(code)
-}
-
 impl Run {
-    fn run(self) -> Result<ExitCode, LabError> {
+    fn run(self) -> Result<Exit, LabError> {
         let results = tailbound_lab::run(&Options {
             experiment: self.experiment,
             link_rate: self.link_rate,
@@ -135,7 +131,7 @@ impl Run {
 }
 
 impl Forward {
-    fn run(self) -> Result<ExitCode, LabError> {
+    fn run(self) -> Result<Exit, LabError> {
         let results = tailbound_lab::forward::run(&tailbound_lab::forward::Options {
             duration: self.duration,
             repeat: self.repeat,
@@ -145,7 +141,7 @@ impl Forward {
 }
 
 /// Writes the report and prints the verdict.
-fn finish(results: &Results, out: &Path, output: Output) -> Result<ExitCode, LabError> {
+fn finish(results: &Results, out: &Path, output: Output) -> Result<Exit, LabError> {
     let written = results.write(out)?;
     match output {
         Output::Json => print!("{}", results.to_json()),
@@ -155,24 +151,24 @@ fn finish(results: &Results, out: &Path, output: Output) -> Result<ExitCode, Lab
             println!("data    {}", written.json.display());
         }
     }
-    Ok(ExitCode::from(check::exit_code(results)))
+    Ok(results.verdict.into())
 }
 
-fn list() -> Result<ExitCode, LabError> {
+fn list() -> Result<Exit, LabError> {
     for (name, text) in EMBEDDED {
         let experiment = Experiment::parse(text, name)?;
         println!("{name:<14}{} ({})", experiment.title, experiment.source);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Holds)
 }
 
-fn show(name: &str) -> Result<ExitCode, LabError> {
+fn show(name: &str) -> Result<Exit, LabError> {
     let (text, _) = source_text(name)?;
     print!("{text}");
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Holds)
 }
 
-fn clean() -> Result<ExitCode, LabError> {
+fn clean() -> Result<Exit, LabError> {
     let cleaned = tailbound_lab::clean().map_err(|source| LabError::Io {
         what: "cleaning up".into(),
         source,
@@ -186,5 +182,5 @@ fn clean() -> Result<ExitCode, LabError> {
     if cleaned.processes.is_empty() && cleaned.directories.is_empty() {
         println!("nothing was left behind");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Holds)
 }

@@ -22,8 +22,7 @@ mod tenants;
 mod token;
 mod topology;
 
-use failure::Failure;
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 
 /// Arguments of `tailbound place`.
 #[derive(Debug, clap::Args)]
@@ -85,8 +84,8 @@ enum Action {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
-        let done = match self.action {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        match self.action {
             Action::Serve(serve) => serve.run(),
             Action::Create(create) => create.run(),
             Action::List(list) => list.run(),
@@ -108,7 +107,6 @@ impl Args {
             Action::Openapi => Ok(openapi::show()),
             Action::Audit(audit) => audit.run(),
             Action::Token(token) => token.run(),
-        };
-        done.unwrap_or_else(Failure::report)
+        }
     }
 }

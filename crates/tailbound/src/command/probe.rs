@@ -1,7 +1,6 @@
 //! `tailbound probe`: what `tailbound_probe` decides, on this machine.
 
 mod document;
-mod error;
 mod form;
 mod log;
 mod network;
@@ -10,8 +9,7 @@ mod run;
 mod serve;
 mod text;
 
-use error::ProbeError;
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 
 /// Arguments of `tailbound probe`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +17,7 @@ use std::process::ExitCode;
     args_conflicts_with_subcommands = true,
     after_help = "The first line says what the node is and why; a table of the vCPUs follows. \
     Exit code: 0 GOOD; 1 BAD; 2 UNSURE (the network test decides) or INCONCLUSIVE (the guest \
-    itself was busy); 64 wrong arguments; 71 it could not run. \
+    itself was busy), or it could not run. \
     As a plugin of node-problem-detector: --output line."
 )]
 pub(crate) struct Args {
@@ -38,17 +36,11 @@ enum Action {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
-        let ended = match self.action {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        match self.action {
             None => self.run.run(),
             Some(Action::Serve(args)) => args.run(),
             Some(Action::Network(args)) => args.run(),
-        };
-        ended.unwrap_or_else(|error| fail(&error))
+        }
     }
-}
-
-fn fail(error: &ProbeError) -> ExitCode {
-    eprintln!("tailbound probe: {error}");
-    ExitCode::from(error.exit_code())
 }

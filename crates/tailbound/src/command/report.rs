@@ -1,10 +1,10 @@
 //! `tailbound report`.
 
 use super::output::{self, Output};
+use crate::exit::{Exit, Failure};
 use std::fs;
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use tailbound_report::{Comparison, ReportError, Results, View};
 
 /// Arguments of `tailbound report`.
@@ -82,21 +82,12 @@ struct Compare {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
-        let text = match self.action {
-            Action::Show(show) => show.text(),
-            Action::Compare(compare) => compare.text(),
-        };
-        match text {
-            Ok(text) => {
-                output::print(&text);
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::from(2)
-            }
-        }
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        output::print(&match self.action {
+            Action::Show(show) => show.text()?,
+            Action::Compare(compare) => compare.text()?,
+        });
+        Ok(Exit::Holds)
     }
 }
 

@@ -1,11 +1,11 @@
 //! `tailbound select`: which of the probed nodes to keep.
 
 use super::output::{self, Output};
+use crate::exit::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use tailbound_probe::Outcome;
 use tailbound_probe::select::{Candidate, Use, select};
 use tailbound_report::{Paint, Table, human};
@@ -73,17 +73,11 @@ struct Chosen {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
-        let mut candidates = Vec::new();
-        for path in &self.results {
-            match read(path) {
-                Ok(candidate) => candidates.push(candidate),
-                Err(why) => {
-                    eprintln!("error: {}: {why}", path.display());
-                    return ExitCode::from(2);
-                }
-            }
-        }
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let read = |path: &PathBuf| {
+            read(path).map_err(|why| Failure::new(format!("{}: {why}", path.display())))
+        };
+        let candidates: Vec<_> = self.results.iter().map(read).collect::<Result<_, _>>()?;
         let nodes = select(&candidates, self.keep).into_iter();
         let nodes: Vec<_> = nodes
             .map(|(place, what)| Chosen::new(&candidates[place], &self.results[place], what))
@@ -99,7 +93,7 @@ impl Args {
             Output::Json => output::json(&selection),
             Output::Text => selection.text(stdout().is_terminal()),
         });
-        ExitCode::from(u8::from(selection.good < selection.wanted))
+        Ok(Exit::holds(selection.good >= selection.wanted))
     }
 }
 

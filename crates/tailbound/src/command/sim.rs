@@ -6,7 +6,7 @@ mod placement;
 mod runner;
 mod vcpu;
 
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 
 /// Arguments of `tailbound sim`.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ enum Subject {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.subject {
             Subject::Net(args) => args.run(),
             Subject::Pacer(args) => args.run(),

@@ -4,11 +4,11 @@ mod list;
 mod select;
 
 use super::output::{self, Output};
+use crate::exit::{Exit, Failure};
 use select::Select;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::DEFAULT_STATE;
 use tailbound_agent::plan::Plan;
@@ -39,8 +39,8 @@ enum Action {
 /// Arguments of `tailbound vcpu apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "All threads are changed, each read back, or none. Exit code: 0, or 1 if \
-    something was refused."
+    after_help = "All threads are changed, each read back, or none. Exit code: 0 done; \
+    1 refused: the machine cannot keep that beside what it keeps already; 2 it could not."
 )]
 struct Apply {
     #[command(flatten)]
@@ -60,7 +60,7 @@ struct Apply {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "SIGHUP reads the file again. At the end every thread is as it was before, but \
-    for those that somebody else has changed since."
+    for those that somebody else has changed since. Exit code: 0 ended by a signal; 2 it could not."
 )]
 struct Watch {
     #[command(flatten)]
@@ -75,7 +75,7 @@ struct Watch {
 
 /// Arguments of `tailbound vcpu restore`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit code: 0, or 1 if something could not be put back.")]
+#[command(after_help = "Exit code: 0 done; 1 something could not be put back; 2 it could not.")]
 struct Restore {
     /// Where what was there before is written down
     #[arg(long, value_name = "FILE", default_value = DEFAULT_STATE)]
@@ -86,17 +86,13 @@ struct Restore {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
-        let done = match self.action {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        match self.action {
             Action::List(list) => list.run(),
             Action::Apply(apply) => apply.run(),
             Action::Watch(watch) => watch.run(),
             Action::Restore(restore) => restore.run(),
-        };
-        done.unwrap_or_else(|message| {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        })
+        }
     }
 }
 
@@ -111,23 +107,25 @@ struct Report<'p> {
 }
 
 impl Apply {
-    fn run(self) -> Result<ExitCode, String> {
+    fn run(self) -> Result<Exit, Failure> {
         let source = self.select.source()?;
-        let config = source.load(self.state.as_deref()).map_err(text)?;
+        let config = source.load(self.state.as_deref())?;
         let guests = picked(&config)?;
         let mut agent = if self.dry_run {
             Agent::preview(&config.state)
         } else {
             Agent::open(&config.state)
-        }
-        .map_err(text)?;
+        }?;
         let wishes = wishes(&config.rules, &guests);
-        let plan = agent.plan(&wishes).map_err(text)?;
+        let plan = agent.plan(&wishes).map_err(|error| match error {
+            VcpuError::Refused(_) => Failure::with(Exit::DoesNotHold, error),
+            error => Failure::new(error),
+        })?;
         let mut gone = plan.gone.clone();
         let mut back = Restored::default();
         if !self.dry_run {
-            gone = agent.apply(&plan).map_err(text)?.gone;
-            back = normal(&mut agent, &config, &guests).map_err(text)?;
+            gone = agent.apply(&plan)?.gone;
+            back = normal(&mut agent, &config, &guests)?;
         }
         match self.output {
             Output::Json => output::print(&output::json(&Report {
@@ -150,11 +148,7 @@ impl Apply {
                 output::print(&out);
             }
         }
-        Ok(if back.failed.is_empty() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(Exit::holds(back.failed.is_empty()))
     }
 }
 
@@ -173,24 +167,28 @@ fn normal(agent: &mut Agent, config: &VcpuConfig, guests: &[Guest]) -> Result<Re
 }
 
 /// The guests that the configuration's rules pick.
-fn picked(config: &VcpuConfig) -> Result<Vec<Guest>, String> {
-    let mut scanner = Scanner::new().map_err(text)?;
-    let mut guests = scanner.scan(&config.rules).map_err(text)?;
+fn picked(config: &VcpuConfig) -> Result<Vec<Guest>, Failure> {
+    let mut scanner = Scanner::new()?;
+    let mut guests = scanner.scan(&config.rules)?;
     let names: Vec<_> = guests.iter().map(|guest| guest.name.clone()).collect();
     guests.retain(|guest| rule_for(&config.rules, guest).is_some());
     if !guests.is_empty() {
         return Ok(guests);
     }
     Err(match names.as_slice() {
-        [] => "no guest is running here that can be recognised; pick one with --pid, --cgroup or \
-               --container"
-            .to_owned(),
-        names => format!("no guest is picked; running here: {}", names.join(", ")),
+        [] => Failure::new(
+            "no guest is running here that can be recognised; pick one with --pid, --cgroup or \
+             --container",
+        ),
+        names => Failure::new(format!(
+            "no guest is picked; running here: {}",
+            names.join(", ")
+        )),
     })
 }
 
 impl Watch {
-    fn run(self) -> Result<ExitCode, String> {
+    fn run(self) -> Result<Exit, Failure> {
         let source = match (self.select.source()?, self.metrics) {
             (VcpuSource::Given(mut config), metrics) => {
                 config.metrics = metrics;
@@ -198,16 +196,16 @@ impl Watch {
             }
             (file, _) => file,
         };
-        watch_vcpus(&source, self.state.as_deref()).map_err(text)?;
-        Ok(ExitCode::SUCCESS)
+        watch_vcpus(&source, self.state.as_deref())?;
+        Ok(Exit::Holds)
     }
 }
 
 impl Restore {
-    fn run(self) -> Result<ExitCode, String> {
+    fn run(self) -> Result<Exit, Failure> {
         let restored = if Path::new(&self.state).exists() {
-            let mut agent = Agent::open(&self.state).map_err(text)?;
-            agent.restore().map_err(text)?
+            let mut agent = Agent::open(&self.state)?;
+            agent.restore()?
         } else {
             Restored::default()
         };
@@ -224,11 +222,7 @@ impl Restore {
             }
             Output::Text => output::print(&restored_text(&restored)),
         }
-        Ok(if restored.failed.is_empty() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(Exit::holds(restored.failed.is_empty()))
     }
 }
 
@@ -249,8 +243,4 @@ fn restored_text(restored: &Restored) -> String {
         );
     }
     out
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

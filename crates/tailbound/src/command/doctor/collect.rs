@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _, stdout};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tailbound_sys::probe::{self, Capability, Mend, Outcome, Place, Probe, TABLE};
@@ -145,14 +145,14 @@ fn namespace_probes() -> impl Iterator<Item = &'static Probe> {
 }
 
 /// The child: enters a namespace of its own and prints what each trial found.
-pub(super) fn inside(inside: Inside) -> ExitCode {
+pub(super) fn inside(inside: Inside) {
     if inside == Inside::OrdinaryUser
         && let Err(error) = probe::become_ordinary_user()
     {
         say_all(&not_reached(&format!(
             "cannot become an ordinary user: {error}"
         )));
-        return ExitCode::SUCCESS;
+        return;
     }
     // After a change of user, which clears it. An error only means that a trial
     // which hangs outlives a parent that was killed.
@@ -176,7 +176,6 @@ pub(super) fn inside(inside: Inside) -> ExitCode {
             say_all(&outcomes);
         }
     }
-    ExitCode::SUCCESS
 }
 
 fn say_all(outcomes: &Outcomes) {

@@ -1,31 +1,24 @@
 //! `tailbound doctor --switch`: what the switch does with void frames, in words.
 
 use super::super::output::{self, Output};
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 use tailbound_host::void_test::{Answer, Counts, Question, Verdict};
 
-/// Asks, prints the answer, and returns the exit code.
-pub(super) fn ask(question: &Question, form: Output) -> ExitCode {
-    match Answer::find(question) {
-        Ok(answer) => {
-            output::print(&match form {
-                Output::Text => text(&answer),
-                Output::Json => output::json(&answer),
-            });
-            ExitCode::from(exit_code(answer.verdict))
-        }
-        Err(error) => {
-            eprintln!("tailbound doctor: {error}");
-            ExitCode::from(2)
-        }
-    }
+/// Asks, prints the answer, and returns whether voids stay away.
+pub(super) fn ask(question: &Question, form: Output) -> Result<Exit, Failure> {
+    let answer = Answer::find(question)?;
+    output::print(&match form {
+        Output::Text => text(&answer),
+        Output::Json => output::json(&answer),
+    });
+    Ok(exit(answer.verdict))
 }
 
-const fn exit_code(verdict: Verdict) -> u8 {
+const fn exit(verdict: Verdict) -> Exit {
     match verdict {
-        Verdict::Dropped | Verdict::NotBack => 0,
-        Verdict::ComeBack | Verdict::Flooded => 1,
-        Verdict::Blind => 2,
+        Verdict::Dropped | Verdict::NotBack => Exit::Holds,
+        Verdict::ComeBack | Verdict::Flooded => Exit::DoesNotHold,
+        Verdict::Blind => Exit::CouldNotRun,
     }
 }
 
@@ -77,15 +70,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_code_says_whether_voids_stay_away() {
-        for (verdict, code) in [
-            (Verdict::Dropped, 0),
-            (Verdict::NotBack, 0),
-            (Verdict::ComeBack, 1),
-            (Verdict::Flooded, 1),
-            (Verdict::Blind, 2),
+    fn only_voids_that_stay_away_are_a_good_end() {
+        for (verdict, end) in [
+            (Verdict::Dropped, Exit::Holds),
+            (Verdict::NotBack, Exit::Holds),
+            (Verdict::ComeBack, Exit::DoesNotHold),
+            (Verdict::Flooded, Exit::DoesNotHold),
+            (Verdict::Blind, Exit::CouldNotRun),
         ] {
-            assert_eq!(exit_code(verdict), code);
+            assert_eq!(exit(verdict), end);
         }
     }
 

@@ -1,15 +1,13 @@
 //! `tailbound place audit`.
 
-use super::Failure;
-use super::failure::REFUSED;
 use super::form::Output;
 use super::request::count;
 use super::service::paint;
 use super::store::StoreUrl;
 use crate::command::output;
+use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::process::ExitCode;
 use tailbound_control::audit::{Report, audit};
 use tailbound_control::store::{Sqlite, Store as _, etcd};
 use tailbound_report::Paint;
@@ -48,22 +46,18 @@ struct Finding<'r> {
 }
 
 impl Audit {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let snapshot = match &self.store {
             StoreUrl::Sqlite(path) => Sqlite::open_existing(path).and_then(|mut file| file.load()),
             StoreUrl::Etcd(location) => etcd::snapshot(location),
         };
-        let snapshot = snapshot.map_err(|error| Failure::new(error.to_string()))?;
+        let snapshot = snapshot.map_err(Failure::new)?;
         let report = audit(&snapshot);
         output::print(&match self.output {
             Output::Json => output::json(&Document::new(&report)),
             Output::Text => text(&report, paint()),
         });
-        Ok(ExitCode::from(if report.findings.is_empty() {
-            0
-        } else {
-            REFUSED
-        }))
+        Ok(Exit::holds(report.findings.is_empty()))
     }
 }
 

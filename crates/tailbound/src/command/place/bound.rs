@@ -1,12 +1,11 @@
 //! `tailbound place bound`.
 
-use super::Failure;
 use super::name::TenantName;
 use super::service::Service;
 use super::tables::ports;
 use crate::command::figures::time;
+use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
-use std::process::ExitCode;
 use tailbound_api::PairBound;
 use tailbound_report::{NOTHING, Paint};
 
@@ -24,14 +23,14 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
         let bound = client
             .bound(id, self.from, self.to)
             .map_err(|error| self.service.failure(error))?;
         self.service.print(&bound, |paint| text(&bound, paint));
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 

@@ -1,12 +1,10 @@
 //! `tailbound place fit` and `explain`.
 
-use super::Failure;
-use super::failure::REFUSED;
 use super::request::{Wish, flags, words};
 use super::service::Service;
 use super::tables::placed;
+use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
-use std::process::ExitCode;
 use tailbound_api::Explanation;
 use tailbound_placement::Request;
 use tailbound_report::{Paint, Table};
@@ -32,7 +30,7 @@ pub(super) struct Explain {
 }
 
 impl Fit {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let request = self.wish.request()?;
         let explanation = self.service.ask(|client| client.fit(&request))?;
         Ok(print(&self.service, &request, &explanation))
@@ -40,14 +38,14 @@ impl Fit {
 }
 
 impl Explain {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let request = self.wish.request()?;
         let explanation = self.service.ask(|client| client.explain(&request))?;
         Ok(print(&self.service, &request, &explanation))
     }
 }
 
-fn print(service: &Service, request: &Request, explanation: &Explanation) -> ExitCode {
+fn print(service: &Service, request: &Request, explanation: &Explanation) -> Exit {
     service.print(explanation, |paint| {
         if explanation.fits {
             let fits = paint.good("FITS");
@@ -58,7 +56,7 @@ fn print(service: &Service, request: &Request, explanation: &Explanation) -> Exi
             format!("{refused}  {}\n{}", words(request), why(explanation, paint))
         }
     });
-    ExitCode::from(if explanation.fits { 0 } else { REFUSED })
+    Exit::holds(explanation.fits)
 }
 
 /// Why a request does not pass: which rule, which port and by how much, and the

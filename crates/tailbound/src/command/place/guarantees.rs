@@ -1,9 +1,8 @@
 //! `tailbound place guarantees`.
 
-use super::Failure;
 use super::service::{Service, paint};
 use crate::command::output;
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 use std::time::Duration;
 use tailbound_api::HostGuarantees;
 use tailbound_client::ClientError;
@@ -29,12 +28,12 @@ pub(super) struct Guarantees {
 }
 
 impl Guarantees {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
         if !self.follow {
             let guarantees = service.ask(|client| client.guarantees(&self.host))?;
             service.print(&guarantees, |paint| text(&guarantees, paint));
-            return Ok(ExitCode::SUCCESS);
+            return Ok(Exit::Holds);
         }
         let client = service.client()?;
         let mut last = None;
@@ -56,8 +55,7 @@ impl Guarantees {
 
     fn show(&self, line: HostGuarantees, last: &mut Option<HostGuarantees>) -> Result<(), Failure> {
         if self.service.for_programs() {
-            let line =
-                serde_json::to_string(&line).map_err(|error| Failure::new(error.to_string()))?;
+            let line = serde_json::to_string(&line).map_err(Failure::new)?;
             output::print(&format!("{line}\n"));
         } else if last.as_ref() != Some(&line) {
             output::print(&text(&line, paint()));

@@ -1,11 +1,10 @@
 //! `tailbound place hosts`, `host`, `drain`, `fail`, `restore`.
 
-use super::Failure;
 use super::request::{count, machines};
 use super::service::Service;
 use super::tables::{affected, numbers, ports};
+use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
-use std::process::ExitCode;
 use tailbound_api::{Host, HostChange, HostState, Page};
 use tailbound_report::{Paint, Table};
 
@@ -31,7 +30,7 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let state = self.state.map(|state| match state {
             State::Open => HostState::Open,
             State::Drained => HostState::Drained,
@@ -52,7 +51,7 @@ impl List {
             }
         })?;
         self.service.print(&all, |paint| list(&all.items, paint));
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
@@ -83,10 +82,10 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let host = self.service.ask(|client| client.host(&self.host))?;
         self.service.print(&host, |paint| show(&host, paint));
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
@@ -160,30 +159,30 @@ struct Change {
 }
 
 impl Drain {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         self.change.run(HostState::Drained)
     }
 }
 
 impl Fail {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         self.change.run(HostState::Failed)
     }
 }
 
 impl Restore {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         self.change.run(HostState::Open)
     }
 }
 
 impl Change {
-    fn run(self, state: HostState) -> Result<ExitCode, Failure> {
+    fn run(self, state: HostState) -> Result<Exit, Failure> {
         let change = self
             .service
             .ask(|client| client.set_hosts(&self.node, state))?;
         self.service.print(&change, |paint| changed(&change, paint));
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 

@@ -1,7 +1,7 @@
 //! How tenants are named on the command line.
 
-use super::Failure;
 use super::service::Service;
+use crate::exit::Failure;
 use std::str::FromStr;
 use tailbound_api::is_name;
 use tailbound_client::{Client, TenantFilter};

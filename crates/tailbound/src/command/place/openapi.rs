@@ -1,10 +1,10 @@
 //! `tailbound place openapi`.
 
 use crate::command::output;
-use std::process::ExitCode;
+use crate::exit::Exit;
 
 /// Prints the document; no service is needed.
-pub(super) fn show() -> ExitCode {
+pub(super) fn show() -> Exit {
     output::print(&output::json(&tailbound_control::server::document()));
-    ExitCode::SUCCESS
+    Exit::Holds
 }

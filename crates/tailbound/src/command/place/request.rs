@@ -1,6 +1,6 @@
 //! What a tenant asks for: as flags, as a file, in words.
 
-use super::Failure;
+use crate::exit::Failure;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt::{self, Write as _};

@@ -1,14 +1,15 @@
 //! `tailbound place serve`.
 
 use super::request::read;
+use super::status;
 use super::store::StoreUrl;
-use super::{Failure, status};
 use crate::command::output;
+use crate::exit::{Exit, Failure};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tailbound_control::ledger::Ledger;
 use tailbound_control::replica::{self, Replica, StartError};
@@ -80,7 +81,7 @@ fn policy(text: &str) -> Result<Policy, serde::de::value::Error> {
 }
 
 impl Serve {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -88,7 +89,7 @@ impl Serve {
         runtime.block_on(self.serve())?;
         // Whoever is still computing an answer has nobody left to tell.
         runtime.shutdown_background();
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 
     async fn serve(self) -> Result<(), Failure> {
@@ -292,7 +293,7 @@ fn no_topology() -> Failure {
 }
 
 fn failure(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
+    Failure::new(error)
 }
 
 /// Shows the page, if there is something to show it with.

@@ -1,8 +1,9 @@
 //! Where the service is, and how its answers are printed.
 
-use super::Failure;
+use super::failure::failure;
 use super::form::Output;
 use crate::command::output;
+use crate::exit::Failure;
 use serde::Serialize;
 use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
@@ -72,7 +73,7 @@ impl Service {
             patience: self.patience.into(),
             ..Settings::new(self.address()?)
         };
-        Client::new(&settings).map_err(|error| Failure::new(error.to_string()))
+        Client::new(&settings).map_err(Failure::new)
     }
 
     fn address(&self) -> Result<String, Failure> {
@@ -85,8 +86,15 @@ impl Service {
         }
     }
 
+    /// What an error means; for programs, what the service said is printed.
     pub(super) fn failure(&self, error: ClientError) -> Failure {
-        Failure::asking(error, self.for_programs())
+        let failure = failure(&error);
+        if let ClientError::Problem(problem) = error
+            && self.for_programs()
+        {
+            output::print(&output::json(&problem));
+        }
+        failure
     }
 
     pub(super) fn for_programs(&self) -> bool {

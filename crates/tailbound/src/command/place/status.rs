@@ -1,9 +1,8 @@
 //! `tailbound place status`.
 
-use super::Failure;
 use super::request::count;
 use super::service::Service;
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 use tailbound_api::Role;
 use tailbound_client::Client;
 use tailbound_placement::Policy;
@@ -16,10 +15,10 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let status = self.service.ask(Client::status)?;
         self.service.print(&status, |_| text(&status));
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 

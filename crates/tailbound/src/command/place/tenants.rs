@@ -1,15 +1,13 @@
 //! `tailbound place create`, `list`, `get`, `resize`, `delete`, `relocate`.
 
-use super::Failure;
 use super::explain::why;
-use super::failure::REFUSED;
 use super::name::TenantName;
 use super::request::{Wish, count, words};
 use super::service::{Service, paint};
 use super::tables::runs;
 use crate::command::output;
+use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 use tailbound_api::{Code, Page, Tenant};
 use tailbound_client::TenantFilter;
 use tailbound_report::{NOTHING, Paint, Table};
@@ -30,7 +28,7 @@ pub(super) struct Create {
 }
 
 impl Create {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
         let tenant = self.wish.tenant(self.name.as_ref(), self.owner.as_ref())?;
         let client = service.client()?;
@@ -39,7 +37,7 @@ impl Create {
                 service.print(&tenant, |paint| {
                     summary(&paint.good("ADMITTED"), &tenant, paint)
                 });
-                return Ok(ExitCode::SUCCESS);
+                return Ok(Exit::Holds);
             }
             Err(error) => error,
         };
@@ -58,7 +56,7 @@ impl Create {
                     tenant.name,
                     words(&request)
                 ));
-                return Ok(ExitCode::from(REFUSED));
+                return Ok(Exit::DoesNotHold);
             }
         }
         let ownerless = tenant.owner.is_none() && error.code() == Some(Code::Absurd);
@@ -85,7 +83,7 @@ pub(super) struct List {
 }
 
 impl List {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let filter = TenantFilter {
             owner: self.owner.clone(),
             name: self.name.clone(),
@@ -105,7 +103,7 @@ impl List {
             }
         })?;
         self.service.print(&all, |paint| list(&all.items, paint));
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
@@ -168,7 +166,7 @@ pub(super) struct Get {
 }
 
 impl Get {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
         let tenant = client
@@ -186,7 +184,7 @@ impl Get {
                 runs(&tenant.runs, paint)
             )
         });
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
@@ -203,7 +201,7 @@ pub(super) struct Resize {
 }
 
 impl Resize {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
         let tenant = client
@@ -212,7 +210,7 @@ impl Resize {
         self.service.print(&tenant, |paint| {
             summary(&paint.good("RESIZED"), &tenant, paint)
         });
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
@@ -226,7 +224,7 @@ pub(super) struct Delete {
 }
 
 impl Delete {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
         client
@@ -236,7 +234,7 @@ impl Delete {
         if !self.service.for_programs() {
             output::print(&format!("{}  id {}\n", paint().good("DELETED"), id.0));
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
@@ -250,7 +248,7 @@ pub(super) struct Relocate {
 }
 
 impl Relocate {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let client = self.service.client()?;
         let id = self.tenant.id(&self.service, &client)?;
         let failed = |error| self.service.failure(error);
@@ -263,6 +261,6 @@ impl Relocate {
         };
         self.service
             .print(&tenant, |paint| summary(&paint.good(word), &tenant, paint));
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }

@@ -1,12 +1,11 @@
 //! `tailbound place token`.
 
-use super::Failure;
 use super::form::Output;
 use crate::command::output;
+use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
-use std::process::ExitCode;
 use tailbound_api::is_name;
 use tailbound_client::random;
 
@@ -65,7 +64,7 @@ struct File {
 }
 
 impl Token {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let (owner, host) = match self.role {
             Role::Operator => (None, None),
             Role::Tenant => (self.owner.clone(), None),
@@ -81,7 +80,7 @@ impl Token {
                 "{owner:?} cannot be an owner; use 1 to 63 of a-z, 0-9 and -, no - at either end"
             )));
         }
-        let secret = hexadecimal(&random::<32>().map_err(|error| Failure::new(error.to_string()))?);
+        let secret = hexadecimal(&random::<32>().map_err(Failure::new)?);
         let name = self.name.or_else(|| owner.clone()).or_else(|| host.clone());
         let made = Made {
             name: name.unwrap_or_else(|| "operator".to_owned()),
@@ -94,17 +93,13 @@ impl Token {
             Output::Json => output::json(&made),
             Output::Text => {
                 let file = toml::to_string(&File { token: [made] });
-                format!(
-                    "{}\n",
-                    file.map_err(|error| Failure::new(error.to_string()))?
-                        .trim_end()
-                )
+                format!("{}\n", file.map_err(Failure::new)?.trim_end())
             }
         };
         output::print(&text);
         eprintln!("the secret, which is shown this once:");
         eprintln!("{secret}");
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 

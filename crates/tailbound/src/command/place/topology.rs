@@ -1,14 +1,12 @@
 //! `tailbound place topology`.
 
-use super::Failure;
-use super::failure::REFUSED;
 use super::request::read;
 use super::service::{Service, paint};
 use super::status::policy;
 use crate::command::output;
+use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use tailbound_api::TopologyDiff;
 use tailbound_client::Client;
 use tailbound_placement::Spec;
@@ -32,7 +30,7 @@ enum Action {
 }
 
 impl Args {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         match self.action {
             Action::Show(show) => show.run(),
             Action::Diff(diff) => diff.run(),
@@ -49,15 +47,14 @@ struct Show {
 }
 
 impl Show {
-    fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<Exit, Failure> {
         let topology = self.service.ask(Client::topology)?;
-        let file =
-            toml::to_string(&topology.spec).map_err(|error| Failure::new(error.to_string()))?;
+        let file = toml::to_string(&topology.spec).map_err(Failure::new)?;
         self.service.print(&topology, |_| {
             let policy = policy(topology.policy);
             format!("# revision {}, policy {policy}\n{file}", topology.revision)
         });
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
@@ -72,7 +69,7 @@ struct Diff {
 }
 
 impl Diff {
-    fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<Exit, Failure> {
         let spec: Spec = read(&self.file)?;
         let diff = self.service.ask(|client| client.diff(&spec))?;
         self.service.print(&diff, |paint| text(&diff, paint));
@@ -95,7 +92,7 @@ struct Apply {
 }
 
 impl Apply {
-    fn run(self) -> Result<ExitCode, Failure> {
+    fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
         let spec: Spec = read(&self.file)?;
         let diff = service.ask(|client| client.diff(&spec))?;
@@ -115,12 +112,12 @@ impl Apply {
             let word = paint.good("APPLIED");
             format!("{word}  revision {revision} is in force\n")
         });
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 
-fn verdict(diff: &TopologyDiff) -> ExitCode {
-    ExitCode::from(if diff.broken.is_empty() { 0 } else { REFUSED })
+fn verdict(diff: &TopologyDiff) -> Exit {
+    Exit::holds(diff.broken.is_empty())
 }
 
 fn text(diff: &TopologyDiff, paint: Paint) -> String {

@@ -1,14 +1,14 @@
 //! `HdrHistogram` interval logs, version 1.3: what `HistogramLogProcessor` and the
 //! project's plotters read.
 
-use super::error::ProbeError;
+use crate::exit::Failure;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tailbound_units::Nanos;
 
@@ -21,7 +21,7 @@ pub(super) struct Log {
 
 impl Log {
     /// Makes the file, whose times count from `start`.
-    pub(super) fn create(path: PathBuf, start: SystemTime) -> Result<Self, ProbeError> {
+    pub(super) fn create(path: PathBuf, start: SystemTime) -> Result<Self, Failure> {
         let head = |path| -> io::Result<File> {
             let mut file = File::create(path)?;
             let start = super::document::unix(start);
@@ -36,7 +36,7 @@ impl Log {
         };
         match head(&path) {
             Ok(file) => Ok(Self { path, file }),
-            Err(source) => Err(ProbeError::Log { path, source }),
+            Err(error) => Err(failed(&path, &error)),
         }
     }
 
@@ -47,7 +47,7 @@ impl Log {
         tag: &str,
         span: Range<Nanos>,
         times: &Histogram<u64>,
-    ) -> Result<(), ProbeError> {
+    ) -> Result<(), Failure> {
         if times.is_empty() {
             return Ok(());
         }
@@ -59,9 +59,10 @@ impl Log {
                 log.write_histogram(times, span.start.into(), length.into(), Tag::new(tag))
                     .map_err(|error| io::Error::other(error.to_string()))
             });
-        written.map_err(|source| ProbeError::Log {
-            path: self.path.clone(),
-            source,
-        })
+        written.map_err(|error| failed(&self.path, &error))
     }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
 }

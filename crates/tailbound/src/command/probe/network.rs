@@ -2,16 +2,15 @@
 //! what they are.
 
 use super::document::{self, SCHEMA};
-use super::error::ProbeError;
 use super::form::{Form, line};
 use super::log::Log;
 use super::{progress, text};
 use crate::command::output::{self, print};
+use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::io::{self, IsTerminal as _, stderr, stdout};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::SystemTime;
 use tailbound_probe::network::{Calls, RATES, judge};
 use tailbound_probe::{Outcome, worst};
@@ -25,8 +24,8 @@ use tailbound_units::Nanos;
 #[command(
     after_help = "A node is GOOD if 99.9 % of the calls at every rate are answered in less \
     than 10 ms from the moment they were due. Exit code: 0 all nodes are GOOD; 1 one is BAD; \
-    2 INCONCLUSIVE (a node could not be reached, or this side was late itself); 64 wrong \
-    arguments; 71 it could not run."
+    2 INCONCLUSIVE (a node could not be reached, or this side was late itself), or it could not \
+    run."
 )]
 pub(super) struct Args {
     /// Nodes that run `tailbound probe serve`, as HOST:PORT
@@ -99,8 +98,8 @@ struct RateLine<'a> {
 }
 
 impl Args {
-    fn check(&self) -> Result<(), ProbeError> {
-        let wrong = |message: String| Err(ProbeError::Network(message));
+    fn check(&self) -> Result<(), Failure> {
+        let wrong = |message: String| Err(Failure::wrong_arguments(message));
         if let Some(rate) = self
             .rates
             .iter()
@@ -119,7 +118,7 @@ impl Args {
         Ok(())
     }
 
-    pub(super) fn run(self) -> Result<ExitCode, ProbeError> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         self.check()?;
         let (start, began) = (SystemTime::now(), timer::now());
         let path = self.histogram_log.clone();
@@ -186,7 +185,7 @@ impl Args {
             nodes,
         };
         show(&document, self.output);
-        Ok(ExitCode::from(verdict.exit_code()))
+        Ok(verdict.into())
     }
 }
 
@@ -205,7 +204,7 @@ impl Test {
         node: &str,
         span: &Range<Nanos>,
         log: Option<&mut Log>,
-    ) -> Result<&RateDocument, ProbeError> {
+    ) -> Result<&RateDocument, Failure> {
         if let Some(log) = log {
             // A tag may hold neither commas nor white space.
             let plain = |c: char| {

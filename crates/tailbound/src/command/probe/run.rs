@@ -1,16 +1,15 @@
 //! Sleeps on each vCPU and prints what the node is.
 
 use super::document::{self, ConfigDocument, CpuDocument, Document, Interval, SCHEMA};
-use super::error::ProbeError;
 use super::form::{Form, line};
 use super::log::Log;
 use super::progress;
 use super::text;
 use crate::command::output::{self, print};
+use crate::exit::{Exit, Failure, print_error};
 use hdrhistogram::Histogram;
 use std::io::{IsTerminal as _, stderr, stdout};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::SystemTime;
 use tailbound_probe::{Config, Rule, Stop};
 use tailbound_probe_run::sleeper::Sleeper;
@@ -94,8 +93,8 @@ impl Options {
         }
     }
 
-    pub(super) fn run(self) -> Result<ExitCode, ProbeError> {
-        let rule = Rule::new(self.config())?;
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let rule = Rule::new(self.config()).map_err(Failure::wrong_arguments)?;
         let cpus = self.allowed()?;
         let start = SystemTime::now();
         let log = self
@@ -103,9 +102,9 @@ impl Options {
             .map(|path| Log::create(path, start))
             .transpose()?;
         if let Err(error) = timer::lock_memory() {
-            eprintln!(
-                "tailbound probe: memory is not locked, a page fault may look like a late sleep: {error}"
-            );
+            print_error(&format!(
+                "memory is not locked, a page fault may look like a late sleep: {error}"
+            ));
         }
         let mut reporter = Reporter::new(self.output, log, &cpus);
         let finished = sleepers::run(&cpus, &rule, empty_histogram, |sleepers| {
@@ -129,16 +128,22 @@ impl Options {
                 .collect(),
         };
         show(&document, self.output);
-        Ok(ExitCode::from(verdict.exit_code()))
+        Ok(verdict.into())
     }
 
     /// The CPUs to probe, of which this process may run on each.
-    fn allowed(&self) -> Result<Cpus, ProbeError> {
-        let allowed = affinity(0).map_err(ProbeError::Affinity)?;
+    fn allowed(&self) -> Result<Cpus, Failure> {
+        let allowed = affinity(0).map_err(|error| {
+            Failure::new(format!(
+                "asking the kernel for this process's CPUs: {error}"
+            ))
+        })?;
         let wanted = self.cpus.unwrap_or(allowed);
         match wanted.without(&allowed).iter().next() {
             None => Ok(wanted),
-            Some(cpu) => Err(ProbeError::Cpu { cpu, allowed }),
+            Some(cpu) => Err(Failure::wrong_arguments(format!(
+                "CPU {cpu} is not among those this process may run on: {allowed}"
+            ))),
         }
     }
 }
@@ -169,7 +174,7 @@ impl Reporter {
         }
     }
 
-    fn report(&mut self, sleepers: &[Sleeper]) -> Result<(), ProbeError> {
+    fn report(&mut self, sleepers: &[Sleeper]) -> Result<(), Failure> {
         let at = timer::now().since(self.start);
         let (mut slept, mut late) = (0, 0);
         for (sleeper, all) in sleepers.iter().zip(&mut self.sleeps) {

@@ -1,15 +1,15 @@
 //! `tailbound probe serve`.
 
-use super::error::ProbeError;
 use crate::command::output::print;
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure, print_error};
+use std::io;
 use tailbound_probe_run::server::Server;
 
 /// Arguments of `tailbound probe serve`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Everybody who reaches the address may call: 37 bytes up, 2029 down. \
-    It runs until it is ended."
+    It runs until it is ended. Exit code: 2 it cannot listen there."
 )]
 pub(super) struct Args {
     /// Where to listen; port 0 takes a free one
@@ -21,15 +21,12 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn run(self) -> Result<ExitCode, ProbeError> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let address = self.listen;
-        let failed = |source| ProbeError::Listen {
-            address: address.clone(),
-            source,
-        };
+        let failed = |error: io::Error| Failure::new(format!("listening on {address}: {error}"));
         let server = Server::bind(&address, self.connections).map_err(failed)?;
         let bound = server.address().map_err(failed)?;
         print(&format!("serving on {bound}\n"));
-        server.serve(|refusal| eprintln!("tailbound probe serve: {refusal}"))
+        server.serve(|refusal| print_error(&refusal.to_string()))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::runner::{Action, Kind, Threads};
 use crate::command::output;
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 use tailbound_report::Results;
 use tailbound_sim::{ExperimentError, SimError, net};
 
@@ -31,20 +31,13 @@ enum Subcommand {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.action {
             Subcommand::Common(action) => action.run(),
-            Subcommand::Network { number, of, seed } => match net::drawn_network(&of, seed, number)
-            {
-                Ok(text) => {
-                    output::print(&text);
-                    ExitCode::SUCCESS
-                }
-                Err(error) => {
-                    eprintln!("tailbound sim: {error}");
-                    ExitCode::from(2)
-                }
-            },
+            Subcommand::Network { number, of, seed } => {
+                output::print(&net::drawn_network(&of, seed, number)?);
+                Ok(Exit::Holds)
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `tailbound sim placement`.
 
 use super::runner::{Action, Kind};
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 use std::time::Instant;
 use tailbound_report::Results;
 use tailbound_sim::placement::{self, Machine, Options};
@@ -17,7 +17,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         self.action.run()
     }
 }

@@ -1,11 +1,11 @@
 //! What every kind of simulated experiments offers: `list`, `show` and `run`.
 
 use crate::command::output::{self, Output};
+use crate::exit::{Exit, Failure};
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::thread::available_parallelism;
-use tailbound_report::{Results, Verdict};
+use tailbound_report::Results;
 use tailbound_sim::{ExperimentError, Options, SimError};
 
 /// A kind of experiments, with the arguments of `run` that not all kinds have.
@@ -93,35 +93,31 @@ fn after_help<K: Kind>() -> String {
 }
 
 impl<K: Kind> Action<K> {
-    pub(super) fn run(self) -> ExitCode {
-        let done = match self {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        match self {
             Self::List => list::<K>(),
             Self::Show { name } => show::<K>(&name),
             Self::Run(run) => run.run(),
-        };
-        done.unwrap_or_else(|error| {
-            eprintln!("tailbound sim: {error}");
-            ExitCode::from(2)
-        })
+        }
     }
 }
 
-fn list<K: Kind>() -> Result<ExitCode, SimError> {
+fn list<K: Kind>() -> Result<Exit, Failure> {
     for (name, text) in K::EMBEDDED {
         let (title, source) = K::describe(text, name)?;
         output::print(&format!("{name:<24}{title} ({source})\n"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Holds)
 }
 
-fn show<K: Kind>(name: &str) -> Result<ExitCode, SimError> {
+fn show<K: Kind>(name: &str) -> Result<Exit, Failure> {
     let (text, _) = K::source_text(name)?;
     output::print(&text);
-    Ok(ExitCode::SUCCESS)
+    Ok(Exit::Holds)
 }
 
 impl<K: Kind> Run<K> {
-    fn run(self) -> Result<ExitCode, SimError> {
+    fn run(self) -> Result<Exit, Failure> {
         let mut names: Vec<&str> = Vec::new();
         for name in &self.experiments {
             match name.as_str() {
@@ -129,10 +125,10 @@ impl<K: Kind> Run<K> {
                 name => names.push(name),
             }
         }
-        let mut failed = false;
+        let mut exit = Exit::Holds;
         for name in &names {
             let results = self.one(name)?;
-            failed |= results.verdict != Verdict::Pass;
+            exit = exit.max(results.verdict.into());
             let written = results.write(&self.out)?;
             match self.output {
                 Output::Json => output::print(&results.to_json()),
@@ -146,7 +142,7 @@ impl<K: Kind> Run<K> {
                 }
             }
         }
-        Ok(ExitCode::from(u8::from(failed)))
+        Ok(exit)
     }
 
     /// One experiment, with a line on a terminal that says how far it is.

@@ -1,7 +1,7 @@
 //! `tailbound sim vcpu`.
 
 use super::runner::{Action, Kind, Threads};
-use std::process::ExitCode;
+use crate::exit::{Exit, Failure};
 use tailbound_report::Results;
 use tailbound_sim::{ExperimentError, SimError, vcpu};
 
@@ -13,7 +13,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
         self.action.run()
     }
 }

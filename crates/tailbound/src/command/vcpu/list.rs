@@ -1,11 +1,10 @@
 //! `tailbound vcpu list`.
 
 use super::super::output::{self, Output};
-use super::text;
+use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 use tailbound_agent::guest::{Guest, GuestThread, Vmm};
 use tailbound_agent::journal::{Changes, DEFAULT_STATE, peek};
@@ -21,7 +20,7 @@ use tailbound_units::Nanos;
 #[command(
     after_help = "READY is the share of the interval in which the thread could run and waited \
     for a CPU (what other hypervisors call CPU ready), WAIT the mean of its waits. A policy \
-    marked * is ours."
+    marked * is ours. Exit code: 0 done; 2 it could not."
 )]
 pub(super) struct List {
     /// A process to show besides the guests that are recognised
@@ -70,7 +69,7 @@ struct Document {
 }
 
 impl List {
-    pub(super) fn run(self) -> Result<ExitCode, String> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
         let rules: Vec<_> = self
             .pid
             .iter()
@@ -79,9 +78,7 @@ impl List {
                 ..GuestRule::default()
             })
             .collect();
-        let guests = Scanner::new()
-            .and_then(|mut scanner| scanner.scan(&rules))
-            .map_err(text)?;
+        let guests = Scanner::new().and_then(|mut scanner| scanner.scan(&rules))?;
         let changes = peek(&Root::default(), &self.state).unwrap_or_default();
         let all = || {
             guests
@@ -90,7 +87,7 @@ impl List {
         };
         let before: Vec<_> = all().map(|(_, thread)| waits(thread)).collect();
         std::thread::sleep(Duration::from(self.interval));
-        let mut kernel = Linux::new().map_err(text)?;
+        let mut kernel = Linux::new()?;
         let rows = all().zip(before).filter_map(|((guest, thread), before)| {
             row(guest, thread, before?, self.interval, &changes, &mut kernel)
         });
@@ -111,7 +108,7 @@ impl List {
             Output::Json => output::json(&document),
             Output::Text => document.text(),
         });
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Holds)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which guest, and which class: from a file or from flags.
 
+use crate::exit::Failure;
 use std::path::PathBuf;
 use tailbound_agent::rule::{Affinity, GuestRule};
 use tailbound_agent::{Aperiodic, Class, Level, Periodic, VcpuConfig};
@@ -89,7 +90,7 @@ enum ClassName {
 
 impl Select {
     /// Where the configuration comes from.
-    pub(super) fn source(&self) -> Result<VcpuSource, String> {
+    pub(super) fn source(&self) -> Result<VcpuSource, Failure> {
         if let Some(path) = &self.config {
             return Ok(VcpuSource::File(path.clone()));
         }
@@ -122,21 +123,21 @@ impl Select {
             ..GuestRule::default()
         };
         if rule.target().is_none() {
-            return Err(
-                "which guest? Say --guest, --pid, --cgroup, --container, or --config \
-                        with rules"
-                    .to_owned(),
-            );
+            return Err(Failure::wrong_arguments(
+                "which guest? Say --guest, --pid, --cgroup, --container, or --config with rules",
+            ));
         }
         if rule.level.is_none() && rule.class.is_none() {
-            return Err("which class? Say --level high, --level top, or --class".to_owned());
+            return Err(Failure::wrong_arguments(
+                "which class? Say --level high, --level top, or --class",
+            ));
         }
         let mistakes = rule.class.iter().flat_map(Class::mistakes);
         let mistakes: Vec<_> = mistakes
             .map(|(parameter, message)| format!("--{parameter}: {message}"))
             .collect();
         if !mistakes.is_empty() {
-            return Err(mistakes.join("\n"));
+            return Err(Failure::wrong_arguments(mistakes.join("\n")));
         }
         Ok(VcpuSource::Given(Box::new(VcpuConfig {
             rules: vec![rule],
@@ -144,7 +145,7 @@ impl Select {
         })))
     }
 
-    fn class(&self) -> Result<Option<Class>, String> {
+    fn class(&self) -> Result<Option<Class>, Failure> {
         let Some(name) = self.class else {
             return Ok(None);
         };
@@ -163,7 +164,9 @@ impl Select {
             ClassName::Periodic => &aperiodic,
         };
         if let Some((flag, _)) = foreign.iter().find(|(_, given)| *given) {
-            return Err(format!("--{flag} does not go with that class"));
+            return Err(Failure::wrong_arguments(format!(
+                "--{flag} does not go with that class"
+            )));
         }
         Ok(Some(match name {
             ClassName::Normal => Class::Normal,
@@ -176,11 +179,10 @@ impl Select {
             }
             ClassName::Periodic => {
                 let (Some(runtime), Some(period)) = (self.runtime, self.period) else {
-                    return Err(
-                        "--class periodic takes --runtime and --period, for example \
-                                --runtime 500us --period 3ms"
-                            .to_owned(),
-                    );
+                    return Err(Failure::wrong_arguments(
+                        "--class periodic takes --runtime and --period, for example --runtime \
+                         500us --period 3ms",
+                    ));
                 };
                 Class::Periodic(Periodic {
                     runtime,

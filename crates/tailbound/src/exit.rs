@@ -1,0 +1,196 @@
+//! How a command ends: one table of exit codes and one form of errors for all of them.
+//!
+//! `docs/exit-codes.md` is the table for users.
+
+use std::fmt::{Display, Write as _};
+use std::io::{Write as _, stderr};
+use std::process::ExitCode;
+
+/// How a command ended, the better end first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exit {
+    /// What was asked holds, or is done.
+    Holds,
+    /// The answer is no: a check or a bound does not hold, a request is refused.
+    DoesNotHold,
+    /// There is no answer: the command could not run, or what it measured cannot be
+    /// judged.
+    CouldNotRun,
+    /// The arguments are wrong; nothing was tried (`EX_USAGE`).
+    WrongArguments,
+    /// This signal ended it before there was an answer.
+    #[cfg(feature = "lab")]
+    Signal(u8),
+}
+
+impl Exit {
+    /// [`Exit::Holds`] if `holds`, else [`Exit::DoesNotHold`].
+    pub(crate) const fn holds(holds: bool) -> Self {
+        if holds {
+            Self::Holds
+        } else {
+            Self::DoesNotHold
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Holds => 0,
+            Self::DoesNotHold => 1,
+            Self::CouldNotRun => 2,
+            Self::WrongArguments => 64,
+            // What shells say of a process that a signal killed.
+            #[cfg(feature = "lab")]
+            Self::Signal(number) => 128 + (number & 0x7f),
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+#[cfg(any(feature = "lab", feature = "sim"))]
+impl From<tailbound_report::Verdict> for Exit {
+    fn from(verdict: tailbound_report::Verdict) -> Self {
+        match verdict {
+            tailbound_report::Verdict::Pass => Self::Holds,
+            tailbound_report::Verdict::Fail => Self::DoesNotHold,
+            tailbound_report::Verdict::Noisy => Self::CouldNotRun,
+        }
+    }
+}
+
+/// The protocol of node-problem-detector's plugins: no problem, a problem, unknown.
+#[cfg(feature = "probe")]
+impl From<tailbound_probe::Outcome> for Exit {
+    fn from(outcome: tailbound_probe::Outcome) -> Self {
+        match outcome {
+            tailbound_probe::Outcome::Good => Self::Holds,
+            tailbound_probe::Outcome::Bad => Self::DoesNotHold,
+            tailbound_probe::Outcome::Unsure | tailbound_probe::Outcome::Inconclusive => {
+                Self::CouldNotRun
+            }
+        }
+    }
+}
+
+/// Why a command did not do what it was to do.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    /// It could not run. `message` says what is wrong, where, and what would be right.
+    pub(crate) fn new(message: impl Display) -> Self {
+        Self::with(Exit::CouldNotRun, message)
+    }
+
+    /// The arguments are wrong, or do not go together.
+    pub(crate) fn wrong_arguments(message: impl Display) -> Self {
+        Self::with(Exit::WrongArguments, message)
+    }
+
+    /// It ends with `exit`.
+    pub(crate) fn with(exit: Exit, message: impl Display) -> Self {
+        Self {
+            exit,
+            message: message.to_string(),
+        }
+    }
+
+    /// The same, and what helps.
+    #[cfg(feature = "place")]
+    pub(crate) fn hint(mut self, hint: &str) -> Self {
+        self.message += "; ";
+        self.message += hint;
+        self
+    }
+
+    /// Prints it, and returns how the command ends.
+    pub(crate) fn report(self) -> Exit {
+        print_error(&self.message);
+        self.exit
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(error)
+    }
+}
+
+/// Prints an error, or a warning, to standard error. The form is that of the GNU Coding
+/// Standards (4.4): `FILE:LINE:COLUMN: message` where it is about a place in a file,
+/// `tailbound: message` otherwise.
+pub(crate) fn print_error(message: &str) {
+    // A terminal that went away is no reason for another error.
+    let _ = stderr().write_all(form(message).as_bytes());
+}
+
+fn form(message: &str) -> String {
+    let prefix = if is_located(message) {
+        ""
+    } else {
+        "tailbound: "
+    };
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{prefix}{}", message.trim_end());
+    text
+}
+
+/// Whether a message begins with `FILE:LINE:COLUMN: `.
+fn is_located(message: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let Some((place, _)) = message.split_once(": ") else {
+        return false;
+    };
+    let mut parts = place.rsplitn(3, ':');
+    let (column, line, file) = (parts.next(), parts.next(), parts.next());
+    column.is_some_and(is_number)
+        && line.is_some_and(is_number)
+        && file.is_some_and(|file| !file.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_end_of_several_is_the_greatest() {
+        let ends = [Exit::DoesNotHold, Exit::CouldNotRun, Exit::Holds];
+        assert_eq!(ends.into_iter().max(), Some(Exit::CouldNotRun));
+        let codes = [
+            Exit::Holds,
+            Exit::DoesNotHold,
+            Exit::CouldNotRun,
+            Exit::WrongArguments,
+        ];
+        assert_eq!(codes.map(Exit::code), [0, 1, 2, 64]);
+    }
+
+    #[test]
+    fn an_error_names_the_program_or_the_place_in_a_file() {
+        for (message, printed) in [
+            ("no interface \"x\"", "tailbound: no interface \"x\"\n"),
+            (
+                "mine.toml: no such file",
+                "tailbound: mine.toml: no such file\n",
+            ),
+            ("a:b.toml:3:14: unknown key", "a:b.toml:3:14: unknown key\n"),
+            ("10.0.0.1:80: refused", "tailbound: 10.0.0.1:80: refused\n"),
+            (":1:2: no file", "tailbound: :1:2: no file\n"),
+            (
+                "a.toml:1:1: one\na.toml:2:1: two\n",
+                "a.toml:1:1: one\na.toml:2:1: two\n",
+            ),
+        ] {
+            assert_eq!(form(message), printed);
+        }
+    }
+}

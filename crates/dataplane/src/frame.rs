@@ -55,6 +55,18 @@ pub trait Frame: Sized {
         false
     }
 
+    /// Whether it goes to a group of stations, broadcast included: switches on its way
+    /// multiply it.
+    fn is_multicast(&self) -> bool {
+        false
+    }
+
+    /// Puts a priority tag of its class (IEEE 802.1Q, 6.9) into it, where it has no
+    /// VLAN tag yet: for switches that look at no DSCP. It is longer then, by four
+    /// bytes, and so are its segments. A simulated frame may leave it out where nothing
+    /// on its way reads tags.
+    fn add_priority_tag(&mut self) {}
+
     /// How many packets of at most one MTU it will be; 1 where it is one
     /// already.
     fn segments(&self) -> usize;

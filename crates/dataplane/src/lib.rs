@@ -27,7 +27,10 @@ pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, Wir
 pub use packet::{
     Buffer, Checksum, Claim, Gso, GsoKind, Malformed, Offload, Packet, Pool, VIRTIO_HEADER,
 };
-pub use pipeline::{Departure, Pipeline, PipelineConfig, PipelineStats};
+pub use pipeline::{
+    Coverage, Departure, Egress, EgressConfig, EgressStats, Outgoing, PacedPipeline,
+    PacedPipelineConfig, Pipeline, PipelineConfig, PipelineStats,
+};
 pub use queue::{
     Backlog, CodelConfig, Count, Drops, FifoConfig, FqCodelConfig, Nic, NicConfig, PriorityConfig,
     Queue, QueueConfig, QueueStats,

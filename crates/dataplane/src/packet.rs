@@ -515,6 +515,15 @@ impl Frame for Packet {
     }
 
     #[inline]
+    fn is_multicast(&self) -> bool {
+        self.bytes()[0] & 1 != 0
+    }
+
+    fn add_priority_tag(&mut self) {
+        self.insert_priority_tag();
+    }
+
+    #[inline]
     fn segments(&self) -> usize {
         self.offload.gso.map_or(1, |gso| {
             (self.len() - usize::from(gso.header_len)).div_ceil(usize::from(gso.size))

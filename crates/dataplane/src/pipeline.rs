@@ -1,4 +1,6 @@
-//! A packet's way from a guest to the wire, as data.
+//! Whatever decides about a frame between a port and the NIC: class, limit, pace, queue.
+//!
+//! A [`Pipeline`] is a packet's way from a guest to the wire, as data.
 //!
 //! ```text
 //! push ► meter and tag ► segment ► queue ► pull, when the NIC's queue admits it
@@ -12,11 +14,22 @@
 //! The order to call things in: [`Pipeline::push`] whenever a frame came,
 //! [`Pipeline::pull`] until it returns nothing, then sleep until
 //! [`Pipeline::poll_at`] or the next frame.
+//!
+//! On a wire that keeps guarantees a [`PacedPipeline`] stands in its place; an
+//! [`Egress`] is either of the two, and becomes the other without losing a frame.
+//! Whoever drives them moves bytes and knows addresses, and decides nothing: a switch
+//! with real packets, a simulator with records.
+
+mod egress;
+mod paced;
+
+pub use egress::{Egress, EgressConfig, EgressStats};
+pub use paced::{Coverage, PacedPipeline, PacedPipelineConfig};
 
 use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats};
 use crate::{Frame, HashKeys, Meter, MeterConfig, MeterStats};
 use serde::{Deserialize, Serialize};
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, WireBytes};
 
 /// Which mechanisms, with which configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +69,35 @@ pub struct Departure<F> {
     pub frame: F,
     /// How long it waited in the software queue.
     pub sojourn: Nanos,
+}
+
+/// What goes on a wire next.
+#[derive(Debug)]
+pub enum Outgoing<F> {
+    /// A frame.
+    Frame {
+        /// The frame.
+        frame: F,
+        /// When it may begin on the wire, on the clock of `now`: for a NIC that keeps
+        /// launch times. `None`: as soon as what is before it has left.
+        launch_at: Option<Nanos>,
+    },
+    /// A void frame, which fills a gap between two others (see
+    /// [`crate::pacer::void`]). Its bytes are the port's own.
+    Void {
+        /// What it takes of the wire: 84 to 1538 bytes.
+        wire: WireBytes,
+    },
+}
+
+impl<F> Outgoing<F> {
+    /// A frame that leaves as soon as it can.
+    pub const fn frame(frame: F) -> Self {
+        Self::Frame {
+            frame,
+            launch_at: None,
+        }
+    }
 }
 
 /// A packet's way. See the module.
@@ -176,6 +218,17 @@ impl<F: Frame> Pipeline<F> {
     /// What waits in the software queue.
     pub fn backlog(&self) -> Backlog {
         self.queue.backlog()
+    }
+
+    /// What it has done so far, as an [`Egress`] tells it.
+    pub fn egress_stats(&self) -> EgressStats {
+        let stats = self.stats();
+        EgressStats {
+            segmented: stats.segmented,
+            queue: stats.queue,
+            backlog: self.backlog(),
+            meter: stats.meter,
+        }
     }
 
     /// What it has done so far.

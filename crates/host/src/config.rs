@@ -22,9 +22,6 @@ use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_switch::Mac;
 
-/// The name of the uplink's port in logs and metrics; no guest may have it.
-pub const UPLINK: &str = "uplink";
-
 /// What a host forwards for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {

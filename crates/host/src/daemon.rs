@@ -15,6 +15,7 @@ mod vcpu;
 
 use crate::config::{Config, PortConfig};
 use crate::control::{ControlConfig, ControlError, Feed};
+use crate::guarantees::Guarantees;
 use crate::hose::{Hose, HoseError};
 use crate::metrics::MetricsError;
 use crate::metrics::{AskFeed, Exposition, HostCounts, Server, Vcpus};
@@ -22,7 +23,7 @@ use crate::wake::Signals;
 use core::Core;
 use notify::notify;
 pub use open::OpenError;
-use plan::{LinkPlan, plan};
+use plan::{PortPlan, plan};
 use poller::{Poller, Ready};
 use std::io;
 use std::net::SocketAddr;
@@ -101,7 +102,7 @@ pub fn run(path: &Path, control: Option<&ControlConfig>) -> Result<(), HostError
         tracing::warn!(%error, "timers stay coarse: cannot set the timer slack to 1 ns");
     }
     let mut daemon = Daemon::start(path, signals, control)?;
-    let names: Vec<_> = daemon.links.iter().map(|link| link.name.as_str()).collect();
+    let names: Vec<_> = daemon.plans.iter().map(|plan| plan.name.as_str()).collect();
     let metrics = daemon.metrics_address().map(tracing::field::display);
     tracing::info!(ports = names.join(","), metrics, "ready");
     notify("READY=1");
@@ -129,7 +130,8 @@ struct Daemon {
     signals: Signals,
     poller: Poller,
     switch: Switch,
-    links: Vec<LinkPlan>,
+    plans: Vec<PortPlan>,
+    guarantees: Guarantees,
     ports: Vec<Option<Box<dyn Port>>>,
     missing: Vec<Missing>,
     metrics: Option<Server>,
@@ -154,11 +156,12 @@ impl Daemon {
         let config = Config::load(path)?;
         let core = Core::detect().map_err(system("see its CPUs"))?;
         let clock = Clock::start();
-        let (links, configs) = plan(&config);
-        let switch = Switch::new(configs)?;
-        let mut ports = Vec::with_capacity(links.len());
-        for link in &links {
-            ports.push(Some(link.open(&clock)?));
+        let guarantees = Guarantees::default().reconfigured(&config);
+        let (plans, switch) = plan(&config, &guarantees);
+        let switch = Switch::new(switch)?;
+        let mut ports = Vec::with_capacity(plans.len());
+        for plan in &plans {
+            ports.push(Some(plan.open(&clock)?));
         }
         let vcpus = Vcpus::default();
         let feed = control
@@ -176,7 +179,7 @@ impl Daemon {
             .map(|hose| Hose::open(hose, clock.now()))
             .transpose()?;
         if let Some(hose) = &mut hose {
-            hose.set_guests(clock.now(), switch.hose_guests());
+            hose.set_guests(clock.now(), guarantees.hose_guests(&switch));
         }
         let poller = Poller::new(&signals, hose.as_ref().map(Hose::descriptor), &ports)
             .map_err(system("wait for the ports"))?;
@@ -188,7 +191,8 @@ impl Daemon {
             signals,
             poller,
             switch,
-            links,
+            plans,
+            guarantees,
             ports,
             missing: Vec::new(),
             metrics,
@@ -221,10 +225,11 @@ impl Daemon {
                     self.reload();
                 }
                 if let Some(guarantees) = self.feed.as_ref().and_then(Feed::take) {
-                    self.switch.set_guarantees(now, guarantees);
-                    if let Some(hose) = &mut self.hose {
-                        hose.set_guests(now, self.switch.hose_guests());
-                    }
+                    self.guarantees.update(guarantees);
+                    let guests: Vec<_> = self.switch.guests().map(|(id, _)| id).collect();
+                    let wanted = guests.into_iter().zip(self.guarantees.wanted());
+                    self.switch.apply(now, wanted);
+                    self.tell_hose(now);
                 }
                 self.answer();
             }
@@ -243,6 +248,13 @@ impl Daemon {
         }
     }
 
+    /// Tells the exchange of rates what its guests are guaranteed.
+    fn tell_hose(&mut self, now: Nanos) {
+        if let Some(hose) = &mut self.hose {
+            hose.set_guests(now, self.guarantees.hose_guests(&self.switch));
+        }
+    }
+
     /// Exchanges rates with other hosts, where that is due.
     fn exchange(&mut self, now: Nanos) {
         if let Some(hose) = &mut self.hose
@@ -253,7 +265,7 @@ impl Daemon {
             }
             hose.poll(now, pacer);
             for guest in hose.poll_changed_guests() {
-                self.switch.retry(guest);
+                self.switch.expedite(guest);
             }
         }
     }
@@ -279,7 +291,7 @@ impl Daemon {
         for (index, port) in self.ports.iter().enumerate() {
             if let Some(port) = port.as_ref().and_then(|port| port.descriptor()) {
                 let full = self.switch.is_full(PortIndex(index));
-                let receive = receiving && !self.switch.is_stalled(PortIndex(index));
+                let receive = receiving && self.switch.is_read(PortIndex(index));
                 self.poller
                     .watch(index, port, receive, full)
                     .map_err(system("wait for a port"))?;
@@ -301,12 +313,12 @@ impl Daemon {
                     writable,
                 } => {
                     if readable {
-                        self.switch.readable(PortIndex(index));
+                        self.switch.handle_readable(PortIndex(index));
                     }
                     let port = self.ports[index].as_ref();
                     let either = port.is_some_and(|port| port.readable_may_be_writable());
                     if writable || (readable && either) {
-                        self.switch.writable(PortIndex(index));
+                        self.switch.handle_writable(PortIndex(index));
                     }
                 }
             }
@@ -319,7 +331,7 @@ impl Daemon {
                 .as_ref()
                 .is_some_and(|port| port.descriptor().is_none())
             {
-                self.switch.readable(PortIndex(index));
+                self.switch.handle_readable(PortIndex(index));
             }
         }
         Ok(woken)
@@ -334,6 +346,7 @@ impl Daemon {
             scrape.answer(Exposition {
                 host: Some(HostCounts {
                     snapshot: self.switch.snapshot(&mut self.ports),
+                    guarantees: self.guarantees.snapshot(),
                     hose: self.hose.as_ref().map(Hose::snapshot),
                     reloads_applied: self.reloads_applied,
                     reloads_refused: self.reloads_refused,
@@ -346,9 +359,9 @@ impl Daemon {
     fn lost(&mut self, now: Nanos, port: PortIndex, error: &io::Error) {
         self.ports[port.0] = None;
         self.poller.forget(port.0);
-        let link = &self.links[port.0];
+        let plan = &self.plans[port.0];
         tracing::error!(
-            port = link.name, interface = %link.port, %error,
+            port = plan.name, interface = %plan.port, %error,
             "port lost: its interface vanished or went down; the others go on, and it is taken \
              up again when it returns"
         );
@@ -363,7 +376,7 @@ impl Daemon {
     fn look_for_missing(&mut self, now: Nanos) {
         let Self {
             missing,
-            links,
+            plans,
             ports,
             clock,
             switch,
@@ -373,13 +386,13 @@ impl Daemon {
             if missing.retry_at > now {
                 return true;
             }
-            let link = &links[missing.index];
-            match link.open(clock) {
+            let plan = &plans[missing.index];
+            match plan.open(clock) {
                 Ok(port) => {
-                    tracing::info!(port = link.name, interface = %link.port, "port is back");
+                    tracing::info!(port = plan.name, interface = %plan.port, "port is back");
                     ports[missing.index] = Some(port);
-                    switch.readable(PortIndex(missing.index));
-                    switch.writable(PortIndex(missing.index));
+                    switch.handle_readable(PortIndex(missing.index));
+                    switch.handle_writable(PortIndex(missing.index));
                     false
                 }
                 Err(error) => {
@@ -397,7 +410,7 @@ impl Daemon {
         match self.try_reload() {
             Ok(()) => {
                 self.reloads_applied += 1;
-                tracing::info!(ports = self.links.len(), "configuration reloaded");
+                tracing::info!(ports = self.plans.len(), "configuration reloaded");
             }
             Err(error) => {
                 self.reloads_refused += 1;
@@ -421,17 +434,18 @@ impl Daemon {
     }
 
     fn apply(&mut self, config: &Config) -> Result<(), HostError> {
-        let (links, configs) = plan(config);
-        self.switch.check(&configs)?;
-        let mut kept = Vec::with_capacity(links.len());
-        let mut fresh = Vec::with_capacity(links.len());
-        for link in &links {
-            let old = self.links.iter().position(|old| old.port == link.port);
+        let guarantees = self.guarantees.reconfigured(config);
+        let (plans, switch) = plan(config, &guarantees);
+        self.switch.check(&switch)?;
+        let mut kept = Vec::with_capacity(plans.len());
+        let mut fresh = Vec::with_capacity(plans.len());
+        for plan in &plans {
+            let old = self.plans.iter().position(|old| old.port == plan.port);
             kept.push(old);
             fresh.push(if old.is_some() {
                 None
             } else {
-                Some(link.open(&self.clock)?)
+                Some(plan.open(&self.clock)?)
             });
         }
         let metrics = match config.metrics {
@@ -510,11 +524,10 @@ impl Daemon {
             place.is_some()
         });
         self.ports = fresh;
-        self.links = links;
-        self.switch.reconfigure(now, configs)?;
-        if let Some(hose) = &mut self.hose {
-            hose.set_guests(now, self.switch.hose_guests());
-        }
+        self.plans = plans;
+        self.guarantees = guarantees;
+        self.switch.reconfigure(now, switch)?;
+        self.tell_hose(now);
         Ok(())
     }
 

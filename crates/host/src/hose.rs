@@ -16,14 +16,14 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
+use tailbound_api::VmName;
 use tailbound_dataplane::pacer::{MAX_RATIO, Refused};
-use tailbound_dataplane::{GuestId, Pacer, Packet};
+use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
     self as hose, Address, Change, Dropped, Epoch, FlowKey, HoseState, HoseStats, HostId, Key,
     Machine,
 };
-use tailbound_switch::HoseGuest;
 use tailbound_units::{Nanos, Rate};
 
 /// Datagrams that are read in a turn.
@@ -48,6 +48,21 @@ pub enum HoseError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+/// A guest that may take part.
+#[derive(Debug, Clone)]
+pub struct HoseGuest {
+    /// The guest in the pacer.
+    pub id: GuestId,
+    /// Which machine it is.
+    pub vm: VmName,
+    /// Its addresses.
+    pub ips: Vec<IpAddr>,
+    /// What it is guaranteed; it takes no part without.
+    pub guarantee: Option<Guarantee>,
+    /// How many machines its tenant has, as the placement service says.
+    pub tenant_vms: Option<u32>,
 }
 
 /// The counters of the exchange of rates.

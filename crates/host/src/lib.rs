@@ -10,12 +10,13 @@
 pub mod config;
 pub mod control;
 mod daemon;
+mod guarantees;
 pub mod hose;
 mod metrics;
 pub mod port;
 pub mod void_test;
 mod wake;
 
-pub use config::{Config, UPLINK};
+pub use config::Config;
 pub use daemon::{HostError, Instance, InstanceError, OpenError, VcpuSource, run, watch_vcpus};
 pub use metrics::MetricsError;

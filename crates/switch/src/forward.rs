@@ -1,7 +1,7 @@
 //! Where a frame goes: forwarding by destination MAC address.
 //!
 //! A guest's address is in the configuration and pinned to the guest's port:
-//! whoever else claims it is counted and not believed. Other stations are
+//! a move to another port (a MAC move) is counted and not followed. Other addresses are
 //! learned from the source address of what they send, as an 802.1D bridge does
 //! (IEEE 802.1Q, 8.7), from the uplink and from guests that may send with
 //! several addresses (`anti_spoofing = false`).
@@ -12,7 +12,7 @@
 
 use crate::mac::Mac;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map;
 use tailbound_units::Nanos;
 
 /// A port's place in the switch.
@@ -46,43 +46,43 @@ pub enum NoRoute {
 pub enum Learned {
     /// It is known to be there, now if not before.
     Accepted,
-    /// It belongs to a guest behind another port: somebody claims to be that
-    /// guest. The frame must be dropped.
-    Claimed,
+    /// It is pinned to another port, as it is a guest's: a MAC move that is not
+    /// allowed. The frame must be dropped.
+    ForbiddenMove,
     /// It is no station's address (a group's, or all zeros). The frame must be
     /// dropped.
     Invalid,
-    /// It was not entered, since the port has as many stations as it may have.
+    /// It was not entered, since the port has as many entries as it may have.
     /// The frame is none the worse for it.
     Full,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Station {
+struct Entry {
     port: PortIndex,
     seen: Nanos,
 }
 
-/// The forwarding table.
+/// The forwarding table (FDB).
 #[derive(Debug)]
 pub struct Forwarding {
     uplink: Option<PortIndex>,
     guests: HashMap<Mac, PortIndex>,
-    stations: HashMap<Mac, Station>,
-    /// How many stations each port has, by [`PortIndex`].
+    entries: HashMap<Mac, Entry>,
+    /// How many entries each port has, by [`PortIndex`].
     per_port: Vec<usize>,
-    /// When aged stations were last looked for, so that a full table costs a
+    /// When aged entries were last looked for, so that a full table costs a
     /// walk at most once a second.
     swept: Nanos,
 }
 
 impl Forwarding {
-    /// A station that has been silent for this long is forgotten
+    /// An entry that was not refreshed for this long is removed
     /// (IEEE 802.1Q, table 8-6).
     pub const AGEING: Nanos = Nanos::from_secs(300);
-    /// Most stations learned from one port. A port's share is its own, so that
-    /// no port can crowd out another's stations.
-    pub const STATIONS_PER_PORT: usize = 1024;
+    /// Most addresses learned from one port. A port's share is its own, so that
+    /// no port can crowd out another's entries.
+    pub const ENTRIES_PER_PORT: usize = 1024;
 
     /// A table for `ports` ports, with the guests' addresses pinned.
     pub fn new(
@@ -93,7 +93,7 @@ impl Forwarding {
         Self {
             uplink,
             guests: guests.into_iter().collect(),
-            stations: HashMap::new(),
+            entries: HashMap::new(),
             per_port: vec![0; ports],
             swept: Nanos::ZERO,
         }
@@ -101,8 +101,8 @@ impl Forwarding {
 
     /// Takes over what `old` has learned; `moved` says where an old port is now.
     pub fn inherit(&mut self, old: &Self, moved: impl Fn(PortIndex) -> Option<PortIndex>) {
-        for (mac, station) in &old.stations {
-            let Some(port) = moved(station.port) else {
+        for (mac, entry) in &old.entries {
+            let Some(port) = moved(entry.port) else {
                 continue;
             };
             let Some(count) = self.per_port.get_mut(port.0) else {
@@ -110,8 +110,7 @@ impl Forwarding {
             };
             if !self.guests.contains_key(mac) {
                 *count += 1;
-                let station = Station { port, ..*station };
-                self.stations.insert(*mac, station);
+                self.entries.insert(*mac, Entry { port, ..*entry });
             }
         }
         self.swept = old.swept;
@@ -126,29 +125,29 @@ impl Forwarding {
             return if *home == port {
                 Learned::Accepted
             } else {
-                Learned::Claimed
+                Learned::ForbiddenMove
             };
         }
         let Some(count) = self.per_port.get(port.0).copied() else {
             return Learned::Full;
         };
-        match self.stations.entry(source) {
-            Entry::Occupied(mut known) => {
-                let station = known.get_mut();
-                if station.port == port {
-                    station.seen = now;
+        match self.entries.entry(source) {
+            hash_map::Entry::Occupied(mut known) => {
+                let entry = known.get_mut();
+                if entry.port == port {
+                    entry.seen = now;
                     return Learned::Accepted;
                 }
-                if count < Self::STATIONS_PER_PORT {
-                    self.per_port[station.port.0] -= 1;
+                if count < Self::ENTRIES_PER_PORT {
+                    self.per_port[entry.port.0] -= 1;
                     self.per_port[port.0] += 1;
-                    *station = Station { port, seen: now };
+                    *entry = Entry { port, seen: now };
                     return Learned::Accepted;
                 }
             }
-            Entry::Vacant(place) => {
-                if count < Self::STATIONS_PER_PORT {
-                    place.insert(Station { port, seen: now });
+            hash_map::Entry::Vacant(place) => {
+                if count < Self::ENTRIES_PER_PORT {
+                    place.insert(Entry { port, seen: now });
                     self.per_port[port.0] += 1;
                     return Learned::Accepted;
                 }
@@ -158,17 +157,17 @@ impl Forwarding {
         Learned::Full
     }
 
-    /// Forgets silent stations, at most once a second.
+    /// Removes aged entries, at most once a second.
     fn sweep(&mut self, now: Nanos) {
         if now.since(self.swept) < Nanos::from_secs(1) {
             return;
         }
         self.swept = now;
         let per_port = &mut self.per_port;
-        self.stations.retain(|_, station| {
-            let keep = now.since(station.seen) < Self::AGEING;
+        self.entries.retain(|_, entry| {
+            let keep = now.since(entry.seen) < Self::AGEING;
             if !keep {
-                per_port[station.port.0] -= 1;
+                per_port[entry.port.0] -= 1;
             }
             keep
         });
@@ -184,8 +183,8 @@ impl Forwarding {
             };
         }
         let known = self.guests.get(&destination).copied().or_else(|| {
-            let station = self.stations.get(&destination)?;
-            (now.since(station.seen) < Self::AGEING).then_some(station.port)
+            let entry = self.entries.get(&destination)?;
+            (now.since(entry.seen) < Self::AGEING).then_some(entry.port)
         });
         match known.or(self.uplink) {
             Some(port) if port != from => Verdict::To(port),
@@ -199,9 +198,9 @@ impl Forwarding {
         self.uplink
     }
 
-    /// How many stations are known besides the guests.
-    pub fn stations(&self) -> usize {
-        self.stations.len()
+    /// How many addresses were learned: the guests' own are not.
+    pub fn entries(&self) -> usize {
+        self.entries.len()
     }
 }
 
@@ -267,11 +266,11 @@ mod tests {
     #[test]
     fn nobody_can_claim_a_guests_address() {
         let mut table = table();
-        assert_eq!(table.learn(NOW, UPLINK, MAC_A), Learned::Claimed);
-        assert_eq!(table.learn(NOW, B, MAC_A), Learned::Claimed);
+        assert_eq!(table.learn(NOW, UPLINK, MAC_A), Learned::ForbiddenMove);
+        assert_eq!(table.learn(NOW, B, MAC_A), Learned::ForbiddenMove);
         assert_eq!(table.learn(NOW, A, MAC_A), Learned::Accepted);
         assert_eq!(table.route(NOW, B, MAC_A), Verdict::To(A));
-        assert_eq!(table.stations(), 0);
+        assert_eq!(table.entries(), 0);
     }
 
     #[test]
@@ -293,11 +292,11 @@ mod tests {
         for n in 0..2000 {
             table.learn(NOW, UPLINK, stranger(n));
         }
-        assert_eq!(table.stations(), Forwarding::STATIONS_PER_PORT);
+        assert_eq!(table.entries(), Forwarding::ENTRIES_PER_PORT);
         assert_eq!(table.learn(NOW, A, stranger(3000)), Learned::Accepted);
         let late = NOW + Forwarding::AGEING;
         assert_eq!(table.learn(late, UPLINK, stranger(5000)), Learned::Full);
-        assert_eq!(table.stations(), 0);
+        assert_eq!(table.entries(), 0);
         assert_eq!(table.learn(late, UPLINK, stranger(5000)), Learned::Accepted);
     }
 
@@ -314,7 +313,7 @@ mod tests {
             B => Some(A),
             _ => None,
         });
-        assert_eq!(new.stations(), 1);
+        assert_eq!(new.entries(), 1);
         assert_eq!(new.route(NOW, UPLINK, stranger(2)), Verdict::To(A));
         assert_eq!(new.route(NOW, UPLINK, stranger(3)), Verdict::To(B));
     }
@@ -333,7 +332,7 @@ mod tests {
                 now += Nanos::from_secs(seconds);
                 let learned = table.learn(now, PortIndex(port), source);
                 if source == MAC_A && port != A.0 {
-                    prop_assert_eq!(learned, Learned::Claimed);
+                    prop_assert_eq!(learned, Learned::ForbiddenMove);
                 }
                 if let Verdict::To(to) = table.route(now, PortIndex(port), destination) {
                     prop_assert_ne!(to, PortIndex(port));
@@ -341,7 +340,7 @@ mod tests {
                 if port != A.0 {
                     prop_assert_eq!(table.route(now, PortIndex(port), MAC_A), Verdict::To(A));
                 }
-                prop_assert_eq!(table.per_port.iter().sum::<usize>(), table.stations.len());
+                prop_assert_eq!(table.per_port.iter().sum::<usize>(), table.entries.len());
             }
         }
     }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use tailbound_dataplane::{Buffer, Frame, Packet, Pool, VIRTIO_HEADER};
-use tailbound_units::{Nanos, WireBytes};
+use tailbound_units::Nanos;
 
 /// Most frames in one burst.
 pub const BURST: usize = 32;
@@ -57,30 +57,7 @@ pub enum More {
 }
 
 /// What a port is to put on its wire next.
-#[derive(Debug)]
-pub enum Outgoing {
-    /// A frame.
-    Frame {
-        /// The frame.
-        packet: Packet,
-        /// When it may begin on the wire, on the clock of `now`: for a port whose
-        /// NIC keeps launch times. `None`: as soon as what is before it has left.
-        at: Option<Nanos>,
-    },
-    /// A void frame, which fills a gap between two others (see
-    /// [`tailbound_dataplane::pacer::void`]). Its bytes are the port's own.
-    Void {
-        /// What it takes of the wire: 84 to 1538 bytes.
-        wire: WireBytes,
-    },
-}
-
-impl Outgoing {
-    /// A frame that leaves as soon as it can.
-    pub const fn frame(packet: Packet) -> Self {
-        Self::Frame { packet, at: None }
-    }
-}
+pub type Outgoing = tailbound_dataplane::Outgoing<Packet>;
 
 /// What became of what was given to [`Port::transmit`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +85,9 @@ impl Sent {
     /// Counts one frame or void that was sent.
     pub fn add(&mut self, outgoing: &Outgoing) {
         match outgoing {
-            Outgoing::Frame { packet, .. } => {
+            Outgoing::Frame { frame, .. } => {
                 self.packets += 1;
-                self.bytes += packet.len() as u64;
+                self.bytes += frame.len() as u64;
             }
             Outgoing::Void { wire } => {
                 self.voids += 1;

@@ -22,8 +22,8 @@ pub enum Reason {
     VlanTag,
     /// A guest sends what is neither IPv4, IPv6 nor ARP.
     EtherType,
-    /// Its source MAC belongs to a guest behind another port.
-    MacClaimed,
+    /// Its source MAC is pinned to another port, as it is a guest's.
+    MacMove,
     /// Its source MAC is a group's or all zeros.
     InvalidSource,
     /// Its destination is reserved for the link itself (01:80:C2:00:00:0X).
@@ -56,7 +56,7 @@ impl Reason {
         Self::RouterClaim,
         Self::VlanTag,
         Self::EtherType,
-        Self::MacClaimed,
+        Self::MacMove,
         Self::InvalidSource,
         Self::LinkLocalGroup,
         Self::SamePort,
@@ -85,7 +85,7 @@ impl Reason {
             Self::RouterClaim => "router_claim",
             Self::VlanTag => "vlan_tag",
             Self::EtherType => "ethertype",
-            Self::MacClaimed => "mac_claimed",
+            Self::MacMove => "mac_move",
             Self::InvalidSource => "invalid_source",
             Self::LinkLocalGroup => "link_local_group",
             Self::SamePort => "same_port",

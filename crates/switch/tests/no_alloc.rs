@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use tailbound_dataplane::{Guarantee, PacerConfig, Packet, Pool};
-use tailbound_switch::Mac;
-use tailbound_switch::PortIndex;
+use tailbound_dataplane::{
+    EgressConfig, Guarantee, PacedPipelineConfig, PacerConfig, Packet, PipelineConfig, Pool,
+};
 use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
-use tailbound_switch::{LinkConfig, Pacing, Switch};
+use tailbound_switch::{GuestConfig, Mac, PortIndex, Switch, SwitchConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const GUEST: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -53,7 +53,7 @@ fn run(switch: &mut Switch, ports: &mut [Option<Box<dyn Port>>], milliseconds: R
     for millisecond in milliseconds {
         let mut now = Nanos::from_secs(1) + Nanos::from_millis(millisecond);
         let end = now + Nanos::from_millis(1);
-        switch.readable(PortIndex(1));
+        switch.handle_readable(PortIndex(1));
         loop {
             assert!(switch.poll(now, ports).gone.is_empty());
             match switch.poll_at(ports) {
@@ -64,39 +64,40 @@ fn run(switch: &mut Switch, ports: &mut [Option<Box<dyn Port>>], milliseconds: R
     }
 }
 
+fn sent(switch: &mut Switch, ports: &mut [Option<Box<dyn Port>>]) -> u64 {
+    let snapshot = switch.snapshot(ports);
+    snapshot.uplink.expect("there is one").port.sent.0
+}
+
 #[test]
 fn nothing_is_allocated_once_it_is_warm() {
     let link = Rate::from_mbit(1000);
     let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(15_380), link);
     for (paced, guarantee) in [(true, Some(guarantee)), (true, None), (false, None)] {
-        let uplink = LinkConfig {
-            name: "uplink".to_owned(),
-            pacing: paced.then(|| Pacing {
-                pacer: PacerConfig::new(link),
-                meter: None,
-                priority_tag: false,
-                hose: false,
-            }),
-            ..LinkConfig::default()
+        let uplink = if paced {
+            EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::new(link)))
+        } else {
+            EgressConfig::Pipeline(PipelineConfig::default())
         };
-        let guest = LinkConfig {
-            name: "g".to_owned(),
-            guest: Some((GUEST, None)),
-            guarantee,
-            ..LinkConfig::default()
+        let config = SwitchConfig {
+            uplink: Some(uplink),
+            guests: vec![GuestConfig {
+                guarantee,
+                ..GuestConfig::new("g", GUEST)
+            }],
         };
-        let mut switch = Switch::new(vec![uplink, guest]).expect("no rule is broken");
+        let mut switch = Switch::new(config).expect("no rule is broken");
         let mut ports: Vec<Option<Box<dyn Port>>> = vec![
             Some(Box::new(Endless(0))),
             // Twice what is guaranteed.
             Some(Box::new(Endless(16))),
         ];
         run(&mut switch, &mut ports, 0..50);
-        let before = switch.snapshot(&mut ports).links[0].sent.0;
+        let before = sent(&mut switch, &mut ports);
         let counted = allocation_counter::measure(|| {
             run(&mut switch, &mut ports, 50..100);
         });
-        let sent = switch.snapshot(&mut ports).links[0].sent.0;
+        let sent = sent(&mut switch, &mut ports);
         assert!(sent > before + 400, "{sent} after {before}");
         assert_eq!(counted.count_total, 0, "paced: {paced}, {guarantee:?}");
     }

@@ -17,7 +17,7 @@ impl Packet {
 
     /// Puts a priority tag of the frame's class behind its addresses, where it has
     /// no tag yet. What is left to the NIC moves along; segments get the tag too.
-    pub fn add_priority_tag(&mut self) {
+    pub(super) fn insert_priority_tag(&mut self) {
         if is_tag(be16(self.bytes(), ADDRESSES)) {
             return;
         }

@@ -1,7 +1,7 @@
 //! What contradicts itself in a configuration that can be read.
 
 use super::draft::Draft;
-use super::{GuestConfig, PortConfig, UPLINK, pacing};
+use super::{GuestConfig, PortConfig, pacing};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
@@ -108,7 +108,7 @@ impl Checks {
                      and '.'"
                 ),
             );
-        } else if name == UPLINK {
+        } else if name == tailbound_switch::UPLINK {
             self.wrong(place, "a guest cannot be called uplink; use another name");
         }
         let names = &mut self.names;

@@ -1,14 +1,15 @@
 //! From a configuration to what is opened and forwarded.
 
 use super::{Clock, HostError, open};
-use crate::config::UPLINK;
 use crate::config::{Config, PortConfig};
+use crate::guarantees::Guarantees;
+use tailbound_dataplane::{Coverage, EgressConfig, PacedPipelineConfig};
 use tailbound_switch::port::Port;
-use tailbound_switch::{Guard, LinkConfig, Mac, Pacing};
+use tailbound_switch::{GuestConfig, Mac, SpoofFilter, SwitchConfig, UPLINK};
 
-/// What a port was opened from.
+/// What a port is opened from.
 #[derive(Debug)]
-pub(super) struct LinkPlan {
+pub(super) struct PortPlan {
     pub(super) name: String,
     pub(super) port: PortConfig,
     /// Its frames have launch times instead of voids between them.
@@ -16,54 +17,54 @@ pub(super) struct LinkPlan {
     mac: Option<Mac>,
 }
 
-/// What to open and what to forward, for each port of `config`: the uplink
-/// first.
-pub(super) fn plan(config: &Config) -> (Vec<LinkPlan>, Vec<LinkConfig>) {
-    let uplink = config.uplink.iter().map(|uplink| {
-        let plan = LinkPlan {
-            name: UPLINK.to_owned(),
-            port: uplink.port.clone(),
-            wants_launch_times: uplink.pacer.as_ref().is_some_and(|pacer| !pacer.voids),
-            mac: None,
-        };
-        let link = LinkConfig {
-            name: UPLINK.to_owned(),
-            pipeline: uplink.pipeline.clone(),
-            pacing: uplink.pacer.clone().map(|pacer| Pacing {
-                pacer,
-                meter: uplink.pipeline.meter,
-                priority_tag: uplink.priority_tag,
-                hose: config.hose.is_some(),
-            }),
-            ..LinkConfig::default()
-        };
-        (plan, link)
+/// What to open, in the order of the switch's ports, and what to forward: what
+/// `config` says, with the guarantees that `guarantees` makes of it.
+pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, SwitchConfig) {
+    let uplink = config.uplink.iter().map(|uplink| PortPlan {
+        name: UPLINK.to_owned(),
+        port: uplink.port.clone(),
+        wants_launch_times: uplink.pacer.as_ref().is_some_and(|pacer| !pacer.voids),
+        mac: None,
     });
-    let guests = config.guests.iter().map(|guest| {
-        let plan = LinkPlan {
-            name: guest.name.clone(),
-            port: guest.port.clone(),
-            wants_launch_times: false,
-            mac: Some(guest.mac),
-        };
-        let guard = guest
+    let guests = config.guests.iter().map(|guest| PortPlan {
+        name: guest.name.clone(),
+        port: guest.port.clone(),
+        wants_launch_times: false,
+        mac: Some(guest.mac),
+    });
+    let ports = uplink.chain(guests).collect();
+    let egress = config.uplink.as_ref().map(|uplink| match &uplink.pacer {
+        Some(pacer) => EgressConfig::Pacer(PacedPipelineConfig {
+            pacer: pacer.clone(),
+            meter: uplink.pipeline.meter,
+            priority_tag: uplink.priority_tag,
+        }),
+        None => EgressConfig::Pipeline(uplink.pipeline.clone()),
+    });
+    let guests = config.guests.iter().zip(guarantees.wanted());
+    let guests = guests.map(|(guest, guarantee)| GuestConfig {
+        name: guest.name.clone(),
+        mac: guest.mac,
+        filter: guest
             .anti_spoofing
-            .then(|| Guard::new(guest.mac, guest.ip.iter().copied()));
-        let link = LinkConfig {
-            name: guest.name.clone(),
-            guest: Some((guest.mac, guard)),
-            vm: guest.vm.clone(),
-            ips: guest.ip.clone(),
-            guarantee: guest.guarantee,
-            pipeline: guest.pipeline.clone(),
-            ..LinkConfig::default()
-        };
-        (plan, link)
+            .then(|| SpoofFilter::new(guest.mac, guest.ip.iter().copied())),
+        guarantee,
+        // Rates are exchanged for machines alone.
+        coverage: if config.hose.is_some() && guest.vm.is_some() {
+            Coverage::LimitedDestinations
+        } else {
+            Coverage::AllDestinations
+        },
+        pipeline: guest.pipeline.clone(),
     });
-    uplink.chain(guests).unzip()
+    let switch = SwitchConfig {
+        uplink: egress,
+        guests: guests.collect(),
+    };
+    (ports, switch)
 }
 
-impl LinkPlan {
+impl PortPlan {
     pub(super) fn open(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
         let port =
             open::open(&self.port, self.mac, clock.epoch).map_err(|source| HostError::Port {

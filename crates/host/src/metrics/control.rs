@@ -1,12 +1,12 @@
 //! What the placement service has promised, and whether it is there, as text.
 
 use crate::control::FeedStatus;
+use crate::guarantees::{GuaranteesSnapshot, MachineSnapshot};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use std::fmt::Error;
 use tailbound_api::VmGuarantee;
 use tailbound_metrics::{Labels, counter, gauge};
-use tailbound_switch::{LinkSnapshot, Snapshot};
 
 /// How the connection is.
 pub(super) fn encode_status(
@@ -34,25 +34,25 @@ pub(super) fn encode_status(
     )
 }
 
-/// What is promised.
-pub(super) fn encode_promises(
-    snapshot: &Snapshot,
+/// What is guaranteed.
+pub(super) fn encode_guarantees(
+    snapshot: &GuaranteesSnapshot,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
-    if let Some(promises) = &snapshot.promises {
+    if let Some(service) = &snapshot.service {
         gauge::<0>(
             encoder,
             "tailbound_control_revision",
             "The revision of the guarantees that are held",
-            &[([], promises.revision)],
+            &[([], service.revision)],
         )?;
         gauge(
             encoder,
             "tailbound_control_host_state",
             "1 for what the placement service takes this host for",
-            &[([("state", promises.state.word().to_owned())], 1)],
+            &[([("state", service.state.word().to_owned())], 1)],
         )?;
-        let without = promises.without_guest.iter();
+        let without = service.without_guest.iter();
         let without: Vec<_> = without.map(|vm| ([("vm", vm.clone())], 1)).collect();
         gauge(
             encoder,
@@ -61,56 +61,61 @@ pub(super) fn encode_promises(
             &without,
         )?;
     }
-    let links = snapshot.links.iter();
-    let known: Vec<_> = links
-        .filter_map(|link| Some((labels(link)?, u64::from(link.promise.is_some()))))
-        .collect();
     gauge(
         encoder,
         "tailbound_guarantee_known",
         "1 while the placement service has the guest's machine on this host",
-        &known,
+        &samples(snapshot, |machine| Some(u64::from(machine.known.is_some()))),
     )?;
     gauge(
         encoder,
         "tailbound_guarantee_bandwidth_bits_per_second",
-        "The average bandwidth that the guest is promised",
-        &promised(snapshot, |vm| Some(vm.guarantee?.bandwidth.0)),
+        "The average bandwidth that the guest is guaranteed",
+        &known(snapshot, |vm| Some(vm.guarantee?.bandwidth.0)),
     )?;
     gauge(
         encoder,
         "tailbound_guarantee_burst_bytes",
         "What the guest may send at once after it has sent less",
-        &promised(snapshot, |vm| Some(vm.guarantee?.burst.0)),
+        &known(snapshot, |vm| Some(vm.guarantee?.burst.0)),
     )?;
     gauge(
         encoder,
         "tailbound_guarantee_burst_rate_bits_per_second",
         "How fast the guest may send a burst; absent if all at once",
-        &promised(snapshot, |vm| Some(vm.guarantee?.burst_rate?.0)),
+        &known(snapshot, |vm| Some(vm.guarantee?.burst_rate?.0)),
     )?;
     seconds(
         encoder,
         "tailbound_guarantee_delay_seconds",
         "The longest that a frame between machines of the guest's tenant may wait in queues; \
-         absent if none is promised",
-        promised(snapshot, |vm| Some(vm.guarantee?.delay?.as_secs_f64())),
+         absent if none is guaranteed",
+        known(snapshot, |vm| Some(vm.guarantee?.delay?.as_secs_f64())),
     )
 }
 
-/// The guest and its machine; `None` without one.
-fn labels(link: &LinkSnapshot) -> Option<Labels<2>> {
-    let vm = link.vm.as_ref()?;
-    Some([("guest", link.name.clone()), ("vm", vm.to_string())])
+/// A number of each guest that is a machine, where it has one.
+fn samples<T>(
+    snapshot: &GuaranteesSnapshot,
+    number: impl Fn(&MachineSnapshot) -> Option<T>,
+) -> Vec<(Labels<2>, T)> {
+    let sample = |machine: &MachineSnapshot| {
+        let number = number(machine)?;
+        let labels = [
+            ("guest", machine.guest.clone()),
+            ("vm", machine.vm.to_string()),
+        ];
+        Some((labels, number))
+    };
+    snapshot.machines.iter().filter_map(sample).collect()
 }
 
-/// A number of each guest that is promised it.
-fn promised<T>(
-    snapshot: &Snapshot,
+/// A number of each guest whose machine the placement service knows, where it has one.
+fn known<T>(
+    snapshot: &GuaranteesSnapshot,
     number: impl Fn(&VmGuarantee) -> Option<T>,
 ) -> Vec<(Labels<2>, T)> {
-    let sample = |link: &LinkSnapshot| Some((labels(link)?, number(link.promise.as_ref()?)?));
-    snapshot.links.iter().filter_map(sample).collect()
+    samples(snapshot, |machine| number(machine.known.as_ref()?))
 }
 
 fn seconds<const N: usize>(

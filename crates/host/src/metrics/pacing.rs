@@ -5,19 +5,20 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt::Error;
 use tailbound_metrics::{Labels, counter, gauge, histogram};
-use tailbound_switch::{GuestPacing, LinkSnapshot, Snapshot, UplinkPacing};
+use tailbound_switch::{GuestPacing, PortSnapshot, Snapshot, UplinkPacing};
 
 /// Nothing where no uplink is paced.
 pub(super) fn encode(
     snapshot: &Snapshot,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
-    let links = snapshot.links.iter();
-    let Some(uplink) = links.clone().find_map(|link| link.pacing.as_ref()) else {
+    let uplink = snapshot.uplink.as_ref();
+    let Some(uplink) = uplink.and_then(|uplink| uplink.pacing.as_ref()) else {
         return Ok(());
     };
     encode_uplink(uplink, snapshot.refusals, encoder)?;
-    let guests = links.filter_map(|link| Some((link, link.guarantee.as_ref()?)));
+    let guests = snapshot.guests.iter();
+    let guests = guests.filter_map(|guest| Some((&guest.port, guest.pacing.as_ref()?)));
     encode_guests(&guests.collect::<Vec<_>>(), encoder)
 }
 
@@ -100,7 +101,7 @@ fn encode_uplink(
     histogram(lateness, &uplink.lateness)
 }
 
-type Guests<'s> = [(&'s LinkSnapshot, &'s GuestPacing)];
+type Guests<'s> = [(&'s PortSnapshot, &'s GuestPacing)];
 
 /// A metric's name, its help, and its number of a guest.
 type OfGuest = (&'static str, &'static str, fn(&GuestPacing) -> u64);
@@ -108,7 +109,7 @@ type OfGuest = (&'static str, &'static str, fn(&GuestPacing) -> u64);
 fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     let of = |number: fn(&GuestPacing) -> u64| {
         let guests = guests.iter();
-        let sample = |(link, pacing): &(&LinkSnapshot, &GuestPacing)| (name(link), number(pacing));
+        let sample = |(port, pacing): &(&PortSnapshot, &GuestPacing)| (name(port), number(pacing));
         guests.map(sample).collect::<Vec<_>>()
     };
     let counters: [OfGuest; 5] = [
@@ -143,19 +144,19 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
     }
     gauge(
         encoder,
-        "tailbound_pacer_guest_stalled_packets",
+        "tailbound_pacer_guest_backpressured_packets",
         "The guest's packets that wait to be offered again, while its port is not read",
-        &of(|guest| guest.stalled as u64),
+        &of(|guest| guest.backpressured as u64),
     )?;
     gauge(
         encoder,
-        "tailbound_pacer_guest_terms_refused",
-        "1 while the guest is to be guaranteed what breaks a rule, and keeps its old terms",
+        "tailbound_pacer_guest_guarantee_refused",
+        "1 while the guest is to be guaranteed what breaks a rule, and keeps what it had",
         &of(|guest| u64::from(guest.refused)),
     )?;
-    let bandwidths = guests.iter().filter_map(|(link, pacing)| {
-        let terms = pacing.terms?;
-        Some((name(link), terms.bandwidth.0))
+    let bandwidths = guests.iter().filter_map(|(port, pacing)| {
+        let held = pacing.guarantee?;
+        Some((name(port), held.bandwidth.0))
     });
     gauge(
         encoder,
@@ -169,13 +170,13 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
         Some(&Unit::Seconds),
         MetricType::Gauge,
     )?;
-    for (link, pacing) in guests {
+    for (port, pacing) in guests {
         let seconds = pacing.wait.as_secs_f64();
-        waits.encode_family(&name(link))?.encode_gauge(&seconds)?;
+        waits.encode_family(&name(port))?.encode_gauge(&seconds)?;
     }
     Ok(())
 }
 
-fn name(link: &LinkSnapshot) -> Labels<1> {
-    [("guest", link.name.clone())]
+fn name(port: &PortSnapshot) -> Labels<1> {
+    [("guest", port.name.clone())]
 }

@@ -1,6 +1,7 @@
 //! A snapshot as text, in the format of `OpenMetrics` 1.0.
 
 use crate::control::FeedStatus;
+use crate::guarantees::GuaranteesSnapshot;
 use crate::hose::HoseSnapshot;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -10,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 use tailbound_agent::watch::VcpuSnapshot;
 use tailbound_metrics::{Labels, counter, gauge};
-use tailbound_switch::{LinkSnapshot, Snapshot, Sojourn};
+use tailbound_switch::{PortSnapshot, Snapshot, Sojourn};
 
 /// Everything that one scrape shows.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,8 @@ pub(crate) struct Exposition {
 pub(crate) struct HostCounts {
     /// What the switch has counted.
     pub(crate) snapshot: Snapshot,
+    /// What the placement service and the configuration guarantee.
+    pub(crate) guarantees: GuaranteesSnapshot,
     /// What the exchange of rates has counted, where there is one.
     pub(crate) hose: Option<HoseSnapshot>,
     /// How many reloads were applied.
@@ -51,14 +54,14 @@ impl HostCounts {
     /// One sample for each port and what `samples` makes of it.
     fn per_port<const N: usize>(
         &self,
-        samples: impl Fn(&LinkSnapshot) -> Vec<(Labels<N>, u64)>,
+        samples: impl Fn(&PortSnapshot) -> Vec<(Labels<N>, u64)>,
     ) -> Vec<(Labels<N>, u64)> {
-        self.snapshot.links.iter().flat_map(samples).collect()
+        self.snapshot.ports().flat_map(samples).collect()
     }
 }
 
-fn port(link: &LinkSnapshot) -> (&'static str, String) {
-    ("port", link.name.clone())
+fn label(port: &PortSnapshot) -> (&'static str, String) {
+    ("port", port.name.clone())
 }
 
 impl Collector for Exposition {
@@ -73,7 +76,7 @@ impl Collector for Exposition {
         if let Some(feed) = self.feed {
             super::control::encode_status(feed, &mut encoder)?;
             if let Some(host) = &self.host {
-                super::control::encode_promises(&host.snapshot, &mut encoder)?;
+                super::control::encode_guarantees(&host.guarantees, &mut encoder)?;
             }
         }
         match &self.vcpus {
@@ -85,31 +88,34 @@ impl Collector for Exposition {
 
 impl HostCounts {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let both = |link: &LinkSnapshot, received: u64, sent: u64| {
-            let of =
-                |direction: &str, value| ([port(link), ("direction", direction.to_owned())], value);
+        let both = |port: &PortSnapshot, received: u64, sent: u64| {
+            let of = |direction: &str, value| {
+                ([label(port), ("direction", direction.to_owned())], value)
+            };
             vec![of("received", received), of("sent", sent)]
         };
         counter(
             encoder,
             "tailbound_packets",
             "Packets received from and sent to a port, as they crossed it",
-            &self.per_port(|link| both(link, link.received.0, link.sent.0)),
+            &self.per_port(|port| both(port, port.received.0, port.sent.0)),
         )?;
         counter(
             encoder,
             "tailbound_bytes",
             "Bytes of those packets, from the Ethernet header on",
-            &self.per_port(|link| both(link, link.received.1, link.sent.1)),
+            &self.per_port(|port| both(port, port.received.1, port.sent.1)),
         )?;
         counter(
             encoder,
             "tailbound_drops",
             "Packets dropped, by the port where and the reason why",
-            &self.per_port(|link| {
-                let drops = link.drops.iter();
+            &self.per_port(|port| {
+                let drops = port.drops.iter();
                 drops
-                    .map(|(reason, count)| ([port(link), ("reason", (*reason).to_owned())], *count))
+                    .map(|(reason, count)| {
+                        ([label(port), ("reason", (*reason).to_owned())], *count)
+                    })
                     .collect()
             }),
         )?;
@@ -117,23 +123,23 @@ impl HostCounts {
             encoder,
             "tailbound_segmented_packets",
             "Packets cut to one MTU on their way to a port",
-            &self.per_port(|link| vec![([port(link)], link.segmented)]),
+            &self.per_port(|port| vec![([label(port)], port.segmented)]),
         )?;
         counter(
             encoder,
             "tailbound_ecn_marks",
             "Packets marked in place of dropped on their way to a port",
-            &self.per_port(|link| vec![([port(link)], link.marked)]),
+            &self.per_port(|port| vec![([label(port)], port.marked)]),
         )?;
         counter(
             encoder,
             "tailbound_metered_packets",
             "Packets that the meter before a port gave a class",
-            &self.per_port(|link| {
-                let of = |class: &str, value| ([port(link), ("class", class.to_owned())], value);
+            &self.per_port(|port| {
+                let of = |class: &str, value| ([label(port), ("class", class.to_owned())], value);
                 vec![
-                    of("high", link.meter.high),
-                    of("best_effort", link.meter.best_effort),
+                    of("high", port.meter.high),
+                    of("best_effort", port.meter.best_effort),
                 ]
             }),
         )?;
@@ -141,25 +147,25 @@ impl HostCounts {
             encoder,
             "tailbound_backlog_packets",
             "Packets that wait for a port",
-            &self.per_port(|link| vec![([port(link)], link.backlog_packets as u64)]),
+            &self.per_port(|port| vec![([label(port)], port.backlog_packets as u64)]),
         )?;
         gauge(
             encoder,
             "tailbound_backlog_bytes",
             "Bytes that wait for a port in its software queue",
-            &self.per_port(|link| vec![([port(link)], link.backlog_bytes.0)]),
+            &self.per_port(|port| vec![([label(port)], port.backlog_bytes.0)]),
         )?;
         gauge(
             encoder,
             "tailbound_port_up",
             "1 while the port's interface is there",
-            &self.per_port(|link| vec![([port(link)], u64::from(link.up))]),
+            &self.per_port(|port| vec![([label(port)], u64::from(port.up))]),
         )?;
         gauge::<0>(
             encoder,
-            "tailbound_learned_stations",
+            "tailbound_fdb_entries",
             "MAC addresses learned besides the guests' own",
-            &[([], self.snapshot.stations as u64)],
+            &[([], self.snapshot.fdb_entries as u64)],
         )?;
         let result = |result: &str, count| ([("result", result.to_owned())], count);
         counter(
@@ -181,15 +187,15 @@ impl HostCounts {
             Some(&Unit::Seconds),
             MetricType::Histogram,
         )?;
-        for link in &self.snapshot.links {
+        for guest in &self.snapshot.guests {
             for Sojourn {
                 direction,
                 class,
                 histogram,
-            } in &link.sojourns
+            } in &guest.sojourns
             {
                 let labels = [
-                    ("guest", link.name.as_str()),
+                    ("guest", guest.port.name.as_str()),
                     ("class", class),
                     ("direction", direction),
                 ];

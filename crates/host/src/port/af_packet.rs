@@ -170,7 +170,7 @@ impl Port for AfPacketPort {
             let lost = u64::from(matches!(first, Outgoing::Frame { .. }));
             let voids = &self.voids;
             let wire = outgoing.iter_mut().map(|next| match next {
-                Outgoing::Frame { packet, .. } => packet.with_virtio_header(),
+                Outgoing::Frame { frame, .. } => frame.with_virtio_header(),
                 Outgoing::Void { wire } => voids.get(*wire),
             });
             match self.socket.transmit(&mut self.batch, wire) {

@@ -241,12 +241,12 @@ impl Port for AfXdpPort {
         let mut flushed = false;
         while let Some(next) = outgoing.front_mut() {
             let entered = match next {
-                Outgoing::Frame { packet, at } => {
-                    packet.complete_checksum();
-                    let launch = at
+                Outgoing::Frame { frame, launch_at } => {
+                    frame.complete_checksum();
+                    let launch = launch_at
                         .zip(self.launch.as_mut())
                         .and_then(|(at, launch)| launch.time(now, at));
-                    queue.send(packet.bytes(), launch)
+                    queue.send(frame.bytes(), launch)
                 }
                 Outgoing::Void { wire } => {
                     let wire = (*wire).clamp(void::SHORTEST, void::LONGEST);

@@ -82,7 +82,7 @@ impl Port for TapPort {
         let mut sent = Sent::default();
         while let Some(next) = outgoing.front_mut() {
             let result = match next {
-                Outgoing::Frame { packet, .. } => self.tap.transmit(packet.with_virtio_header()),
+                Outgoing::Frame { frame, .. } => self.tap.transmit(frame.with_virtio_header()),
                 // Behind a TAP is no wire whose time a void could take.
                 Outgoing::Void { .. } => Ok(()),
             };

@@ -86,11 +86,11 @@ impl Port for MemoryPort {
                 break;
             };
             let bytes = match &mut next {
-                Outgoing::Frame { packet, .. } => {
+                Outgoing::Frame { frame, .. } => {
                     if !wire.offload {
-                        packet.complete_checksum();
+                        frame.complete_checksum();
                     }
-                    packet.bytes().to_vec()
+                    frame.bytes().to_vec()
                 }
                 Outgoing::Void { wire } => VoidFrame::new(Wire::STATION).bytes(*wire).to_vec(),
             };

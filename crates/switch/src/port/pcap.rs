@@ -182,9 +182,9 @@ impl Port for PcapPort {
         let time = self.epoch.saturating_add(now.into());
         for mut next in outgoing.drain(..) {
             let bytes = match &mut next {
-                Outgoing::Frame { packet, .. } => {
-                    packet.complete_checksum();
-                    packet.bytes()
+                Outgoing::Frame { frame, .. } => {
+                    frame.complete_checksum();
+                    frame.bytes()
                 }
                 Outgoing::Void { wire } => self.voids.bytes(*wire),
             };

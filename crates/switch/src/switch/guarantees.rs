@@ -1,205 +1,156 @@
-//! What each guest is promised, and what its frames are paced to.
+//! What guests are guaranteed on a paced uplink, as it changes.
 
-use super::link::{Link, Way, WayConfig};
-use super::{LinkConfig, Promises, Switch};
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
-use tailbound_api::{HostGuarantees, VmGuarantee, VmName};
+use super::Switch;
+use super::config::SwitchConfig;
+use super::guest::{GuestPort, Refusal};
 use tailbound_dataplane::pacer::Refused;
-use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
-use tailbound_units::{Bytes, Nanos};
+use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
+use tailbound_units::Nanos;
 
-/// A guest that may take part in the exchange of rates.
-#[derive(Debug, Clone)]
-pub struct HoseGuest {
-    /// The guest in the pacer.
-    pub id: GuestId,
-    /// Which machine it is.
-    pub vm: VmName,
-    /// Its addresses.
-    pub ips: Vec<IpAddr>,
-    /// What it is guaranteed; it takes no part without.
-    pub guarantee: Option<Guarantee>,
-    /// How many machines its tenant has, as the placement service says.
-    pub tenant_vms: Option<u32>,
+/// A guarantee that cannot be set. The guest keeps the one that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum GuaranteeError {
+    /// There is no such guest (any more).
+    #[error("there is no guest of number {0}")]
+    NoGuest(u32),
+    /// It breaks a rule of the pacer.
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
-/// The last word of the placement service, by machine.
-type ByName<'w> = HashMap<&'w str, &'w VmGuarantee>;
-
 impl Switch {
-    /// Takes what this host's machines are promised; what was promised before
-    /// and is not there any more ends.
-    ///
-    /// On a paced uplink a guest's frames are held to it from `now` on. A machine
-    /// that the service does not know keeps what the configuration guarantees. A
-    /// promise that the pacer refuses is logged and counted, and its guest keeps
-    /// the terms that it had.
-    pub fn set_guarantees(&mut self, now: Nanos, guarantees: HostGuarantees) {
-        self.guarantees = Some(guarantees);
-        self.promise(now);
+    /// The guests in the order of their ports: the number of each, by which it is
+    /// known as long as there is a guest of its name, and that name.
+    pub fn guests(&self) -> impl Iterator<Item = (GuestId, &str)> {
+        let names = self.states[self.first_guest()..].iter();
+        let names = names.map(|state| state.name.as_str());
+        self.guests.iter().map(|guest| guest.id).zip(names)
     }
 
-    /// Gives each guest what its machine is promised, or the configuration
-    /// guarantees.
-    fn promise(&mut self, now: Nanos) {
-        self.take_promises();
-        if let Some(wire) = self.links.iter().find_map(Link::paced) {
-            let wire = wire.wire().clone();
-            self.pace(now, &wire, Pass::Less);
-            self.pace(now, &wire, Pass::All);
-        }
+    /// What the pacer holds a guest to; `None`: best effort, or no pacer.
+    pub fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
+        self.uplink.as_ref()?.egress.pacer()?.guarantee(guest)
     }
 
-    fn take_promises(&mut self) {
-        let by_name = by_name(self.guarantees.as_ref());
-        for link in &mut self.links {
-            link.promise = promised(&by_name, link.vm.as_ref()).cloned();
-        }
-    }
-
-    /// Makes each link's way what it is to be, and the terms with it: first what
-    /// becomes less, so that there is room for the rest, and then the wire.
-    pub(super) fn change_ways(
-        &mut self,
-        now: Nanos,
-        ways: Vec<(usize, WayConfig)>,
-        gone: impl Iterator<Item = GuestId>,
-    ) {
-        self.take_promises();
-        if let Some(paced) = self.links.iter_mut().find_map(Link::paced_mut) {
-            for guest in gone {
-                // The end of a guarantee breaks no rule.
-                let _ = paced.pacer.set_guest(now, guest, None);
-            }
-        }
-        let pacing = ways.iter().find_map(|(_, way)| way.pacing.as_ref());
-        if let Some(wire) = pacing.map(|pacing| pacing.pacer.clone()) {
-            self.pace(now, &wire, Pass::Less);
-        }
-        for (index, way) in ways {
-            if let Err(rule) = self.links[index].way.reconfigure(now, way) {
-                tracing::error!(%rule, "the uplink stays paced as it was");
-            }
-        }
-        self.promise(now);
-    }
-
-    /// Sets the pacer's terms where they differ.
-    fn pace(&mut self, now: Nanos, wire: &PacerConfig, pass: Pass) {
-        let mut uplink = None;
-        let mut guests = Vec::with_capacity(self.links.len());
-        for link in &mut self.links {
-            match (&mut link.way, &mut link.guest) {
-                (Way::Paced(way), _) => uplink = Some(&mut way.pacer),
-                (_, Some(guest)) => guests.push((&link.name, link.promise.as_ref(), guest)),
-                _ => {}
-            }
-        }
-        let Some(pacer) = uplink else { return };
-        for (name, promise, guest) in guests {
-            let wanted = wanted(wire, promise, guest.guarantee.as_ref());
-            let held = pacer.guarantee(guest.id);
-            if held == wanted.as_ref() {
-                guest.refused = None;
-                continue;
-            }
-            if pass == Pass::Less && !is_less(wanted.as_ref(), held) {
-                continue;
-            }
-            let result = pacer.set_guest(now, guest.id, wanted.as_ref());
-            if pass == Pass::Less {
-                // What is refused here is tried again.
-                continue;
-            }
-            let refused = result.err().zip(wanted);
-            if let Some((rule, wanted)) = refused
-                && guest.refused != refused
-            {
-                self.refusals += 1;
-                tracing::error!(
-                    guest = name, bandwidth = %wanted.bandwidth, burst = %wanted.burst,
-                    burst_rate = %wanted.burst_rate, %rule,
-                    "guarantee refused; the guest keeps the terms that it had"
-                );
-            }
-            guest.refused = refused;
-        }
-    }
-
-    /// Whether the guests of `configs` fit on their uplink, each with its new
-    /// terms or, where those break a rule, its old ones.
+    /// Guarantees a guest something else from `now` on, or nothing any more. Where the
+    /// uplink is not paced, it is kept until it is.
     ///
     /// # Errors
-    /// The rule that the uplink's pacing breaks, or the guests' terms with it.
-    pub fn check(&self, configs: &[LinkConfig]) -> Result<(), Refused> {
-        let uplink = configs.iter().find_map(|config| config.pacing.as_ref());
-        let Some(pacing) = uplink else { return Ok(()) };
-        let mut trial = Pacer::<Packet>::new(&pacing.pacer)?;
-        let by_name = by_name(self.guarantees.as_ref());
-        for (index, config) in configs.iter().enumerate() {
-            let promise = promised(&by_name, config.vm.as_ref());
+    /// There is no such guest, or the rule that the guarantee breaks. Then the guest
+    /// keeps the one that it has; this one is logged and counted, and set as soon as a
+    /// change of others makes room for it.
+    pub fn set_guarantee(
+        &mut self,
+        now: Nanos,
+        guest: GuestId,
+        guarantee: Option<Guarantee>,
+    ) -> Result<(), GuaranteeError> {
+        let known = self.guests.iter_mut().find(|known| known.id == guest);
+        known.ok_or(GuaranteeError::NoGuest(guest.0))?.guarantee = guarantee;
+        self.apply(now, []);
+        let refusal = self.guests.iter().find(|known| known.id == guest);
+        match refusal.and_then(|known| known.refusal) {
+            Some(refusal) => Err(refusal.rule.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Guarantees several guests something else from `now` on: first what becomes less,
+    /// so that there is room for the rest, then all. Guests that are not there are
+    /// passed over. What breaks a rule is logged and counted, and its guest keeps the
+    /// guarantee that it has.
+    pub fn apply(
+        &mut self,
+        now: Nanos,
+        guarantees: impl IntoIterator<Item = (GuestId, Option<Guarantee>)>,
+    ) {
+        for (guest, guarantee) in guarantees {
+            let port = self.guests.iter_mut().find(|port| port.id == guest);
+            if let Some(port) = port {
+                port.guarantee = guarantee;
+            }
+        }
+        self.set_in_pacer(now, Pass::Less);
+        self.set_in_pacer(now, Pass::All);
+    }
+
+    /// Sets the pacer's guarantees where they are to be others.
+    pub(super) fn set_in_pacer(&mut self, now: Nanos, pass: Pass) {
+        let first = self.first_guest();
+        let uplink = self.uplink.as_mut();
+        let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) else {
+            return;
+        };
+        let ports = self.guests.iter_mut().zip(&self.states[first..]);
+        for (guest, state) in ports {
+            if guest.set_in_pacer(now, pacer, pass) {
+                self.refusals += 1;
+                if let Some(Refusal { rule, guarantee }) = guest.refusal {
+                    tracing::error!(
+                        guest = state.name, bandwidth = %guarantee.bandwidth,
+                        burst = %guarantee.burst, burst_rate = %guarantee.burst_rate, %rule,
+                        "guarantee refused; the guest keeps the one that it had"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Whether the guests of `config` fit on their uplink, each with its new guarantee
+    /// or, where that breaks a rule, the one that it has.
+    ///
+    /// # Errors
+    /// The rule that the uplink's pacer breaks, or the guests' guarantees with it.
+    pub fn check(&self, config: &SwitchConfig) -> Result<(), Refused> {
+        let uplink = config.uplink.as_ref().and_then(|uplink| uplink.paced());
+        let Some(paced) = uplink else { return Ok(()) };
+        let mut trial = Pacer::<Packet>::new(&paced.pacer)?;
+        for (index, guest) in config.guests.iter().enumerate() {
             let id = GuestId(index as u32);
-            let wanted = wanted(&pacing.pacer, promise, config.guarantee.as_ref());
-            if trial.set_guest(Nanos::ZERO, id, wanted.as_ref()).is_err()
-                && let Some(link) = self.links.iter().find(|link| link.is(config))
-                && let Some(guest) = &link.guest
+            let wanted = trial.set_guest(Nanos::ZERO, id, guest.guarantee.as_ref());
+            let known = self.guests().find(|(_, name)| *name == guest.name);
+            if wanted.is_err()
+                && let Some((known, _)) = known
             {
-                trial.set_guest(Nanos::ZERO, id, self.guarantee(guest.id))?;
+                trial.set_guest(Nanos::ZERO, id, self.guarantee(known))?;
             }
         }
         Ok(())
     }
-
-    /// What the pacer holds a guest to.
-    fn guarantee(&self, guest: GuestId) -> Option<&Guarantee> {
-        let paced = self.links.iter().find_map(Link::paced)?;
-        paced.pacer.guarantee(guest)
-    }
-
-    /// The guests that are machines, with what the pacer holds them to: for the
-    /// exchange of rates with other hosts. All of them after each change.
-    pub fn hose_guests(&self) -> Vec<HoseGuest> {
-        let guests = self.links.iter().filter_map(|link| {
-            let guest = link.guest.as_ref()?;
-            Some(HoseGuest {
-                id: guest.id,
-                vm: link.vm.clone()?,
-                ips: guest.ips.clone(),
-                guarantee: self.guarantee(guest.id).copied(),
-                tenant_vms: link.promise.as_ref().map(|promise| promise.tenant_vms),
-            })
-        });
-        guests.collect()
-    }
-
-    /// The service's last word, and the machines in it that no guest is.
-    pub(super) fn promises(&self) -> Option<Promises> {
-        let guarantees = self.guarantees.as_ref()?;
-        let here: HashSet<_> = self
-            .links
-            .iter()
-            .filter_map(|link| Some(link.promise.as_ref()?.vm.as_str()))
-            .collect();
-        let vms = guarantees.vms.iter().map(|vm| &vm.vm);
-        Some(Promises {
-            revision: guarantees.revision,
-            state: guarantees.state,
-            without_guest: vms
-                .filter(|vm| !here.contains(vm.as_str()))
-                .cloned()
-                .collect(),
-        })
-    }
 }
 
-/// Which terms to set.
+/// Which guarantees to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pass {
+pub(super) enum Pass {
     /// Those that take no more of the wire than what is held.
     Less,
     /// All.
     All,
+}
+
+impl GuestPort {
+    /// Sets the guest's guarantee in the pacer where it is another one; returns whether
+    /// it was refused as it was not before.
+    fn set_in_pacer(&mut self, now: Nanos, pacer: &mut Pacer<Packet>, pass: Pass) -> bool {
+        let wanted = self.guarantee.as_ref();
+        let held = pacer.guarantee(self.id);
+        if held == wanted {
+            self.refusal = None;
+            return false;
+        }
+        if pass == Pass::Less && !is_less(wanted, held) {
+            return false;
+        }
+        let result = pacer.set_guest(now, self.id, wanted);
+        if pass == Pass::Less {
+            // What is refused here is tried again.
+            return false;
+        }
+        let refusal = result.err().zip(self.guarantee);
+        let refusal = refusal.map(|(rule, guarantee)| Refusal { rule, guarantee });
+        let before = std::mem::replace(&mut self.refusal, refusal);
+        refusal.is_some() && refusal != before
+    }
 }
 
 fn is_less(wanted: Option<&Guarantee>, held: Option<&Guarantee>) -> bool {
@@ -207,43 +158,4 @@ fn is_less(wanted: Option<&Guarantee>, held: Option<&Guarantee>) -> bool {
         return wanted.is_none();
     };
     wanted.bandwidth <= held.bandwidth
-}
-
-fn by_name(word: Option<&HostGuarantees>) -> ByName<'_> {
-    let vms = word.into_iter().flat_map(|all| &all.vms);
-    vms.map(|vm| (vm.vm.as_str(), vm)).collect()
-}
-
-fn promised<'w>(by_name: &ByName<'w>, vm: Option<&VmName>) -> Option<&'w VmGuarantee> {
-    by_name.get(vm?.to_string().as_str()).copied()
-}
-
-/// The terms of a guest: what the service promises to its machine, or else what
-/// the configuration guarantees. Of what the service does not speak of, the
-/// configuration's word counts in both.
-fn wanted(
-    wire: &PacerConfig,
-    promise: Option<&VmGuarantee>,
-    configured: Option<&Guarantee>,
-) -> Option<Guarantee> {
-    let Some(promise) = promise else {
-        return configured.copied();
-    };
-    let promise = promise.guarantee?;
-    let burst = match promise.burst {
-        // One frame, to placement.
-        Bytes(0) => wire.frame,
-        burst => burst,
-    };
-    let mut terms = Guarantee::new(
-        promise.bandwidth,
-        burst,
-        promise.burst_rate.unwrap_or(wire.link),
-    );
-    terms.horizon = terms.horizon.max(wire.batch);
-    if let Some(configured) = configured {
-        terms.horizon = configured.horizon;
-        terms.mark = configured.mark;
-    }
-    Some(terms)
 }

@@ -1,7 +1,6 @@
 //! What comes from a port, checked, and on its way to others.
 
-use super::link::Link;
-use super::paced::PacedWay;
+use super::uplink::Uplink;
 use super::{Ports, Switch, Turn};
 use crate::forward::{Learned, NoRoute, PortIndex, Verdict};
 use crate::mac::Mac;
@@ -25,85 +24,82 @@ impl Switch {
         ports: &mut Ports,
         turn: &mut Turn,
     ) {
-        let link = &mut self.links[from.0];
-        if link.is_stalled() || !link.unread.is_empty() {
+        if !self.is_read(from) {
+            return;
+        }
+        let state = &mut self.states[from.0];
+        if !state.received.is_empty() {
             return;
         }
         let Some(port) = &mut ports[from.0] else {
-            link.readable = false;
+            state.readable = false;
             return;
         };
         match port.receive(now, &self.pool, &mut self.burst) {
-            Ok(More::No) => link.readable = false,
+            Ok(More::No) => state.readable = false,
             Ok(More::Maybe) => turn.busy = true,
             Err(error) => {
-                link.readable = false;
+                state.readable = false;
                 turn.gone.push((from, error));
             }
         }
-        link.counters.drop(Reason::Truncated, self.burst.truncated);
+        state.counters.drop(Reason::Truncated, self.burst.truncated);
         self.burst.truncated = 0;
-        link.unread.extend(self.burst.frames.drain(..));
+        state.received.extend(self.burst.frames.drain(..));
     }
 
     /// Forwards what was received from a port, as far as a turn's work goes.
-    pub(super) fn forward_read(
+    pub(super) fn forward_received(
         &mut self,
         now: Nanos,
         from: PortIndex,
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        let link = &self.links[from.0];
-        if link.unread.is_empty() || link.is_stalled() {
+        if self.states[from.0].received.is_empty() || !self.is_read(from) {
             return;
         }
         let dropped = self.uplink_drops();
         let mut segments = 0;
         let mut refused = 0;
         while segments < SEGMENTS
-            && let Some(received) = self.links[from.0].unread.pop_front()
+            && let Some(received) = self.states[from.0].received.pop_front()
         {
             match self.forward(now, from, received, ports) {
                 Ok(cut_to) => segments += cut_to,
                 Err(reason) => {
-                    self.links[from.0].counters.drop(reason, 1);
+                    self.states[from.0].counters.drop(reason, 1);
                     segments += 1;
                     refused += 1;
                 }
             }
         }
         if self.uplink_drops() > dropped || refused > BURST / 2 {
-            self.pause(now, from, segments);
+            self.throttle(now, from, segments);
         }
-        let link = &self.links[from.0];
-        turn.busy |= !link.unread.is_empty() && !link.is_stalled();
+        turn.busy |= !self.states[from.0].received.is_empty() && self.is_read(from);
     }
 
     /// Frames that a paced uplink dropped for want of room.
     fn uplink_drops(&self) -> u64 {
-        let uplink = self.forwarding.uplink();
-        let link = uplink.and_then(|uplink| self.links.get(uplink.0));
-        link.and_then(Link::paced).map_or(0, PacedWay::drops)
+        self.uplink.as_ref().map_or(0, Uplink::drops)
     }
 
-    /// Lets as much time pass before the port is read again as a paced uplink takes
-    /// for so many full frames, so that what is dropped costs others little.
-    fn pause(&mut self, now: Nanos, from: PortIndex, frames: usize) {
-        let Some(paced) = self.links.iter().find_map(Link::paced) else {
+    /// Leaves the port unread for as long as a paced uplink takes for so many full
+    /// frames, so that what is dropped costs others little.
+    fn throttle(&mut self, now: Nanos, from: PortIndex, frames: usize) {
+        let uplink = self.uplink.as_ref();
+        let Some(paced) = uplink.and_then(|uplink| uplink.egress.paced()) else {
             return;
         };
-        let pause = paced.time_for(frames);
-        if let Some(guest) = &mut self.links[from.0].guest {
-            if guest.stalled.is_empty() {
-                guest.retry_at = now + pause;
-            }
-            guest.paused = true;
+        let until = now + paced.time_for(frames);
+        if let Some(guest) = self.guest_at(from) {
+            guest.ingress.throttle(until);
         }
     }
 
-    /// Brings one frame into the pipelines of the ports it goes to; gives how many
-    /// it may be cut to.
+    /// Brings one frame into the egress of the ports it goes to; returns how many
+    /// segments it may be cut to.
     fn forward(
         &mut self,
         now: Nanos,
@@ -111,9 +107,11 @@ impl Switch {
         received: Received,
         ports: &Ports,
     ) -> Result<usize, Reason> {
-        let link = &mut self.links[from.0];
-        link.counters.received.add(received.len);
-        let source = link.guest.as_ref().map(|guest| guest.id);
+        let state = &mut self.states[from.0];
+        state.counters.received.add(received.len);
+        let guest = from.0.checked_sub(usize::from(self.uplink.is_some()));
+        let guest = guest.map(|guest| &self.guests[guest]);
+        let source = guest.map(|guest| guest.id);
         let Received {
             buffer,
             start,
@@ -121,16 +119,16 @@ impl Switch {
             virtio,
         } = received;
         let packet = Packet::new(buffer, start, len, virtio, source).map_err(|malformed| {
-            tracing::debug!(port = link.name, %malformed, "dropped a frame");
+            tracing::debug!(port = state.name, %malformed, "dropped a frame");
             Reason::Malformed
         })?;
-        if let Some(guard) = link.guest.as_ref().and_then(|guest| guest.guard.as_ref()) {
-            guard.check(&packet)?;
+        if let Some(filter) = guest.and_then(|guest| guest.filter.as_ref()) {
+            filter.check(&packet)?;
         }
         let segments = packet.segments();
         match self.forwarding.learn(now, from, Mac(packet.source_mac())) {
             Learned::Accepted | Learned::Full => {}
-            Learned::Claimed => return Err(Reason::MacClaimed),
+            Learned::ForbiddenMove => return Err(Reason::MacMove),
             Learned::Invalid => return Err(Reason::InvalidSource),
         }
         match self
@@ -150,7 +148,7 @@ impl Switch {
     /// the frame itself.
     fn flood(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) {
         let mut last = None;
-        for index in (0..self.links.len()).filter(|index| *index != from.0) {
+        for index in (0..self.states.len()).filter(|index| *index != from.0) {
             if let Some(port) = last.replace(PortIndex(index)) {
                 self.push(now, from, port, packet.duplicate(), ports);
             }

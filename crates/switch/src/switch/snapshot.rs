@@ -1,45 +1,68 @@
 //! What the switch has counted, as plain data: made on the packet loop's thread,
 //! read by the thread that serves metrics.
 
-use tailbound_api::{HostState, VmGuarantee, VmName};
+use super::guest::GuestPort;
+use super::state::PortState;
+use super::uplink::Uplink;
+use super::{Ports, Switch};
+use crate::reason::Reason;
 use tailbound_dataplane::pacer::GuestStats;
-use tailbound_dataplane::{Guarantee, MeterStats, PacerStats};
+use tailbound_dataplane::{
+    EgressStats, Guarantee, GuestId, MeterStats, PacedPipeline, PacerStats, Packet,
+};
 use tailbound_metrics::Histogram;
 use tailbound_units::{Bytes, Nanos};
 
 /// Everything that is counted.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// One entry a port.
-    pub links: Vec<LinkSnapshot>,
-    /// Stations learned besides the guests.
-    pub stations: usize,
-    /// What the placement service has promised, if it was ever heard.
-    pub promises: Option<Promises>,
-    /// Guarantees that the pacer refused.
+    /// The uplink; `None` where there is none.
+    pub uplink: Option<UplinkSnapshot>,
+    /// The guests, in the order of their ports.
+    pub guests: Vec<GuestSnapshot>,
+    /// MAC addresses in the forwarding table that were learned: the guests' own are
+    /// not.
+    pub fdb_entries: usize,
+    /// How often guarantees were refused by the pacer.
     pub refusals: u64,
 }
 
-/// What the placement service has promised to this host's machines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Promises {
-    /// Of the service's last word.
-    pub revision: u64,
-    /// Whether this host gets machines.
-    pub state: HostState,
-    /// Machines that are to be here, and that no guest is.
-    pub without_guest: Vec<String>,
+impl Snapshot {
+    /// All ports in their order.
+    pub fn ports(&self) -> impl Iterator<Item = &PortSnapshot> {
+        let uplink = self.uplink.iter().map(|uplink| &uplink.port);
+        uplink.chain(self.guests.iter().map(|guest| &guest.port))
+    }
+}
+
+/// What is counted of the uplink.
+#[derive(Debug, Clone)]
+pub struct UplinkSnapshot {
+    /// As of every port.
+    pub port: PortSnapshot,
+    /// What its pacer has done; `None` where it is not paced.
+    pub pacing: Option<UplinkPacing>,
+}
+
+/// What is counted of a guest.
+#[derive(Debug, Clone)]
+pub struct GuestSnapshot {
+    /// Its number.
+    pub id: GuestId,
+    /// As of every port.
+    pub port: PortSnapshot,
+    /// How long its packets waited, by direction and class.
+    pub sojourns: Vec<Sojourn>,
+    /// What the pacer of the uplink does with its frames; `None` where that is not
+    /// paced.
+    pub pacing: Option<GuestPacing>,
 }
 
 /// What is counted of one port.
 #[derive(Debug, Clone)]
-pub struct LinkSnapshot {
+pub struct PortSnapshot {
     /// The guest's name, or `uplink`.
     pub name: String,
-    /// The guest's machine in the placement service, if it has one.
-    pub vm: Option<VmName>,
-    /// What that machine is promised; `None` where the service knows of none.
-    pub promise: Option<VmGuarantee>,
     /// Its interface is there.
     pub up: bool,
     /// Frames and bytes received from the port.
@@ -59,13 +82,6 @@ pub struct LinkSnapshot {
     pub marked: u64,
     /// What the meter before the port has done.
     pub meter: MeterStats,
-    /// How long the guest's packets waited; empty for the uplink.
-    pub sojourns: Vec<Sojourn>,
-    /// What the pacer before the port has done; `None` where there is none.
-    pub pacing: Option<UplinkPacing>,
-    /// What the pacer of the uplink does with the guest's frames; `None` for the
-    /// uplink, and where it is not paced.
-    pub guarantee: Option<GuestPacing>,
 }
 
 /// What a pacer has done.
@@ -75,7 +91,7 @@ pub struct UplinkPacing {
     pub stats: PacerStats,
     /// Voids sent to the port, and the bytes of the wire that they took.
     pub voids: (u64, u64),
-    /// The most that a frame was handed over after its stamp.
+    /// The most that a frame was handed over after its departure time.
     pub latest: Nanos,
     /// How late it was asked for what is due.
     pub lateness: Histogram,
@@ -85,15 +101,15 @@ pub struct UplinkPacing {
 #[derive(Debug, Clone, Copy)]
 pub struct GuestPacing {
     /// What they are held to; `None`: best effort.
-    pub terms: Option<Guarantee>,
-    /// Other terms are wanted, and break a rule.
+    pub guarantee: Option<Guarantee>,
+    /// Another guarantee is wanted, and breaks a rule.
     pub refused: bool,
     /// The pacer's counters.
     pub stats: GuestStats,
-    /// How long its last frame waits for its stamp.
+    /// How long its last frame waits for its departure time.
     pub wait: Nanos,
-    /// Frames that wait to be offered again.
-    pub stalled: usize,
+    /// Frames that met backpressure and wait to be offered again.
+    pub backpressured: usize,
 }
 
 /// How long a guest's packets waited.
@@ -105,4 +121,124 @@ pub struct Sojourn {
     pub class: &'static str,
     /// The times.
     pub histogram: Histogram,
+}
+
+impl Switch {
+    /// Everything that is counted, as of now.
+    pub fn snapshot(&mut self, ports: &mut Ports) -> Snapshot {
+        for (state, port) in self.states.iter_mut().zip(ports.iter_mut()) {
+            if let Some(port) = port {
+                state.counters.drop(Reason::Overrun, port.take_overruns());
+            }
+        }
+        let mut up = ports.iter().map(Option::is_some);
+        let mut states = self.states.iter();
+        let uplink = self.uplink.as_ref().and_then(|uplink| {
+            let (state, up) = (states.next()?, up.next().unwrap_or_default());
+            Some(uplink.snapshot(state, up))
+        });
+        let paced = self
+            .uplink
+            .as_ref()
+            .and_then(|uplink| uplink.egress.paced());
+        let guests = self.guests.iter().zip(states);
+        Snapshot {
+            uplink,
+            guests: guests
+                .map(|(guest, state)| guest.snapshot(state, up.next().unwrap_or_default(), paced))
+                .collect(),
+            fdb_entries: self.forwarding.entries(),
+            refusals: self.refusals,
+        }
+    }
+}
+
+impl PortState {
+    /// What is counted of a port behind an egress that did `stats`, where so many
+    /// frames wait; `by_pacer` are its pacer's own drops.
+    fn snapshot(
+        &self,
+        up: bool,
+        stats: EgressStats,
+        waiting: usize,
+        by_pacer: &[(&'static str, u64)],
+    ) -> PortSnapshot {
+        let by_queue = stats.queue.drops.by_reason();
+        let drops = self.counters.drops().chain(by_queue);
+        PortSnapshot {
+            name: self.name.clone(),
+            up,
+            received: (self.counters.received.packets, self.counters.received.bytes),
+            sent: (self.counters.sent.packets, self.counters.sent.bytes),
+            drops: drops
+                .chain(by_pacer.iter().copied())
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            backlog_packets: waiting + self.outgoing.len(),
+            backlog_bytes: stats.backlog.bytes,
+            segmented: stats.segmented,
+            marked: stats.queue.marked,
+            meter: stats.meter,
+        }
+    }
+}
+
+impl Uplink {
+    fn snapshot(&self, state: &PortState, up: bool) -> UplinkSnapshot {
+        let pacing = self.egress.paced().map(|paced| {
+            let pacer = paced.pacer().stats();
+            UplinkPacing {
+                stats: pacer,
+                voids: (state.counters.voids.packets, state.counters.voids.bytes),
+                latest: paced.wire().link.time_for(pacer.latest.into()),
+                lateness: self.lateness.clone(),
+            }
+        });
+        let by_pacer = pacing.as_ref().map(|pacing| pacing.stats.drops.by_reason());
+        let by_pacer = by_pacer.as_ref().map_or(&[][..], |drops| drops);
+        UplinkSnapshot {
+            port: state.snapshot(up, self.egress.stats(), self.egress.waiting(), by_pacer),
+            pacing,
+        }
+    }
+}
+
+impl GuestPort {
+    /// What is counted of the guest; `uplink` is what paces its frames, if anything
+    /// does.
+    fn snapshot(
+        &self,
+        state: &PortState,
+        up: bool,
+        uplink: Option<&PacedPipeline<Packet>>,
+    ) -> GuestSnapshot {
+        let sojourns = [("sent", &self.sent), ("received", &self.received)];
+        let sojourns = sojourns.into_iter().flat_map(|(direction, waits)| {
+            let classes = [("high", &waits.high), ("best_effort", &waits.best_effort)];
+            classes.map(|(class, histogram)| Sojourn {
+                direction,
+                class,
+                histogram: histogram.clone(),
+            })
+        });
+        let egress = self.pipeline.egress_stats();
+        let waiting = egress.backlog.packets;
+        GuestSnapshot {
+            id: self.id,
+            port: state.snapshot(up, egress, waiting, &[]),
+            sojourns: sojourns.collect(),
+            pacing: uplink.map(|uplink| self.pacing(uplink)),
+        }
+    }
+
+    fn pacing(&self, uplink: &PacedPipeline<Packet>) -> GuestPacing {
+        let stats = uplink.pacer().guest_stats(self.id).unwrap_or_default();
+        GuestPacing {
+            guarantee: uplink.pacer().guarantee(self.id).copied(),
+            refused: self.refusal.is_some(),
+            stats,
+            wait: uplink.wire().link.time_for(stats.wait.into()),
+            backpressured: self.ingress.backlog(),
+        }
+    }
 }

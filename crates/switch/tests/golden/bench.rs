@@ -9,9 +9,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use tailbound_dataplane::{GuestId, Pacer, Packet, Pool};
-use tailbound_switch::PortIndex;
 use tailbound_switch::port::{Burst, More, Outgoing, PcapPort, Port, Sent};
-use tailbound_switch::{LinkConfig, Switch};
+use tailbound_switch::{PortIndex, Switch, SwitchConfig, UPLINK};
 use tailbound_units::{Nanos, Rate};
 
 /// When the captures begin.
@@ -60,7 +59,7 @@ impl Port for Recorder {
         tape.room = tape.room.map(|room| room - count);
         let mut taken: VecDeque<_> = outgoing.drain(..count).collect();
         tape.launches.extend(taken.iter().map(|next| match next {
-            Outgoing::Frame { at, .. } => *at,
+            Outgoing::Frame { launch_at, .. } => *launch_at,
             Outgoing::Void { .. } => None,
         }));
         let mut sent = self.port.transmit(now, &mut taken)?;
@@ -91,11 +90,11 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A switch of `links`, each with what its port receives.
-    pub(crate) fn new(links: &[LinkConfig], captures: Vec<(&str, Capture)>) -> Self {
+    /// A switch of `config`, each port with what it receives.
+    pub(crate) fn new(config: &SwitchConfig, captures: Vec<(&str, Capture)>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut bench = Self {
-            switch: Switch::new(links.to_vec()).expect("no rule is broken"),
+            switch: Switch::new(config.clone()).expect("no rule is broken"),
             names: Vec::new(),
             ports: Vec::new(),
             idle: BTreeMap::new(),
@@ -119,7 +118,7 @@ impl Bench {
             bench.tapes.insert(name.to_owned(), tape);
             bench.idle.insert(name.to_owned(), Box::new(recorder));
         }
-        bench.connect(links);
+        bench.connect(config);
         bench
     }
 
@@ -127,21 +126,23 @@ impl Bench {
         self.directory.path().join(format!("{name}.{way}.pcap"))
     }
 
-    /// Gives each link its port.
-    fn connect(&mut self, links: &[LinkConfig]) {
+    /// Plugs in the ports that `config` names.
+    fn connect(&mut self, config: &SwitchConfig) {
         let ports = self.names.drain(..).zip(self.ports.drain(..));
         self.idle
             .extend(ports.filter_map(|(name, port)| Some((name, port?))));
-        for link in links {
-            self.names.push(link.name.clone());
-            self.ports.push(self.idle.remove(&link.name));
+        let uplink = config.uplink.iter().map(|_| UPLINK);
+        let guests = config.guests.iter().map(|guest| guest.name.as_str());
+        for name in uplink.chain(guests) {
+            self.names.push(name.to_owned());
+            self.ports.push(self.idle.remove(name));
         }
     }
 
-    /// Becomes a switch of `links`, in whatever order.
-    pub(crate) fn reconfigure(&mut self, what: &str, links: Vec<LinkConfig>) {
-        self.connect(&links);
-        let result = self.switch.reconfigure(self.now, links);
+    /// Becomes a switch of `config`, guests in whatever order.
+    pub(crate) fn reconfigure(&mut self, what: &str, config: SwitchConfig) {
+        self.connect(&config);
+        let result = self.switch.reconfigure(self.now, config);
         let refused = if result.is_err() { ", refused" } else { "" };
         self.note(format!("reload: {what}{refused}"));
     }
@@ -155,7 +156,8 @@ impl Bench {
     pub(crate) fn set_room(&mut self, name: &str, room: Option<usize>) {
         self.tapes[name].borrow_mut().room = room;
         let index = self.names.iter().position(|known| known == name);
-        self.switch.writable(PortIndex(index.expect("a port")));
+        self.switch
+            .handle_writable(PortIndex(index.expect("a port")));
     }
 
     /// From now on, what was sent to each destination is asked for, as the exchange of
@@ -180,7 +182,7 @@ impl Bench {
         let guest = GuestId(guest);
         let set = self.pacer().set_destination(now, guest, destination, rate);
         set.expect("no rule is broken");
-        self.switch.retry(guest);
+        self.switch.expedite(guest);
         let rate = rate.map_or("no limit".to_owned(), |rate| rate.to_string());
         self.note(format!("limit: {} to {}: {rate}", guest.0, station.ip));
     }
@@ -194,13 +196,13 @@ impl Bench {
         let until = START + Nanos::from_millis(millis);
         for _ in 0..100_000 {
             for index in 0..self.ports.len() {
-                self.switch.readable(PortIndex(index));
+                self.switch.handle_readable(PortIndex(index));
             }
             let turn = self.switch.poll(self.now, &mut self.ports);
             assert!(turn.gone.is_empty(), "a capture vanished");
             for (index, name) in self.names.iter().enumerate() {
-                let stalled = self.switch.is_stalled(PortIndex(index));
-                self.tapes[name].borrow_mut().unread = stalled;
+                let unread = !self.switch.is_read(PortIndex(index));
+                self.tapes[name].borrow_mut().unread = unread;
             }
             self.take_samples();
             if turn.busy {

@@ -11,40 +11,31 @@ mod record;
 
 use bench::Bench;
 use frames::{A, B, BROADCAST, C, Capture, FAR, arp, datagram, far, tagged, tcp, to, udp};
-use tailbound_api::HostGuarantees;
 use tailbound_dataplane::{
-    FqCodelConfig, Guarantee, MeterConfig, NicConfig, PacerConfig, PipelineConfig, QueueConfig,
+    Coverage, EgressConfig, FqCodelConfig, Guarantee, GuestId, MeterConfig, NicConfig,
+    PacedPipelineConfig, PacerConfig, PipelineConfig, QueueConfig,
 };
-use tailbound_switch::Guard;
-use tailbound_switch::Mac;
-use tailbound_switch::{LinkConfig, Pacing};
+use tailbound_switch::{GuestConfig, Mac, SpoofFilter, SwitchConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The uplink, and guests A and B that may send in their own names, and C that may
 /// send in any.
-fn links(pipeline: PipelineConfig) -> Vec<LinkConfig> {
-    let guest = |name: &str, station: frames::Station| LinkConfig {
-        name: name.to_owned(),
-        guest: Some((
-            Mac(station.mac),
-            Some(Guard::new(Mac(station.mac), [station.ip.into()])),
-        )),
-        ips: vec![station.ip.into()],
-        vm: Some(format!("t/{name}/0").parse().expect("a name")),
-        ..LinkConfig::default()
+fn config(uplink: EgressConfig) -> SwitchConfig {
+    let guest = |name: &str, station: frames::Station| {
+        let mac = Mac(station.mac);
+        GuestConfig {
+            filter: Some(SpoofFilter::new(mac, [station.ip.into()])),
+            ..GuestConfig::new(name, mac)
+        }
     };
-    let mut links = vec![
-        LinkConfig {
-            name: "uplink".to_owned(),
-            pipeline,
-            ..LinkConfig::default()
-        },
-        guest("a", A),
-        guest("b", B),
-        guest("c", C),
-    ];
-    links[3].guest = Some((Mac(C.mac), None));
-    links
+    SwitchConfig {
+        uplink: Some(uplink),
+        guests: vec![
+            guest("a", A),
+            guest("b", B),
+            GuestConfig::new("c", Mac(C.mac)),
+        ],
+    }
 }
 
 /// A queue that marks and drops within a few milliseconds.
@@ -67,8 +58,8 @@ fn small_flows() -> MeterConfig {
 }
 
 /// What Small is Better does, on a wire of 30 Mbit/s.
-fn queued() -> PipelineConfig {
-    PipelineConfig {
+fn queued() -> SwitchConfig {
+    config(EgressConfig::Pipeline(PipelineConfig {
         meter: Some(small_flows()),
         segment: true,
         queue: short_queue(),
@@ -76,7 +67,7 @@ fn queued() -> PipelineConfig {
             overhead: Bytes(24),
             ..NicConfig::new(Rate::from_mbit(30))
         }),
-    }
+    }))
 }
 
 /// The world outside: frames for guests in both classes, and what goes nowhere.
@@ -122,7 +113,7 @@ fn guests(millis: u64) -> Vec<(&'static str, Capture)> {
 
 #[test]
 fn golden_queue() {
-    let mut bench = Bench::new(&links(queued()), guests(60));
+    let mut bench = Bench::new(&queued(), guests(60));
     bench.run(30);
     bench.set_room("uplink", Some(5));
     bench.run(33);
@@ -141,12 +132,10 @@ fn wire() -> PacerConfig {
     }
 }
 
-fn pacing(pacer: PacerConfig) -> Pacing {
-    Pacing {
-        pacer,
-        meter: None,
+fn pacing(pacer: PacerConfig) -> PacedPipelineConfig {
+    PacedPipelineConfig {
         priority_tag: true,
-        hose: false,
+        ..PacedPipelineConfig::new(pacer)
     }
 }
 
@@ -159,15 +148,14 @@ fn guarantee(mbit: u64, burst: u64, burst_mbit: u64) -> Guarantee {
 }
 
 /// A and B with guarantees, on an uplink that is paced.
-fn paced(pacing: Pacing) -> Vec<LinkConfig> {
-    let mut links = links(PipelineConfig::default());
-    links[0].pacing = Some(pacing);
-    links[1].guarantee = Some(guarantee(16, 12_000, 40));
-    links[2].guarantee = Some(Guarantee {
+fn paced(pacing: PacedPipelineConfig) -> SwitchConfig {
+    let mut config = config(EgressConfig::Pacer(pacing));
+    config.guests[0].guarantee = Some(guarantee(16, 12_000, 40));
+    config.guests[1].guarantee = Some(Guarantee {
         mark: None,
         ..guarantee(4, 3100, 60)
     });
-    links
+    config
 }
 
 #[test]
@@ -183,7 +171,7 @@ fn golden_pacer() {
         catch_up: Nanos::from_micros(600),
         ..wire()
     };
-    let metered = Pacing {
+    let metered = PacedPipelineConfig {
         meter: Some(small_flows()),
         priority_tag: false,
         ..pacing(late)
@@ -202,13 +190,10 @@ fn golden_pacer() {
 
 #[test]
 fn golden_hose() {
-    let hose = Pacing {
-        hose: true,
-        ..pacing(wire())
-    };
-    let mut links = paced(hose);
-    links[2].vm = None;
-    let mut bench = Bench::new(&links, guests(70));
+    let mut config = paced(pacing(wire()));
+    config.guests[0].coverage = Coverage::LimitedDestinations;
+    config.guests[2].coverage = Coverage::LimitedDestinations;
+    let mut bench = Bench::new(&config, guests(70));
     bench.run(5);
     bench.sample();
     let mbit = |mbit| Some(Rate::from_mbit(mbit));
@@ -233,82 +218,68 @@ fn golden_hose() {
     bench.finish().compare("hose");
 }
 
-/// What a machine is promised: megabits a second, burst and Mbit/s of the burst.
-type Promise<'n> = (&'n str, Option<(u64, u64, u64)>);
-
-/// The placement service's word on each machine.
-fn word(vms: &[Promise<'_>]) -> HostGuarantees {
-    let vms = vms.iter().map(|(name, terms)| {
-        let guarantee = terms.map(|(mbit, burst, burst_mbit)| {
-            serde_json::json!({
-                "bandwidth": format!("{mbit}Mbit/s"),
-                "burst": format!("{burst}B"),
-                "burst_rate": format!("{burst_mbit}Mbit/s"),
-            })
-        });
-        let vm = format!("t/{name}/0");
-        serde_json::json!({"vm": vm, "tenant": 1, "tenant_vms": 2, "guarantee": guarantee})
-    });
-    let vms: Vec<_> = vms.collect();
-    let word = serde_json::json!({"host": "h", "state": "open", "revision": 1, "vms": vms});
-    serde_json::from_value(word).expect("the service's own form")
-}
-
 #[test]
 fn golden_reload() {
-    let mut bench = Bench::new(&links(queued()), guests(110));
+    let mut bench = Bench::new(&queued(), guests(110));
     bench.run(8);
     bench.reconfigure("paced", paced(pacing(wire())));
     bench.run(16);
     let mut swapped = paced(pacing(wire()));
-    (swapped[1].guarantee, swapped[2].guarantee) = (swapped[2].guarantee, swapped[1].guarantee);
+    let [a, b, _] = &mut swapped.guests[..] else {
+        panic!("three guests");
+    };
+    std::mem::swap(&mut a.guarantee, &mut b.guarantee);
+    let before = [a.guarantee, b.guarantee, None];
     bench.reconfigure("the guarantees change places", swapped);
     bench.run(24);
     let mut crowded = paced(pacing(wire()));
-    crowded[1].guarantee = Some(guarantee(59, 12_000, 59));
+    crowded.guests[0].guarantee = Some(guarantee(59, 12_000, 59));
     bench.reconfigure("more than the wire carries", crowded);
     bench.run(28);
-    let word_of = |bench: &mut Bench, what: &str, vms: &[_]| {
-        bench.switch.set_guarantees(bench.now(), word(vms));
+    let apply = |bench: &mut Bench, what: &str, guarantees: [Option<Guarantee>; 3]| {
+        let guests = (0..3).map(GuestId);
+        bench.switch.apply(bench.now(), guests.zip(guarantees));
         bench.note(format!("guarantees: {what}"));
     };
-    word_of(
-        &mut bench,
-        "a and c",
-        &[("a", Some((25, 6200, 30))), ("c", Some((8, 9000, 60)))],
-    );
+    let of_a = Guarantee {
+        mark: None,
+        ..guarantee(25, 6200, 30)
+    };
+    let of_c = guarantee(8, 9000, 60);
+    apply(&mut bench, "a and c", [Some(of_a), before[1], Some(of_c)]);
     bench.run(36);
-    word_of(
+    let of_c = guarantee(58, 9000, 60);
+    apply(
         &mut bench,
         "c would need more than is left, a has none",
-        &[("a", None), ("c", Some((58, 9000, 60)))],
+        [None, before[1], Some(of_c)],
     );
     bench.run(44);
-    word_of(&mut bench, "none", &[]);
+    apply(&mut bench, "none", before);
     bench.run(52);
     let faster = PacerConfig {
         link: Rate::from_mbit(90),
         batch: Nanos::from_micros(200),
         ..wire()
     };
-    let mut links_of_faster = paced(pacing(faster));
-    links_of_faster[1].guarantee = None;
-    links_of_faster.swap(1, 3);
+    let mut of_faster = paced(pacing(faster));
+    of_faster.guests[0].guarantee = None;
+    of_faster.guests.swap(0, 2);
     bench.reconfigure(
         "a faster wire, A without a guarantee, ports in another order",
-        links_of_faster,
+        of_faster,
     );
     bench.run(60);
-    bench.reconfigure("queued", links(queued()));
+    bench.reconfigure("queued", queued());
     bench.run(68);
     bench.reconfigure("paced again", paced(pacing(wire())));
     bench.run(76);
     let mut fewer = paced(pacing(wire()));
-    fewer.remove(0);
+    fewer.uplink = None;
     bench.reconfigure("no uplink", fewer);
     bench.run(82);
     let mut back = paced(pacing(wire()));
-    back.remove(2);
+    back.guests.remove(1);
     bench.reconfigure("an uplink again, and B gone", back);
     bench.run(90);
     bench.reconfigure("B back", paced(pacing(wire())));

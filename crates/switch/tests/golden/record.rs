@@ -4,7 +4,7 @@ use pcap_file::pcap::PcapReader;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tailbound_switch::Snapshot;
+use tailbound_switch::{GuestSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing};
 use tailbound_units::Nanos;
 
 /// What one line is about; lines of one moment stand in this order.
@@ -178,72 +178,86 @@ fn hash(bytes: &[u8]) -> u32 {
 /// reasons: those may change.
 pub(crate) fn counters(snapshot: &Snapshot) -> String {
     let mut text = String::new();
-    for link in &snapshot.links {
-        let drops: Vec<_> = link.drops.iter().map(|(_, count)| count).collect();
-        let waits = link.sojourns.iter();
-        let waits: Vec<_> = waits
-            .map(|wait| (wait.histogram.count(), wait.histogram.sum().0))
-            .collect();
-        let meter = link.meter;
-        let _ = writeln!(
-            text,
-            "{}: received {:?} sent {:?} drops {drops:?} backlog {} {} segmented {} marked {} \
-             metered {} {} waits {waits:?}",
-            link.name,
-            link.received,
-            link.sent,
-            link.backlog_packets,
-            link.backlog_bytes.0,
-            link.segmented,
-            link.marked,
-            meter.high,
-            meter.best_effort,
-        );
-        if let Some(pacing) = &link.pacing {
-            let stats = pacing.stats;
-            let _ = writeln!(
-                text,
-                "{}: guaranteed {} {} best effort {} {} voids {} {} handed {:?} collided {} \
-                 latest {} held {} stopped {} late {} {}",
-                link.name,
-                stats.guaranteed.packets,
-                stats.guaranteed.bytes.0,
-                stats.best_effort.packets,
-                stats.best_effort.bytes.0,
-                stats.voids.packets,
-                stats.voids.bytes.0,
-                pacing.voids,
-                stats.collided,
-                pacing.latest.0,
-                stats.held,
-                stats.stopped.0,
-                pacing.lateness.count(),
-                pacing.lateness.sum().0,
-            );
+    if let Some(uplink) = &snapshot.uplink {
+        port(&mut text, &uplink.port, &[]);
+        if let Some(pacing) = &uplink.pacing {
+            pacer(&mut text, &uplink.port.name, pacing);
         }
-        if let Some(guest) = &link.guarantee {
-            let stats = guest.stats;
-            let held = guest.terms.map(|held| (held.bandwidth.0, held.burst.0));
-            let _ = writeln!(
-                text,
-                "{}: guarantee {held:?} refused {} taken {} {} marked {} held {} dropped {} \
-                 wait {} stalled {}",
-                link.name,
-                guest.refused,
-                stats.taken.packets,
-                stats.taken.bytes.0,
-                stats.marked,
-                stats.held,
-                stats.dropped,
-                guest.wait.0,
-                guest.stalled,
-            );
-        }
+    }
+    for guest in &snapshot.guests {
+        port(&mut text, &guest.port, &guest.sojourns);
+        guarantee(&mut text, guest);
     }
     let _ = writeln!(
         text,
         "stations {} refusals {}",
-        snapshot.stations, snapshot.refusals
+        snapshot.fdb_entries, snapshot.refusals
     );
     text
+}
+
+fn port(text: &mut String, port: &PortSnapshot, waits: &[Sojourn]) {
+    let drops: Vec<_> = port.drops.iter().map(|(_, count)| count).collect();
+    let waits: Vec<_> = waits
+        .iter()
+        .map(|wait| (wait.histogram.count(), wait.histogram.sum().0))
+        .collect();
+    let _ = writeln!(
+        text,
+        "{}: received {:?} sent {:?} drops {drops:?} backlog {} {} segmented {} marked {} \
+         metered {} {} waits {waits:?}",
+        port.name,
+        port.received,
+        port.sent,
+        port.backlog_packets,
+        port.backlog_bytes.0,
+        port.segmented,
+        port.marked,
+        port.meter.high,
+        port.meter.best_effort,
+    );
+}
+
+fn pacer(text: &mut String, name: &str, pacing: &UplinkPacing) {
+    let stats = pacing.stats;
+    let _ = writeln!(
+        text,
+        "{name}: guaranteed {} {} best effort {} {} voids {} {} handed {:?} collided {} \
+         latest {} held {} stopped {} late {} {}",
+        stats.guaranteed.packets,
+        stats.guaranteed.bytes.0,
+        stats.best_effort.packets,
+        stats.best_effort.bytes.0,
+        stats.voids.packets,
+        stats.voids.bytes.0,
+        pacing.voids,
+        stats.collided,
+        pacing.latest.0,
+        stats.held,
+        stats.stopped.0,
+        pacing.lateness.count(),
+        pacing.lateness.sum().0,
+    );
+}
+
+fn guarantee(text: &mut String, guest: &GuestSnapshot) {
+    let Some(pacing) = &guest.pacing else { return };
+    let stats = pacing.stats;
+    let held = pacing
+        .guarantee
+        .map(|held| (held.bandwidth.0, held.burst.0));
+    let _ = writeln!(
+        text,
+        "{}: guarantee {held:?} refused {} taken {} {} marked {} held {} dropped {} wait {} \
+         stalled {}",
+        guest.port.name,
+        pacing.refused,
+        stats.taken.packets,
+        stats.taken.bytes.0,
+        stats.marked,
+        stats.held,
+        stats.dropped,
+        pacing.wait.0,
+        pacing.backpressured,
+    );
 }

@@ -11,7 +11,7 @@ fn a_guest_whose_frames_find_no_room_is_read_no_faster_than_the_link() {
         packets: 100,
         ..FifoConfig::default()
     });
-    let mut bench = bench(paced(&wire, Some(terms(400)), None));
+    let mut bench = bench(paced(&wire, Some(guarantee(400)), None));
     for n in 0..FRAMES {
         bench.send(B, &full(B, n));
         bench.send(A, &full(A, n));
@@ -36,7 +36,7 @@ fn a_guest_whose_frames_find_no_room_is_read_no_faster_than_the_link() {
 
 #[test]
 fn a_guest_that_sends_what_it_may_not_is_read_no_faster_than_the_link() {
-    let mut bench = bench(paced(&wire(), Some(terms(400)), None));
+    let mut bench = bench(paced(&wire(), Some(guarantee(400)), None));
     for n in 0..3000 {
         // In the name of A.
         bench.send(B, &full(A, n));
@@ -62,13 +62,12 @@ impl Bench {
     fn send_crumbs(&mut self, guest: usize, count: usize) {
         let packets = (0..count).map(|_| crumbs(guest));
         self.wires[guest].borrow_mut().to_port.extend(packets);
-        self.switch.readable(PortIndex(guest));
+        self.switch.handle_readable(PortIndex(guest));
     }
 
     /// Frames that went to the uplink, or wait for it.
     fn cut(&mut self) -> usize {
-        let snapshot = self.switch.snapshot(&mut self.ports);
-        let uplink = &snapshot.links[UPLINK];
+        let uplink = self.port(UPLINK);
         uplink.sent.0 as usize + uplink.backlog_packets
     }
 }
@@ -76,16 +75,14 @@ impl Bench {
 #[test]
 fn a_turn_cuts_a_few_hundred_segments_however_small_a_guest_wants_them() {
     let mut paced_uplink = paced(&wire(), None, None);
-    if let Some(pacing) = &mut paced_uplink[UPLINK].pacing {
-        pacing.pacer.best_effort = roomy();
-    }
-    let segmenting = configs(&PipelineConfig {
+    pacing(&mut paced_uplink).pacer.best_effort = roomy();
+    let segmenting = config(&PipelineConfig {
         segment: true,
         queue: roomy(),
         ..PipelineConfig::default()
     });
-    for links in [paced_uplink, segmenting] {
-        let mut bench = bench(links.clone());
+    for config in [paced_uplink, segmenting] {
+        let mut bench = bench(config.clone());
         bench.send_crumbs(B, BURST);
         let (mut turns, mut before) = (0, 0);
         while before < BURST * CRUMBS {
@@ -98,7 +95,7 @@ fn a_turn_cuts_a_few_hundred_segments_however_small_a_guest_wants_them() {
             assert!(turns <= BURST, "too little in a turn");
             if turns == 2 {
                 // A reload finds packets that are read and not yet forwarded.
-                let same = links.clone();
+                let same = config.clone();
                 bench
                     .switch
                     .reconfigure(bench.now, same)
@@ -116,10 +113,11 @@ fn a_turn_cuts_a_few_hundred_segments_however_small_a_guest_wants_them() {
 
 #[test]
 fn what_was_read_and_not_yet_forwarded_is_sent_before_the_end() {
-    let mut links = configs(&PipelineConfig::default());
-    links[UPLINK].pipeline.segment = true;
-    links[UPLINK].pipeline.queue = roomy();
-    let mut bench = bench(links);
+    let mut bench = bench(config(&PipelineConfig {
+        segment: true,
+        queue: roomy(),
+        ..PipelineConfig::default()
+    }));
     bench.send_crumbs(B, 4);
     bench.switch.poll(bench.now, &mut bench.ports);
     assert!(bench.cut() < 4 * CRUMBS);
@@ -132,17 +130,17 @@ fn what_was_read_and_not_yet_forwarded_is_sent_before_the_end() {
 
 #[test]
 fn a_turn_cuts_a_few_hundred_segments_however_much_a_guest_is_guaranteed() {
-    let terms = Guarantee {
+    let guarantee = Guarantee {
         horizon: Nanos::from_millis(20),
-        ..terms(900)
+        ..guarantee(900)
     };
-    let mut bench = bench(paced(&wire(), Some(terms), None));
+    let mut bench = bench(paced(&wire(), Some(guarantee), None));
     bench.send_crumbs(A, 2 * BURST);
     let mut before = 0;
     while before < 2 * BURST * CRUMBS {
         bench.switch.poll(bench.now, &mut bench.ports);
         let cut = bench.cut();
-        // What was given back, and what was read.
+        // What was offered again, and what was read.
         assert!(cut - before <= 2 * TURN, "{} in a turn", cut - before);
         before = cut;
         bench.now += Nanos::from_micros(50);
@@ -157,7 +155,7 @@ fn a_guest_that_has_its_packets_cut_small_is_read_no_faster_than_the_link() {
         packets: 100,
         ..FifoConfig::default()
     });
-    let mut bench = bench(paced(&wire, Some(terms(400)), None));
+    let mut bench = bench(paced(&wire, Some(guarantee(400)), None));
     bench.send_crumbs(B, 1000);
     bench.run(bench.now + Nanos::from_millis(10));
     // The link carries 813 full frames in that time.

@@ -1,7 +1,7 @@
-//! What a guest may send: nothing in another one's name.
+//! The anti-spoofing filter: a guest sends nothing in another one's name.
 //!
 //! A guest has one MAC address and a list of IP addresses, by configuration. A
-//! [`Guard`] lets pass what stays within them:
+//! [`SpoofFilter`] lets pass what stays within them:
 //!
 //! - the Ethernet source is the guest's MAC;
 //! - ARP speaks for the guest's MAC and one of its IPv4 addresses (or for none:
@@ -28,13 +28,13 @@ use tailbound_dataplane::{Claim, Packet};
 
 /// What one guest may send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guard {
+pub struct SpoofFilter {
     mac: Mac,
     addresses: Vec<IpAddr>,
 }
 
-impl Guard {
-    /// A guard for the guest with `mac` and `addresses`.
+impl SpoofFilter {
+    /// The filter of the guest with `mac` and `addresses`.
     pub fn new(mac: Mac, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let link_local = IpAddr::from(link_local(mac));
         let mut addresses: Vec<_> = addresses.into_iter().collect();

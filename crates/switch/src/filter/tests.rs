@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 fn check(frame: &[u8]) -> Result<(), Reason> {
-    let guard = Guard::new(MAC_A, addresses_of_a());
-    guard.check(&packet(frame, None).expect("well formed"))
+    let filter = SpoofFilter::new(MAC_A, addresses_of_a());
+    filter.check(&packet(frame, None).expect("well formed"))
 }
 
 fn from_a(ethertype: u16, payload: &[u8]) -> Result<(), Reason> {
@@ -150,7 +150,7 @@ proptest! {
             frame[at] = value;
         }
         let Ok(packet) = packet(&frame, None) else { return Ok(()) };
-        if Guard::new(MAC_A, addresses_of_a()).check(&packet).is_err() {
+        if SpoofFilter::new(MAC_A, addresses_of_a()).check(&packet).is_err() {
             return Ok(());
         }
         prop_assert_eq!(&frame[6..12], &MAC_A.0);

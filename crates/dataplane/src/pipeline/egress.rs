@@ -1,0 +1,145 @@
+//! What stands before the wire of an uplink: a queue, or a pacer.
+
+use super::{Coverage, PacedPipeline, PacedPipelineConfig, Pipeline, PipelineConfig};
+use crate::pacer::Refused;
+use crate::{Backlog, Frame, MeterStats, Pacer, QueueStats};
+use tailbound_units::Nanos;
+
+/// What is to stand before a wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EgressConfig {
+    /// A queue.
+    Pipeline(PipelineConfig),
+    /// A pacer.
+    Pacer(PacedPipelineConfig),
+}
+
+impl EgressConfig {
+    /// The pacer's configuration, where it is one.
+    pub const fn paced(&self) -> Option<&PacedPipelineConfig> {
+        match self {
+            Self::Pipeline(_) => None,
+            Self::Pacer(config) => Some(config),
+        }
+    }
+}
+
+/// What stands before a wire.
+#[derive(Debug)]
+pub enum Egress<F> {
+    /// A queue: frames leave when the NIC has room.
+    Pipeline(Box<Pipeline<F>>),
+    /// A pacer: frames leave when their guarantees say so.
+    Pacer(Box<PacedPipeline<F>>),
+}
+
+/// What an egress has done so far, whichever it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EgressStats {
+    /// Frames that were segmented.
+    pub segmented: u64,
+    /// The queue's counters; under a pacer, those of best effort.
+    pub queue: QueueStats,
+    /// What waits in that queue.
+    pub backlog: Backlog,
+    /// The meter's counters; zero without one.
+    pub meter: MeterStats,
+}
+
+impl<F: Frame> Egress<F> {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// The rule that the pacer's configuration breaks.
+    pub fn new(config: EgressConfig) -> Result<Self, Refused> {
+        Ok(match config {
+            EgressConfig::Pipeline(config) => Self::Pipeline(Box::new(Pipeline::new(&config))),
+            EgressConfig::Pacer(config) => Self::Pacer(Box::new(PacedPipeline::new(config)?)),
+        })
+    }
+
+    /// Becomes one of `config`. What waits goes on waiting, each flow in order, also
+    /// where a queue becomes a pacer or a pacer a queue.
+    ///
+    /// # Errors
+    /// The rule that the pacer's configuration breaks; then nothing has changed.
+    pub fn reconfigure(&mut self, now: Nanos, config: EgressConfig) -> Result<(), Refused> {
+        match (&mut *self, config) {
+            (Self::Pipeline(pipeline), EgressConfig::Pipeline(config)) => {
+                pipeline.reconfigure(now, &config);
+            }
+            (Self::Pacer(paced), EgressConfig::Pacer(config)) => paced.reconfigure(now, config)?,
+            (Self::Pipeline(pipeline), EgressConfig::Pacer(config)) => {
+                let mut paced = PacedPipeline::new(config)?;
+                // Without a NIC's queue, everything leaves at once.
+                pipeline.reconfigure(now, &PipelineConfig::default());
+                while let Some(mut waiting) = pipeline.pull(now) {
+                    paced.classify(now, &mut waiting.frame, Coverage::AllDestinations);
+                    let taken = paced.push(now, waiting.frame);
+                    debug_assert!(taken.is_ok(), "nobody has a guarantee yet");
+                }
+                *self = Self::Pacer(Box::new(paced));
+            }
+            (Self::Pacer(paced), EgressConfig::Pipeline(config)) => {
+                let mut pipeline = Pipeline::new(&config);
+                for frame in paced.take_waiting(now) {
+                    pipeline.push(now, frame);
+                }
+                *self = Self::Pipeline(Box::new(pipeline));
+            }
+        }
+        Ok(())
+    }
+
+    /// The way of a paced wire; `None` where it is not paced.
+    pub const fn paced(&self) -> Option<&PacedPipeline<F>> {
+        match self {
+            Self::Pipeline(_) => None,
+            Self::Pacer(paced) => Some(paced),
+        }
+    }
+
+    /// The pacer; `None` where the wire is not paced.
+    pub fn pacer(&self) -> Option<&Pacer<F>> {
+        self.paced().map(PacedPipeline::pacer)
+    }
+
+    /// The pacer, for whoever sets guarantees and limits; `None` where the wire is not
+    /// paced.
+    pub fn pacer_mut(&mut self) -> Option<&mut Pacer<F>> {
+        match self {
+            Self::Pipeline(_) => None,
+            Self::Pacer(paced) => Some(paced.pacer_mut()),
+        }
+    }
+
+    /// How many frames wait.
+    pub fn waiting(&self) -> usize {
+        match self {
+            Self::Pipeline(pipeline) => pipeline.backlog().packets,
+            Self::Pacer(paced) => paced.waiting(),
+        }
+    }
+
+    /// When a frame may leave, unless something comes before; `None` where nothing
+    /// waits.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        match self {
+            Self::Pipeline(pipeline) => pipeline.poll_at(),
+            Self::Pacer(paced) => paced.poll_at(),
+        }
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> EgressStats {
+        match self {
+            Self::Pipeline(pipeline) => pipeline.egress_stats(),
+            Self::Pacer(paced) => EgressStats {
+                segmented: paced.segmented(),
+                queue: paced.pacer().stats().queue,
+                backlog: paced.pacer().best_effort(),
+                meter: paced.meter_stats(),
+            },
+        }
+    }
+}

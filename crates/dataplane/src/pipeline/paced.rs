@@ -1,0 +1,234 @@
+//! A frame's way to a wire on which guests keep to guarantees.
+//!
+//! ```text
+//! classify ► push ► pacer ► pull, when the wire is due
+//! ```
+//!
+//! [`PacedPipeline::classify`] gives a frame its class by what its guest is guaranteed,
+//! and a tag that tells switches so; [`PacedPipeline::push`] hands it to the pacer,
+//! which takes it or says when to offer it again.
+
+use super::Outgoing;
+use crate::pacer::{Later, Refused};
+use crate::{Class, Frame, Meter, MeterConfig, MeterStats, Paced, Pacer, PacerConfig};
+use std::collections::VecDeque;
+use tailbound_units::{Bytes, Nanos};
+
+/// What a paced way to a wire consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacedPipelineConfig {
+    /// The wire, and how it is filled.
+    pub pacer: PacerConfig,
+    /// Takes the high class from those flows of guaranteed guests that send more than
+    /// it allows; they are paced all the same.
+    pub meter: Option<MeterConfig>,
+    /// Whether a frame without a VLAN tag gets a priority tag.
+    pub priority_tag: bool,
+}
+
+impl PacedPipelineConfig {
+    /// A pacer without a meter and without tags.
+    pub const fn new(pacer: PacerConfig) -> Self {
+        Self {
+            pacer,
+            meter: None,
+            priority_tag: false,
+        }
+    }
+}
+
+/// To which destinations a guest's guarantee extends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Coverage {
+    /// To all of them.
+    #[default]
+    AllDestinations,
+    /// To those that have a limit of their own: in the hose model a guarantee is
+    /// between machines that both have one (Silo 4.1).
+    LimitedDestinations,
+}
+
+/// A pacer, and what decides about a frame before it. See the module.
+#[derive(Debug)]
+pub struct PacedPipeline<F> {
+    config: PacedPipelineConfig,
+    meter: Option<Meter>,
+    pacer: Pacer<F>,
+    segmented: u64,
+}
+
+impl<F: Frame> PacedPipeline<F> {
+    /// An empty one, without guaranteed guests.
+    ///
+    /// # Errors
+    /// The rule that the pacer's configuration breaks.
+    pub fn new(config: PacedPipelineConfig) -> Result<Self, Refused> {
+        Ok(Self {
+            meter: config.meter.as_ref().map(Meter::new),
+            pacer: Pacer::new(&config.pacer)?,
+            config,
+            segmented: 0,
+        })
+    }
+
+    /// The wire, and how it is filled.
+    pub fn wire(&self) -> &PacerConfig {
+        &self.config.pacer
+    }
+
+    /// The pacer.
+    pub fn pacer(&self) -> &Pacer<F> {
+        &self.pacer
+    }
+
+    /// The pacer, for whoever sets guarantees and limits.
+    pub fn pacer_mut(&mut self) -> &mut Pacer<F> {
+        &mut self.pacer
+    }
+
+    /// Gives a frame its class, and its tag. To be called once for each frame, before
+    /// it is first pushed.
+    ///
+    /// A guaranteed guest's frames are high, as long as a meter finds nothing against
+    /// it. All others are best effort, and so is what goes to a group: switches
+    /// multiply it, and no guarantee counts that. Nor does one count what `coverage`
+    /// leaves out.
+    pub fn classify(&mut self, now: Nanos, frame: &mut F, coverage: Coverage) {
+        let high =
+            self.is_guaranteed(frame) && !frame.is_multicast() && self.is_covered(frame, coverage);
+        match &mut self.meter {
+            Some(meter) if high => meter.tag(now, frame),
+            _ if high => frame.set_class(Class::High),
+            _ => frame.set_class(Class::BestEffort),
+        }
+        if self.config.priority_tag {
+            frame.add_priority_tag();
+        }
+        self.segmented += u64::from(frame.segments() > 1);
+    }
+
+    fn is_guaranteed(&self, frame: &F) -> bool {
+        let source = frame.source();
+        source.is_some_and(|guest| self.pacer.guarantee(guest).is_some())
+    }
+
+    fn is_covered(&self, frame: &F, coverage: Coverage) -> bool {
+        match coverage {
+            Coverage::AllDestinations => true,
+            Coverage::LimitedDestinations => {
+                frame.flow().is_some_and(|flow| self.pacer.is_limited(flow))
+            }
+        }
+    }
+
+    /// Hands a classified frame to the pacer. Returns how long it waits for its
+    /// departure time; `None` where it has none, as it is best effort.
+    ///
+    /// # Errors
+    /// The frame, and when to push it again.
+    pub fn push(&mut self, now: Nanos, mut frame: F) -> Result<Option<Nanos>, Later<F>> {
+        let source = frame.source();
+        let guaranteed = self.is_guaranteed(&frame);
+        if !guaranteed && frame.class() == Class::High {
+            // It met backpressure, and meanwhile its guest's guarantee went.
+            frame.set_class(Class::BestEffort);
+        }
+        self.pacer.enqueue(now, frame)?;
+        let stats = source.filter(|_| guaranteed);
+        let stats = stats.and_then(|guest| self.pacer.guest_stats(guest));
+        Ok(stats.map(|stats| self.config.pacer.link.time_for(stats.wait.into())))
+    }
+
+    /// Hands over what goes on the wire next, in order; nothing where it is not due.
+    ///
+    /// Frames have a launch time where there are no voids between them.
+    pub fn pull(&mut self, now: Nanos, mut sink: impl FnMut(Outgoing<F>)) {
+        if self.pacer.poll_at().is_none_or(|at| at > now) {
+            return;
+        }
+        let launch = !self.config.pacer.voids;
+        let batch = self.pacer.batch(now);
+        let clock = batch.clock();
+        batch.for_each(|next| {
+            sink(match next {
+                Paced::Guaranteed { frame, at, .. } | Paced::BestEffort { frame, at } => {
+                    Outgoing::Frame {
+                        frame,
+                        launch_at: launch.then(|| clock.moment(at)),
+                    }
+                }
+                Paced::Void { wire, .. } => Outgoing::Void { wire },
+            });
+        });
+    }
+
+    /// When the next [`PacedPipeline::pull`] hands something over; `None` where
+    /// nothing waits.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        self.pacer.poll_at()
+    }
+
+    /// Becomes one of `config`; what waits goes on waiting.
+    ///
+    /// # Errors
+    /// The rule that the pacer's configuration breaks; nothing has changed then.
+    pub fn reconfigure(&mut self, now: Nanos, config: PacedPipelineConfig) -> Result<(), Refused> {
+        if self.config.pacer != config.pacer {
+            self.pacer.reconfigure(now, &config.pacer)?;
+        }
+        if self.config.meter != config.meter {
+            self.meter = match (self.meter.take(), &config.meter) {
+                (Some(mut meter), Some(config)) => {
+                    meter.reconfigure(config);
+                    Some(meter)
+                }
+                (_, config) => config.as_ref().map(Meter::new),
+            };
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    /// Takes out everything that waits, each flow in order: for a wire that is paced
+    /// no longer.
+    pub(super) fn take_waiting(&mut self, mut now: Nanos) -> VecDeque<F> {
+        let mut waiting = VecDeque::new();
+        while let Some(at) = self.pacer.poll_at() {
+            now = now.max(at) + self.config.pacer.batch;
+            self.pacer.batch(now).for_each(|next| match next {
+                Paced::Guaranteed { frame, .. } | Paced::BestEffort { frame, .. } => {
+                    waiting.push_back(frame);
+                }
+                Paced::Void { .. } => {}
+            });
+        }
+        debug_assert_eq!(self.waiting(), 0, "a frame that waits has its time");
+        waiting
+    }
+
+    /// How long the wire takes for so many full frames.
+    pub fn time_for(&self, frames: usize) -> Nanos {
+        let PacerConfig { link, frame, .. } = self.config.pacer;
+        link.time_for(Bytes(frame.0 * frames as u64))
+    }
+
+    /// How many frames were dropped as there was no room for them, or others.
+    pub fn drops(&self) -> u64 {
+        self.pacer.stats().queue.drops.total()
+    }
+
+    /// How many frames wait.
+    pub fn waiting(&self) -> usize {
+        self.pacer.waiting() + self.pacer.best_effort().packets
+    }
+
+    /// The meter's counters; zero without one.
+    pub fn meter_stats(&self) -> MeterStats {
+        self.meter.as_ref().map(Meter::stats).unwrap_or_default()
+    }
+
+    /// How many frames were to be segmented.
+    pub fn segmented(&self) -> u64 {
+        self.segmented
+    }
+}

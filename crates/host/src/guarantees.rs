@@ -1,0 +1,301 @@
+//! What each guest is guaranteed, and who says so.
+//!
+//! The configuration guarantees something to guests by name, the placement service to
+//! machines. Where the service knows a guest's machine, its word counts; where it does
+//! not, the configuration's. The switch is told the outcome ([`Guarantees::wanted`]) and
+//! knows neither of the two.
+
+use crate::config::Config;
+use crate::hose::HoseGuest;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use tailbound_api::{HostGuarantees, HostState, VmGuarantee, VmName};
+use tailbound_dataplane::{Guarantee, PacerConfig};
+use tailbound_switch::Switch;
+use tailbound_units::Bytes;
+
+/// What the configuration and the placement service guarantee.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Guarantees {
+    /// The wire of the uplink; `None` where it is not paced, so that nobody can be
+    /// guaranteed anything.
+    wire: Option<PacerConfig>,
+    /// In the order of the configuration, which is that of their ports.
+    guests: Vec<Guest>,
+    /// The last known configuration of the placement service, if it was ever heard.
+    service: Option<HostGuarantees>,
+}
+
+/// What the configuration says of a guest.
+#[derive(Debug, Clone)]
+struct Guest {
+    name: String,
+    vm: Option<VmName>,
+    ips: Vec<IpAddr>,
+    configured: Option<Guarantee>,
+}
+
+/// What is guaranteed, as plain data for metrics.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GuaranteesSnapshot {
+    /// What the placement service says of this host; `None` if it was never heard.
+    pub(crate) service: Option<ServiceSnapshot>,
+    /// The guests that are machines of the service's.
+    pub(crate) machines: Vec<MachineSnapshot>,
+}
+
+/// What the placement service says of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServiceSnapshot {
+    /// The revision of what it said last.
+    pub(crate) revision: u64,
+    /// Whether this host gets machines.
+    pub(crate) state: HostState,
+    /// Machines that are to be here, and that no guest is.
+    pub(crate) without_guest: Vec<String>,
+}
+
+/// A guest that is a machine of the placement service's.
+#[derive(Debug, Clone)]
+pub(crate) struct MachineSnapshot {
+    /// The guest's name.
+    pub(crate) guest: String,
+    /// Its machine's name.
+    pub(crate) vm: VmName,
+    /// What the service says of that machine; `None` where it does not know it.
+    pub(crate) known: Option<VmGuarantee>,
+}
+
+/// What the placement service says, by machine.
+type ByName<'s> = HashMap<&'s str, &'s VmGuarantee>;
+
+impl Guarantees {
+    /// What `config` guarantees. What the placement service has said counts on.
+    pub(crate) fn reconfigured(&self, config: &Config) -> Self {
+        let uplink = config.uplink.as_ref();
+        let guests = config.guests.iter().map(|guest| Guest {
+            name: guest.name.clone(),
+            vm: guest.vm.clone(),
+            ips: guest.ip.clone(),
+            configured: guest.guarantee,
+        });
+        Self {
+            wire: uplink.and_then(|uplink| uplink.pacer.clone()),
+            guests: guests.collect(),
+            service: self.service.clone(),
+        }
+    }
+
+    /// Takes what the placement service says now. What it said before and does not
+    /// repeat is over.
+    pub(crate) fn update(&mut self, service: HostGuarantees) {
+        self.service = Some(service);
+    }
+
+    /// What each guest is to be guaranteed, in the order of their ports.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = Option<Guarantee>> {
+        let by_name = self.by_name();
+        self.guests.iter().map(move |guest| {
+            let wire = self.wire.as_ref()?;
+            match guest.known(&by_name) {
+                Some(known) => from_service(wire, known, guest.configured.as_ref()),
+                None => guest.configured,
+            }
+        })
+    }
+
+    /// The guests that are machines, with what the pacer of `switch` holds them to: for
+    /// the exchange of rates with other hosts.
+    pub(crate) fn hose_guests(&self, switch: &Switch) -> Vec<HoseGuest> {
+        let by_name = self.by_name();
+        let ports = switch.guests().zip(&self.guests);
+        let machines = ports.filter_map(|((id, name), guest)| {
+            debug_assert_eq!(name, guest.name, "ports are in the configuration's order");
+            let known = guest.known(&by_name);
+            Some(HoseGuest {
+                id,
+                vm: guest.vm.clone()?,
+                ips: guest.ips.clone(),
+                guarantee: switch.guarantee(id).copied(),
+                tenant_vms: known.map(|known| known.tenant_vms),
+            })
+        });
+        machines.collect()
+    }
+
+    /// What is guaranteed, as of now.
+    pub(crate) fn snapshot(&self) -> GuaranteesSnapshot {
+        let by_name = self.by_name();
+        let machines = self.guests.iter().filter_map(|guest| {
+            Some(MachineSnapshot {
+                guest: guest.name.clone(),
+                vm: guest.vm.clone()?,
+                known: guest.known(&by_name).cloned(),
+            })
+        });
+        let machines: Vec<_> = machines.collect();
+        let here = machines.iter().filter_map(|machine| machine.known.as_ref());
+        let here: HashSet<_> = here.map(|known| known.vm.as_str()).collect();
+        let service = self.service.as_ref().map(|service| {
+            let vms = service.vms.iter().map(|vm| &vm.vm);
+            let without_guest = vms.filter(|vm| !here.contains(vm.as_str())).cloned();
+            ServiceSnapshot {
+                revision: service.revision,
+                state: service.state,
+                without_guest: without_guest.collect(),
+            }
+        });
+        GuaranteesSnapshot { service, machines }
+    }
+
+    fn by_name(&self) -> ByName<'_> {
+        let vms = self.service.iter().flat_map(|service| &service.vms);
+        vms.map(|vm| (vm.vm.as_str(), vm)).collect()
+    }
+}
+
+impl Guest {
+    /// What the placement service says of its machine.
+    fn known<'s>(&self, by_name: &ByName<'s>) -> Option<&'s VmGuarantee> {
+        by_name.get(self.vm.as_ref()?.to_string().as_str()).copied()
+    }
+}
+
+/// The guarantee of a machine that the placement service knows. What the service does
+/// not speak of is as the configuration says.
+fn from_service(
+    wire: &PacerConfig,
+    known: &VmGuarantee,
+    configured: Option<&Guarantee>,
+) -> Option<Guarantee> {
+    let given = known.guarantee?;
+    let burst = match given.burst {
+        // One frame, to placement.
+        Bytes(0) => wire.frame,
+        burst => burst,
+    };
+    let burst_rate = given.burst_rate.unwrap_or(wire.link);
+    let mut guarantee = Guarantee::new(given.bandwidth, burst, burst_rate);
+    guarantee.horizon = guarantee.horizon.max(wire.batch);
+    if let Some(configured) = configured {
+        guarantee.horizon = configured.horizon;
+        guarantee.mark = configured.mark;
+    }
+    Some(guarantee)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_units::{Nanos, Rate};
+
+    const CONFIG: &str = r#"
+[uplink]
+port = { kind = "pcap", write = "uplink.pcap" }
+pacer = { link = "1Gbit/s" }
+[[guest]]
+name = "A"
+mac = "02:00:00:00:00:01"
+ip = ["10.77.0.1"]
+vm = "t/a/0"
+port = { kind = "pcap", write = "a.pcap" }
+guarantee = { bandwidth = "100Mbit/s", burst = "15380B", burst_rate = "1Gbit/s", horizon = "3ms" }
+[[guest]]
+name = "B"
+mac = "02:00:00:00:00:02"
+ip = ["10.77.0.2"]
+vm = "t/a/1"
+port = { kind = "pcap", write = "b.pcap" }
+[[guest]]
+name = "C"
+mac = "02:00:00:00:00:03"
+ip = ["10.77.0.3"]
+port = { kind = "pcap", write = "c.pcap" }
+guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
+"#;
+
+    fn guarantees() -> Guarantees {
+        let config = Config::parse(CONFIG).expect("no mistake");
+        Guarantees::default().reconfigured(&config)
+    }
+
+    /// What the service says of machines of `t/a`: megabits a second.
+    fn service(vms: &[(u32, Option<u64>)]) -> HostGuarantees {
+        let vms = vms.iter().map(|(number, mbit)| {
+            let bandwidth = mbit.map(|mbit| format!("{mbit}Mbit/s"));
+            let guarantee = bandwidth.map(|bandwidth| serde_json::json!({"bandwidth": bandwidth}));
+            let vm = format!("t/a/{number}");
+            serde_json::json!({"vm": vm, "tenant": 1, "tenant_vms": 2, "guarantee": guarantee})
+        });
+        let vms: Vec<_> = vms.collect();
+        let all = serde_json::json!({"host": "h", "state": "open", "revision": 7, "vms": vms});
+        serde_json::from_value(all).expect("the service's own form")
+    }
+
+    /// Megabits a second of each guest.
+    fn wanted(guarantees: &Guarantees) -> Vec<Option<u64>> {
+        let wanted = guarantees.wanted();
+        wanted
+            .map(|guarantee| Some(guarantee?.bandwidth.0 / 1_000_000))
+            .collect()
+    }
+
+    #[test]
+    fn the_service_counts_before_the_file_where_it_knows_the_machine() {
+        let mut all = guarantees();
+        assert_eq!(wanted(&all), [Some(100), None, Some(50)]);
+        all.update(service(&[(0, Some(300)), (1, Some(200))]));
+        assert_eq!(wanted(&all), [Some(300), Some(200), Some(50)]);
+        // It knows the machine, and guarantees it nothing.
+        all.update(service(&[(0, None)]));
+        assert_eq!(wanted(&all), [None, None, Some(50)]);
+        all.update(service(&[]));
+        assert_eq!(wanted(&all), [Some(100), None, Some(50)]);
+    }
+
+    #[test]
+    fn what_the_service_does_not_speak_of_is_as_the_file_says() {
+        let mut all = guarantees();
+        all.update(service(&[(0, Some(300)), (1, Some(200))]));
+        let wanted: Vec<_> = all.wanted().flatten().collect();
+        // A burst that is left out is one frame, as fast as the link.
+        for guarantee in &wanted[..2] {
+            assert_eq!(guarantee.burst, Bytes(1538));
+            assert_eq!(guarantee.burst_rate, Rate::from_mbit(1000));
+        }
+        assert_eq!(wanted[0].horizon, Nanos::from_millis(3));
+        assert_eq!(wanted[1].horizon, Nanos::from_millis(2));
+    }
+
+    #[test]
+    fn a_reload_keeps_what_the_service_said_and_without_a_pacer_there_is_nothing() {
+        let mut all = guarantees();
+        all.update(service(&[(1, Some(200))]));
+        let config = CONFIG.replace("100Mbit/s", "10Mbit/s");
+        let all = all.reconfigured(&Config::parse(&config).expect("no mistake"));
+        assert_eq!(wanted(&all), [Some(10), Some(200), Some(50)]);
+        let unpaced: String = CONFIG
+            .lines()
+            .filter(|line| !line.starts_with("pacer") && !line.starts_with("guarantee"))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let all = all.reconfigured(&Config::parse(&unpaced).expect("no mistake"));
+        assert_eq!(wanted(&all), [None, None, None]);
+    }
+
+    #[test]
+    fn a_machine_that_no_guest_is_is_named() {
+        let mut all = guarantees();
+        assert!(all.snapshot().service.is_none());
+        all.update(service(&[(0, None), (5, Some(1))]));
+        let snapshot = all.snapshot();
+        let service = snapshot.service.expect("it was heard");
+        assert_eq!((service.revision, service.state), (7, HostState::Open));
+        assert_eq!(service.without_guest, ["t/a/5"]);
+        let known = snapshot
+            .machines
+            .iter()
+            .map(|machine| machine.known.is_some());
+        assert_eq!(known.collect::<Vec<_>>(), [true, false]);
+    }
+}

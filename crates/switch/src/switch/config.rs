@@ -1,0 +1,49 @@
+//! What a switch is to be, as plain data.
+
+use crate::filter::SpoofFilter;
+use crate::mac::Mac;
+use tailbound_dataplane::{Coverage, EgressConfig, Guarantee, PipelineConfig};
+
+/// The name of the uplink in logs and metrics.
+pub const UPLINK: &str = "uplink";
+
+/// What a switch is to be. Its ports are numbered in this order: the uplink where
+/// there is one, then the guests.
+#[derive(Debug, Clone, Default)]
+pub struct SwitchConfig {
+    /// What stands before the wire of the uplink; `None` for a host without one.
+    pub uplink: Option<EgressConfig>,
+    /// The guests.
+    pub guests: Vec<GuestConfig>,
+}
+
+/// What the port of a guest is to be.
+#[derive(Debug, Clone)]
+pub struct GuestConfig {
+    /// Its name in logs and metrics. A guest of the same name keeps its number.
+    pub name: String,
+    /// Its MAC address, which nobody else can have.
+    pub mac: Mac,
+    /// What it may send; `None`: anything.
+    pub filter: Option<SpoofFilter>,
+    /// What it is guaranteed on a paced uplink; `None`: best effort.
+    pub guarantee: Option<Guarantee>,
+    /// To which destinations that guarantee extends.
+    pub coverage: Coverage,
+    /// The way of a packet towards the guest.
+    pub pipeline: PipelineConfig,
+}
+
+impl GuestConfig {
+    /// A guest that may send anything, without a guarantee, behind a FIFO.
+    pub fn new(name: impl Into<String>, mac: Mac) -> Self {
+        Self {
+            name: name.into(),
+            mac,
+            filter: None,
+            guarantee: None,
+            coverage: Coverage::default(),
+            pipeline: PipelineConfig::default(),
+        }
+    }
+}

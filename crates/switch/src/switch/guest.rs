@@ -1,0 +1,79 @@
+//! The port of a guest.
+
+use super::config::GuestConfig;
+use super::ingress::Ingress;
+use crate::filter::SpoofFilter;
+use crate::mac::Mac;
+use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Packet, Pipeline};
+use tailbound_metrics::Histogram;
+use tailbound_units::Nanos;
+
+/// The port of a guest.
+#[derive(Debug)]
+pub(super) struct GuestPort {
+    pub(super) id: GuestId,
+    pub(super) mac: Mac,
+    pub(super) filter: Option<SpoofFilter>,
+    pub(super) coverage: Coverage,
+    /// What it is to be guaranteed on a paced uplink.
+    pub(super) guarantee: Option<Guarantee>,
+    /// Why it is not, as long as the pacer refuses that.
+    pub(super) refusal: Option<Refusal>,
+    pub(super) ingress: Ingress,
+    /// The way of a packet towards the guest.
+    pub(super) pipeline: Pipeline<Packet>,
+    /// Waits of the frames that it sent, wherever they went.
+    pub(super) sent: Sojourns,
+    /// Waits of the frames that came for it from outside.
+    pub(super) received: Sojourns,
+}
+
+/// A guarantee that breaks a rule of the pacer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) rule: Refused,
+    pub(super) guarantee: Guarantee,
+}
+
+impl GuestPort {
+    pub(super) fn new(id: GuestId, config: &GuestConfig) -> Self {
+        Self {
+            id,
+            mac: config.mac,
+            filter: config.filter.clone(),
+            coverage: config.coverage,
+            guarantee: config.guarantee,
+            refusal: None,
+            ingress: Ingress::default(),
+            pipeline: Pipeline::new(&config.pipeline),
+            sent: Sojourns::default(),
+            received: Sojourns::default(),
+        }
+    }
+
+    /// Becomes one of `config`; what waits goes on waiting.
+    pub(super) fn reconfigure(&mut self, now: Nanos, config: GuestConfig) {
+        self.mac = config.mac;
+        self.filter = config.filter;
+        self.coverage = config.coverage;
+        self.guarantee = config.guarantee;
+        self.pipeline.reconfigure(now, &config.pipeline);
+    }
+}
+
+/// Waits by class.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sojourns {
+    pub(super) high: Histogram,
+    pub(super) best_effort: Histogram,
+}
+
+impl Sojourns {
+    pub(super) fn of(&mut self, class: Class) -> &mut Histogram {
+        match class {
+            Class::High => &mut self.high,
+            Class::BestEffort => &mut self.best_effort,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A switch becomes another one, amid traffic.
+
+use super::config::{GuestConfig, SwitchConfig, UPLINK};
+use super::guarantees::Pass;
+use super::guest::GuestPort;
+use super::state::PortState;
+use super::uplink::Uplink;
+use super::{PortIndex, Switch};
+use crate::forward::Forwarding;
+use crate::reason::Reason;
+use std::collections::HashMap;
+use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::{EgressConfig, GuestId};
+use tailbound_units::Nanos;
+
+impl Switch {
+    /// Becomes a switch of `config`. The uplink, and a guest of the same name, keep
+    /// their queues, their counters and what was learned from them; the packets that
+    /// wait for others are lost. All ports are taken as readable and writable, since
+    /// they may be new.
+    ///
+    /// What guests are guaranteed changes first where it becomes less, so that there is
+    /// room for the rest, then the wire, then all else.
+    ///
+    /// # Errors
+    /// As [`Switch::check`]; then nothing has changed.
+    pub fn reconfigure(&mut self, now: Nanos, config: SwitchConfig) -> Result<(), Refused> {
+        self.check(&config)?;
+        let mut moved = vec![None; self.states.len()];
+        let egress = self.replace_uplink(config.uplink, &mut moved)?;
+        let gone = self.replace_guests(now, config.guests, &mut moved);
+        if let Some(pacer) = self.pacer() {
+            for guest in gone {
+                let ended = pacer.set_guest(now, guest, None);
+                debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
+            }
+        }
+        if let Some(egress) = egress {
+            if egress.paced().is_some() {
+                self.set_in_pacer(now, Pass::Less);
+            }
+            let uplink = self.uplink.as_mut();
+            let changed = uplink.map_or(Ok(()), |uplink| uplink.reconfigure(now, egress));
+            if let Err(rule) = changed {
+                tracing::error!(%rule, "the uplink stays paced as it was");
+            }
+        }
+        self.apply(now, []);
+        self.replace_forwarding(&moved);
+        if self.uplink.is_none() {
+            self.drop_backpressured();
+        }
+        debug_assert_eq!(self.states.len(), self.first_guest() + self.guests.len());
+        Ok(())
+    }
+
+    /// Keeps the uplink, makes or removes it. Returns what a kept one is still to
+    /// become. The states are those of the guests before.
+    ///
+    /// # Errors
+    /// The rule that a new uplink's pacer breaks.
+    fn replace_uplink(
+        &mut self,
+        config: Option<EgressConfig>,
+        moved: &mut [Option<PortIndex>],
+    ) -> Result<Option<EgressConfig>, Refused> {
+        match (&self.uplink, config) {
+            (Some(_), Some(config)) => {
+                moved[0] = Some(PortIndex(0));
+                Ok(Some(config))
+            }
+            (None, Some(config)) => {
+                self.uplink = Some(Uplink::new(config)?);
+                self.states.insert(0, PortState::new(UPLINK.to_owned()));
+                Ok(None)
+            }
+            (Some(_), None) => {
+                self.uplink = None;
+                self.states.remove(0);
+                Ok(None)
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Keeps the guests of the same names, makes and removes others. Returns those that
+    /// are gone.
+    fn replace_guests(
+        &mut self,
+        now: Nanos,
+        configs: Vec<GuestConfig>,
+        moved: &mut [Option<PortIndex>],
+    ) -> Vec<GuestId> {
+        let first = self.first_guest();
+        // Where the guests' ports were before: `moved` is about those.
+        let before = moved.len() - self.guests.len();
+        let states = self.states.split_off(first);
+        let old = states.into_iter().zip(self.guests.drain(..)).zip(before..);
+        let mut old: HashMap<String, _> = old
+            .map(|((state, guest), port)| (state.name.clone(), (state, guest, port)))
+            .collect();
+        if let Some(uplink) = self.states.pop() {
+            self.states.push(uplink.reopened());
+        }
+        self.ids.fill(None);
+        for (config, index) in configs.into_iter().zip(first..) {
+            let (state, guest) = if let Some((state, mut guest, port)) = old.remove(&config.name) {
+                moved[port] = Some(PortIndex(index));
+                guest.reconfigure(now, config);
+                (state.reopened(), guest)
+            } else {
+                self.ids.push(None);
+                let id = GuestId(self.ids.len() as u32 - 1);
+                let guest = GuestPort::new(id, &config);
+                (PortState::new(config.name), guest)
+            };
+            self.ids[guest.id.0 as usize] = Some(PortIndex(index));
+            self.states.push(state);
+            self.guests.push(guest);
+        }
+        let mut gone: Vec<_> = old.into_values().map(|(_, guest, _)| guest.id).collect();
+        gone.sort_unstable();
+        gone
+    }
+
+    fn replace_forwarding(&mut self, moved: &[Option<PortIndex>]) {
+        let first = self.first_guest();
+        let uplink = self.uplink.as_ref().map(|_| PortIndex(0));
+        let guests = self.guests.iter().zip(first..);
+        let macs = guests.map(|(guest, index)| (guest.mac, PortIndex(index)));
+        let mut forwarding = Forwarding::new(self.states.len(), uplink, macs);
+        forwarding.inherit(&self.forwarding, |port| {
+            moved.get(port.0).copied().flatten()
+        });
+        self.forwarding = forwarding;
+    }
+
+    /// Drops what waits for an uplink that there is no more, and reads its guests
+    /// again.
+    fn drop_backpressured(&mut self) {
+        let first = self.first_guest();
+        for (guest, state) in self.guests.iter_mut().zip(&mut self.states[first..]) {
+            let dropped = guest.ingress.clear();
+            state.counters.drop(Reason::UnknownDestination, dropped);
+        }
+    }
+}

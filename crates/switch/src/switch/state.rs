@@ -1,0 +1,92 @@
+//! What every port has, the uplink's and a guest's.
+
+use crate::port::{BURST, Outgoing, Port, Received};
+use crate::reason::Reason;
+use std::collections::VecDeque;
+use std::io;
+use tailbound_units::Nanos;
+
+/// Packets and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+}
+
+impl Traffic {
+    pub(super) fn add(&mut self, len: usize) {
+        self.packets += 1;
+        self.bytes += len as u64;
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counters {
+    pub(super) received: Traffic,
+    pub(super) sent: Traffic,
+    pub(super) voids: Traffic,
+    drops: [u64; Reason::ALL.len()],
+}
+
+impl Counters {
+    pub(super) fn drop(&mut self, reason: Reason, count: u64) {
+        self.drops[reason.index()] += count;
+    }
+
+    /// Frames dropped for each reason.
+    pub(super) fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let reasons = Reason::ALL.iter();
+        reasons.map(|reason| (reason.label(), self.drops[reason.index()]))
+    }
+}
+
+/// What every port has, the uplink's and a guest's.
+#[derive(Debug)]
+pub(super) struct PortState {
+    pub(super) name: String,
+    /// What was received from the port and not looked at yet: a burst at most.
+    pub(super) received: VecDeque<Received>,
+    /// What is on its way out and the port has not taken yet.
+    pub(super) outgoing: VecDeque<Outgoing>,
+    /// The port may have something to receive.
+    pub(super) readable: bool,
+    /// The port had no room when it was last offered a frame.
+    pub(super) full: bool,
+    pub(super) counters: Counters,
+}
+
+impl PortState {
+    pub(super) fn new(name: String) -> Self {
+        Self {
+            name,
+            received: VecDeque::with_capacity(BURST),
+            outgoing: VecDeque::with_capacity(BURST),
+            readable: true,
+            full: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The same port after a reload: it may be another device now.
+    pub(super) fn reopened(self) -> Self {
+        Self {
+            readable: true,
+            full: false,
+            ..self
+        }
+    }
+
+    /// Offers the port what is on its way out; returns whether it is full.
+    pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<bool> {
+        let sent = port.transmit(now, &mut self.outgoing)?;
+        self.counters.sent.packets += sent.packets;
+        self.counters.sent.bytes += sent.bytes;
+        self.counters.voids.packets += sent.voids;
+        self.counters.voids.bytes += sent.void_bytes;
+        for (reason, count) in sent.losses() {
+            self.counters.drop(reason, count);
+        }
+        self.full = sent.full;
+        Ok(sent.full)
+    }
+}

@@ -1,0 +1,107 @@
+//! What leaves by a port.
+
+use super::{Ports, Switch, Turn};
+use crate::forward::PortIndex;
+use crate::port::{BURST, Outgoing, Port};
+use std::io;
+use tailbound_dataplane::{Egress, Frame, Packet, Pipeline};
+use tailbound_units::Nanos;
+
+impl Switch {
+    pub(super) fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
+        for (index, port) in ports.iter_mut().enumerate() {
+            let Some(port) = port else {
+                continue;
+            };
+            let index = PortIndex(index);
+            if turn.gone.iter().any(|(gone, _)| *gone == index) {
+                continue;
+            }
+            let result = port
+                .go_on(now)
+                .and_then(|()| self.transmit_to(now, index, port.as_mut(), turn));
+            if let Err(error) = result {
+                turn.gone.push((index, error));
+            }
+        }
+    }
+
+    fn transmit_to(
+        &mut self,
+        now: Nanos,
+        index: PortIndex,
+        port: &mut dyn Port,
+        turn: &mut Turn,
+    ) -> io::Result<()> {
+        let guest = index.0.checked_sub(self.first_guest());
+        // A port that is full is offered nothing until it is writable.
+        let state = &mut self.states[index.0];
+        if state.full {
+            return Ok(());
+        }
+        if guest.is_none()
+            && let Some(uplink) = &mut self.uplink
+            && let Egress::Pacer(paced) = &uplink.egress
+        {
+            if state.outgoing.is_empty() && paced.waiting() == 0 {
+                return Ok(());
+            }
+            return uplink.transmit_paced(now, state, port);
+        }
+        self.transmit_queued(now, index, port, turn)
+    }
+
+    /// The queue before a port; `None` before a paced uplink.
+    fn pipeline(&mut self, index: PortIndex) -> Option<&mut Pipeline<Packet>> {
+        match index.0.checked_sub(self.first_guest()) {
+            Some(guest) => Some(&mut self.guests[guest].pipeline),
+            None => match &mut self.uplink.as_mut()?.egress {
+                Egress::Pipeline(pipeline) => Some(pipeline),
+                Egress::Pacer(_) => None,
+            },
+        }
+    }
+
+    /// Transmits at most two bursts: twice what one port can receive in a turn.
+    fn transmit_queued(
+        &mut self,
+        now: Nanos,
+        index: PortIndex,
+        port: &mut dyn Port,
+        turn: &mut Turn,
+    ) -> io::Result<()> {
+        for _ in 0..2 {
+            while self.states[index.0].outgoing.len() < BURST
+                && let Some(pipeline) = self.pipeline(index)
+                && let Some(departure) = pipeline.pull(now)
+            {
+                self.record(index, &departure.frame, departure.sojourn);
+                let frame = Outgoing::frame(departure.frame);
+                self.states[index.0].outgoing.push_back(frame);
+            }
+            let state = &mut self.states[index.0];
+            if state.outgoing.is_empty() || state.transmit(now, port)? {
+                return Ok(());
+            }
+        }
+        turn.busy = true;
+        Ok(())
+    }
+
+    /// Counts the wait of a frame that leaves by `index`: for the guest that
+    /// sent it, or, where it came from outside, for the one that gets it.
+    fn record(&mut self, index: PortIndex, frame: &Packet, sojourn: Nanos) {
+        let class = frame.class();
+        let sojourns = match frame.source() {
+            None => self.guest_at(index).map(|guest| &mut guest.received),
+            Some(id) => {
+                let port = self.ids.get(id.0 as usize).copied().flatten();
+                let guest = port.and_then(|port| self.guest_at(port));
+                guest.map(|guest| &mut guest.sent)
+            }
+        };
+        if let Some(sojourns) = sojourns {
+            sojourns.of(class).record(sojourn);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The way out of the host.
+
+use super::guest::GuestPort;
+use super::state::PortState;
+use crate::port::Port;
+use std::io;
+use tailbound_dataplane::pacer::{Later, Refused};
+use tailbound_dataplane::{Egress, EgressConfig, Frame, PacedPipeline, Packet};
+use tailbound_metrics::Histogram;
+use tailbound_units::Nanos;
+
+/// The way out of the host.
+#[derive(Debug)]
+pub(super) struct Uplink {
+    pub(super) egress: Egress<Packet>,
+    /// When the pacer wants to be asked again, as of the last turn.
+    due: Option<Nanos>,
+    /// How much later than that it was asked.
+    pub(super) lateness: Histogram,
+}
+
+impl Uplink {
+    /// # Errors
+    /// The rule that its pacer's configuration breaks.
+    pub(super) fn new(config: EgressConfig) -> Result<Self, Refused> {
+        Ok(Self {
+            egress: Egress::new(config)?,
+            due: None,
+            lateness: Histogram::default(),
+        })
+    }
+
+    /// Becomes one of `config`.
+    ///
+    /// # Errors
+    /// The rule that its pacer's configuration breaks; nothing has changed then.
+    pub(super) fn reconfigure(&mut self, now: Nanos, config: EgressConfig) -> Result<(), Refused> {
+        let was_paced = self.egress.paced().is_some();
+        self.egress.reconfigure(now, config)?;
+        if was_paced != self.egress.paced().is_some() {
+            self.due = None;
+            self.lateness = Histogram::default();
+        }
+        Ok(())
+    }
+
+    /// Notes how late the caller is for what was due.
+    pub(super) fn note_lateness(&mut self, now: Nanos) {
+        if let Some(due) = self.due.take()
+            && due <= now
+        {
+            self.lateness.record(now.since(due));
+        }
+    }
+
+    /// Takes a frame of `sender`, and counts how long it is to wait where that is
+    /// known.
+    ///
+    /// # Errors
+    /// The frame, and when to offer it again.
+    pub(super) fn push(
+        &mut self,
+        now: Nanos,
+        packet: Packet,
+        sender: &mut GuestPort,
+    ) -> Result<(), Later<Packet>> {
+        match &mut self.egress {
+            Egress::Pipeline(pipeline) => pipeline.push(now, packet),
+            Egress::Pacer(paced) => {
+                let class = packet.class();
+                if let Some(wait) = paced.push(now, packet)? {
+                    sender.sent.of(class).record(wait);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames that the pacer dropped for want of room; zero without one.
+    pub(super) fn drops(&self) -> u64 {
+        self.egress.paced().map_or(0, PacedPipeline::drops)
+    }
+
+    /// Transmits what goes on a paced wire next.
+    ///
+    /// Nothing is taken from the pacer while the port has not taken what was before:
+    /// then the wire's virtual clock is frozen, and all is later by as much.
+    pub(super) fn transmit_paced(
+        &mut self,
+        now: Nanos,
+        state: &mut PortState,
+        port: &mut dyn Port,
+    ) -> io::Result<()> {
+        let Egress::Pacer(paced) = &mut self.egress else {
+            return Ok(());
+        };
+        if state.outgoing.is_empty() {
+            paced.pull(now, |next| state.outgoing.push_back(next));
+        }
+        if !state.outgoing.is_empty() {
+            state.transmit(now, port)?;
+        }
+        if !state.full {
+            self.due = paced.poll_at();
+        }
+        Ok(())
+    }
+}

@@ -41,7 +41,6 @@
 //! next frame.
 
 mod batch;
-mod bucket;
 mod chain;
 mod change;
 mod clock;

@@ -7,11 +7,14 @@
 //! types loses no remainder without saying so. [`Position`] and [`WireBytes`] count
 //! what is on a wire: a moment and a length in the wire's own time.
 //!
-//! All three parse from and print as text with their unit: `10ms`, `37500B`,
+//! [`exact`] is the arithmetic of wires and token buckets on top of them.
+//!
+//! `Nanos`, `Bytes` and `Rate` parse from and print as text with their unit: `10ms`, `37500B`,
 //! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is
 //! exact too: `1.5KB` is 1500 bytes, `1.0005KB` is refused.
 
 mod bytes;
+pub mod exact;
 mod nanos;
 #[cfg(feature = "openapi")]
 mod openapi;

@@ -1,5 +1,6 @@
 //! Rates in bits a second.
 
+use crate::exact::BYTE_IN_NANOS;
 use crate::parse::{Form, quantity};
 use crate::{Bytes, Nanos};
 use std::iter::Sum;
@@ -21,9 +22,6 @@ const FORM: Form = Form {
 };
 quantity!(Rate, FORM);
 
-/// Nanoseconds times bits in a second's worth of bytes.
-const NANOBITS_PER_BYTE: u128 = 8_000_000_000;
-
 impl Rate {
     /// Nothing at all.
     pub const ZERO: Self = Self(0);
@@ -44,7 +42,7 @@ impl Rate {
         if self.0 == 0 {
             return Nanos::MAX;
         }
-        let nanos = (bytes.0 as u128 * NANOBITS_PER_BYTE).div_ceil(self.0 as u128);
+        let nanos = (bytes.0 as u128 * BYTE_IN_NANOS as u128).div_ceil(self.0 as u128);
         if nanos > u64::MAX as u128 {
             Nanos::MAX
         } else {
@@ -53,7 +51,7 @@ impl Rate {
     }
     /// How many whole bytes pass in `time`, rounded down.
     pub const fn bytes_in(self, time: Nanos) -> Bytes {
-        let bytes = self.0 as u128 * time.0 as u128 / NANOBITS_PER_BYTE;
+        let bytes = self.0 as u128 * time.0 as u128 / BYTE_IN_NANOS as u128;
         if bytes > u64::MAX as u128 {
             Bytes(u64::MAX)
         } else {

@@ -1,6 +1,5 @@
 //! What is guaranteed, and on which wire, as it changes.
 
-use super::bucket::Bucket;
 use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
 use super::guest::{Guest, Terms};
 use super::limits::{FlowUse, RateChange};
@@ -8,6 +7,7 @@ use super::wheel::{self, Node, Wheel};
 use super::{Pacer, WireClock};
 use crate::{FlowKey, Frame, GuestId};
 use std::mem;
+use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
 
 impl<F: Frame> Pacer<F> {
@@ -145,7 +145,8 @@ impl<F: Frame> Pacer<F> {
             return Ok(());
         }
         check_rate(rate, link)?;
-        let fresh = Bucket::new(link, rate, burst.into()).ok_or(Refused::BurstTooLong(burst))?;
+        let fresh =
+            TokenBucket::on_wire(link, rate, burst.into()).ok_or(Refused::BurstTooLong(burst))?;
         if let Some(limit) = held {
             let from = position.max(self.wire);
             let change = RateChange {
@@ -236,7 +237,7 @@ impl<F: Frame> Pacer<F> {
             if let Ok(fresh) = fresh_limit(&limit.bucket, link) {
                 let from = start.max(limit.last);
                 limit.stay_closed(from);
-                limit.bucket.become_like(&fresh, from, moved.at(from));
+                limit.bucket.reconfigure(&fresh, from, moved.at(from));
             }
             limit.move_moments(|moment| moved.at(moment));
         });
@@ -385,10 +386,13 @@ fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Ref
 
 /// A full bucket as that of a limit, on another link: at its rate, or the nearest
 /// that the link can count. Whoever limits destinations knows nothing of the link.
-fn fresh_limit(bucket: &Bucket, link: Rate) -> Result<Bucket, Refused> {
+fn fresh_limit(
+    bucket: &TokenBucket<Position>,
+    link: Rate,
+) -> Result<TokenBucket<Position>, Refused> {
     let burst = bucket.burst();
     let rate = bucket.rate().clamp(slowest(link), link);
-    Bucket::new(link, rate, burst).ok_or(Refused::BurstTooLong(burst.into()))
+    TokenBucket::on_wire(link, rate, burst).ok_or(Refused::BurstTooLong(burst.into()))
 }
 
 /// The lowest rate that can be counted on a link.

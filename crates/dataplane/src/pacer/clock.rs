@@ -1,9 +1,7 @@
 //! The wire's own time, in bytes.
 
+use tailbound_units::exact::{BYTE_IN_NANOS as BYTE, Carry};
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
-
-/// Bit-nanoseconds a second in a byte.
-const BYTE: u64 = 8_000_000_000;
 
 /// No position is later, so that sums of positions cannot overflow: 11 years of a
 /// 100 Gbit/s wire.
@@ -21,9 +19,10 @@ const END: Position = Position(1 << 62);
 pub struct WireClock {
     rate: Rate,
     now: Nanos,
-    /// Bytes up to `now`, whole and in 1/`BYTE`, without those it was stopped for.
+    /// Bytes up to `now`, whole and what is left over, without those it was stopped
+    /// for.
     position: Position,
-    rest: u64,
+    rest: Carry,
     /// Bytes that it was stopped for.
     stopped: WireBytes,
 }
@@ -34,7 +33,7 @@ impl WireClock {
             rate,
             now: Nanos::ZERO,
             position: Position::ZERO,
-            rest: 0,
+            rest: Carry::NONE,
             stopped: WireBytes::ZERO,
         }
     }
@@ -46,27 +45,10 @@ impl WireClock {
         if now > self.now {
             let passed = now.0 - self.now.0;
             self.now = now;
-            match passed
-                .checked_mul(self.rate.0)
-                .and_then(|work| work.checked_add(self.rest))
-            {
-                Some(work) => {
-                    self.position = (self.position + WireBytes(work / BYTE)).min(END);
-                    self.rest = work % BYTE;
-                }
-                None => self.leap(passed),
-            }
+            let bytes = WireBytes(self.rest.divide(passed, self.rate.0, BYTE));
+            self.position = self.position.saturating_add(bytes).min(END);
         }
         self.first_byte()
-    }
-
-    /// Advances by more than 64 bits of bit-nanoseconds: minutes at least.
-    #[cold]
-    fn leap(&mut self, passed: u64) {
-        let work = u128::from(passed) * u128::from(self.rate.0) + u128::from(self.rest);
-        let whole = u64::try_from(work / u128::from(BYTE)).unwrap_or(END.0);
-        self.position = self.position.saturating_add(WireBytes(whole)).min(END);
-        self.rest = (work % u128::from(BYTE)) as u64;
     }
 
     /// Sets the clock back to `position`, which is not after where it is.
@@ -80,7 +62,7 @@ impl WireClock {
     /// The first byte that begins at the clock's moment or after it.
     #[inline]
     fn first_byte(&self) -> Position {
-        self.position + WireBytes(u64::from(self.rest > 0))
+        self.position + WireBytes(u64::from(self.rest.is_some()))
     }
 
     /// The wire's rate.

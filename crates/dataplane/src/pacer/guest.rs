@@ -1,8 +1,8 @@
 //! One guest's guarantee, and where its frames stand.
 
-use super::bucket::Bucket;
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::Frame;
+use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Position, WireBytes};
 
 /// Whether a guest is guaranteed.
@@ -39,9 +39,9 @@ pub(super) struct Guest {
     pub(super) terms: Terms,
     pub(super) guarantee: Guarantee,
     /// {B, S}.
-    average: Bucket,
+    average: TokenBucket<Position>,
     /// {Bmax, one frame}.
-    peak: Bucket,
+    peak: TokenBucket<Position>,
     /// The latest stamp of its frames; none that follows is earlier, whatever
     /// changes.
     pub(super) last: Position,
@@ -69,8 +69,8 @@ impl Guest {
         Some(Self {
             terms: Terms::Guaranteed,
             guarantee: *guarantee,
-            average: Bucket::new(link, guarantee.bandwidth, guarantee.burst.into())?,
-            peak: Bucket::new(link, guarantee.burst_rate, config.longest_frame())?,
+            average: TokenBucket::on_wire(link, guarantee.bandwidth, guarantee.burst.into())?,
+            peak: TokenBucket::on_wire(link, guarantee.burst_rate, config.longest_frame())?,
             last: Position::ZERO,
             horizon: link.bytes_in(guarantee.horizon).into(),
             mark: guarantee
@@ -85,7 +85,7 @@ impl Guest {
     }
 
     /// A full bucket like that of {B, S}.
-    pub(super) fn full_bucket(&self) -> Bucket {
+    pub(super) fn full_bucket(&self) -> TokenBucket<Position> {
         self.average.full()
     }
 
@@ -102,8 +102,8 @@ impl Guest {
     /// before the last stamp.
     pub(super) fn become_like(&mut self, fresh: &Self, from: Position, to: Position) {
         self.guarantee = fresh.guarantee;
-        self.average.become_like(&fresh.average, from, to);
-        self.peak.become_like(&fresh.peak, from, to);
+        self.average.reconfigure(&fresh.average, from, to);
+        self.peak.reconfigure(&fresh.peak, from, to);
         self.horizon = fresh.horizon;
         self.mark = fresh.mark;
         self.room = fresh.room;

@@ -1,11 +1,11 @@
 //! The top of the chain: what a guest may send to one destination.
 
-use super::bucket::Bucket;
 use super::guest::TooLate;
 use super::recharge::Stretch;
 use crate::hash::MultilinearHash;
 use crate::{FlowKey, GuestId, HashKeys};
 use std::{iter, mem};
+use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Position, Rate, WireBytes};
 
 /// What a flow with a limit did since it was asked last: its demand, as far as it
@@ -39,7 +39,7 @@ pub(super) struct RateChange {
 /// A limit of one flow.
 #[derive(Debug)]
 pub(super) struct Limit {
-    pub(super) bucket: Bucket,
+    pub(super) bucket: TokenBucket<Position>,
     /// When the last frame that waited for it was released.
     pub(super) last: Position,
     /// Until when a frame waits here or was to come again later.
@@ -120,7 +120,7 @@ impl Limit {
     /// nothing has changed.
     pub(super) fn become_like(
         &mut self,
-        fresh: &Bucket,
+        fresh: &TokenBucket<Position>,
         change: RateChange,
     ) -> Result<bool, TooLate> {
         let RateChange {
@@ -152,7 +152,7 @@ impl Limit {
         }
         self.open(now);
         self.stands = from;
-        self.bucket.become_like(fresh, from, from);
+        self.bucket.reconfigure(fresh, from, from);
         Ok(moves)
     }
 
@@ -286,7 +286,7 @@ impl Limits {
     pub(super) fn insert(
         &mut self,
         key: FlowKey,
-        bucket: Bucket,
+        bucket: TokenBucket<Position>,
         last: Position,
         closed: Option<Position>,
     ) {

@@ -7,7 +7,7 @@ proptest! {
     #[test]
     fn it_is_a_map(steps in proptest::collection::vec((0..8_u8, 0..4_u32, 0..40_u128), 1..600)) {
         let rate = Rate::from_mbit(1);
-        let bucket = Bucket::new(rate, rate, WireBytes(1538)).expect("sound");
+        let bucket = TokenBucket::on_wire(rate, rate, WireBytes(1538)).expect("sound");
         let mut limits = Limits::new(HashKeys::random());
         let mut model = BTreeMap::new();
         for (moment, (kind, source, destination)) in (1..).map(Position).zip(steps) {

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 const LINK: Rate = Rate::from_mbit(10_000);
 
-fn bucket(mbit: u64, burst: u64) -> Bucket {
-    Bucket::new(LINK, Rate::from_mbit(mbit), WireBytes(burst)).expect("a sound bucket")
+fn bucket(mbit: u64, burst: u64) -> TokenBucket<Position> {
+    TokenBucket::on_wire(LINK, Rate::from_mbit(mbit), WireBytes(burst)).expect("a sound bucket")
 }
 
 #[test]
@@ -30,14 +30,14 @@ fn a_remainder_is_carried_and_not_lost() {
 
 #[test]
 fn a_bucket_that_could_not_be_counted_is_refused() {
-    assert!(Bucket::new(LINK, Rate(0), WireBytes(1)).is_none());
-    assert!(Bucket::new(LINK, Rate(1), WireBytes(u64::MAX)).is_none());
-    assert!(Bucket::new(LINK, LINK, WireBytes(1 << 40)).is_some());
+    assert!(TokenBucket::on_wire(LINK, Rate(0), WireBytes(1)).is_none());
+    assert!(TokenBucket::on_wire(LINK, Rate(1), WireBytes(u64::MAX)).is_none());
+    assert!(TokenBucket::on_wire(LINK, LINK, WireBytes(1 << 40)).is_some());
 }
 
 /// When a frame leaves; another, that was charged before and taken back, has no
 /// part in it.
-fn charge(bucket: &mut Bucket, arrival: u64, len: u64) -> u64 {
+fn charge(bucket: &mut TokenBucket<Position>, arrival: u64, len: u64) -> u64 {
     let other = bucket.charge(Position(arrival + 1_000_000), WireBytes(1000));
     bucket.refund(other);
     bucket.charge(Position(arrival), WireBytes(len)).leaves.0
@@ -46,7 +46,8 @@ fn charge(bucket: &mut Bucket, arrival: u64, len: u64) -> u64 {
 /// No drift: whatever passed, and however often, the bucket is full again at
 /// exactly the sum of what was charged.
 fn drift(rate: u64, lens: impl Iterator<Item = u64>) -> i128 {
-    let mut bucket = Bucket::new(LINK, Rate(rate), WireBytes(9000)).expect("a sound bucket");
+    let mut bucket =
+        TokenBucket::on_wire(LINK, Rate(rate), WireBytes(9000)).expect("a sound bucket");
     let mut charged = 0;
     for len in lens {
         charge(&mut bucket, 0, len);
@@ -55,7 +56,7 @@ fn drift(rate: u64, lens: impl Iterator<Item = u64>) -> i128 {
     i128::from(bucket.due.0) * i128::from(rate) + i128::from(bucket.rest) - charged
 }
 
-/// `cargo test --release -p tailbound-dataplane --lib -- --ignored drift`
+/// `cargo test --release -p tailbound-units --lib -- --ignored drift`
 #[test]
 #[ignore = "a minute without optimisation"]
 fn there_is_no_drift_over_a_billion_frames() {
@@ -82,7 +83,7 @@ proptest! {
         burst in 1538..100_000_u64,
         frames in proptest::collection::vec((84..=1538_u64, 0..200_000_u64), 1..500),
     ) {
-        let mut bucket = Bucket::new(LINK, Rate(rate), WireBytes(burst)).expect("a sound bucket");
+        let mut bucket = TokenBucket::on_wire(LINK, Rate(rate), WireBytes(burst)).expect("a sound bucket");
         let full = i128::from(burst) * i128::from(LINK.0);
         let (mut tokens, mut at, mut arrival) = (full, 0_u64, 0_u64);
         for (len, gap) in frames {
@@ -106,12 +107,12 @@ proptest! {
         bursts in (1538..100_000_u64, 1538..100_000_u64),
         frames in 0..100_usize,
     ) {
-        let mut bucket = Bucket::new(LINK, Rate(rates.0), WireBytes(bursts.0)).expect("sound");
+        let mut bucket = TokenBucket::on_wire(LINK, Rate(rates.0), WireBytes(bursts.0)).expect("sound");
         let mut now = 1000;
         for _ in 0..frames {
             now = charge(&mut bucket, now, 1538);
         }
-        let tokens = |bucket: &Bucket| {
+        let tokens = |bucket: &TokenBucket<Position>| {
             let owed = match bucket.due.0.checked_sub(now) {
                 Some(ahead) => u128::from(ahead) * u128::from(bucket.rate.get()) + u128::from(bucket.rest),
                 None => 0,
@@ -119,8 +120,8 @@ proptest! {
             bucket.capacity() - owed
         };
         let before = tokens(&bucket);
-        let fresh = Bucket::new(LINK, Rate(rates.1), WireBytes(bursts.1)).expect("sound");
-        bucket.become_like(&fresh, Position(now), Position(now));
+        let fresh = TokenBucket::on_wire(LINK, Rate(rates.1), WireBytes(bursts.1)).expect("sound");
+        bucket.reconfigure(&fresh, Position(now), Position(now));
         prop_assert_eq!(tokens(&bucket), before.min(fresh.capacity()));
     }
 }

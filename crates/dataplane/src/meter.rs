@@ -20,9 +20,9 @@
 //! **What is not IP** (ARP and the like) is one flow a guest, whatever its
 //! destination: a few such frames go first, a flood does not.
 //!
-//! Tokens are counted in bits times nanoseconds a second, so that both a byte
-//! (8·10^9) and a nanosecond (`rate`) are whole numbers: no remainder is lost,
-//! and a packet costs no division.
+//! Tokens are counted as [`Work`], exactly: no remainder is lost, and a packet costs no
+//! division. A bucket keeps what it lacks to be full, up to twice its depth: what is
+//! beyond its depth is debt.
 //!
 //! The work a packet costs is bounded: one look-up, and at most two idle flows
 //! collected, which happens when a flow is added or is used for the first time in
@@ -33,6 +33,7 @@ mod table;
 use crate::{Class, FlowKey, Frame, HashKeys};
 use serde::{Deserialize, Serialize};
 use table::Table;
+use tailbound_units::exact::Work;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What a small flow is, and how many flows are known.
@@ -86,21 +87,15 @@ pub struct MeterStats {
 /// beside the seconds after which a flow is idle.
 const GRAIN_BITS: u32 = 26;
 
-/// Bit-nanoseconds a second in a byte.
-const BYTE: i64 = 8_000_000_000;
-
-/// Largest bucket: 63 bits hold three times its tokens, and the cost of the
-/// longest frame below its deepest debt.
-const MAX_BURST: u64 = 250_000_000;
+/// Largest bucket: [`Work`] counts its tokens nine times.
+const MAX_BURST: Bytes = Bytes(250_000_000);
 
 /// A flow meter. See the module.
 #[derive(Debug)]
 pub struct Meter {
     config: MeterConfig,
     /// A full bucket.
-    full: i64,
-    /// Nanoseconds in which even the deepest debt becomes a full bucket.
-    fill_time: u64,
+    full: Work,
     flows: Table<Bucket, GRAIN_BITS>,
     /// Collected and evicted flows are in the table's own counters, and those of
     /// tables before it here.
@@ -109,7 +104,8 @@ pub struct Meter {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
-    tokens: i64,
+    /// What it lacks to be full.
+    owed: Work,
     /// When a low flow is checked again; zero while it is high.
     check_at: Nanos,
 }
@@ -147,16 +143,9 @@ impl Meter {
 
     /// The same with given keys for its table.
     pub fn with_keys(config: &MeterConfig, keys: HashKeys) -> Self {
-        let burst = config.burst.0.min(MAX_BURST);
-        let full = burst.cast_signed() * BYTE;
-        let fill_time = match config.rate.0 {
-            0 => u64::MAX,
-            rate => (2 * full).cast_unsigned().div_ceil(rate),
-        };
         Self {
             config: *config,
-            full,
-            fill_time,
+            full: Work::of(config.burst.min(MAX_BURST)),
             flows: Table::new(config.flows, config.idle, keys),
             stats: MeterStats::default(),
         }
@@ -199,32 +188,26 @@ impl Meter {
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub fn class(&mut self, now: Nanos, key: FlowKey, len: usize) -> Class {
         let fresh = Bucket {
-            tokens: self.full,
+            owed: Work::ZERO,
             check_at: Nanos::ZERO,
         };
         let Self {
             config,
             full,
-            fill_time,
             flows,
             stats,
         } = self;
-        let cost = (len.cast_signed() as i64).wrapping_mul(BYTE);
+        let cost = Work::of(Bytes(len as u64));
         flows.touch(now, key, fresh, |bucket, since_last| {
-            let mut tokens = *full;
-            if since_last.0 < *fill_time {
-                // Less than twice a full bucket, as less than `fill_time` passed.
-                let gain = since_last.0 * config.rate.0;
-                tokens = tokens.min(bucket.tokens + gain.cast_signed());
-            }
-            let left = tokens - cost;
-            if left >= 0 && bucket.check_at == Nanos::ZERO {
-                bucket.tokens = left;
+            let owed = bucket.owed.less(Work::done(config.rate, since_last));
+            let after = owed.plus(cost);
+            if after <= *full && bucket.check_at == Nanos::ZERO {
+                bucket.owed = after;
                 stats.high += 1;
                 return Class::High;
             }
-            let promotable = left >= 0 && tokens >= *full / 2;
-            bucket.tokens = left.max(-*full);
+            let promotable = after <= *full && owed <= *full / 2;
+            bucket.owed = after.min(full.plus(*full));
             bucket.low(now, config.recheck, promotable, stats)
         })
     }
@@ -235,9 +218,11 @@ impl Meter {
         let mut next = Self::new(config);
         next.stats = self.stats();
         self.flows.move_into(&mut next.flows);
-        let full = next.full;
-        next.flows
-            .for_each(|bucket| bucket.tokens = bucket.tokens.clamp(-full, full));
+        let (before, full) = (self.full, next.full);
+        next.flows.for_each(|bucket| {
+            let owed = bucket.owed.plus(full).less(before);
+            bucket.owed = owed.min(full.plus(full));
+        });
         *self = next;
     }
 }

@@ -7,11 +7,11 @@
 //! BQL. The paper bounds the queue by the bandwidth-delay product: 37,500 B at
 //! 1 Gbit/s and 300 us.
 //!
-//! Outstanding work is counted in bits times nanoseconds a second, so that both
-//! a byte (8·10^9) and a nanosecond of the wire (`rate`) are whole numbers: no
-//! remainder is lost, whatever the rate and however often it is asked.
+//! What is outstanding is counted as [`Work`], exactly: no remainder is lost, whatever
+//! the rate and however often it is asked.
 
 use serde::{Deserialize, Serialize};
+use tailbound_units::exact::Work;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The wire, and how much may wait for it.
@@ -21,7 +21,8 @@ pub struct NicConfig {
     /// What the wire sends, at least 1 bit/s.
     pub rate: Rate,
     /// Bytes that may be outstanding. By default what the wire sends in 300 us,
-    /// the paper's round trip, and at least one full frame.
+    /// the paper's round trip, and at least one full frame. More than 1 GB counts as
+    /// that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,
     /// Bytes that the wire spends on a frame beside its own: 24 on Ethernet
@@ -53,17 +54,17 @@ impl NicConfig {
     }
 }
 
-/// Bit-nanoseconds a second in a byte.
-const BYTE: u128 = 8_000_000_000;
+/// Highest limit: [`Work`] counts it, and the longest packet beyond it.
+const MAX_LIMIT: Bytes = Bytes(1_000_000_000);
 
 /// A NIC's queue. See the module.
 #[derive(Debug)]
 pub struct Nic {
-    rate: u128,
-    limit: u128,
-    overhead: u128,
+    rate: Rate,
+    limit: Work,
+    overhead: Bytes,
     /// What the wire had still to send at `as_of`.
-    outstanding: u128,
+    outstanding: Work,
     as_of: Nanos,
 }
 
@@ -71,10 +72,10 @@ impl Nic {
     /// A wire that is idle.
     pub fn new(config: &NicConfig) -> Self {
         Self {
-            rate: u128::from(config.rate.0.max(1)),
-            limit: u128::from(config.limit().0.max(1)) * BYTE,
-            overhead: u128::from(config.overhead.0),
-            outstanding: 0,
+            rate: config.rate.max(Rate(1)),
+            limit: Work::of(config.limit().clamp(Bytes(1), MAX_LIMIT)),
+            overhead: config.overhead,
+            outstanding: Work::ZERO,
             as_of: Nanos::ZERO,
         }
     }
@@ -99,7 +100,9 @@ impl Nic {
     /// over.
     pub fn sent(&mut self, now: Nanos, len: usize, frames: usize) {
         self.advance(now);
-        self.outstanding += (len as u128 + self.overhead * frames as u128) * BYTE;
+        let overhead = self.overhead.0.saturating_mul(frames as u64);
+        let bytes = Bytes(overhead).saturating_add(Bytes(len as u64));
+        self.outstanding = self.outstanding.plus(Work::of(bytes));
     }
 
     /// The first moment at which a frame may be handed over.
@@ -107,24 +110,24 @@ impl Nic {
         if self.outstanding < self.limit {
             return self.as_of;
         }
-        let wait = (self.outstanding - self.limit) / self.rate + 1;
-        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
-        self.as_of.saturating_add(Nanos(wait))
+        // Rounded down, and one more: less than the limit, not as much.
+        let wait = self.outstanding.less(self.limit).time(self.rate);
+        self.as_of.saturating_add(wait).saturating_add(Nanos(1))
     }
 
     /// Bytes outstanding at `now`, rounded up.
     pub fn outstanding(&self, now: Nanos) -> Bytes {
-        let left = self.outstanding.saturating_sub(self.drained_by(now));
-        Bytes(left.div_ceil(BYTE) as u64)
+        self.left_at(now).bytes()
     }
 
     fn advance(&mut self, now: Nanos) {
-        self.outstanding = self.outstanding.saturating_sub(self.drained_by(now));
+        self.outstanding = self.left_at(now);
         self.as_of = self.as_of.max(now);
     }
 
-    fn drained_by(&self, now: Nanos) -> u128 {
-        u128::from(now.since(self.as_of).0) * self.rate
+    fn left_at(&self, now: Nanos) -> Work {
+        let sent = Work::done(self.rate, now.since(self.as_of));
+        self.outstanding.less(sent)
     }
 }
 

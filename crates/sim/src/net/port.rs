@@ -2,14 +2,12 @@
 
 use super::{Frame, Node, Time};
 use std::collections::VecDeque;
+use tailbound_units::exact::{BYTE_IN_PICOS, Carry};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// How many classes a port tells apart: traffic with guarantees (0), and best
 /// effort (1) below it.
 pub const CLASSES: usize = 2;
-
-/// Picobits in a byte: bits a second times picoseconds.
-pub(crate) const PICOBITS_PER_BYTE: u64 = 8_000_000_000_000;
 
 /// How long frames take on a link: exact over any number of frames.
 ///
@@ -24,8 +22,8 @@ pub struct Wire {
     whole: Option<u64>,
     /// When the last frame ends,
     free: Time,
-    /// and what was cut off of that, in picobits.
-    rest: u64,
+    /// and what was cut off of that.
+    rest: Carry,
 }
 
 impl Wire {
@@ -37,15 +35,15 @@ impl Wire {
         assert!(rate.0 > 0, "a link has a rate");
         Self {
             rate: rate.0,
-            whole: Self::is_whole(rate).then(|| PICOBITS_PER_BYTE / rate.0),
+            whole: Self::is_whole(rate).then(|| BYTE_IN_PICOS / rate.0),
             free: Time::ZERO,
-            rest: 0,
+            rest: Carry::NONE,
         }
     }
 
     /// Whether a byte takes a whole number of picoseconds at this rate.
     pub const fn is_whole(rate: Rate) -> bool {
-        rate.0 > 0 && PICOBITS_PER_BYTE.is_multiple_of(rate.0)
+        rate.0 > 0 && BYTE_IN_PICOS.is_multiple_of(rate.0)
     }
 
     /// Sends a frame as soon as the link is free, not before `now`. Returns when
@@ -53,16 +51,13 @@ impl Wire {
     pub fn send(&mut self, now: Time, size: Bytes) -> Time {
         if now > self.free {
             self.free = now;
-            self.rest = 0;
+            self.rest = Carry::NONE;
         }
         self.free = self.free
             + Time(if let Some(whole) = self.whole {
                 size.0 * whole
             } else {
-                // 1 MB is 8·10^18 picobits; the rest is below the rate.
-                let bits = size.0 * PICOBITS_PER_BYTE + self.rest;
-                self.rest = bits % self.rate;
-                bits / self.rate
+                self.rest.divide(size.0, BYTE_IN_PICOS, self.rate)
             });
         self.free
     }
@@ -157,7 +152,7 @@ impl Port {
     fn backlog(&self, now: Time) -> [u128; CLASSES] {
         let mut backlog = self
             .waiting
-            .map(|bytes| u128::from(bytes) * u128::from(PICOBITS_PER_BYTE));
+            .map(|bytes| u128::from(bytes) * u128::from(BYTE_IN_PICOS));
         if let Some((end, frame)) = &self.sending {
             backlog[usize::from(frame.class)] += self.wire.sends_in(end.since(now));
         }
@@ -216,11 +211,11 @@ impl Node for Port {
 
     fn receive(&mut self, now: Time, frame: Frame, _: &mut Vec<Frame>) {
         let class = usize::from(frame.class);
-        let size = u128::from(frame.size.0) * u128::from(PICOBITS_PER_BYTE);
+        let size = u128::from(frame.size.0) * u128::from(BYTE_IN_PICOS);
         let mut backlog = self.backlog(now);
         backlog[class] += size;
         if let Some(buffer) = self.config.buffer[class]
-            && backlog[class] > u128::from(buffer.0) * u128::from(PICOBITS_PER_BYTE)
+            && backlog[class] > u128::from(buffer.0) * u128::from(BYTE_IN_PICOS)
         {
             self.stats.dropped[class].frames += 1;
             self.stats.dropped[class].bytes += frame.size;

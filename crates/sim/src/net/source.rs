@@ -1,9 +1,9 @@
 //! Senders that keep to their envelope, and use it.
 
-use super::port::PICOBITS_PER_BYTE;
 use super::{Frame, Node, Time};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use tailbound_units::exact::{BYTE_IN_PICOS, TokenBucket};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What a sender may send in any time t: `min(burst_rate · t + frame, rate · t +
@@ -55,61 +55,8 @@ pub struct SourceConfig {
 /// The shortest frame: 64 bytes, preamble and gap.
 const SHORTEST: Bytes = Bytes(84);
 
-/// A token bucket in whole picobits, so that no rounding adds up.
-#[derive(Debug, Clone)]
-struct Bucket {
-    rate: u64,
-    depth: u128,
-    level: u128,
-    at: Time,
-}
-
-fn picobits(size: Bytes) -> u128 {
-    u128::from(size.0) * u128::from(PICOBITS_PER_BYTE)
-}
-
-impl Bucket {
-    fn new(rate: Rate, depth: Bytes) -> Self {
-        Self {
-            rate: rate.0,
-            depth: picobits(depth),
-            level: picobits(depth),
-            at: Time::ZERO,
-        }
-    }
-
-    /// When it holds this much. It is later by less than a picosecond than it
-    /// could be; what comes in the meantime is not lost.
-    fn holds(&self, size: Bytes) -> Time {
-        self.has(picobits(size))
-    }
-
-    fn is_full(&self) -> Time {
-        self.has(self.depth)
-    }
-
-    fn has(&self, bits: u128) -> Time {
-        let missing = bits.saturating_sub(self.level);
-        let rate = u128::from(self.rate);
-        // 128-bit divisions take several times as long.
-        let wait = match u64::try_from(missing) {
-            Ok(missing) => missing.div_ceil(self.rate),
-            Err(_) => u64::try_from(missing.div_ceil(rate)).unwrap_or(u64::MAX),
-        };
-        self.at + Time(wait)
-    }
-
-    fn take(&mut self, now: Time, size: Bytes) {
-        let came = u128::from(now.since(self.at).0) * u128::from(self.rate);
-        self.level = (self.level + came).min(self.depth);
-        self.at = now;
-        self.level = self.level.saturating_sub(picobits(size));
-    }
-
-    /// Whole bytes that it held when last asked.
-    fn bytes(&self) -> Bytes {
-        Bytes((self.level / u128::from(PICOBITS_PER_BYTE)) as u64)
-    }
+fn bucket(rate: Rate, burst: Bytes) -> TokenBucket<Time> {
+    TokenBucket::new(BYTE_IN_PICOS, rate, burst.into()).expect("days at most")
 }
 
 /// A sender.
@@ -118,8 +65,8 @@ pub struct Source {
     config: SourceConfig,
     flow: u32,
     route: u32,
-    average: Bucket,
-    fast: Option<Bucket>,
+    average: TokenBucket<Time>,
+    fast: Option<TokenBucket<Time>>,
     /// Frames sent.
     sent: u32,
     /// The burst's rest, too short for a whole frame, has been sent.
@@ -134,7 +81,7 @@ impl Source {
     /// routes. What is random follows from `seed`.
     ///
     /// # Panics
-    /// A rate is zero, or the burst is below a frame.
+    /// A rate is zero, or the burst is below a frame or takes longer than 13 days.
     pub fn new(config: SourceConfig, flow: u32, route: u32, seed: u64) -> Self {
         let Envelope {
             rate,
@@ -148,8 +95,8 @@ impl Source {
             config,
             flow,
             route,
-            average: Bucket::new(rate, burst),
-            fast: burst_rate.map(|rate| Bucket::new(rate, frame)),
+            average: bucket(rate, burst),
+            fast: burst_rate.map(|rate| bucket(rate, frame)),
             sent: 0,
             rest_sent: false,
             next: (Time::NEVER, frame),
@@ -166,8 +113,8 @@ impl Source {
 
     /// When both buckets allow a frame of this size, not before `now`.
     fn allowed(&self, now: Time, size: Bytes) -> Time {
-        let fast = self.fast.as_ref().map_or(Time::ZERO, |it| it.holds(size));
-        self.average.holds(size).max(fast).max(now)
+        let fast = self.fast.map_or(now, |it| it.leaves(now, size.into()));
+        self.average.leaves(now, size.into()).max(fast)
     }
 
     /// Decides on the next frame.
@@ -191,7 +138,7 @@ impl Source {
         };
         // Up to as long as it takes to fill the bucket, all orders of magnitude
         // alike; half of the frames come at once.
-        let longest = Time(self.average.depth.div_ceil(self.average.rate.into()) as u64);
+        let longest = Time(self.average.fill_time());
         let pause = if self.random.random_bool(0.5) {
             0
         } else {
@@ -208,12 +155,12 @@ impl Source {
 
     fn plan_burst(&mut self, now: Time, pause: Option<Nanos>) -> (Time, Bytes) {
         let whole = self.config.envelope.frame;
-        let fast = self.fast.as_ref().map_or(now, |it| it.holds(whole));
-        if self.average.holds(whole) <= fast.max(now) {
+        let fast = self.fast.map_or(now, |it| it.leaves(now, whole.into()));
+        if self.average.leaves(now, whole.into()) <= fast {
             return (self.allowed(now, whole), whole);
         }
         // The burst is used up but for less than a frame.
-        let rest = self.average.bytes();
+        let rest = self.average.tokens(now).into();
         if rest >= SHORTEST && !self.rest_sent {
             self.rest_sent = true;
             return (self.allowed(now, rest), rest);
@@ -222,7 +169,7 @@ impl Source {
             return (self.allowed(now, whole), whole);
         };
         self.rest_sent = false;
-        let again = self.average.is_full() + pause.into();
+        let again = self.average.full_at() + pause.into();
         (self.allowed(again.max(now), whole), whole)
     }
 }
@@ -236,9 +183,9 @@ impl Node for Source {
         // Of a burst that is sent at once, all frames in one turn.
         while self.next.0 <= now {
             let size = self.next.1;
-            self.average.take(now, size);
+            self.average.charge(now, size.into());
             if let Some(fast) = &mut self.fast {
-                fast.take(now, size);
+                fast.charge(now, size.into());
             }
             out.push(Frame {
                 flow: self.flow,

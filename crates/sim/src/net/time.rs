@@ -2,6 +2,7 @@
 
 use std::ops::{Add, Sub};
 use tailbound_units::Nanos;
+use tailbound_units::exact::Tick;
 
 /// A moment or a length of time, in picoseconds.
 ///
@@ -36,6 +37,15 @@ impl Time {
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Tick for Time {
+    fn after(ticks: u64) -> Self {
+        Self(ticks)
+    }
+    fn ticks(self) -> u64 {
+        self.0
     }
 }
 

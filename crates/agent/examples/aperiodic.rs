@@ -11,7 +11,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tailbound_agent::{Agent, Aperiodic, Class, Periodic};
+use tailbound_agent::{Agent, Aperiodic, Class, Desired, Periodic};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_units::Nanos;
 
@@ -104,11 +104,11 @@ fn measure(class: Class, core: u32, work: Duration) -> Result<Seen, Box<dyn Erro
     let thread = tailbound_agent::thread(hear.recv()?).ok_or("the sleeper has ended")?;
     let state = std::env::temp_dir().join(format!("tailbound-{}.json", std::process::id()));
     let mut agent = Agent::open(&state)?;
-    let wish = tailbound_agent::plan::Wish {
+    let desired = Desired {
         home: matches!(class, Class::Periodic(_)).then_some(core),
-        ..tailbound_agent::wish(thread, class)
+        ..Desired::new(thread, class)
     };
-    let plan = agent.plan(&[wish])?;
+    let plan = agent.plan(&[desired])?;
     agent.apply(&plan)?;
     go.send(())?;
     let seen = sleeper.join().map_err(|_| "the sleeper panicked")?;

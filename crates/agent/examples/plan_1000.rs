@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::sync::mpsc::channel;
 use std::time::Instant;
-use tailbound_agent::{Agent, Aperiodic, Class, Periodic};
+use tailbound_agent::{Agent, Aperiodic, Class, Desired, Periodic};
 use tailbound_units::Nanos;
 
 const THREADS: usize = 1000;
@@ -54,12 +54,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut times: [Vec<f64>; 3] = Default::default();
         for _ in 0..ROUNDS {
             let mut agent = Agent::open(&state)?;
-            let wishes: Vec<_> = threads
-                .iter()
-                .map(|id| tailbound_agent::wish(*id, class))
-                .collect();
+            let desired: Vec<_> = threads.iter().map(|id| Desired::new(*id, class)).collect();
             let start = Instant::now();
-            let plan = agent.plan(&wishes)?;
+            let plan = agent.plan(&desired)?;
             let planned = Instant::now();
             let applied = agent.apply(&plan)?;
             let done = Instant::now();

@@ -1,8 +1,11 @@
-//! Carrying a plan out, and back: all of it or nothing.
+//! Carries a plan out, all of it or nothing, and puts everything back.
 
-use super::journal::{Changes, Journal, StateError};
-use super::kernel::{Kernel, is_gone};
-use super::plan::{GroupStep, Move, Plan, ThreadState, ThreadStep, same, same_scheduling};
+use super::calls::has_exited;
+use super::journal::{Changes, Journal, JournalError};
+use super::kernel::Kernel;
+use super::observed::ThreadState;
+use super::plan::Plan;
+use super::step::{Call, GroupStep, ThreadStep, same, same_scheduling};
 use rustix::io::Errno;
 use std::io;
 use tailbound_sys::thread::{NOTHING, Scheduling};
@@ -12,8 +15,8 @@ use tailbound_sys::thread::{NOTHING, Scheduling};
 pub struct Applied {
     /// How many threads and groups were changed, each read back.
     pub changed: usize,
-    /// Threads that ended meanwhile; all others are as planned.
-    pub gone: Vec<String>,
+    /// Threads that exited meanwhile; all others are as planned.
+    pub exited: Vec<String>,
 }
 
 /// Why a plan could not be carried out. What had been changed was put back.
@@ -21,14 +24,14 @@ pub struct Applied {
 pub enum ApplyError {
     /// The state could not be written, so nothing was changed.
     #[error(transparent)]
-    State(#[from] StateError),
-    /// The kernel refused a step.
+    State(#[from] JournalError),
+    /// The kernel refused a system call.
     #[error("{what}: {}{}", explain(step.as_deref(), source), after(undone))]
-    Refused {
+    Kernel {
         /// The step, in words.
         what: String,
         /// The system call, where it was about a thread.
-        step: Option<Box<Move>>,
+        step: Option<Box<Call>>,
         /// What the kernel answered.
         source: io::Error,
         /// What could not be put back.
@@ -59,19 +62,19 @@ fn after(undone: &[String]) -> String {
 }
 
 /// What an errno of a system call on a thread means, and what mends it.
-fn explain(step: Option<&Move>, error: &io::Error) -> String {
-    let deadline = matches!(step, Some(Move::Schedule(to)) if to.is_deadline());
+fn explain(step: Option<&Call>, error: &io::Error) -> String {
+    let deadline = matches!(step, Some(Call::Schedule(to)) if to.is_deadline());
     let text = match (Errno::from_io_error(error), step) {
         (Some(Errno::PERM), _) if deadline => {
             "EPERM: the thread's CPU mask does not cover its root domain any more (a cpuset or its \
              pinning changed meanwhile), or real time has no budget; look at its cpuset, and at \
              kernel.sched_rt_runtime_us"
         }
-        (Some(Errno::PERM), Some(Move::Schedule(_) | Move::Release(_))) => {
+        (Some(Errno::PERM), Some(Call::Schedule(_) | Call::Release(_))) => {
             "EPERM: this takes CAP_SYS_NICE; run as root, or in a service with \
              AmbientCapabilities=CAP_SYS_NICE"
         }
-        (Some(Errno::PERM), Some(Move::Affinity(_))) => "EPERM: another user's thread; run as root",
+        (Some(Errno::PERM), Some(Call::Affinity(_))) => "EPERM: another user's thread; run as root",
         (Some(Errno::BUSY), _) if deadline => {
             "EBUSY: the kernel says that the bandwidth is taken, though by what is visible it \
              would fit. Some kernels (seen on 6.18) go on counting threads that left \
@@ -79,13 +82,13 @@ fn explain(step: Option<&Move>, error: &io::Error) -> String {
              then 1, to cpuset.sched_load_balance of the root cpuset (cgroup v1), or make and \
              remove a cpuset partition (v2)"
         }
-        (Some(Errno::BUSY), Some(Move::Affinity(_))) => {
+        (Some(Errno::BUSY), Some(Call::Affinity(_))) => {
             "EBUSY: it has a deadline, which somebody else gave it meanwhile; end that first"
         }
-        (Some(Errno::INVAL), Some(Move::Affinity(_))) => {
+        (Some(Errno::INVAL), Some(Call::Affinity(_))) => {
             "EINVAL: its cpuset leaves it none of these CPUs; look at its cpuset"
         }
-        (Some(Errno::INVAL), Some(Move::Schedule(_) | Move::Release(_))) => {
+        (Some(Errno::INVAL), Some(Call::Schedule(_) | Call::Release(_))) => {
             "EINVAL: this kernel does not take these parameters; see tailbound doctor"
         }
         (Some(Errno::ACCESS | Errno::PERM | Errno::ROFS), None) => {
@@ -99,7 +102,7 @@ fn explain(step: Option<&Move>, error: &io::Error) -> String {
 
 /// Why one step failed.
 enum Failure {
-    Kernel(Option<Box<Move>>, io::Error),
+    Kernel(Option<Box<Call>>, io::Error),
     ReadBack(String),
 }
 
@@ -115,14 +118,14 @@ pub fn apply(
 ) -> Result<Applied, ApplyError> {
     if plan.is_empty() {
         return Ok(Applied {
-            gone: plan.gone.clone(),
+            exited: plan.exited.clone(),
             ..Applied::default()
         });
     }
     let before = journal.changes().clone();
     journal.update(|changes| changes.add(plan))?;
     let mut applied = Applied {
-        gone: plan.gone.clone(),
+        exited: plan.exited.clone(),
         ..Applied::default()
     };
     let mut groups_done = Vec::new();
@@ -143,25 +146,19 @@ pub fn apply(
         threads_done.push(step);
         match change_thread(kernel, step) {
             Ok(true) => applied.changed += 1,
-            Ok(false) => applied.gone.push(step.name.clone()),
+            Ok(false) => applied.exited.push(step.name.clone()),
             Err(failure) => failed = Some((step.to_string(), failure)),
         }
     }
     let Some((what, failure)) = failed else {
         return Ok(applied);
     };
-    let mut undone = Vec::new();
-    for step in threads_done.into_iter().rev() {
-        undone.extend(put_back(kernel, step).err());
-    }
-    for step in groups_done.into_iter().rev() {
-        undone.extend(put_back_group(kernel, step).err());
-    }
+    let undone = undo(kernel, &threads_done, &groups_done);
     if undone.is_empty() {
         journal.update(|changes| *changes = before)?;
     }
     Err(match failure {
-        Failure::Kernel(step, source) => ApplyError::Refused {
+        Failure::Kernel(step, source) => ApplyError::Kernel {
             what,
             step,
             source,
@@ -169,6 +166,18 @@ pub fn apply(
         },
         Failure::ReadBack(seen) => ApplyError::ReadBack { what, seen, undone },
     })
+}
+
+/// Puts back what was done, the last step first; returns what could not be.
+fn undo(kernel: &mut impl Kernel, threads: &[&ThreadStep], groups: &[&GroupStep]) -> Vec<String> {
+    let mut failed = Vec::new();
+    for step in threads.iter().rev() {
+        failed.extend(put_back(kernel, step).err());
+    }
+    for step in groups.iter().rev() {
+        failed.extend(put_back_group(kernel, step).err());
+    }
+    failed
 }
 
 fn change_group(kernel: &mut impl Kernel, step: &GroupStep) -> Result<(), Failure> {
@@ -180,19 +189,19 @@ fn change_group(kernel: &mut impl Kernel, step: &GroupStep) -> Result<(), Failur
     }
 }
 
-/// Changes a thread and reads it back; false when it is gone.
+/// Changes a thread and reads it back; false when it has exited.
 fn change_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<bool, Failure> {
     let failed = |step, error| Failure::Kernel(step, error);
     let there = kernel.state(step.thread).map_err(|e| failed(None, e))?;
     if there.is_none() {
         return Ok(false);
     }
-    for call in step.moves() {
-        match kernel.make(step.thread, &call) {
+    for call in step.calls() {
+        match kernel.call(step.thread, &call) {
             Ok(()) => {}
             // Only makes room; without it the kernel may count too much.
-            Err(_) if matches!(call, Move::Release(_)) => {}
-            Err(error) if is_gone(&error) => return Ok(false),
+            Err(_) if matches!(call, Call::Release(_)) => {}
+            Err(error) if has_exited(&error) => return Ok(false),
             Err(error) => return Err(failed(Some(Box::new(call)), error)),
         }
     }
@@ -247,18 +256,18 @@ fn put_back_group(kernel: &mut impl Kernel, step: &GroupStep) -> Result<(), Stri
 pub struct Restored {
     /// How many threads and groups are as they were before.
     pub restored: usize,
-    /// How many threads and groups had ended.
-    pub gone: usize,
-    /// What somebody else has changed since, and was left to them.
-    pub left: Vec<String>,
+    /// How many threads had exited and groups were gone.
+    pub exited: usize,
+    /// What had drifted: somebody else has changed it since, and it stays so.
+    pub drifted: Vec<String>,
     /// What could not be put back, and why. It stays in the journal.
     pub failed: Vec<String>,
 }
 
 /// Puts back what the journal holds and `which` picks.
 ///
-/// What a thread is given by somebody else after us is theirs: it is left alone
-/// and reported.
+/// What has drifted, since somebody else changed it after the agent, stays as it is
+/// and is reported.
 ///
 /// # Errors
 /// The state cannot be written.
@@ -266,7 +275,7 @@ pub fn restore(
     kernel: &mut impl Kernel,
     journal: &mut Journal,
     which: impl Fn(&ThreadStep) -> bool,
-) -> Result<Restored, StateError> {
+) -> Result<Restored, JournalError> {
     let mut restored = Restored::default();
     let Changes { threads, groups } = journal.changes().clone();
     let mut kept = Changes::default();
@@ -276,9 +285,11 @@ pub fn restore(
             continue;
         }
         match restore_thread(kernel, &step) {
-            Ok(Fate::Restored) => restored.restored += 1,
-            Ok(Fate::Gone) => restored.gone += 1,
-            Ok(Fate::Theirs(now)) => restored.left.push(format!("{}: {now}", step.name)),
+            Ok(ThreadOutcome::Restored) => restored.restored += 1,
+            Ok(ThreadOutcome::Exited) => restored.exited += 1,
+            Ok(ThreadOutcome::Drifted(now)) => {
+                restored.drifted.push(format!("{}: {now}", step.name));
+            }
             Err(why) => {
                 restored.failed.push(why);
                 kept.threads.insert(thread, step);
@@ -292,7 +303,7 @@ pub fn restore(
             continue;
         }
         match kernel.weight(&step.directory, step.kind) {
-            None => restored.gone += 1,
+            None => restored.exited += 1,
             Some(weight) if weight == step.after || weight == step.before => {
                 match put_back_group(kernel, &step) {
                     Ok(()) => restored.restored += 1,
@@ -302,7 +313,7 @@ pub fn restore(
                     }
                 }
             }
-            Some(weight) => restored.left.push(format!(
+            Some(weight) => restored.drifted.push(format!(
                 "group {}: {} {weight}",
                 directory.display(),
                 step.kind.file()
@@ -314,32 +325,32 @@ pub fn restore(
 }
 
 /// What became of one thread.
-enum Fate {
+enum ThreadOutcome {
     Restored,
-    Gone,
-    /// Somebody else changed it; to what.
-    Theirs(String),
+    Exited,
+    /// Somebody else changed it, to this.
+    Drifted(String),
 }
 
-fn restore_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<Fate, String> {
+fn restore_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<ThreadOutcome, String> {
     let seen = kernel
         .state(step.thread)
         .map_err(|error| format!("{}: {error}", step.name))?;
     let Some(seen) = seen else {
-        return Ok(Fate::Gone);
+        return Ok(ThreadOutcome::Exited);
     };
     let ThreadStep { before, after, .. } = step;
     let mut target = seen;
-    let mut theirs = Vec::new();
+    let mut drifted = Vec::new();
     if is_ours(&seen.scheduling, after) {
         target.scheduling = before.scheduling;
     } else if !same_scheduling(&seen.scheduling, &before.scheduling) {
-        theirs.push(format!("is now {}", seen.scheduling));
+        drifted.push(format!("is now {}", seen.scheduling));
     }
     if seen.cpus == after.cpus || step.home.is_some_and(|home| is_home(&seen, home)) {
         target.cpus = before.cpus;
     } else if seen.cpus != before.cpus {
-        theirs.push(format!("is now on CPUs {}", seen.cpus));
+        drifted.push(format!("is now on CPUs {}", seen.cpus));
     }
     // Somebody else's deadline does not go with a narrow mask.
     if target.scheduling.is_deadline() && !before.scheduling.is_deadline() {
@@ -351,14 +362,14 @@ fn restore_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<Fate, S
         ..step.clone()
     };
     put_back(kernel, &back)?;
-    if theirs.is_empty() {
-        Ok(Fate::Restored)
+    if drifted.is_empty() {
+        Ok(ThreadOutcome::Restored)
     } else {
-        Ok(Fate::Theirs(theirs.join(", ")))
+        Ok(ThreadOutcome::Drifted(drifted.join(", ")))
     }
 }
 
-/// Whether a scheduling is what we set, or what we pass through on the way.
+/// Whether a scheduling is what the agent set, or what it passes through on the way.
 fn is_ours(seen: &Scheduling, after: &ThreadState) -> bool {
     let passing = Scheduling {
         flags: seen.flags,
@@ -373,6 +384,7 @@ fn is_ours(seen: &Scheduling, after: &ThreadState) -> bool {
         || (after.scheduling.is_deadline() && same_scheduling(seen, &between))
 }
 
+/// Whether a thread is on its home CPU alone, as on the way to a reservation.
 fn is_home(seen: &ThreadState, home: u32) -> bool {
     seen.cpus.count() == 1 && seen.cpus.contains(home)
 }

@@ -1,5 +1,5 @@
-//! What no file says of a machine: the answers of system calls. Behind a trait so
-//! that a recorded machine can give those that it gave then.
+//! What no file says of a machine: the answers of system calls. They are behind a
+//! trait, so that a recorded machine can repeat those that it gave.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -13,17 +13,17 @@ use tailbound_units::Nanos;
 
 /// The system calls that tell of threads.
 pub trait SystemCalls: fmt::Debug + Send {
-    /// How a thread is scheduled.
+    /// Returns how a thread is scheduled.
     ///
     /// # Errors
-    /// The thread has ended (ESRCH).
+    /// The thread has exited (ESRCH).
     fn scheduling(&self, tid: u32) -> io::Result<Scheduling>;
-    /// Where a thread may run.
+    /// Returns the CPUs that a thread may run on.
     ///
     /// # Errors
-    /// The thread has ended (ESRCH).
+    /// The thread has exited (ESRCH).
     fn affinity(&self, tid: u32) -> io::Result<Cpus>;
-    /// The user that a process belongs to; `None` when it has ended.
+    /// Returns the user that a process belongs to; `None` when it has exited.
     fn owner(&self, pid: u32) -> Option<u32>;
 }
 
@@ -46,7 +46,7 @@ impl SystemCalls for Live {
     }
 }
 
-/// What stays as it is for as long as this process lives.
+/// What stays the same for as long as this process lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
@@ -64,7 +64,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Asks the running kernel.
+    /// Returns those of the running kernel.
     ///
     /// # Errors
     /// No thread can be started to try slices on.
@@ -82,7 +82,7 @@ impl Facts {
     }
 }
 
-/// What reads back as the slice of a thread that has none of its own.
+/// Returns what reads back as the slice of a thread that has none of its own.
 fn base_slice() -> io::Result<Nanos> {
     let plain = || {
         // A thread inherits its creator's slice.
@@ -102,7 +102,8 @@ fn base_slice() -> io::Result<Nanos> {
     }
 }
 
-/// `CAP_SYS_NICE` counts in the initial user namespace alone.
+/// Whether this process may raise anybody: `CAP_SYS_NICE` counts in the initial user
+/// namespace alone.
 fn privileged() -> bool {
     use rustix::thread::CapabilitySet;
     let initial = fs::read_to_string("/proc/self/uid_map")
@@ -110,4 +111,10 @@ fn privileged() -> bool {
     initial
         && rustix::thread::capabilities(None)
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
+}
+
+/// Whether an error says that a thread or process has exited.
+pub(crate) fn has_exited(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }

@@ -1,4 +1,4 @@
-//! What a thread can be given: classes, and levels that stand for them.
+//! Scheduling classes, and levels that stand for them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,11 +7,12 @@ use tailbound_sys::sched::Deadline;
 use tailbound_sys::thread::{PolicyNumber, Scheduling};
 use tailbound_units::Nanos;
 
-/// How a guest's threads get the CPU.
+/// How a guest's threads get the CPU. Each class is a policy of the kernel with its
+/// parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Class {
-    /// As it was before us.
+    /// As before the agent changed it.
     Normal,
     /// Sooner when it wakes: a short time slice, and a share large enough that it
     /// is not behind when it does. It takes as much CPU as it wants up to that
@@ -42,13 +43,13 @@ impl Aperiodic {
     /// Above this kernel threads of a busy host would wait too long.
     pub const MAX_WEIGHT: u32 = 100;
 
-    /// The nice value whose weight is nearest: each step is a factor of 1.25.
+    /// Returns the nice value whose weight is nearest: each step is a factor of 1.25.
     pub fn nice(&self) -> i32 {
         let steps = f64::from(self.weight.max(1)).ln() / 1.25f64.ln();
         -(steps.round().min(20.0) as i32)
     }
 
-    /// The weight of a control group.
+    /// Returns the weight of a control group with this share.
     pub fn group_weight(&self, kind: WeightKind) -> u64 {
         (kind.default_weight() * u64::from(self.weight)).min(kind.max())
     }
@@ -71,14 +72,14 @@ impl Default for Aperiodic {
 pub struct Periodic {
     /// CPU time in each period.
     pub runtime: Nanos,
-    /// By when after it woke.
+    /// The time after its wake-up within which it gets that.
     pub deadline: Nanos,
     /// The period.
     pub period: Nanos,
 }
 
 impl Periodic {
-    /// What it books of one CPU, in units of 2^-20 as the kernel counts.
+    /// Returns what it reserves of one CPU, in units of 2^-20 as the kernel counts.
     pub fn bandwidth(&self) -> u64 {
         bandwidth(self.runtime, self.period)
     }
@@ -99,12 +100,24 @@ impl From<Periodic> for Deadline {
     }
 }
 
-/// `runtime / period` in units of 2^-20, rounded down as the kernel does.
+/// One CPU, in the kernel's unit of bandwidth: 2^-20 of it.
+pub const CPU: u64 = 1 << 20;
+
+/// Returns the bandwidth that a thread has reserved: zero without a deadline.
+pub fn reserved(scheduling: &Scheduling) -> u64 {
+    if scheduling.is_deadline() {
+        bandwidth(scheduling.runtime, scheduling.period)
+    } else {
+        0
+    }
+}
+
+/// Returns `runtime / period` in units of 2^-20, rounded down as the kernel does.
 pub fn bandwidth(runtime: Nanos, period: Nanos) -> u64 {
     if period.0 == 0 {
         return 0;
     }
-    let ratio = (u128::from(runtime.0) << 20) / u128::from(period.0);
+    let ratio = u128::from(runtime.0) * u128::from(CPU) / u128::from(period.0);
     u64::try_from(ratio).unwrap_or(u64::MAX)
 }
 
@@ -112,7 +125,7 @@ pub fn bandwidth(runtime: Nanos, period: Nanos) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// As it was.
+    /// [`Class::Normal`].
     Normal,
     /// [`Class::Aperiodic`] with its defaults: for guests that answer.
     High,
@@ -126,7 +139,7 @@ impl Level {
     /// Every level, lowest first.
     pub const ALL: [Self; 3] = [Self::Normal, Self::High, Self::Top];
 
-    /// The class it stands for.
+    /// Returns the class that it stands for.
     pub fn class(self) -> Class {
         match self {
             Self::Normal => Class::Normal,
@@ -151,7 +164,7 @@ impl fmt::Display for Level {
 }
 
 impl Class {
-    /// Its name in configurations and metrics.
+    /// Returns its name in configurations and metrics.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -160,9 +173,9 @@ impl Class {
         }
     }
 
-    /// What a guest's threads that are not vCPUs get beside vCPUs of this class
-    /// when nothing else is said: a reservation for each of many helpers would
-    /// book the machine, so they get [`Class::Aperiodic`] instead.
+    /// Returns the class of a guest's other threads where its vCPUs have this one and
+    /// no rule says more. Reservations for many helpers would fill the machine, so
+    /// they get [`Class::Aperiodic`] in place of one.
     #[must_use]
     pub fn for_helpers(&self) -> Self {
         match self {
@@ -171,8 +184,8 @@ impl Class {
         }
     }
 
-    /// What is impossible about its parameters on any kernel, and what would be
-    /// right; with the parameter's name.
+    /// Returns what is impossible about its parameters on any kernel and what would be
+    /// right, each with the parameter's name.
     pub fn mistakes(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Normal => Vec::new(),
@@ -268,24 +281,24 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a class can make use of.
+/// What a kernel and a guest support of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offer {
-    /// The kernel has time slices of a thread's own.
+pub(crate) struct Support {
+    /// Whether the kernel has time slices of a thread's own.
     pub(crate) slices: bool,
-    /// The weight goes to the thread, since its guest has no group.
+    /// Whether the weight goes to the thread, since its guest has no group.
     pub(crate) nice: bool,
-    /// The process may undo everything, the flag for children included.
+    /// Whether the agent may undo everything, the flag for children included.
     pub(crate) privileged: bool,
 }
 
-/// What `class` makes of a thread that was scheduled as `before`; `None` when it
-/// stays so.
-pub(crate) fn target(class: &Class, before: &Scheduling, offer: Offer) -> Option<Scheduling> {
+/// Returns what `class` makes of a thread that was scheduled as `before`; `None` when
+/// that stays as it was.
+pub(crate) fn target(class: &Class, before: &Scheduling, support: Support) -> Option<Scheduling> {
     // A thread that the guest's own threads start must not inherit this: it has
     // no reservation of its own, and is found and given its class soon enough.
     // Only the privileged can take the flag away again.
-    let flags = if offer.privileged {
+    let flags = if support.privileged {
         before.flags | Scheduling::RESET_ON_FORK
     } else {
         before.flags
@@ -296,12 +309,12 @@ pub(crate) fn target(class: &Class, before: &Scheduling, offer: Offer) -> Option
             policy: PolicyNumber::NORMAL,
             flags,
             nice: match aperiodic.weight {
-                2.. if offer.nice => aperiodic.nice(),
+                2.. if support.nice => aperiodic.nice(),
                 // Its own nice value; a reservation has none.
                 _ if before.is_share() => before.nice,
                 _ => 0,
             },
-            runtime: if offer.slices {
+            runtime: if support.slices {
                 aperiodic.slice
             } else {
                 Nanos::ZERO

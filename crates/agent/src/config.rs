@@ -11,24 +11,24 @@ use tailbound_units::Nanos;
 /// The vCPU agent's part of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct VcpuConfig {
+pub struct AgentConfig {
     /// Where `tailbound vcpu watch` serves metrics; not at all by default. Part of
     /// `tailbound host` they are among its own.
     pub metrics: Option<SocketAddr>,
-    /// How often guests and their threads are looked for, and drift.
+    /// The interval between two scans for guests, their threads and drift.
     pub every: Nanos,
-    /// How often waits are read.
+    /// The interval between two readings of waits.
     pub sample: Nanos,
-    /// Where what was there before is written down.
+    /// The state file, which keeps what was there before.
     pub state: PathBuf,
-    /// What becomes of what somebody else has changed.
+    /// What becomes of threads that drifted.
     pub drift: OnDrift,
     /// The rules; the first that matches a guest counts.
     #[serde(rename = "guest")]
     pub rules: Vec<GuestRule>,
 }
 
-impl Default for VcpuConfig {
+impl Default for AgentConfig {
     fn default() -> Self {
         Self {
             metrics: None,
@@ -41,19 +41,19 @@ impl Default for VcpuConfig {
     }
 }
 
-/// What becomes of what somebody else has changed.
+/// What becomes of threads that drifted: that somebody else has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDrift {
-    /// It is counted, and applied again: at most three times for each thread, then
-    /// it is left to the other.
+    /// They are counted and changed back: each at most three times, then it stays as
+    /// it is.
     #[default]
     Reapply,
-    /// It is counted, and left.
+    /// They are counted and stay as they are.
     Report,
 }
 
-impl VcpuConfig {
+impl AgentConfig {
     /// Reads a file of the agent's own, for `tailbound vcpu`.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl VcpuConfig {
         Err(document.locate(problems))
     }
 
-    /// Everything wrong with it; `at` is its place.
+    /// Returns everything wrong with it; `at` is its path in the document.
     pub fn check(&self, at: &[Step]) -> Vec<Problem> {
         let mut wrong = Vec::new();
         if let Some(Err(error)) = self.metrics.map(tailbound_metrics::check_address) {
@@ -106,12 +106,39 @@ impl VcpuConfig {
     }
 }
 
+/// Where the agent's configuration comes from.
+#[derive(Debug, Clone)]
+pub enum ConfigSource {
+    /// A file, which can be read again.
+    File(PathBuf),
+    /// The command line.
+    Given(Box<AgentConfig>),
+}
+
+impl ConfigSource {
+    /// Returns the configuration; with `state`, where that is given, in place of its
+    /// own.
+    ///
+    /// # Errors
+    /// All mistakes in the file.
+    pub fn load(&self, state: Option<&Path>) -> Result<AgentConfig, DocumentError> {
+        let mut config = match self {
+            Self::File(path) => AgentConfig::load(path)?,
+            Self::Given(config) => (**config).clone(),
+        };
+        if let Some(state) = state {
+            state.clone_into(&mut config.state);
+        }
+        Ok(config)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn mistakes(text: &str) -> Vec<String> {
-        let mistakes = VcpuConfig::parse(text).unwrap_err().into_iter();
+        let mistakes = AgentConfig::parse(text).unwrap_err().into_iter();
         mistakes.map(|mistake| mistake.to_string()).collect()
     }
 
@@ -129,7 +156,7 @@ mod tests {
             container = "4fa6"
             level = "high"
         "#;
-        let config = VcpuConfig::parse(text).unwrap();
+        let config = AgentConfig::parse(text).unwrap();
         assert_eq!(
             config.rules[0].class().to_string(),
             "periodic 500us/3ms/3ms"

@@ -1,5 +1,5 @@
-//! What a guest looks like from the host: which process is one, which of its
-//! threads are vCPUs, what it is called. Pure; [`super::scan`] reads `/proc`.
+//! What a guest looks like from the host: which process is one, which of its threads
+//! are vCPUs, and its name. Pure; [`super::scan`] reads `/proc`.
 
 use serde::Serialize;
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum Vmm {
     Firecracker,
     /// Cloud Hypervisor.
     CloudHypervisor,
-    /// No hypervisor that is known here: processes that somebody named.
+    /// No hypervisor that is known here: processes that a rule names.
     Other,
 }
 
@@ -27,7 +27,7 @@ pub enum Vmm {
 pub enum Role {
     /// Runs a vCPU, with this number.
     Vcpu(u32),
-    /// Any thread of a process that somebody named.
+    /// Any thread of a process that a rule names and that is no hypervisor.
     Task,
     /// QEMU's iothreads, Cloud Hypervisor's and Firecracker's device threads.
     Io,
@@ -59,7 +59,7 @@ impl fmt::Display for Role {
 /// A thread as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedThread {
-    /// Which one.
+    /// Its number and start.
     pub id: ThreadId,
     /// Its name, at most 15 bytes.
     pub name: String,
@@ -83,7 +83,7 @@ pub struct Process {
 /// A thread of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GuestThread {
-    /// Which one.
+    /// Its number and start.
     #[serde(flatten)]
     pub id: ThreadId,
     /// Its name, at most 15 bytes.
@@ -95,7 +95,7 @@ pub struct GuestThread {
 /// A guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Guest {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// What runs it.
     pub vmm: Vmm,
@@ -108,8 +108,7 @@ pub struct Guest {
     /// Where its QEMU listens for QMP, as its command line says.
     #[serde(skip)]
     pub qmp: Option<PathBuf>,
-    /// The rules that name its process, control group or container, by their
-    /// places.
+    /// The indices of the rules that name its process, control group or container.
     #[serde(skip)]
     pub rules: Vec<usize>,
     /// What is not known of it, and why.
@@ -122,7 +121,8 @@ impl Guest {
         self.threads.iter().any(|thread| thread.role.is_vcpu())
     }
 
-    /// Takes what QMP says about which threads run vCPUs.
+    /// Sets the roles of the threads that run vCPUs by what QMP answered: numbers of
+    /// vCPUs with their threads.
     pub fn name_vcpus(&mut self, vcpus: &[(u32, u32)]) {
         for (number, tid) in vcpus {
             let thread = self.threads.iter_mut().find(|thread| thread.id.tid == *tid);
@@ -133,7 +133,7 @@ impl Guest {
     }
 }
 
-/// The guest that a process is; `None` when it is none that is known here.
+/// Returns the guest that a process is; `None` when it is none that is known here.
 pub fn recognise(process: &Process) -> Option<Guest> {
     let vmm = vmm(process)?;
     let threads = process.threads.iter().map(|thread| GuestThread {
@@ -166,8 +166,8 @@ pub fn recognise(process: &Process) -> Option<Guest> {
     })
 }
 
-/// A process that somebody named and that is no hypervisor known here: all its
-/// threads are what its class is for.
+/// Returns a guest of a process that a rule names and that is no hypervisor known
+/// here: its class is for all its threads.
 pub fn plain(process: &Process) -> Guest {
     let threads = process.threads.iter().map(|thread| GuestThread {
         id: thread.id,
@@ -211,7 +211,7 @@ fn vmm(process: &Process) -> Option<Vmm> {
         })
 }
 
-/// What a thread does, by its name.
+/// Returns what a thread does, by its name.
 fn role(vmm: Vmm, name: &str) -> Role {
     let number = |text: &str| text.parse::<u32>().ok();
     // As a kernel thread or as one of the process (Linux 6.4): "vhost-PID".
@@ -238,7 +238,7 @@ fn role(vmm: Vmm, name: &str) -> Role {
     }
 }
 
-/// The value after an option, as `--id x` or `--id=x`.
+/// Returns the value of an option, as in `--id x` or `--id=x`.
 fn option<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -302,7 +302,7 @@ fn qmp_socket(arguments: &[String]) -> Option<PathBuf> {
     path.map(PathBuf::from)
 }
 
-/// The name in libvirt's group of a guest, and that group's path:
+/// Returns the name in libvirt's group of a guest, and that group's path:
 /// `/machine.slice/machine-qemu\x2d3\x2dweb.scope/...` is `web`.
 fn libvirt_scope(path: &str) -> Option<(String, &str)> {
     let named = |(start, scope)| {
@@ -319,7 +319,7 @@ fn libvirt_scope(path: &str) -> Option<(String, &str)> {
     Some((name, &path[..end]))
 }
 
-/// The id of the container that a group belongs to, and that group's path: the
+/// Returns the id of the container that a group belongs to, and that group's path: the
 /// 64 hexadecimal digits in the names that docker, containerd, CRI-O and podman
 /// give.
 pub fn container(path: &str) -> Option<(&str, &str)> {
@@ -331,7 +331,7 @@ pub fn container(path: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// The part of a group's path that is a guest's or container's own, where its
+/// Returns the part of a group's path that is a guest's or container's own, where its
 /// name says so.
 pub fn own_group(path: &str) -> Option<&str> {
     libvirt_scope(path)
@@ -339,7 +339,7 @@ pub fn own_group(path: &str) -> Option<&str> {
         .or_else(|| container(path).map(|(_, own)| own))
 }
 
-/// The names in a path, each with where it starts.
+/// Returns the names in a path, each with where it starts.
 fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut start = 0;
     path.split('/').map(move |name| {
@@ -349,7 +349,7 @@ fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// systemd's escapes: `\x2d` is `-`.
+/// Undoes systemd's escapes: `\x2d` is `-`.
 fn unescape(text: &str) -> String {
     let mut out = Vec::new();
     let bytes = text.as_bytes();

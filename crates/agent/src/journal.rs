@@ -1,7 +1,9 @@
-//! What was there before, in a file: so that another process, after our own
-//! crash, can put it back.
+//! The state file: what was there before the agent's changes, so that another process
+//! can put it back after a crash.
 
-use super::plan::{GroupStep, Plan, ThreadState, ThreadStep};
+use super::observed::ThreadState;
+use super::plan::Plan;
+use super::step::{GroupStep, ThreadStep};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -11,14 +13,14 @@ use std::path::{Path, PathBuf};
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::ThreadId;
 
-/// Where it lies where nobody says otherwise.
+/// The state file's path by default.
 pub const DEFAULT_STATE: &str = "/run/tailbound/vcpu.json";
 
 const SCHEMA: u32 = 1;
 
 /// Why the state cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
+pub enum JournalError {
     /// The file cannot be read or written.
     #[error(
         "{path}: {source}; give a file of your own with --state, or run as root",
@@ -57,7 +59,7 @@ pub enum StateError {
 /// All that was changed and not yet restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// By thread: how it was before we first touched it, and how we left it.
+    /// By thread: its state before the first change and after the last.
     pub threads: BTreeMap<ThreadId, ThreadStep>,
     /// By directory: control groups, likewise.
     pub groups: BTreeMap<PathBuf, GroupStep>,
@@ -80,7 +82,7 @@ impl Changes {
         self.threads.retain(|_, step| step.before != step.after);
     }
 
-    /// How each thread was before we first touched it.
+    /// Returns the state of each thread before the first change.
     pub fn originals(&self) -> BTreeMap<ThreadId, ThreadState> {
         let original = |(thread, step): (&ThreadId, &ThreadStep)| (*thread, step.before);
         self.threads.iter().map(original).collect()
@@ -119,8 +121,8 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be read or written, is in use, or holds something else.
-    pub fn open(path: &Path) -> Result<Self, StateError> {
-        let failed = |source| StateError::File {
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        let failed = |source| JournalError::File {
             path: path.to_owned(),
             source,
         };
@@ -133,7 +135,7 @@ impl Journal {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StateError::Busy {
+                return Err(JournalError::Busy {
                     path: path.to_owned(),
                 });
             }
@@ -153,7 +155,7 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be read, or holds something else.
-    pub fn preview(path: &Path) -> Result<Self, StateError> {
+    pub fn preview(path: &Path) -> Result<Self, JournalError> {
         Ok(Self {
             path: path.to_owned(),
             boot: String::new(),
@@ -162,7 +164,7 @@ impl Journal {
         })
     }
 
-    /// What was changed and not yet restored.
+    /// Returns what was changed and not yet restored.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
@@ -172,18 +174,18 @@ impl Journal {
     ///
     /// # Errors
     /// It cannot be written; the old content stays.
-    pub fn update(&mut self, change: impl FnOnce(&mut Changes)) -> Result<(), StateError> {
+    pub fn update(&mut self, change: impl FnOnce(&mut Changes)) -> Result<(), JournalError> {
         let mut changes = self.changes.clone();
         change(&mut changes);
         if changes == self.changes {
             return Ok(());
         }
         if self.lock.is_none() {
-            return Err(StateError::Busy {
+            return Err(JournalError::Busy {
                 path: self.path.clone(),
             });
         }
-        self.write(&changes).map_err(|source| StateError::File {
+        self.write(&changes).map_err(|source| JournalError::File {
             path: self.path.clone(),
             source,
         })?;
@@ -219,26 +221,26 @@ impl Journal {
 ///
 /// # Errors
 /// It cannot be read, or holds something else.
-pub fn peek(root: &Root, path: &Path) -> Result<Changes, StateError> {
-    let boot = boot(root).map_err(|source| StateError::File {
+pub fn peek(root: &Root, path: &Path) -> Result<Changes, JournalError> {
+    let boot = boot(root).map_err(|source| JournalError::File {
         path: path.to_owned(),
         source,
     })?;
     read(path, &boot)
 }
 
-fn read(path: &Path, boot: &str) -> Result<Changes, StateError> {
+fn read(path: &Path, boot: &str) -> Result<Changes, JournalError> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Changes::default()),
         Err(source) => {
-            return Err(StateError::File {
+            return Err(JournalError::File {
                 path: path.to_owned(),
                 source,
             });
         }
     };
-    let content = |source| StateError::Content {
+    let content = |source| JournalError::Content {
         path: path.to_owned(),
         source,
     };

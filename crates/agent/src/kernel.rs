@@ -1,27 +1,29 @@
-//! The machine: the only part of the agent that makes system calls on threads,
-//! behind a trait so that tests can put failures where they like.
+//! The only part of the agent that changes threads and groups, behind a trait so that
+//! tests can put failures where they like.
 
+use super::observed::ThreadState;
 use super::observer::Observer;
-use super::plan::{Move, ThreadState};
+use super::step::Call;
 use std::io;
 use std::path::Path;
 use tailbound_sys::cgroup::{self, WeightKind};
 use tailbound_sys::cpuset::set_affinity;
 use tailbound_sys::thread::{ThreadId, release_bandwidth, set_scheduling};
 
-/// What the agent does to threads and groups.
+/// Changes threads and groups, and reads them back.
 pub trait Kernel {
-    /// How a thread is; `None` when it is gone, even if its number is used again.
+    /// Returns a thread's state; `None` when it has exited, even if its number is used
+    /// again.
     ///
     /// # Errors
     /// What the system answered.
     fn state(&mut self, thread: ThreadId) -> io::Result<Option<ThreadState>>;
-    /// One system call on a thread.
+    /// Makes one system call on a thread.
     ///
     /// # Errors
     /// What the system answered.
-    fn make(&mut self, thread: ThreadId, step: &Move) -> io::Result<()>;
-    /// A group's weight; `None` when the group is gone.
+    fn call(&mut self, thread: ThreadId, call: &Call) -> io::Result<()>;
+    /// Returns a group's weight; `None` when the group is gone.
     fn weight(&mut self, directory: &Path, kind: WeightKind) -> Option<u64>;
     /// Gives a group a weight.
     ///
@@ -30,15 +32,15 @@ pub trait Kernel {
     fn set_weight(&mut self, directory: &Path, kind: WeightKind, weight: u64) -> io::Result<()>;
 }
 
-/// The machine we are on.
+/// The running kernel.
 #[derive(Debug)]
 pub struct Linux {
-    /// Looks at it.
+    /// Reads its threads and groups.
     pub observer: Observer,
 }
 
 impl Linux {
-    /// Learns what this kernel has.
+    /// Opens the running kernel.
     ///
     /// # Errors
     /// As [`Observer::new`].
@@ -54,12 +56,12 @@ impl Kernel for Linux {
         Ok(self.observer.look(thread)?.map(|(state, _)| state))
     }
 
-    fn make(&mut self, thread: ThreadId, step: &Move) -> io::Result<()> {
+    fn call(&mut self, thread: ThreadId, call: &Call) -> io::Result<()> {
         let ThreadId { tid, .. } = thread;
-        match step {
-            Move::Release(before) => release_bandwidth(tid, before.flags),
-            Move::Affinity(cpus) => set_affinity(tid, cpus),
-            Move::Schedule(wanted) => set_scheduling(tid, wanted),
+        match call {
+            Call::Release(before) => release_bandwidth(tid, before.flags),
+            Call::Affinity(cpus) => set_affinity(tid, cpus),
+            Call::Schedule(wanted) => set_scheduling(tid, wanted),
         }
     }
 
@@ -70,10 +72,4 @@ impl Kernel for Linux {
     fn set_weight(&mut self, directory: &Path, kind: WeightKind, weight: u64) -> io::Result<()> {
         cgroup::set_weight(directory, kind, weight)
     }
-}
-
-/// Whether an error says that a thread or process has ended.
-pub(super) fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-        || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }

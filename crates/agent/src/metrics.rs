@@ -1,6 +1,6 @@
-//! What the vCPU agent has measured, as text.
+//! What the agent has measured, as `OpenMetrics` text.
 
-use crate::watch::{Meter, VcpuSnapshot};
+use crate::watch::{AgentSnapshot, Meter};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt::Error;
 use tailbound_metrics::{counter, gauge, histogram};
 
-/// Writes all that `vcpus` shows.
+/// Writes a snapshot.
 ///
 /// # Errors
 /// The text cannot be written.
-pub fn encode(vcpus: &VcpuSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+pub fn encode(vcpus: &AgentSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_wait",
         "How long a guest's thread that could run waited for a CPU; each wait is entered with \
@@ -45,14 +45,14 @@ pub fn encode(vcpus: &VcpuSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Resu
     counter(
         encoder,
         "tailbound_vcpu_drift",
-        "Threads found changed by somebody else",
+        "Threads that had drifted: found changed by somebody else",
         &per_guest(&vcpus.drift),
     )?;
     counter(
         encoder,
         "tailbound_vcpu_errors",
-        "Rounds in which a guest could not be given its class; an empty guest is the agent's own \
-         trouble",
+        "Rounds in which a guest's class could not be applied; errors of the agent as a whole have \
+         an empty guest",
         &per_guest(&vcpus.errors),
     )
 }

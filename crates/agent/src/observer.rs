@@ -2,11 +2,12 @@
 //! allows. Everything that a file says is read under a [`Root`], everything else
 //! comes from [`SystemCalls`], so that a recorded machine is read as this one is.
 
-use super::admission::{CPU, Domain, Limits, of};
-use super::calls::{Facts, Live, SystemCalls};
-use super::class::{Class, bandwidth};
-use super::kernel::is_gone;
-use super::plan::{GroupSeen, Machine, Observed, Seen, ThreadState, Wish};
+use super::calls::{Facts, Live, SystemCalls, has_exited};
+use super::class::{CPU, Class, bandwidth, reserved};
+use super::desired::Desired;
+use super::observed::{
+    Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
@@ -18,7 +19,7 @@ use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Scheduling, Tasks, ThreadId};
 use tailbound_units::Nanos;
 
-/// Looks at a machine.
+/// Reads a machine again and again.
 #[derive(Debug)]
 pub struct Observer {
     root: Root,
@@ -29,7 +30,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Looks at this machine.
+    /// Reads this machine.
     ///
     /// # Errors
     /// No thread can be started to try on it what this kernel has, or `/proc` is
@@ -38,7 +39,7 @@ impl Observer {
         Self::on(Root::default(), Facts::of_this_machine()?, Box::new(Live))
     }
 
-    /// Looks at the machine whose files are under `root`.
+    /// Reads the machine whose files are under `root`.
     ///
     /// # Errors
     /// `/proc` is not there.
@@ -52,14 +53,14 @@ impl Observer {
         })
     }
 
-    /// The threads of a process, opened once.
+    /// Returns the threads of a process, opened once; `None` when it has exited.
     fn tasks(&mut self, pid: u32) -> io::Result<Option<&Tasks>> {
         use std::collections::hash_map::Entry;
         match self.tasks.entry(pid) {
             Entry::Occupied(known) => Ok(Some(known.into_mut())),
             Entry::Vacant(place) => match Tasks::open(&self.root, pid) {
                 Ok(tasks) => Ok(Some(place.insert(tasks))),
-                Err(error) if is_gone(&error) => Ok(None),
+                Err(error) if has_exited(&error) => Ok(None),
                 Err(error) => Err(error),
             },
         }
@@ -71,17 +72,18 @@ impl Observer {
         self.tasks.clear();
     }
 
-    /// Looks at all that `wishes` are about.
+    /// Reads all that the desired states are about.
     ///
     /// # Errors
-    /// What the system answered; threads and groups that are gone are none.
-    pub fn observe(&mut self, wishes: &[Wish]) -> io::Result<Observed> {
-        let periodic = |wish: &Wish| matches!(wish.class, Class::Periodic(_));
-        let any_periodic = wishes.iter().any(periodic);
+    /// What the system answered. Threads that have exited and groups that are gone are
+    /// left out.
+    pub fn observe(&mut self, desired: &[Desired]) -> io::Result<Observed> {
+        let periodic = |wanted: &Desired| matches!(wanted.class, Class::Periodic(_));
+        let any_periodic = desired.iter().any(periodic);
         let online: Cpus = fs::read_to_string(self.root.path("/sys/devices/system/cpu/online"))?
             .parse()
             .map_err(io::Error::other)?;
-        let mut machine = Machine {
+        let mut machine = ObservedMachine {
             domains: domains(online, &self.mounts.partitions()),
             limits: self.limits(),
             slices: self.facts.slices,
@@ -95,12 +97,12 @@ impl Observer {
         let mut sets: HashMap<PathBuf, Cpus> = HashMap::new();
         let mut threads = BTreeMap::new();
         let mut groups = BTreeMap::new();
-        for wish in wishes {
-            let ThreadId { pid, tid, .. } = wish.thread;
-            let Some((state, processor)) = self.look(wish.thread)? else {
+        for wanted in desired {
+            let ThreadId { pid, tid, .. } = wanted.thread;
+            let Some((state, processor)) = self.look(wanted.thread)? else {
                 continue;
             };
-            let allowed = if periodic(wish) {
+            let allowed = if periodic(wanted) {
                 self.allowed(pid, tid, &mut sets).unwrap_or(online)
             } else {
                 online
@@ -109,15 +111,15 @@ impl Observer {
                 let ours = self.calls.owner(pid) == Some(self.facts.user);
                 (ours, autogroups && !self.weighed(pid))
             });
-            let seen = Seen {
+            let seen = ObservedThread {
                 state,
                 processor,
                 allowed,
                 ours,
                 autogrouped,
             };
-            threads.insert(wish.thread, seen);
-            if let Some(directory) = &wish.group
+            threads.insert(wanted.thread, seen);
+            if let Some(directory) = &wanted.group
                 && !groups.contains_key(directory)
                 && let Some(seen) = group(directory)
             {
@@ -131,8 +133,8 @@ impl Observer {
         })
     }
 
-    /// How a thread is, and where it ran last; `None` when it has ended, even if
-    /// its number is used again.
+    /// Returns a thread's state and where it ran last; `None` when it has exited, even
+    /// if its number is used again.
     ///
     /// # Errors
     /// What the system answered.
@@ -152,7 +154,7 @@ impl Observer {
         };
         match read() {
             Ok(state) => Ok(Some((state, stat.processor))),
-            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) if has_exited(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -174,7 +176,7 @@ impl Observer {
         roots.any(same)
     }
 
-    /// What a thread's cpuset leaves it.
+    /// Returns the CPUs that a thread's cpuset leaves it.
     fn allowed(&self, pid: u32, tid: u32, sets: &mut HashMap<PathBuf, Cpus>) -> Option<Cpus> {
         let path = format!("/proc/{pid}/task/{tid}/cgroup");
         let text = fs::read_to_string(self.root.path(path)).ok()?;
@@ -215,7 +217,7 @@ impl Observer {
                     .iter_mut()
                     .find(|domain| domain.cpus.contains(stat.processor));
                 if let Some(domain) = domain {
-                    domain.booked.insert(thread, of(&seen));
+                    domain.booked.insert(thread, reserved(&seen));
                 }
             }
         }
@@ -249,8 +251,8 @@ impl Observer {
         }
     }
 
-    /// What the fair server books of each CPU: as debugfs says, otherwise what it is
-    /// by default.
+    /// Returns what the fair server reserves of each CPU: as debugfs says, otherwise
+    /// its default.
     fn fair_server(&self) -> u64 {
         let number = |file: &str| -> Option<u64> {
             let path = format!("/sys/kernel/debug/sched/fair_server/cpu0/{file}");
@@ -271,7 +273,7 @@ impl Observer {
     }
 }
 
-/// A slice that nobody asked for is no slice of the thread's own.
+/// Returns what was seen without a slice that nobody asked for.
 fn own_slice(seen: Scheduling, base: Nanos) -> Scheduling {
     if seen.is_share() && seen.runtime == base {
         return Scheduling {
@@ -282,16 +284,16 @@ fn own_slice(seen: Scheduling, base: Nanos) -> Scheduling {
     seen
 }
 
-fn group(directory: &Path) -> Option<GroupSeen> {
+fn group(directory: &Path) -> Option<ObservedGroup> {
     let kinds = [WeightKind::Weight, WeightKind::Shares];
     kinds.into_iter().find_map(|kind| {
         let weight = cgroup::weight(directory, kind)?;
-        Some(GroupSeen { kind, weight })
+        Some(ObservedGroup { kind, weight })
     })
 }
 
-/// The root domains that `partitions` make of the CPUs `online`.
-pub(super) fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
+/// Returns the root domains that `partitions` make of the CPUs `online`.
+fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
     let mut found: Vec<Cpus> = Vec::new();
     // CPUs without load balancing all share the kernel's default root domain.
     let mut unbalanced = Cpus::default();
@@ -324,7 +326,7 @@ pub(super) fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
         .collect()
 }
 
-/// Whether a kernel's release is that version or later.
+/// Whether a kernel's release is `version` or later.
 fn since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())

@@ -1,197 +1,32 @@
-//! From what is wanted and what is there to what has to be done. Pure: it makes
-//! no system call, so a plan for any machine can be made on any other.
+//! Works out the steps from what was observed to what is desired. Pure: it makes no
+//! system call, so a plan for any machine can be made on any other.
 
-use super::admission::{self, Domain, Limits};
-use super::class::{Class, Offer, target};
-use super::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use super::admission;
+use super::class::{Class, Support, target};
+use super::desired::{Affinity, Desired};
+use super::observed::{Observed, ObservedThread, ThreadState};
+use super::plan_error::PlanError;
+use super::step::{GroupStep, ThreadStep, same};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
-use tailbound_sys::cgroup::WeightKind;
+use std::path::Path;
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::thread::{Scheduling, ThreadId};
-use tailbound_units::Nanos;
 
-/// Everything about a thread that a class changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadState {
-    /// How it is scheduled.
-    pub scheduling: Scheduling,
-    /// Where it may run.
-    pub cpus: Cpus,
-}
-
-/// What is wanted of one thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
-    /// The thread.
-    pub thread: ThreadId,
-    /// What people call it, such as `web1 vCPU 0`.
-    pub name: String,
-    /// Its class.
-    pub class: Class,
-    /// Whether its CPU mask may be widened where a deadline demands it.
-    pub widen: bool,
-    /// A CPU to bring it to. A thread with a deadline may run anywhere in its root
-    /// domain; it wakes where it ran last unless another deadline is there.
-    pub home: Option<u32>,
-    /// The control group that is its guest's own; it takes the weight then.
-    pub group: Option<PathBuf>,
-}
-
-/// What was seen of one thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// How it is; the slice is zero where it is the kernel's own.
-    pub state: ThreadState,
-    /// Where it runs, or ran last.
-    pub processor: u32,
-    /// What its cpuset leaves it.
-    pub allowed: Cpus,
-    /// Whether we may change another user's thread, or this one is ours.
-    pub ours: bool,
-    /// Whether its nice value counts only within its session: autogroups are on,
-    /// and it is in no control group that has a weight.
-    pub autogrouped: bool,
-}
-
-/// What was seen of a control group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupSeen {
-    /// Which file has its weight.
-    pub kind: WeightKind,
-    /// Its weight.
-    pub weight: u64,
-}
-
-/// What was seen of the machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
-    /// Its root domains.
-    pub domains: Vec<Domain>,
-    /// What the administrator allows to reservations.
-    pub limits: Limits,
-    /// Whether a thread can have a time slice of its own (Linux 6.12).
-    pub slices: bool,
-    /// Whether this process may raise anybody (`CAP_SYS_NICE`, in the initial
-    /// user namespace).
-    pub privileged: bool,
-}
-
-/// All that was seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observed {
-    /// The threads that a wish is about; one that is missing has ended.
-    pub threads: BTreeMap<ThreadId, Seen>,
-    /// The groups that a wish names.
-    pub groups: BTreeMap<PathBuf, GroupSeen>,
-    /// The machine.
-    pub machine: Machine,
-}
-
-/// What happens to one thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadStep {
-    /// The thread.
-    pub thread: ThreadId,
-    /// What people call it.
-    pub name: String,
-    /// How it is.
-    pub before: ThreadState,
-    /// How it is to be.
-    pub after: ThreadState,
-    /// A CPU to bring it to on the way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub home: Option<u32>,
-    /// The control group that is its guest's own; when the last of its threads is
-    /// restored, so is its weight.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<PathBuf>,
-}
-
-/// What happens to one control group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupStep {
-    /// Its directory.
-    pub directory: PathBuf,
-    /// Which file has its weight.
-    pub kind: WeightKind,
-    /// Its weight.
-    pub before: u64,
-    /// What it is to be.
-    pub after: u64,
-}
-
-/// What has to be done. Passive: printing it changes nothing.
+/// What has to be done. It is data: printing it changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Control groups, which come first.
+    /// Steps of control groups, which come first.
     pub groups: Vec<GroupStep>,
-    /// Threads.
+    /// Steps of threads.
     pub threads: Vec<ThreadStep>,
     /// How many threads are as they should be.
     pub unchanged: usize,
-    /// Threads that ended before the plan was made.
-    pub gone: Vec<String>,
-    /// What will not be as asked for, though nothing is wrong.
+    /// Threads that exited before the plan was made.
+    pub exited: Vec<String>,
+    /// What will not be as desired, though nothing is wrong.
     pub notes: Vec<String>,
-}
-
-/// One system call on a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Move {
-    /// Gives the bandwidth of its reservation back; the next move leaves
-    /// `SCHED_DEADLINE`.
-    Release(Scheduling),
-    /// Says where it may run.
-    Affinity(Cpus),
-    /// Says how it is scheduled.
-    Schedule(Scheduling),
-}
-
-impl ThreadStep {
-    /// The same step backwards.
-    #[must_use]
-    pub fn undo(&self) -> Self {
-        Self {
-            before: self.after,
-            after: self.before,
-            home: None,
-            ..self.clone()
-        }
-    }
-
-    /// The system calls, in an order that the kernel takes: a mask changes only
-    /// while there is no deadline, and a deadline comes only to a wide mask.
-    pub fn moves(&self) -> Vec<Move> {
-        let (before, after) = (self.before.scheduling, self.after.scheduling);
-        let moves_cpus = self.before.cpus != self.after.cpus || self.home.is_some();
-        let leaves = before.is_deadline() && (!after.is_deadline() || moves_cpus);
-        let mut moves = Vec::new();
-        if leaves {
-            moves.push(Move::Release(before));
-            let next = if after.is_deadline() {
-                Scheduling {
-                    flags: after.flags,
-                    ..Scheduling::PLAIN
-                }
-            } else {
-                after
-            };
-            moves.push(Move::Schedule(next));
-        }
-        if let Some(home) = self.home {
-            moves.push(Move::Affinity(Cpus::one(home)));
-        }
-        if moves_cpus {
-            moves.push(Move::Affinity(self.after.cpus));
-        }
-        if after.is_deadline() || (!leaves && before != after) {
-            moves.push(Move::Schedule(after));
-        }
-        moves
-    }
 }
 
 impl Plan {
@@ -201,68 +36,109 @@ impl Plan {
     }
 }
 
-/// Works out the steps from what is there to what is wanted. `originals` is how
-/// threads were before we first touched them: what [`Class::Normal`] goes back
-/// to.
+/// Returns the steps from what was observed to what is desired. `originals` has the
+/// states of threads before the agent first changed them, to which
+/// [`Class::Normal`] goes back.
 ///
 /// # Errors
-/// Everything that stands in the way, each with its remedy. Nothing may be
-/// applied then.
+/// Everything that stands in the way, each with its remedy; nothing may be applied.
 pub fn plan(
-    wishes: &[Wish],
+    desired: &[Desired],
     observed: &Observed,
     originals: &BTreeMap<ThreadId, ThreadState>,
-) -> Result<Plan, Vec<Refusal>> {
+) -> Result<Plan, Vec<PlanError>> {
     let mut planner = Planner {
         observed,
         plan: Plan::default(),
-        refusals: Vec::new(),
+        errors: Vec::new(),
     };
-    for wish in wishes {
-        planner.thread(wish, originals.get(&wish.thread));
+    for wanted in desired {
+        planner.thread(wanted, originals.get(&wanted.thread));
     }
     let Planner {
         mut plan,
-        mut refusals,
+        mut errors,
         ..
     } = planner;
-    plan.groups = groups(wishes, observed);
-    refusals.extend(admission::admit(&plan.threads, observed));
+    plan.groups = groups(desired, observed);
+    errors.extend(admission::admit(&plan.threads, observed));
     plan.notes.dedup();
-    if refusals.is_empty() {
+    if errors.is_empty() {
         Ok(plan)
     } else {
-        Err(refusals)
+        Err(errors)
     }
 }
 
+/// A plan in the making.
 struct Planner<'o> {
     observed: &'o Observed,
     plan: Plan,
-    refusals: Vec<Refusal>,
+    errors: Vec<PlanError>,
 }
 
 impl Planner<'_> {
-    fn thread(&mut self, wish: &Wish, original: Option<&ThreadState>) {
-        let Some(seen) = self.observed.threads.get(&wish.thread) else {
-            self.plan.gone.push(wish.name.clone());
+    /// Adds what has to be done to one thread.
+    fn thread(&mut self, wanted: &Desired, original: Option<&ThreadState>) {
+        let Some(seen) = self.observed.threads.get(&wanted.thread) else {
+            self.plan.exited.push(wanted.name.clone());
             return;
         };
-        let machine = &self.observed.machine;
-        if let Class::Aperiodic(aperiodic) = wish.class
-            && !machine.slices
-        {
+        self.notes(wanted, seen);
+        let before = seen.state;
+        match self.target(wanted, seen, original.copied().unwrap_or(before)) {
+            Ok(after) if same(&before, &after) => self.plan.unchanged += 1,
+            Ok(after) => self.plan.threads.push(ThreadStep {
+                thread: wanted.thread,
+                name: wanted.name.clone(),
+                before,
+                after,
+                home: wanted.home,
+                group: wanted.group.clone(),
+            }),
+            Err(error) => self.errors.push(*error),
+        }
+    }
+
+    /// Returns the state that a thread gets; `original` is what it had before the
+    /// agent first changed it.
+    fn target(
+        &self,
+        wanted: &Desired,
+        seen: &ObservedThread,
+        original: ThreadState,
+    ) -> Result<ThreadState, Box<PlanError>> {
+        let support = Support {
+            slices: self.observed.machine.slices,
+            nice: wanted.group.is_none(),
+            privileged: self.observed.machine.privileged,
+        };
+        let mut after = original;
+        if let Some(scheduling) = target(&wanted.class, &original.scheduling, support) {
+            after.scheduling = scheduling;
+        }
+        if after.scheduling.is_deadline() {
+            after.cpus = self.widened(wanted, seen, after.cpus)?;
+        }
+        if !same(&seen.state, &after) {
+            self.check_privilege(wanted, seen, &after)?;
+        }
+        Ok(after)
+    }
+
+    /// Notes what a thread will lack of what is desired.
+    fn notes(&mut self, wanted: &Desired, seen: &ObservedThread) {
+        let Class::Aperiodic(aperiodic) = wanted.class else {
+            return;
+        };
+        if !self.observed.machine.slices {
             self.note(format!(
                 "this kernel has no time slices of a thread's own (Linux >= 6.12): of {} only the \
                  weight is applied",
-                Class::Aperiodic(aperiodic)
+                wanted.class
             ));
         }
-        if let Class::Aperiodic(aperiodic) = wish.class
-            && aperiodic.weight > 1
-            && wish.group.is_none()
-            && seen.autogrouped
-        {
+        if aperiodic.weight > 1 && wanted.group.is_none() && seen.autogrouped {
             self.note(
                 "autogroups are on, and a nice value counts only within its session: the weight \
                  has no effect beside other sessions; give the guest a control group of its own, \
@@ -270,37 +146,6 @@ impl Planner<'_> {
                     .to_owned(),
             );
         }
-        let before = seen.state;
-        let original = original.copied().unwrap_or(before);
-        let mut after = original;
-        let offer = Offer {
-            slices: machine.slices,
-            nice: wish.group.is_none(),
-            privileged: machine.privileged,
-        };
-        if let Some(scheduling) = target(&wish.class, &original.scheduling, offer) {
-            after.scheduling = scheduling;
-        }
-        if let Some(refusal) = self.affinity(wish, seen, &mut after) {
-            self.refusals.push(refusal);
-            return;
-        }
-        if same(&before, &after) {
-            self.plan.unchanged += 1;
-            return;
-        }
-        if let Some(refusal) = self.privilege(wish, seen, &after) {
-            self.refusals.push(refusal);
-            return;
-        }
-        self.plan.threads.push(ThreadStep {
-            thread: wish.thread,
-            name: wish.name.clone(),
-            before,
-            after,
-            home: wish.home,
-            group: wish.group.clone(),
-        });
     }
 
     fn note(&mut self, note: String) {
@@ -309,65 +154,66 @@ impl Planner<'_> {
         }
     }
 
-    /// Widens the mask to the root domain where a deadline demands it.
-    fn affinity(&mut self, wish: &Wish, seen: &Seen, after: &mut ThreadState) -> Option<Refusal> {
-        if !after.scheduling.is_deadline() {
-            return None;
-        }
+    /// Returns the mask `cpus`, widened to the root domain as a deadline demands.
+    fn widened(
+        &self,
+        wanted: &Desired,
+        seen: &ObservedThread,
+        cpus: Cpus,
+    ) -> Result<Cpus, Box<PlanError>> {
         let domain = self.observed.machine.domain(seen.processor);
-        let span = domain.map_or(seen.allowed, |domain| domain.cpus);
-        let name = wish.name.clone();
-        if let Some(home) = wish.home
-            && !span.contains(home)
+        let domain = domain.map_or(seen.allowed, |domain| domain.cpus);
+        let name = wanted.name.clone();
+        if let Some(home) = wanted.home
+            && !domain.contains(home)
         {
-            return Some(Refusal::Home { name, home, span });
+            return Err(Box::new(PlanError::Home { name, home, domain }));
         }
-        if !seen.allowed.covers(&span) {
-            return Some(Refusal::Cpuset {
+        if !seen.allowed.covers(&domain) {
+            let allowed = seen.allowed;
+            return Err(Box::new(PlanError::Cpuset {
                 name,
-                allowed: seen.allowed,
-                span,
-            });
+                allowed,
+                domain,
+            }));
         }
-        if after.cpus.covers(&span) {
-            return None;
+        if !cpus.covers(&domain) && wanted.affinity == Affinity::Keep {
+            return Err(Box::new(PlanError::Affinity { name, cpus, domain }));
         }
-        if !wish.widen {
-            return Some(Refusal::Affinity {
-                name,
-                cpus: after.cpus,
-                span,
-            });
-        }
-        after.cpus = after.cpus.or(&span);
-        None
+        Ok(cpus.or(&domain))
     }
 
-    fn privilege(&self, wish: &Wish, seen: &Seen, after: &ThreadState) -> Option<Refusal> {
+    fn check_privilege(
+        &self,
+        wanted: &Desired,
+        seen: &ObservedThread,
+        after: &ThreadState,
+    ) -> Result<(), Box<PlanError>> {
         let (is, to) = (seen.state.scheduling, after.scheduling);
         let raises = !to.is_share() || !is.is_share() || to.nice < is.nice;
         // To clear the flag takes the privilege, too.
         let frees = is.flags & !to.flags & Scheduling::RESET_ON_FORK != 0;
         if self.observed.machine.privileged || (seen.ours && !raises && !frees) {
-            return None;
+            return Ok(());
         }
-        Some(Refusal::Privilege {
-            name: wish.name.clone(),
-            class: wish.class,
+        Err(Box::new(PlanError::Privilege {
+            name: wanted.name.clone(),
+            class: wanted.class,
             ours: seen.ours,
-        })
+        }))
     }
 }
 
-/// The largest weight that a class of its threads wants for each group.
-fn groups(wishes: &[Wish], observed: &Observed) -> Vec<GroupStep> {
-    let mut wanted: BTreeMap<&Path, u64> = BTreeMap::new();
-    for wish in wishes {
-        if let (Some(group), Class::Aperiodic(aperiodic)) = (&wish.group, &wish.class)
+/// Returns the steps that give each group the largest weight that a class of its
+/// threads asks for.
+fn groups(desired: &[Desired], observed: &Observed) -> Vec<GroupStep> {
+    let mut weights: BTreeMap<&Path, u64> = BTreeMap::new();
+    for wanted in desired {
+        if let (Some(group), Class::Aperiodic(aperiodic)) = (&wanted.group, &wanted.class)
             && let Some(seen) = observed.groups.get(group)
-            && observed.threads.contains_key(&wish.thread)
+            && observed.threads.contains_key(&wanted.thread)
         {
-            let weight = wanted.entry(group).or_default();
+            let weight = weights.entry(group).or_default();
             *weight = aperiodic.group_weight(seen.kind).max(*weight);
         }
     }
@@ -380,83 +226,7 @@ fn groups(wishes: &[Wish], observed: &Observed) -> Vec<GroupStep> {
             after,
         })
     };
-    wanted.into_iter().filter_map(step).collect()
-}
-
-/// Whether `seen` is what `wanted` asks for. A slice of zero is the kernel's own;
-/// what was seen has it as zero, too.
-pub fn same(seen: &ThreadState, wanted: &ThreadState) -> bool {
-    seen.cpus == wanted.cpus && same_scheduling(&seen.scheduling, &wanted.scheduling)
-}
-
-/// [`same`], of the scheduling alone.
-pub fn same_scheduling(seen: &Scheduling, wanted: &Scheduling) -> bool {
-    let comparable = |state: &Scheduling| Scheduling {
-        // Where the policy has none, older kernels report what was last set.
-        nice: if state.is_share() { state.nice } else { 0 },
-        deadline: if state.is_deadline() {
-            state.deadline
-        } else {
-            Nanos::ZERO
-        },
-        period: if state.is_deadline() {
-            state.period
-        } else {
-            Nanos::ZERO
-        },
-        ..*state
-    };
-    comparable(seen) == comparable(wanted)
-}
-
-impl Machine {
-    /// The root domain that a CPU belongs to.
-    pub fn domain(&self, cpu: u32) -> Option<&Domain> {
-        self.domains.iter().find(|domain| domain.cpus.contains(cpu))
-    }
-}
-
-impl fmt::Display for ThreadStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            thread,
-            name,
-            before,
-            after,
-            home,
-            ..
-        } = self;
-        write!(f, "thread {thread} ({name}): ")?;
-        let mut separator = "";
-        if !same_scheduling(&before.scheduling, &after.scheduling) {
-            write!(f, "{} -> {}", before.scheduling, after.scheduling)?;
-            separator = ", ";
-        }
-        if before.cpus != after.cpus {
-            write!(f, "{separator}CPUs {} -> {}", before.cpus, after.cpus)?;
-        }
-        match home {
-            Some(home) => write!(f, ", at home on CPU {home}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for GroupStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            directory,
-            kind,
-            before,
-            after,
-        } = self;
-        write!(
-            f,
-            "group {}: {} {before} -> {after}",
-            directory.display(),
-            kind.file()
-        )
-    }
+    weights.into_iter().filter_map(step).collect()
 }
 
 impl fmt::Display for Plan {
@@ -468,8 +238,8 @@ impl fmt::Display for Plan {
         for step in &self.threads {
             writeln!(f, "{step}")?;
         }
-        for name in &self.gone {
-            writeln!(f, "gone: {name}")?;
+        for name in &self.exited {
+            writeln!(f, "exited: {name}")?;
         }
         for note in &self.notes {
             writeln!(f, "note: {note}")?;

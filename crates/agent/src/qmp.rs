@@ -1,5 +1,5 @@
-//! Asks a QEMU which of its threads run vCPUs, for one that does not name them:
-//! QMP's `query-cpus-fast`.
+//! Asks a QEMU that does not name its vCPUs which of its threads they are: QMP's
+//! `query-cpus-fast`.
 
 use serde::Deserialize;
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long it may take to answer. A socket takes one client at a time, and
+/// How long an answer may take. A socket takes one client at a time, and
 /// libvirt's is taken.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// More than any answer, in bytes.
-const LONGEST: u64 = 1 << 20;
+/// The longest conversation, in bytes: more than any has.
+const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 struct Answer {
@@ -27,16 +27,16 @@ struct Cpu {
     thread_id: u32,
 }
 
-/// The vCPUs' numbers with their threads', as QEMU sees those.
+/// Returns the vCPUs' numbers with their threads', as QEMU sees those.
 ///
 /// # Errors
 /// Nobody listens, or nothing that speaks QMP, or it is busy with another
 /// client (`TimedOut`, `WouldBlock`).
 pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<(u32, u32)>> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream.try_clone()?.take(LONGEST));
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut lines = BufReader::new(stream.try_clone()?.take(MAX_BYTES));
     let mut line = String::new();
     // The greeting comes by itself; then nothing works before this.
     lines.read_line(&mut line)?;
@@ -53,7 +53,7 @@ pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<(u32, u32)>> {
     }
 }
 
-/// The vCPUs in a line, if that is the answer.
+/// Returns the vCPUs in a line, if that is the answer.
 fn parse(line: &str) -> Option<Vec<(u32, u32)>> {
     let answer: Answer = serde_json::from_str(line).ok()?;
     let pair = |cpu: Cpu| (cpu.cpu_index, cpu.thread_id);

@@ -1,8 +1,8 @@
-//! What is wanted: rules that pick guests and give them a class.
+//! Rules: which guests get which class.
 
 use super::class::{Class, Level};
+use super::desired::{Affinity, Desired};
 use super::guest::{Guest, GuestThread, matches};
-use super::plan::Wish;
 use serde::Deserialize;
 use std::path::PathBuf;
 use tailbound_document::{Problem, Step};
@@ -19,7 +19,7 @@ pub struct GuestRule {
     pub cgroup: Option<String>,
     /// The container whose id begins so.
     pub container: Option<String>,
-    /// What to call it, where it is not picked by its name.
+    /// The name of a guest that is not picked by its name.
     pub label: Option<String>,
     /// A QMP socket of its own, for a QEMU that does not name its vCPUs.
     pub qmp: Option<PathBuf>,
@@ -33,17 +33,6 @@ pub struct GuestRule {
     pub affinity: Affinity,
     /// A CPU to bring its vCPUs to.
     pub home: Option<u32>,
-}
-
-/// Whether CPU masks may be widened where a deadline demands it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Affinity {
-    /// They may, and are put back.
-    #[default]
-    Widen,
-    /// They stay; a deadline is refused then.
-    Keep,
 }
 
 /// How a rule picks.
@@ -60,7 +49,7 @@ pub enum Target {
 }
 
 impl GuestRule {
-    /// How it picks; `None` where it says so in no way, or in several.
+    /// Returns how it picks; `None` where it names no way, or several.
     pub fn target(&self) -> Option<Target> {
         let mut found = [
             self.name.clone().map(Target::Name),
@@ -73,18 +62,18 @@ impl GuestRule {
         found.next().filter(|_| found.next().is_none())
     }
 
-    /// The class of vCPUs.
+    /// Returns the class of vCPUs.
     pub fn class(&self) -> Class {
         let level = self.level.map(Level::class);
         self.class.or(level).unwrap_or(Class::Normal)
     }
 
-    /// The class of the other threads.
+    /// Returns the class of the other threads.
     pub fn helpers(&self) -> Class {
         self.helpers.unwrap_or_else(|| self.class().for_helpers())
     }
 
-    /// Whether it is for `guest`, which was found as `pid`.
+    /// Whether it picks `guest`; `members` says so of a group or a container.
     fn picks(&self, guest: &Guest, members: impl Fn(&Target) -> bool) -> bool {
         match self.target() {
             Some(Target::Name(pattern)) => matches(&pattern, &guest.name),
@@ -94,7 +83,7 @@ impl GuestRule {
         }
     }
 
-    /// Everything wrong with it; `at` is its place.
+    /// Returns everything wrong with it; `at` is its path in the document.
     pub(crate) fn check(&self, at: &[Step]) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut say = |steps: &[Step], message: String| {
@@ -133,8 +122,7 @@ impl GuestRule {
     }
 }
 
-/// The rule for a guest: the first that picks it. `named` are the rules that
-/// found it by a process, a group or a container of theirs.
+/// Returns the rule for a guest: the first that picks it.
 pub fn rule_for<'r>(rules: &'r [GuestRule], guest: &Guest) -> Option<&'r GuestRule> {
     rules
         .iter()
@@ -143,10 +131,10 @@ pub fn rule_for<'r>(rules: &'r [GuestRule], guest: &Guest) -> Option<&'r GuestRu
         .map(|(_, rule)| rule)
 }
 
-/// What `rules` want of the threads of `guests`. Guests without a rule, and
-/// threads whose class is [`Class::Normal`], are left as they are.
-pub fn wishes(rules: &[GuestRule], guests: &[Guest]) -> Vec<Wish> {
-    let mut wishes = Vec::new();
+/// Returns the desired states of the threads of `guests`. Guests without a rule, and
+/// threads whose class is [`Class::Normal`], have none: they stay as they are.
+pub fn desired(rules: &[GuestRule], guests: &[Guest]) -> Vec<Desired> {
+    let mut desired = Vec::new();
     for guest in guests {
         let Some(rule) = rule_for(rules, guest) else {
             continue;
@@ -157,11 +145,11 @@ pub fn wishes(rules: &[GuestRule], guests: &[Guest]) -> Vec<Wish> {
             if class == Class::Normal {
                 continue;
             }
-            wishes.push(Wish {
+            desired.push(Desired {
                 thread: thread.id,
                 name: thread_name(guest, thread),
                 class,
-                widen: rule.affinity == Affinity::Widen,
+                affinity: rule.affinity,
                 home: rule
                     .home
                     .filter(|_| vcpu && matches!(class, Class::Periodic(_))),
@@ -169,10 +157,10 @@ pub fn wishes(rules: &[GuestRule], guests: &[Guest]) -> Vec<Wish> {
             });
         }
     }
-    wishes
+    desired
 }
 
-/// What people call a thread: its guest, and what it does there.
+/// Returns a thread's name for people: its guest, and what it does there.
 pub fn thread_name(guest: &Guest, thread: &GuestThread) -> String {
     format!("{} {}", guest.name, thread.role)
 }

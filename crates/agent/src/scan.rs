@@ -1,4 +1,4 @@
-//! Reads the guests of this machine from `/proc`.
+//! Finds the guests of a machine in `/proc`.
 
 use super::guest::{Guest, GuestThread, NamedThread, Process, Role, own_group, plain, recognise};
 use super::qmp;
@@ -12,19 +12,19 @@ use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Tasks, ThreadId, parse_cmdline, parse_stat};
 
-/// Finds guests, again and again.
+/// Finds guests again and again.
 #[derive(Debug)]
 pub struct Scanner {
     root: Root,
     mounts: Mounts,
-    /// Processes that are no guests, by number, with their start.
+    /// The starts of processes that are no guests, by number.
     others: HashMap<u32, u64>,
-    /// What QMP said about a process.
+    /// What QMP answered about a process.
     asked: HashMap<ThreadId, Vec<(u32, u32)>>,
 }
 
 impl Scanner {
-    /// Looks for the guests of this machine.
+    /// Reads this machine.
     ///
     /// # Errors
     /// `/proc` is not there.
@@ -32,7 +32,7 @@ impl Scanner {
         Self::on(Root::default())
     }
 
-    /// Looks for the guests of the machine whose files are under `root`.
+    /// Reads the machine whose files are under `root`.
     ///
     /// # Errors
     /// `/proc` is not there.
@@ -45,11 +45,11 @@ impl Scanner {
         })
     }
 
-    /// All guests there are: those that can be recognised, and what `rules`
-    /// name. In the order of their processes.
+    /// Returns all guests: those that can be recognised, and what `rules` name, in the
+    /// order of their processes.
     ///
     /// # Errors
-    /// `/proc` is not there. Processes that end meanwhile are none.
+    /// `/proc` is not there. Processes that exit meanwhile are no guests.
     pub fn scan(&mut self, rules: &[GuestRule]) -> io::Result<Vec<Guest>> {
         let mut guests = Vec::new();
         // Kernel threads named "vhost-PID", by that process.
@@ -106,7 +106,7 @@ impl Scanner {
         Ok(join(guests))
     }
 
-    /// The processes that `rules` name themselves.
+    /// Returns the processes that `rules` name themselves.
     fn named(&self, rules: &[GuestRule]) -> HashMap<u32, Named> {
         let mut found = HashMap::new();
         for (index, rule) in rules.iter().enumerate() {
@@ -135,14 +135,14 @@ impl Scanner {
         found
     }
 
-    /// The hierarchies that a group's path can be in.
+    /// Returns the hierarchies that a group's path can be in.
     fn hierarchies(&self) -> impl Iterator<Item = &Path> {
         let legacy = self.mounts.legacy.iter().map(|(_, at)| at.as_path());
         self.mounts.unified.as_deref().into_iter().chain(legacy)
     }
 
-    /// The processes in a group, which is given as in `/proc/PID/cgroup` or as a
-    /// directory.
+    /// Returns the processes in a group, which is named as in `/proc/PID/cgroup` or as
+    /// a directory.
     fn members(&self, path: &str) -> Vec<u32> {
         let mut found = cgroup::processes(&self.root.path(path));
         for at in self.hierarchies() {
@@ -153,7 +153,7 @@ impl Scanner {
         found
     }
 
-    /// The directory of a container's group.
+    /// Returns the directory of a container's group.
     fn container(&self, prefix: &str) -> Option<PathBuf> {
         fn find(directory: &Path, prefix: &str, depth: u32) -> Option<PathBuf> {
             for child in cgroup::children(directory) {
@@ -174,7 +174,7 @@ impl Scanner {
         self.hierarchies().find_map(|at| find(at, prefix, 5))
     }
 
-    /// The control group that is a process's own, where that has a weight.
+    /// Returns the control group that is a process's own, where that has a weight.
     fn group(&self, groups: &Groups, pid: u32) -> Option<PathBuf> {
         let (directory, unified) = self.mounts.directory(groups, "cpu")?;
         let (root, path) = if unified {
@@ -222,14 +222,15 @@ impl Scanner {
         }
     }
 
-    /// The name and start of a process.
+    /// Returns the name and start of a process.
     fn first_look(&self, pid: u32) -> Option<(String, u64)> {
         let text = self.text(pid, "stat")?;
         let stat = parse_stat(&text)?;
         (stat.state != 'Z').then_some((stat.name, stat.start))
     }
 
-    /// A process whole; `None` when it has ended, or is a thread of the kernel.
+    /// Returns a process whole; `None` when it has exited, or is a thread of the
+    /// kernel.
     fn process(&self, pid: u32, name: String) -> Option<Process> {
         let arguments =
             parse_cmdline(&fs::read(self.root.path(format!("/proc/{pid}/cmdline"))).ok()?);
@@ -259,7 +260,7 @@ impl Scanner {
         })
     }
 
-    /// The text of a process's file.
+    /// Returns the text of a process's file.
     fn text(&self, pid: u32, file: &str) -> Option<String> {
         fs::read_to_string(self.root.path(format!("/proc/{pid}/{file}"))).ok()
     }
@@ -269,11 +270,11 @@ impl Scanner {
 struct Named {
     name: Option<String>,
     qmp: Option<PathBuf>,
-    /// Their places among the rules.
+    /// Their indices among the rules.
     rules: Vec<usize>,
 }
 
-/// Processes of one name that are no hypervisors are one guest: a container's.
+/// Joins processes of one name that are no hypervisors to one guest: a container's.
 fn join(guests: Vec<Guest>) -> Vec<Guest> {
     let mut joined: Vec<Guest> = Vec::new();
     for guest in guests {

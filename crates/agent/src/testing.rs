@@ -1,9 +1,13 @@
 //! A machine for tests: threads and groups in memory, and failures where a test
 //! puts them.
 
-use super::admission::{CPU, Domain, Limits};
+use super::class::CPU;
+use super::desired::Desired;
 use super::kernel::Kernel;
-use super::plan::{GroupSeen, Machine, Move, Observed, Seen, ThreadState, Wish};
+use super::observed::{
+    Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
+};
+use super::step::Call;
 use super::{Class, Periodic};
 use std::collections::BTreeMap;
 use std::io;
@@ -33,16 +37,16 @@ pub(super) fn periodic(runtime_us: u64, period_us: u64) -> Class {
     })
 }
 
-pub(super) fn wish(tid: u32, class: Class) -> Wish {
-    Wish {
+pub(super) fn desired(tid: u32, class: Class) -> Desired {
+    Desired {
         name: format!("vm vcpu {tid}"),
-        ..super::wish(id(tid), class)
+        ..Desired::new(id(tid), class)
     }
 }
 
 /// Four CPUs in one root domain, with the usual limits.
-pub(super) fn machine() -> Machine {
-    Machine {
+pub(super) fn machine() -> ObservedMachine {
+    ObservedMachine {
         domains: vec![Domain {
             cpus: cpus("0-3"),
             booked: BTreeMap::new(),
@@ -83,9 +87,9 @@ impl Fake {
         }
     }
 
-    pub(super) fn observe(&self, machine: Machine) -> Observed {
+    pub(super) fn observe(&self, machine: ObservedMachine) -> Observed {
         let seen = |(thread, state): (&ThreadId, &ThreadState)| {
-            let seen = Seen {
+            let seen = ObservedThread {
                 state: *state,
                 processor: 0,
                 allowed: cpus("0-3"),
@@ -95,7 +99,7 @@ impl Fake {
             (*thread, seen)
         };
         let group = |(directory, weight): (&PathBuf, &u64)| {
-            let seen = GroupSeen {
+            let seen = ObservedGroup {
                 kind: WeightKind::Weight,
                 weight: *weight,
             };
@@ -108,7 +112,7 @@ impl Fake {
         }
     }
 
-    fn call(&mut self) -> io::Result<()> {
+    fn count(&mut self) -> io::Result<()> {
         let call = self.calls;
         self.calls += 1;
         if let Some((at, thread)) = self.ends
@@ -128,20 +132,20 @@ impl Kernel for Fake {
         Ok(self.threads.get(&thread).copied())
     }
 
-    fn make(&mut self, thread: ThreadId, step: &Move) -> io::Result<()> {
-        self.call()?;
+    fn call(&mut self, thread: ThreadId, call: &Call) -> io::Result<()> {
+        self.count()?;
         let Some(state) = self.threads.get_mut(&thread) else {
             return Err(rustix::io::Errno::SRCH.into());
         };
-        match step {
-            Move::Release(_) => {
+        match call {
+            Call::Release(_) => {
                 assert!(state.scheduling.is_deadline(), "nothing to release");
             }
-            Move::Affinity(cpus) => {
+            Call::Affinity(cpus) => {
                 assert!(!state.scheduling.is_deadline(), "EBUSY");
                 state.cpus = *cpus;
             }
-            Move::Schedule(to) => {
+            Call::Schedule(to) => {
                 assert!(!to.is_deadline() || state.cpus == cpus("0-3"), "EPERM");
                 state.scheduling = *to;
             }
@@ -154,7 +158,7 @@ impl Kernel for Fake {
     }
 
     fn set_weight(&mut self, directory: &Path, _: WeightKind, weight: u64) -> io::Result<()> {
-        self.call()?;
+        self.count()?;
         self.groups.insert(directory.to_owned(), weight);
         Ok(())
     }

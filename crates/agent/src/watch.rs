@@ -1,13 +1,15 @@
 //! Keeps guests in their classes while they start, grow and end, and measures
 //! how long their threads wait.
 
+use super::agent::{Agent, AgentError};
+use super::apply::Restored;
 use super::class::Class;
-use super::config::{OnDrift, VcpuConfig};
+use super::config::{AgentConfig, OnDrift};
+use super::desired::Desired;
 use super::guest::{Guest, GuestThread, Role};
-use super::plan::{Plan, Wish};
-use super::rule::{rule_for, wishes};
+use super::plan::Plan;
+use super::rule::{desired, rule_for};
 use super::scan::Scanner;
-use super::{Agent, Restored, VcpuError};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use tailbound_metrics::Histogram;
@@ -15,10 +17,10 @@ use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Schedstat, Tasks, ThreadId};
 use tailbound_units::Nanos;
 
-/// How often what somebody else changes is changed back, for each thread.
-const PATIENCE: u32 = 3;
+/// How often a thread that drifted is changed back.
+const MAX_REAPPLIED: u32 = 3;
 
-/// The waits of threads that do the same for one guest.
+/// The waits of a guest's threads that have the same role.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     /// How long a thread that could run waited for a CPU. The kernel counts waits
@@ -33,33 +35,33 @@ pub struct Meter {
     pub in_force: bool,
 }
 
-/// What a scrape shows of the agent.
+/// What the agent has measured.
 #[derive(Debug, Clone, Default)]
-pub struct VcpuSnapshot {
+pub struct AgentSnapshot {
     /// By guest and by what the threads do ("vcpu 0", "emulator").
     pub meters: BTreeMap<(String, String), Meter>,
-    /// By guest: how often a thread was found changed by somebody else.
+    /// By guest: how often one of its threads had drifted.
     pub drift: BTreeMap<String, u64>,
-    /// By guest: how often its class could not be given; the empty name is the
-    /// agent's own trouble.
+    /// By guest: how often its class could not be applied; errors of the agent as a
+    /// whole have the empty name.
     pub errors: BTreeMap<String, u64>,
 }
 
 /// Shared with whoever serves metrics.
-pub type Shared = Arc<Mutex<VcpuSnapshot>>;
+pub type Shared = Arc<Mutex<AgentSnapshot>>;
 
-/// Looks again and again.
+/// Keeps the desired state: scans, plans and applies again and again.
 #[derive(Debug)]
 pub struct Watcher {
-    config: VcpuConfig,
+    config: AgentConfig,
     agent: Agent,
     scanner: Scanner,
     guests: Vec<Guest>,
     /// How often each thread was changed back.
-    changed_back: HashMap<ThreadId, u32>,
-    /// By guest: what was said last, so that it is said once.
-    said: BTreeMap<String, String>,
-    /// Notes of plans, likewise.
+    reapplied: HashMap<ThreadId, u32>,
+    /// By guest: the last error, so that it is logged once.
+    last_errors: BTreeMap<String, String>,
+    /// The notes of plans that were logged.
     noted: BTreeSet<String>,
     last: HashMap<ThreadId, Schedstat>,
     tasks: HashMap<u32, Tasks>,
@@ -67,18 +69,19 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Takes over what a former agent with the same state has changed.
+    /// Opens a watcher, which takes over what a former agent with the same state has
+    /// changed.
     ///
     /// # Errors
     /// The state cannot be used, or the machine cannot be looked at.
-    pub fn open(config: VcpuConfig) -> Result<Self, VcpuError> {
+    pub fn open(config: AgentConfig) -> Result<Self, AgentError> {
         Ok(Self {
             agent: Agent::open(&config.state)?,
-            scanner: Scanner::new().map_err(VcpuError::Observe)?,
+            scanner: Scanner::new().map_err(AgentError::Observe)?,
             config,
             guests: Vec::new(),
-            changed_back: HashMap::new(),
-            said: BTreeMap::new(),
+            reapplied: HashMap::new(),
+            last_errors: BTreeMap::new(),
             noted: BTreeSet::new(),
             last: HashMap::new(),
             tasks: HashMap::new(),
@@ -86,19 +89,19 @@ impl Watcher {
         })
     }
 
-    /// What it has measured.
+    /// Returns what it measures, for whoever serves metrics.
     pub fn shared(&self) -> Shared {
         Arc::clone(&self.shared)
     }
 
-    /// Its configuration.
-    pub fn config(&self) -> &VcpuConfig {
+    /// Returns its configuration.
+    pub fn config(&self) -> &AgentConfig {
         &self.config
     }
 
     /// Takes another configuration; the next round applies the difference. The
     /// place of the state stays as it was.
-    pub fn reconfigure(&mut self, config: VcpuConfig) {
+    pub fn reconfigure(&mut self, config: AgentConfig) {
         let state = std::mem::take(&mut self.config.state);
         if config.state != state {
             tracing::warn!(
@@ -106,64 +109,66 @@ impl Watcher {
                 "the vCPU agent's state stays where it is until a restart"
             );
         }
-        self.config = VcpuConfig { state, ..config };
-        self.changed_back.clear();
-        self.said.clear();
+        self.config = AgentConfig { state, ..config };
+        self.reapplied.clear();
+        self.last_errors.clear();
     }
 
-    /// One round: finds guests, gives their threads the class that is wanted,
-    /// and puts threads back that no rule is for any more.
+    /// Does one round: finds guests, applies the desired states of their threads, and
+    /// restores threads that no rule is for any more.
     pub fn round(&mut self) {
         match self.scanner.scan(&self.config.rules) {
             Ok(guests) => self.guests = guests,
-            Err(error) => return self.failed("", &VcpuError::Observe(error).to_string()),
+            Err(error) => return self.failed("", &AgentError::Observe(error).to_string()),
         }
         // What is kept is of this round's threads alone.
         self.tasks.clear();
-        let wishes = wishes(&self.config.rules, &self.guests);
-        self.release(&wishes);
-        let mut in_force = BTreeSet::new();
-        // All at once where nothing is in the way; otherwise each guest by itself,
-        // so that one does not stand in the way of the others.
-        match self.give(&wishes) {
+        let desired = desired(&self.config.rules, &self.guests);
+        self.release(&desired);
+        // All at once where nothing is in the way; otherwise each guest by itself, so
+        // that one does not keep the others from their classes.
+        let in_force = match self.apply(&desired) {
             Ok(threads) => {
-                self.said.clear();
-                in_force = threads;
+                self.last_errors.clear();
+                threads
             }
-            Err(_) => {
-                for guest in self
-                    .guests
-                    .iter()
-                    .map(|g| g.name.clone())
-                    .collect::<Vec<_>>()
-                {
-                    let of_guest: Vec<_> = self.wishes_of(&guest, &wishes);
-                    match self.give(&of_guest) {
-                        Ok(threads) => {
-                            self.said.remove(&guest);
-                            in_force.extend(threads);
-                        }
-                        Err(error) => self.failed(&guest, &error.to_string()),
-                    }
-                }
-            }
-        }
-        self.note_classes(&wishes, &in_force);
+            Err(_) => self.apply_to_each(&desired),
+        };
+        self.note_classes(&desired, &in_force);
     }
 
-    fn wishes_of(&self, guest: &str, wishes: &[Wish]) -> Vec<Wish> {
+    /// Applies the desired states guest by guest; returns the threads that have
+    /// theirs.
+    fn apply_to_each(&mut self, desired: &[Desired]) -> BTreeSet<ThreadId> {
+        let mut in_force = BTreeSet::new();
+        let guests: Vec<_> = self.guests.iter().map(|guest| guest.name.clone()).collect();
+        for guest in guests {
+            match self.apply(&self.desired_of(&guest, desired)) {
+                Ok(threads) => {
+                    self.last_errors.remove(&guest);
+                    in_force.extend(threads);
+                }
+                Err(error) => self.failed(&guest, &error.to_string()),
+            }
+        }
+        in_force
+    }
+
+    fn desired_of(&self, guest: &str, desired: &[Desired]) -> Vec<Desired> {
         let of_guest = self.guests.iter().filter(|g| g.name == guest);
         let threads: BTreeSet<_> = of_guest
             .flat_map(|g| g.threads.iter().map(|t| t.id))
             .collect();
-        let wanted = wishes.iter().filter(|wish| threads.contains(&wish.thread));
+        let wanted = desired
+            .iter()
+            .filter(|wanted| threads.contains(&wanted.thread));
         wanted.cloned().collect()
     }
 
-    /// Restores threads that no rule is for any more, and forgets those that
-    /// have ended.
-    fn release(&mut self, wishes: &[Wish]) {
-        let wanted: BTreeSet<_> = wishes.iter().map(|wish| wish.thread).collect();
+    /// Restores threads that no rule is for any more, and forgets those that have
+    /// exited.
+    fn release(&mut self, desired: &[Desired]) {
+        let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
         let changes = self.agent.changes();
         if changes.threads.keys().all(|thread| wanted.contains(thread)) {
             return;
@@ -173,8 +178,8 @@ impl Watcher {
             .restore_some(|step| !wanted.contains(&step.thread))
         {
             Ok(restored) => {
-                for what in &restored.left {
-                    tracing::warn!("left to whoever changed it: {what}");
+                for what in &restored.drifted {
+                    tracing::warn!("drifted, stays as it is: {what}");
                 }
                 for why in &restored.failed {
                     self.failed("", why);
@@ -184,15 +189,15 @@ impl Watcher {
         }
     }
 
-    /// Gives threads their class; returns those that have it.
-    fn give(&mut self, wishes: &[Wish]) -> Result<BTreeSet<ThreadId>, VcpuError> {
-        let mut plan = self.agent.plan(wishes)?;
+    /// Applies the desired states; returns the threads that have theirs.
+    fn apply(&mut self, desired: &[Desired]) -> Result<BTreeSet<ThreadId>, AgentError> {
+        let mut plan = self.agent.plan(desired)?;
         for note in &plan.notes {
             if self.noted.insert(note.clone()) {
                 tracing::warn!("{note}");
             }
         }
-        let left = self.drift(&mut plan);
+        let drifted = self.take_drifted(&mut plan);
         let applied = self.agent.apply(&plan)?;
         for step in &plan.threads {
             tracing::info!("{step}");
@@ -200,38 +205,38 @@ impl Watcher {
         for step in &plan.groups {
             tracing::info!("{step}");
         }
-        for name in &applied.gone {
-            tracing::debug!("{name} ended meanwhile");
+        for name in &applied.exited {
+            tracing::debug!("{name} exited meanwhile");
         }
-        let all = wishes.iter().map(|wish| wish.thread);
-        Ok(all.filter(|thread| !left.contains(thread)).collect())
+        let all = desired.iter().map(|wanted| wanted.thread);
+        Ok(all.filter(|thread| !drifted.contains(thread)).collect())
     }
 
-    /// Counts steps that undo what somebody else did, and takes out those that
-    /// are left to them; returns their threads.
-    fn drift(&mut self, plan: &mut Plan) -> BTreeSet<ThreadId> {
+    /// Counts the steps that change drifted threads back, and takes out of the plan
+    /// those that stay as they are; returns their threads.
+    fn take_drifted(&mut self, plan: &mut Plan) -> BTreeSet<ThreadId> {
         let changes = self.agent.changes();
-        let mut left = BTreeSet::new();
+        let mut drifted = BTreeSet::new();
         let mut seen = Vec::new();
         plan.threads.retain(|step| {
             let known = changes.threads.get(&step.thread);
             if known.is_none_or(|known| known.after != step.after) {
                 return true;
             }
-            let times = self.changed_back.entry(step.thread).or_default();
+            let times = self.reapplied.entry(step.thread).or_default();
             *times += 1;
-            let again = self.config.drift == OnDrift::Reapply && *times <= PATIENCE;
+            let again = self.config.drift == OnDrift::Reapply && *times <= MAX_REAPPLIED;
             if !again {
-                left.insert(step.thread);
+                drifted.insert(step.thread);
             }
-            // What is left alone is the same in every round: said and counted once.
-            if again || *times == 1 || *times == PATIENCE + 1 {
+            // What stays as it is would be the same in every round: counted once.
+            if again || *times == 1 || *times == MAX_REAPPLIED + 1 {
                 seen.push((step.thread, step.name.clone(), step.before, again));
             }
             again
         });
         for (thread, name, before, again) in seen {
-            let what = if again { "changed back" } else { "left so" };
+            let what = if again { "changed back" } else { "it stays so" };
             tracing::warn!(
                 "{name}: somebody else made it {} on CPUs {}; {what}",
                 before.scheduling,
@@ -245,26 +250,31 @@ impl Watcher {
                 .entry(guest.unwrap_or_default())
                 .or_default() += 1;
         }
-        left
+        drifted
     }
 
     fn failed(&mut self, guest: &str, message: &str) {
         *self.lock().errors.entry(guest.to_owned()).or_default() += 1;
-        if self.said.get(guest).is_none_or(|said| said != message) {
-            self.said.insert(guest.to_owned(), message.to_owned());
+        if self
+            .last_errors
+            .get(guest)
+            .is_none_or(|last| last != message)
+        {
+            self.last_errors
+                .insert(guest.to_owned(), message.to_owned());
             for line in message.lines() {
                 tracing::error!("{line}");
             }
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VcpuSnapshot> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, AgentSnapshot> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_classes(&self, wishes: &[Wish], in_force: &BTreeSet<ThreadId>) {
+    fn note_classes(&self, desired: &[Desired], in_force: &BTreeSet<ThreadId>) {
         let mut shared = self.lock();
-        let wanted: BTreeSet<_> = wishes.iter().map(|wish| wish.thread).collect();
+        let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
         for meter in shared.meters.values_mut() {
             meter.in_force = true;
         }
@@ -326,22 +336,22 @@ impl Watcher {
         }
     }
 
-    /// Puts everything back.
+    /// Restores everything.
     ///
     /// # Errors
     /// The state cannot be written.
-    pub fn restore(&mut self) -> Result<Restored, VcpuError> {
+    pub fn restore(&mut self) -> Result<Restored, AgentError> {
         self.agent.restore()
     }
 
-    /// The guests of the last round.
+    /// Returns the guests of the last round.
     pub fn guests(&self) -> &[Guest] {
         &self.guests
     }
 }
 
-/// Which meter a thread belongs to: each vCPU has one, the others share one for
-/// what they do.
+/// Returns the meter of a thread: each vCPU has one, the others share one for their
+/// role.
 fn key(guest: &Guest, thread: &GuestThread) -> (String, String) {
     let name = match thread.role {
         Role::Task => thread.name.clone(),
@@ -350,6 +360,7 @@ fn key(guest: &Guest, thread: &GuestThread) -> (String, String) {
     (guest.name.clone(), name)
 }
 
+/// Returns what happened between two readings.
 fn since(before: &Schedstat, now: &Schedstat) -> Schedstat {
     Schedstat {
         run: now.run.since(before.run),

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tailbound_agent::VcpuConfig;
+use tailbound_agent::AgentConfig;
 use tailbound_agent::guest::{Guest, Role, Vmm};
 use tailbound_agent::scan::Scanner;
 use tailbound_agent::watch::Watcher;
@@ -133,10 +133,10 @@ fn a_qemu_is_found_whether_it_names_its_vcpus_or_not() {
     }
 }
 
-fn config(qemu: &Path, rules: &str) -> VcpuConfig {
-    VcpuConfig {
+fn config(qemu: &Path, rules: &str) -> AgentConfig {
+    AgentConfig {
         state: qemu.join("vcpu.json"),
-        ..VcpuConfig::parse(rules).unwrap()
+        ..AgentConfig::parse(rules).unwrap()
     }
 }
 

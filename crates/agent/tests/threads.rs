@@ -7,9 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tailbound_agent::plan::Wish;
 use tailbound_agent::watch::Watcher;
-use tailbound_agent::{Agent, Aperiodic, Class, Periodic, VcpuConfig, VcpuError};
+use tailbound_agent::{Agent, AgentConfig, AgentError, Aperiodic, Class, Desired, Periodic};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 use tailbound_sys::probe::required::{Part, skipped};
@@ -51,8 +50,8 @@ impl Sleeper {
     fn scheduling(&self) -> Scheduling {
         scheduling(self.id.tid).unwrap()
     }
-    fn wish(&self, class: Class) -> Wish {
-        tailbound_agent::wish(self.id, class)
+    fn desired(&self, class: Class) -> Desired {
+        Desired::new(self.id, class)
     }
 }
 
@@ -118,7 +117,7 @@ fn a_reservation_is_applied_read_back_and_restored() {
 
     let plan = bench
         .agent
-        .plan(&[sleeper.wish(Class::Periodic(SMALL))])
+        .plan(&[sleeper.desired(Class::Periodic(SMALL))])
         .unwrap();
     assert_eq!(sleeper.scheduling(), before, "a plan changes nothing");
     assert!(!bench.state.exists());
@@ -129,13 +128,13 @@ fn a_reservation_is_applied_read_back_and_restored() {
     assert!(bench.state.exists());
     let again = bench
         .agent
-        .plan(&[sleeper.wish(Class::Periodic(SMALL))])
+        .plan(&[sleeper.desired(Class::Periodic(SMALL))])
         .unwrap();
     assert!(again.is_empty(), "{again}");
 
     let restored = bench.agent.restore().unwrap();
     assert_eq!(
-        (restored.restored, restored.left.len()),
+        (restored.restored, restored.drifted.len()),
         (1, 0),
         "{restored:?}"
     );
@@ -152,7 +151,7 @@ fn the_aperiodic_class_is_what_the_kernel_offers() {
         weight: 1,
         ..Aperiodic::default()
     });
-    let plan = bench.agent.plan(&[sleeper.wish(class)]).unwrap();
+    let plan = bench.agent.plan(&[sleeper.desired(class)]).unwrap();
     bench.agent.apply(&plan).unwrap();
     let odd = Nanos::from_micros(300);
     if sched::probe_slice(odd).is_ok_and(|seen| seen == odd) {
@@ -176,13 +175,13 @@ fn a_thread_that_ends_between_plan_and_apply_is_reported_and_the_rest_applied() 
         weight: 1,
         ..Aperiodic::default()
     });
-    let wishes = [dying.wish(class), staying.wish(class)];
-    let plan = bench.agent.plan(&wishes).unwrap();
+    let desired = [dying.desired(class), staying.desired(class)];
+    let plan = bench.agent.plan(&desired).unwrap();
     dying.stop();
     let applied = bench.agent.apply(&plan).unwrap();
-    assert_eq!((applied.changed, applied.gone.len()), (1, 1));
+    assert_eq!((applied.changed, applied.exited.len()), (1, 1));
     let restored = bench.agent.restore().unwrap();
-    assert_eq!((restored.restored, restored.gone), (1, 1));
+    assert_eq!((restored.restored, restored.exited), (1, 1));
 }
 
 #[test]
@@ -199,11 +198,11 @@ fn a_number_that_is_used_again_is_not_touched() {
         ..Aperiodic::default()
     });
     // The one that was seen has ended; another has its number now.
-    let mut plan = bench.agent.plan(&[sleeper.wish(class)]).unwrap();
+    let mut plan = bench.agent.plan(&[sleeper.desired(class)]).unwrap();
     plan.threads[0].thread = former;
     let applied = bench.agent.apply(&plan).unwrap();
-    assert_eq!((applied.changed, applied.gone.len()), (0, 1));
-    assert_eq!(bench.agent.restore().unwrap().gone, 1);
+    assert_eq!((applied.changed, applied.exited.len()), (0, 1));
+    assert_eq!(bench.agent.restore().unwrap().exited, 1);
     assert_eq!(sleeper.scheduling(), before);
 }
 
@@ -220,15 +219,18 @@ fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
         deadline: Nanos::from_millis(100),
         period: Nanos::from_millis(100),
     });
-    let wishes: Vec<_> = sleepers.iter().map(|sleeper| sleeper.wish(all)).collect();
-    let refused = bench.agent.plan(&wishes).unwrap_err();
-    assert!(matches!(refused, VcpuError::Refused(_)), "{refused}");
+    let desired: Vec<_> = sleepers
+        .iter()
+        .map(|sleeper| sleeper.desired(all))
+        .collect();
+    let refused = bench.agent.plan(&desired).unwrap_err();
+    assert!(matches!(refused, AgentError::Plan(_)), "{refused}");
     assert!(refused.to_string().contains("would pass"), "{refused}");
     assert!(!bench.state.exists());
 
     // A machine without limits would have made this plan; this one's kernel says
     // no at some thread, and then none of them keeps anything.
-    let one = [sleepers[0].wish(all)];
+    let one = [sleepers[0].desired(all)];
     let mut plan = match bench.agent.plan(&one) {
         Ok(plan) => plan,
         Err(error) => {
@@ -239,7 +241,7 @@ fn more_than_the_machine_has_is_refused_by_us_and_by_the_kernel_alike() {
     let step = plan.threads[0].clone();
     plan.threads = sleepers
         .iter()
-        .map(|sleeper| tailbound_agent::plan::ThreadStep {
+        .map(|sleeper| tailbound_agent::step::ThreadStep {
             thread: sleeper.id,
             ..step.clone()
         })
@@ -269,7 +271,7 @@ fn without_the_privilege_it_is_said_before_anything_is_touched() {
         Class::Periodic(SMALL),
         Class::Aperiodic(Aperiodic::default()),
     ] {
-        let refused = bench.agent.plan(&[sleeper.wish(class)]).unwrap_err();
+        let refused = bench.agent.plan(&[sleeper.desired(class)]).unwrap_err();
         assert!(refused.to_string().contains("CAP_SYS_NICE"), "{refused}");
     }
     assert!(!bench.state.exists());
@@ -398,10 +400,10 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn config(bench: &Bench, rules: &str) -> VcpuConfig {
-    VcpuConfig {
+fn config(bench: &Bench, rules: &str) -> AgentConfig {
+    AgentConfig {
         state: bench.state.with_file_name("watch.json"),
-        ..VcpuConfig::parse(rules).unwrap()
+        ..AgentConfig::parse(rules).unwrap()
     }
 }
 

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use tailbound_agent::VcpuConfig;
+use tailbound_agent::AgentConfig;
 use tailbound_api::VmName;
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
 use tailbound_document::{Document, DocumentError, Mistake};
@@ -35,7 +35,7 @@ pub struct Config {
     /// any by default.
     pub cpu: Option<u32>,
     /// The vCPU agent; none by default.
-    pub vcpu: Option<VcpuConfig>,
+    pub vcpu: Option<AgentConfig>,
     /// The exchange of rates with other hosts; none by default.
     pub hose: Option<HoseConfig>,
 }

@@ -35,7 +35,7 @@ use tailbound_switch::{PortIndex, Switch};
 use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
 use vcpu::VcpuThread;
-pub use vcpu::{VcpuSource, watch_vcpus};
+pub use vcpu::watch_vcpus;
 
 /// How long SIGTERM lets queues drain.
 const DRAIN: Nanos = Nanos::from_secs(1);
@@ -65,7 +65,7 @@ pub enum HostError {
     Metrics(#[from] MetricsError),
     /// The vCPU agent cannot work.
     #[error(transparent)]
-    Vcpu(#[from] tailbound_agent::VcpuError),
+    Vcpu(#[from] tailbound_agent::AgentError),
     /// Rates cannot be exchanged with other hosts.
     #[error(transparent)]
     Hose(#[from] HoseError),

@@ -18,5 +18,5 @@ pub mod void_test;
 mod wake;
 
 pub use config::Config;
-pub use daemon::{HostError, Instance, InstanceError, OpenError, VcpuSource, run, watch_vcpus};
+pub use daemon::{HostError, Instance, InstanceError, OpenError, run, watch_vcpus};
 pub use metrics::MetricsError;

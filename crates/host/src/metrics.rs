@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tailbound_agent::watch::{Shared, VcpuSnapshot};
+use tailbound_agent::watch::{AgentSnapshot, Shared};
 use tiny_http::{Header, Method, Request, Response};
 
 /// Metrics cannot be served.
@@ -46,7 +46,7 @@ impl Vcpus {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shared;
     }
 
-    fn snapshot(&self) -> Option<VcpuSnapshot> {
+    fn snapshot(&self) -> Option<AgentSnapshot> {
         let shared = self
             .0
             .lock()

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tailbound_agent::{Agent, Periodic};
-use tailbound_host::{VcpuSource, watch_vcpus};
+use tailbound_agent::{Agent, ConfigSource, Periodic};
+use tailbound_host::watch_vcpus;
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::sched::{self, Deadline, Policy};
 use tailbound_sys::thread::{PolicyNumber, scheduling};
@@ -84,7 +84,7 @@ fn watcher_process() {
     let Some(file) = std::env::var_os(WATCHER) else {
         return;
     };
-    let source = VcpuSource::File(file.into());
+    let source = ConfigSource::File(file.into());
     watch_vcpus(&source, None).unwrap();
 }
 

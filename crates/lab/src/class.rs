@@ -7,8 +7,8 @@ use crate::experiment::{SharedCore, VcpuMode};
 use crate::reservation::Keeper;
 use std::io;
 use std::path::Path;
-use tailbound_agent::plan::{Plan, Wish};
-use tailbound_agent::{Agent, Aperiodic, Class, Periodic, VcpuError};
+use tailbound_agent::plan::Plan;
+use tailbound_agent::{Agent, AgentError, Aperiodic, Class, Desired, Periodic};
 use tailbound_sys::procfs;
 use tailbound_sys::sched::{Policy, probe, set_policy};
 use tailbound_units::Nanos;
@@ -46,7 +46,7 @@ pub(crate) fn refusal(
     mode: VcpuMode,
     shared: &SharedCore,
     state: &Path,
-) -> Result<Option<String>, VcpuError> {
+) -> Result<Option<String>, AgentError> {
     let Some(class) = class(mode, shared) else {
         return Ok(None);
     };
@@ -62,22 +62,22 @@ pub(crate) fn refusal(
             _ if mode == VcpuMode::Slice => plan.notes.first().cloned(),
             _ => None,
         }),
-        Err(VcpuError::Refused(refusals)) => Ok(refusals.first().map(ToString::to_string)),
+        Err(AgentError::Plan(errors)) => Ok(errors.first().map(ToString::to_string)),
         Err(error) => Err(error),
     }
 }
 
-fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, VcpuError> {
-    let mut wishes: Vec<Wish> = Vec::new();
+fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, AgentError> {
+    let mut desired: Vec<Desired> = Vec::new();
     for pid in processes {
-        let threads = procfs::threads(*pid).map_err(VcpuError::Observe)?;
+        let threads = procfs::threads(*pid).map_err(AgentError::Observe)?;
         let threads = threads.into_iter().filter_map(tailbound_agent::thread);
-        wishes.extend(threads.map(|thread| Wish {
+        desired.extend(threads.map(|thread| Desired {
             name: "the guest".into(),
-            ..tailbound_agent::wish(thread, class)
+            ..Desired::new(thread, class)
         }));
     }
-    agent.plan(&wishes)
+    agent.plan(&desired)
 }
 
 /// Classes that were given.

@@ -3,7 +3,7 @@
 use crate::experiment::ExperimentError;
 use std::io;
 use std::path::PathBuf;
-use tailbound_agent::VcpuError;
+use tailbound_agent::AgentError;
 use tailbound_report::ReportError;
 use tailbound_sys::user_namespace::EnterError;
 
@@ -55,7 +55,7 @@ pub enum LabError {
     },
     /// Guests could not be given their class.
     #[error(transparent)]
-    Class(#[from] VcpuError),
+    Class(#[from] AgentError),
     /// A child died, or did not become ready.
     #[error("{who} {what}{}", tail(.stderr))]
     Child {

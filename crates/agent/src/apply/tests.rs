@@ -1,7 +1,8 @@
-use super::super::testing::{Fake, cpus, id, machine, periodic, wish};
+use super::super::testing::{Fake, cpus, desired, id, machine, periodic};
 use super::super::{Aperiodic, Class};
 use super::*;
-use crate::plan::{Wish, plan};
+use crate::desired::Desired;
+use crate::plan::plan;
 use proptest::prelude::*;
 use std::path::PathBuf;
 use tailbound_units::Nanos;
@@ -25,9 +26,9 @@ fn bench(kernel: Fake) -> Bench {
 }
 
 impl Bench {
-    fn plan(&self, wishes: &[Wish]) -> Plan {
+    fn plan(&self, desired: &[Desired]) -> Plan {
         let originals = self.journal.changes().originals();
-        plan(wishes, &self.kernel.observe(machine()), &originals).unwrap()
+        plan(desired, &self.kernel.observe(machine()), &originals).unwrap()
     }
     fn apply(&mut self, plan: &Plan) -> Result<Applied, ApplyError> {
         apply(&mut self.kernel, &mut self.journal, plan)
@@ -38,36 +39,36 @@ impl Bench {
 }
 
 /// Threads of every class, one pinned, one in a group of its guest's.
-fn mixed() -> (Fake, Vec<Wish>) {
+fn mixed() -> (Fake, Vec<Desired>) {
     let mut kernel = Fake::new(1..=5);
     kernel.threads.get_mut(&id(2)).unwrap().cpus = cpus("1");
     kernel.groups.insert("vm".into(), 100);
-    let mut wishes = vec![
-        wish(1, periodic(500, 3000)),
-        wish(2, periodic(500, 3000)),
-        wish(3, Class::Aperiodic(Aperiodic::default())),
-        wish(4, Class::Aperiodic(Aperiodic::default())),
-        wish(5, Class::Normal),
+    let mut desired = vec![
+        desired(1, periodic(500, 3000)),
+        desired(2, periodic(500, 3000)),
+        desired(3, Class::Aperiodic(Aperiodic::default())),
+        desired(4, Class::Aperiodic(Aperiodic::default())),
+        desired(5, Class::Normal),
     ];
-    wishes[3].group = Some("vm".into());
-    (kernel, wishes)
+    desired[3].group = Some("vm".into());
+    (kernel, desired)
 }
 
 #[test]
 fn what_was_applied_is_put_back_by_whoever_has_the_state() {
-    let (kernel, wishes) = mixed();
+    let (kernel, desired) = mixed();
     let before = kernel.clone();
     let mut bench = bench(kernel);
-    let plan = bench.plan(&wishes);
+    let plan = bench.plan(&desired);
     assert_eq!(bench.apply(&plan).unwrap().changed, 5);
     assert_eq!(bench.kernel.groups[&PathBuf::from("vm")], 1000);
-    assert!(bench.plan(&wishes).is_empty(), "nothing is left to do");
+    assert!(bench.plan(&desired).is_empty(), "nothing is left to do");
 
     // Another process, after a crash of this one.
     drop(bench.journal);
     bench.journal = Journal::open(&bench.state).unwrap();
     let restored = bench.restore();
-    assert_eq!((restored.restored, restored.left.len()), (5, 0));
+    assert_eq!((restored.restored, restored.drifted.len()), (5, 0));
     assert_eq!(bench.kernel.threads, before.threads);
     assert_eq!(bench.kernel.groups, before.groups);
     assert!(!bench.state.exists());
@@ -75,18 +76,18 @@ fn what_was_applied_is_put_back_by_whoever_has_the_state() {
 
 #[test]
 fn a_crash_between_any_two_calls_can_be_restored() {
-    let (kernel, wishes) = mixed();
+    let (kernel, desired) = mixed();
     for calls in 0.. {
         let mut bench = bench(kernel.clone());
-        let plan = bench.plan(&wishes);
+        let plan = bench.plan(&desired);
         bench.journal.update(|changes| changes.add(&plan)).unwrap();
         let all: Vec<_> = plan
             .threads
             .iter()
-            .flat_map(|step| step.moves().into_iter().map(|call| (step.thread, call)))
+            .flat_map(|step| step.calls().into_iter().map(|call| (step.thread, call)))
             .collect();
         for (thread, call) in all.iter().take(calls) {
-            bench.kernel.make(*thread, call).unwrap();
+            bench.kernel.call(*thread, call).unwrap();
         }
         bench.restore();
         assert_eq!(bench.kernel.threads, kernel.threads, "after {calls} calls");
@@ -106,10 +107,10 @@ fn each_change_starts_from_the_original_and_normal_returns_to_it() {
         Class::Aperiodic(Aperiodic::default()),
         periodic(1000, 4000),
     ] {
-        let plan = bench.plan(&[wish(2, class)]);
+        let plan = bench.plan(&[desired(2, class)]);
         bench.apply(&plan).unwrap();
     }
-    let plan = bench.plan(&[wish(2, Class::Normal)]);
+    let plan = bench.plan(&[desired(2, Class::Normal)]);
     bench.apply(&plan).unwrap();
     assert_eq!(bench.kernel.threads, original);
     assert!(!bench.state.exists(), "nothing is left to restore");
@@ -117,26 +118,26 @@ fn each_change_starts_from_the_original_and_normal_returns_to_it() {
 
 #[test]
 fn a_thread_that_ends_meanwhile_is_passed_over() {
-    let (mut kernel, wishes) = mixed();
+    let (mut kernel, desired) = mixed();
     for call in 0..6 {
         kernel.ends = Some((call, id(2)));
         let mut bench = bench(kernel.clone());
-        let plan = bench.plan(&wishes);
+        let plan = bench.plan(&desired);
         let applied = bench.apply(&plan).unwrap();
         let ended = !bench.kernel.threads.contains_key(&id(2));
         // At its own calls it is reported; before the plan gets there, too.
         assert!(ended, "call {call}");
         assert!(bench.kernel.threads[&id(1)].scheduling.is_deadline());
-        assert!(applied.gone.len() <= 1);
+        assert!(applied.exited.len() <= 1);
         assert_eq!(bench.restore().restored, 4);
     }
 }
 
 #[test]
 fn what_somebody_else_changed_since_is_left_to_them() {
-    let (kernel, wishes) = mixed();
+    let (kernel, desired) = mixed();
     let mut bench = bench(kernel);
-    let plan = bench.plan(&wishes);
+    let plan = bench.plan(&desired);
     bench.apply(&plan).unwrap();
     let theirs = Scheduling {
         nice: 7,
@@ -145,7 +146,7 @@ fn what_somebody_else_changed_since_is_left_to_them() {
     bench.kernel.threads.get_mut(&id(3)).unwrap().scheduling = theirs;
     bench.kernel.groups.insert("vm".into(), 300);
     let restored = bench.restore();
-    assert_eq!(restored.left.len(), 2, "{restored:?}");
+    assert_eq!(restored.drifted.len(), 2, "{restored:?}");
     assert_eq!(bench.kernel.threads[&id(3)].scheduling, theirs);
     assert_eq!(bench.kernel.groups[&PathBuf::from("vm")], 300);
 }
@@ -155,7 +156,7 @@ fn a_state_in_use_and_one_of_another_kind_are_refused() {
     let mut bench = bench(Fake::new([1]));
     let busy = Journal::open(&bench.state).unwrap_err();
     assert!(busy.to_string().contains("in use"), "{busy}");
-    let plan = bench.plan(&[wish(1, periodic(500, 3000))]);
+    let plan = bench.plan(&[desired(1, periodic(500, 3000))]);
     bench.apply(&plan).unwrap();
     let Bench { journal, state, .. } = bench;
     drop(journal);
@@ -166,7 +167,7 @@ fn a_state_in_use_and_one_of_another_kind_are_refused() {
 
 #[test]
 fn each_errno_is_explained() {
-    let step = Move::Schedule(Scheduling {
+    let step = Call::Schedule(Scheduling {
         policy: tailbound_sys::thread::PolicyNumber::DEADLINE,
         runtime: Nanos(2000),
         deadline: Nanos(3000),
@@ -181,7 +182,7 @@ fn each_errno_is_explained() {
         let text = explain(Some(&step), &errno.into());
         assert!(text.contains(word), "{text}");
     }
-    let share = Move::Schedule(Scheduling::PLAIN);
+    let share = Call::Schedule(Scheduling::PLAIN);
     assert!(explain(Some(&share), &Errno::PERM.into()).contains("CAP_SYS_NICE"));
 }
 
@@ -189,11 +190,11 @@ proptest! {
     /// Whatever call fails, and however, nothing stays half applied.
     #[test]
     fn a_step_that_fails_undoes_those_before_it(at in 0usize..6, errno in prop::sample::select(vec![1, 16, 22])) {
-        let (mut kernel, wishes) = mixed();
+        let (mut kernel, desired) = mixed();
         let before = kernel.clone();
         kernel.fails = Some((at, errno));
         let mut bench = bench(kernel);
-        let plan = bench.plan(&wishes);
+        let plan = bench.plan(&desired);
         let error = bench.apply(&plan).unwrap_err();
         prop_assert!(error.to_string().contains("everything is as it was before"), "{}", error);
         prop_assert_eq!(&bench.kernel.threads, &before.threads);

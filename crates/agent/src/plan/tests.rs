@@ -1,16 +1,19 @@
-use super::super::admission::CPU;
-use super::super::testing::{Fake, cpus, id, machine, periodic, wish};
+use super::super::class::CPU;
+use super::super::observed::Domain;
+use super::super::step::Call;
+use super::super::testing::{Fake, cpus, desired as wanted, id, machine, periodic};
 use super::super::{Aperiodic, Class};
 use super::*;
 use proptest::prelude::*;
+use tailbound_units::Nanos;
 
-fn plan_for(wishes: &[Wish], observed: &Observed) -> Result<Plan, Vec<Refusal>> {
-    plan(wishes, observed, &BTreeMap::new())
+fn plan_for(desired: &[Desired], observed: &Observed) -> Result<Plan, Vec<PlanError>> {
+    plan(desired, observed, &BTreeMap::new())
 }
 
-fn refusal(wishes: &[Wish], observed: &Observed) -> String {
-    let refusals = plan_for(wishes, observed).unwrap_err();
-    let lines: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+fn errors(desired: &[Desired], observed: &Observed) -> String {
+    let errors = plan_for(desired, observed).unwrap_err();
+    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     lines.join("\n")
 }
 
@@ -26,16 +29,16 @@ fn a_plan_prints_one_line_for_each_thread() {
         .state
         .scheduling
         .nice = 3;
-    let wishes = [
-        wish(1, periodic(500, 3000)),
-        wish(2, Class::Aperiodic(Aperiodic::default())),
-        wish(9, Class::Normal),
+    let desired = [
+        wanted(1, periodic(500, 3000)),
+        wanted(2, Class::Aperiodic(Aperiodic::default())),
+        wanted(9, Class::Normal),
     ];
     assert_eq!(
-        plan_for(&wishes, &observed).unwrap().to_string(),
+        plan_for(&desired, &observed).unwrap().to_string(),
         "thread 1 (vm vcpu 1): SCHED_OTHER -> SCHED_DEADLINE 500us/3ms/3ms, CPUs 2 -> 0-3\n\
          thread 2 (vm vcpu 2): SCHED_OTHER nice 3 -> SCHED_OTHER nice -10 slice 100us\n\
-         gone: vm vcpu 9\n\
+         exited: vm vcpu 9\n\
          2 to change, 0 as they should be\n"
     );
 }
@@ -46,14 +49,18 @@ fn reservations_beyond_the_limit_are_refused_with_what_would_pass() {
     let kernel = Fake::new(1..=4);
     let mut observed = kernel.observe(machine());
     observed.machine.domains[0].booked.insert(id(77), CPU);
-    let wishes: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(3000, 4000))).collect();
+    let desired: Vec<_> = (1..=4)
+        .map(|tid| wanted(tid, periodic(3000, 4000)))
+        .collect();
     assert_eq!(
-        refusal(&wishes, &observed),
+        errors(&desired, &observed),
         "vm vcpu 1 and 3 more want 3.000 of a CPU reserved in 0-3, where 2.600 is free: 0.400 too \
          much (3.600 in all, 1.000 booked by others); a runtime of 2.6ms in 4ms would pass, or \
          fewer threads"
     );
-    let nearest: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(2600, 4000))).collect();
+    let nearest: Vec<_> = (1..=4)
+        .map(|tid| wanted(tid, periodic(2600, 4000)))
+        .collect();
     assert!(plan_for(&nearest, &observed).is_ok());
 }
 
@@ -66,16 +73,20 @@ fn a_thread_that_has_a_reservation_is_not_counted_twice() {
             .booked
             .insert(id(tid), CPU * 8 / 10);
     }
-    let wishes: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(3500, 4000))).collect();
-    assert!(plan_for(&wishes, &observed).is_ok());
+    let desired: Vec<_> = (1..=4)
+        .map(|tid| wanted(tid, periodic(3500, 4000)))
+        .collect();
+    assert!(plan_for(&desired, &observed).is_ok());
 }
 
 #[test]
 fn without_a_limit_everything_is_admitted() {
     let mut observed = Fake::new(1..=4).observe(machine());
     observed.machine.limits.share = None;
-    let wishes: Vec<_> = (1..=4).map(|tid| wish(tid, periodic(4000, 4000))).collect();
-    assert!(plan_for(&wishes, &observed).is_ok());
+    let desired: Vec<_> = (1..=4)
+        .map(|tid| wanted(tid, periodic(4000, 4000)))
+        .collect();
+    assert!(plan_for(&desired, &observed).is_ok());
 }
 
 #[test]
@@ -83,17 +94,17 @@ fn what_a_deadline_demands_of_affinity_is_widened_or_refused() {
     let mut kernel = Fake::new([1]);
     kernel.threads.get_mut(&id(1)).unwrap().cpus = cpus("1");
     let observed = kernel.observe(machine());
-    let mut pinned = wish(1, periodic(500, 3000));
+    let mut pinned = wanted(1, periodic(500, 3000));
     let step = &plan_for(&[pinned.clone()], &observed).unwrap().threads[0];
     assert_eq!(step.after.cpus, cpus("0-3"));
 
-    pinned.widen = false;
-    assert!(refusal(&[pinned.clone()], &observed).contains("vcpupin"));
+    pinned.affinity = Affinity::Keep;
+    assert!(errors(&[pinned.clone()], &observed).contains("vcpupin"));
 
     let mut confined = observed.clone();
     confined.threads.get_mut(&id(1)).unwrap().allowed = cpus("1-2");
-    pinned.widen = true;
-    assert!(refusal(&[pinned.clone()], &confined).contains("partition"));
+    pinned.affinity = Affinity::Widen;
+    assert!(errors(&[pinned.clone()], &confined).contains("partition"));
 
     // In a partition of its own the narrow mask is right.
     confined.machine.domains = ["1-2", "0,3"]
@@ -110,25 +121,25 @@ fn what_a_deadline_demands_of_affinity_is_widened_or_refused() {
 #[test]
 fn a_home_must_be_in_the_root_domain() {
     let observed = Fake::new([1]).observe(machine());
-    let mut homed = wish(1, periodic(500, 3000));
+    let mut homed = wanted(1, periodic(500, 3000));
     homed.home = Some(9);
-    assert!(refusal(&[homed.clone()], &observed).contains("home CPU 9"));
+    assert!(errors(&[homed.clone()], &observed).contains("home CPU 9"));
     homed.home = Some(2);
-    let moves = plan_for(&[homed], &observed).unwrap().threads[0].moves();
-    assert_eq!(moves[0], Move::Affinity(cpus("2")));
-    assert_eq!(moves[1], Move::Affinity(cpus("0-3")));
-    assert!(matches!(moves[2], Move::Schedule(to) if to.is_deadline()));
+    let calls = plan_for(&[homed], &observed).unwrap().threads[0].calls();
+    assert_eq!(calls[0], Call::Affinity(cpus("2")));
+    assert_eq!(calls[1], Call::Affinity(cpus("0-3")));
+    assert!(matches!(calls[2], Call::Schedule(to) if to.is_deadline()));
 }
 
 #[test]
 fn a_deadline_gives_its_bandwidth_back_before_it_is_left() {
     let observed = Fake::new([1]).observe(machine());
-    let step = &plan_for(&[wish(1, periodic(500, 3000))], &observed)
+    let step = &plan_for(&[wanted(1, periodic(500, 3000))], &observed)
         .unwrap()
         .threads[0];
-    let back = step.undo().moves();
-    assert_eq!(back[0], Move::Release(step.after.scheduling));
-    assert_eq!(back[1], Move::Schedule(step.before.scheduling));
+    let back = step.undo().calls();
+    assert_eq!(back[0], Call::Release(step.after.scheduling));
+    assert_eq!(back[1], Call::Schedule(step.before.scheduling));
 }
 
 #[test]
@@ -136,15 +147,15 @@ fn without_the_privilege_nothing_is_raised() {
     let mut observed = Fake::new([1]).observe(machine());
     observed.machine.privileged = false;
     for class in [periodic(500, 3000), Class::Aperiodic(Aperiodic::default())] {
-        assert!(refusal(&[wish(1, class)], &observed).contains("CAP_SYS_NICE"));
+        assert!(errors(&[wanted(1, class)], &observed).contains("CAP_SYS_NICE"));
     }
     let slice_alone = Class::Aperiodic(Aperiodic {
         weight: 1,
         ..Aperiodic::default()
     });
-    assert!(plan_for(&[wish(1, slice_alone)], &observed).is_ok());
+    assert!(plan_for(&[wanted(1, slice_alone)], &observed).is_ok());
     observed.threads.get_mut(&id(1)).unwrap().ours = false;
-    assert!(refusal(&[wish(1, slice_alone)], &observed).contains("another user's"));
+    assert!(errors(&[wanted(1, slice_alone)], &observed).contains("another user's"));
 }
 
 #[test]
@@ -152,7 +163,7 @@ fn a_kernel_without_slices_gets_the_weight_alone_and_says_so() {
     let mut observed = Fake::new([1]).observe(machine());
     observed.machine.slices = false;
     let plan = plan_for(
-        &[wish(1, Class::Aperiodic(Aperiodic::default()))],
+        &[wanted(1, Class::Aperiodic(Aperiodic::default()))],
         &observed,
     )
     .unwrap();
@@ -165,15 +176,15 @@ fn a_kernel_without_slices_gets_the_weight_alone_and_says_so() {
 fn a_nice_value_that_counts_in_its_session_alone_is_noted() {
     let mut observed = Fake::new([1]).observe(machine());
     observed.threads.get_mut(&id(1)).unwrap().autogrouped = true;
-    let wanted = wish(1, Class::Aperiodic(Aperiodic::default()));
-    let notes = |wish: &Wish| {
+    let wanted = wanted(1, Class::Aperiodic(Aperiodic::default()));
+    let notes = |wish: &Desired| {
         plan_for(std::slice::from_ref(wish), &observed)
             .unwrap()
             .notes
             .len()
     };
     assert_eq!(notes(&wanted), 1);
-    let grouped = Wish {
+    let grouped = Desired {
         group: Some("vm".into()),
         ..wanted
     };
@@ -184,7 +195,7 @@ fn a_nice_value_that_counts_in_its_session_alone_is_noted() {
 fn a_period_that_the_administrator_forbids_is_refused() {
     let observed = Fake::new([1]).observe(machine());
     assert!(
-        refusal(&[wish(1, periodic(20, 50))], &observed).contains("sched_deadline_period_min_us")
+        errors(&[wanted(1, periodic(20, 50))], &observed).contains("sched_deadline_period_min_us")
     );
 }
 
@@ -239,12 +250,12 @@ proptest! {
             home: None,
             group: None,
         };
-        for call in step.moves() {
-            kernel.make(id(1), &call).unwrap();
+        for call in step.calls() {
+            kernel.call(id(1), &call).unwrap();
         }
         prop_assert!(same(&kernel.threads[&id(1)], &after));
-        for call in step.undo().moves() {
-            kernel.make(id(1), &call).unwrap();
+        for call in step.undo().calls() {
+            kernel.call(id(1), &call).unwrap();
         }
         prop_assert!(same(&kernel.threads[&id(1)], &before));
     }

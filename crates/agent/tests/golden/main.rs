@@ -12,14 +12,15 @@ mod tree;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tailbound_agent::VcpuConfig;
-use tailbound_agent::admission::{Domain, Limits};
+use tailbound_agent::AgentConfig;
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::peek;
+use tailbound_agent::observed::{Domain, Limits, ObservedMachine};
 use tailbound_agent::observer::Observer;
-use tailbound_agent::plan::{Machine, Move, Plan, plan};
-use tailbound_agent::rule::wishes;
+use tailbound_agent::plan::{Plan, plan};
+use tailbound_agent::rule::desired;
 use tailbound_agent::scan::Scanner;
+use tailbound_agent::step::Call;
 use tailbound_sys::root::Root;
 use tree::{Answers, Tree};
 
@@ -84,16 +85,16 @@ fn planned(tree: &Tree) -> String {
     let directory = tempfile::tempdir().unwrap();
     let _qmp = tree.unpack(directory.path());
     let root = Root::at(directory.path());
-    let config = VcpuConfig::parse(&tree.text("rules.toml")).unwrap();
+    let config = AgentConfig::parse(&tree.text("rules.toml")).unwrap();
     let Answers { facts, calls } = tree.answers();
 
     let guests = Scanner::on(root.clone())
         .unwrap()
         .scan(&config.rules)
         .unwrap();
-    let wishes = wishes(&config.rules, &guests);
+    let desired = desired(&config.rules, &guests);
     let mut observer = Observer::on(root.clone(), facts, Box::new(calls)).unwrap();
-    let seen = observer.observe(&wishes).unwrap();
+    let seen = observer.observe(&desired).unwrap();
     let originals = peek(&root, &root.path(&config.state)).unwrap().originals();
 
     let mut out = String::new();
@@ -105,7 +106,7 @@ fn planned(tree: &Tree) -> String {
         let (scheduling, cpus) = (original.scheduling, original.cpus);
         writeln!(out, "thread {thread} was {scheduling} on {cpus}").unwrap();
     }
-    match plan(&wishes, &seen, &originals) {
+    match plan(&desired, &seen, &originals) {
         Ok(plan) => show_plan(&mut out, &plan),
         Err(refusals) => {
             for refusal in refusals {
@@ -149,8 +150,8 @@ fn show_guest(out: &mut String, guest: &Guest) {
     }
 }
 
-fn show_machine(out: &mut String, machine: &Machine) {
-    let Machine {
+fn show_machine(out: &mut String, machine: &ObservedMachine) {
+    let ObservedMachine {
         domains,
         limits,
         slices,
@@ -179,15 +180,15 @@ fn show_machine(out: &mut String, machine: &Machine) {
 fn show_plan(out: &mut String, plan: &Plan) {
     write!(out, "{plan}").unwrap();
     for step in &plan.threads {
-        let calls: Vec<_> = step.moves().iter().map(show_call).collect();
+        let calls: Vec<_> = step.calls().iter().map(show_call).collect();
         writeln!(out, "calls for {}: {}", step.thread, calls.join("; ")).unwrap();
     }
 }
 
-fn show_call(call: &Move) -> String {
+fn show_call(call: &Call) -> String {
     match call {
-        Move::Release(before) => format!("release {before}"),
-        Move::Affinity(cpus) => format!("affinity {cpus}"),
-        Move::Schedule(to) => format!("schedule {to} flags {}", to.flags),
+        Call::Release(before) => format!("release {before}"),
+        Call::Affinity(cpus) => format!("affinity {cpus}"),
+        Call::Schedule(to) => format!("schedule {to} flags {}", to.flags),
     }
 }

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use tailbound_agent::calls::{Facts, Live, SystemCalls as _};
-use tailbound_agent::plan::ThreadState;
-use tailbound_agent::rule::wishes;
+use tailbound_agent::observed::ThreadState;
+use tailbound_agent::rule::desired;
 use tailbound_agent::scan::Scanner;
-use tailbound_agent::{Agent, VcpuConfig};
+use tailbound_agent::{Agent, AgentConfig};
 use tailbound_sys::cgroup::{Mounts, children};
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
@@ -48,7 +48,7 @@ fn record() {
     let name = std::env::var("TAILBOUND_RECORD").expect("TAILBOUND_RECORD=NAME");
     let rules = std::env::var("TAILBOUND_RULES").expect("TAILBOUND_RULES=FILE");
     let rules = fs::read_to_string(rules).unwrap();
-    let config = VcpuConfig::parse(&rules).unwrap();
+    let config = AgentConfig::parse(&rules).unwrap();
     let guests = Scanner::new().unwrap().scan(&config.rules).unwrap();
 
     let mut tree = Tree::default();
@@ -98,7 +98,7 @@ fn record() {
     // The recording says what the machine says.
     let state = tempfile::tempdir().unwrap();
     let mut agent = Agent::preview(&state.path().join("vcpu.json")).unwrap();
-    let live = match agent.plan(&wishes(&config.rules, &guests)) {
+    let live = match agent.plan(&desired(&config.rules, &guests)) {
         Ok(plan) => plan.to_string(),
         Err(error) => error.to_string(),
     };

@@ -14,7 +14,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use tailbound_agent::calls::{Facts, SystemCalls};
-use tailbound_agent::plan::ThreadState;
+use tailbound_agent::observed::ThreadState;
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::thread::Scheduling;
 

@@ -3,7 +3,7 @@
 use super::{Config, GuestConfig, UplinkConfig};
 use crate::hose::HoseConfig;
 use std::net::SocketAddr;
-use tailbound_agent::VcpuConfig;
+use tailbound_agent::AgentConfig;
 use tailbound_document::{Document, Mistake, unknown_word};
 
 const KEYS: &[&str] = &["metrics", "cpu", "uplink", "guest", "vcpu", "hose"];
@@ -16,7 +16,7 @@ pub(super) struct Draft {
     /// There is an uplink that could not be read.
     pub(super) unread_uplink: bool,
     pub(super) cpu: Option<u32>,
-    pub(super) vcpu: Option<VcpuConfig>,
+    pub(super) vcpu: Option<AgentConfig>,
     pub(super) hose: Option<HoseConfig>,
     /// Each with its index in the file's list.
     pub(super) guests: Vec<(usize, GuestConfig)>,

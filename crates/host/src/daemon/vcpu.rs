@@ -5,64 +5,33 @@ use crate::HostError;
 use crate::metrics::{Exposition, Server, Vcpus};
 use crate::wake::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tailbound_agent::watch::{Shared, Watcher};
-use tailbound_agent::{Restored, VcpuConfig, VcpuError};
-
-/// When what is due.
-struct Clock {
-    round: Instant,
-    sample: Instant,
-}
-
-impl Clock {
-    fn start() -> Self {
-        let now = Instant::now();
-        Self {
-            round: now,
-            sample: now,
-        }
-    }
-
-    /// Does what is due; returns how long there is nothing to do.
-    fn turn(&mut self, watcher: &mut Watcher) -> Duration {
-        let (every, sample) = (watcher.config().every, watcher.config().sample);
-        if Instant::now() >= self.round {
-            watcher.round();
-            self.round = Instant::now() + every.into();
-        }
-        if Instant::now() >= self.sample {
-            watcher.sample();
-            self.sample = Instant::now() + sample.into();
-        }
-        let next = self.round.min(self.sample);
-        next.saturating_duration_since(Instant::now())
-    }
-}
+use tailbound_agent::{AgentConfig, AgentError, ConfigSource, Restored, Schedule};
 
 /// The agent beside a packet loop, which it never delays. Dropping it restores
 /// every thread.
 pub(super) struct VcpuThread {
-    configs: Option<Sender<VcpuConfig>>,
+    configs: Option<Sender<AgentConfig>>,
     shared: Shared,
     thread: Option<JoinHandle<()>>,
 }
 
 impl VcpuThread {
-    pub(super) fn start(config: VcpuConfig) -> Result<Self, HostError> {
+    pub(super) fn start(config: AgentConfig) -> Result<Self, HostError> {
         let mut watcher = Watcher::open(config)?;
         let shared = watcher.shared();
         let (configs, received) = channel();
         let work = move || {
-            let mut clock = Clock::start();
+            let mut schedule = Schedule::start();
             loop {
-                match received.recv_timeout(clock.turn(&mut watcher)) {
+                match received.recv_timeout(schedule.run_due(&mut watcher)) {
                     Ok(config) => {
                         watcher.reconfigure(config);
-                        clock = Clock::start();
+                        schedule = Schedule::start();
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -81,7 +50,7 @@ impl VcpuThread {
         })
     }
 
-    pub(super) fn configure(&self, config: VcpuConfig) {
+    pub(super) fn configure(&self, config: AgentConfig) {
         if let Some(configs) = &self.configs {
             // It takes configurations for as long as it lives.
             let _ = configs.send(config);
@@ -110,19 +79,19 @@ impl Drop for VcpuThread {
     }
 }
 
-/// Says what became of the threads at the end.
-fn log(restored: Result<Restored, VcpuError>) {
+/// Logs what became of the threads at the end.
+fn log(restored: Result<Restored, AgentError>) {
     match restored {
         Ok(restored) => {
-            for what in &restored.left {
-                tracing::warn!("left to whoever changed it: {what}");
+            for what in &restored.drifted {
+                tracing::warn!("drifted, stays as it is: {what}");
             }
             for why in &restored.failed {
                 tracing::error!("not restored: {why}");
             }
             tracing::info!(
                 restored = restored.restored,
-                gone = restored.gone,
+                exited = restored.exited,
                 "threads are as they were before"
             );
         }
@@ -132,38 +101,12 @@ fn log(restored: Result<Restored, VcpuError>) {
     }
 }
 
-/// Where the agent's configuration comes from.
-#[derive(Debug, Clone)]
-pub enum VcpuSource {
-    /// A file, which SIGHUP reads again.
-    File(PathBuf),
-    /// What was said on the command line.
-    Given(Box<VcpuConfig>),
-}
-
-impl VcpuSource {
-    /// The configuration; the state's place is `state` where that is given.
-    ///
-    /// # Errors
-    /// All mistakes in the file.
-    pub fn load(&self, state: Option<&Path>) -> Result<VcpuConfig, HostError> {
-        let mut config = match self {
-            Self::File(path) => VcpuConfig::load(path)?,
-            Self::Given(config) => (**config).clone(),
-        };
-        if let Some(state) = state {
-            state.clone_into(&mut config.state);
-        }
-        Ok(config)
-    }
-}
-
 /// Keeps guests in their classes until SIGTERM or SIGINT, then restores them.
 ///
 /// # Errors
 /// The configuration has mistakes, the state or the metrics address cannot be
 /// used.
-pub fn watch_vcpus(source: &VcpuSource, state: Option<&Path>) -> Result<(), HostError> {
+pub fn watch_vcpus(source: &ConfigSource, state: Option<&Path>) -> Result<(), HostError> {
     let signals = Signals::catch().map_err(system("catch signals"))?;
     let config = source.load(state)?;
     let address = config.metrics;
@@ -173,8 +116,8 @@ pub fn watch_vcpus(source: &VcpuSource, state: Option<&Path>) -> Result<(), Host
     let server = address
         .map(|address| Server::start(address, &signals, vcpus, None))
         .transpose()?;
-    let mut clock = Clock::start();
-    let mut wait = clock.turn(&mut watcher);
+    let mut schedule = Schedule::start();
+    let mut wait = schedule.run_due(&mut watcher);
     let metrics = server
         .as_ref()
         .map(|server| tracing::field::display(server.address()));
@@ -194,7 +137,7 @@ pub fn watch_vcpus(source: &VcpuSource, state: Option<&Path>) -> Result<(), Host
                         tracing::warn!("metrics stay where they are until a restart");
                     }
                     watcher.reconfigure(config);
-                    clock = Clock::start();
+                    schedule = Schedule::start();
                     tracing::info!("configuration reloaded");
                 }
                 Err(error) => {
@@ -206,7 +149,7 @@ pub fn watch_vcpus(source: &VcpuSource, state: Option<&Path>) -> Result<(), Host
         for scrape in server.iter().flat_map(Server::scrapes) {
             scrape.answer(Exposition::default());
         }
-        wait = clock.turn(&mut watcher);
+        wait = schedule.run_due(&mut watcher);
     }
     notify::notify("STOPPING=1");
     let restored = watcher.restore()?;

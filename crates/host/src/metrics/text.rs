@@ -9,7 +9,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
-use tailbound_agent::watch::VcpuSnapshot;
+use tailbound_agent::watch::AgentSnapshot;
 use tailbound_metrics::{Labels, counter, gauge};
 use tailbound_switch::{PortSnapshot, Snapshot, Sojourn};
 
@@ -19,7 +19,7 @@ pub(crate) struct Exposition {
     /// What the packet loop has counted, where there is one.
     pub(crate) host: Option<HostCounts>,
     /// What the vCPU agent has measured, where there is one.
-    pub(crate) vcpus: Option<VcpuSnapshot>,
+    pub(crate) vcpus: Option<AgentSnapshot>,
     /// How the connection to the placement service is, where there is to be one.
     pub(crate) feed: Option<FeedStatus>,
 }

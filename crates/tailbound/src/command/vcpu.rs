@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::DEFAULT_STATE;
 use tailbound_agent::plan::Plan;
-use tailbound_agent::rule::{rule_for, wishes};
+use tailbound_agent::rule::{desired, rule_for};
 use tailbound_agent::scan::Scanner;
-use tailbound_agent::{Agent, Restored, VcpuConfig, VcpuError};
-use tailbound_host::{VcpuSource, watch_vcpus};
+use tailbound_agent::{Agent, AgentConfig, AgentError, ConfigSource, Restored};
+use tailbound_host::watch_vcpus;
 
 /// Arguments of `tailbound vcpu`.
 #[derive(Debug, clap::Args)]
@@ -102,7 +102,7 @@ struct Report<'p> {
     schema: u32,
     applied: bool,
     plan: &'p Plan,
-    gone: Vec<String>,
+    exited: Vec<String>,
     guests: Vec<&'p str>,
 }
 
@@ -116,29 +116,29 @@ impl Apply {
         } else {
             Agent::open(&config.state)
         }?;
-        let wishes = wishes(&config.rules, &guests);
-        let plan = agent.plan(&wishes).map_err(|error| match error {
-            VcpuError::Refused(_) => Failure::with(Exit::DoesNotHold, error),
+        let desired = desired(&config.rules, &guests);
+        let plan = agent.plan(&desired).map_err(|error| match error {
+            AgentError::Plan(_) => Failure::with(Exit::DoesNotHold, error),
             error => Failure::new(error),
         })?;
-        let mut gone = plan.gone.clone();
+        let mut exited = plan.exited.clone();
         let mut back = Restored::default();
         if !self.dry_run {
-            gone = agent.apply(&plan)?.gone;
-            back = normal(&mut agent, &config, &guests)?;
+            exited = agent.apply(&plan)?.exited;
+            back = agent.restore_undesired(&guests, &desired)?;
         }
         match self.output {
             Output::Json => output::print(&output::json(&Report {
                 schema: 1,
                 applied: !self.dry_run,
                 plan: &plan,
-                gone,
+                exited,
                 guests: guests.iter().map(|guest| guest.name.as_str()).collect(),
             })),
             Output::Text => {
                 let mut out = plan.to_string();
-                for name in gone.iter().filter(|name| !plan.gone.contains(name)) {
-                    let _ = writeln!(out, "gone: {name}");
+                for name in exited.iter().filter(|name| !plan.exited.contains(name)) {
+                    let _ = writeln!(out, "exited: {name}");
                 }
                 if self.dry_run {
                     out += "nothing was done (--dry-run)\n";
@@ -152,22 +152,8 @@ impl Apply {
     }
 }
 
-/// Restores the threads of those guests whose class is `normal` now.
-fn normal(agent: &mut Agent, config: &VcpuConfig, guests: &[Guest]) -> Result<Restored, VcpuError> {
-    let wanted: Vec<_> = wishes(&config.rules, guests)
-        .into_iter()
-        .map(|wish| wish.thread)
-        .collect();
-    let threads: Vec<_> = guests
-        .iter()
-        .flat_map(|guest| guest.threads.iter().map(|thread| thread.id))
-        .filter(|thread| !wanted.contains(thread))
-        .collect();
-    agent.restore_some(|step| threads.contains(&step.thread))
-}
-
 /// The guests that the configuration's rules pick.
-fn picked(config: &VcpuConfig) -> Result<Vec<Guest>, Failure> {
+fn picked(config: &AgentConfig) -> Result<Vec<Guest>, Failure> {
     let mut scanner = Scanner::new()?;
     let mut guests = scanner.scan(&config.rules)?;
     let names: Vec<_> = guests.iter().map(|guest| guest.name.clone()).collect();
@@ -190,9 +176,9 @@ fn picked(config: &VcpuConfig) -> Result<Vec<Guest>, Failure> {
 impl Watch {
     fn run(self) -> Result<Exit, Failure> {
         let source = match (self.select.source()?, self.metrics) {
-            (VcpuSource::Given(mut config), metrics) => {
+            (ConfigSource::Given(mut config), metrics) => {
                 config.metrics = metrics;
-                VcpuSource::Given(config)
+                ConfigSource::Given(config)
             }
             (file, _) => file,
         };
@@ -213,8 +199,8 @@ impl Restore {
             Output::Json => output::print(&output::json(&serde_json::json!({
                 "schema": 1,
                 "restored": restored.restored,
-                "gone": restored.gone,
-                "left": restored.left,
+                "exited": restored.exited,
+                "drifted": restored.drifted,
                 "failed": restored.failed,
             }))),
             Output::Text if restored == Restored::default() => {
@@ -229,17 +215,17 @@ impl Restore {
 fn restored_text(restored: &Restored) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
-    for what in &restored.left {
-        let _ = writeln!(out, "left to whoever changed it: {what}");
+    for what in &restored.drifted {
+        let _ = writeln!(out, "drifted, stays as it is: {what}");
     }
     for why in &restored.failed {
         let _ = writeln!(out, "not restored: {why}");
     }
-    if restored.restored + restored.gone > 0 {
+    if restored.restored + restored.exited > 0 {
         let _ = writeln!(
             out,
-            "{} restored, {} gone",
-            restored.restored, restored.gone
+            "{} restored, {} exited",
+            restored.restored, restored.exited
         );
     }
     out

@@ -2,9 +2,8 @@
 
 use crate::exit::Failure;
 use std::path::PathBuf;
-use tailbound_agent::rule::{Affinity, GuestRule};
-use tailbound_agent::{Aperiodic, Class, Level, Periodic, VcpuConfig};
-use tailbound_host::VcpuSource;
+use tailbound_agent::rule::GuestRule;
+use tailbound_agent::{Affinity, AgentConfig, Aperiodic, Class, ConfigSource, Level, Periodic};
 use tailbound_units::Nanos;
 
 /// A file of rules, or one rule in flags.
@@ -90,9 +89,9 @@ enum ClassName {
 
 impl Select {
     /// Where the configuration comes from.
-    pub(super) fn source(&self) -> Result<VcpuSource, Failure> {
+    pub(super) fn source(&self) -> Result<ConfigSource, Failure> {
         if let Some(path) = &self.config {
-            return Ok(VcpuSource::File(path.clone()));
+            return Ok(ConfigSource::File(path.clone()));
         }
         let Rule {
             guest,
@@ -139,9 +138,9 @@ impl Select {
         if !mistakes.is_empty() {
             return Err(Failure::wrong_arguments(mistakes.join("\n")));
         }
-        Ok(VcpuSource::Given(Box::new(VcpuConfig {
+        Ok(ConfigSource::Given(Box::new(AgentConfig {
             rules: vec![rule],
-            ..VcpuConfig::default()
+            ..AgentConfig::default()
         })))
     }
 

@@ -1,14 +1,21 @@
-//! Why a plan is not made: what stands in the way, by how much, and what would
-//! pass.
+//! Why there is no plan: what stands in the way, by how much, and what would pass.
 
-use super::admission::CPU;
-use super::class::Class;
+use super::class::{CPU, Class};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_units::Nanos;
 
+/// The largest reservation that would pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nearest {
+    /// CPU time in each period.
+    pub runtime: Nanos,
+    /// The period, as it was asked for.
+    pub period: Nanos,
+}
+
 /// One thing that stands in the way of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum PlanError {
     /// The privilege is missing.
     #[error(
         "{name}: {} takes CAP_SYS_NICE in the initial user namespace, which this process lacks; \
@@ -26,41 +33,41 @@ pub enum Refusal {
     /// The cpuset is narrower than the root domain.
     #[error(
         "{name}: its cpuset leaves it the CPUs {allowed}, but a deadline is admitted only to all \
-         of a root domain, here {span}; make that cpuset a partition (cgroup v2: echo root > \
+         of a root domain, here {domain}; make that cpuset a partition (cgroup v2: echo root > \
          cpuset.cpus.partition; v1: cpuset.cpu_exclusive = 1 and cpuset.sched_load_balance = 0 in \
-         the parent), or give it {span}"
+         the parent), or give it {domain}"
     )]
     Cpuset {
         /// The thread.
         name: String,
-        /// What its cpuset leaves it.
+        /// The CPUs that its cpuset leaves it.
         allowed: Cpus,
         /// The root domain.
-        span: Cpus,
+        domain: Cpus,
     },
     /// The mask is narrower than the root domain, and is to stay.
     #[error(
         "{name}: it is pinned to the CPUs {cpus} (taskset, libvirt's vcpupin), but a deadline is \
-         admitted only to all of a root domain, here {span}; let the mask be widened \
+         admitted only to all of a root domain, here {domain}; let the mask be widened \
          (affinity = \"widen\"), or make {cpus} a cpuset partition"
     )]
     Affinity {
         /// The thread.
         name: String,
-        /// Where it may run.
+        /// The CPUs that it may run on.
         cpus: Cpus,
         /// The root domain.
-        span: Cpus,
+        domain: Cpus,
     },
     /// Its home is elsewhere.
-    #[error("{name}: its home CPU {home} is not in its root domain {span}; use one of {span}")]
+    #[error("{name}: its home CPU {home} is not in its root domain {domain}; use one of {domain}")]
     Home {
         /// The thread.
         name: String,
-        /// The CPU asked for.
+        /// The CPU that was asked for.
         home: u32,
         /// The root domain.
-        span: Cpus,
+        domain: Cpus,
     },
     /// The kernel does not take the period.
     #[error(
@@ -70,23 +77,23 @@ pub enum Refusal {
     Period {
         /// The thread.
         name: String,
-        /// The period asked for.
+        /// The period that was asked for.
         period: Nanos,
-        /// The shortest.
+        /// The shortest that it takes.
         shortest: Nanos,
-        /// The longest.
+        /// The longest that it takes.
         longest: Nanos,
     },
     /// The reservations do not fit.
     #[error(
-        "{} {} {} of a CPU reserved in {span}, where {} is free: {} too much ({} in all, {} \
+        "{} {} {} of a CPU reserved in {domain}, where {} is free: {} too much ({} in all, {} \
          booked by others); {}",
         list(names),
         if names.len() == 1 { "wants" } else { "want" },
         cpus(*wanted),
-        cpus(room.saturating_sub(*others)),
-        cpus((wanted + others).saturating_sub(*room)),
-        cpus(*room),
+        cpus(capacity.saturating_sub(*others)),
+        cpus((wanted + others).saturating_sub(*capacity)),
+        cpus(*capacity),
         cpus(*others),
         advice(*nearest)
     )]
@@ -94,32 +101,33 @@ pub enum Refusal {
         /// The threads.
         names: Vec<String>,
         /// The root domain.
-        span: Cpus,
-        /// What they want, in units of 2^-20 CPUs.
+        domain: Cpus,
+        /// What they ask for, in units of 2^-20 CPUs.
         wanted: u64,
-        /// What others have.
+        /// What others have reserved.
         others: u64,
-        /// What there is for all.
-        room: u64,
-        /// Runtime and period with which they would pass.
-        nearest: Option<(Nanos, Nanos)>,
+        /// What can be reserved in all.
+        capacity: u64,
+        /// What would pass; `None` where that cannot be said.
+        nearest: Option<Nearest>,
     },
 }
 
+/// Returns a bandwidth in CPUs.
 fn cpus(bandwidth: u64) -> String {
     format!("{:.3}", bandwidth as f64 / CPU as f64)
 }
 
-fn advice(nearest: Option<(Nanos, Nanos)>) -> String {
+fn advice(nearest: Option<Nearest>) -> String {
     match nearest {
-        Some((runtime, period)) => {
+        Some(Nearest { runtime, period }) => {
             format!("a runtime of {runtime} in {period} would pass, or fewer threads")
         }
         None => "use shorter runtimes, longer periods or fewer threads".to_owned(),
     }
 }
 
-/// The first few names.
+/// Returns the first few names.
 fn list(names: &[String]) -> String {
     match names {
         [one] => one.clone(),

@@ -1,0 +1,147 @@
+//! The agent itself: observes, plans, applies, restores.
+
+use super::apply::{Applied, ApplyError, Restored, apply, restore};
+use super::desired::Desired;
+use super::guest::Guest;
+use super::journal::{Changes, Journal, JournalError};
+use super::kernel::Linux;
+use super::plan::{Plan, plan};
+use super::plan_error::PlanError;
+use super::step::ThreadStep;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use tailbound_sys::root::Root;
+use tailbound_sys::thread::{Tasks, ThreadId};
+
+/// Why threads did not get their class. Nothing has changed then, unless the message
+/// says what.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// There is no plan; one line for each thing in the way.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Plan(Vec<PlanError>),
+    /// A step failed.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The state cannot be used.
+    #[error(transparent)]
+    State(#[from] JournalError),
+    /// The machine cannot be read.
+    #[error("cannot look at the machine: {0}")]
+    Observe(io::Error),
+}
+
+/// Gives threads their classes, and restores them.
+#[derive(Debug)]
+pub struct Agent {
+    kernel: Linux,
+    journal: Journal,
+}
+
+impl Agent {
+    /// Opens an agent with the state at `path`; what a former agent left there can be
+    /// restored.
+    ///
+    /// # Errors
+    /// The state cannot be used, or the kernel cannot be looked at.
+    pub fn open(path: &Path) -> Result<Self, AgentError> {
+        Ok(Self {
+            kernel: Linux::new().map_err(AgentError::Observe)?,
+            journal: Journal::open(path)?,
+        })
+    }
+
+    /// Opens an agent that only plans: it reads the state at `path` and leaves it to
+    /// whoever works with it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn preview(path: &Path) -> Result<Self, AgentError> {
+        Ok(Self {
+            kernel: Linux::new().map_err(AgentError::Observe)?,
+            journal: Journal::preview(path)?,
+        })
+    }
+
+    /// Returns what has to be done for the desired states; changes nothing.
+    ///
+    /// # Errors
+    /// [`AgentError::Plan`], [`AgentError::Observe`].
+    pub fn plan(&mut self, desired: &[Desired]) -> Result<Plan, AgentError> {
+        self.kernel.observer.forget();
+        let observed = self
+            .kernel
+            .observer
+            .observe(desired)
+            .map_err(AgentError::Observe)?;
+        let originals = self.journal.changes().originals();
+        plan(desired, &observed, &originals).map_err(AgentError::Plan)
+    }
+
+    /// Carries a plan out: all of it, or nothing.
+    ///
+    /// # Errors
+    /// [`AgentError::Apply`], also where this agent only plans.
+    pub fn apply(&mut self, plan: &Plan) -> Result<Applied, AgentError> {
+        Ok(apply(&mut self.kernel, &mut self.journal, plan)?)
+    }
+
+    /// Returns what was changed and not yet restored.
+    pub fn changes(&self) -> &Changes {
+        self.journal.changes()
+    }
+
+    /// Restores the threads that `which` picks; see [`Self::restore`].
+    ///
+    /// # Errors
+    /// [`AgentError::State`].
+    pub fn restore_some(
+        &mut self,
+        which: impl Fn(&ThreadStep) -> bool,
+    ) -> Result<Restored, AgentError> {
+        self.kernel.observer.forget();
+        Ok(restore(&mut self.kernel, &mut self.journal, which)?)
+    }
+
+    /// Restores those of `guests`' threads that have no desired state any more.
+    ///
+    /// # Errors
+    /// [`AgentError::State`].
+    pub fn restore_undesired(
+        &mut self,
+        guests: &[Guest],
+        desired: &[Desired],
+    ) -> Result<Restored, AgentError> {
+        let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
+        let threads = guests.iter().flat_map(|guest| &guest.threads);
+        let undesired: BTreeSet<_> = threads
+            .map(|thread| thread.id)
+            .filter(|thread| !wanted.contains(thread))
+            .collect();
+        self.restore_some(|step| undesired.contains(&step.thread))
+    }
+
+    /// Puts everything back that this agent, or a former one with the same state,
+    /// has changed.
+    ///
+    /// # Errors
+    /// [`AgentError::State`]; what could not be put back is in the result.
+    pub fn restore(&mut self) -> Result<Restored, AgentError> {
+        self.kernel.observer.forget();
+        Ok(restore(&mut self.kernel, &mut self.journal, |_| true)?)
+    }
+}
+
+/// Returns the thread with this number, of whatever process; `None` when there is none.
+pub fn thread(tid: u32) -> Option<ThreadId> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    let pid = line.trim().parse().ok()?;
+    let stat = Tasks::open(&Root::default(), pid).ok()?.stat(tid).ok()??;
+    Some(ThreadId {
+        pid,
+        tid,
+        start: stat.start,
+    })
+}

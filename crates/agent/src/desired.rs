@@ -1,0 +1,50 @@
+//! The desired state of a thread.
+
+use super::class::Class;
+use serde::Deserialize;
+use std::path::PathBuf;
+use tailbound_sys::thread::ThreadId;
+
+/// What a thread is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desired {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Its name for people, such as `web1 vcpu 0`.
+    pub name: String,
+    /// Its class.
+    pub class: Class,
+    /// Whether its CPU mask may be widened where a deadline demands it.
+    pub affinity: Affinity,
+    /// A CPU to bring it to. A thread with a deadline may run anywhere in its root
+    /// domain; it wakes where it ran last unless another deadline is there.
+    pub home: Option<u32>,
+    /// The control group that is its guest's own; it takes the weight then.
+    pub group: Option<PathBuf>,
+}
+
+impl Desired {
+    /// Returns a thread's desired state where no guest and no rule say more: its
+    /// mask may be widened, it has no home and no group of its own.
+    pub fn new(thread: ThreadId, class: Class) -> Self {
+        Self {
+            thread,
+            name: format!("thread {}", thread.tid),
+            class,
+            affinity: Affinity::Widen,
+            home: None,
+            group: None,
+        }
+    }
+}
+
+/// Whether CPU masks may be widened where a deadline demands it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Affinity {
+    /// They may; restoring puts them back.
+    #[default]
+    Widen,
+    /// They stay as they are; a deadline that needs a wider one is refused.
+    Keep,
+}

@@ -1,0 +1,98 @@
+//! What was seen of threads, control groups and the machine: all that a plan is
+//! made from besides what is desired.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tailbound_sys::cgroup::WeightKind;
+use tailbound_sys::cpuset::Cpus;
+use tailbound_sys::thread::{Scheduling, ThreadId};
+use tailbound_units::Nanos;
+
+/// The part of a thread's state that a class changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadState {
+    /// How it is scheduled.
+    pub scheduling: Scheduling,
+    /// Where it may run.
+    pub cpus: Cpus,
+}
+
+/// A root domain: CPUs that the scheduler sees as one. A deadline is admitted to
+/// all of them and to no part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain {
+    /// Its CPUs.
+    pub cpus: Cpus,
+    /// The reservations in it, by thread: runtime / period in units of 2^-20.
+    pub booked: BTreeMap<ThreadId, u64>,
+}
+
+/// What the administrator allows to reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The share of each CPU for real time, in units of 2^-20; `None`: all, and
+    /// nothing is checked (`sched_rt_runtime_us` is -1).
+    pub share: Option<u64>,
+    /// What the fair server of each CPU books, in units of 2^-20.
+    pub fair_server: u64,
+    /// `sched_deadline_period_min_us` and `_max_us`.
+    pub periods: (Nanos, Nanos),
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedThread {
+    /// Its state; the slice is zero where it is the kernel's own.
+    pub state: ThreadState,
+    /// Where it runs, or ran last.
+    pub processor: u32,
+    /// What its cpuset leaves it.
+    pub allowed: Cpus,
+    /// Whether its process belongs to the user that the agent runs as.
+    pub ours: bool,
+    /// Whether its nice value counts only within its session: autogroups are on,
+    /// and it is in no control group that has a weight.
+    pub autogrouped: bool,
+}
+
+/// A control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObservedGroup {
+    /// Which file has its weight.
+    pub kind: WeightKind,
+    /// Its weight.
+    pub weight: u64,
+}
+
+/// The machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedMachine {
+    /// Its root domains.
+    pub domains: Vec<Domain>,
+    /// What the administrator allows to reservations.
+    pub limits: Limits,
+    /// Whether a thread can have a time slice of its own (Linux 6.12).
+    pub slices: bool,
+    /// Whether this process may raise anybody (`CAP_SYS_NICE`, in the initial
+    /// user namespace).
+    pub privileged: bool,
+}
+
+/// All that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// The threads that have a desired state; one that is missing has exited.
+    pub threads: BTreeMap<ThreadId, ObservedThread>,
+    /// The groups that a desired state names.
+    pub groups: BTreeMap<PathBuf, ObservedGroup>,
+    /// The machine.
+    pub machine: ObservedMachine,
+}
+
+impl ObservedMachine {
+    /// Returns the root domain that a CPU belongs to.
+    pub fn domain(&self, cpu: u32) -> Option<&Domain> {
+        self.domains.iter().find(|domain| domain.cpus.contains(cpu))
+    }
+}

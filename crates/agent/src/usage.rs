@@ -1,0 +1,135 @@
+//! What threads have and how long they wait, measured once.
+
+use super::agent::AgentError;
+use super::guest::{Guest, GuestThread, Vmm};
+use super::journal::{Changes, peek};
+use super::kernel::{Kernel as _, Linux};
+use super::rule::GuestRule;
+use super::scan::Scanner;
+use serde::Serialize;
+use std::path::Path;
+use std::time::Duration;
+use tailbound_sys::root::Root;
+use tailbound_sys::thread::{Schedstat, Scheduling, Tasks};
+use tailbound_units::Nanos;
+
+/// One thread of a guest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ThreadUsage {
+    /// Its guest's name.
+    pub guest: String,
+    /// What runs its guest.
+    pub vmm: Vmm,
+    /// What it does there.
+    pub role: String,
+    /// Its number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its scheduling in words.
+    pub policy: String,
+    /// Its scheduling.
+    #[serde(flatten)]
+    pub scheduling: Scheduling,
+    /// Whether the agent gave it that.
+    pub ours: bool,
+    /// The CPUs that it may run on.
+    pub cpus: String,
+    /// The share of the interval in which it could run and waited.
+    pub ready: f64,
+    /// The mean of its waits in the interval.
+    pub mean_wait: Nanos,
+    /// How long it has waited since it started.
+    pub waited: Nanos,
+    /// How long it has run since it started.
+    pub ran: Nanos,
+}
+
+/// The threads of all guests.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Usage {
+    /// How long waits were measured.
+    pub interval: Nanos,
+    /// Their threads; those that exited meanwhile are left out.
+    pub threads: Vec<ThreadUsage>,
+    /// What is not known of a guest, and why.
+    pub notes: Vec<String>,
+}
+
+/// Measures the threads of all guests, and of the processes that `rules` name, for
+/// `interval`. The agent's changes are those that the file at `state` has.
+///
+/// # Errors
+/// [`AgentError::Observe`].
+pub fn measure(rules: &[GuestRule], interval: Nanos, state: &Path) -> Result<Usage, AgentError> {
+    let mut scanner = Scanner::new().map_err(AgentError::Observe)?;
+    let guests = scanner.scan(rules).map_err(AgentError::Observe)?;
+    let changes = peek(&Root::default(), state).unwrap_or_default();
+    let threads: Vec<_> = guests
+        .iter()
+        .flat_map(|guest| guest.threads.iter().map(move |thread| (guest, thread)))
+        .collect();
+    let before: Vec<_> = threads.iter().map(|(_, thread)| waits(thread)).collect();
+    std::thread::sleep(Duration::from(interval));
+    let mut measurement = Measurement {
+        interval,
+        changes,
+        kernel: Linux::new().map_err(AgentError::Observe)?,
+    };
+    let measured = threads.iter().zip(before);
+    let threads = measured
+        .filter_map(|((guest, thread), before)| measurement.thread(guest, thread, before?))
+        .collect();
+    let note = |guest: &Guest, note: &String| format!("{}: {note}", guest.name);
+    Ok(Usage {
+        interval,
+        threads,
+        notes: guests
+            .iter()
+            .flat_map(|guest| guest.notes.iter().map(move |text| note(guest, text)))
+            .collect(),
+    })
+}
+
+fn waits(thread: &GuestThread) -> Option<Schedstat> {
+    let tasks = Tasks::open(&Root::default(), thread.id.pid).ok()?;
+    tasks.schedstat(thread.id.tid).ok()?
+}
+
+/// The end of an interval.
+struct Measurement {
+    interval: Nanos,
+    changes: Changes,
+    kernel: Linux,
+}
+
+impl Measurement {
+    /// Returns what `thread` has and did since `before`; `None` when it has exited.
+    fn thread(
+        &mut self,
+        guest: &Guest,
+        thread: &GuestThread,
+        before: Schedstat,
+    ) -> Option<ThreadUsage> {
+        let now = waits(thread)?;
+        let state = self.kernel.state(thread.id).ok()??;
+        let wait = now.wait.since(before.wait);
+        let count = now.count.saturating_sub(before.count);
+        let interval = self.interval.as_secs_f64().max(f64::MIN_POSITIVE);
+        Some(ThreadUsage {
+            guest: guest.name.clone(),
+            vmm: guest.vmm,
+            role: thread.role.to_string(),
+            tid: thread.id.tid,
+            name: thread.name.clone(),
+            policy: state.scheduling.to_string(),
+            scheduling: state.scheduling,
+            ours: self.changes.threads.contains_key(&thread.id),
+            cpus: state.cpus.to_string(),
+            ready: wait.as_secs_f64() / interval,
+            mean_wait: Nanos(wait.0.checked_div(count).unwrap_or(0)),
+            waited: now.wait,
+            ran: now.run,
+        })
+    }
+}

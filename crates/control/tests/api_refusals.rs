@@ -176,6 +176,10 @@ fn zero_and_absurd_numbers_are_refused_by_name() {
         .map(|(body, detail)| case(ACME, "POST", "/v1/tenants", body, (422, "absurd", detail)))
         .collect();
     refused(&cases);
+}
+
+#[test]
+fn no_machines_and_no_owner_are_refused_wherever_they_stand() {
     refused(&[
         case(
             OPERATOR,

@@ -5,7 +5,7 @@ mod support;
 use std::fmt::Write;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{Daemon, Guest, Kind, Nic, command, datagram_of, sandboxed, until};
@@ -97,6 +97,61 @@ fn received(nic: &mut Nic, from: [u8; 2], time: Duration, mut send: impl FnMut()
     bytes
 }
 
+/// A secret that all hosts share, in a file of `directory`.
+fn secret(directory: &Path) -> PathBuf {
+    let key = directory.join("key");
+    std::fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o400)).unwrap();
+    key
+}
+
+/// Passes on to the first host what comes to the address it returns, and keeps
+/// copies.
+fn overheard() -> (String, Arc<Mutex<Vec<Vec<u8>>>>) {
+    let tap = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let through = tap.local_addr().unwrap().to_string();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let copies = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2000];
+        while let Ok(len) = tap.recv(&mut buffer) {
+            let _ = tap.send_to(&buffer[..len], address(1));
+            copies.lock().unwrap().push(buffer[..len].to_vec());
+        }
+    });
+    (through, seen)
+}
+
+/// A datagram as long as a frame may be.
+fn full_frame(from: &Guest, to: &Guest) -> Vec<u8> {
+    let mut frame = datagram_of(to.mac, from.mac, [10, 77, 0, from.mac[5]], 7);
+    // In Ethernet's, IPv4's and UDP's words; a bridge may look at the checksum.
+    frame.resize(1514, 0);
+    frame[16..18].copy_from_slice(&1500_u16.to_be_bytes());
+    frame[38..40].copy_from_slice(&1480_u16.to_be_bytes());
+    let words = frame[14..34].chunks(2);
+    let sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+        .sum();
+    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
+/// Sends the first host what it has had already, the same with a bit flipped, and
+/// garbage.
+fn forge(heard: &[Vec<u8>]) {
+    let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for datagram in heard {
+        attacker.send_to(datagram, address(1)).unwrap();
+        let mut forged = datagram.clone();
+        forged[90] ^= 1;
+        attacker.send_to(&forged, address(1)).unwrap();
+        attacker.send_to(b"garbage", address(1)).unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 #[test]
 fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
     sandboxed(
@@ -104,23 +159,9 @@ fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
         || {
             wire();
             let directory = tempfile::tempdir().unwrap();
-            let key = directory.path().join("key");
-            std::fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
-            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o400)).unwrap();
-
+            let key = secret(directory.path());
             // What the second host sends to the first passes here.
-            let tap = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let through = tap.local_addr().unwrap().to_string();
-            let seen = Arc::new(Mutex::new(Vec::new()));
-            let copies = Arc::clone(&seen);
-            std::thread::spawn(move || {
-                let mut buffer = [0; 2000];
-                while let Ok(len) = tap.recv(&mut buffer) {
-                    let _ = tap.send_to(&buffer[..len], address(1));
-                    copies.lock().unwrap().push(buffer[..len].to_vec());
-                }
-            });
-
+            let (through, heard) = overheard();
             let guests = [1, 2, 3].map(|number| Guest::new(Kind::Veth, number));
             let daemons = [
                 Daemon::start(&config(1, &guests[0], &key, &address(2))),
@@ -135,32 +176,17 @@ fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
             }
 
             let [mut to, mut one, mut other] = [0, 1, 2].map(|place| guests[place].nic());
-            let mut frames = [&guests[1], &guests[2]].map(|from| {
-                let mut frame = datagram_of(guests[0].mac, from.mac, [10, 77, 0, from.mac[5]], 7);
-                // As long as a frame may be, in Ethernet's, IPv4's and UDP's words;
-                // a bridge may look at the checksum.
-                frame.resize(1514, 0);
-                frame[16..18].copy_from_slice(&1500_u16.to_be_bytes());
-                frame[38..40].copy_from_slice(&1480_u16.to_be_bytes());
-                let words = frame[14..34].chunks(2);
-                let sum: u32 = words
-                    .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
-                    .sum();
-                let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
-                frame[24..26].copy_from_slice(&checksum.to_be_bytes());
-                frame
-            });
-            let [first, second] = &mut frames;
+            let [first, second] = [1, 2].map(|from| full_frame(&guests[from], &guests[0]));
             // Until each has sent its burst and is held to its rate.
             received(&mut to, [2, 3], Duration::from_millis(300), || {
-                one.send(first);
-                other.send(second);
+                one.send(&first);
+                other.send(&second);
             });
             let time = Duration::from_secs(1);
             let start = Instant::now();
             let bytes = received(&mut to, [2, 3], time, || {
-                one.send(first);
-                other.send(second);
+                one.send(&first);
+                other.send(&second);
             });
             // Never more than the hose lets through; what waited before, or was
             // late, may come on top.
@@ -170,22 +196,12 @@ fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
             assert!(bytes[0].min(bytes[1]) > most / 10, "{bytes:?}");
             assert!(daemons[0].metric("tailbound_hose_pairs{state=\"receiving\"}") == Some(2.0));
 
-            // The same once more, and all with a bit flipped.
             let dropped = |reason: &str| {
                 let name = format!("tailbound_hose_messages_dropped_total{{reason={reason:?}}}");
                 daemons[0].metric(&name).unwrap_or(0.0)
             };
-            let old = seen.lock().unwrap().clone();
-            let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let forge = &old[old.len() - 50..];
-            for datagram in forge {
-                attacker.send_to(datagram, address(1)).unwrap();
-                let mut forged = datagram.clone();
-                forged[90] ^= 1;
-                attacker.send_to(&forged, address(1)).unwrap();
-                attacker.send_to(b"garbage", address(1)).unwrap();
-                std::thread::sleep(Duration::from_micros(200));
-            }
+            let heard = heard.lock().unwrap().clone();
+            forge(&heard[heard.len() - 50..]);
             until("the replayed", || {
                 dropped("duplicate") + dropped("old") >= 50.0
             });

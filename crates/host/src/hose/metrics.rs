@@ -9,8 +9,41 @@ pub(crate) fn encode(
     snapshot: &HoseSnapshot,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
+    encode_messages(snapshot, encoder)?;
+    encode_events(snapshot, encoder)?;
     let HoseSnapshot { state, .. } = snapshot;
-    let word = |name, word: &str| [(name, word.to_owned())];
+    gauge(
+        encoder,
+        "tailbound_hose_peers",
+        "Other hosts, and those of them that were heard lately",
+        &[
+            (word("state", "configured"), state.peers),
+            (word("state", "alive"), state.alive),
+        ],
+    )?;
+    gauge(
+        encoder,
+        "tailbound_hose_pairs",
+        "Pairs of a machine here and one elsewhere: with a limit, in use, and granted something \
+         as a receiver",
+        &[
+            (word("state", "known"), state.pairs),
+            (word("state", "sending"), state.open),
+            (word("state", "receiving"), state.granted),
+        ],
+    )
+}
+
+/// A label with one of its words.
+fn word(name: &'static str, word: &str) -> [(&'static str, String); 1] {
+    [(name, word.to_owned())]
+}
+
+fn encode_messages(
+    snapshot: &HoseSnapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let HoseSnapshot { state, .. } = snapshot;
     counter(
         encoder,
         "tailbound_hose_messages",
@@ -31,7 +64,15 @@ pub(crate) fn encode(
         "tailbound_hose_messages_dropped",
         "Datagrams that changed nothing",
         &dropped,
-    )?;
+    )
+}
+
+/// What happened so many times, without a label.
+fn encode_events(
+    snapshot: &HoseSnapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let HoseSnapshot { state, .. } = snapshot;
     for (name, help, value) in [
         (
             "tailbound_hose_send_failures",
@@ -71,24 +112,5 @@ pub(crate) fn encode(
     ] {
         counter::<0>(encoder, name, help, &[([], value)])?;
     }
-    gauge(
-        encoder,
-        "tailbound_hose_peers",
-        "Other hosts, and those of them that were heard lately",
-        &[
-            (word("state", "configured"), state.peers),
-            (word("state", "alive"), state.alive),
-        ],
-    )?;
-    gauge(
-        encoder,
-        "tailbound_hose_pairs",
-        "Pairs of a machine here and one elsewhere: with a limit, in use, and granted something \
-         as a receiver",
-        &[
-            (word("state", "known"), state.pairs),
-            (word("state", "sending"), state.open),
-            (word("state", "receiving"), state.granted),
-        ],
-    )
+    Ok(())
 }

@@ -1,10 +1,11 @@
 //! ICMP echo requests at fixed moments (RFC 792). Open loop, as the queries are.
 
 use super::events::{ALARM, Events};
-use super::{Outcome, Sample, Starter, now};
+use super::{Outcome, Sample, Schedule, Starter, now};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use tailbound_units::Nanos;
 
 /// Data bytes of a request: what `ping` sends.
@@ -21,79 +22,112 @@ pub(super) fn run(starter: &Starter<'_>, to: Ipv4Addr, every: Nanos) -> io::Resu
     rustix::net::connect(&socket, &SocketAddrV4::new(to, 0))?;
     let mut events = Events::new()?;
     events.add(&socket, 0)?;
-    let identifier = std::process::id() as u16;
-
-    let schedule = starter.ready()?;
-    let moment = |n: u32| {
-        schedule
-            .start
-            .saturating_add(Nanos(every.as_nanos() * u64::from(n)))
+    let mut echo = Echo {
+        socket,
+        identifier: std::process::id() as u16,
+        schedule: starter.ready()?,
+        every,
+        answered: Vec::new(),
+        outcome: Outcome::default(),
     };
-    let mut outcome = Outcome::default();
-    let mut answered: Vec<bool> = Vec::new();
     let mut happened = Vec::new();
-    let mut buffer = [0; 2048];
     loop {
-        let mut sent = answered.len() as u32;
-        while moment(sent) < schedule.to && moment(sent) <= now() {
-            let request = request(identifier, sent);
-            match rustix::net::send(&socket, &request, SendFlags::empty()) {
+        echo.send_what_is_due()?;
+        let next = echo.moment(echo.answered.len() as u32);
+        let all_sent = next >= echo.schedule.to;
+        let give_up = echo.schedule.give_up;
+        if now() >= give_up || all_sent && echo.answered.iter().all(|answered| *answered) {
+            break;
+        }
+        events.set_alarm(if all_sent { give_up } else { next })?;
+        events.wait(&mut happened)?;
+        if happened.iter().any(|key| *key != ALARM) {
+            echo.receive()?;
+        }
+    }
+    starter.finish(&echo.finish())
+}
+
+/// Requests that were sent, and what came of them.
+struct Echo {
+    socket: OwnedFd,
+    identifier: u16,
+    schedule: Schedule,
+    every: Nanos,
+    /// Whether there was a reply, by the number of the request.
+    answered: Vec<bool>,
+    outcome: Outcome,
+}
+
+impl Echo {
+    /// When request `number` is due.
+    fn moment(&self, number: u32) -> Nanos {
+        let after = Nanos(self.every.as_nanos() * u64::from(number));
+        self.schedule.start.saturating_add(after)
+    }
+
+    fn send_what_is_due(&mut self) -> io::Result<()> {
+        loop {
+            let number = self.answered.len() as u32;
+            let moment = self.moment(number);
+            if moment >= self.schedule.to || moment > now() {
+                return Ok(());
+            }
+            let request = request(self.identifier, number);
+            match rustix::net::send(&self.socket, &request, SendFlags::empty()) {
                 // A request that the guest's own queue has no room for is lost
                 // like any other: it stays unanswered.
                 Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {}
                 Err(error) => return Err(error.into()),
             }
-            answered.push(false);
-            sent += 1;
+            self.answered.push(false);
         }
-        let all_sent = moment(sent) >= schedule.to;
-        if now() >= schedule.give_up || all_sent && answered.iter().all(|answered| *answered) {
-            break;
-        }
-        events.set_alarm(if all_sent {
-            schedule.give_up
-        } else {
-            moment(sent)
-        })?;
-        events.wait(&mut happened)?;
-        if happened.iter().all(|key| *key == ALARM) {
-            continue;
-        }
+    }
+
+    /// Takes all replies that wait.
+    fn receive(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 2048];
         loop {
-            let length = match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
+            let received = rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty());
+            let length = match received {
                 Ok((length, _)) => length,
-                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::AGAIN) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
             let end = now();
-            let Some(number) = reply(&buffer[..length.min(buffer.len())], identifier) else {
-                continue;
-            };
-            // The first reply counts; one to a request that was never sent is
-            // somebody's invention.
-            if answered.get(number as usize) == Some(&false) {
-                answered[number as usize] = true;
-                let start = moment(number);
-                if schedule.counts(start) {
-                    outcome.samples.push(Sample {
-                        arrival: number,
-                        start,
-                        end,
-                    });
-                }
+            if let Some(number) = reply(&buffer[..length.min(buffer.len())], self.identifier) {
+                self.replied(number, end);
             }
         }
     }
-    let lost =
-        |(number, answered): (usize, &bool)| !answered && schedule.counts(moment(number as u32));
-    outcome.unanswered = answered
-        .iter()
-        .enumerate()
-        .filter(|entry| lost(*entry))
-        .count() as u64;
-    outcome.samples.sort_by_key(|sample| sample.arrival);
-    starter.finish(&outcome)
+
+    fn replied(&mut self, number: u32, end: Nanos) {
+        // The first reply counts; one to a request that was never sent is
+        // somebody's invention.
+        if self.answered.get(number as usize) != Some(&false) {
+            return;
+        }
+        self.answered[number as usize] = true;
+        let start = self.moment(number);
+        if self.schedule.counts(start) {
+            self.outcome.samples.push(Sample {
+                arrival: number,
+                start,
+                end,
+            });
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        let lost = |(number, answered): (usize, &bool)| {
+            !answered && self.schedule.counts(self.moment(number as u32))
+        };
+        let answered = self.answered.iter().enumerate();
+        self.outcome.unanswered = answered.filter(|entry| lost(*entry)).count() as u64;
+        self.outcome.samples.sort_by_key(|sample| sample.arrival);
+        self.outcome
+    }
 }
 
 /// Request `number`. The sequence field is too short for all of them, so the

@@ -104,18 +104,9 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
     );
     bytes.extend([0x08, 0x00]);
 
-    let mut header = [0; IPV4];
-    header[0] = 0x45;
-    header[1] = if claims { EXPEDITED } else { 0 };
-    header[2..4].copy_from_slice(&packet.to_be_bytes());
-    header[6] = 0x40;
-    header[8] = 64;
-    header[9] = if large { TCP_PROTOCOL } else { UDP_PROTOCOL };
-    header[12..16].copy_from_slice(&from.ip.octets());
-    header[16..20].copy_from_slice(&to.ip.octets());
-    let sum = !sum(&header);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    bytes.extend(header);
+    let service = if claims { EXPEDITED } else { 0 };
+    let protocol = if large { TCP_PROTOCOL } else { UDP_PROTOCOL };
+    bytes.extend(ip_header([from.ip, to.ip], packet, service, protocol));
 
     let ports = [9_000 + (flow / 1000) as u16, 10_000 + (flow % 1000) as u16];
     let [source, destination] = ports.map(u16::to_be_bytes);
@@ -144,6 +135,23 @@ pub(super) fn frame(manner: Manner, from: End, to: End, packet: u16, number: u32
         0x5a,
     );
     bytes
+}
+
+/// An IPv4 header without options of a packet of `len` bytes, that may not be
+/// fragmented. `service` is the byte that holds the DSCP.
+fn ip_header([from, to]: [Ipv4Addr; 2], len: u16, service: u8, protocol: u8) -> [u8; IPV4] {
+    let mut header = [0; IPV4];
+    header[0] = 0x45;
+    header[1] = service;
+    header[2..4].copy_from_slice(&len.to_be_bytes());
+    header[6] = 0x40;
+    header[8] = 64;
+    header[9] = protocol;
+    header[12..16].copy_from_slice(&from.octets());
+    header[16..20].copy_from_slice(&to.octets());
+    let sum = !sum(&header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    header
 }
 
 /// The one's complement sum of an even number of bytes (RFC 1071).

@@ -101,6 +101,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
 	$(CARGO) clippy -p tailbound --no-default-features --features probe --locked -- --deny warnings
+	scripts/crates-of tailbound-switch 45 ureq rustls tiny_http axum tailbound-api tailbound-placement
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 
 # Each crate with records of its own has tests named `golden...`; a long one of

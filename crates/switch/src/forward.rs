@@ -114,6 +114,7 @@ impl Forwarding {
             }
         }
         self.swept = old.swept;
+        debug_assert_eq!(self.per_port.iter().sum::<usize>(), self.entries.len());
     }
 
     /// Notes that `source` has sent from `port`.

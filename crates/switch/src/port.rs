@@ -139,7 +139,7 @@ pub trait Port {
 
     /// Hands on what the port has taken and could not hand on at once. Called in
     /// each turn, since no descriptor tells when that works.
-    fn go_on(&mut self, _now: Nanos) -> io::Result<()> {
+    fn flush(&mut self, _now: Nanos) -> io::Result<()> {
         Ok(())
     }
 

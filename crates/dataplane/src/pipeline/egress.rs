@@ -143,3 +143,6 @@ impl<F: Frame> Egress<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

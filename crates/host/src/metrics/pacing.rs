@@ -59,12 +59,13 @@ fn encode_uplink(
         ),
         (
             "tailbound_pacer_collided",
-            "Packets handed over 84 bytes or more after their stamp, as others were before them",
+            "Packets handed over 84 bytes or more after their departure time, as others were before \
+             them",
             stats.collided,
         ),
         (
-            "tailbound_pacer_held",
-            "Times that a packet was given back, to be offered again later",
+            "tailbound_pacer_backpressure",
+            "Times that a packet met backpressure, to be offered again later",
             stats.held,
         ),
         (
@@ -78,8 +79,8 @@ fn encode_uplink(
     }
     encoder
         .encode_descriptor(
-            "tailbound_pacer_stopped",
-            "How long the wire's clock stood still, as the wire was not given what was due",
+            "tailbound_pacer_frozen",
+            "How long the virtual clock was frozen, as the wire was not given what was due",
             Some(&Unit::Seconds),
             MetricType::Counter,
         )?
@@ -87,7 +88,7 @@ fn encode_uplink(
     encoder
         .encode_descriptor(
             "tailbound_pacer_latest",
-            "The most that a packet was handed over after its stamp",
+            "The most that a packet was handed over after its departure time",
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?
@@ -115,7 +116,7 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
     let counters: [OfGuest; 5] = [
         (
             "tailbound_pacer_guest_packets",
-            "The guest's packets that got a stamp, segments counted each",
+            "The guest's packets that got a departure time, segments counted each",
             |guest| guest.stats.taken.packets,
         ),
         (
@@ -129,8 +130,8 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
             |guest| guest.stats.marked,
         ),
         (
-            "tailbound_pacer_guest_held",
-            "Times that the guest's packets were given back, to be offered again later",
+            "tailbound_pacer_guest_backpressure",
+            "Times that the guest's packets met backpressure, to be offered again later",
             |guest| guest.stats.held,
         ),
         (
@@ -166,7 +167,7 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
     )?;
     let mut waits = encoder.encode_descriptor(
         "tailbound_pacer_guest_wait",
-        "How long the guest's last packet had to wait for its stamp",
+        "How long the guest's last packet had to wait for its departure time",
         Some(&Unit::Seconds),
         MetricType::Gauge,
     )?;

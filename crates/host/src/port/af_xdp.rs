@@ -275,7 +275,7 @@ impl Port for AfXdpPort {
         Ok(sent)
     }
 
-    fn go_on(&mut self, now: Nanos) -> io::Result<()> {
+    fn flush(&mut self, now: Nanos) -> io::Result<()> {
         if self.wake_at.is_some_and(|at| at <= now) {
             self.flush(now)?;
         }

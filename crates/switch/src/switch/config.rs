@@ -30,7 +30,7 @@ pub struct GuestConfig {
     pub guarantee: Option<Guarantee>,
     /// To which destinations that guarantee extends.
     pub coverage: Coverage,
-    /// The way of a packet towards the guest.
+    /// The queue before its port.
     pub pipeline: PipelineConfig,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct GuestPort {
     /// Why it is not, as long as the pacer refuses that.
     pub(super) refusal: Option<Refusal>,
     pub(super) ingress: Ingress,
-    /// The way of a packet towards the guest.
+    /// The queue before the port.
     pub(super) pipeline: Pipeline<Packet>,
     /// Waits of the frames that it sent, wherever they went.
     pub(super) sent: Sojourns,

@@ -18,7 +18,7 @@ impl Switch {
                 continue;
             }
             let result = port
-                .go_on(now)
+                .flush(now)
                 .and_then(|()| self.transmit_to(now, index, port.as_mut(), turn));
             if let Err(error) = result {
                 turn.gone.push((index, error));

@@ -336,7 +336,7 @@ impl Port for BusyPort {
         Ok(Sent::default())
     }
 
-    fn go_on(&mut self, now: Nanos) -> std::io::Result<()> {
+    fn flush(&mut self, now: Nanos) -> std::io::Result<()> {
         if now >= self.until {
             self.port.transmit(now, &mut self.taken)?;
         }

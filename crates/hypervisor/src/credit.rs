@@ -144,7 +144,7 @@ pub struct Credit {
 }
 
 impl Credit {
-    /// The scheduler of `host`.
+    /// Returns a scheduler for `host`.
     pub fn new(config: CreditConfig, host: &Host) -> Self {
         let config = config.clipped();
         let vcpus = host.vcpus().iter().map(|vcpu| Vcpu {
@@ -202,24 +202,24 @@ impl Credit {
         }
     }
 
-    /// The rules and parameters it runs by.
+    /// Returns its rules and parameters.
     pub fn config(&self) -> &CreditConfig {
         &self.config
     }
-    /// What is kept about `vcpu`. CPU time since the last decision or tick is
+    /// Returns what is kept about `vcpu`. CPU time since the last decision or tick is
     /// not paid yet.
     pub fn account(&self, vcpu: VcpuId) -> Account {
         self.vcpus[vcpu.index()].account
     }
-    /// Who waits on `pcpu`, the next one first.
+    /// Returns the vCPUs that wait on `pcpu`, the next one first.
     pub fn queue(&self, pcpu: PcpuId) -> impl ExactSizeIterator<Item = VcpuId> + '_ {
         self.pcpus[pcpu.index()].queue.iter().copied()
     }
-    /// The pCPUs that idle.
+    /// Returns the pCPUs that idle.
     pub fn idlers(&self) -> PcpuSet {
         self.idlers
     }
-    /// How many accountings have been done.
+    /// Returns the number of accountings so far.
     pub fn accountings(&self) -> u64 {
         self.accountings
     }
@@ -228,13 +228,13 @@ impl Credit {
         self.vcpus[vcpu.index()].account.class
     }
 
-    /// What `pcpu` runs; idle is below every class.
+    /// Returns the class of what `pcpu` runs; idle is below every class.
     fn running_class(&self, pcpu: PcpuId) -> Option<Class> {
         let current = self.pcpus[pcpu.index()].current;
         current.map(|vcpu| self.class(vcpu))
     }
 
-    /// Takes note that `vcpu` is runnable.
+    /// Records that `vcpu` is runnable.
     fn admit(&mut self, vcpu: VcpuId, unboosted: bool, raise: &mut PcpuSet) {
         let row = &mut self.vcpus[vcpu.index()];
         row.runnable = true;
@@ -331,7 +331,7 @@ impl Credit {
         }
     }
 
-    /// Hands out credit, if the accounting's own timer is due.
+    /// Distributes credit, if the accounting's own timer is due.
     fn accounting(&mut self, now: Nanos, raise: &mut PcpuSet) {
         if self.next_accounting <= now {
             self.next_accounting = now + self.config.tslice;
@@ -339,7 +339,7 @@ impl Credit {
         }
     }
 
-    /// Takes note that `pcpu` is asked while `current` runs there: it pays.
+    /// Records that `pcpu` is asked while `current` runs there: it pays.
     /// Returns whether it may go on.
     pub(crate) fn leave(&mut self, now: Nanos, current: Current) -> bool {
         self.pay(now, current.vcpu);
@@ -385,7 +385,7 @@ impl Credit {
         }
     }
 
-    /// Takes note that `pcpu` runs `next` from now on. Whoever ran there must
+    /// Records that `pcpu` runs `next` from now on. Whoever ran there must
     /// have left, and been queued again if it may go on.
     pub(crate) fn enter(&mut self, now: Nanos, pcpu: PcpuId, next: Option<VcpuId>) {
         let before = std::mem::replace(&mut self.pcpus[pcpu.index()].current, next);

@@ -116,7 +116,7 @@ pub struct Credit2 {
 }
 
 impl Credit2 {
-    /// The scheduler of `host`.
+    /// Returns a scheduler for `host`.
     pub fn new(config: Credit2Config, host: &Host) -> Self {
         let weight = |domain: DomainId| u64::from(host.domains()[domain.index()].weight);
         let domains = budget::domains(host);
@@ -172,13 +172,13 @@ impl Credit2 {
         }
     }
 
-    /// What `vcpu` may use before all get more, in nanoseconds of the heaviest
+    /// Returns what `vcpu` may use before all get more, in nanoseconds of the heaviest
     /// vCPU of its queue, as of its last payment; negative: what it owes.
     pub fn credit(&self, vcpu: VcpuId) -> i64 {
         self.vcpus[vcpu.index()].credit
     }
 
-    /// How often all vCPUs that share a queue with `pcpu` were given credit.
+    /// Returns how often all vCPUs that share a queue with `pcpu` got credit.
     pub fn resets(&self, pcpu: PcpuId) -> u64 {
         self.queues[queue_of(pcpu)].resets
     }
@@ -320,7 +320,7 @@ impl Credit2 {
         }
     }
 
-    /// Gives credit to all that share a queue with `next`, which has none.
+    /// Adds credit to all that share a queue with `next`, which has none.
     fn reset(&mut self, now: Nanos, next: VcpuId, raise: &mut PcpuSet) {
         let row = &self.vcpus[next.index()];
         let index = queue_of(row.home);
@@ -365,7 +365,7 @@ impl Credit2 {
         Nanos(time).min(MAX_TIMER).max(shortest)
     }
 
-    /// Takes note that `vcpu`, which ran, stopped.
+    /// Records that `vcpu`, which ran, stopped.
     fn stop(&mut self, now: Nanos, vcpu: VcpuId, runnable: bool, raise: &mut PcpuSet) {
         let parked = self.vcpus[vcpu.index()].place == Place::Parked;
         if !runnable {

@@ -60,7 +60,7 @@ const MOST_PERIODIC_ARREARS: i64 = 1;
 /// The same for an aperiodic one.
 const MOST_APERIODIC_ARREARS: i64 = 4;
 
-/// Why a pCPU runs what it runs, and until when.
+/// The reason why a pCPU runs a vCPU, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// The credit queue's choice, or nothing.
@@ -90,7 +90,7 @@ pub struct EdfCredit {
 }
 
 impl EdfCredit {
-    /// The scheduler of `host`; `classes[i]` is what its domain `i` is.
+    /// Returns a scheduler for `host`; `classes[i]` is the class of its domain `i`.
     pub fn new(config: EdfConfig, host: &Host, classes: &[DomainClass]) -> Result<Self, EdfError> {
         config.check(host, classes)?;
         let host = config::placed(host, classes)?;
@@ -117,15 +117,15 @@ impl EdfCredit {
         })
     }
 
-    /// The credit scheduler below.
+    /// Returns the credit scheduler below.
     pub fn credit(&self) -> &Credit {
         &self.credit
     }
-    /// By when `vcpu` must begin to run, if it has a claim.
+    /// Returns when `vcpu` must begin to run at the latest, if it has a claim.
     pub fn deadline(&self, vcpu: VcpuId) -> Option<Nanos> {
         self.claims.deadline(vcpu)
     }
-    /// Credit set aside for events that wake `vcpu`.
+    /// Returns the credit set aside for events that wake `vcpu`.
     pub fn reserve(&self, vcpu: VcpuId) -> i64 {
         self.credit.reserve(vcpu)
     }

@@ -3,13 +3,13 @@
 use crate::{DomainId, PcpuId, PcpuSet, VcpuId};
 use thiserror::Error;
 
-/// The weight of a domain that was given none.
+/// The weight of a domain where none is configured.
 pub const DEFAULT_WEIGHT: u32 = 256;
 
 /// A guest, as its toolstack configures it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Domain {
-    /// Its share against the others'. Xen accepts 1 to 65535.
+    /// Its share relative to the others'. Xen accepts 1 to 65535.
     pub weight: u32,
     /// The most CPU time it may use, in percent of one pCPU, over all its
     /// vCPUs; 0 is no cap.
@@ -28,9 +28,9 @@ impl Default for Domain {
 /// A vCPU and where it may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vcpu {
-    /// Whose it is.
+    /// The domain that it belongs to.
     pub domain: DomainId,
-    /// Where it may run (Xen's hard affinity).
+    /// The pCPUs that it may run on (Xen's hard affinity).
     pub affinity: PcpuSet,
     /// The pCPU whose run queue it starts on.
     pub home: PcpuId,
@@ -62,7 +62,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host of `pcpus` equal pCPUs (one thread a core, one socket).
+    /// Returns a host of `pcpus` equal pCPUs (one thread a core, one socket).
     pub fn new(pcpus: u32) -> Result<Self, HostError> {
         if pcpus == 0 || pcpus > PcpuSet::CAPACITY {
             return Err(HostError::Pcpus(pcpus));
@@ -114,19 +114,19 @@ impl Host {
         Ok(id)
     }
 
-    /// The number of pCPUs.
+    /// Returns the number of pCPUs.
     pub fn pcpus(&self) -> u32 {
         self.pcpus
     }
-    /// All pCPUs.
+    /// Returns all pCPUs.
     pub fn all_pcpus(&self) -> PcpuSet {
         PcpuSet::first(self.pcpus)
     }
-    /// The domains, in the order they were added.
+    /// Returns the domains, in the order they were added.
     pub fn domains(&self) -> &[Domain] {
         &self.domains
     }
-    /// The vCPUs, in the order they were added.
+    /// Returns the vCPUs, in the order they were added.
     pub fn vcpus(&self) -> &[Vcpu] {
         &self.vcpus
     }

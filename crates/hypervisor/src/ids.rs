@@ -1,37 +1,37 @@
-//! Names of what is scheduled and where, and sets of pCPUs.
+//! Ids of vCPUs, pCPUs and domains, and sets of pCPUs.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A virtual CPU: its place in the [`Host`](crate::Host)'s list.
+/// A virtual CPU, by its index in the [`Host`](crate::Host)'s list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VcpuId(pub u32);
 
-/// A physical CPU: its place in the [`Host`](crate::Host), from 0.
+/// A physical CPU, by its index in the [`Host`](crate::Host).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PcpuId(pub u32);
 
-/// A domain (guest): its place in the [`Host`](crate::Host)'s list.
+/// A domain (guest), by its index in the [`Host`](crate::Host)'s list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DomainId(pub u32);
 
 impl VcpuId {
-    /// Its place in a table with a row a vCPU.
+    /// Returns its index in a table with one row for each vCPU.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 impl PcpuId {
-    /// Its place in a table with a row a pCPU.
+    /// Returns its index in a table with one row for each pCPU.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 impl DomainId {
-    /// Its place in a table with a row a domain.
+    /// Returns its index in a table with one row for each domain.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -56,7 +56,7 @@ impl PcpuSet {
         Self { words: [0; WORDS] }
     }
 
-    /// The pCPUs 0 to `count` - 1; at most [`PcpuSet::CAPACITY`].
+    /// Returns the pCPUs 0 to `count` - 1; at most [`PcpuSet::CAPACITY`].
     pub fn first(count: u32) -> Self {
         (0..count.min(Self::CAPACITY)).map(PcpuId).collect()
     }
@@ -87,12 +87,12 @@ impl PcpuSet {
         self.words == [0; WORDS]
     }
 
-    /// The number of members.
+    /// Returns the number of members.
     pub fn len(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// The members of both sets.
+    /// Returns the members of both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut words = self.words;
@@ -102,7 +102,7 @@ impl PcpuSet {
         Self { words }
     }
 
-    /// The members of either set.
+    /// Returns the members of either set.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         let mut words = self.words;
@@ -112,13 +112,13 @@ impl PcpuSet {
         Self { words }
     }
 
-    /// The lowest member.
+    /// Returns the lowest member.
     pub fn lowest(&self) -> Option<PcpuId> {
         let at = self.words.iter().position(|&word| word != 0)?;
         Some(PcpuId(at as u32 * 64 + self.words[at].trailing_zeros()))
     }
 
-    /// Takes the lowest member out.
+    /// Removes the lowest member and returns it.
     pub fn pop(&mut self) -> Option<PcpuId> {
         let at = self.words.iter().position(|&word| word != 0)?;
         let bit = self.words[at].trailing_zeros();
@@ -126,7 +126,7 @@ impl PcpuSet {
         Some(PcpuId(at as u32 * 64 + bit))
     }
 
-    /// The member after `pcpu`, going round (Xen's `cpumask_cycle`): `pcpu`
+    /// Returns the member after `pcpu`, going round (Xen's `cpumask_cycle`): `pcpu`
     /// itself when it is the only one.
     pub fn next_after(&self, pcpu: PcpuId) -> Option<PcpuId> {
         let mut later = *self;
@@ -138,7 +138,7 @@ impl PcpuSet {
         later.lowest().or_else(|| self.lowest())
     }
 
-    /// The members in ascending order.
+    /// Returns the members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = PcpuId> + use<> {
         let mut left = *self;
         std::iter::from_fn(move || left.pop())

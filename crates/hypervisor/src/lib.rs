@@ -1,4 +1,4 @@
-//! Who gets the CPU, and when: models of hypervisors' schedulers.
+//! Models of hypervisors' schedulers: which vCPU gets a pCPU, and when.
 //!
 //! Read [`Scheduler`] first: the policy alone, cut as Xen cuts it. [`Machine`]
 //! runs vCPUs on pCPUs under a policy; it owns time and can be stepped from

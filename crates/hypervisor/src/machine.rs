@@ -1,7 +1,7 @@
-//! The engine: who runs where since when, and what each vCPU still has to do.
+//! The engine: which vCPU runs on which pCPU since when, and what work each has left.
 //!
 //! Read [`Machine::advance`] and [`Machine::dispatch`] first: one instant is a
-//! call of each, with the caller's own doings between them.
+//! call of each, with the caller's own changes between them.
 
 use crate::timers::Timers;
 use crate::{Current, Host, PcpuId, PcpuSet, Scheduler, VcpuId, Wake};
@@ -27,35 +27,35 @@ pub struct Costs {
 pub enum Event {
     /// `vcpu` was put on `pcpu`.
     Started {
-        /// Who.
+        /// The vCPU.
         vcpu: VcpuId,
-        /// Where.
+        /// The pCPU.
         pcpu: PcpuId,
-        /// When.
+        /// The moment, in virtual time.
         at: Nanos,
     },
     /// `vcpu` was taken off `pcpu`.
     Stopped {
-        /// Who.
+        /// The vCPU.
         vcpu: VcpuId,
-        /// Where.
+        /// The pCPU.
         pcpu: PcpuId,
-        /// When.
+        /// The moment, in virtual time.
         at: Nanos,
-        /// Whether it would have gone on.
+        /// Whether it had work left.
         runnable: bool,
     },
     /// `vcpu` has done all its work. It blocks at the next
     /// [`Machine::dispatch`] unless it is given more before.
     Done {
-        /// Who.
+        /// The vCPU.
         vcpu: VcpuId,
-        /// When.
+        /// The moment, in virtual time.
         at: Nanos,
     },
 }
 
-/// What a vCPU has had so far.
+/// What a vCPU got so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VcpuStats {
     /// Time on a pCPU.
@@ -68,7 +68,7 @@ pub struct VcpuStats {
     pub starts: u64,
     /// How often that was another pCPU than the last.
     pub migrations: u64,
-    /// How often it was taken off although it would have gone on.
+    /// How often it was taken off with work left.
     pub preemptions: u64,
     /// How often it woke.
     pub wakes: u64,
@@ -103,7 +103,7 @@ struct Vcpu {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pcpu {
     current: Option<VcpuId>,
-    /// Who ran last, also across idling: whose state its caches hold.
+    /// The vCPU that ran last, also across idling: its caches hold that one's state.
     last: Option<VcpuId>,
     busy: Nanos,
 }
@@ -126,7 +126,7 @@ pub struct Machine<S> {
     now: Nanos,
     pcpus: Vec<Pcpu>,
     vcpus: Vec<Vcpu>,
-    /// When the vCPU that a pCPU runs will have done its work.
+    /// Returns when the vCPU that a pCPU runs will have done its work.
     done: Timers,
     slices: Timers,
     raised: PcpuSet,
@@ -135,8 +135,8 @@ pub struct Machine<S> {
 }
 
 impl<S: Scheduler> Machine<S> {
-    /// A machine at time 0 with every vCPU of `host` blocked. `scheduler` must
-    /// have been made for the same host.
+    /// Returns a machine at time 0 with every vCPU of `host` blocked. `scheduler`
+    /// must have been made for the same host.
     pub fn new(host: &Host, scheduler: S, costs: Costs) -> Self {
         let vcpu = Vcpu {
             state: State::Blocked,
@@ -164,46 +164,46 @@ impl<S: Scheduler> Machine<S> {
         }
     }
 
-    /// Gives `vcpu` a [`Costs::cache_refill`] of its own: what a cold cache costs
+    /// Sets a [`Costs::cache_refill`] for `vcpu` alone: what a cold cache costs
     /// depends on how much of it the guest uses.
     pub fn set_cache_refill(&mut self, vcpu: VcpuId, refill: Nanos) {
         self.vcpus[vcpu.index()].cache_refill = refill;
     }
 
-    /// The latest moment that was told.
+    /// Returns the latest moment that it was advanced to.
     pub fn now(&self) -> Nanos {
         self.now
     }
-    /// The policy, for its own getters.
+    /// Returns the policy, for its own getters.
     pub fn scheduler(&self) -> &S {
         &self.scheduler
     }
-    /// The number of vCPUs.
+    /// Returns the number of vCPUs.
     pub fn vcpus(&self) -> usize {
         self.vcpus.len()
     }
-    /// What `pcpu` runs.
+    /// Returns the vCPU that `pcpu` runs.
     pub fn current(&self, pcpu: PcpuId) -> Option<VcpuId> {
         self.pcpus[pcpu.index()].current
     }
-    /// Where `vcpu` runs, if it does.
+    /// Returns the pCPU on which `vcpu` runs, if it does.
     pub fn runs_on(&self, vcpu: VcpuId) -> Option<PcpuId> {
         match self.vcpus[vcpu.index()].state {
             State::Running(pcpu) => Some(pcpu),
             State::Blocked | State::Queued => None,
         }
     }
-    /// Whether `vcpu` has work, be it paused or not.
+    /// Whether `vcpu` has work, paused or not.
     pub fn has_work(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu.index()].work.is_some()
     }
-    /// How long `pcpu` was not idle.
+    /// Returns how long `pcpu` was not idle.
     pub fn busy(&self, pcpu: PcpuId) -> Nanos {
         let pcpu = self.pcpus[pcpu.index()];
         let running = pcpu.current.map(|vcpu| &self.vcpus[vcpu.index()]);
         pcpu.busy + running.map_or(Nanos::ZERO, |vcpu| self.now - vcpu.since)
     }
-    /// What `vcpu` has had up to now.
+    /// Returns what `vcpu` got up to now.
     pub fn stats(&self, vcpu: VcpuId) -> VcpuStats {
         let vcpu = &self.vcpus[vcpu.index()];
         let mut stats = vcpu.stats;
@@ -219,12 +219,13 @@ impl<S: Scheduler> Machine<S> {
         }
         stats
     }
-    /// Events so far: wakes, ends of work, scheduler timers and decisions.
+    /// Returns the number of events so far: wakes, ends of work, scheduler timers and
+    /// decisions.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// When something is next to be done, if ever.
+    /// Returns when something is next to be done, if ever.
     pub fn poll_at(&self) -> Option<Nanos> {
         let at = self.next_at();
         (at < Nanos::MAX).then_some(at)
@@ -258,7 +259,7 @@ impl<S: Scheduler> Machine<S> {
         }
     }
 
-    /// Gives `vcpu` `work` more to do ([`Nanos::MAX`]: without end). When it is
+    /// Adds `work` to what `vcpu` has to do ([`Nanos::MAX`]: without end). When it is
     /// blocked it wakes, because of `cause`, and true is returned. Otherwise
     /// the scheduler is told only if an event is the cause
     /// ([`Scheduler::notify`]).
@@ -285,7 +286,7 @@ impl<S: Scheduler> Machine<S> {
         self.scheduler.notify(self.now, vcpu, &mut self.raised);
     }
 
-    /// What `vcpu` has left to do; none when it has no work.
+    /// Returns what `vcpu` has left to do; `None` when it has no work.
     pub fn work_left(&self, vcpu: VcpuId) -> Option<Nanos> {
         let row = &self.vcpus[vcpu.index()];
         let done = match row.state {
@@ -315,7 +316,7 @@ impl<S: Scheduler> Machine<S> {
         }
     }
 
-    /// `vcpu`, which must be running, lets others run first.
+    /// Makes `vcpu`, which must be running, let others run first.
     pub fn yield_now(&mut self, vcpu: VcpuId) {
         if let State::Running(pcpu) = self.vcpus[vcpu.index()].state {
             self.vcpus[vcpu.index()].yielded = true;
@@ -323,7 +324,7 @@ impl<S: Scheduler> Machine<S> {
         }
     }
 
-    /// Takes `vcpu` out until [`Machine::unpause`]. Its work stays.
+    /// Stops `vcpu` until [`Machine::unpause`]. Its work stays.
     pub fn pause(&mut self, vcpu: VcpuId) {
         let now = self.now;
         let row = &mut self.vcpus[vcpu.index()];
@@ -341,7 +342,7 @@ impl<S: Scheduler> Machine<S> {
         }
     }
 
-    /// Takes a pause back; `vcpu` wakes if it has work.
+    /// Ends a pause; `vcpu` wakes if it has work.
     pub fn unpause(&mut self, vcpu: VcpuId) {
         let row = &mut self.vcpus[vcpu.index()];
         let was_paused = std::mem::replace(&mut row.paused, false);
@@ -359,7 +360,7 @@ impl<S: Scheduler> Machine<S> {
         self.scheduler.wake(self.now, vcpu, cause, &mut self.raised);
     }
 
-    /// Ends the instant: blocks who has finished, runs the scheduler's timers
+    /// Ends the instant: blocks vCPUs that have finished, runs the scheduler's timers
     /// and slice ends that are due, and lets raised pCPUs choose.
     pub fn dispatch(&mut self, events: &mut Vec<Event>) {
         let now = self.now;

@@ -15,12 +15,12 @@ impl Random {
         Self(Pcg64Mcg::seed_from_u64(seed))
     }
 
-    /// Uniform over 0 to `most`, both included.
+    /// Returns a time that is uniform over 0 to `most`, both included.
     pub(crate) fn up_to(&mut self, most: Nanos) -> Nanos {
         Nanos(self.0.random_range(0..=most.0))
     }
 
-    /// Exponential with the given mean, by von Neumann's method: only uniform
+    /// Returns an exponential time with the given mean, by von Neumann's method: only uniform
     /// numbers are compared (Knuth, The Art of Computer Programming, 3.4.1).
     pub(crate) fn exponential(&mut self, mean: Nanos) -> Nanos {
         let mut whole = 0_u64;

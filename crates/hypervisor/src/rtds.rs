@@ -29,11 +29,11 @@ use thiserror::Error;
 /// `RTDS_MIN_BUDGET`).
 const SHORTEST: Nanos = Nanos::from_micros(10);
 
-/// What a vCPU is given.
+/// A vCPU's reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reservation {
-    /// From one replenishment to the next, at least 10 us.
+    /// The time from one replenishment to the next, at least 10 us.
     pub period: Nanos,
     /// CPU time in each period, at least 10 us and at most the period.
     pub budget: Nanos,
@@ -56,7 +56,7 @@ impl Default for Reservation {
 /// Reservations that Xen refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RtdsError {
-    /// Not one reservation for each vCPU.
+    /// The number of reservations is not that of vCPUs.
     #[error("{reservations} reservations for {vcpus} vCPUs")]
     Count {
         /// How many were given.

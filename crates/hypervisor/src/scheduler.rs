@@ -1,4 +1,4 @@
-//! The policy: who runs where, for how long.
+//! The policy: which vCPU runs on which pCPU, for how long.
 
 use crate::{PcpuId, PcpuSet, VcpuId};
 use tailbound_units::Nanos;
@@ -10,16 +10,16 @@ pub enum Wake {
     Event,
     /// A timer of its own fired.
     Timer,
-    /// The toolstack took back a pause.
+    /// The toolstack ended a pause.
     Unpause,
 }
 
 /// What a pCPU runs at the moment its scheduler is asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Current {
-    /// Who runs.
+    /// The vCPU that runs.
     pub vcpu: VcpuId,
-    /// False when it has blocked or was paused.
+    /// Whether it may go on: false when it has blocked or was paused.
     pub runnable: bool,
     /// Whether it asked to let others run first.
     pub yielded: bool,
@@ -28,15 +28,15 @@ pub struct Current {
 /// A scheduler's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// Who runs now; none: the pCPU idles.
+    /// The vCPU that runs from now on; `None`: the pCPU idles.
     pub next: Option<VcpuId>,
-    /// When to ask again at the latest; none: when something is raised.
+    /// When to ask again at the latest; `None`: when something is raised.
     pub until: Option<Nanos>,
 }
 
 /// A scheduler, in the cut of Xen's `struct scheduler`: policy alone.
 ///
-/// [`Machine`](crate::Machine) calls it, keeps who runs where, and owns time.
+/// [`Machine`](crate::Machine) calls it, knows which vCPU runs where, and owns time.
 /// Methods that may want a pCPU to be asked again add it to `raise` (Xen's
 /// `SCHEDULE_SOFTIRQ`); it is then asked at the same instant, after all timers
 /// of that instant, in ascending order of pCPUs.
@@ -45,16 +45,16 @@ pub struct Slice {
 /// is how all start; *queued*; *running*. `wake` takes it out of the first,
 /// `schedule` moves it between the others and back.
 pub trait Scheduler {
-    /// `vcpu`, until now blocked, is runnable.
+    /// Handles the wake-up of `vcpu`, which was blocked and is runnable now.
     fn wake(&mut self, now: Nanos, vcpu: VcpuId, cause: Wake, raise: &mut PcpuSet);
 
-    /// An event arrived for `vcpu`, which is queued or running and so is not
-    /// woken. Xen's schedulers are not told.
+    /// Handles an event for `vcpu`, which is queued or running and so does not wake.
+    /// Xen's schedulers do not learn of it.
     fn notify(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
         let _ = (now, vcpu, raise);
     }
 
-    /// `vcpu` is paused. When it was queued it must leave its queue; when it
+    /// Handles a pause of `vcpu`. When it was queued it must leave its queue; when it
     /// was running, its pCPU must be raised and `schedule` will be told that it
     /// is not runnable.
     fn sleep(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet);
@@ -68,7 +68,7 @@ pub trait Scheduler {
         raise: &mut PcpuSet,
     ) -> Slice;
 
-    /// The earliest of the scheduler's own timers: ticks, accounting,
+    /// Returns the earliest of the scheduler's own timers: ticks, accounting,
     /// replenishment, deadlines.
     fn poll_at(&self) -> Option<Nanos>;
 

@@ -25,19 +25,19 @@ pub struct SimulationConfig {
 /// One measurement of a guest's [`Task`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// Whose.
+    /// The vCPU whose task was measured.
     pub vcpu: VcpuId,
     /// When it was complete.
     pub at: Nanos,
-    /// How long it took; from when to when is said at the task.
+    /// How long it took; [`Task`] says from when to when.
     pub took: Nanos,
 }
 
-/// Something a guest has to do at once.
+/// Work that a guest does at once.
 #[derive(Debug, Clone, Copy)]
 struct Job {
     what: What,
-    /// From when its latency counts.
+    /// The moment from which its latency counts.
     since: Nanos,
     /// CPU time.
     cost: Nanos,
@@ -49,7 +49,7 @@ enum What {
     Answer(Option<Via>),
     /// Read the clock after a sleep.
     ReadClock,
-    /// Do what is done between two sleeps.
+    /// Do the work between two sleeps.
     BetweenSleeps,
     /// Hand a packet to a guest.
     Inbound(VcpuId),
@@ -94,7 +94,8 @@ pub struct Simulation<S> {
 }
 
 impl<S: Scheduler> Simulation<S> {
-    /// `workloads[i]` is what the host's vCPU `i` does. `machine` must be new.
+    /// Returns a simulation in which the host's vCPU `i` does `workloads[i]`. `machine`
+    /// must be new.
     pub fn new(
         machine: Machine<S>,
         workloads: &[Workload],
@@ -133,12 +134,13 @@ impl<S: Scheduler> Simulation<S> {
         Ok(simulation)
     }
 
-    /// The machine, for its statistics and the scheduler's.
+    /// Returns the machine, for its statistics and the scheduler's.
     pub fn machine(&self) -> &Machine<S> {
         &self.machine
     }
 
-    /// Events so far: the machine's, arrivals, and guests' timers.
+    /// Returns the number of events so far: the machine's, arrivals, and guests'
+    /// timers.
     pub fn events(&self) -> u64 {
         self.fired + self.machine.events()
     }
@@ -203,13 +205,13 @@ impl<S: Scheduler> Simulation<S> {
         self.timers.set(2 * vcpu + 1, first);
     }
 
-    /// A timer that a guest sets now for `at`.
+    /// Returns when a timer fires that a guest sets now for `at`.
     fn set_timer(&mut self, slot: usize, at: Nanos) {
         let earliest = self.machine.now().saturating_add(self.timer_slop);
         self.timers.set(slot, at.max(earliest));
     }
 
-    /// A request arrives, or a timer of the guest's task fires.
+    /// Handles the arrival of a request, or a timer of the guest's task.
     fn task_timer(&mut self, vcpu: VcpuId, now: Nanos) {
         let slot = 2 * vcpu.index();
         match self.guests[vcpu.index()].workload.task {
@@ -257,7 +259,7 @@ impl<S: Scheduler> Simulation<S> {
         }
     }
 
-    /// The load has slept enough.
+    /// Handles the end of the load's sleep.
     fn load_timer(&mut self, vcpu: VcpuId) {
         let now = self.machine.now();
         let guest = &mut self.guests[vcpu.index()];
@@ -271,7 +273,7 @@ impl<S: Scheduler> Simulation<S> {
         }
     }
 
-    /// Gives a guest a job. It interrupts the load, and waits behind other
+    /// Adds a job to a guest's queue. It interrupts the load, and waits behind other
     /// jobs.
     fn offer(&mut self, vcpu: VcpuId, what: What, since: Nanos, cost: Nanos, cause: Wake) {
         let guest = &mut self.guests[vcpu.index()];
@@ -293,7 +295,7 @@ impl<S: Scheduler> Simulation<S> {
         }
     }
 
-    /// A guest has done what it was doing.
+    /// Handles the end of a guest's work.
     fn done(&mut self, vcpu: VcpuId, now: Nanos, sink: &mut impl FnMut(Sample)) {
         let guest = &mut self.guests[vcpu.index()];
         match guest.doing {
@@ -317,7 +319,7 @@ impl<S: Scheduler> Simulation<S> {
         }
     }
 
-    /// A job of `vcpu` is done: what follows from it.
+    /// Does what follows from the end of a job of `vcpu`.
     fn finish(&mut self, vcpu: VcpuId, job: Job, now: Nanos, sink: &mut impl FnMut(Sample)) {
         let Job { what, since, .. } = job;
         match what {
@@ -372,7 +374,7 @@ impl<S: Scheduler> Simulation<S> {
         }
     }
 
-    /// The load has done a burst: it sleeps, or goes straight on.
+    /// Handles the end of a burst of the load: it sleeps, or goes straight on.
     fn load_done(&mut self, vcpu: VcpuId, now: Nanos) {
         let slot = 2 * vcpu.index() + 1;
         let guest = &mut self.guests[vcpu.index()];
@@ -397,7 +399,7 @@ impl<S: Scheduler> Simulation<S> {
 }
 
 impl Guest {
-    /// CPU time of a burst of the load.
+    /// Returns the CPU time of a burst of the load.
     fn load_burst(&self) -> Nanos {
         match self.workload.load {
             Load::None => Nanos::ZERO,

@@ -1,9 +1,9 @@
-//! A fixed number of timers, the earliest at hand.
+//! A fixed number of timers, of which the earliest is known.
 
 use tailbound_units::Nanos;
 
-/// One timer a slot, in a tournament tree: setting one costs a comparison a
-/// level, reading the earliest nothing. At equal times the lowest slot is first.
+/// One timer for each slot, in a tournament tree: setting one costs a comparison for
+/// each level, reading the earliest nothing. At equal times the lowest slot is first.
 #[derive(Debug, Clone)]
 pub(crate) struct Timers {
     /// The tree with its root at 1 and the slots' times from `leaves` on; each
@@ -55,7 +55,7 @@ impl Timers {
         }
     }
 
-    /// The earliest time, [`Nanos::MAX`] when all are stopped.
+    /// Returns the earliest time, [`Nanos::MAX`] when all are stopped.
     pub(crate) fn earliest(&self) -> Nanos {
         self.times[self.winners[1] as usize]
     }

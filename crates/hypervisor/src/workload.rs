@@ -2,7 +2,7 @@
 //!
 //! A guest has a [`Task`], whose latency is measured, and a [`Load`], which
 //! takes the rest. The task's work goes first inside the guest, as an interrupt
-//! or an I/O thread does; so all that is measured is the hypervisor's doing.
+//! or an I/O thread does; so what is measured is the hypervisor's scheduling alone.
 //!
 //! Guests are not in step: everything that is periodic begins at a moment that is
 //! uniform over its first period.
@@ -26,7 +26,7 @@ pub struct Workload {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Load {
-    /// None.
+    /// No CPU-bound work.
     #[default]
     None,
     /// Never sleeps.
@@ -38,7 +38,7 @@ pub enum Load {
     DutyCycle {
         /// CPU time used in a period.
         busy: Nanos,
-        /// From one start to the next.
+        /// The time from one start to the next.
         period: Nanos,
         /// Each period is longer by a uniform 0 to this. A timer of the guest
         /// is late by some microseconds every time, so its phase against the
@@ -61,9 +61,9 @@ pub enum Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// One each `interval`, whatever became of the last (open loop).
+    /// One request each `interval`, whatever became of the last (open loop).
     Every {
-        /// From one to the next.
+        /// The time from one request to the next.
         interval: Nanos,
         /// Each interval is longer by a uniform 0 to this.
         jitter: Nanos,
@@ -99,7 +99,7 @@ pub struct Via {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Task {
-    /// Nothing.
+    /// Nothing is measured.
     #[default]
     None,
     /// Answers requests in the order they come. Measured from the request's
@@ -108,9 +108,10 @@ pub enum Task {
     Server {
         /// When requests come.
         arrivals: Arrivals,
-        /// CPU time of one.
+        /// CPU time of one answer.
         service: Nanos,
-        /// Through which driver domain; none: straight to the guest.
+        /// The driver domain that requests and answers pass; `None`: they go straight
+        /// to the guest.
         #[serde(default)]
         via: Option<Via>,
     },
@@ -118,11 +119,11 @@ pub enum Task {
     /// when the frame was due until it leaves. [`Sample::at`](crate::Sample) is
     /// when it left, so gaps can be taken from consecutive samples.
     Sender {
-        /// From one frame to the next.
+        /// The time from one frame to the next.
         period: Nanos,
         /// CPU time to send one.
         send: Nanos,
-        /// Through which driver domain; its `inbound` is not used.
+        /// The driver domain that frames pass; its `inbound` is not used.
         #[serde(default)]
         via: Option<Via>,
     },
@@ -145,7 +146,7 @@ pub enum Task {
 /// A workload that cannot be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WorkloadError {
-    /// Not one workload for each vCPU.
+    /// The number of workloads is not that of vCPUs.
     #[error("{workloads} workloads for {vcpus} vCPUs")]
     Count {
         /// How many were given.
@@ -165,7 +166,7 @@ pub enum WorkloadError {
 }
 
 impl Workload {
-    /// A guest that never sleeps.
+    /// Returns a guest that never sleeps.
     pub const fn hog() -> Self {
         Self {
             task: Task::None,
@@ -173,7 +174,7 @@ impl Workload {
         }
     }
 
-    /// A guest that only does `task`.
+    /// Returns a guest that only does `task`.
     pub const fn task(task: Task) -> Self {
         Self {
             task,
@@ -181,7 +182,7 @@ impl Workload {
         }
     }
 
-    /// A guest that only does `load`.
+    /// Returns a guest that only does `load`.
     pub const fn load(load: Load) -> Self {
         Self {
             task: Task::None,

@@ -1,4 +1,4 @@
-//! What a probe does, and what makes no sense.
+//! The configuration of a probe, and its mistakes.
 
 use tailbound_units::Nanos;
 
@@ -16,13 +16,13 @@ pub enum Stop {
     Exact,
 }
 
-/// What a probe does. The defaults are those of Bobtail 4.2 and 4.3, found on
+/// The configuration of a probe. The defaults are those of Bobtail 4.2 and 4.3, found on
 /// small EC2 instances of 2013 under Xen, whose time slice is 30 ms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// S: how long to sleep, 100 us.
+    /// S: the length of a sleep, 100 us.
     pub sleep: Nanos,
-    /// M: how often at most, 600,000 times.
+    /// M: the largest number of sleeps, 600,000.
     pub samples: u64,
     /// A sleep that took this long or longer is late, 10 ms: RPC servers have no
     /// more time than that.
@@ -56,7 +56,7 @@ impl Default for Config {
     }
 }
 
-/// Why a configuration is none.
+/// A mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// M is zero.
@@ -68,9 +68,9 @@ pub enum ConfigError {
     /// A sleep is late even when it is in time.
     #[error("a sleep of {sleep} is always late at {late}: late must be longer than the sleep")]
     Late {
-        /// S.
+        /// The length of a sleep, S.
         sleep: Nanos,
-        /// What is late.
+        /// The shortest sleep that is late.
         late: Nanos,
     },
     /// The marks are the wrong way round.
@@ -81,36 +81,36 @@ pub enum ConfigError {
         /// `HIGH_MARK`.
         high: u64,
     },
-    /// BAD cannot come out.
+    /// No verdict can be BAD.
     #[error("{samples} samples never count more than the high mark {high}: ask for more samples")]
     TooFew {
-        /// M.
+        /// The number of sleeps, M.
         samples: u64,
         /// `HIGH_MARK`.
         high: u64,
     },
-    /// The confidence is no probability that helps.
+    /// The confidence is not from 0.5 to less than 1.
     #[error("a confidence of {0} is not from 0.5 to less than 1")]
     Confidence(f64),
-    /// So high a low mark has no stopping times.
+    /// The low mark is too high to compute when a run may stop.
     #[error(
         "a low mark of {low} is above {max}, the most at which a run can stop early: run exact"
     )]
     LowMark {
         /// `LOW_MARK`.
         low: u64,
-        /// The most.
+        /// The highest low mark.
         max: u64,
     },
-    /// The share is none.
+    /// The share is not between 0 and 1.
     #[error("a busy share of {0} is not from 0 to 1")]
     Busy(f64),
-    /// There is no time.
+    /// The time limit is shorter than one sleep.
     #[error("a time limit of {limit} is less than one sleep of {sleep}")]
     TimeLimit {
         /// The limit.
         limit: Nanos,
-        /// S.
+        /// The length of a sleep, S.
         sleep: Nanos,
     },
 }
@@ -119,7 +119,7 @@ impl Config {
     /// The highest low mark with which a run can stop early.
     pub const MAX_EARLY_LOW_MARK: u64 = 255;
 
-    /// What is wrong with it, the first thing.
+    /// Returns the first mistake in it.
     pub fn check(&self) -> Result<(), ConfigError> {
         let &Self {
             sleep,

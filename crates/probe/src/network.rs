@@ -13,45 +13,45 @@ use tailbound_units::Nanos;
 pub const LATE: Nanos = Nanos::from_millis(10);
 /// The rates of the paper's benchmarks, calls a second.
 pub const RATES: [u32; 3] = [100, 200, 500];
-/// One call of so many may be late.
+/// One call in so many may be late.
 const ALLOWED: u64 = 1000;
 
-/// What became of the calls at one rate.
+/// Counts of the calls at one rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Calls {
-    /// All that were due.
+    /// Calls that were due.
     pub calls: u64,
     /// Those that took 10 ms or longer from the moment they were due, the
     /// unanswered among them.
     pub late: u64,
-    /// Late ones that were sent late, too: at least half of the time they took.
+    /// Late ones that were sent late, by at least half of the time they took.
     pub ours: u64,
-    /// Those that got no answer.
+    /// Calls without an answer.
     pub unanswered: u64,
 }
 
-/// Why the network test came out as it did.
+/// The reason for the verdict of the network test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The worst rate decides.
     Rate {
         /// Calls a second.
         rate: u32,
-        /// What became of them.
+        /// Their counts.
         calls: Calls,
     },
     /// The client was late itself, and that decides.
     Client {
         /// Calls a second.
         rate: u32,
-        /// What became of them.
+        /// Their counts.
         calls: Calls,
     },
     /// There are not enough calls for a 99.9th percentile.
     TooFew {
         /// Calls a second.
         rate: u32,
-        /// How many there were.
+        /// The number of calls.
         calls: u64,
     },
     /// No rate was tried.
@@ -88,8 +88,9 @@ impl Calls {
     }
 }
 
-/// The verdict over all rates, and which rate gave it. BAD before INCONCLUSIVE
-/// before GOOD; of equals, the one with the most late calls in a thousand.
+/// Returns the verdict over all rates, and the reason with the rate that decided: BAD
+/// before INCONCLUSIVE before GOOD; of equals, the one with the most late calls in a
+/// thousand.
 pub fn judge(rates: &[(u32, Calls)]) -> (Outcome, Reason) {
     let judged = rates.iter().map(|&(rate, calls)| {
         let all = calls.holds(calls.late);

@@ -16,7 +16,7 @@ pub struct Sample {
     pub end: Nanos,
 }
 
-/// How many sleeps there were, how many late, and whose fault.
+/// Counts of sleeps, of late ones, and of their causes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// All sleeps.
@@ -27,11 +27,11 @@ pub struct Counts {
     pub ours: u64,
     /// Late because the hypervisor ran others.
     pub stolen: u64,
-    /// Late, and nothing tells why.
+    /// Late without an explanation.
     pub unexplained: u64,
 }
 
-/// What a reader of the verdict should know besides.
+/// What limits the verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Note {
     /// The thread's run-queue wait cannot be read: what this guest does itself
@@ -79,8 +79,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe that begins `now`, on the clock of its samples. What the witness says
-    /// now is what later readings are compared with.
+    /// Returns a probe that begins `now`, on the clock of its samples. Later readings of
+    /// the witness are compared with those that it has now.
     pub fn new(rule: Rule, now: Nanos, witness: &mut impl Witness) -> Self {
         let mut probe = Self {
             rule,
@@ -95,11 +95,11 @@ impl Probe {
         probe
     }
 
-    /// Takes one sleep. Asks the witness after each late one, once a second, and
+    /// Handles one sleep. Asks the witness after each late one, once a second, and
     /// every hundred sleeps for the thread's times; otherwise this is a few
     /// comparisons.
     ///
-    /// `Some` is the end: sleeps after it are not to be given.
+    /// Returns `Some` at the end; no sleep may follow.
     pub fn sample(&mut self, sample: Sample, witness: &mut impl Witness) -> Option<Verdict> {
         if sample.begin < self.now || sample.end < sample.begin {
             let by = self
@@ -195,7 +195,7 @@ impl Probe {
         Some(Verdict { outcome, reason })
     }
 
-    /// Late sleeps that count against the neighbours.
+    /// Returns the number of late sleeps that count against the neighbours.
     fn against(&self) -> u64 {
         let busy = self
             .busy()
@@ -221,25 +221,25 @@ impl Probe {
         })
     }
 
-    /// The verdict if nobody waits any longer.
+    /// Returns the verdict of a run that is broken off now.
     pub fn interrupt(&self) -> Verdict {
         inconclusive(Reason::Interrupted {
             samples: self.counts.samples,
         })
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The share of the vCPU that others in this guest used so far; `None` before
+    /// Returns the share of the vCPU that others in this guest used so far; `None` before
     /// half a second, or where it cannot be read.
     pub fn busy(&self) -> Option<f64> {
         self.ledger.busy()
     }
 
-    /// What else there is to know.
+    /// Returns what limits the verdict.
     pub fn notes(&self) -> Vec<Note> {
         let ledger = &self.ledger;
         let steal = match ledger.fault() {

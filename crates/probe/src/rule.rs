@@ -42,12 +42,12 @@ impl Rule {
         Ok(Self { config, good_at })
     }
 
-    /// What it was made from.
+    /// Returns its configuration.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Algorithm 1, lines 8 to 14: the answer after the whole run.
+    /// Returns the answer after the whole run (Algorithm 1, lines 8 to 14).
     pub const fn answer(&self, late: u64) -> Outcome {
         if late <= self.config.low_mark {
             Outcome::Good
@@ -58,8 +58,8 @@ impl Rule {
         }
     }
 
-    /// After how many sleeps so many late ones are few enough for GOOD; the whole
-    /// run where they never are before.
+    /// Returns the number of sleeps after which `late` late ones are few enough for
+    /// GOOD; the whole run where they never are before.
     pub fn good_at(&self, late: u64) -> u64 {
         let moment = usize::try_from(late)
             .ok()
@@ -67,7 +67,8 @@ impl Rule {
         moment.copied().unwrap_or(self.config.samples)
     }
 
-    /// The answer after so many sleeps of which so many were late, if it is known.
+    /// Returns the answer, if it is known, after so many sleeps of which so many were
+    /// late.
     pub fn decide(&self, samples: u64, late: u64) -> Option<Outcome> {
         let decided = late > self.config.high_mark || samples >= self.good_at(late);
         decided.then(|| self.answer(late))

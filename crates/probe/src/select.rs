@@ -12,11 +12,11 @@ use tailbound_units::Nanos;
 pub struct Candidate {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The verdict about it.
     pub outcome: Outcome,
     /// Sleeps of its worst vCPU.
     pub samples: u64,
-    /// Of these, late.
+    /// The late ones of these.
     pub late: u64,
     /// The 99.9th percentile of how long they took.
     pub p99_9: Nanos,
@@ -26,17 +26,17 @@ pub struct Candidate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
-    /// Among the best N.
+    /// Keep it: it is among the best N.
     Keep,
-    /// Good, and not needed.
+    /// GOOD, and not needed.
     Spare,
     /// Between the marks, and not enough are good: the network test may approve it.
     Test,
-    /// Not to be used.
+    /// Do not use it.
     Drop,
 }
 
-/// The places of the candidates from best to worst, each with its use. Only GOOD
+/// Returns the indices of the candidates from best to worst, each with its use. Only GOOD
 /// ones are kept: fewer than `keep` if there are not so many.
 pub fn select(candidates: &[Candidate], keep: usize) -> Vec<(usize, Use)> {
     let mut places: Vec<usize> = (0..candidates.len()).collect();

@@ -1,10 +1,10 @@
-//! What came out, and why, in a line.
+//! Verdicts and their reasons, each printed in a line.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tailbound_units::Nanos;
 
-/// What a node is.
+/// The verdict about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Outcome {
@@ -19,7 +19,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Its name.
+    /// Returns its name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Good => "GOOD",
@@ -29,7 +29,7 @@ impl Outcome {
         }
     }
 
-    /// The higher, the less the node is to be used. What was not found out weighs
+    /// Returns its rank: the higher, the less the node is to be used. What was not found out weighs
     /// more than what lies between the marks, and less than what was found bad.
     pub(crate) const fn weight(self) -> u8 {
         match self {
@@ -47,17 +47,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What a node is and why. It prints as one line of at most 80 bytes, which is what
+/// A verdict with its reason. It prints as one line of at most 80 bytes, which is what
 /// node-problem-detector keeps of a plugin's output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
-    /// What it is.
+    /// The verdict.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason for it.
     pub reason: Reason,
 }
 
-/// Why a verdict is what it is. Each prints as the part of a sentence after the
+/// The reason for a verdict. Each prints as the part of a sentence after the
 /// verdict.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
@@ -68,7 +68,7 @@ pub enum Reason {
         late: u64,
         /// Sleeps so far.
         samples: u64,
-        /// How sure that is.
+        /// The confidence in that.
         confidence: f64,
     },
     /// The whole run was slept.
@@ -89,7 +89,7 @@ pub enum Reason {
     },
     /// Late sleeps that are the guest's own doing, or may be, decide.
     Own {
-        /// Those.
+        /// The late sleeps of the guest's own doing, certain or possible.
         own: u64,
         /// All late ones.
         late: u64,
@@ -107,12 +107,12 @@ pub enum Reason {
     },
     /// A moment was before the one before it.
     Backwards {
-        /// How far.
+        /// By how much.
         by: Nanos,
     },
     /// The guest was suspended.
     Suspended {
-        /// How long.
+        /// For how long.
         by: Nanos,
     },
     /// Nobody waited for the end.
@@ -167,7 +167,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A probability in percent, without the noise of its binary form.
+/// Returns a probability in percent, without the noise of its binary form.
 fn percent(probability: f64) -> f64 {
     (probability * 1e6).round() / 1e4
 }
@@ -178,8 +178,9 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The place of the outcome that speaks for a node of several vCPUs, the worst: a
-/// request waits for the CPU that serves it. Of equals the first; `None` of none.
+/// Returns the index of the outcome that stands for a node of several vCPUs, the
+/// worst: a request waits for the CPU that serves it. Of equals it is the first;
+/// `None` where there is none.
 ///
 /// What [`crate::Rule`] says of GOOD holds for the node as well: it is called GOOD
 /// wrongly only if the vCPU that is not GOOD is.

@@ -14,7 +14,7 @@ pub const RESPONSE: usize = 2000;
 const MAGIC: [u8; 4] = *b"TBRP";
 const VERSION: u8 = 1;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A call.
@@ -31,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// How many bytes follow its header.
+    /// Returns the number of bytes that follow its header.
     pub const fn payload(self) -> usize {
         match self {
             Self::Request => REQUEST,
@@ -44,7 +44,7 @@ impl Kind {
 /// length of what follows, the number and the token, big end first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
+    /// The kind of the message.
     pub kind: Kind,
     /// Counts the calls of a connection; its answer repeats it.
     pub number: u64,
@@ -52,7 +52,7 @@ pub struct Header {
     pub token: u64,
 }
 
-/// Why bytes are no header.
+/// An error in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// They belong to another protocol.
@@ -70,7 +70,7 @@ pub enum WireError {
 }
 
 impl Header {
-    /// Its bytes.
+    /// Returns its bytes.
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..4].copy_from_slice(&MAGIC);

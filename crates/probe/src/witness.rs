@@ -1,4 +1,4 @@
-//! Whose fault a late sleep is.
+//! The cause of a late sleep.
 //!
 //! A sleep is late for one of three reasons. The thread could run and another of
 //! its own guest did (*ours*): its run-queue wait grew. The hypervisor gave the
@@ -30,8 +30,8 @@ pub struct CpuTime {
     pub steal: Option<Nanos>,
 }
 
-/// What can be known besides how long sleeps took. Each reading may be missing: a
-/// guest without `/proc` is judged, too, but nobody is blamed.
+/// Readings of the machine besides how long sleeps took. Each reading may be missing: a
+/// guest without `/proc` is judged, too, but no late sleep is attributed.
 pub trait Witness {
     /// What the thread that sleeps has done so far.
     fn thread(&mut self) -> Option<ThreadTime>;
@@ -41,7 +41,7 @@ pub trait Witness {
     fn suspended(&mut self) -> Option<Nanos>;
 }
 
-/// Knows nothing.
+/// A witness without any reading.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoWitness;
 
@@ -66,7 +66,7 @@ pub enum StealFault {
     MoreThanTime,
 }
 
-/// Whose fault.
+/// The cause of a late sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     Ours,
@@ -163,7 +163,7 @@ impl Ledger {
         self.steal.read(at.as_nanos(), steal, quiet)
     }
 
-    /// How long the guest was suspended since the start.
+    /// Returns how long the guest was suspended since the start.
     pub(crate) fn suspended(&mut self, witness: &mut impl Witness) -> Nanos {
         let Some(total) = witness.suspended() else {
             return Nanos::ZERO;
@@ -175,7 +175,7 @@ impl Ledger {
         }
     }
 
-    /// Whose fault a sleep is that took `excess` too long.
+    /// Returns the cause of a sleep that took `excess` too long.
     pub(crate) fn cause(&self, excess: Nanos, wait: Nanos, steal: Nanos) -> Cause {
         let half = Nanos(excess.as_nanos().div_ceil(2));
         if steal >= half && self.fault.is_none() {
@@ -187,12 +187,12 @@ impl Ledger {
         }
     }
 
-    /// Why steal is not trusted.
+    /// Returns why steal is not trusted, if it is not.
     pub(crate) const fn fault(&self) -> Option<StealFault> {
         self.fault
     }
 
-    /// The last reading of steal, since boot.
+    /// Returns the last reading of steal, since boot.
     pub(crate) fn total_steal(&self) -> Option<Nanos> {
         self.last.and_then(|(_, time, _)| time.steal)
     }
@@ -207,8 +207,8 @@ impl Ledger {
         self.last.is_some()
     }
 
-    /// The share of the vCPU that others in this guest used, once there has been
-    /// time to tell.
+    /// Returns the share of the vCPU that others in this guest used, once enough time has
+    /// passed.
     pub(crate) fn busy(&self) -> Option<f64> {
         let ((from, first, own_before), (to, last, own)) = self.first.zip(self.last)?;
         let span = to.since(from);

@@ -170,7 +170,7 @@ impl Credit {
         self.accountings += 1;
     }
 
-    /// Gives `vcpu` its share and sets its class. `cap` is its part of the
+    /// Adds its share to the credit of `vcpu` and sets its class. `cap` is its part of the
     /// domain's cap, 0 for none. Returns its credit.
     fn earn(&mut self, vcpu: VcpuId, share: i64, cap: i64, raise: &mut PcpuSet) -> i64 {
         let slice = self.config.credits_per_tslice();

@@ -63,8 +63,8 @@ impl Credit2 {
         false
     }
 
-    /// Gives back what `vcpu`, which stopped, did not use; others may go on
-    /// with that.
+    /// Returns the budget that `vcpu`, which stopped, did not use to its domain; others
+    /// may go on with that.
     pub(super) fn return_budget(&mut self, now: Nanos, vcpu: VcpuId, raise: &mut PcpuSet) {
         let row = &mut self.vcpus[vcpu.index()];
         let Some(budget) = row.budget.as_mut().filter(|budget| **budget > 0) else {

@@ -15,7 +15,7 @@ pub enum DomainClass {
     /// Sends by itself: must run often whoever asks. While it is runnable it
     /// has a deadline.
     Periodic {
-        /// How long it waits at most.
+        /// The longest time that it waits.
         deadline: Nanos,
         /// The shortest time from one deadline's beginning to the next one's;
         /// none: each wait has a deadline.
@@ -27,13 +27,13 @@ pub enum DomainClass {
         /// From the event until it runs at the latest.
         deadline: Nanos,
     },
-    /// None of these.
+    /// An ordinary domain.
     #[default]
     Normal,
 }
 
 impl DomainClass {
-    /// Its deadline, if it is a real-time domain.
+    /// Returns its deadline, if it is a real-time domain.
     pub fn deadline(&self) -> Option<Nanos> {
         match *self {
             Self::Periodic { deadline, .. } | Self::Aperiodic { deadline } => Some(deadline),
@@ -48,7 +48,7 @@ impl DomainClass {
 pub struct EdfConfig {
     /// The rules of the credit queue.
     pub credit: CreditConfig,
-    /// CPU time that a deadline is good for.
+    /// CPU time that a claim entitles to.
     pub slice: Nanos,
     /// How often the first deadline of a pCPU is looked at. No deadline may be
     /// shorter.
@@ -73,7 +73,7 @@ impl Default for EdfConfig {
 /// Classes and parameters that cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum EdfError {
-    /// Not one class for each domain.
+    /// The number of classes is not that of domains.
     #[error("{classes} classes for {domains} domains")]
     Count {
         /// How many were given.
@@ -84,15 +84,15 @@ pub enum EdfError {
     /// A slice or timer of zero.
     #[error("{0} must not be zero")]
     Zero(&'static str),
-    /// More than all.
+    /// A reserve of more than all credit.
     #[error("the reserve is 0 to 100 percent, not {0}")]
     Reserve(u32),
     /// A deadline below what the timer can keep.
     #[error("domain {domain}: a deadline is at least the timer's {timer}, not {deadline}")]
     Deadline {
-        /// Whose.
+        /// The domain that it is of.
         domain: u32,
-        /// What was given.
+        /// The value that was configured.
         deadline: Nanos,
         /// The timer's period.
         timer: Nanos,
@@ -100,9 +100,9 @@ pub enum EdfError {
     /// A period that ends before its deadline.
     #[error("domain {domain}: the period {period} is shorter than the deadline {deadline}")]
     Period {
-        /// Whose.
+        /// The domain that it is of.
         domain: u32,
-        /// What was given.
+        /// The value that was configured.
         period: Nanos,
         /// The deadline.
         deadline: Nanos,
@@ -110,7 +110,7 @@ pub enum EdfError {
     /// A real-time vCPU all of whose pCPUs are a driver domain's.
     #[error("every pCPU that real-time vCPU {0} may run on is a driver domain's")]
     NoPcpu(u32),
-    /// The host itself.
+    /// The host itself cannot be run.
     #[error(transparent)]
     Host(#[from] HostError),
 }

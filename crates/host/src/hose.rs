@@ -50,16 +50,16 @@ pub enum HoseError {
     },
 }
 
-/// A guest that may take part.
+/// A guest that may take part in the exchange of rates.
 #[derive(Debug, Clone)]
 pub struct HoseGuest {
-    /// The guest in the pacer.
+    /// Its id in the switch and the pacer.
     pub id: GuestId,
-    /// Which machine it is.
+    /// The machine that it is.
     pub vm: VmName,
-    /// Its addresses.
+    /// Its IP addresses.
     pub ips: Vec<IpAddr>,
-    /// What it is guaranteed; it takes no part without.
+    /// Its guarantee; it takes no part without.
     pub guarantee: Option<Guarantee>,
     /// How many machines its tenant has, as the placement service says.
     pub tenant_vms: Option<u32>,

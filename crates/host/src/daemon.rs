@@ -124,6 +124,15 @@ struct Missing {
     delay: Nanos,
 }
 
+/// The ports of a configuration that is not in force yet.
+struct NextPorts {
+    plans: Vec<PortPlan>,
+    /// Where each is among those in force; `None` for a new one,
+    kept: Vec<Option<usize>>,
+    /// which is here.
+    fresh: Vec<Option<Box<dyn Port>>>,
+}
+
 struct Daemon {
     path: PathBuf,
     clock: Clock,
@@ -437,17 +446,7 @@ impl Daemon {
         let guarantees = self.guarantees.reconfigured(config);
         let (plans, switch) = plan(config, &guarantees);
         self.switch.check(&switch)?;
-        let mut kept = Vec::with_capacity(plans.len());
-        let mut fresh = Vec::with_capacity(plans.len());
-        for plan in &plans {
-            let old = self.plans.iter().position(|old| old.port == plan.port);
-            kept.push(old);
-            fresh.push(if old.is_some() {
-                None
-            } else {
-                Some(plan.open(&self.clock)?)
-            });
-        }
+        let ports = self.open(plans)?;
         let metrics = match config.metrics {
             at if at == self.metrics_address() => None,
             at => {
@@ -460,13 +459,50 @@ impl Daemon {
             Some(vcpu) if self.vcpu_thread.is_none() => Some(VcpuThread::start(vcpu.clone())?),
             _ => None,
         };
-        let views: Vec<_> = kept
-            .iter()
-            .zip(&fresh)
-            .map(|(kept, fresh)| kept.map_or(fresh, |old| &self.ports[old]))
-            .collect();
         // Last of what may fail, as it changes one that runs.
         let now = self.clock.now();
+        self.renew_hose(now, config, &ports)?;
+        self.renew_vcpus(config, vcpu_thread);
+        if let Some(metrics) = metrics {
+            self.metrics = metrics;
+        }
+        self.take(ports);
+        self.guarantees = guarantees;
+        self.switch.reconfigure(now, switch)?;
+        self.tell_hose(now);
+        Ok(())
+    }
+
+    /// Opens the ports that are not there yet.
+    fn open(&self, plans: Vec<PortPlan>) -> Result<NextPorts, HostError> {
+        let mut kept = Vec::with_capacity(plans.len());
+        let mut fresh = Vec::with_capacity(plans.len());
+        for plan in &plans {
+            let old = self.plans.iter().position(|old| old.port == plan.port);
+            kept.push(old);
+            fresh.push(if old.is_some() {
+                None
+            } else {
+                Some(plan.open(&self.clock)?)
+            });
+        }
+        Ok(NextPorts { plans, kept, fresh })
+    }
+
+    /// Starts, changes or ends the exchange of rates, and waits for it and for the
+    /// ports from now on.
+    fn renew_hose(
+        &mut self,
+        now: Nanos,
+        config: &Config,
+        ports: &NextPorts,
+    ) -> Result<(), HostError> {
+        let views: Vec<_> = ports
+            .kept
+            .iter()
+            .zip(&ports.fresh)
+            .map(|(kept, fresh)| kept.map_or(fresh, |old| &self.ports[old]))
+            .collect();
         let started = match (&mut self.hose, &config.hose) {
             (Some(running), Some(config)) => {
                 running.reconfigure(now, config)?;
@@ -481,7 +517,7 @@ impl Daemon {
             Some(_) => self.hose.as_ref(),
             None => None,
         });
-        let poller = Poller::new(&self.signals, hose.map(Hose::descriptor), views)
+        self.poller = Poller::new(&self.signals, hose.map(Hose::descriptor), views)
             .map_err(system("wait for the ports"))?;
         self.hose_ready = true;
         if let (Some(over), None, Some(pacer)) = (&mut self.hose, &config.hose, self.switch.pacer())
@@ -493,8 +529,13 @@ impl Daemon {
         if started.is_some() || config.hose.is_none() {
             self.hose = started;
         }
+        Ok(())
+    }
 
-        match (&config.vcpu, vcpu_thread) {
+    /// Starts, changes or ends the agent; `started` is a thread for one that does not
+    /// run yet.
+    fn renew_vcpus(&mut self, config: &Config, started: Option<VcpuThread>) {
+        match (&config.vcpu, started) {
             (_, Some(started)) => self.vcpu_thread = Some(started),
             (Some(vcpu), None) => {
                 if let Some(running) = &self.vcpu_thread {
@@ -509,10 +550,15 @@ impl Daemon {
         }
         self.vcpus
             .set(self.vcpu_thread.as_ref().map(VcpuThread::shared));
-        self.poller = poller;
-        if let Some(metrics) = metrics {
-            self.metrics = metrics;
-        }
+    }
+
+    /// Puts ports in force, and closes those that are no longer among them.
+    fn take(&mut self, ports: NextPorts) {
+        let NextPorts {
+            plans,
+            kept,
+            mut fresh,
+        } = ports;
         for (place, old) in fresh.iter_mut().zip(&kept) {
             if let Some(old) = old {
                 *place = self.ports[*old].take();
@@ -525,10 +571,6 @@ impl Daemon {
         });
         self.ports = fresh;
         self.plans = plans;
-        self.guarantees = guarantees;
-        self.switch.reconfigure(now, switch)?;
-        self.tell_hose(now);
-        Ok(())
     }
 
     /// Sends what waits, for at most [`DRAIN`], and receives nothing.

@@ -77,6 +77,12 @@ fn encode_uplink(
     for (name, help, value) in counters {
         counter::<0>(encoder, name, help, &[([], value)])?;
     }
+    encode_times(uplink, encoder)
+}
+
+/// How late the pacer was, and how long it stood still.
+fn encode_times(uplink: &UplinkPacing, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let stats = uplink.stats;
     encoder
         .encode_descriptor(
             "tailbound_pacer_frozen",

@@ -88,6 +88,35 @@ impl Collector for Exposition {
 
 impl HostCounts {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.encode_crossed(encoder)?;
+        self.encode_queued(encoder)?;
+        gauge(
+            encoder,
+            "tailbound_port_up",
+            "1 while the port's interface is there",
+            &self.per_port(|port| vec![([label(port)], u64::from(port.up))]),
+        )?;
+        gauge::<0>(
+            encoder,
+            "tailbound_fdb_entries",
+            "MAC addresses learned besides the guests' own",
+            &[([], self.snapshot.fdb_entries as u64)],
+        )?;
+        let result = |result: &str, count| ([("result", result.to_owned())], count);
+        counter(
+            encoder,
+            "tailbound_reloads",
+            "Configurations that were reloaded, or refused",
+            &[
+                result("applied", self.reloads_applied),
+                result("refused", self.reloads_refused),
+            ],
+        )?;
+        self.sojourns(encoder)
+    }
+
+    /// What came and went by each port, and what did not.
+    fn encode_crossed(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let both = |port: &PortSnapshot, received: u64, sent: u64| {
             let of = |direction: &str, value| {
                 ([label(port), ("direction", direction.to_owned())], value)
@@ -118,7 +147,11 @@ impl HostCounts {
                     })
                     .collect()
             }),
-        )?;
+        )
+    }
+
+    /// What was done to packets before each port, and what waits there.
+    fn encode_queued(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         counter(
             encoder,
             "tailbound_segmented_packets",
@@ -154,30 +187,7 @@ impl HostCounts {
             "tailbound_backlog_bytes",
             "Bytes that wait for a port in its software queue",
             &self.per_port(|port| vec![([label(port)], port.backlog_bytes.0)]),
-        )?;
-        gauge(
-            encoder,
-            "tailbound_port_up",
-            "1 while the port's interface is there",
-            &self.per_port(|port| vec![([label(port)], u64::from(port.up))]),
-        )?;
-        gauge::<0>(
-            encoder,
-            "tailbound_fdb_entries",
-            "MAC addresses learned besides the guests' own",
-            &[([], self.snapshot.fdb_entries as u64)],
-        )?;
-        let result = |result: &str, count| ([("result", result.to_owned())], count);
-        counter(
-            encoder,
-            "tailbound_reloads",
-            "Configurations that were reloaded, or refused",
-            &[
-                result("applied", self.reloads_applied),
-                result("refused", self.reloads_refused),
-            ],
-        )?;
-        self.sojourns(encoder)
+        )
     }
 
     fn sojourns(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {

@@ -11,7 +11,14 @@ use std::process::ExitCode;
 /// Bounds the tail of network latency for virtual machines and containers that
 /// share hosts, from the host alone.
 #[derive(Debug, Parser)]
-#[command(name = "tailbound", version, max_term_width = 100)]
+#[command(
+    name = "tailbound",
+    version,
+    max_term_width = 100,
+    after_help = "Exit code of all commands: 0 what was asked holds, or is done; 1 it does not \
+    hold, or is refused; 2 there is no answer: it could not run, or what it measured cannot be \
+    judged; 64 the arguments are wrong. The help of each command says what holds."
+)]
 struct Cli {
     #[command(subcommand)]
     command: command::Command,

@@ -52,7 +52,10 @@ fn a_tenant_is_admitted_shown_resized_and_deleted() {
     assert_eq!(service.place(&["delete", "web"]).done(), "DELETED  id 1\n");
     assert_eq!(service.place(&["list"]).done(), "no tenants\n");
     let gone = service.place(&["get", "acme/web"]).failed(2);
-    assert!(gone.starts_with("there is no tenant acme/web"), "{gone}");
+    assert!(
+        gone.starts_with("tailbound: there is no tenant acme/web"),
+        "{gone}"
+    );
 }
 
 /// Some line of a refusal, typed as it stands, is admitted.
@@ -174,7 +177,7 @@ fn a_topology_is_compared_shown_and_applied_unless_a_promise_breaks() {
     assert!(error.contains("unknown field `hosts`"), "{error}");
     let broken = file("broken.json", "{");
     let error = service.place(&["topology", "apply", &broken]).failed(2);
-    assert!(error.contains("broken.json: EOF"), "{error}");
+    assert!(error.contains("broken.json:1:1: EOF"), "{error}");
 }
 
 /// Makes a token; returns the file that holds its secret and the lines for the
@@ -241,7 +244,7 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     };
     let away = ask(&format!("http://{address}"));
     assert!(
-        away.starts_with("cannot reach the placement service"),
+        away.starts_with("tailbound: cannot reach the placement service"),
         "{away}"
     );
     assert!(
@@ -257,7 +260,7 @@ fn a_service_that_is_not_there_or_is_none_is_told_apart() {
     let service = Service::open(directory.path());
     let below = ask(&format!("{}other", service.url));
     assert!(
-        below.starts_with("there is nothing at /other/v1/status"),
+        below.starts_with("tailbound: there is nothing at /other/v1/status"),
         "{below}"
     );
     let tls = ask(&service.url.replace("http:", "https:"));

@@ -92,9 +92,13 @@ impl Running {
 
 /// It does not start: exit code 2 and one line that says this.
 fn refused(dir: &Path, args: &[&str], why: &str) {
+    refused_with(2, dir, args, why);
+}
+
+fn refused_with(code: i32, dir: &Path, args: &[&str], why: &str) {
     let output = command(dir, args).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(output.status.code(), Some(code), "{text}");
     assert!(text.contains(why), "{why:?} is not in {text:?}");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(output.stdout.is_empty());
@@ -137,7 +141,7 @@ fn what_it_has_kept_is_there_after_a_restart() {
 fn it_does_not_start_where_that_would_not_be_safe() {
     let dir = dir();
     let tree = ["--topology", "tree.toml"];
-    refused(dir.path(), &tree, "it is not said who may call");
+    refused_with(64, dir.path(), &tree, "it is not said who may call");
     let open = |more: &[&'static str]| [&["--topology", "tree.toml"], more].concat();
     refused(
         dir.path(),
@@ -181,13 +185,13 @@ fn what_it_cannot_use_is_named() {
     refused(
         dir.path(),
         &[open, "--topology", "bad.toml"],
-        "bad.toml: 2:1: unknown field `hosts`",
+        "bad.toml:2:1: unknown field `hosts`",
     );
     std::fs::write(dir.path().join("bad.json"), "{\"frame\": 1538}").unwrap();
     refused(
         dir.path(),
         &[open, "--topology", "bad.json"],
-        "bad.json: invalid type",
+        "bad.json:1:14: invalid type",
     );
     // The next start would take it for a new store.
     assert!(!dir.path().join("tailbound-place.db").exists());

@@ -8,6 +8,10 @@ use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
 
 /// Arguments of `tailbound host`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 ended by SIGTERM or SIGINT; 2 it could not start: the configuration \
+    is wrong, a port cannot be opened, or another daemon runs for it."
+)]
 pub(crate) struct Args {
     /// The configuration (TOML); SIGHUP reads it again
     #[arg(long, value_name = "FILE")]

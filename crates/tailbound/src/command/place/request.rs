@@ -141,14 +141,21 @@ impl Wish {
 
 /// A document from a file: JSON if its name says so, otherwise TOML.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let failed = |what: &dyn std::fmt::Display| Failure::new(format!("{}: {what}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("{shown}: cannot be read: {error}")))?;
     if path.extension().is_some_and(|end| end == "json") {
-        serde_json::from_str(&text).map_err(|error| failed(&error))
+        serde_json::from_str(&text).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            let message = error.to_string();
+            let end = format!(" at line {line} column {column}");
+            let message = message.strip_suffix(&end).unwrap_or(&message);
+            Failure::new(format!("{shown}:{line}:{column}: {message}"))
+        })
     } else {
         toml::from_str(&text).map_err(|error| {
             let place = Location::of(&text, error.span().map_or(0, |span| span.start));
-            failed(&format!("{place}: {}", error.message()))
+            Failure::new(format!("{shown}:{place}: {}", error.message()))
         })
     }
 }

@@ -169,7 +169,7 @@ impl Serve {
             (Some(file), _) => AccessBy::Tokens(file.clone()),
             (None, true) => AccessBy::InsecureLoopback,
             (None, false) => {
-                return Err(Failure::new(
+                return Err(Failure::wrong_arguments(
                     "it is not said who may call: give --tokens FILE (`tailbound place token` \
                      makes one), or --insecure-loopback to let everybody on this machine do \
                      everything",

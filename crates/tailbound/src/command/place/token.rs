@@ -71,12 +71,12 @@ impl Token {
             Role::Host => (None, self.host.clone()),
         };
         if owner != self.owner || host != self.host {
-            return Err(Failure::new(
+            return Err(Failure::wrong_arguments(
                 "--owner goes with --role tenant, --host with --role host",
             ));
         }
         if let Some(owner) = owner.as_ref().filter(|owner| !is_name(owner)) {
-            return Err(Failure::new(format!(
+            return Err(Failure::wrong_arguments(format!(
                 "{owner:?} cannot be an owner; use 1 to 63 of a-z, 0-9 and -, no - at either end"
             )));
         }

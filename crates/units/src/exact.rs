@@ -17,13 +17,11 @@
 
 mod bucket;
 
+pub use crate::rate::BYTE_IN_NANOS;
 pub use bucket::{Charged, Tick, TokenBucket};
 
 use crate::{Bytes, Nanos, Rate};
 use std::ops::Div;
-
-/// The work of a byte where a tick is a nanosecond: 8 bits times 10^9.
-pub const BYTE_IN_NANOS: u64 = 8_000_000_000;
 
 /// The work of a byte where a tick is a picosecond.
 pub const BYTE_IN_PICOS: u64 = 1_000 * BYTE_IN_NANOS;

@@ -1,10 +1,12 @@
 //! Rates in bits a second.
 
-use crate::exact::BYTE_IN_NANOS;
 use crate::parse::{Form, quantity};
 use crate::{Bytes, Nanos};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+/// The [`Work`](crate::exact::Work) of a byte where a tick is a nanosecond: 8 bits times 10^9.
+pub const BYTE_IN_NANOS: u64 = 8_000_000_000;
 
 /// A rate in bits a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,7 @@
 //! How much traffic may come: concave arrival curves.
 
+use crate::bound::Bound;
 use crate::ratio::{Overflow, Ratio};
-use crate::{Bound, ServiceCurve};
 use std::cmp::Ordering;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -227,44 +227,6 @@ impl ArrivalCurve {
     pub fn over_links(&self, rate: Ratio, frames: u64, frame: Bytes) -> Result<Self, Overflow> {
         let burst = Ratio::from(frame).times(Ratio::whole(i128::from(frames)))?;
         self.min(&TokenBucket { rate, burst }.into())
-    }
-
-    /// What may leave a server that guarantees `service` to this traffic alone:
-    /// the exact min-plus deconvolution, `sup_s self(t + s) - service(s)`.
-    ///
-    /// None where the server is too slow, so that the backlog has no bound. Le
-    /// Boudec and Thiran, theorem 1.4.3.
-    pub fn output(&self, service: &ServiceCurve) -> Result<Option<Self>, Overflow> {
-        let Some(fastest) = service.long_run() else {
-            return Ok(self.is_none().then(Self::none));
-        };
-        // Of a concave and a convex curve the result is concave and has their
-        // slopes. The line of slope r that touches it is as far above the
-        // origin as that of the one and that of the other together (the sum of
-        // their Legendre transforms).
-        let mut buckets = Vec::with_capacity(self.buckets.len() + service.pieces().len());
-        for bucket in &self.buckets {
-            if bucket.rate <= fastest.rate {
-                let lag = service.lag(bucket.rate)?;
-                buckets.push(TokenBucket {
-                    rate: bucket.rate,
-                    burst: bucket.burst.plus(lag)?,
-                });
-            }
-        }
-        for piece in service.pieces() {
-            if let Bound::Finite(excess) = self.excess(piece.rate)? {
-                buckets.push(TokenBucket {
-                    rate: piece.rate,
-                    burst: piece.offset.plus(excess)?,
-                });
-            }
-        }
-        // None at all: the slowest bucket is faster than the fastest piece.
-        if buckets.is_empty() {
-            return Ok(None);
-        }
-        Self::least(buckets).map(Some)
     }
 
     /// The most by which this exceeds a constant `rate` from the start:

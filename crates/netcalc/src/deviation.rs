@@ -1,28 +1,9 @@
-//! The two distances between what may come and what is served: delay and
-//! backlog.
+//! What follows from an arrival curve and a service curve: delay, backlog and output.
 
 use crate::arrival::{ArrivalCurve, TokenBucket};
+use crate::bound::Bound;
 use crate::ratio::{Overflow, Ratio};
 use crate::service::ServiceCurve;
-
-/// A bound, if there is one. A smaller one compares as less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bound {
-    /// It is never more than this.
-    Finite(Ratio),
-    /// More comes than is served: there is no bound.
-    Unbounded,
-}
-
-impl Bound {
-    /// The bound, if there is one.
-    pub fn finite(self) -> Option<Ratio> {
-        match self {
-            Self::Finite(bound) => Some(bound),
-            Self::Unbounded => None,
-        }
-    }
-}
 
 impl ArrivalCurve {
     /// The longest that anything waits and is served in a FIFO queue, in
@@ -84,6 +65,44 @@ impl ArrivalCurve {
             Some(output) => Bound::Finite(output.buckets()[0].burst),
             None => Bound::Unbounded,
         })
+    }
+
+    /// What may leave a server that guarantees `service` to this traffic alone:
+    /// the exact min-plus deconvolution, `sup_s self(t + s) - service(s)`.
+    ///
+    /// None where the server is too slow, so that the backlog has no bound. Le
+    /// Boudec and Thiran, theorem 1.4.3.
+    pub fn output(&self, service: &ServiceCurve) -> Result<Option<Self>, Overflow> {
+        let Some(fastest) = service.long_run() else {
+            return Ok(self.is_none().then(Self::none));
+        };
+        // Of a concave and a convex curve the result is concave and has their
+        // slopes. The line of slope r that touches it is as far above the
+        // origin as that of the one and that of the other together (the sum of
+        // their Legendre transforms).
+        let mut buckets = Vec::with_capacity(self.buckets().len() + service.pieces().len());
+        for bucket in self.buckets() {
+            if bucket.rate <= fastest.rate {
+                let lag = service.lag(bucket.rate)?;
+                buckets.push(TokenBucket {
+                    rate: bucket.rate,
+                    burst: bucket.burst.plus(lag)?,
+                });
+            }
+        }
+        for piece in service.pieces() {
+            if let Bound::Finite(excess) = self.excess(piece.rate)? {
+                buckets.push(TokenBucket {
+                    rate: piece.rate,
+                    burst: piece.offset.plus(excess)?,
+                });
+            }
+        }
+        // None at all: the slowest bucket is faster than the fastest piece.
+        if buckets.is_empty() {
+            return Ok(None);
+        }
+        Self::least(buckets).map(Some)
     }
 }
 

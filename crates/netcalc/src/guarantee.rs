@@ -1,4 +1,4 @@
-//! What a tenant of Silo is promised, as curves.
+//! The guarantees of a tenant of Silo as curves.
 
 use crate::arrival::{ArrivalCurve, TokenBucket};
 use crate::ratio::{Overflow, Ratio};
@@ -17,7 +17,7 @@ pub struct Guarantee {
 }
 
 impl Guarantee {
-    /// What one machine may send: `min(Bmax · t + frame, B · t + S)`.
+    /// Returns what one machine may send: `min(Bmax · t + frame, B · t + S)`.
     pub fn curve(self, frame: Bytes) -> Result<ArrivalCurve, Overflow> {
         self.across(1, 2, frame)
     }

@@ -15,6 +15,7 @@
 //! (SIGCOMM 2015); each item names its section.
 
 mod arrival;
+mod bound;
 mod deviation;
 mod guarantee;
 mod network;
@@ -24,11 +25,11 @@ mod service;
 mod testing;
 
 pub use arrival::{ArrivalCurve, TokenBucket};
-pub use deviation::Bound;
+pub use bound::Bound;
 pub use guarantee::Guarantee;
 pub use network::{
-    Bounds, ClassBounds, FileError, Flow, FlowBounds, FlowId, Network, NetworkError, NetworkFile,
-    Port, PortBounds, PortId,
+    Bounds, ClassBounds, Flow, FlowBounds, FlowId, Network, NetworkError, NetworkFile, Port,
+    PortBounds, PortId,
 };
 pub use ratio::{Overflow, Ratio};
 pub use service::{RateLatency, ServiceCurve};

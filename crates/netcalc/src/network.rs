@@ -10,7 +10,7 @@ mod order;
 mod separated;
 mod total;
 
-pub use file::{FileError, NetworkFile};
+pub use file::NetworkFile;
 
 use crate::arrival::ArrivalCurve;
 use crate::ratio::{Overflow, Ratio};
@@ -48,7 +48,7 @@ pub struct Port {
     pub buffer: Option<Bytes>,
 }
 
-/// What a sender puts into the network, and its way.
+/// A flow: what a sender puts into the network, and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flow {
     /// Its name, unique in the network.
@@ -86,7 +86,7 @@ pub struct Network {
     flows: Vec<Flow>,
 }
 
-/// What is never exceeded at a port.
+/// The bounds of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortBounds {
     /// What waits and is being sent, in nanobits; as large a buffer loses no
@@ -106,7 +106,7 @@ impl Default for PortBounds {
     }
 }
 
-/// What is never exceeded at a port by the flows of one priority.
+/// The bounds of a port for the flows of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassBounds {
     /// The priority of the flows.
@@ -120,7 +120,7 @@ pub struct ClassBounds {
     pub backlog: Ratio,
 }
 
-/// What a flow never exceeds from its first port to its last.
+/// The bounds of a flow, from its first port to its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowBounds {
     /// The delay by total flow analysis: the sum over its ports, nanoseconds.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::service::ServiceCurve;
 use crate::testing::{
     arrival, buckets, greatest, joints, least, lines, pieces, ratio, service, time, whole,
 };

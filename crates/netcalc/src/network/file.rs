@@ -1,10 +1,11 @@
-//! A network in a file: reading it, and saying where it is wrong.
+//! Networks in files: reading them, and all their mistakes with their locations.
 
 use super::{Bounds, Flow, Network, NetworkError, Port, PortId};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use tailbound_document::{Document, DocumentError, Location, Mistake, unknown_word};
 use tailbound_units::{Bytes, Nanos, Rate};
 use toml::Spanned;
 
@@ -16,19 +17,6 @@ const MAX_SIZE: Bytes = Bytes(1_000_000_000_000);
 const MAX_TIME: Nanos = Nanos::from_secs(3_600);
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
-
-/// What a file may say.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    frame: Spanned<Bytes>,
-    #[serde(default = "yes")]
-    line_limit: bool,
-    #[serde(default)]
-    port: Vec<PortEntry>,
-    #[serde(default)]
-    flow: Vec<FlowEntry>,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,59 +40,35 @@ struct FlowEntry {
     deadline: Option<Spanned<Nanos>>,
 }
 
-fn yes() -> bool {
-    true
-}
-
-/// Why a file gives no bounds.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The file cannot be read.
-    #[error("{}: cannot be read: {source}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Something in it is wrong.
-    #[error("{}:{line}:{column}: {message}", .path.display())]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The column in characters, from 1.
-        column: usize,
-        /// What is wrong, and what would be right.
-        message: String,
-    },
-}
-
-/// A mistake and the bytes of the file that hold it.
-struct Mistake {
-    place: Range<usize>,
+/// Something wrong at some bytes of the file.
+struct Wrong {
+    span: Range<usize>,
     message: String,
 }
 
-impl Mistake {
+impl Wrong {
     fn at<T>(value: &Spanned<T>, message: String) -> Self {
         Self {
-            place: value.span(),
+            span: value.span(),
             message,
         }
     }
 }
 
-/// A network read from a file, which knows where each of its parts stands.
+/// The bytes of a file where each port's rate and each flow's path stand.
+#[derive(Debug, Default)]
+struct Spans {
+    rates: Vec<Range<usize>>,
+    paths: Vec<Range<usize>>,
+}
+
+/// A network read from a file, with the location of its parts.
 #[derive(Debug)]
 pub struct NetworkFile {
     path: PathBuf,
     text: String,
     network: Network,
-    /// Where each port's rate and each flow's path stand.
-    ports: Vec<Range<usize>>,
-    flows: Vec<Range<usize>>,
+    spans: Spans,
 }
 
 impl NetworkFile {
@@ -112,8 +76,8 @@ impl NetworkFile {
     ///
     /// # Errors
     /// The file cannot be read, or something in it is wrong.
-    pub fn load(path: &Path) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path).map_err(|source| FileError::Read {
+    pub fn load(path: &Path) -> Result<Self, DocumentError> {
+        let text = std::fs::read_to_string(path).map_err(|source| DocumentError::Read {
             path: path.to_owned(),
             source,
         })?;
@@ -121,109 +85,167 @@ impl NetworkFile {
     }
 
     /// Reads a network from the text of a file; its path is for messages alone.
-    pub fn parse(text: String, path: &Path) -> Result<Self, FileError> {
-        let document = toml::from_str::<Document>(&text).map_err(|error| Mistake {
-            place: error.span().unwrap_or_default(),
-            message: error.message().trim_end().to_owned(),
-        });
-        match document.and_then(|document| read(&document)) {
-            Ok((network, ports, flows)) => Ok(Self {
+    ///
+    /// # Errors
+    /// Something in it is wrong: all mistakes at once.
+    pub fn parse(text: String, path: &Path) -> Result<Self, DocumentError> {
+        match Document::parse(&text).and_then(|document| read(&document)) {
+            Ok((network, spans)) => Ok(Self {
                 path: path.to_owned(),
                 text,
                 network,
-                ports,
-                flows,
+                spans,
             }),
-            Err(mistake) => Err(located(path, &text, mistake)),
+            Err(mistakes) => Err(DocumentError::Mistakes {
+                path: path.to_owned(),
+                mistakes,
+            }),
         }
     }
 
-    /// The network.
+    /// Returns the network.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The network's bounds.
+    /// Returns the network's bounds.
     ///
     /// # Errors
     /// What forbids them ([`NetworkError`]), and where it stands in the file.
-    pub fn bounds(&self) -> Result<Bounds, FileError> {
+    pub fn bounds(&self) -> Result<Bounds, DocumentError> {
         self.network.bounds().map_err(|error| {
-            let place = match &error {
-                NetworkError::Cycle { id, .. } => &self.flows[id.0],
+            let span = match &error {
+                NetworkError::Cycle { id, .. } => &self.spans.paths[id.0],
                 NetworkError::Unstable { id, .. } | NetworkError::Overflow { id, .. } => {
-                    &self.ports[id.0]
+                    &self.spans.rates[id.0]
                 }
             };
-            let mistake = Mistake {
-                place: place.clone(),
-                message: error.to_string(),
-            };
-            located(&self.path, &self.text, mistake)
+            DocumentError::Mistakes {
+                path: self.path.clone(),
+                mistakes: vec![Mistake {
+                    location: Location::of(&self.text, span.start),
+                    message: error.to_string(),
+                }],
+            }
         })
     }
 }
 
-fn located(path: &Path, text: &str, mistake: Mistake) -> FileError {
-    let before = text.get(..mistake.place.start).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    FileError::Wrong {
-        path: path.to_owned(),
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-        message: mistake.message,
+/// The keys at the top of a file.
+const KEYS: [&str; 4] = ["frame", "line_limit", "port", "flow"];
+
+fn read(document: &Document<'_>) -> Result<(Network, Spans), Vec<Mistake>> {
+    let mut reader = Reader {
+        document,
+        mistakes: Vec::new(),
+    };
+    let (mut frame, mut line_limit) = (None, None);
+    let mut ports: Vec<(usize, PortEntry)> = Vec::new();
+    let mut flows: Vec<(usize, FlowEntry)> = Vec::new();
+    let mut keys = Vec::new();
+    for entry in document.entries() {
+        keys.push(entry.key().to_owned());
+        let mistakes = &mut reader.mistakes;
+        match entry.key() {
+            "frame" => frame = entry.read(mistakes),
+            "line_limit" => line_limit = entry.read(mistakes),
+            "port" => ports = entry.read_list(mistakes),
+            "flow" => flows = entry.read_list(mistakes),
+            other => mistakes.push(entry.wrong_key(unknown_word("key", other, &KEYS))),
+        }
+    }
+    if !keys.iter().any(|key| key == "frame") {
+        reader.wrong_top("the key `frame` is missing; add `frame = ...` here");
+    }
+    if !keys.iter().any(|key| key == "flow") {
+        reader.wrong_top("the network has no flow, so nothing has a bound; add `[[flow]]`");
+    }
+    // What follows would name ports as unknown that could not be read.
+    if let (Some(frame), true) = (frame, reader.mistakes.is_empty()) {
+        let limit = line_limit.unwrap_or(true);
+        if let Some(network) = reader.network(&frame, limit, &ports, &flows) {
+            let rates = ports.iter().map(|(_, port)| port.rate.span());
+            let paths = flows.iter().map(|(_, flow)| flow.path.span());
+            let spans = Spans {
+                rates: rates.collect(),
+                paths: paths.collect(),
+            };
+            return Ok((network, spans));
+        }
+    }
+    reader.mistakes.sort_by_key(|mistake| mistake.location);
+    Err(reader.mistakes)
+}
+
+/// Collects the mistakes of a file.
+struct Reader<'d, 't> {
+    document: &'d Document<'t>,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader<'_, '_> {
+    fn wrong_top(&mut self, message: &str) {
+        self.mistakes.push(self.document.mistake(0..0, message));
+    }
+
+    /// Returns the value, or notes what is wrong with it.
+    fn accept<T>(&mut self, result: Result<T, Wrong>) -> Option<T> {
+        result
+            .map_err(|Wrong { span, message }| {
+                self.mistakes.push(self.document.mistake(span, message));
+            })
+            .ok()
+    }
+
+    /// Returns the network, or notes all mistakes of its ports and flows.
+    fn network(
+        &mut self,
+        frame: &Spanned<Bytes>,
+        line_limit: bool,
+        ports: &[(usize, PortEntry)],
+        flows: &[(usize, FlowEntry)],
+    ) -> Option<Network> {
+        let frame = self.accept(at_most(frame, MAX_SIZE, "frame"));
+        let mut network = Network::new(frame.unwrap_or_default(), line_limit);
+        let mut ids = HashMap::new();
+        for (index, (_, entry)) in ports.iter().enumerate() {
+            // A port with a mistake keeps its name, so that flows find it.
+            if ids
+                .insert(entry.name.get_ref().as_str(), PortId(index))
+                .is_some()
+            {
+                let _: Option<()> = self.accept(Err(taken(&entry.name, "port")));
+            }
+            if let Some(port) = self.accept(port(entry)) {
+                network.add_port(port);
+            }
+        }
+        let mut names = HashSet::new();
+        for (_, entry) in flows {
+            if !names.insert(entry.name.get_ref()) {
+                let _: Option<()> = self.accept(Err(taken(&entry.name, "flow")));
+            }
+            let flow = flow(entry, network.frame(), &ids);
+            if let Some(flow) = self.accept(flow)
+                && self.mistakes.is_empty()
+            {
+                network.add_flow(flow);
+            }
+        }
+        self.mistakes.is_empty().then_some(network)
     }
 }
 
-type Places = Vec<Range<usize>>;
-
-fn read(document: &Document) -> Result<(Network, Places, Places), Mistake> {
-    let frame = at_most(&document.frame, MAX_SIZE, "frame")?;
-    let mut network = Network::new(frame, document.line_limit);
-    let mut names = HashMap::new();
-    for entry in &document.port {
-        let name = name(&entry.name, "port")?;
-        let id = network.add_port(Port {
-            name: name.to_owned(),
-            rate: rate(&entry.rate, "rate")?,
-            latency: optional(entry.latency.as_ref(), MAX_TIME, "latency")?.unwrap_or_default(),
-            buffer: optional(entry.buffer.as_ref(), MAX_SIZE, "buffer")?,
-        });
-        if names.insert(name, id).is_some() {
-            return Err(taken(&entry.name, "port"));
-        }
-    }
-    let mut flows = HashSet::new();
-    for entry in &document.flow {
-        let flow = flow(entry, frame, &names)?;
-        if !flows.insert(flow.name.clone()) {
-            return Err(taken(&entry.name, "flow"));
-        }
-        network.add_flow(flow);
-    }
-    if document.flow.is_empty() {
-        let message = "the network has no flow, so nothing has a bound; add `[[flow]]`".to_owned();
-        return Err(Mistake {
-            place: 0..0,
-            message,
-        });
-    }
-    Ok((
-        network,
-        document
-            .port
-            .iter()
-            .map(|entry| entry.rate.span())
-            .collect(),
-        document
-            .flow
-            .iter()
-            .map(|entry| entry.path.span())
-            .collect(),
-    ))
+fn port(entry: &PortEntry) -> Result<Port, Wrong> {
+    Ok(Port {
+        name: name(&entry.name, "port")?.to_owned(),
+        rate: rate(&entry.rate, "rate")?,
+        latency: optional(entry.latency.as_ref(), MAX_TIME, "latency")?.unwrap_or_default(),
+        buffer: optional(entry.buffer.as_ref(), MAX_SIZE, "buffer")?,
+    })
 }
 
-fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Result<Flow, Mistake> {
+fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Result<Flow, Wrong> {
     let name = name(&entry.name, "flow")?;
     let mut path = Vec::with_capacity(entry.path.get_ref().len());
     for port in entry.path.get_ref() {
@@ -234,7 +256,7 @@ fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Resul
     }
     if path.is_empty() {
         let message = format!("flow {name:?} passes no port; give `path` at least one");
-        return Err(Mistake::at(&entry.path, message));
+        return Err(Wrong::at(&entry.path, message));
     }
     let average = rate(&entry.rate, "rate")?;
     let burst = at_most(&entry.burst, MAX_SIZE, "burst")?;
@@ -243,7 +265,7 @@ fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Resul
             "flow {name:?} may not send one frame of {frame} with a burst of {burst}; use at \
              least the frame for `burst`"
         );
-        return Err(Mistake::at(&entry.burst, message));
+        return Err(Wrong::at(&entry.burst, message));
     }
     let burst_rate = match &entry.burst_rate {
         Some(fast) => Some((rate(fast, "burst_rate")?, fast)),
@@ -256,7 +278,7 @@ fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Resul
             "flow {name:?} sends bursts at {fast}, slower than its average of {average}; use at \
              least the average for `burst_rate`"
         );
-        return Err(Mistake::at(value, message));
+        return Err(Wrong::at(value, message));
     }
     Ok(Flow {
         name: name.to_owned(),
@@ -269,27 +291,27 @@ fn flow(entry: &FlowEntry, frame: Bytes, ports: &HashMap<&str, PortId>) -> Resul
     })
 }
 
-fn name<'e>(value: &'e Spanned<String>, what: &str) -> Result<&'e str, Mistake> {
+fn name<'e>(value: &'e Spanned<String>, what: &str) -> Result<&'e str, Wrong> {
     let name = value.get_ref();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(plain) {
         let message = format!(
             "{name:?} cannot name a {what}; use 1 to {MAX_NAME} letters, digits, '-', '_' and '.'"
         );
-        return Err(Mistake::at(value, message));
+        return Err(Wrong::at(value, message));
     }
     Ok(name)
 }
 
-fn taken(value: &Spanned<String>, what: &str) -> Mistake {
+fn taken(value: &Spanned<String>, what: &str) -> Wrong {
     let message = format!(
         "there is a {what} {:?} already; give each {what} a name of its own",
         value.get_ref()
     );
-    Mistake::at(value, message)
+    Wrong::at(value, message)
 }
 
-fn unknown_port(value: &Spanned<String>, ports: &HashMap<&str, PortId>) -> Mistake {
+fn unknown_port(value: &Spanned<String>, ports: &HashMap<&str, PortId>) -> Wrong {
     const SHOWN: usize = 8;
     let mut known: Vec<_> = ports.iter().map(|(name, id)| (*id, *name)).collect();
     known.sort_unstable();
@@ -302,16 +324,16 @@ fn unknown_port(value: &Spanned<String>, ports: &HashMap<&str, PortId>) -> Mista
     } else {
         format!("known here: {}", names.join(", "))
     };
-    Mistake::at(
+    Wrong::at(
         value,
         format!("unknown port {:?}; {known}", value.get_ref()),
     )
 }
 
-fn rate(value: &Spanned<Rate>, key: &str) -> Result<Rate, Mistake> {
+fn rate(value: &Spanned<Rate>, key: &str) -> Result<Rate, Wrong> {
     if *value.get_ref() == Rate(0) {
         let message = format!("`{key}` is zero, so nothing is ever sent; use a rate above zero");
-        return Err(Mistake::at(value, message));
+        return Err(Wrong::at(value, message));
     }
     at_most(value, MAX_RATE, key)
 }
@@ -320,7 +342,7 @@ fn optional<T: Copy + Ord + std::fmt::Display>(
     value: Option<&Spanned<T>>,
     most: T,
     key: &str,
-) -> Result<Option<T>, Mistake> {
+) -> Result<Option<T>, Wrong> {
     value.map(|value| at_most(value, most, key)).transpose()
 }
 
@@ -328,11 +350,11 @@ fn at_most<T: Copy + Ord + std::fmt::Display>(
     value: &Spanned<T>,
     most: T,
     key: &str,
-) -> Result<T, Mistake> {
+) -> Result<T, Wrong> {
     let read = *value.get_ref();
     if read > most {
         let message = format!("`{key}` is {read}, which cannot be meant; use at most {most}");
-        return Err(Mistake::at(value, message));
+        return Err(Wrong::at(value, message));
     }
     Ok(read)
 }

@@ -2,7 +2,7 @@
 
 use super::total::{Hop, PARTS};
 use super::{Flow, FlowBounds, Network};
-use crate::deviation::Bound;
+use crate::bound::Bound;
 use crate::ratio::{Overflow, Ratio};
 use crate::service::{RateLatency, ServiceCurve};
 

@@ -14,7 +14,7 @@
 
 use super::{ClassBounds, FlowId, Network, NetworkError, PortBounds, PortId};
 use crate::arrival::{ArrivalCurve, TokenBucket};
-use crate::deviation::Bound;
+use crate::bound::Bound;
 use crate::ratio::{Overflow, Ratio};
 use crate::service::{RateLatency, ServiceCurve};
 use std::collections::BTreeMap;

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     output: Output,
 }
 
-/// All of it, as `--output json` prints it.
+/// The document of `--output json`.
 #[derive(Debug, Serialize)]
 struct Document {
     schema: u32,
@@ -157,7 +157,7 @@ impl Document {
         text + &table.render(paint)
     }
 
-    /// What holds, or all that does not and by how much.
+    /// Returns what holds, or all that does not and by how much.
     fn verdict(&self, paint: Paint) -> String {
         let mut text = String::new();
         for port in self.ports.iter().filter(|port| !port.holds) {
@@ -221,7 +221,7 @@ impl PortResult {
         })
     }
 
-    /// One row for each priority, and one for all where there are several.
+    /// Adds one row for each priority, and one for all where there are several.
     fn rows(&self, table: &mut Table) {
         let buffer = self.buffer_bytes.map_or(NOTHING.into(), size);
         let several = self.priorities.len() > 1;
@@ -255,7 +255,7 @@ impl PortResult {
         }
     }
 
-    /// A load in tenths of a percent of the link, rounded up.
+    /// Returns a load in tenths of a percent of the link, rounded up.
     fn share(&self, load: u64) -> String {
         let tenths = (u128::from(load) * 1_000).div_ceil(u128::from(self.rate_bit_s));
         format!("{}.{}%", tenths / 10, tenths % 10)

@@ -1,10 +1,10 @@
-//! How long to wait before the next try.
+//! The pauses between attempts: exponential back-off with jitter.
 
 use crate::random;
 use std::time::Duration;
 
-/// Waits that double up to a limit, each shortened at random by up to a half: so
-/// that those who lost a service at one moment do not come back at one moment.
+/// Pauses that double up to a limit, each shortened at random by up to a half, so that clients that
+/// lost a service at one moment do not come back at one moment.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -22,16 +22,16 @@ impl Backoff {
         }
     }
 
-    /// How long to wait now.
+    /// Returns the next pause.
     pub fn wait(&mut self) -> Duration {
         let full = self.next.min(self.most);
         self.next = full.saturating_mul(2);
-        // Without randomness everybody waits half.
+        // Without randomness each pause is shortened by half.
         let part = random::<2>().map_or(0, u16::from_le_bytes);
         full / 2 + full / 2 * u32::from(part) / u32::from(u16::MAX)
     }
 
-    /// It worked: the next wait is the first again.
+    /// Begins with the first pause again after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

@@ -1,4 +1,4 @@
-//! Everything that can be asked of the service.
+//! The client: one method for each operation of the API.
 
 use crate::exchange::{Call, Exchange, Target, shown};
 use crate::{ClientError, Guarantees, Settings, SettingsError};
@@ -12,26 +12,25 @@ use tailbound_api::{
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
 
-/// How many items of a list are asked for at once.
+/// The number of items of one page of a list.
 const PAGE: &str = "500";
 
-/// Which tenants a list is to have.
+/// Selects the tenants of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantFilter {
-    /// Of this owner alone.
+    /// Only this owner's.
     pub owner: Option<String>,
-    /// Of this name alone.
+    /// Only those of this name.
     pub name: Option<String>,
 }
 
-/// The placement service, from outside. Clones share their connections.
+/// A blocking client of the placement service. Clones share their connections.
 ///
-/// Every change carries an idempotency key, made for each call and kept when it
-/// is tried again, also at another replica: it is made once, however often the
-/// connection is lost.
+/// Every change carries an idempotency key that is made for each call and kept for every attempt,
+/// also at another replica: the change is made once, however often the connection is lost.
 ///
-/// Of several replicas the next one is asked when one is away or has no leader;
-/// the one that answered last is asked first.
+/// If a replica is away or knows no leader, the next one is asked. The replica that answered last
+/// is asked first.
 #[derive(Debug, Clone)]
 pub struct Client {
     exchange: Exchange,
@@ -40,18 +39,18 @@ pub struct Client {
 type Answer<T> = Result<T, ClientError>;
 
 impl Client {
-    /// A client; nothing is asked yet.
+    /// Makes a client and sends nothing yet.
     ///
     /// # Errors
-    /// The address is none, or a file cannot be used.
+    /// The address is not a URL of a service, or a file cannot be used.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         Ok(Self {
             exchange: Exchange::new(settings)?,
         })
     }
 
-    /// Ends what this client and its clones wait for, on whatever thread; they
-    /// can be used no more.
+    /// Ends the requests of this client and its clones, on whatever thread. They cannot be used any
+    /// more.
     pub fn shutdown(&self) {
         self.exchange.shutdown();
     }
@@ -61,8 +60,8 @@ impl Client {
         self.change(Method::POST, Target::new(&["tenants"]), Some(tenant))
     }
 
-    /// A page of tenants, in ascending order of their numbers, after the one
-    /// that a page before named.
+    /// Returns a page of tenants in ascending order of their numbers, beginning behind `after`,
+    /// which is the `next` of the page before.
     pub fn tenants(&self, filter: &TenantFilter, after: Option<&str>) -> Answer<Page<Tenant>> {
         let target = Target::new(&["tenants"])
             .query("limit", Some(PAGE))
@@ -72,17 +71,17 @@ impl Client {
         self.read(target)
     }
 
-    /// A tenant.
+    /// Returns a tenant.
     pub fn tenant(&self, id: TenantId) -> Answer<Tenant> {
         self.read(tenant(id, &[]))
     }
 
-    /// Gives a tenant another number of machines.
+    /// Changes the number of a tenant's machines.
     pub fn resize(&self, id: TenantId, vms: u32) -> Answer<Tenant> {
         self.change(Method::PATCH, tenant(id, &[]), Some(&Resize { vms }))
     }
 
-    /// Takes everything away that a tenant has.
+    /// Deletes a tenant.
     pub fn delete(&self, id: TenantId) -> Answer<()> {
         let call = Call::change(Method::DELETE, tenant(id, &[]), None);
         self.exchange.send(&call).map(|_| ())
@@ -93,7 +92,7 @@ impl Client {
         self.change::<(), _>(Method::POST, tenant(id, &["relocate"]), None)
     }
 
-    /// How long a frame takes at most between two machines of a tenant.
+    /// Returns how long a frame takes at most between two machines of a tenant.
     pub fn bound(&self, id: TenantId, from: u32, to: u32) -> Answer<PairBound> {
         let target = tenant(id, &["bound"])
             .query("from", Some(&from.to_string()))
@@ -101,18 +100,17 @@ impl Client {
         self.read(target)
     }
 
-    /// Whether a request would pass now, and where it would go.
+    /// Returns whether a request would be admitted now, and where its machines would go.
     pub fn fit(&self, request: &Request) -> Answer<Explanation> {
         self.ask(Target::new(&["fit"]), request)
     }
 
-    /// The same, and if not, what would.
+    /// Returns the same, and if it would be refused, which requests would be admitted.
     pub fn explain(&self, request: &Request) -> Answer<Explanation> {
         self.ask(Target::new(&["explain"]), request)
     }
 
-    /// A page of hosts, after the one that a page before named; with a state,
-    /// only those that have it.
+    /// Returns a page of hosts, beginning behind `after`; only those in `state` if it is given.
     pub fn hosts(&self, state: Option<HostState>, after: Option<&str>) -> Answer<Page<Host>> {
         let target = Target::new(&["hosts"])
             .query("limit", Some(PAGE))
@@ -121,7 +119,7 @@ impl Client {
         self.read(target)
     }
 
-    /// A host, what runs there and its ports.
+    /// Returns a host, its machines and its ports.
     pub fn host(&self, name: &str) -> Answer<Host> {
         self.read(Target::new(&["hosts", name]))
     }
@@ -136,38 +134,37 @@ impl Client {
         self.change::<(), _>(Method::POST, Target::new(&["hosts", node, verb]), None)
     }
 
-    /// What a host has to keep to.
+    /// Returns the guarantees of a host's machines.
     pub fn guarantees(&self, host: &str) -> Answer<HostGuarantees> {
         self.read(Target::new(&["hosts", host, "guarantees"]))
     }
 
-    /// The same, as it changes. Ends with an error when nothing is heard for
-    /// `silence`; the service says something every ten seconds. Once it has
-    /// ended, the next call begins at the next replica.
+    /// Returns a stream of the same as it changes. It ends with an error when nothing is received
+    /// for `silence`; the service sends a line every ten seconds. After its end the next call begins
+    /// at the next replica.
     pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
         let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
         Guarantees::open(self.exchange.clone(), call, host, silence)
     }
 
-    /// The data centre in force.
+    /// Returns the topology in force.
     pub fn topology(&self) -> Answer<TopologyState> {
         self.read(Target::new(&["topology"]))
     }
 
-    /// What another topology would change.
+    /// Returns what another topology would change.
     pub fn diff(&self, spec: &Spec) -> Answer<TopologyDiff> {
         self.ask(Target::new(&["topology", "diff"]), spec)
     }
 
-    /// Puts another topology in force; with a revision, only if that is still
-    /// the one in force.
+    /// Replaces the topology; with a revision, only if that is still the one in force.
     pub fn apply(&self, spec: &Spec, revision: Option<u64>) -> Answer<TopologyDiff> {
         let body = Some(json(spec));
         let call = Call::change(Method::PUT, Target::new(&["topology"]), body);
         self.answer(&call.if_match(revision))
     }
 
-    /// The service and the data centre in short.
+    /// Returns a summary of the service and the data centre.
     pub fn status(&self) -> Answer<Status> {
         self.read(Target::new(&["status"]))
     }

@@ -1,41 +1,40 @@
-//! What can go wrong between a client and the service.
+//! Errors between a client and the service.
 
 use std::path::PathBuf;
 use tailbound_api::{Code, Problem};
 
-/// Why there is no answer, or none that helps.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The service says no.
+    /// The service refuses the request.
     #[error("{0}")]
     Problem(Problem),
-    /// Nobody answers, of whom each was tried. Whether a change was made is not
-    /// known.
+    /// Every replica was tried and none answers. It is not known whether a change was made.
     #[error("cannot reach the placement service {}", listed(.0))]
-    Unreachable(Vec<Away>),
-    /// There is no trust between the two.
+    Unreachable(Vec<UnreachableReplica>),
+    /// TLS failed, for example because the certificate is not trusted.
     #[error("cannot talk TLS with {url}: {why}")]
     Tls {
-        /// Where it was to be.
+        /// The service's address.
         url: String,
         /// What happened, and what may help.
         why: String,
     },
-    /// There is an answer, but not one of the placement service.
+    /// The answer is not one of a placement service.
     #[error("{url} is not a placement service that this version knows: {what}")]
     Unexpected {
-        /// What was asked.
+        /// The requested URL.
         url: String,
-        /// What came.
+        /// What was received.
         what: String,
     },
-    /// Nothing was asked yet.
+    /// The settings cannot be used; nothing was sent.
     #[error(transparent)]
     Settings(#[from] SettingsError),
 }
 
 impl ClientError {
-    /// The kind, if the service itself said no.
+    /// Returns the kind of the error if the service itself refused.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Problem(problem) => Some(problem.code),
@@ -43,8 +42,7 @@ impl ClientError {
         }
     }
 
-    /// One error for two replicas that may answer later. Who says so itself is
-    /// heard before who says nothing.
+    /// Joins the errors of two replicas that may answer later. An answer counts more than none.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Unreachable(mut all), Self::Unreachable(more)) => {
@@ -58,27 +56,27 @@ impl ClientError {
 
 /// A replica that does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Away {
-    /// Where it was to be.
+pub struct UnreachableReplica {
+    /// Its address.
     pub url: String,
     /// What happened.
     pub why: String,
 }
 
-fn listed(all: &[Away]) -> String {
+fn listed(all: &[UnreachableReplica]) -> String {
     let all = all
         .iter()
-        .map(|Away { url, why }| format!("at {url}: {why}"));
+        .map(|UnreachableReplica { url, why }| format!("at {url}: {why}"));
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Why a service cannot even be asked.
+/// Why the settings of a client cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The address is none.
+    /// The address is not a URL of a service.
     #[error("{url:?} is no address of a placement service: {why}")]
     Url {
-        /// What was given.
+        /// The address.
         url: String,
         /// What is wrong with it, and what would be right.
         why: &'static str,
@@ -91,13 +89,13 @@ pub enum SettingsError {
         /// What is wrong with it.
         why: String,
     },
-    /// A token would be read by everyone on the way.
+    /// The token would be sent in the clear over a network.
     #[error("a token is not sent to {url} without TLS; use https://, or a service on this machine")]
     PlainToken {
-        /// Where it would have been sent.
+        /// The address.
         url: String,
     },
-    /// The system has no randomness.
+    /// The system provides no randomness.
     #[error("no randomness for an idempotency key: {0}")]
     Randomness(String),
 }

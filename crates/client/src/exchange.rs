@@ -1,6 +1,6 @@
-//! One request and its answer, tried again where that is safe.
+//! One request and its answer, with another attempt where that is safe.
 
-use crate::{Away, Backoff, ClientError, SettingsError, random};
+use crate::{Backoff, ClientError, SettingsError, UnreachableReplica, random};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use ureq::http::{Method, Request, Response, Uri, header};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-/// The longest answer that is read: the topology of a million hosts fits.
+/// The longest answer that is read. The topology of a million hosts fits.
 const MAX_ANSWER: u64 = 256 << 20;
-/// How much of an answer that is not understood is shown.
+/// How much of an unknown answer is shown in an error.
 const SHOWN: usize = 200;
-/// How long to a connection.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The waits between tries.
+/// The pauses between attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 /// How a service is reached.
@@ -27,26 +27,24 @@ pub struct Settings {
     /// `http://HOST:PORT` or `https://HOST[:PORT]`, and a path if the service is
     /// below one. Of several replicas all, with commas between them.
     pub url: String,
-    /// Holds the token alone, white space around it allowed.
+    /// The file that holds the token and nothing else but white space.
     pub token_file: Option<PathBuf>,
-    /// Holds the certificates (PEM) of whom alone is trusted to vouch for the
-    /// service; the public authorities without.
+    /// The file with the certificates (PEM) of the only trusted CAs; the public CAs without.
     pub ca_file: Option<PathBuf>,
-    /// How long one try may take.
+    /// How long one attempt may take.
     pub timeout: Duration,
-    /// For how long in all a request is tried again after the connection was
-    /// lost, or while the service has no leader. Each replica is tried once
-    /// whatever this is.
+    /// How long in all a request is retried after the connection was lost, or while the service has
+    /// no leader. Each replica is tried at least once.
     pub patience: Duration,
 }
 
 impl Settings {
-    /// The address of each replica, without white space around it.
+    /// Returns the address of each replica, without white space around it.
     pub fn urls(&self) -> impl Iterator<Item = &str> {
         self.url.split(',').map(str::trim)
     }
 
-    /// A service without token, whose certificate a public authority signed.
+    /// Makes the settings for a service without token whose certificate a public CA signed.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -69,7 +67,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A question, which may be asked as often as one likes.
+    /// Makes a query, which may be repeated.
     pub(crate) fn read(target: Target) -> Self {
         Self {
             method: Method::GET,
@@ -80,7 +78,7 @@ impl Call {
         }
     }
 
-    /// A question that takes a document.
+    /// Makes a query with a document.
     pub(crate) fn ask(target: Target, body: Vec<u8>) -> Self {
         Self {
             method: Method::POST,
@@ -89,7 +87,7 @@ impl Call {
         }
     }
 
-    /// A change, which is made once however often it is asked for.
+    /// Makes a change. It carries an idempotency key, so it is made once however often it is sent.
     pub(crate) fn change(method: Method, target: Target, body: Option<Vec<u8>>) -> Self {
         Self {
             method,
@@ -99,7 +97,7 @@ impl Call {
         }
     }
 
-    /// Only if the topology is still this one.
+    /// Makes the change conditional on the topology's revision.
     pub(crate) fn if_match(mut self, revision: Option<u64>) -> Self {
         self.if_match = revision;
         self
@@ -142,31 +140,31 @@ impl Target {
     }
 }
 
-/// Where the service is, and what is said to be let in.
+/// The replicas' addresses, and the credentials.
 #[derive(Debug, Clone)]
 pub(crate) struct Exchange {
     agent: Agent,
-    /// One of each replica.
+    /// The base URL of each replica.
     bases: Arc<[String]>,
-    /// The replica to ask first: the one that worked last.
+    /// The replica that is asked first: the one that answered last.
     first: Arc<AtomicUsize>,
     authorization: Option<String>,
     timeout: Duration,
     patience: Duration,
 }
 
-/// A try that failed.
-struct Failure {
+/// An attempt at one replica that failed.
+struct AttemptError {
     error: ClientError,
-    /// It may work when tried again.
-    again: bool,
+    /// Whether another attempt may succeed.
+    retry: bool,
 }
 
-impl Failure {
-    const fn for_good(error: ClientError) -> Self {
+impl AttemptError {
+    const fn permanent(error: ClientError) -> Self {
         Self {
             error,
-            again: false,
+            retry: false,
         }
     }
 }
@@ -192,10 +190,10 @@ impl Exchange {
         };
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // Another place than the one that was given gets no token.
+            // A redirect would send the token to another server.
             .max_redirects(0)
             .max_redirects_will_error(false)
-            // Hosts and operators are where the service is.
+            // Hosts and operators reach the service directly.
             .proxy(None)
             .timeout_connect(Some(CONNECT))
             .user_agent(concat!("tailbound/", env!("CARGO_PKG_VERSION")))
@@ -211,12 +209,12 @@ impl Exchange {
         })
     }
 
-    /// Ends what goes on, on whatever thread, and refuses everything after.
+    /// Ends requests in progress, on whatever thread, and refuses all later ones.
     pub(crate) fn shutdown(&self) {
         self.agent.clone().shutdown();
     }
 
-    /// The body of a successful answer.
+    /// Sends a request. Returns the body of the successful answer and the replica that sent it.
     pub(crate) fn send(&self, call: &Call) -> Result<(Vec<u8>, Replica<'_>), ClientError> {
         let key = if call.keyed {
             Some(format!("{:032x}", u128::from_le_bytes(random()?)))
@@ -229,8 +227,8 @@ impl Exchange {
         })
     }
 
-    /// An answer that goes on and on, with at most `silence` between two reads,
-    /// and whose it is.
+    /// Opens a stream with at most `silence` between two reads. Returns its body and the index of
+    /// the replica that sends it.
     pub(crate) fn open(
         &self,
         call: &Call,
@@ -239,11 +237,10 @@ impl Exchange {
         self.patiently(|replica| Ok((replica.open(call, silence)?, replica.index)))
     }
 
-    /// Tries one replica after the other until one answers, or it was tried for
-    /// long enough.
+    /// Tries one replica after the other until one answers or the patience is over.
     fn patiently<'e, T>(
         &'e self,
-        attempt: impl Fn(Replica<'e>) -> Result<T, Failure>,
+        attempt: impl Fn(Replica<'e>) -> Result<T, AttemptError>,
     ) -> Result<T, ClientError> {
         let end = Instant::now() + self.patience;
         let mut backoff = BACKOFF;
@@ -253,24 +250,24 @@ impl Exchange {
                 Err(failure) => failure,
             };
             let wait = backoff.wait();
-            if !failure.again || Instant::now() + wait > end {
+            if !failure.retry || Instant::now() + wait > end {
                 return Err(failure.error);
             }
             std::thread::sleep(wait);
         }
     }
 
-    /// Tries each replica once, until one answers for good.
+    /// Tries each replica once, until one answers with a result or a permanent error.
     fn round<'e, T>(
         &'e self,
-        attempt: impl Fn(Replica<'e>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        attempt: impl Fn(Replica<'e>) -> Result<T, AttemptError>,
+    ) -> Result<T, AttemptError> {
         let first = self.first.load(Ordering::Relaxed);
         let mut failed: Option<ClientError> = None;
         for turn in 0..self.bases.len() {
             let index = (first + turn) % self.bases.len();
             match attempt(self.replica(index)) {
-                Err(failure) if failure.again => {
+                Err(failure) if failure.retry => {
                     failed = Some(match failed {
                         Some(before) => before.and(failure.error),
                         None => failure.error,
@@ -283,13 +280,13 @@ impl Exchange {
                 }
             }
         }
-        Err(Failure {
+        Err(AttemptError {
             error: failed.expect("what is split has one part at least, so there is a replica"),
-            again: true,
+            retry: true,
         })
     }
 
-    /// Asks the one after this replica first from now on.
+    /// Asks the next replica first from now on.
     pub(crate) fn pass_over(&self, replica: usize) {
         let next = (replica + 1) % self.bases.len();
         self.first.store(next, Ordering::Relaxed);
@@ -304,7 +301,7 @@ impl Exchange {
     }
 }
 
-/// One of those who may answer.
+/// One of the replicas.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replica<'e> {
     exchange: &'e Exchange,
@@ -318,16 +315,16 @@ impl Replica<'_> {
     }
 
     /// The body of a successful answer.
-    fn send(self, call: &Call, key: Option<&str>) -> Result<Vec<u8>, Failure> {
+    fn send(self, call: &Call, key: Option<&str>) -> Result<Vec<u8>, AttemptError> {
         let timeout = self.exchange.timeout;
         let lost = |error| self.fault(call, error, timeout);
         let mut response = self.run(call, key, Some(timeout), None).map_err(lost)?;
         let body = response.body_mut().with_config().limit(MAX_ANSWER);
         let body = body.read_to_vec().map_err(lost)?;
-        self.judge(call, &response, body)
+        self.interpret(call, &response, body)
     }
 
-    fn open(self, call: &Call, silence: Duration) -> Result<Body, Failure> {
+    fn open(self, call: &Call, silence: Duration) -> Result<Body, AttemptError> {
         let lost = |error| self.fault(call, error, silence);
         let mut response = self.run(call, None, None, Some(silence)).map_err(lost)?;
         if response.status().is_success() {
@@ -335,9 +332,9 @@ impl Replica<'_> {
         }
         let body = response.body_mut().with_config().limit(MAX_ANSWER);
         let body = body.read_to_vec().map_err(lost)?;
-        match self.judge(call, &response, body) {
+        match self.interpret(call, &response, body) {
             Err(failure) => Err(failure),
-            Ok(_) => Err(Failure::for_good(
+            Ok(_) => Err(AttemptError::permanent(
                 self.unexpected(call, "a status that is neither success nor error"),
             )),
         }
@@ -378,22 +375,22 @@ impl Replica<'_> {
         }
     }
 
-    /// What an answer that is there whole means.
-    fn judge(
+    /// Returns the body of a successful answer, or the error that the answer reports.
+    fn interpret(
         self,
         call: &Call,
         response: &Response<Body>,
         body: Vec<u8>,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<Vec<u8>, AttemptError> {
         let status = response.status();
         if status.is_success() {
             return Ok(body);
         }
-        // Also of a proxy in between, whose service is away.
-        let again = matches!(status.as_u16(), 502..=504);
+        // A proxy answers so too while the service behind it is away.
+        let retry = matches!(status.as_u16(), 502..=504);
         if let Ok(problem) = serde_json::from_slice::<Problem>(&body) {
             let error = ClientError::Problem(problem);
-            return Err(Failure { error, again });
+            return Err(AttemptError { error, retry });
         }
         let location = response.headers().get(header::LOCATION);
         let what = match location.and_then(|location| location.to_str().ok()) {
@@ -403,7 +400,7 @@ impl Replica<'_> {
             _ => format!("HTTP status {}, {}", status.as_u16(), shown(&body)),
         };
         let error = self.unexpected(call, &what);
-        Err(Failure { error, again })
+        Err(AttemptError { error, retry })
     }
 
     pub(crate) fn unexpected(self, call: &Call, what: &str) -> ClientError {
@@ -414,20 +411,20 @@ impl Replica<'_> {
     }
 
     pub(crate) fn unreachable(self, why: impl Into<String>) -> ClientError {
-        ClientError::Unreachable(vec![Away {
+        ClientError::Unreachable(vec![UnreachableReplica {
             url: self.base.to_owned(),
             why: why.into(),
         }])
     }
 
-    /// What became of a request without an answer, or with half of one.
-    fn fault(self, call: &Call, error: ureq::Error, patience: Duration) -> Failure {
-        let again = |why: String| Failure {
+    /// Returns the error for a request without an answer, or with a part of one.
+    fn fault(self, call: &Call, error: ureq::Error, patience: Duration) -> AttemptError {
+        let transient = |why: String| AttemptError {
             error: self.unreachable(why),
-            again: true,
+            retry: true,
         };
         let tls = |why: String| {
-            Failure::for_good(ClientError::Tls {
+            AttemptError::permanent(ClientError::Tls {
                 url: self.base.to_owned(),
                 why: tls_hint(why),
             })
@@ -440,22 +437,22 @@ impl Replica<'_> {
             ureq::Error::Rustls(error) => tls(error.to_string()),
             ureq::Error::Tls(error) => tls(error.to_owned()),
             ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-                again(format!("nothing came for {patience:?}"))
+                transient(format!("nothing came for {patience:?}"))
             }
-            ureq::Error::Io(error) => again(error.to_string()),
+            ureq::Error::Io(error) => transient(error.to_string()),
             ureq::Error::Timeout(ureq::Timeout::Connect) => {
-                again(format!("no connection within {CONNECT:?}"))
+                transient(format!("no connection within {CONNECT:?}"))
             }
-            ureq::Error::Timeout(_) => again(format!("no answer within {patience:?}")),
-            ureq::Error::HostNotFound => again("there is no host of this name".to_owned()),
-            ureq::Error::ConnectionFailed => again("no connection".to_owned()),
+            ureq::Error::Timeout(_) => transient(format!("no answer within {patience:?}")),
+            ureq::Error::HostNotFound => transient("there is no host of this name".to_owned()),
+            ureq::Error::ConnectionFailed => transient("no connection".to_owned()),
             error @ ureq::Error::Protocol(_) => {
                 let plain = self.base.starts_with("http:");
                 let hint = if plain { "; is it https://?" } else { "" };
                 let what = format!("it does not speak HTTP ({error}){hint}");
-                Failure::for_good(self.unexpected(call, &what))
+                AttemptError::permanent(self.unexpected(call, &what))
             }
-            error => Failure::for_good(self.unexpected(call, &error.to_string())),
+            error => AttemptError::permanent(self.unexpected(call, &error.to_string())),
         }
     }
 
@@ -470,7 +467,7 @@ impl Replica<'_> {
     }
 }
 
-/// The beginning of an answer that is not understood, in one line.
+/// Returns the beginning of an unknown answer in one line.
 pub(crate) fn shown(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text: String = text
@@ -486,7 +483,7 @@ pub(crate) fn shown(body: &[u8]) -> String {
     }
 }
 
-/// The address without a slash at its end, and its parts.
+/// Returns the address without a slash at its end, and its parts.
 fn base(url: &str) -> Result<(String, Uri), SettingsError> {
     let refused = |why| SettingsError::Url {
         url: url.to_owned(),
@@ -557,9 +554,9 @@ fn certificates(path: &Path) -> Result<RootCerts, SettingsError> {
     Ok(RootCerts::from(found))
 }
 
-/// A TLS error and what may help.
+/// Returns a TLS error with a remedy.
 fn tls_hint(why: String) -> String {
-    // The other one is for an authority of the same name with another key.
+    // BadSignature is what a CA of the same name with another key causes.
     let hint = if why.contains("UnknownIssuer") || why.contains("BadSignature") {
         "; whoever signed its certificate is not trusted: give that CA's certificate"
     } else if why.contains("InvalidContentType") {

@@ -14,7 +14,7 @@ mod stream;
 
 pub use backoff::Backoff;
 pub use client::{Client, TenantFilter};
-pub use error::{Away, ClientError, SettingsError};
+pub use error::{ClientError, SettingsError, UnreachableReplica};
 pub use exchange::Settings;
 pub use random::random;
 pub use stream::Guarantees;

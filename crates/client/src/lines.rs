@@ -23,12 +23,12 @@ pub(crate) enum LineError {
     Content(serde_json::Error),
 }
 
-/// Reads one document a line. Empty lines are passed over.
+/// Reads one document from each line. Empty lines are skipped.
 pub(crate) struct Lines<R> {
     reader: R,
     /// What was read and not yet returned.
     buffer: Vec<u8>,
-    /// The beginning of the buffer in which there is no end of a line.
+    /// The length of the buffer's beginning that has no end of a line.
     searched: usize,
 }
 
@@ -41,8 +41,8 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The next document; `None` after the last. Fails if a whole one does not
-    /// come within `patience`, also where bytes trickle in.
+    /// Returns the next document; `None` after the last. Fails if no whole one arrives within
+    /// `patience`, also while bytes trickle in.
     pub(crate) fn next<T: DeserializeOwned>(
         &mut self,
         patience: Duration,

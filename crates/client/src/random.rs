@@ -2,7 +2,7 @@
 
 use crate::SettingsError;
 
-/// `N` bytes that nobody can guess.
+/// Returns `N` bytes that nobody can guess.
 ///
 /// # Errors
 /// [`SettingsError::Randomness`]: the system has none, as in a container whose

@@ -1,4 +1,4 @@
-//! What a host has to keep to, as it changes.
+//! The stream of a host's guarantees.
 
 use crate::ClientError;
 use crate::exchange::{Call, Exchange};
@@ -15,7 +15,7 @@ use ureq::BodyReader;
 /// or when the service ends the stream.
 pub struct Guarantees {
     exchange: Exchange,
-    /// Whose stream it is.
+    /// The index of the replica that sends the stream.
     replica: usize,
     call: Call,
     host: String,
@@ -71,7 +71,7 @@ impl Iterator for Guarantees {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.advance().transpose();
         if !matches!(next, Some(Ok(_))) {
-            // Once, however often it is asked after the end.
+            // Once, however often `next` is called after the end.
             if self.lines.take().is_some() {
                 self.exchange.pass_over(self.replica);
             }

@@ -1,51 +1,51 @@
-//! What the placement service has promised to this host's machines: taken from
-//! its stream, kept when it is away, and across a restart.
+//! The guarantees of this host's machines: watched at the placement service, and kept as the last
+//! known configuration while it is away and across restarts.
 //!
-//! `feed` follows the stream on a thread of its own, `past` says what an older
-//! word counts, `state` keeps the last one in a file; the packet loop gets each
-//! new one through a channel.
+//! `watch` follows the stream on a thread of its own, `staleness` decides what becomes of older
+//! revisions, `state` keeps the last known configuration in a file. The packet loop receives each
+//! accepted revision through a channel.
 
-mod feed;
-mod past;
+mod staleness;
 mod state;
+mod watch;
 
-pub(crate) use feed::{Feed, FeedStatus};
 pub use state::StateError;
+pub(crate) use watch::{WatchClient, WatchStatus};
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use tailbound_api::{HostGuarantees, VmName};
 use tailbound_client::{Settings, SettingsError};
 
-/// Where the last word is kept where nobody says otherwise.
+/// The default path of the state file.
 pub const DEFAULT_STATE: &str = "/var/lib/tailbound/guarantees.json";
 
-/// Which placement service promises what here.
+/// The placement service that this host follows.
 #[derive(Debug, Clone)]
 pub struct ControlConfig {
-    /// How it is reached.
+    /// How the service is reached.
     pub service: Settings,
-    /// What it calls this host.
+    /// This host's name in the service's topology.
     pub host: String,
-    /// The file that keeps its last word.
+    /// The file that keeps the last known configuration.
     pub state: PathBuf,
 }
 
-/// Why the placement service cannot be followed, whether it answers or not.
+/// Why the placement service cannot be watched, whether it answers or not.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Its address, the token or the authority cannot be used.
+    /// The address, the token or the CA cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Its last word cannot be kept.
+    /// The last known configuration cannot be kept.
     #[error(transparent)]
     State(#[from] StateError),
-    /// There is no thread for it.
+    /// The system has no thread for it.
     #[error("cannot start the thread that follows the placement service: {0}")]
     Thread(std::io::Error),
 }
 
-/// What is wrong with guarantees that are to be `host`'s.
+/// Checks that guarantees are about `host` and name each machine once. Returns what is wrong.
 fn check(guarantees: &HostGuarantees, host: &str) -> Result<(), String> {
     if guarantees.host != host {
         return Err(format!("it is about {:?}, not {host:?}", guarantees.host));

@@ -14,11 +14,11 @@ mod takeover;
 mod vcpu;
 
 use crate::config::{Config, PortConfig};
-use crate::control::{ControlConfig, ControlError, Feed};
+use crate::control::{ControlConfig, ControlError, WatchClient};
 use crate::guarantees::Guarantees;
 use crate::hose::{Hose, HoseError};
 use crate::metrics::MetricsError;
-use crate::metrics::{AskFeed, Exposition, HostCounts, Server, Vcpus};
+use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
 use crate::wake::Signals;
 use core::Core;
 use notify::notify;
@@ -148,7 +148,7 @@ struct Daemon {
     cpu: Option<u32>,
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
-    feed: Option<Feed>,
+    watch: Option<WatchClient>,
     hose: Option<Hose>,
     /// Other hosts have sent something.
     hose_ready: bool,
@@ -173,12 +173,12 @@ impl Daemon {
             ports.push(Some(plan.open(&clock)?));
         }
         let vcpus = Vcpus::default();
-        let feed = control
-            .map(|control| Feed::start(control, signals.waker()))
+        let watch = control
+            .map(|control| WatchClient::start(control, signals.waker()))
             .transpose()?;
         let metrics = config
             .metrics
-            .map(|at| Server::start(at, &signals, vcpus.clone(), ask(feed.as_ref())))
+            .map(|at| Server::start(at, &signals, vcpus.clone(), ask(watch.as_ref())))
             .transpose()?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
@@ -209,7 +209,7 @@ impl Daemon {
             cpu: config.cpu,
             vcpus,
             vcpu_thread,
-            feed,
+            watch,
             hose,
             hose_ready: true,
             reloads_applied: 0,
@@ -233,7 +233,7 @@ impl Daemon {
                 if self.signals.take_reload() {
                     self.reload();
                 }
-                if let Some(guarantees) = self.feed.as_ref().and_then(Feed::take) {
+                if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take) {
                     self.guarantees.update(guarantees);
                     let guests: Vec<_> = self.switch.guests().map(|(id, _)| id).collect();
                     let wanted = guests.into_iter().zip(self.guarantees.wanted());
@@ -450,8 +450,8 @@ impl Daemon {
         let metrics = match config.metrics {
             at if at == self.metrics_address() => None,
             at => {
-                let feed = || ask(self.feed.as_ref());
-                let start = |at| Server::start(at, &self.signals, self.vcpus.clone(), feed());
+                let watch = || ask(self.watch.as_ref());
+                let start = |at| Server::start(at, &self.signals, self.vcpus.clone(), watch());
                 Some(at.map(start).transpose()?)
             }
         };
@@ -592,9 +592,9 @@ impl Daemon {
     }
 }
 
-/// How to ask for the state of the feed.
-fn ask(feed: Option<&Feed>) -> Option<AskFeed> {
-    feed.map(|feed| Box::new(feed.status()) as AskFeed)
+/// How to ask for the state of the watch.
+fn ask(watch: Option<&WatchClient>) -> Option<AskWatch> {
+    watch.map(|watch| Box::new(watch.status()) as AskWatch)
 }
 
 /// The clock of the packet loop: `CLOCK_MONOTONIC`, zero at the start.

@@ -10,7 +10,7 @@ mod text;
 
 pub(crate) use text::{Exposition, HostCounts};
 
-use crate::control::FeedStatus;
+use crate::control::WatchStatus;
 use crate::wake::{Signals, Waker};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -61,7 +61,7 @@ impl Vcpus {
 }
 
 /// How the connection to the placement service is, where there is to be one.
-pub(crate) type AskFeed = Box<dyn Fn() -> FeedStatus + Send>;
+pub(crate) type AskWatch = Box<dyn Fn() -> WatchStatus + Send>;
 
 /// A scrape that waits for the packet loop.
 pub(crate) struct Scrape(SyncSender<Exposition>);
@@ -86,7 +86,7 @@ impl Server {
         address: SocketAddr,
         signals: &Signals,
         vcpus: Vcpus,
-        feed: Option<AskFeed>,
+        watch: Option<AskWatch>,
     ) -> Result<Self, MetricsError> {
         let failed = |source| MetricsError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -99,7 +99,7 @@ impl Server {
             ask,
             waker: signals.waker(),
             vcpus,
-            feed,
+            watch,
         };
         let served = Arc::clone(&http);
         let thread = std::thread::Builder::new()
@@ -143,7 +143,7 @@ struct Client {
     ask: Sender<Scrape>,
     waker: Waker,
     vcpus: Vcpus,
-    feed: Option<AskFeed>,
+    watch: Option<AskWatch>,
 }
 
 impl Client {
@@ -175,7 +175,7 @@ impl Client {
         let mut exposition = wait.recv_timeout(PATIENCE).ok()?;
         // Asked here, and not by the loop, which must not wait for the agent.
         exposition.vcpus = self.vcpus.snapshot();
-        exposition.feed = self.feed.as_ref().map(|ask| ask());
+        exposition.watch = self.watch.as_ref().map(|ask| ask());
         Some(exposition)
     }
 }

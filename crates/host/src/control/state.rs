@@ -1,5 +1,5 @@
-//! The last word of the placement service, in a file: so that a daemon that
-//! starts while the service is away promises what the one before did.
+//! The state file: the last known configuration of the placement service, so that a daemon that
+//! starts while the service is away applies the guarantees that the one before did.
 
 use super::check;
 use serde::{Deserialize, Serialize};
@@ -10,11 +10,11 @@ use tailbound_api::HostGuarantees;
 
 const SCHEMA: u32 = 1;
 
-/// The last word cannot be kept.
+/// The last known configuration cannot be kept.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path}: {source}; the placement service's last word is kept there, give a file of your own \
-     with --control-state",
+    "{path}: {source}; the last known guarantees are kept there, give a file of your own with \
+     --control-state",
     path = path.display()
 )]
 pub struct StateError {
@@ -22,7 +22,7 @@ pub struct StateError {
     source: io::Error,
 }
 
-/// The file's form.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -30,18 +30,17 @@ struct Document {
     guarantees: HostGuarantees,
 }
 
-/// The file.
+/// The state file.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct StateFile {
     path: PathBuf,
 }
 
-impl State {
-    /// The file at `path`, which need not be there yet; its directory is made
-    /// where it is missing.
+impl StateFile {
+    /// Opens the file at `path`, which need not exist yet. Its directory is made if it is missing.
     ///
     /// # Errors
-    /// Nothing can be written there.
+    /// The file cannot be written.
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
         let failed = |source| StateError {
             path: path.to_owned(),
@@ -50,17 +49,17 @@ impl State {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(failed)?;
         }
-        // Better now than when there is something to keep.
+        // A failure shows now, not when there is something to keep.
         File::create(fresh(path)).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
         })
     }
 
-    /// What was kept for `host`, if it is whole.
+    /// Returns what was kept for `host`; None if the file does not exist.
     ///
     /// # Errors
-    /// What is there, and cannot be used.
+    /// The file cannot be read, is damaged, or is about another host.
     pub(super) fn read(&self, host: &str) -> Result<Option<HostGuarantees>, String> {
         let text = match fs::read(&self.path) {
             Ok(text) => text,
@@ -76,8 +75,8 @@ impl State {
         Ok(Some(document.guarantees))
     }
 
-    /// Keeps `guarantees` in place of what was kept: on disk when this returns,
-    /// or the file is as before.
+    /// Replaces what was kept. The new content is on disk when this returns; after an error the file
+    /// is as before.
     pub(super) fn write(&self, guarantees: &HostGuarantees) -> Result<(), StateError> {
         self.replace(guarantees).map_err(|source| StateError {
             path: self.path.clone(),
@@ -95,7 +94,7 @@ impl State {
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&fresh, &self.path)?;
-        // The name as well.
+        // Sync the new name as well.
         match self.path.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => {
                 File::open(directory)?.sync_all()
@@ -130,12 +129,12 @@ mod tests {
     fn what_was_kept_last_is_read_again_by_its_own_host() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("not/there/yet.json");
-        let state = State::open(&path).unwrap();
+        let state = StateFile::open(&path).unwrap();
         assert_eq!(state.read("h"), Ok(None));
         for revision in [1, 2] {
             state.write(&guarantees(revision)).unwrap();
         }
-        let read = State::open(&path).unwrap().read("h").unwrap().unwrap();
+        let read = StateFile::open(&path).unwrap().read("h").unwrap().unwrap();
         assert_eq!(read, guarantees(2));
         assert_eq!(read.state, HostState::Drained);
         let error = state.read("other").unwrap_err();
@@ -147,7 +146,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = State::open(&file.join("below")).unwrap_err().to_string();
+        let error = StateFile::open(&file.join("below"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("--control-state"), "{error}");
     }
 
@@ -164,7 +165,7 @@ mod tests {
         ] {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("state.json");
-            let state = State::open(&path).unwrap();
+            let state = StateFile::open(&path).unwrap();
             state.write(&guarantees(1)).unwrap();
             let text = fs::read_to_string(&path).unwrap().replace(from, to);
             fs::write(&path, text).unwrap();
@@ -181,7 +182,7 @@ mod tests {
         ) {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("state.json");
-            let state = State::open(&path).unwrap();
+            let state = StateFile::open(&path).unwrap();
             state.write(&guarantees(1)).unwrap();
             let mut text = fs::read(&path).unwrap();
             let place = place % text.len();

@@ -1,6 +1,6 @@
 //! What the placement service has promised, and whether it is there, as text.
 
-use crate::control::FeedStatus;
+use crate::control::WatchStatus;
 use crate::guarantees::{GuaranteesSnapshot, MachineSnapshot};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -10,7 +10,7 @@ use tailbound_metrics::{Labels, counter, gauge};
 
 /// How the connection is.
 pub(super) fn encode_status(
-    status: FeedStatus,
+    status: WatchStatus,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
     gauge::<0>(

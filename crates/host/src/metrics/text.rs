@@ -1,6 +1,6 @@
 //! A snapshot as text, in the format of `OpenMetrics` 1.0.
 
-use crate::control::FeedStatus;
+use crate::control::WatchStatus;
 use crate::guarantees::GuaranteesSnapshot;
 use crate::hose::HoseSnapshot;
 use prometheus_client::collector::Collector;
@@ -21,7 +21,7 @@ pub(crate) struct Exposition {
     /// What the vCPU agent has measured, where there is one.
     pub(crate) vcpus: Option<AgentSnapshot>,
     /// How the connection to the placement service is, where there is to be one.
-    pub(crate) feed: Option<FeedStatus>,
+    pub(crate) watch: Option<WatchStatus>,
 }
 
 /// What the packet loop has counted.
@@ -73,8 +73,8 @@ impl Collector for Exposition {
                 crate::hose::metrics::encode(hose, &mut encoder)?;
             }
         }
-        if let Some(feed) = self.feed {
-            super::control::encode_status(feed, &mut encoder)?;
+        if let Some(watch) = self.watch {
+            super::control::encode_status(watch, &mut encoder)?;
             if let Some(host) = &self.host {
                 super::control::encode_guarantees(&host.guarantees, &mut encoder)?;
             }

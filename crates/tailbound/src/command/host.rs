@@ -58,7 +58,7 @@ struct Control {
     /// Trust these authorities alone (PEM) to vouch for the service [default: the public ones]
     #[arg(long = "control-ca", value_name = "FILE", help_heading = "Guarantees")]
     ca: Option<PathBuf>,
-    /// Where the service's last word is kept for when it is away
+    /// The file that keeps the last known guarantees for when the service is away
     #[arg(
         long = "control-state",
         value_name = "FILE",

@@ -1,7 +1,7 @@
-//! The thread that follows the placement service.
+//! The watch client of the placement service: a thread that follows one host's guarantees.
 
-use super::past::{Past, Word};
-use super::state::State;
+use super::staleness::{Decision, StalenessFilter};
+use super::state::StateFile;
 use super::{ControlConfig, ControlError, check};
 use crate::wake::Waker;
 use std::collections::VecDeque;
@@ -9,30 +9,30 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tailbound_api::HostGuarantees;
-use tailbound_client::{Away, Backoff, Client, ClientError, Settings};
+use tailbound_client::{Backoff, Client, ClientError, Settings, UnreachableReplica};
 
-/// How long the service may be silent: three times what it promises to be.
+/// How long the service may be silent: three times its longest interval between lines.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The waits between tries of all replicas; within a round it is the first.
+/// The pauses between rounds over all replicas; within a round each pause is the first one.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
-/// How the connection to the service is.
+/// The state of the connection to the service.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct FeedStatus {
-    /// It is there.
+pub(crate) struct WatchStatus {
+    /// Whether the stream is open.
     pub(crate) connected: bool,
-    /// When it last said something, if it ever did.
+    /// When the last line was received, if there was one.
     pub(crate) heard: Option<Instant>,
-    /// How often it could not be reached, or was lost.
+    /// How often the service could not be reached, or the stream broke.
     pub(crate) failures: u64,
 }
 
-/// What both sides know.
+/// The state that the handle and the thread share.
 #[derive(Debug, Default)]
 struct Common {
-    status: FeedStatus,
-    /// Whoever listens now.
+    status: WatchStatus,
+    /// The client of the stream that is open now.
     client: Option<Client>,
 }
 
@@ -42,26 +42,25 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Common> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a host has to keep to, as it comes. The thread behind it ends when this
-/// is dropped.
+/// Watches the guarantees of this host. The thread behind it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct WatchClient {
     guarantees: Receiver<HostGuarantees>,
     shared: Shared,
     /// Dropped to end the thread.
     stop: Option<Sender<()>>,
 }
 
-impl Feed {
-    /// Starts to listen. What a former daemon kept is there at once.
+impl WatchClient {
+    /// Starts to watch. The last known configuration of a former daemon is available at once.
     pub(crate) fn start(config: &ControlConfig, waker: Waker) -> Result<Self, ControlError> {
-        // So that a mistake in what was given shows now.
+        // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
-        let state = State::open(&config.state)?;
+        let state = StateFile::open(&config.state)?;
         let kept = state.read(&config.host).unwrap_or_else(|why| {
             tracing::warn!(
                 file = %config.state.display(), why,
-                "what was promised before is not known: the state cannot be used"
+                "the last known configuration cannot be used; guarantees begin without it"
             );
             None
         });
@@ -69,10 +68,10 @@ impl Feed {
         let (stop, stopped) = channel();
         let shared = Shared::default();
         let urls = config.service.urls().map(str::to_owned).collect();
-        let mut follower = Follower {
+        let mut watch = WatchLoop {
             config: config.clone(),
             urls,
-            past: Past::default(),
+            staleness: StalenessFilter::default(),
             state,
             last: None,
             shared: Arc::clone(&shared),
@@ -84,13 +83,13 @@ impl Feed {
             tracing::info!(
                 revision = kept.revision,
                 machines = kept.vms.len(),
-                "guarantees as before, until the placement service is heard"
+                "the last known guarantees apply until the placement service answers"
             );
-            follower.pass_on(kept);
+            watch.publish(kept);
         }
         std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || follower.run())
+            .spawn(move || watch.run())
             .map_err(ControlError::Thread)?;
         Ok(Self {
             guarantees,
@@ -99,20 +98,20 @@ impl Feed {
         })
     }
 
-    /// The newest guarantees, if there are any that were not yet taken.
+    /// Returns the newest guarantees if they were not taken yet.
     pub(crate) fn take(&self) -> Option<HostGuarantees> {
         self.guarantees.try_iter().last()
     }
 
-    /// How the connection is; may be asked from any thread.
-    pub(crate) fn status(&self) -> impl Fn() -> FeedStatus + Send + Sync + 'static {
+    /// Returns a function that tells the state of the connection, from any thread.
+    pub(crate) fn status(&self) -> impl Fn() -> WatchStatus + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || lock(&shared).status
     }
 }
 
-impl Drop for Feed {
-    /// The thread is told, and not waited for: it may be connecting.
+impl Drop for WatchClient {
+    /// Tells the thread to end and does not wait for it: it may be connecting.
     fn drop(&mut self) {
         self.stop = None;
         if let Some(client) = lock(&self.shared).client.take() {
@@ -122,13 +121,13 @@ impl Drop for Feed {
 }
 
 /// The thread's side.
-struct Follower {
+struct WatchLoop {
     config: ControlConfig,
-    /// Of the replicas; the first is the one that is followed.
+    /// The replicas; the first one is watched.
     urls: VecDeque<String>,
-    past: Past,
-    state: State,
-    /// What was passed on last.
+    staleness: StalenessFilter,
+    state: StateFile,
+    /// The last known configuration: what was published last.
     last: Option<HostGuarantees>,
     shared: Shared,
     send: Sender<HostGuarantees>,
@@ -136,22 +135,22 @@ struct Follower {
     stopped: Receiver<()>,
 }
 
-impl Follower {
+impl WatchLoop {
     fn run(&mut self) {
         let mut backoff = BACKOFF;
-        // How many replicas were tried since one said something.
+        // The number of replicas that were tried since the last line.
         let mut tried = 0;
         loop {
-            let why = match self.listen(&mut tried) {
+            let why = match self.follow(&mut tried) {
                 Ok(()) => "it ended the stream".to_owned(),
                 Err(error) => error.to_string(),
             };
             if self.is_stopped() {
                 return;
             }
-            self.lost(&why);
+            self.on_disconnect(&why);
             self.urls.rotate_left(1);
-            self.past.left();
+            self.staleness.on_replica_switch();
             if tried == 0 {
                 backoff.reset();
             }
@@ -172,18 +171,18 @@ impl Follower {
         self.stopped.try_recv() == Err(TryRecvError::Disconnected)
     }
 
-    /// Follows the stream of the first replica to its end. The next one is this
-    /// loop's choice, not the client's.
-    fn listen(&mut self, tried: &mut usize) -> Result<(), ClientError> {
+    /// Follows the stream of the first replica to its end. This loop chooses the next replica, not
+    /// the client.
+    fn follow(&mut self, tried: &mut usize) -> Result<(), ClientError> {
         let url = self.urls[0].clone();
-        // Each time anew: the token and the authorities may be others by now.
+        // A new client each time: the files with the token and the CA may have changed.
         let client = Client::new(&Settings {
             url: url.clone(),
             patience: Duration::ZERO,
             ..self.config.service.clone()
         })?;
         lock(&self.shared).client = Some(client.clone());
-        // Whoever dropped the feed before that found no client to end.
+        // A handle that was dropped before this line found no client to shut down.
         if self.is_stopped() {
             return Ok(());
         }
@@ -193,29 +192,30 @@ impl Follower {
                 return Err(ClientError::Unexpected { url, what });
             }
             *tried = 0;
-            self.heard(&line);
+            self.on_line(&line);
             let held = self.last.as_ref().map_or(0, |held| held.revision);
-            match self
-                .past
-                .judge(held, line.revision, Instant::now(), self.urls.len())
-            {
-                Word::Counts => self.take(line),
-                Word::Waits => {}
-                Word::Behind => {
+            let (now, replicas) = (Instant::now(), self.urls.len());
+            match self.staleness.evaluate(held, line.revision, now, replicas) {
+                Decision::Accept => self.accept(line),
+                Decision::Defer => {}
+                Decision::Stale => {
                     let why = format!("it is behind, at revision {}, not {held}", line.revision);
-                    return Err(ClientError::Unreachable(vec![Away { url, why }]));
+                    return Err(ClientError::Unreachable(vec![UnreachableReplica {
+                        url,
+                        why,
+                    }]));
                 }
             }
         }
         Ok(())
     }
 
-    fn heard(&self, guarantees: &HostGuarantees) {
+    fn on_line(&self, guarantees: &HostGuarantees) {
         let mut common = lock(&self.shared);
-        let back = !std::mem::replace(&mut common.status.connected, true);
+        let reconnected = !std::mem::replace(&mut common.status.connected, true);
         common.status.heard = Some(Instant::now());
         drop(common);
-        if back {
+        if reconnected {
             tracing::info!(
                 url = self.urls[0],
                 host = self.config.host,
@@ -226,9 +226,10 @@ impl Follower {
         }
     }
 
-    fn take(&mut self, guarantees: HostGuarantees) {
+    /// Applies guarantees if they differ from the last known ones.
+    fn accept(&mut self, guarantees: HostGuarantees) {
         let Some(last) = &self.last else {
-            return self.keep(guarantees);
+            return self.apply(guarantees);
         };
         if *last == guarantees {
             return;
@@ -237,28 +238,29 @@ impl Follower {
             tracing::warn!(
                 held = last.revision,
                 heard = guarantees.revision,
-                "the placement service went back to an earlier revision; its last word counts"
+                "every replica of the placement service is at an earlier revision, which applies now"
             );
         }
-        self.keep(guarantees);
+        self.apply(guarantees);
     }
 
-    /// Writes them down and passes them on.
-    fn keep(&mut self, guarantees: HostGuarantees) {
+    /// Writes the guarantees to the state file and publishes them.
+    fn apply(&mut self, guarantees: HostGuarantees) {
         if let Err(error) = self.state.write(&guarantees) {
             tracing::error!(%error, "a restart would not know the newest guarantees");
         }
-        self.pass_on(guarantees);
+        self.publish(guarantees);
     }
 
-    fn pass_on(&mut self, guarantees: HostGuarantees) {
+    /// Passes guarantees to the packet loop.
+    fn publish(&mut self, guarantees: HostGuarantees) {
         self.last = Some(guarantees.clone());
-        // Without a loop there is nobody who would miss them.
+        // An error means that the packet loop has ended.
         let _ = self.send.send(guarantees);
         self.waker.wake();
     }
 
-    fn lost(&self, why: &str) {
+    fn on_disconnect(&self, why: &str) {
         let mut common = lock(&self.shared);
         common.client = None;
         let was = std::mem::replace(&mut common.status.connected, false);

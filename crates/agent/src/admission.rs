@@ -27,12 +27,13 @@ pub(super) fn admit(steps: &[ThreadStep], observed: &Observed) -> Vec<PlanError>
         if !wanted.is_deadline() {
             continue;
         }
-        if !limits.periods.contains(&wanted.period) {
+        let (shortest, longest) = limits.periods;
+        if wanted.period < shortest || wanted.period > longest {
             errors.push(PlanError::Period {
                 name: step.name.clone(),
                 period: wanted.period,
-                shortest: *limits.periods.start(),
-                longest: *limits.periods.end(),
+                shortest,
+                longest,
             });
         }
         let at = observed.threads[&step.thread].processor;

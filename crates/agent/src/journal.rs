@@ -104,22 +104,15 @@ struct Document {
     groups: Vec<GroupStep>,
 }
 
-/// The state file: locked for as long as this lives, or read alone.
+/// The file, locked for as long as this lives.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
+    boot: String,
     /// What was changed and not yet restored.
     changes: Changes,
-    access: Access,
-}
-
-/// What may be done with the file.
-#[derive(Debug)]
-enum Access {
-    /// It was read, and is never written.
-    ReadOnly,
-    /// It is written for this boot, under a lock that nobody else has.
-    Locked { boot: String, _lock: File },
+    /// `None`: only read, and never written.
+    lock: Option<File>,
 }
 
 impl Journal {
@@ -152,8 +145,9 @@ impl Journal {
         let changes = read(path, &boot)?;
         Ok(Self {
             path: path.to_owned(),
+            boot,
             changes,
-            access: Access::Locked { boot, _lock: lock },
+            lock: Some(lock),
         })
     }
 
@@ -164,8 +158,9 @@ impl Journal {
     pub fn preview(path: &Path) -> Result<Self, JournalError> {
         Ok(Self {
             path: path.to_owned(),
+            boot: String::new(),
             changes: peek(&Root::default(), path)?,
-            access: Access::ReadOnly,
+            lock: None,
         })
     }
 
@@ -174,7 +169,7 @@ impl Journal {
         &self.changes
     }
 
-    /// Changes the content of the file, at once or not at all; removes the file when
+    /// Changes what the file says, at once or not at all; removes the file when
     /// nothing is left.
     ///
     /// # Errors
@@ -185,21 +180,20 @@ impl Journal {
         if changes == self.changes {
             return Ok(());
         }
-        let Access::Locked { boot, .. } = &self.access else {
+        if self.lock.is_none() {
             return Err(JournalError::Busy {
                 path: self.path.clone(),
             });
-        };
-        self.write(&changes, boot)
-            .map_err(|source| JournalError::File {
-                path: self.path.clone(),
-                source,
-            })?;
+        }
+        self.write(&changes).map_err(|source| JournalError::File {
+            path: self.path.clone(),
+            source,
+        })?;
         self.changes = changes;
         Ok(())
     }
 
-    fn write(&self, changes: &Changes, boot: &str) -> io::Result<()> {
+    fn write(&self, changes: &Changes) -> io::Result<()> {
         if changes.is_empty() {
             return match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -208,7 +202,7 @@ impl Journal {
         }
         let document = Document {
             schema: SCHEMA,
-            boot: boot.to_owned(),
+            boot: self.boot.clone(),
             threads: changes.threads.values().cloned().collect(),
             groups: changes.groups.values().cloned().collect(),
         };

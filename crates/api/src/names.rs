@@ -1,4 +1,4 @@
-//! What machines are called.
+//! The names of machines.
 
 use crate::is_name;
 use serde::{Deserialize, Serialize};
@@ -9,15 +9,15 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct VmName {
-    /// Whose tenant it is of.
+    /// The tenant's owner.
     pub owner: String,
     /// The tenant's name.
     pub tenant: String,
-    /// Its number within the tenant.
+    /// The machine's number within the tenant.
     pub number: u32,
 }
 
-/// A text is no machine's name.
+/// A text that is not the name of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no machine's name; write OWNER/NAME/NUMBER, for example \"acme/web/3\"")]
 pub struct NameError(pub String);

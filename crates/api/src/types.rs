@@ -1,4 +1,4 @@
-//! What goes over the wire, in both directions.
+//! The documents that the service and its clients exchange.
 //!
 //! Quantities are texts with their unit, as in all of tailbound's files
 //! (`"1Gbit/s"`, `"100KB"`, `"1ms"`); numbers whose unit is part of their name
@@ -21,8 +21,8 @@ pub struct NewTenant {
         schema(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     )]
     pub name: String,
-    /// Whose it is. An operator must say it; for a tenant's own token it is the
-    /// token's owner, and nothing else is accepted. Same form as a name.
+    /// The owner. An operator must name it; with a tenant's own token it is the token's owner, and
+    /// no other is accepted. It has the same form as a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
@@ -32,14 +32,14 @@ pub struct NewTenant {
     /// N, the number of machines.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub vms: u32,
-    /// What the traffic of each machine is promised; best effort without.
+    /// The guarantee for the traffic of each machine; best effort without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
-    /// Of each machine, in thousandths of a CPU.
+    /// The CPU of each machine, in thousandths of a CPU.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(maximum = 4_398_046_511_104_u64))]
     pub cpu: u64,
-    /// Of each machine.
+    /// The memory of each machine.
     #[serde(default)]
     pub memory: Bytes,
     /// How the machines are kept apart.
@@ -47,8 +47,8 @@ pub struct NewTenant {
     pub domains: Option<FaultDomains>,
 }
 
-/// Whether this can be a tenant's or an owner's name: 1 to 63 of `a-z`, `0-9`
-/// and `-`, neither first nor last a `-`.
+/// Returns whether a text can be the name of a tenant or an owner: 1 to 63 of `a-z`, `0-9` and `-`,
+/// neither first nor last a `-`.
 pub fn is_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len())
@@ -58,7 +58,7 @@ pub fn is_name(text: &str) -> bool {
 }
 
 impl NewTenant {
-    /// What is asked of the data centre.
+    /// Returns the request to the data centre, without the names.
     pub fn request(&self) -> Request {
         Request {
             vms: self.vms,
@@ -79,7 +79,7 @@ impl NewTenant {
 pub struct Run {
     /// The first number.
     pub first: u32,
-    /// How many.
+    /// The number of machines.
     pub count: u32,
     /// The host's name.
     pub host: String,
@@ -90,13 +90,13 @@ pub struct Run {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {
-    /// Its number, never used again.
+    /// The tenant's number, which is never used again.
     pub id: TenantId,
-    /// Whose it is.
+    /// The tenant's owner.
     pub owner: String,
-    /// Its name among the owner's.
+    /// The tenant's name, unique among those of the owner.
     pub name: String,
-    /// What was asked for and is promised.
+    /// The request that was admitted, and so is promised.
     pub request: Request,
     /// Where the machines are, in ascending order of their numbers.
     pub runs: Vec<Run>,
@@ -106,9 +106,9 @@ pub struct Tenant {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Page<T> {
-    /// In ascending order.
+    /// The items in ascending order.
     pub items: Vec<T>,
-    /// What to give as `after` for the next page; absent on the last one.
+    /// The `after` of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -129,25 +129,25 @@ pub struct Resize {
 pub struct Placed {
     /// The host's name.
     pub host: String,
-    /// How many machines.
+    /// The number of machines.
     pub vms: u32,
 }
 
-/// Whether a request would pass now, and if not, why and what would.
+/// Whether a request would be admitted now, and if not, why, and which requests would.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
-    /// Whether it would pass.
+    /// Whether it would be admitted.
     pub fits: bool,
-    /// Where it would go; empty if it does not fit.
+    /// Where its machines would go; empty if it does not fit.
     pub hosts: Vec<Placed>,
-    /// Which rule refused, in words.
+    /// The rule that refused, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The port that refused, in the place where least was missing.
+    /// The port that refused, at the place that came nearest to fitting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
-    /// Requests that would pass now and differ in one number each.
+    /// Requests that would be admitted now and differ in one number each.
     pub nearest: Vec<Nearest>,
 }
 
@@ -155,70 +155,69 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Overload {
-    /// Such as `rack1 up`.
+    /// The port's name, such as `rack1 up`.
     pub port: String,
-    /// All of it in one sentence.
+    /// The whole report in one sentence.
     pub message: String,
-    /// What the link sends.
+    /// The rate of the link.
     pub rate_bit_s: u64,
-    /// How much may wait, so that nobody waits longer than the capacity.
+    /// The most bytes that may wait, so that no frame waits longer than the capacity.
     pub room_bytes: u64,
-    /// How much would wait at worst; absent if there is no end to it.
+    /// The most bytes that would wait at worst; absent if they have no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog_bytes: Option<u64>,
     /// How long a frame may wait there: the queue's capacity.
     pub capacity_ns: u64,
-    /// By how much a frame would wait longer; absent if there is no end to it.
+    /// How much longer a frame would wait at worst; absent if that has no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_ns: Option<u64>,
-    /// The arrival curve of what the port carries now: the least of these lines.
+    /// The arrival curve of the port's present traffic: the least of these lines.
     pub carried: Vec<Line>,
-    /// The same of what the request would add.
+    /// The arrival curve that the request would add.
     pub added: Vec<Line>,
-    /// What the links before the port can bring together; absent at a host's
-    /// own queue.
+    /// The most that the links before the port can bring together; absent at a host's own queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feed: Option<Line>,
 }
 
-/// A line of a curve: at time t there are at most `burst + rate * t` bits.
+/// An affine arrival curve: at most `burst + rate * t` bits in any time t.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Line {
-    /// The slope.
+    /// The rate.
     pub rate_bit_s: u64,
-    /// The start.
+    /// The burst.
     pub burst_bits: u64,
 }
 
-/// A request that would pass, with one number changed.
+/// A request that would be admitted, with one number changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Nearest {
-    /// What is different, in words: `a burst of 68.35KB`.
+    /// The difference in words: `a burst of 68.35KB`.
     pub change: String,
     /// The whole request.
     pub request: Request,
 }
 
-/// Whether hosts get machines.
+/// Whether a host gets machines.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum HostState {
-    /// They do.
+    /// It gets machines.
     #[default]
     Open,
-    /// They get no more; those there run until they are moved or deleted.
+    /// It gets no more machines; its machines run until they are moved or deleted.
     Drained,
-    /// They are broken, and with them the machines there.
+    /// It is broken, and so are its machines.
     Failed,
 }
 
 impl HostState {
-    /// As it is on the wire.
+    /// Returns the word for it in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -232,20 +231,20 @@ impl HostState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Host {
-    /// Its name.
+    /// The host's name.
     pub name: String,
-    /// What it is in, from the nearest to the highest: rack, pod.
+    /// The groups that it is in, from the nearest to the highest: rack, pod.
     pub path: Vec<String>,
     /// Whether it gets machines.
     pub state: HostState,
-    /// Places for machines.
+    /// The slots for machines.
     pub slots: u32,
-    /// How many of them are taken.
+    /// How many of them are used.
     pub used: u32,
-    /// Who has machines there. Empty in lists.
+    /// The machines there. Empty in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vms: Vec<HostedRun>,
-    /// Its link's two ports. Empty in lists.
+    /// The two ports of its link. Empty in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortState>,
 }
@@ -254,7 +253,7 @@ pub struct Host {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostedRun {
-    /// Whose.
+    /// The tenant's number.
     pub tenant: TenantId,
     /// The tenant's owner.
     pub owner: String,
@@ -262,41 +261,41 @@ pub struct HostedRun {
     pub name: String,
     /// The first machine's number.
     pub first: u32,
-    /// How many.
+    /// The number of machines.
     pub count: u32,
 }
 
-/// A queue and its link, and what is promised over it.
+/// A port: a queue and its link, and what is promised over it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PortState {
-    /// Such as `rack1 up`.
+    /// The port's name, such as `rack1 up`.
     pub name: String,
-    /// What the link sends.
+    /// The rate of the link.
     pub rate_bit_s: u64,
     /// The sum of the tenants' average rates.
     pub reserved_bit_s: u64,
     /// The queue's capacity: how long a frame may wait.
     pub capacity_ns: u64,
-    /// How long a frame waits at worst with the tenants there are.
+    /// How long a frame waits at worst with the present tenants.
     pub bound_ns: u64,
-    /// How much may wait.
+    /// The most bytes that may wait.
     pub room_bytes: u64,
-    /// How much waits at worst with the tenants there are.
+    /// The most bytes that wait at worst with the present tenants.
     pub backlog_bytes: u64,
-    /// What is left of the scarcer of rate and room, in thousandths of it.
+    /// What is left of the scarcer of the rate and the buffer, in thousandths.
     pub headroom: u16,
 }
 
-/// What a drain, a failure or a return of hosts means.
+/// The result of a drain, a failure or a return of hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostChange {
     /// The host, rack or pod.
     pub node: String,
-    /// What its hosts are now.
+    /// The new state of its hosts.
     pub state: HostState,
-    /// How many hosts that are.
+    /// The number of its hosts.
     pub hosts: u32,
     /// The tenants with machines there, none for a return.
     pub affected: Vec<Affected>,
@@ -306,11 +305,11 @@ pub struct HostChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Affected {
-    /// Which.
+    /// The tenant's number.
     pub tenant: TenantId,
-    /// Its owner.
+    /// The tenant's owner.
     pub owner: String,
-    /// Its name.
+    /// The tenant's name.
     pub name: String,
     /// How many of its machines are there.
     pub lost: u32,
@@ -325,11 +324,11 @@ pub struct Affected {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TopologyState {
-    /// Counts up with each change of the topology; also the `ETag`.
+    /// Rises with each change of the topology; also the `ETag`.
     pub revision: u64,
-    /// By which rules is admitted.
+    /// The rules of admission.
     pub policy: Policy,
-    /// The description.
+    /// The description of the tree.
     pub spec: Spec,
 }
 
@@ -342,7 +341,7 @@ pub struct TopologyDiff {
     pub revision: u64,
     /// Names of hosts, racks and pods that are new.
     pub added: Vec<String>,
-    /// Names that are no more.
+    /// Names of hosts, racks and pods that are gone.
     pub removed: Vec<String>,
     /// Names whose place, slots or links differ, and how.
     pub changed: Vec<NodeChange>,
@@ -361,17 +360,17 @@ pub struct NodeChange {
     pub what: String,
 }
 
-/// A tenant that another topology has no room for.
+/// A tenant whose promise would not hold in another topology.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Broken {
-    /// Which.
+    /// The tenant's number.
     pub tenant: TenantId,
-    /// Its owner.
+    /// The tenant's owner.
     pub owner: String,
-    /// Its name.
+    /// The tenant's name.
     pub name: String,
-    /// Why.
+    /// The promise that would not hold, or the host that would be gone.
     pub why: String,
 }
 
@@ -387,19 +386,19 @@ pub struct PairBound {
     pub from_host: String,
     /// The receiver's host.
     pub to_host: String,
-    /// What was promised, if anything.
+    /// The promised delay, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<Nanos>,
-    /// The sum of the queue capacities: whoever else comes, it is no more.
+    /// The sum of the queue capacities, which is a bound whatever tenants are admitted later.
     pub capacity: Nanos,
-    /// The sum of the bounds with the tenants there are now.
+    /// The sum of the bounds with the present tenants.
     pub now: Nanos,
-    /// Each queue on the way.
+    /// Each port on the path.
     pub ports: Vec<PortState>,
 }
 
-/// What a host has to keep to: sent whole on each change, and now and then
-/// without, so that silence means that the service is away.
+/// The guarantees of the machines on a host: sent whole on each change, and at intervals without
+/// one, so that silence means that the service is away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HostGuarantees {
@@ -407,23 +406,23 @@ pub struct HostGuarantees {
     pub host: String,
     /// Whether it gets machines.
     pub state: HostState,
-    /// Never falls; rises with each change of this host's guarantees.
+    /// Rises with each change of this host's guarantees, and never falls.
     pub revision: u64,
     /// In ascending order of owner, name and number.
     pub vms: Vec<VmGuarantee>,
 }
 
-/// What a machine is promised, and held to.
+/// The guarantee of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VmGuarantee {
     /// `OWNER/NAME/NUMBER`.
     pub vm: String,
-    /// Its tenant.
+    /// The tenant's number.
     pub tenant: TenantId,
-    /// How many machines the tenant has in all.
+    /// The number of all machines of the tenant.
     pub tenant_vms: u32,
-    /// None for best effort.
+    /// The guarantee; absent for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
 }
@@ -436,65 +435,65 @@ pub struct MapNode {
     pub name: String,
     /// 0 for a host, 1 for a rack.
     pub height: u8,
-    /// What its hosts are, if all are the same.
+    /// The state of its hosts, if all have the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<HostState>,
-    /// Hosts below.
+    /// The number of hosts below.
     pub hosts: u32,
-    /// Places for machines on them.
+    /// The slots for machines on them.
     pub slots: u32,
-    /// How many of these are taken.
+    /// How many of these are used.
     pub used: u32,
-    /// What is left of its own link's scarcer port, in thousandths; all of it
-    /// for the core, which has none.
+    /// What is left of the scarcer port of its own link, in thousandths; 1000 for the core, which
+    /// has no link.
     pub headroom: u16,
     /// The least headroom of any port at or below the node.
     pub least: u16,
-    /// Its own link's ports, for the node that was asked for and those that are
-    /// listed with what is below them; none for the core.
+    /// The ports of its own link, for the requested node and those that are listed with their
+    /// children; none for the core.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortState>,
-    /// What is directly below, as deep as was asked for.
+    /// The nodes directly below, down to the requested depth.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub children: Vec<MapNode>,
 }
 
-/// What a replica does.
+/// The role of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// It decides.
     Leader,
-    /// It answers reads, and sends the rest to the leader.
+    /// It answers reads and forwards writes to the leader.
     Follower,
 }
 
-/// The service and the data centre in short.
+/// A summary of the service and the data centre.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Status {
     /// tailbound's version.
     pub version: String,
-    /// What this replica does.
+    /// The role of this replica.
     pub role: Role,
-    /// Where the leader is, if this is not it and it is known.
+    /// The leader's URL, if another replica leads and is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
     /// Rises with each change.
     pub revision: u64,
-    /// By which rules is admitted.
+    /// The rules of admission.
     pub policy: Policy,
-    /// How many tenants there are.
+    /// The number of tenants.
     pub tenants: u64,
-    /// How many hosts.
+    /// The number of hosts.
     pub hosts: u64,
     /// How many of them are open.
     pub open_hosts: u64,
-    /// Places for machines.
+    /// The slots for machines.
     pub slots: u64,
-    /// How many of them are taken.
+    /// How many of them are used.
     pub used: u64,
 }
 
@@ -502,7 +501,7 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// Which kind, for programs; see [`Problem::code`].
+    /// The kind of the error, for programs.
     pub code: Code,
     /// The HTTP status.
     pub status: u16,

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tailbound_control::ledger::Ledger;
-use tailbound_control::server::{AccessBy, Config, Metrics, Server};
+use tailbound_control::server::{Authentication, Config, Metrics, Server};
 use tailbound_control::service::{Committed, Service};
 use tailbound_control::store::{Sqlite, Store as _};
 use tailbound_placement::{Policy, Spread, Uniform, UplinkSpec};
@@ -56,7 +56,7 @@ fn main() -> Result<(), Failure> {
     });
     runtime.block_on(service.lead(Box::new(store), Box::new(|error| eprintln!("{error}"))))?;
     let config = Config {
-        access: AccessBy::InsecureLoopback,
+        authentication: Authentication::InsecureLoopback,
         tls: None,
         streams: 1,
     };
@@ -113,7 +113,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Admits and deletes until the time is over; gives how long each admission took.
+/// Admits and deletes until the time is over, and returns how long each admission took.
 fn calls(
     client: u64,
     url: &str,

@@ -96,7 +96,7 @@ fn admissions(options: &Options) -> Result<(), Box<dyn Error>> {
                     let start = Instant::now();
                     match service.call(call).await {
                         Ok(_) => times.push(start.elapsed()),
-                        Err(ServiceError::Denied(_)) => {}
+                        Err(ServiceError::Ledger(_)) => {}
                         Err(error) => return Err(error),
                     }
                 }
@@ -188,7 +188,7 @@ fn start(options: &Options, hosts: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes a file with tenants; gives the machines and the slots.
+/// Writes a file with tenants, and returns the number of machines and of slots.
 fn fill(path: &Path, options: &Options, hosts: u32) -> Result<(u64, u64), Box<dyn Error>> {
     let (mut ledger, mut changes) = Ledger::new(spec(hosts), Policy::Silo)?;
     let mut random = Pcg64Mcg::seed_from_u64(1);

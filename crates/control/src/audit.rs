@@ -1,11 +1,9 @@
-//! Every promise recomputed from what a store has, without the code that
-//! decided it.
+//! Recomputes every promise from the content of a store, without the code that decided it.
 //!
-//! Of the placement's own crate this takes the tree alone: names, links and
-//! buffers. Where each tenant's traffic goes is followed here from host to host,
-//! its curves are the exact ones of [`tailbound_netcalc`], and what a port may
-//! hold is looked at with the sum of all of them, which the placement only
-//! bounds from above.
+//! It uses only the tree of `tailbound-placement`: names, links and buffers. It follows each
+//! tenant's traffic from host to host itself, uses the exact curves of [`tailbound_netcalc`], and
+//! checks each port against the exact sum of all curves, which the placement only bounds from
+//! above.
 
 mod keys;
 mod tenants;
@@ -19,18 +17,18 @@ use std::fmt;
 use tenants::Tenants;
 use traffic::Traffic;
 
-/// What an audit looked at and found.
+/// The result of an audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many tenants there are.
+    /// The number of tenants.
     pub tenants: usize,
-    /// How many machines.
+    /// The number of machines.
     pub vms: u64,
-    /// How many ports carry something that was promised.
+    /// The number of ports that carry guaranteed traffic.
     pub ports: usize,
-    /// How many idempotency keys there are.
+    /// The number of idempotency keys.
     pub keys: usize,
-    /// What is wrong; nothing if all is well.
+    /// Everything that is wrong; empty if all promises hold.
     pub findings: Vec<Finding>,
 }
 
@@ -39,7 +37,7 @@ pub struct Report {
 pub struct Finding {
     /// A tenant, host, port or key.
     pub subject: String,
-    /// What is wrong with it.
+    /// What is wrong with the subject.
     pub what: String,
 }
 
@@ -58,7 +56,7 @@ impl Finding {
     }
 }
 
-/// Looks at all that a store has.
+/// Audits the content of a store.
 pub fn audit(snapshot: &Snapshot) -> Report {
     let mut report = Report {
         tenants: snapshot.tenants.len(),

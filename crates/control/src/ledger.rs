@@ -1,13 +1,13 @@
 //! The state of the service, and how it changes: pure, without clock or I/O.
 //!
-//! Read [`Ledger::decide`] (a call becomes a reply and the [`Change`]s that a
-//! store has to keep) and [`Ledger::apply`] (the same changes on another
-//! replica) first. The hosts' ports, and who fits where, are
-//! [`tailbound_placement::Datacentre`]'s matter; the ledger adds names, owners,
-//! the numbers of machines and idempotency keys.
+//! Read [`Ledger::decide`] (a call becomes a reply and the [`Change`]s that a store has to keep)
+//! and [`Ledger::apply`] (the same changes on another replica) first.
+//! [`tailbound_placement::Datacentre`] keeps the hosts' ports and decides who fits where; the
+//! ledger adds names, owners, the numbers of machines and idempotency keys.
 
 mod apply;
 mod change;
+mod command;
 mod decide;
 mod error;
 mod hosts;
@@ -24,8 +24,9 @@ mod tests;
 
 pub use apply::Touched;
 pub use change::{Change, Hosts, KeyId, KeyRecord, Snapshot, Subject};
-pub use decide::{Call, Command, Decision, Reply, Undo};
-pub use error::{Denied, LoadError};
+pub use command::{Call, Command, Reply};
+pub use decide::{Decision, Undo};
+pub use error::{LedgerError, LoadError};
 pub use keys::{KEY_LIFE, MAX_KEYS};
 pub use read::TenantFilter;
 pub use topology::compare;
@@ -43,25 +44,25 @@ use tailbound_placement::{Datacentre, NodeId, Policy, Spec, SpecError, TenantId}
 /// A clone shares what is large and does not change.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    /// The store's, of the last commit that was applied.
+    /// The store's revision after the last commit that was applied.
     revision: u64,
     topology: Arc<TopologyState>,
     /// Who is where and what every port carries.
     datacentre: Datacentre,
     tenants: BTreeMap<TenantId, Arc<Tenant>>,
     owners: Owners,
-    /// Who has machines on each host.
+    /// The tenants with machines on each host.
     index: HostIndex,
-    /// Those that are not open.
+    /// The states of hosts that are not open.
     hosts: Arc<Hosts>,
     keys: Keys,
     next_id: u64,
-    /// Machines in all.
+    /// The number of all machines.
     used: u64,
 }
 
 impl Ledger {
-    /// An empty ledger, and what a new store has to keep of it.
+    /// Returns an empty ledger, and the changes that a new store has to keep of it.
     pub fn new(spec: Spec, policy: Policy) -> Result<(Self, Vec<Change>), SpecError> {
         let datacentre = Datacentre::new(spec.build()?, policy);
         let topology = Arc::new(TopologyState {
@@ -77,7 +78,7 @@ impl Ledger {
         Ok((ledger, changes))
     }
 
-    /// What a store has kept. Every promise is checked again.
+    /// Rebuilds the ledger from what a store has kept. Every promise is checked again.
     pub fn load(snapshot: Snapshot) -> Result<Self, LoadError> {
         let topology = snapshot.topology.ok_or(LoadError::NoTopology)?;
         let datacentre = Datacentre::new(topology.spec.build()?, topology.policy);
@@ -101,7 +102,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// All that a store has to keep. What is large is shared.
+    /// Returns everything that a store has to keep. Large parts are shared.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             revision: self.revision,
@@ -128,12 +129,12 @@ impl Ledger {
         }
     }
 
-    /// The store's revision that this is at.
+    /// Returns the store's revision that this ledger is at.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Says at which revision of the store this is.
+    /// Sets the store's revision that this ledger is at.
     pub fn set_revision(&mut self, revision: u64) {
         self.revision = revision;
     }

@@ -1,8 +1,8 @@
 //! The service over HTTP: JSON in, JSON out.
 //!
-//! Read `access` first: the table of all there is and who may. `extract` is what
-//! a handler is given, `problem` what it answers when it cannot; the handlers are
-//! one file a noun. `openapi` is all of it as a document.
+//! Read `access` first: the table of all paths and of who may use them. `extract` has the
+//! arguments of handlers, `problem` their errors; the handlers are one file for each noun.
+//! `openapi` describes all of it in a document.
 
 mod access;
 mod ask;
@@ -27,7 +27,7 @@ pub use metrics::Metrics;
 pub use openapi::document;
 pub use signals::Signals;
 pub use tls::{TlsError, TlsFiles};
-pub use tokens::{Caller, Identity, Tokens, TokensError};
+pub use tokens::{Caller, Identity, Tokens};
 
 use crate::ledger::{Call, Command, Reply};
 use crate::replica::Replica;
@@ -36,7 +36,7 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
-use problem::Error;
+use problem::ApiError;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -44,37 +44,39 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use tailbound_api::Code;
+use tailbound_document::DocumentError;
 use tokio::sync::{Semaphore, watch};
 
-/// At the end, requests in progress have so long.
+/// How long requests in progress may take after the service was told to stop.
 const GRACE: Duration = Duration::from_secs(10);
-/// A connection that says nothing of its request for so long is closed.
+/// A connection that has not sent its request's headers after this time is closed.
 const HEADER_TIME: Duration = Duration::from_secs(30);
 
 /// How the service is reached.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Who may call.
-    pub access: AccessBy,
-    /// With what certificate; plain HTTP without.
+    /// How callers are authenticated.
+    pub authentication: Authentication,
+    /// The certificate and its key; plain HTTP without.
     pub tls: Option<TlsFiles>,
-    /// How many streams of guarantees there can be at a time.
+    /// How many streams of guarantees can be open at a time.
     pub streams: usize,
 }
 
-/// Who may call.
+/// How callers are authenticated.
 #[derive(Debug, Clone)]
-pub enum AccessBy {
-    /// Who has a token of this file.
+pub enum Authentication {
+    /// By a token of this file.
     Tokens(PathBuf),
-    /// Whoever reaches the address, which must be of the loopback interface.
+    /// Not at all: everybody who reaches the address, which must be a loopback address, is an
+    /// operator.
     InsecureLoopback,
 }
 
 impl Config {
-    /// Whether tokens and certificate can be used.
+    /// Checks that tokens and certificate can be used.
     pub fn check_files(&self) -> Result<(), ServeError> {
-        if let AccessBy::Tokens(file) = &self.access {
+        if let Authentication::Tokens(file) = &self.authentication {
             Tokens::load(file)?;
         }
         if let Some(files) = &self.tls {
@@ -83,25 +85,25 @@ impl Config {
         Ok(())
     }
 
-    /// Whether it is safe to listen there.
+    /// Checks that it is safe to listen at an address.
     pub fn check(&self, address: SocketAddr) -> Result<(), ServeError> {
         if address.ip().to_canonical().is_loopback() {
             return Ok(());
         }
-        match (&self.access, &self.tls) {
-            (AccessBy::InsecureLoopback, _) => Err(ServeError::Open(address)),
-            (AccessBy::Tokens(_), None) => Err(ServeError::Plain(address)),
-            (AccessBy::Tokens(_), Some(_)) => Ok(()),
+        match (&self.authentication, &self.tls) {
+            (Authentication::InsecureLoopback, _) => Err(ServeError::Open(address)),
+            (Authentication::Tokens(_), None) => Err(ServeError::Plain(address)),
+            (Authentication::Tokens(_), Some(_)) => Ok(()),
         }
     }
 }
 
-/// Why the service cannot be reached as it was asked for.
+/// Why the server cannot run as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The tokens cannot be used.
     #[error(transparent)]
-    Tokens(#[from] TokensError),
+    Tokens(#[from] DocumentError),
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -122,21 +124,21 @@ pub enum ServeError {
     Listen(#[from] std::io::Error),
 }
 
-/// What all handlers share.
+/// The state that all handlers share.
 pub(crate) struct App {
     pub(crate) service: Service,
     replica: Option<Replica>,
     metrics: Metrics,
-    /// One permit a stream that can be opened still.
+    /// One permit for each stream that can still be opened.
     streams: Arc<Semaphore>,
     most_streams: usize,
-    /// Long questions, one a core: they would keep decisions waiting otherwise.
-    questions: Arc<Semaphore>,
-    /// Comparisons of topologies, each of which builds a data centre: one.
+    /// One permit a core for long queries, which would otherwise delay decisions.
+    queries: Arc<Semaphore>,
+    /// One permit for comparisons of topologies, each of which builds a data centre.
     comparisons: Arc<Semaphore>,
-    /// None: whoever calls is an operator.
+    /// None where every caller is an operator.
     tokens: Option<RwLock<Arc<Tokens>>>,
-    /// Becomes true at the end.
+    /// Becomes true when the service stops.
     stopped: watch::Sender<bool>,
 }
 
@@ -152,33 +154,33 @@ impl App {
         self.most_streams - self.streams.available_permits()
     }
 
-    /// Has a question answered that takes long, on a thread where it keeps no
-    /// other request waiting, in its turn among those of its kind.
+    /// Answers a long query on a thread of its own, so that no other request waits for it, and
+    /// returns the answer. It runs once it has one of the permits.
     async fn ask<T: Send + 'static>(
         &self,
-        turns: &Arc<Semaphore>,
+        permits: &Arc<Semaphore>,
         answer: impl FnOnce(&Service) -> T + Send + 'static,
-    ) -> Result<T, Error> {
+    ) -> Result<T, ApiError> {
         let failed = |why: &dyn std::fmt::Display| {
-            Error::new(Code::Store, format!("it cannot be answered: {why}"))
+            ApiError::new(Code::Store, format!("it cannot be answered: {why}"))
         };
-        let turn = Arc::clone(turns).acquire_owned().await;
-        let turn = turn.map_err(|error| failed(&error))?;
+        let permit = Arc::clone(permits).acquire_owned().await;
+        let permit = permit.map_err(|error| failed(&error))?;
         let service = self.service.clone();
         let answering = tokio::task::spawn_blocking(move || {
-            // The caller may go away, but this goes on.
-            let _turn = turn;
+            // This goes on when the caller goes away, so it keeps the permit.
+            let _permit = permit;
             answer(&service)
         });
         answering.await.map_err(|error| failed(&error))
     }
 
-    /// Has a call decided, and made durable.
-    async fn decide(&self, call: Call) -> Result<Reply, Error> {
+    /// Has a call decided, and returns the reply once it is durable.
+    async fn decide(&self, call: Call) -> Result<Reply, ApiError> {
         let command = name_of(&call.command);
         let begin = Instant::now();
-        let done = self.service.call(call).await.map_err(Error::from);
-        let error = done.as_ref().err().map(Error::code);
+        let done = self.service.call(call).await.map_err(ApiError::from);
+        let error = done.as_ref().err().map(ApiError::code);
         self.metrics.decided(command, error, begin.elapsed());
         done
     }
@@ -204,18 +206,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads tokens and certificate. `replica` is None where this service alone
-    /// has the store; `metrics` are told of its commits
-    /// ([`Metrics::observer`]).
+    /// Reads tokens and certificate. `replica` is None where this service alone uses the store;
+    /// `metrics` observe the service's commits ([`Metrics::observer`]).
     pub fn new(
         config: Config,
         service: Service,
         replica: Option<Replica>,
         metrics: Metrics,
     ) -> Result<Self, ServeError> {
-        let tokens = match &config.access {
-            AccessBy::Tokens(file) => Some(RwLock::new(Arc::new(Tokens::load(file)?))),
-            AccessBy::InsecureLoopback => None,
+        let tokens = match &config.authentication {
+            Authentication::Tokens(file) => Some(RwLock::new(Arc::new(Tokens::load(file)?))),
+            Authentication::InsecureLoopback => None,
         };
         let tls = config.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
         let most_streams = config.streams.min(Semaphore::MAX_PERMITS);
@@ -225,7 +226,7 @@ impl Server {
             metrics,
             streams: Arc::new(Semaphore::new(most_streams)),
             most_streams,
-            questions: Arc::new(Semaphore::new(
+            queries: Arc::new(Semaphore::new(
                 available_parallelism().map_or(1, NonZero::get),
             )),
             comparisons: Arc::new(Semaphore::new(1)),
@@ -235,7 +236,7 @@ impl Server {
         Ok(Self { app, config, tls })
     }
 
-    /// Answers until [`Server::stop`].
+    /// Serves until [`Server::stop`].
     ///
     /// # Errors
     /// It is not safe to listen there ([`Config::check`]), or the listener fails.
@@ -256,8 +257,8 @@ impl Server {
             .timer(hyper_util::rt::TokioTimer::new())
             .header_read_timeout(patience);
         let router = router(&self.app).into_make_service();
-        // Not HTTP/2: a connection that has not said which of both it speaks may
-        // be silent for ever, and `Host` is not there by that name.
+        // Not HTTP/2: a connection that has not yet chosen between the two has no time limit, and
+        // HTTP/2 has no header named `Host`.
         let serving = async {
             match &self.tls {
                 Some(tls) => {
@@ -273,7 +274,7 @@ impl Server {
             // The sender is in `app`, which is kept.
             let _ = stopped.wait_for(|stopped| *stopped).await;
             loop {
-                // Who does not listen at that moment misses it.
+                // A connection that is not waiting at this moment misses it.
                 handle.graceful_shutdown(Some(GRACE));
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -284,12 +285,12 @@ impl Server {
         }
     }
 
-    /// Reads tokens and certificate again: both are as the files say now, or
-    /// both as before. Streams whose token is gone end with their next line.
+    /// Reads tokens and certificate again. Either both are replaced or both stay. A stream whose
+    /// token was removed ends with its next line.
     pub fn reload(&self) -> Result<(), ServeError> {
-        let tokens = match &self.config.access {
-            AccessBy::Tokens(file) => Some(Arc::new(Tokens::load(file)?)),
-            AccessBy::InsecureLoopback => None,
+        let tokens = match &self.config.authentication {
+            Authentication::Tokens(file) => Some(Arc::new(Tokens::load(file)?)),
+            Authentication::InsecureLoopback => None,
         };
         let tls = self.config.tls.as_ref().map(TlsFiles::load).transpose()?;
         if let (Some(held), Some(tokens)) = (&self.app.tokens, tokens) {
@@ -301,8 +302,7 @@ impl Server {
         Ok(())
     }
 
-    /// Takes no more connections, ends streams, and lets requests in progress
-    /// come to their end.
+    /// Accepts no more connections, ends streams, and lets requests in progress finish.
     pub fn stop(&self) {
         self.app.stopped.send_replace(true);
     }
@@ -313,22 +313,22 @@ fn router(app: &Arc<App>) -> Router {
     router
         .route_layer(from_fn_with_state(Arc::clone(app), access::guard))
         .fallback(no_such_path)
-        .layer(from_fn(no_guessing))
+        .layer(from_fn(no_sniffing))
         .layer(from_fn_with_state(Arc::clone(app), metrics::measure))
         .with_state(Arc::clone(app))
 }
 
-async fn no_such_path(request: axum::extract::Request) -> Error {
+async fn no_such_path(request: axum::extract::Request) -> ApiError {
     let (parts, body) = request.into_parts();
     body::discard(body).await;
-    Error::not_found(format!(
+    ApiError::not_found(format!(
         "there is nothing at {}; /openapi.json says what there is",
         parts.uri.path()
     ))
 }
 
-/// No browser takes an answer for what it was not meant as, nor keeps it.
-async fn no_guessing(
+/// Forbids browsers to guess the type of an answer and to cache it.
+async fn no_sniffing(
     request: axum::extract::Request,
     next: axum::middleware::Next,
 ) -> axum::response::Response {
@@ -361,7 +361,7 @@ mod tests {
         let spec = tailbound_placement::Spec::from_toml(tree).unwrap();
         let (ledger, _) = Ledger::new(spec, tailbound_placement::Policy::Silo).unwrap();
         let config = Config {
-            access: AccessBy::InsecureLoopback,
+            authentication: Authentication::InsecureLoopback,
             tls: None,
             streams: 1,
         };
@@ -387,24 +387,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_questions_are_answered_at_a_time_than_there_are_turns() {
+    async fn no_more_queries_run_at_a_time_than_there_are_permits() {
         let server = server();
-        let turns = Arc::new(Semaphore::new(2));
+        let permits = Arc::new(Semaphore::new(2));
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let question = || {
+        let query = || {
             let (running, most) = (Arc::clone(&running), Arc::clone(&most));
-            server.app.ask(&turns, move |_| {
+            server.app.ask(&permits, move |_| {
                 let now = running.fetch_add(1, Ordering::SeqCst) + 1;
                 most.fetch_max(now, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(2));
                 running.fetch_sub(1, Ordering::SeqCst);
             })
         };
-        // Who asks and goes away at once holds its turn as long as others.
+        // A caller that goes away at once holds its permit as long as others.
         for _ in 0..20 {
-            let _ = tokio::time::timeout(Duration::from_micros(100), question()).await;
+            let _ = tokio::time::timeout(Duration::from_micros(100), query()).await;
         }
-        question().await.unwrap();
+        query().await.unwrap();
         assert_eq!(most.load(Ordering::SeqCst), 2);
     }
 
@@ -416,9 +416,9 @@ mod tests {
                 key: "key.pem".into(),
             })
         };
-        let tokens = || AccessBy::Tokens("tokens.toml".into());
-        let insecure = || AccessBy::InsecureLoopback;
-        for (access, tls, address, wrong) in [
+        let tokens = || Authentication::Tokens("tokens.toml".into());
+        let insecure = || Authentication::InsecureLoopback;
+        for (authentication, tls, address, wrong) in [
             (insecure(), None, "127.0.0.1:1", None),
             (insecure(), None, "127.8.8.8:1", None),
             (insecure(), None, "[::1]:1", None),
@@ -431,7 +431,7 @@ mod tests {
             (tokens(), tls(), "0.0.0.0:1", None),
         ] {
             let config = Config {
-                access,
+                authentication,
                 tls,
                 streams: 1,
             };

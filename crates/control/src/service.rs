@@ -1,10 +1,9 @@
 //! The running service: one thread decides, everybody reads.
 //!
-//! Read [`Service::call`] and [`Service::read`] first. There are two ledgers
-//! while this service leads: the writer's own, on which it decides, and the one
-//! that everybody reads, which gets what was decided once it is durable. So
-//! nobody ever sees what may still fail, and long questions do not wait for
-//! decisions. A follower has the second one alone.
+//! Read [`Service::call`] and [`Service::read`] first. While this service leads there are two
+//! ledgers: the writer's own, on which it decides, and the one that everybody reads, to which a
+//! decision is applied once it is durable. So nobody ever sees what may still fail, and long
+//! queries do not wait for decisions. A follower has the second one alone.
 
 mod watchers;
 mod writer;
@@ -12,7 +11,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use crate::ledger::{Call, Change, Denied, Ledger, LoadError, Reply};
+use crate::ledger::{Call, Change, Ledger, LedgerError, LoadError, Reply};
 use crate::store::{Store, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,33 +19,33 @@ use std::time::Duration;
 use tailbound_api::{Code, Role};
 use tokio::sync::{mpsc, oneshot, watch};
 use watchers::Watchers;
-use writer::{Job, Turn, Writer};
+use writer::{Job, Transition, Writer};
 
-/// How many calls may wait for the writer; more wait for a place.
+/// How many calls may wait for the writer; further callers wait for a place in the queue.
 const QUEUE: usize = 1024;
 
-/// Why a call was not done.
+/// Why the service did not carry out a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceError {
-    /// It may not be done.
+    /// The ledger refuses it.
     #[error(transparent)]
-    Denied(#[from] Denied),
-    /// It could not be kept.
+    Ledger(#[from] LedgerError),
+    /// The store could not keep it.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Another replica decides, or none does.
     #[error("this replica does not lead")]
     NotLeader,
-    /// The service ends.
+    /// The service is ending.
     #[error("the service is ending")]
     Ended,
 }
 
 impl ServiceError {
-    /// Which kind of error this is for a client.
+    /// Returns the kind of error that a client is told.
     pub const fn code(&self) -> Code {
         match self {
-            Self::Denied(denied) => denied.code(),
+            Self::Ledger(error) => error.code(),
             Self::Store(error) => error.code(),
             Self::NotLeader | Self::Ended => Code::Unavailable,
         }
@@ -56,28 +55,28 @@ impl ServiceError {
 /// One commit, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// How many calls were answered by it.
+    /// The number of calls that it answers.
     pub calls: usize,
-    /// How many changes it had.
+    /// The number of its changes.
     pub changes: usize,
     /// How long the store took.
     pub took: Duration,
-    /// Why it failed, if it did.
+    /// The error, if it failed.
     pub error: Option<StoreError>,
 }
 
-/// What is called when the writer cannot lead any more.
+/// Called when the writer cannot lead any more, with the reason.
 pub type OnEnd = Box<dyn FnOnce(StoreError) + Send>;
 
-/// A handle to the service; clones are the same service. It ends when the last
-/// one is dropped.
+/// A handle to the service; clones are the same service. The service ends when the last handle is
+/// dropped.
 #[derive(Clone)]
 pub struct Service {
     shared: Arc<Shared>,
     jobs: mpsc::Sender<Job>,
 }
 
-/// What readers and the writer have in common.
+/// What readers and the writer share.
 struct Shared {
     /// What is durable.
     ledger: RwLock<Ledger>,
@@ -87,8 +86,8 @@ struct Shared {
 }
 
 impl Service {
-    /// Starts a service that answers questions about this ledger and, until it
-    /// is told to lead, changes nothing. `observe` is called after each commit.
+    /// Starts a service that answers queries about this ledger and changes nothing until it is told
+    /// to lead. `observe` is called after each commit.
     pub fn start(ledger: Ledger, observe: impl FnMut(&Committed) + Send + 'static) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (revision, _) = watch::channel(ledger.revision());
@@ -103,43 +102,44 @@ impl Service {
         Self { shared, jobs }
     }
 
-    /// Decides calls from now on and keeps them in the store, which is at the
-    /// ledger's revision. `on_end` is called when it cannot go on, because
-    /// another leads or it is not known what the store has; until
-    /// [`Self::replace`] and another `lead` it changes nothing then.
+    /// Decides calls from now on and keeps them in the store, which must be at the ledger's
+    /// revision. `on_end` is called when the service cannot go on leading, because another replica
+    /// leads or because the store's content is not known. From then on it changes nothing until
+    /// [`Self::replace`] and another `lead`.
     pub async fn lead(&self, store: Box<dyn Store>, on_end: OnEnd) -> Result<(), ServiceError> {
-        self.turn(|done| Turn::Lead(store, on_end, done)).await
-    }
-
-    /// Changes nothing from now on, and drops the store.
-    pub async fn follow(&self) -> Result<(), ServiceError> {
-        self.turn(Turn::Follow).await
-    }
-
-    /// Puts another ledger in the place of this one; then it follows.
-    pub async fn replace(&self, ledger: Ledger) -> Result<(), ServiceError> {
-        self.turn(|done| Turn::Replace(Box::new(ledger), done))
+        self.transition(|done| Transition::Lead(store, on_end, done))
             .await
     }
 
-    /// Puts one commit of another replica, while it follows.
+    /// Stops leading and drops the store.
+    pub async fn follow(&self) -> Result<(), ServiceError> {
+        self.transition(Transition::Follow).await
+    }
+
+    /// Replaces the ledger, and follows from then on.
+    pub async fn replace(&self, ledger: Ledger) -> Result<(), ServiceError> {
+        self.transition(|done| Transition::Replace(Box::new(ledger), done))
+            .await
+    }
+
+    /// Applies one commit of the leader while this service follows.
     ///
     /// # Errors
-    /// The changes do not belong to this ledger, which is as before: load it
-    /// anew.
+    /// The changes do not fit this ledger. It is unchanged, and has to be loaded anew.
     pub async fn apply(
         &self,
         changes: Vec<Change>,
         revision: u64,
     ) -> Result<Result<(), LoadError>, ServiceError> {
-        self.turn(|done| Turn::Apply(changes, revision, done)).await
+        self.transition(|done| Transition::Apply(changes, revision, done))
+            .await
     }
 
-    async fn turn<T>(
+    async fn transition<T>(
         &self,
-        turn: impl FnOnce(oneshot::Sender<T>) -> Turn,
+        transition: impl FnOnce(oneshot::Sender<T>) -> Transition,
     ) -> Result<T, ServiceError> {
-        self.ask(|done| Job::Turn(turn(done))).await
+        self.ask(|done| Job::Transition(transition(done))).await
     }
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, ServiceError> {
@@ -149,11 +149,11 @@ impl Service {
         answer.await.map_err(|_| ServiceError::Ended)
     }
 
-    /// Has a call decided. The answer is durable.
+    /// Has a call decided, and returns the reply once it is durable.
     ///
     /// # Errors
-    /// Nothing was changed; with a code of [`Code::Unavailable`] that is not
-    /// known: the same call with the same idempotency key tells.
+    /// Nothing was changed. With the code [`Code::Unavailable`] it is not known whether something
+    /// was: the same call with the same idempotency key tells.
     pub async fn call(&self, call: Call) -> Result<Reply, ServiceError> {
         if self.role() == Role::Follower {
             return Err(ServiceError::NotLeader);
@@ -161,7 +161,7 @@ impl Service {
         self.ask(|answer| Job::Call(Box::new(call), answer)).await?
     }
 
-    /// Asks the ledger something. Everything in it is durable.
+    /// Calls `ask` with the ledger of everything that is durable, and returns its answer.
     ///
     /// Commits wait while this runs, so it should not take long.
     pub fn read<T>(&self, ask: impl FnOnce(&Ledger) -> T) -> T {
@@ -172,7 +172,7 @@ impl Service {
             .unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether this service decides.
+    /// Returns whether this service leads or follows.
     pub fn role(&self) -> Role {
         if self.shared.leads.load(Ordering::Acquire) {
             Role::Leader
@@ -181,21 +181,21 @@ impl Service {
         }
     }
 
-    /// The ledger's revision, and each later one. Who is slow sees the last one.
+    /// Watches the ledger's revision. A slow watcher sees the last one.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.shared.revision.subscribe()
     }
 
-    /// The revisions at which the guarantees of a host may have changed. Who is
-    /// slow sees the last one. Begin to watch, then ask for the guarantees: no
-    /// change is missed then.
+    /// Watches the revisions at which the guarantees of a host may have changed. A slow watcher
+    /// sees the last one. A caller that begins to watch before it reads the guarantees misses no
+    /// change.
     pub fn watch_host(&self, host: &str) -> watch::Receiver<u64> {
         self.shared
             .watchers
             .watch(host, self.read(Ledger::revision))
     }
 
-    /// How many watch a host.
+    /// Returns how many watch a host.
     pub fn watchers_of(&self, host: &str) -> usize {
         self.shared.watchers.of(host)
     }

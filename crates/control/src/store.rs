@@ -1,4 +1,4 @@
-//! Where the ledger is kept.
+//! Stores: what keeps the ledger durably.
 
 pub mod etcd;
 mod sqlite;
@@ -10,28 +10,28 @@ use tailbound_api::Code;
 
 /// Keeps what a ledger decided.
 pub trait Store: Send {
-    /// All that is kept.
+    /// Returns everything that is kept.
     fn load(&mut self) -> Result<Snapshot, StoreError>;
 
-    /// Keeps changes, all or nothing; durable when it returns. Gives the
-    /// store's revision after it, which rises with each commit that changes
-    /// something and is the same for everybody who reads the store.
+    /// Keeps changes, all or none; they are durable when it returns. Returns the store's revision
+    /// after the commit, which rises with each commit that changes something and is the same for
+    /// every reader of the store.
     ///
-    /// Of several changes about one thing the last counts. No changes at all are
-    /// a question whether commits are still possible.
+    /// Of several changes about one thing the last counts. An empty commit asks whether commits
+    /// are still possible.
     fn commit(&mut self, changes: &[Change]) -> Result<u64, StoreError>;
 }
 
-/// Why a store does not do what it should.
+/// Why a store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// There is no space; nothing was written.
+    /// There is no space left; nothing was written.
     #[error("no space is left for the store; nothing was changed")]
     NoSpace,
-    /// What is there is not what was written.
+    /// The content is not what was written.
     #[error("the store is damaged: {0}; restore it from a backup")]
     Corrupt(String),
-    /// It cannot be used; nothing was written.
+    /// The store cannot be used; nothing was written.
     #[error("the store: {0}")]
     Failed(String),
     /// Nobody knows whether it was written.
@@ -43,7 +43,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Which kind of error this is for a client.
+    /// Returns the kind of error that a client is told.
     pub const fn code(&self) -> Code {
         match self {
             Self::NoSpace => Code::NoSpace,
@@ -52,8 +52,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the writer may go on: nothing was written, and nobody else
-    /// writes.
+    /// Returns whether the writer may go on: nothing was written, and nobody else writes.
     pub const fn is_certain(&self) -> bool {
         match self {
             Self::NoSpace | Self::Failed(_) => true,

@@ -364,12 +364,15 @@ fn a_reload_takes_tokens_and_certificate_both_or_neither() {
             "[[token]]\nname = \"a\"\nrole = \"operator\"\nhost = \"b\"\nsha256 = \"\"",
             "neither",
         ),
-        (&(tokens_file() + &tokens_file()), "twice"),
+        (
+            &(tokens_file() + &tokens_file()),
+            "two tokens named \"ops\"",
+        ),
         (
             &(fewer.clone() + &fewer.replace("\"new\"", "\"newer\"")),
-            "is the same as \"new\"",
+            "this is the token \"new\" again",
         ),
-        (&fewer.replace("sha256", "sha512"), "unknown field"),
+        (&fewer.replace("sha256", "sha512"), "unknown key"),
     ] {
         std::fs::write(&place.tokens, tokens).unwrap();
         let error = place.server.reload().unwrap_err().to_string();

@@ -319,15 +319,15 @@ fn followers_have_what_the_leader_commits_and_take_over() {
         for left in (1..=3).rev() {
             let name = format!("tenant-{left}");
             let leader = decide(&replicas, &name).await;
-            let standing = replicas[leader].1.standing();
-            assert_eq!(standing.role, Role::Leader);
+            let leadership = replicas[leader].1.leadership();
+            assert_eq!(leadership.role, Role::Leader);
             for (service, replica) in &replicas {
                 until("the tenant is there", || {
                     service.read(|ledger| ledger.snapshot().tenants.len()) == 4 - left
                 })
                 .await;
                 until("the leader is known", || {
-                    replica.standing().leader == standing.leader
+                    replica.leadership().leader == leadership.leader
                 })
                 .await;
             }

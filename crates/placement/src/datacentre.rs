@@ -1,4 +1,4 @@
-//! The state: who is where, and what every port carries.
+//! The state of a data centre: who is where, and what every port carries.
 //!
 //! Each port has the sum of its tenants' curves, each node the free slots of
 //! all hosts below it and bounds on the best of them. A change updates the ports
@@ -7,18 +7,19 @@
 mod best;
 mod bound;
 mod change;
-mod explain;
+mod error;
 mod index;
 mod limits;
 mod ports;
+mod report;
 mod restore;
 mod search;
 mod summary;
 
 pub use bound::Bound;
-pub use change::Affected;
-pub use explain::{Explanation, Near, Overload};
-pub use search::Refusal;
+pub use change::AffectedTenant;
+pub use error::PlacementError;
+pub use report::{Adjustment, PortOverload, RefusalReport};
 
 use crate::load::Load;
 use crate::request::{Policy, Request, RequestError};
@@ -37,7 +38,7 @@ use tailbound_units::Bytes;
 #[serde(transparent)]
 pub struct TenantId(pub u64);
 
-/// How many machines each host gets.
+/// The number of machines that each host gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Hosts in ascending order, each once, with at least one machine.
@@ -45,8 +46,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// A placement from hosts in any order; a host that is named twice gets
-    /// both.
+    /// Makes a placement from hosts in any order. A host that is named twice gets the sum.
     pub fn new(hosts: impl IntoIterator<Item = (NodeId, u32)>) -> Self {
         let mut sums: BTreeMap<NodeId, u32> = BTreeMap::new();
         for (host, count) in hosts.into_iter().filter(|(_, count)| *count > 0) {
@@ -58,23 +58,23 @@ impl Placement {
         }
     }
 
-    /// The hosts in ascending order, and how many machines each has.
+    /// Returns the hosts in ascending order, and how many machines each has.
     pub fn hosts(&self) -> &[(NodeId, u32)] {
         &self.hosts
     }
 
-    /// The machines in all.
+    /// Returns the number of all machines.
     pub fn vms(&self) -> u64 {
         self.hosts.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 }
 
-/// Who has a reservation.
+/// A tenant with a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// What was asked for.
+    /// The request that was admitted.
     pub request: Request,
-    /// Where it is.
+    /// The hosts of its machines.
     pub placement: Placement,
 }
 
@@ -84,24 +84,24 @@ pub enum AdmitError {
     /// The request makes no sense.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// There is no place where every promise would hold.
+    /// There is no placement under which every promise would hold.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    NoPlacement(#[from] PlacementError),
     /// The number is taken.
     #[error("there is a tenant {} already", .0.0)]
     Exists(TenantId),
     /// No such tenant.
     #[error("there is no tenant {}", .0.0)]
     Unknown(TenantId),
-    /// A placement names what is not a host.
+    /// A placement names a node that is not a host.
     #[error("node {0} is not a host")]
     NotAHost(usize),
     /// A placement has another number of machines than its request.
     #[error("the placement has {placed} machines, the request {vms}")]
     Count {
-        /// In the placement.
+        /// The number in the placement.
         placed: u64,
-        /// In the request.
+        /// The number in the request.
         vms: u32,
     },
 }
@@ -112,20 +112,20 @@ pub struct Datacentre {
     /// Shared by clones.
     topology: Arc<Topology>,
     policy: Policy,
-    /// What each node's ports carry, up and down.
+    /// The loads of each node's ports, up and down.
     loads: Vec<[Load; 2]>,
-    /// What each host has free, closed or not; for inner nodes what the open
-    /// hosts below have.
+    /// The free resources of each host, closed or not; of an inner node those of the open hosts
+    /// below.
     free: Vec<Resources>,
     /// Hosts that get no machines.
     closed: Vec<bool>,
-    /// Each node's place among those of its height.
+    /// The index of each node among those of its height.
     rank: Vec<u32>,
     /// The free slots of the nodes of each height.
     slots: Vec<Largest>,
-    /// By height less one, then rank.
+    /// The summaries of inner nodes, by height less one, then rank.
     summaries: Vec<Vec<Summary>>,
-    /// The same.
+    /// The partial sums behind the summaries, by height less one, then rank.
     parts: Vec<Vec<Parts>>,
     best: BestPorts,
     tenants: BTreeMap<TenantId, Tenant>,
@@ -134,7 +134,7 @@ pub struct Datacentre {
 }
 
 impl Datacentre {
-    /// An empty data centre.
+    /// Makes an empty data centre.
     pub fn new(topology: impl Into<Arc<Topology>>, policy: Policy) -> Self {
         let topology: Arc<Topology> = topology.into();
         let heights = usize::from(topology.height(NodeId::TOP)) + 1;
@@ -176,46 +176,46 @@ impl Datacentre {
         new
     }
 
-    /// The tree of hosts.
+    /// Returns the tree of hosts.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The rules.
+    /// Returns the rules of admission.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// How many ports a decision looks at before it gives up with
-    /// [`Refusal::Effort`]: 20,000 if not set, in less than half a
-    /// millisecond. More finds places that are hard to find.
+    /// Sets how many ports a decision looks at before it gives up with [`PlacementError::Effort`]:
+    /// 20,000 by default, in less than half a millisecond. More finds placements that are hard to
+    /// find.
     pub fn set_effort(&mut self, ports: u32) {
         self.effort = ports;
     }
 
-    /// How many ports the last [`Self::admit`] looked at: what it cost, whatever
-    /// the machine.
+    /// Returns how many ports the last [`Self::admit`] looked at: a measure of its cost that does
+    /// not depend on the machine.
     pub fn last_effort(&self) -> u32 {
         self.last_effort
     }
 
-    /// All tenants, by number.
+    /// Returns all tenants in ascending order of their numbers.
     pub fn tenants(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         self.tenants.iter().map(|(id, tenant)| (*id, tenant))
     }
 
-    /// A tenant.
+    /// Returns a tenant.
     pub fn tenant(&self, id: TenantId) -> Option<&Tenant> {
         self.tenants.get(&id)
     }
 
-    /// What a port carries.
+    /// Returns the load of a port.
     pub fn load(&self, port: PortId) -> &Load {
         &self.loads[port.node.index()][port.direction as usize]
     }
 
-    /// What a host has free, or the open hosts below a node; nothing of a
-    /// closed host.
+    /// Returns the free resources of a host, or of the open hosts below a node; none for a closed
+    /// host.
     pub fn free(&self, node: NodeId) -> Resources {
         if self.closed[node.index()] {
             Resources::default()
@@ -224,22 +224,21 @@ impl Datacentre {
         }
     }
 
-    /// Whether a host is closed: drained or failed.
+    /// Returns whether a host is closed: drained or failed.
     pub fn is_closed(&self, host: NodeId) -> bool {
         self.closed[host.index()]
     }
 
-    /// Where the tenant would be placed. Nothing is reserved.
+    /// Returns where the machines of a request would be placed. Nothing is reserved.
     pub fn fit(&self, request: &Request) -> Result<Placement, AdmitError> {
         request.check()?;
         Ok(search::fit(self, request, self.effort).0?)
     }
 
-    /// Finds a place and reserves it whole.
+    /// Finds a placement and reserves it whole.
     ///
     /// # Errors
-    /// The number is taken, the request makes no sense or does not fit. Then
-    /// nothing has changed.
+    /// The number is taken, or the request makes no sense or does not fit. Nothing has changed.
     pub fn admit(&mut self, id: TenantId, request: &Request) -> Result<&Placement, AdmitError> {
         if self.tenants.contains_key(&id) {
             return Err(AdmitError::Exists(id));
@@ -250,7 +249,7 @@ impl Datacentre {
         Ok(self.reserve(id, *request, found?))
     }
 
-    /// Undoes an admission exactly.
+    /// Releases a tenant: the state is as if it had never been admitted.
     pub fn release(&mut self, id: TenantId) -> Result<Tenant, AdmitError> {
         let tenant = self.tenants.remove(&id).ok_or(AdmitError::Unknown(id))?;
         self.apply(&tenant, false);
@@ -264,14 +263,14 @@ impl Datacentre {
         &self.tenants.entry(id).or_insert(tenant).placement
     }
 
-    /// Adds or takes away all that a tenant uses.
+    /// Adds or subtracts everything that a tenant uses.
     fn apply(&mut self, tenant: &Tenant, add: bool) {
         self.count(tenant, add);
         let hosts = tenant.placement.hosts.iter();
         self.refresh(hosts.map(|(host, _)| *host).collect());
     }
 
-    /// The same without the nodes above its hosts.
+    /// Does the same without updating the nodes above the tenant's hosts.
     fn count(&mut self, tenant: &Tenant, add: bool) {
         let Self {
             topology, loads, ..

@@ -1,10 +1,10 @@
 //! Which hosts get a tenant's machines, so that every promise holds at worst.
 //!
-//! Read [`Request`] (what a tenant asks for) and [`Datacentre`] first:
-//! [`Datacentre::fit`] finds a [`Placement`] or says which rule refused,
-//! [`Datacentre::admit`] also reserves it, [`Datacentre::release`] undoes it to
-//! the bit. [`Datacentre::explain`] looks for the nearest request that would
-//! have passed. The tree of hosts is a [`Topology`], made of a [`Spec`].
+//! Read [`Request`] (what a tenant asks for) and [`Datacentre`] first: [`Datacentre::fit`] finds a
+//! [`Placement`] or returns the rule that refused, [`Datacentre::admit`] also reserves it, and
+//! [`Datacentre::release`] undoes that to the bit. [`Datacentre::explain`] looks for the nearest
+//! request that would have been admitted. The tree of hosts is a [`Topology`], built from a
+//! [`Spec`].
 //!
 //! The rules are those of Jang et al., *Silo: Predictable Message Latency in the
 //! Cloud* (SIGCOMM 2015), 4.2; the [`Policy`] chooses weaker ones to compare
@@ -33,11 +33,11 @@
 //!     guarantee = { bandwidth = "1Gbit/s", burst = "100KB", delay = "1ms", burst_rate = "10Gbit/s" }
 //!     "#,
 //! )?;
-//! let why = dc.explain(&request)?.expect("300 KB are too small");
-//! for near in &why.nearest {
-//!     println!("{near} would pass");
+//! let report = dc.explain(&request)?.expect("300 KB are too small");
+//! for adjustment in &report.nearest {
+//!     println!("{adjustment} would pass");
 //! }
-//! let smaller = why.nearest[0].apply(&request);
+//! let smaller = report.nearest[0].apply(&request);
 //! dc.admit(TenantId(1), &smaller)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -48,10 +48,10 @@ mod request;
 mod topology;
 
 pub use datacentre::{
-    AdmitError, Affected, Bound, Datacentre, Explanation, Near, Overload, Placement, Refusal,
-    Tenant, TenantId,
+    Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, Placement, PlacementError,
+    PortOverload, RefusalReport, Tenant, TenantId,
 };
-pub use load::{LINES, Line, Load};
+pub use load::{AffineCurve, CURVES, Load};
 pub use request::{FaultDomains, Guarantee, Policy, Request, RequestError};
 pub use topology::{
     Diff, Difference, Direction, GroupSpec, HostSpec, NodeDiff, NodeId, Port, PortId, Resources,

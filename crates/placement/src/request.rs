@@ -1,19 +1,19 @@
-//! What a tenant asks for.
+//! Requests: what a tenant asks for.
 
 use crate::load::Source;
 use crate::topology::MAX_LIMITS;
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What each machine of a tenant is promised: Silo's {B, S, d, Bmax} (4.1).
+/// The guarantee of each machine of a tenant: Silo's {B, S, d, Bmax} (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Guarantee {
     /// B, the average bandwidth that it may send, and may receive.
     pub bandwidth: Rate,
-    /// S, what it may send at once after it has been below its bandwidth, on the
-    /// wire. A frame is always allowed; more may be needed of it.
+    /// S, what it may send at once after it has sent less than its bandwidth, in bytes on the wire.
+    /// At least one frame is always allowed.
     #[serde(default)]
     pub burst: Bytes,
     /// d, the longest that a frame may wait in queues between two machines, if
@@ -25,7 +25,7 @@ pub struct Guarantee {
     pub burst_rate: Option<Rate>,
 }
 
-/// At how many places a tenant has to be.
+/// The fault domains over which a tenant has to be spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -47,15 +47,15 @@ pub struct Request {
     /// N, the number of machines.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
     pub vms: u32,
-    /// What its traffic is promised. Without, it goes below all that has a
-    /// promise, and needs only slots.
+    /// The guarantee of its traffic. Without one the traffic is best effort, below all guaranteed
+    /// traffic, and needs only slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
-    /// Of each machine, in thousandths of a CPU.
+    /// The CPU of each machine, in thousandths of a CPU.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(maximum = 4_398_046_511_104_u64))]
     pub cpu: u64,
-    /// Of each machine.
+    /// The memory of each machine.
     #[serde(default)]
     pub memory: Bytes,
     /// How the machines are kept apart.
@@ -63,7 +63,7 @@ pub struct Request {
     pub domains: Option<FaultDomains>,
 }
 
-/// By which rules machines are placed.
+/// The rules by which machines are placed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -90,16 +90,16 @@ pub enum RequestError {
     /// A number is zero or absurd.
     #[error("{what} of {got} is not between {least} and {most}")]
     Range {
-        /// Which number.
+        /// The number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         got: String,
         /// The least allowed.
         least: String,
         /// The most allowed.
         most: String,
     },
-    /// It bursts slower than on average.
+    /// The burst rate is below the average bandwidth.
     #[error(
         "a burst rate of {burst_rate} is below the bandwidth of {bandwidth}; raise it or leave it out"
     )]
@@ -112,7 +112,7 @@ pub enum RequestError {
 }
 
 impl Request {
-    /// Whether the request makes sense by itself.
+    /// Checks that the request makes sense by itself.
     pub fn check(&self) -> Result<(), RequestError> {
         if self.vms == 0 {
             return Err(RequestError::NoVms);
@@ -147,7 +147,7 @@ impl Request {
         Ok(())
     }
 
-    /// What each machine sends, under this policy. None without a guarantee.
+    /// Returns what each machine may send under this policy; None without a guarantee.
     pub(crate) fn source(&self, policy: Policy, frame: Bytes) -> Option<Source> {
         let guarantee = self.guarantee?;
         let (burst, burst_rate) = match policy {

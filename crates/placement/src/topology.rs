@@ -10,12 +10,12 @@ mod spec;
 pub use diff::{Diff, Difference, NodeDiff, diff};
 pub use spec::{GroupSpec, HostSpec, Spec, SpecError, Spread, Uniform, UplinkSpec};
 
-use crate::load::Line;
+use crate::load::AffineCurve;
 use names::Names;
 use std::ops::Range;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// The largest numbers that are taken for meant.
+/// The largest numbers that are accepted.
 pub(crate) struct Limits {
     pub(crate) rate: Rate,
     pub(crate) burst: Bytes,
@@ -44,7 +44,7 @@ impl NodeId {
     /// The top of the tree.
     pub const TOP: Self = Self(0);
 
-    /// Its number, from 0 and below [`Topology::len`].
+    /// Returns the node's number, from 0 and below [`Topology::len`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -68,21 +68,20 @@ pub struct PortId {
     pub direction: Direction,
 }
 
-/// What a port can do; never changes.
+/// The constant properties of a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Port {
-    /// Bits a second: of one link, or of all where frames are spread evenly.
+    /// Bits a second: of one link, or of all links where frames are spread evenly.
     pub rate: u64,
-    /// The longest that a frame may have to wait before it has left: Silo's
-    /// queue capacity.
+    /// The longest time from a frame's arrival to its departure: Silo's queue capacity.
     pub capacity: Nanos,
-    /// How many bits may be waiting, so that nobody waits longer: what the link
-    /// sends in this time, without a frame of best effort that was on the wire.
-    pub room: u64,
-    /// What the links before it can bring at most; none where they are not
-    /// links, for a host sends what its machines send.
-    pub feed: Option<Line>,
-    /// Over how many links each machine's frames are spread.
+    /// The most bits that may be waiting, so that no frame waits longer than `capacity`: what the
+    /// link sends in this time, less one frame of best effort that is on the wire already.
+    pub backlog_limit: u64,
+    /// The most that the links before the port can bring; None for a host's own queue, which is
+    /// fed by its machines and not by links.
+    pub feed: Option<AffineCurve>,
+    /// The number of links over which each machine's frames are spread.
     pub parts: u32,
 }
 
@@ -101,7 +100,7 @@ pub struct Resources {
 struct Node {
     parent: u32,
     children: Range<u32>,
-    /// The longest way down to a host: 0 for a host, 1 for a rack.
+    /// The longest path down to a host: 0 for a host, 1 for a rack.
     height: u8,
     up: Port,
     down: Port,
@@ -133,79 +132,79 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Never: there is always the top.
+    /// Returns false: there is always the top.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The longest frame, with all that goes over the wire.
+    /// Returns the size of the longest frame, with everything that goes over the wire.
     pub fn frame(&self) -> Bytes {
         self.frame
     }
 
-    /// The node of this name, in constant time.
+    /// Returns the node of this name, in constant time.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.names.find(&self.nodes, name)
     }
 
-    /// Its name.
+    /// Returns a node's name.
     pub fn name(&self, node: NodeId) -> &str {
         &self.nodes[node.index()].name
     }
 
-    /// What is above it; None for the top.
+    /// Returns the node above; None for the top.
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         (node != NodeId::TOP).then(|| NodeId(self.nodes[node.index()].parent))
     }
 
-    /// What is directly below it.
+    /// Returns the nodes directly below.
     pub fn children(&self, node: NodeId) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
         self.child_range(node).map(NodeId)
     }
 
-    /// The numbers of the nodes directly below it.
+    /// Returns the numbers of the nodes directly below.
     pub(crate) fn child_range(&self, node: NodeId) -> Range<u32> {
         self.nodes[node.index()].children.clone()
     }
 
-    /// The longest way down to a host: 0 for a host, 1 for a rack.
+    /// Returns the longest path down to a host: 0 for a host, 1 for a rack.
     pub fn height(&self, node: NodeId) -> u8 {
         self.nodes[node.index()].height
     }
 
-    /// Whether it is a host.
+    /// Returns whether the node is a host.
     pub fn is_host(&self, node: NodeId) -> bool {
         self.nodes[node.index()].height == 0
     }
 
-    /// All nodes of a height; none if the tree is lower.
+    /// Returns all nodes of a height; none if the tree is lower.
     pub fn at_height(&self, height: u8) -> &[NodeId] {
         self.by_height
             .get(usize::from(height))
             .map_or(&[], Vec::as_slice)
     }
 
-    /// All hosts.
+    /// Returns all hosts.
     pub fn hosts(&self) -> &[NodeId] {
         self.at_height(0)
     }
 
-    /// What a host has, or all hosts below a node.
+    /// Returns the resources of a host, or of all hosts below a node.
     pub fn resources(&self, node: NodeId) -> Resources {
         self.resources[node.index()]
     }
 
-    /// The link to its parent as it was described; None for the top.
+    /// Returns the link to the parent as it was described; None for the top.
     pub fn uplink(&self, node: NodeId) -> Option<&UplinkSpec> {
         self.uplinks.get(self.nodes[node.index()].uplink as usize)
     }
 
-    /// A port. The top has none; its ports let nothing through.
+    /// Returns a port. The top has no ports; those that are returned for it let nothing through.
     pub fn port(&self, port: PortId) -> &Port {
         let node = &self.nodes[port.node.index()];
         match port.direction {
@@ -214,7 +213,7 @@ impl Topology {
         }
     }
 
-    /// A port as it is shown: `rack1 up` leads from rack1 to its parent.
+    /// Returns a port's name for people: `rack1 up` leads from rack1 to its parent.
     pub fn port_name(&self, port: PortId) -> String {
         let direction = match port.direction {
             Direction::Up => "up",
@@ -223,7 +222,7 @@ impl Topology {
         format!("{} {direction}", self.name(port.node))
     }
 
-    /// Whether `node` is `scope` or below it.
+    /// Returns whether `node` is `scope` or below it.
     pub fn is_below(&self, mut node: NodeId, scope: NodeId) -> bool {
         // Parents stand before their children.
         while node > scope {
@@ -232,7 +231,7 @@ impl Topology {
         node == scope
     }
 
-    /// The lowest node that both are below.
+    /// Returns the lowest node that is above both.
     pub fn meeting(&self, mut one: NodeId, mut other: NodeId) -> NodeId {
         while one != other {
             if one > other {
@@ -244,11 +243,11 @@ impl Topology {
         one
     }
 
-    /// The ports between two hosts in the order in which frames pass them: up to
-    /// where the two ways meet, and down again.
+    /// Returns the ports between two hosts in the order in which frames pass them: up to the node
+    /// where both branches meet, and down again.
     pub fn path(&self, from: NodeId, to: NodeId) -> Vec<PortId> {
         let scope = self.meeting(from, to);
-        let way = |mut at: NodeId, direction: Direction| {
+        let branch = |mut at: NodeId, direction: Direction| {
             let mut ports = Vec::new();
             while at != scope {
                 ports.push(PortId {
@@ -259,13 +258,13 @@ impl Topology {
             }
             ports
         };
-        let mut path = way(from, Direction::Up);
-        path.extend(way(to, Direction::Down).into_iter().rev());
+        let mut path = branch(from, Direction::Up);
+        path.extend(branch(to, Direction::Down).into_iter().rev());
         path
     }
 
-    /// How long traffic may have waited before it comes to the port, if none
-    /// comes from outside `scope`.
+    /// Returns how long traffic may have waited before it comes to the port, if all of it comes
+    /// from below `scope`.
     pub(crate) fn delay_before(&self, port: PortId, scope: NodeId) -> Nanos {
         let node = &self.nodes[port.node.index()];
         if port.direction == Direction::Up {
@@ -284,7 +283,7 @@ impl Topology {
         longest
     }
 
-    /// The queue capacities from a host up to `scope`, and down from there.
+    /// Returns the sums of queue capacities from a host up to `scope`, and from there down to it.
     pub(crate) fn delays(&self, host: NodeId, scope: NodeId) -> (Nanos, Nanos) {
         let (mut up, mut down) = (Nanos::ZERO, Nanos::ZERO);
         let mut at = host;
@@ -297,8 +296,8 @@ impl Topology {
         (up, down)
     }
 
-    /// The longest and the least delay between hosts below a node: all pairs
-    /// are within the one, none within less than the other.
+    /// Returns the longest and the least delay between hosts below a node: no pair has more than
+    /// the one, none has less than the other.
     pub(crate) fn delays_within(&self, scope: NodeId) -> (Nanos, Nanos) {
         let node = &self.nodes[scope.index()];
         (
@@ -307,16 +306,17 @@ impl Topology {
         )
     }
 
-    /// The longest that a frame may be on its way from `one` host to `other`
-    /// by the queue capacities; propagation and links are not in it.
+    /// Returns the sum of queue capacities from one host to the other: the longest that a frame may
+    /// wait. Propagation and links are not in it.
     pub fn delay(&self, one: NodeId, other: NodeId) -> Nanos {
         let scope = self.meeting(one, other);
         self.delays(one, scope).0 + self.delays(other, scope).1
     }
 }
 
-/// The room in a queue of `rate` in which nobody waits longer than `capacity`.
-fn room(rate: Rate, capacity: Nanos, frame: Bytes) -> u64 {
+/// Returns the most bits that may wait in a queue of `rate`, so that no frame waits longer than
+/// `capacity`.
+fn backlog_limit(rate: Rate, capacity: Nanos, frame: Bytes) -> u64 {
     let bits = u128::from(rate.0) * u128::from(capacity.0) / 1_000_000_000;
     (bits as u64).saturating_sub(frame.0 * 8)
 }

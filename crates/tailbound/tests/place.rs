@@ -174,7 +174,10 @@ fn a_topology_is_compared_shown_and_applied_unless_a_promise_breaks() {
     }
     let wrong = file("wrong.toml", "frame = \"1538B\"\nhosts = 1\n");
     let error = service.place(&["topology", "apply", &wrong]).failed(2);
-    assert!(error.contains("unknown field `hosts`"), "{error}");
+    assert!(
+        error.contains("wrong.toml:2:1: unknown key `hosts`"),
+        "{error}"
+    );
     let broken = file("broken.json", "{");
     let error = service.place(&["topology", "apply", &broken]).failed(2);
     assert!(error.contains("broken.json:1:1: EOF"), "{error}");

@@ -156,7 +156,7 @@ fn it_does_not_start_where_that_would_not_be_safe() {
     refused(
         dir.path(),
         &open(&["--tokens", "none.toml"]),
-        "cannot read the tokens file none.toml",
+        "none.toml: cannot be read: ",
     );
     let tls = ["--tls-cert", "tree.toml", "--tls-key", "tree.toml"];
     refused(
@@ -185,7 +185,7 @@ fn what_it_cannot_use_is_named() {
     refused(
         dir.path(),
         &[open, "--topology", "bad.toml"],
-        "bad.toml:2:1: unknown field `hosts`",
+        "bad.toml:2:1: unknown key `hosts`; did you mean `host`?",
     );
     std::fs::write(dir.path().join("bad.json"), "{\"frame\": 1538}").unwrap();
     refused(
@@ -235,7 +235,10 @@ fn a_hangup_keeps_the_old_tokens_where_the_new_ones_are_wrong() {
         line.clear();
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended");
     }
-    assert!(line.contains("tokens.toml:1:1: missing field"), "{line}");
+    assert!(
+        line.contains("tokens.toml:1:1: the key `name` is missing"),
+        "{line}"
+    );
     assert!(running.ask("GET /v1/status").starts_with("HTTP/1.1 401 "));
     assert_eq!(running.end().status.code(), Some(0));
 }

@@ -167,14 +167,12 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
     let Limits {
         share,
         fair_server,
-        periods,
+        periods: (shortest, longest),
     } = limits;
     writeln!(
         out,
-        "limits: share {share:?}, fair server {fair_server}, periods {} to {}, \
-         slices {slices}, privileged {privileged}",
-        periods.start(),
-        periods.end()
+        "limits: share {share:?}, fair server {fair_server}, periods {shortest} to {longest}, \
+         slices {slices}, privileged {privileged}"
     )
     .unwrap();
 }

@@ -1,14 +1,14 @@
-//! Whether what was answered is what is there.
+//! Audits the replies of idempotency keys against the tenants.
 
 use super::Finding;
 use crate::ledger::{Reply, Snapshot};
 use std::collections::HashMap;
 
-/// A tenant that was answered has to be the one that is there, and each tenant
-/// was created by one request.
+/// Checks that a tenant in a reply is the one in the store, and that each tenant was created by one
+/// request.
 ///
-/// Who was answered as a tenant may have been changed or deleted since, but
-/// never becomes another one.
+/// A tenant may have been changed or deleted since the reply, but its number never becomes another
+/// one's.
 pub(super) fn look(snapshot: &Snapshot, findings: &mut Vec<Finding>) {
     let mut named = HashMap::new();
     for (key, record) in &snapshot.keys {

@@ -1,4 +1,4 @@
-//! Names, numbers, and what hosts have room for.
+//! Audits names, numbers, and the resources of hosts.
 
 use super::Finding;
 use std::collections::{BTreeMap, HashMap};
@@ -6,7 +6,7 @@ use tailbound_api::{Tenant, is_name};
 use tailbound_placement::{FaultDomains, NodeId, Resources, TenantId, Topology};
 use tailbound_units::Bytes;
 
-/// What all tenants together take.
+/// The resources that all tenants use together.
 pub(super) struct Tenants<'a> {
     topology: &'a Topology,
     names: HashMap<(&'a str, &'a str), TenantId>,
@@ -30,8 +30,8 @@ impl<'a> Tenants<'a> {
         }
     }
 
-    /// Looks at a tenant by itself, adds what it takes, and says how many
-    /// machines it has on which hosts; or what is wrong.
+    /// Audits a tenant by itself and adds the resources that it uses. Returns how many machines it
+    /// has on which hosts, or what is wrong.
     pub(super) fn look(
         &mut self,
         id: TenantId,
@@ -66,7 +66,7 @@ impl<'a> Tenants<'a> {
         Ok(hosts)
     }
 
-    /// Every machine once, on a host that there is.
+    /// Returns the hosts of a tenant, checked: every machine is there once, on a host that exists.
     fn hosts(&self, tenant: &Tenant) -> Result<Vec<(NodeId, u32)>, String> {
         let mut hosts: BTreeMap<NodeId, u32> = BTreeMap::new();
         let (mut next, mut sum) = (0_u64, 0_u64);
@@ -91,7 +91,7 @@ impl<'a> Tenants<'a> {
         Ok(hosts.into_iter().collect())
     }
 
-    /// No fault domain has more than its part.
+    /// Checks that no fault domain has more than its part of the machines.
     fn domains(
         &self,
         domains: FaultDomains,
@@ -114,7 +114,7 @@ impl<'a> Tenants<'a> {
         }
     }
 
-    /// Whether any host has more than it has room for.
+    /// Checks that no host's resources are exceeded.
     pub(super) fn resources(&self, findings: &mut Vec<Finding>) {
         for host in self.topology.hosts() {
             let taken = self.taken[host.index()];

@@ -1,4 +1,4 @@
-//! What may come to each port, from the ways between all hosts of each tenant.
+//! The traffic that may come to each port, from the paths between all hosts of each tenant.
 
 use super::Finding;
 use std::collections::HashMap;
@@ -6,8 +6,7 @@ use tailbound_netcalc::{ArrivalCurve, Guarantee as Curve, Overflow, Ratio};
 use tailbound_placement::{Direction, Guarantee, NodeId, Policy, PortId, Request, Topology};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Capacities are whole nanoseconds, rounded down; a bound may be above by what
-/// was cut off.
+/// Capacities are whole nanoseconds, rounded down. A bound may exceed them by what was cut off.
 const ROUNDED: Nanos = Nanos(1);
 
 /// The sums of all tenants' curves.
@@ -17,14 +16,13 @@ pub(super) struct Traffic<'a> {
     ports: HashMap<PortId, Sum>,
 }
 
-/// What a tenant's traffic is at a port.
+/// The traffic of one tenant at a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Crossing {
     pub(super) port: PortId,
-    /// How many machines send through it.
+    /// The number of machines that send through the port.
     pub(super) senders: u64,
-    /// How long their frames may have waited before it, if every queue is as
-    /// long as its capacity.
+    /// How long their frames may have waited before the port, if every queue holds its capacity.
     pub(super) waited: Nanos,
 }
 
@@ -37,7 +35,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Adds a tenant's curves; an error if its own delay is not kept.
+    /// Adds a tenant's curves; an error if the tenant's own delay is not kept.
     pub(super) fn add(&mut self, request: &Request, hosts: &[(NodeId, u32)]) -> Result<(), String> {
         let Some(guarantee) = request.guarantee else {
             return Ok(());
@@ -61,7 +59,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// The hose model's cut at a port, moved by the queues before it.
+    /// Returns the curve of the hose model's cut at a port, delayed by the queues before it.
     fn curve(
         &self,
         guarantee: &Guarantee,
@@ -94,7 +92,7 @@ impl<'a> Traffic<'a> {
         curve.sum(&ahead)?.delayed(crossing.waited.into())
     }
 
-    /// Looks at every port; gives how many carry something.
+    /// Checks every port, and returns how many carry something.
     pub(super) fn ports(self, findings: &mut Vec<Finding>) -> usize {
         let count = self.ports.len();
         let mut ports: Vec<(PortId, Sum)> = self.ports.into_iter().collect();
@@ -134,11 +132,10 @@ fn fits(topology: &Topology, policy: Policy, id: PortId, sum: Sum) -> Result<boo
     sum.is_served_within(Rate(port.rate), blocked, port.capacity + ROUNDED)
 }
 
-/// Curves added up in pairs of equal size, so that long ones are not copied for
-/// each short one.
+/// Adds curves up in pairs of equal size, so that long ones are not copied for each short one.
 #[derive(Default)]
 struct Sum {
-    /// How many curves each is the sum of: falling powers of two.
+    /// The partial sums, and of how many curves each is the sum: falling powers of two.
     sums: Vec<(u64, ArrivalCurve)>,
 }
 
@@ -172,8 +169,8 @@ struct Branch {
     before: Nanos,
 }
 
-/// The ports that a tenant's traffic uses, and the longest wait between two of
-/// its machines, by the capacities of the queues.
+/// Returns the ports that a tenant's traffic uses, and the longest wait between two of its machines
+/// by the capacities of the queues.
 pub(super) fn follow(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Crossing>, Nanos) {
     let mut tree = branches(topology, hosts);
     let capacity = |node, direction| topology.port(PortId { node, direction }).capacity;
@@ -243,18 +240,18 @@ pub(super) fn follow(topology: &Topology, hosts: &[(NodeId, u32)]) -> (Vec<Cross
     (crossings, longest)
 }
 
-/// Keeps the two longest.
-fn enter(longest: &mut [(Nanos, usize); 2], way: (Nanos, usize)) {
+/// Keeps the two longest paths.
+fn enter(longest: &mut [(Nanos, usize); 2], path: (Nanos, usize)) {
     let [first, second] = longest;
-    if first.1 == usize::MAX || way.0 > first.0 {
+    if first.1 == usize::MAX || path.0 > first.0 {
         *second = *first;
-        *first = way;
-    } else if second.1 == usize::MAX || way.0 > second.0 {
-        *second = way;
+        *first = path;
+    } else if second.1 == usize::MAX || path.0 > second.0 {
+        *second = path;
     }
 }
 
-/// The part of the tree above a tenant's hosts, parents before their children.
+/// Returns the part of the tree above a tenant's hosts, parents before their children.
 fn branches(topology: &Topology, hosts: &[(NodeId, u32)]) -> Vec<Branch> {
     let mut places: HashMap<NodeId, usize> = HashMap::new();
     let mut tree: Vec<Branch> = Vec::new();

@@ -1,5 +1,4 @@
-//! Changes put into a ledger: those that another one decided, and those that
-//! take a decision back.
+//! Applies changes to a ledger: those that another ledger decided, and those that undo a decision.
 
 use super::change::{Change, Hosts, Subject};
 use super::{Ledger, LoadError, runs};
@@ -8,30 +7,30 @@ use std::sync::Arc;
 use tailbound_api::Tenant;
 use tailbound_placement::{NodeId, Placement, TenantId};
 
-/// Whose guarantees may differ after changes.
+/// The hosts whose guarantees may differ after some changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
-    /// These hosts'.
+    /// These hosts.
     Hosts(BTreeSet<String>),
-    /// Everybody's: the topology is another one.
+    /// Every host: the topology was replaced.
     All,
 }
 
 impl Ledger {
-    /// Puts what another ledger decided.
+    /// Applies what another ledger decided.
     ///
-    /// What is deleted or replaced goes first, so that the order of changes
-    /// within one commit does not matter.
+    /// Tenants that are deleted or replaced are removed first, so that the order of changes within
+    /// one commit does not matter.
     ///
     /// # Errors
-    /// The changes do not belong to this ledger. Then it is as it was before.
+    /// The changes do not fit this ledger, which is as it was before.
     pub fn apply(&mut self, changes: &[Change]) -> Result<Touched, LoadError> {
-        let changes = Change::settled(changes);
+        let changes = Change::coalesced(changes);
         if changes
             .iter()
             .any(|change| change.subject() == Subject::Topology)
         {
-            // All tenants have to be looked at anyway.
+            // All tenants have to be checked anyway.
             let mut snapshot = self.snapshot();
             for change in changes {
                 snapshot.apply(std::slice::from_ref(change));
@@ -48,7 +47,7 @@ impl Ledger {
         Ok(Touched::Hosts(touched))
     }
 
-    /// The hosts whose guarantees these changes are about.
+    /// Returns the hosts whose guarantees these changes affect.
     fn touched(&self, changes: &[&Change]) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
         for change in changes {
@@ -70,7 +69,7 @@ impl Ledger {
         touched
     }
 
-    /// Puts changes of different things.
+    /// Applies changes of different things.
     fn put_all(&mut self, changes: &[&Change]) -> Result<(), LoadError> {
         for change in changes {
             if let Subject::Tenant(id) = change.subject() {
@@ -83,7 +82,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The change that takes this one back.
+    /// Returns the change that undoes this one.
     pub(super) fn before(&self, change: &Change) -> Change {
         match change.subject() {
             Subject::Tenant(id) => match self.tenants.get(&id) {
@@ -100,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// Puts one change. An error may leave what was to be replaced out.
+    /// Applies one change. After an error the thing that was to be replaced may be missing.
     pub(super) fn put(&mut self, change: &Change) -> Result<(), LoadError> {
         match change {
             Change::Tenant(tenant) => {
@@ -123,8 +122,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Adds all tenants of a new ledger, if every promise holds. An error may
-    /// leave some of them.
+    /// Adds all tenants of a new ledger if every promise holds. After an error some of them may be
+    /// there.
     pub(super) fn put_tenants(&mut self, tenants: Vec<Arc<Tenant>>) -> Result<(), LoadError> {
         let mut placements = Vec::with_capacity(tenants.len());
         for tenant in &tenants {
@@ -144,7 +143,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Adds a tenant whose number is free, if every promise holds.
+    /// Adds a tenant whose number is free if every promise holds.
     pub(super) fn put_tenant(&mut self, tenant: Arc<Tenant>) -> Result<(), LoadError> {
         let placement = self.placement(&tenant)?;
         self.check_name(&tenant)?;
@@ -158,7 +157,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether the tenant's name is free.
+    /// Checks that the tenant's name is free.
     fn check_name(&self, tenant: &Tenant) -> Result<(), LoadError> {
         match self.owners.find(&tenant.owner, &tenant.name) {
             None => Ok(()),
@@ -172,13 +171,13 @@ impl Ledger {
         }
     }
 
-    /// Takes a tenant out, if it is there.
+    /// Removes a tenant if it is there, and returns it.
     pub(super) fn remove_tenant(&mut self, id: TenantId) -> Option<Arc<Tenant>> {
         let had = self.datacentre.release(id).ok()?;
         self.unlist(id, &had.placement)
     }
 
-    /// Where the machines of a tenant are, if that makes sense here.
+    /// Returns the placement of a tenant, checked against the topology.
     fn placement(&self, tenant: &Tenant) -> Result<Placement, LoadError> {
         let bad = |why: String| LoadError::Tenant {
             tenant: tenant.id,
@@ -197,7 +196,7 @@ impl Ledger {
         Ok(Placement::new(hosts))
     }
 
-    /// Enters a tenant into all lists; the data centre has it already.
+    /// Adds a tenant to the indices; the data centre has it already.
     pub(super) fn list(&mut self, tenant: Arc<Tenant>, placement: &Placement) {
         self.used += u64::from(tenant.request.vms);
         self.owners.add(&tenant);
@@ -205,7 +204,7 @@ impl Ledger {
         self.tenants.insert(tenant.id, tenant);
     }
 
-    /// Takes a tenant out of all lists.
+    /// Removes a tenant from the indices.
     pub(super) fn unlist(&mut self, id: TenantId, had: &Placement) -> Option<Arc<Tenant>> {
         let tenant = self.tenants.remove(&id)?;
         self.used -= u64::from(tenant.request.vms);
@@ -214,7 +213,7 @@ impl Ledger {
         Some(tenant)
     }
 
-    /// Opens and closes hosts so that these and no others are closed.
+    /// Opens and closes hosts, so that exactly these are closed.
     pub(super) fn set_hosts(&mut self, hosts: Arc<Hosts>) -> Result<(), LoadError> {
         let topology = self.datacentre.topology();
         let differ = |one: &Hosts, other: &Hosts| -> Result<Vec<NodeId>, LoadError> {

@@ -1,6 +1,6 @@
-//! What the store keeps: values with names, put and deleted.
+//! The changes and snapshots that a store keeps: values with names, put and deleted.
 
-use super::Reply;
+use super::command::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyId {
-    /// Whose token it came with; None for an operator's.
+    /// The owner whose token it came with; None for an operator's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// What the caller chose.
+    /// The key as the caller chose it.
     pub key: String,
 }
 
-/// What was answered to the request of an idempotency key.
+/// The reply to the request with an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRecord {
-    /// Tells requests apart: a hash of all of it.
+    /// A hash of the whole request, which tells requests apart.
     pub fingerprint: [u8; 32],
-    /// When, since 1970.
+    /// The time of the reply, since 1970.
     pub at: Nanos,
-    /// What.
+    /// The reply.
     pub reply: Reply,
 }
 
@@ -56,7 +56,7 @@ pub enum Change {
     NextId(u64),
 }
 
-/// What a change is about.
+/// The thing that a change is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject<'a> {
     /// A tenant.
@@ -72,7 +72,7 @@ pub enum Subject<'a> {
 }
 
 impl Change {
-    /// What it is about.
+    /// Returns the thing that the change is about.
     pub fn subject(&self) -> Subject<'_> {
         match self {
             Self::Tenant(tenant) => Subject::Tenant(tenant.id),
@@ -84,10 +84,10 @@ impl Change {
         }
     }
 
-    /// The last change about each thing, in the order of the things: what a
-    /// commit of all of them comes to.
+    /// Returns the last change about each thing, in the order of the things. Together they are
+    /// equal to all changes in their order.
     #[must_use]
-    pub fn settled(changes: &[Self]) -> Vec<&Self> {
+    pub fn coalesced(changes: &[Self]) -> Vec<&Self> {
         let last: BTreeMap<Subject<'_>, &Self> = changes
             .iter()
             .map(|change| (change.subject(), change))
@@ -103,18 +103,18 @@ pub struct Snapshot {
     pub revision: u64,
     /// None in a store that is new.
     pub topology: Option<Arc<TopologyState>>,
-    /// By number.
+    /// The tenants by number.
     pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
-    /// Those that are not open.
+    /// The states of hosts that are not open.
     pub hosts: Arc<Hosts>,
-    /// What was answered.
+    /// The kept replies.
     pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,
     /// The next tenant's number; 0 in a store that is new.
     pub next_id: u64,
 }
 
 impl Snapshot {
-    /// Puts and deletes what a commit says. The revision stays.
+    /// Applies the changes of a commit. The revision stays as it is.
     pub fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             match change.clone() {

@@ -1,111 +1,44 @@
-//! Calls that change something.
+//! Decides calls: from a command to the reply, the changes and how to undo them.
 
 use super::change::{Change, Hosts, KeyId, KeyRecord};
-use super::{Denied, Ledger, LoadError, runs, topology};
-use serde::{Deserialize, Serialize};
+use super::command::{Call, Command, Reply};
+use super::{Ledger, LedgerError, LoadError, runs, topology};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{
-    Affected, HostChange, HostState, NewTenant, Run, Tenant, TopologyDiff, TopologyState, is_name,
+    Affected, HostChange, HostState, NewTenant, Run, Tenant, TopologyState, is_name,
 };
 use tailbound_placement::{NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
 
-/// How many idempotency keys one decision forgets at most, so that it stays
-/// short.
+/// How many idempotency keys one decision forgets at most, so that it stays short.
 const FORGET: usize = 8;
 
-/// What shall be changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    /// A new tenant, whose owner is said.
-    Create(NewTenant),
-    /// Another number of machines.
-    Resize {
-        /// Whose.
-        id: TenantId,
-        /// The new number.
-        vms: u32,
-    },
-    /// A tenant goes.
-    Delete {
-        /// Which.
-        id: TenantId,
-    },
-    /// A tenant's machines on closed hosts go to open ones.
-    Relocate {
-        /// Whose.
-        id: TenantId,
-    },
-    /// Hosts are drained, broken or back.
-    SetHosts {
-        /// The host, rack or pod.
-        node: String,
-        /// What its hosts are from now on.
-        state: HostState,
-    },
-    /// Another topology.
-    SetTopology {
-        /// What it is.
-        spec: Box<Spec>,
-        /// The revision that it was compared with, if any.
-        expected: Option<u64>,
-    },
-}
-
-/// A command, and who gives it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
-    /// Whose tenants may be changed; None for an operator: everybody's.
-    pub owner: Option<String>,
-    /// The idempotency key, if any.
-    pub key: Option<String>,
-    /// Tells requests with the same key apart: a hash of all of the request.
-    pub fingerprint: [u8; 32],
-    /// What shall be changed.
-    pub command: Command,
-}
-
-/// What a call comes to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reply {
-    /// The tenant as it is now.
-    Tenant(Arc<Tenant>),
-    /// The tenant is gone.
-    Deleted,
-    /// What happened to hosts.
-    Hosts(Arc<HostChange>),
-    /// What is different now.
-    Topology(Arc<TopologyDiff>),
-}
-
-/// A call that was accepted; the ledger is changed already.
+/// An accepted call. The ledger is changed already.
 #[derive(Debug)]
 #[must_use = "the reply counts only once the changes are durable"]
 pub struct Decision {
-    /// What to answer.
+    /// The reply to the caller.
     pub reply: Reply,
-    /// What has to be kept before that; nothing if nothing has changed.
+    /// The changes that the store has to keep before the reply is sent; empty if nothing changed.
     pub changes: Vec<Change>,
-    /// How to take it back.
+    /// Undoes the decision.
     pub undo: Undo,
 }
 
-/// What takes a decision back.
+/// The changes that undo a decision, in the order in which the decision made theirs.
 #[derive(Debug, Default)]
 pub struct Undo(Vec<Change>);
 
 impl Ledger {
-    /// Decides a call: changes this ledger and says what to answer, and what to
-    /// keep before.
+    /// Decides a call: changes this ledger, and returns the reply and the changes to keep before
+    /// it is sent.
     ///
-    /// `now` is the time since 1970; only the age of idempotency keys depends on
-    /// it.
+    /// `now` is the time since 1970; only the age of idempotency keys depends on it.
     ///
     /// # Errors
-    /// Why not; nothing has changed.
-    pub fn decide(&mut self, call: &Call, now: Nanos) -> Result<Decision, Denied> {
+    /// The call is refused, and nothing has changed.
+    pub fn decide(&mut self, call: &Call, now: Nanos) -> Result<Decision, LedgerError> {
         let now = self.keys.later(now);
         let key = call.key.as_ref().map(|key| KeyId {
             owner: call.owner.clone(),
@@ -115,7 +48,7 @@ impl Ledger {
             && let Some(record) = self.keys.live(key, now)
         {
             if record.fingerprint != call.fingerprint {
-                return Err(Denied::KeyReused(key.key.clone()));
+                return Err(LedgerError::KeyReused(key.key.clone()));
             }
             return Ok(Decision {
                 reply: record.reply.clone(),
@@ -145,11 +78,10 @@ impl Ledger {
         })
     }
 
-    /// Takes the last decision back that has not been: the state is as before,
-    /// to the bit.
+    /// Undoes the last decision that was not undone. The state is as before it, to the bit.
     ///
     /// # Errors
-    /// It is not the last one; the state is not to be relied on any more.
+    /// It was not the last decision. The state must not be used any more.
     pub fn undo(&mut self, undo: Undo) -> Result<(), LoadError> {
         for change in undo.0.into_iter().rev() {
             self.put(&change)?;
@@ -157,14 +89,14 @@ impl Ledger {
         Ok(())
     }
 
-    fn create(&mut self, new: &NewTenant, draft: &mut Draft) -> Result<Reply, Denied> {
+    fn create(&mut self, new: &NewTenant, draft: &mut Draft) -> Result<Reply, LedgerError> {
         let owner = new.owner.as_deref().unwrap_or_default();
         check_name("owner", owner)?;
         check_name("name", &new.name)?;
         let request = new.request();
         request.check()?;
         if let Some(id) = self.owners.find(owner, &new.name) {
-            return Err(Denied::Exists {
+            return Err(LedgerError::Exists {
                 owner: owner.to_owned(),
                 name: new.name.clone(),
                 id,
@@ -191,15 +123,17 @@ impl Ledger {
         id: TenantId,
         vms: u32,
         draft: &mut Draft,
-    ) -> Result<Reply, Denied> {
+    ) -> Result<Reply, LedgerError> {
         let old = self.visible(owner, id)?;
         if old.request.vms == vms {
             return Ok(Reply::Tenant(old));
         }
         let request = Request { vms, ..old.request };
-        let had = self.placement_of(id);
-        let now = self.datacentre.resize(id, vms)?.clone();
-        Ok(self.replaced(&old, request, (&had, &now), draft))
+        let placement = Replacement {
+            old: self.placement_of(id),
+            new: self.datacentre.resize(id, vms)?.clone(),
+        };
+        Ok(self.replaced(&old, request, &placement, draft))
     }
 
     fn relocate(
@@ -207,14 +141,16 @@ impl Ledger {
         owner: Option<&str>,
         id: TenantId,
         draft: &mut Draft,
-    ) -> Result<Reply, Denied> {
+    ) -> Result<Reply, LedgerError> {
         let old = self.visible(owner, id)?;
-        let had = self.placement_of(id);
-        let now = self.datacentre.relocate(id)?.clone();
-        if had == now {
+        let placement = Replacement {
+            old: self.placement_of(id),
+            new: self.datacentre.relocate(id)?.clone(),
+        };
+        if placement.old == placement.new {
             return Ok(Reply::Tenant(old));
         }
-        Ok(self.replaced(&old, old.request, (&had, &now), draft))
+        Ok(self.replaced(&old, old.request, &placement, draft))
     }
 
     fn delete(
@@ -222,7 +158,7 @@ impl Ledger {
         owner: Option<&str>,
         id: TenantId,
         draft: &mut Draft,
-    ) -> Result<Reply, Denied> {
+    ) -> Result<Reply, LedgerError> {
         let old = self.visible(owner, id)?;
         draft.keep(Change::Tenant(old), Change::Gone(id));
         self.remove_tenant(id);
@@ -234,10 +170,10 @@ impl Ledger {
         name: &str,
         state: HostState,
         draft: &mut Draft,
-    ) -> Result<Reply, Denied> {
+    ) -> Result<Reply, LedgerError> {
         let node = self
             .node(name)
-            .ok_or_else(|| Denied::NotFound(format!("host, rack or pod {name:?}")))?;
+            .ok_or_else(|| LedgerError::NotFound(format!("host, rack or pod {name:?}")))?;
         let below = self.hosts_below(node);
         let mut hosts = Hosts::clone(&self.hosts);
         for host in &below {
@@ -271,14 +207,14 @@ impl Ledger {
         spec: &Spec,
         expected: Option<u64>,
         draft: &mut Draft,
-    ) -> Result<Reply, Denied> {
+    ) -> Result<Reply, LedgerError> {
         let is = self.topology.revision;
         if let Some(expected) = expected.filter(|expected| *expected != is) {
-            return Err(Denied::Changed { expected, is });
+            return Err(LedgerError::Changed { expected, is });
         }
         let (mut diff, mut ledger) = topology::plan(&self.snapshot(), spec)?;
         if !diff.broken.is_empty() {
-            return Err(Denied::Breaks(diff.broken));
+            return Err(LedgerError::Breaks(diff.broken));
         }
         if *spec == self.topology.spec {
             return Ok(Reply::Topology(Arc::new(diff)));
@@ -290,8 +226,7 @@ impl Ledger {
             spec: spec.clone(),
         };
         ledger.topology = Arc::new(topology);
-        // In the order in which they are taken back: the hosts' states need the
-        // old topology.
+        // Undone in the reverse order: the hosts' states need the old topology.
         draft.keep(
             Change::Hosts(Arc::clone(&self.hosts)),
             Change::Hosts(Arc::clone(&ledger.hosts)),
@@ -304,12 +239,12 @@ impl Ledger {
         Ok(Reply::Topology(Arc::new(diff)))
     }
 
-    /// A tenant that the caller may see.
-    fn visible(&self, owner: Option<&str>, id: TenantId) -> Result<Arc<Tenant>, Denied> {
+    /// Returns a tenant that the caller may see.
+    fn visible(&self, owner: Option<&str>, id: TenantId) -> Result<Arc<Tenant>, LedgerError> {
         self.tenant(id)
             .filter(|tenant| owner.is_none_or(|owner| tenant.owner == owner))
             .cloned()
-            .ok_or_else(|| Denied::NotFound(format!("tenant {}", id.0)))
+            .ok_or_else(|| LedgerError::NotFound(format!("tenant {}", id.0)))
     }
 
     fn placement_of(&self, id: TenantId) -> Placement {
@@ -317,7 +252,7 @@ impl Ledger {
         tenant.map_or_else(Placement::default, |tenant| tenant.placement.clone())
     }
 
-    /// Which machines are where.
+    /// Returns the runs of machines for a placement, in which machines keep their numbers.
     fn runs(&self, old: &[Run], placement: &Placement) -> Vec<Run> {
         let topology = self.datacentre.topology();
         let hosts = placement.hosts().iter();
@@ -335,25 +270,25 @@ impl Ledger {
         Reply::Tenant(tenant)
     }
 
-    /// Lists what the data centre has changed of a tenant.
+    /// Lists a tenant again whose placement the data centre has changed.
     fn replaced(
         &mut self,
         old: &Arc<Tenant>,
         request: Request,
-        (had, now): (&Placement, &Placement),
+        placement: &Replacement,
         draft: &mut Draft,
     ) -> Reply {
         let tenant = Arc::new(Tenant {
             request,
-            runs: self.runs(&old.runs, now),
+            runs: self.runs(&old.runs, &placement.new),
             ..Tenant::clone(old)
         });
         draft.keep(
             Change::Tenant(Arc::clone(old)),
             Change::Tenant(Arc::clone(&tenant)),
         );
-        self.unlist(old.id, had);
-        self.list(Arc::clone(&tenant), now);
+        self.unlist(old.id, &placement.old);
+        self.list(Arc::clone(&tenant), &placement.new);
         Reply::Tenant(tenant)
     }
 
@@ -371,8 +306,7 @@ impl Ledger {
         hosts
     }
 
-    /// The tenants with machines on these hosts, which are closed, and where
-    /// each of them would fit.
+    /// Returns the tenants with machines on these closed hosts, and where each of them would fit.
     fn affected(&mut self, hosts: &[NodeId]) -> Vec<Affected> {
         let mut lost: BTreeMap<TenantId, u32> = BTreeMap::new();
         for host in hosts {
@@ -398,7 +332,7 @@ impl Ledger {
         affected.collect()
     }
 
-    /// Remembers a reply, and forgets some that are too old.
+    /// Keeps a reply under its idempotency key, and forgets some that are too old.
     fn keep_reply(
         &mut self,
         key: KeyId,
@@ -428,7 +362,13 @@ impl Ledger {
     }
 }
 
-/// A decision while it is made.
+/// Where a tenant's machines are before and after a change.
+struct Replacement {
+    old: Placement,
+    new: Placement,
+}
+
+/// A decision in the making.
 #[derive(Debug, Default)]
 struct Draft {
     changes: Vec<Change>,
@@ -442,12 +382,12 @@ impl Draft {
     }
 }
 
-/// Names are parts of a machine's name and of paths.
-fn check_name(what: &str, name: &str) -> Result<(), Denied> {
+/// Checks a name, which becomes part of machines' names and of paths.
+fn check_name(what: &str, name: &str) -> Result<(), LedgerError> {
     if is_name(name) {
         return Ok(());
     }
-    Err(Denied::Absurd(format!(
+    Err(LedgerError::Absurd(format!(
         "the {what} {name:?} is not 1 to 63 of a-z, 0-9 and -, with no - at either end"
     )))
 }

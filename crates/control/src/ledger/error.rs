@@ -1,27 +1,27 @@
-//! Why a call is denied, and why what a store has is not a ledger.
+//! Errors of the ledger: of calls and queries, and of loading it from a store.
 
 use tailbound_api::{Broken, Code};
-use tailbound_placement::{AdmitError, Refusal, RequestError, SpecError, TenantId};
+use tailbound_placement::{AdmitError, PlacementError, RequestError, SpecError, TenantId};
 
-/// Why a call was denied; nothing was changed.
+/// Why a call or a query was refused; nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
-    /// There is no such thing, or it is another's.
+pub enum LedgerError {
+    /// The thing does not exist, or belongs to another owner.
     #[error("there is no {0}")]
     NotFound(String),
     /// The owner has a tenant of this name.
     #[error("{owner} has a tenant {name:?} already, with the id {}", .id.0)]
     Exists {
-        /// Whose.
+        /// The owner.
         owner: String,
-        /// Its name.
+        /// The name of the tenant that exists.
         name: String,
-        /// Its number.
+        /// The number of the tenant that exists.
         id: TenantId,
     },
-    /// There is no place where every promise would hold.
+    /// There is no placement under which every promise would hold.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    NoPlacement(#[from] PlacementError),
     /// The request makes no sense by itself.
     #[error("{0}")]
     Absurd(String),
@@ -41,7 +41,7 @@ pub enum Denied {
     },
 }
 
-/// How many broken tenants an error names; a diff of the topology lists all.
+/// How many broken tenants an error names; the diff of the topology lists all.
 const NAMED: usize = 5;
 
 fn breaks(broken: &[Broken]) -> String {
@@ -63,13 +63,13 @@ fn breaks(broken: &[Broken]) -> String {
     )
 }
 
-impl Denied {
-    /// Which kind of error this is for a client.
+impl LedgerError {
+    /// Returns the kind of error that a client is told.
     pub const fn code(&self) -> Code {
         match self {
             Self::NotFound(_) => Code::NotFound,
             Self::Exists { .. } => Code::Exists,
-            Self::Refused(_) => Code::Refused,
+            Self::NoPlacement(_) => Code::Refused,
             Self::Absurd(_) => Code::Absurd,
             Self::KeyReused(_) => Code::KeyReused,
             Self::Breaks(_) => Code::Breaks,
@@ -78,30 +78,30 @@ impl Denied {
     }
 }
 
-impl From<RequestError> for Denied {
+impl From<RequestError> for LedgerError {
     fn from(error: RequestError) -> Self {
         Self::Absurd(error.to_string())
     }
 }
 
-impl From<SpecError> for Denied {
+impl From<SpecError> for LedgerError {
     fn from(error: SpecError) -> Self {
         Self::Absurd(error.to_string())
     }
 }
 
-impl From<AdmitError> for Denied {
+impl From<AdmitError> for LedgerError {
     fn from(error: AdmitError) -> Self {
         match error {
-            AdmitError::Refused(refusal) => Self::Refused(refusal),
+            AdmitError::NoPlacement(error) => Self::NoPlacement(error),
             AdmitError::Unknown(id) => Self::NotFound(format!("tenant {}", id.0)),
-            // The rest is about requests that make no sense.
+            // All others are about requests that make no sense.
             other => Self::Absurd(other.to_string()),
         }
     }
 }
 
-/// Why what a store has is not a ledger.
+/// Why the content of a store is not a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The store is new.
@@ -110,15 +110,15 @@ pub enum LoadError {
     /// The topology cannot be built.
     #[error("the topology: {0}")]
     Topology(#[from] SpecError),
-    /// A tenant is not as one may be.
+    /// A tenant is damaged, or its promise does not hold.
     #[error("the tenant {}: {why}", .tenant.0)]
     Tenant {
-        /// Which.
+        /// The tenant.
         tenant: TenantId,
         /// What is wrong.
         why: String,
     },
-    /// A state is given for what is not a host.
+    /// A name in the list of closed hosts is not a host.
     #[error("there is no host {0:?}, but it is said to be closed")]
     Host(String),
 }

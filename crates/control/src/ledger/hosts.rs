@@ -1,17 +1,16 @@
-//! Who has machines on each host.
+//! The index from hosts to the tenants with machines there.
 
 use tailbound_placement::{NodeId, Placement, TenantId};
 
-/// The tenants of each host, so that a question about one host looks at no
-/// other.
+/// The tenants of each host, so that a query about one host looks at no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostIndex {
-    /// By node; in no order.
+    /// By node; each list is in no order.
     tenants: Vec<Vec<TenantId>>,
 }
 
 impl HostIndex {
-    /// For a tree of so many nodes.
+    /// Makes an empty index for a tree of `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             tenants: vec![Vec::new(); nodes],
@@ -33,7 +32,7 @@ impl HostIndex {
         }
     }
 
-    /// Those with machines on a host, in ascending order.
+    /// Returns the tenants with machines on a host, in ascending order.
     pub(super) fn at(&self, host: NodeId) -> Vec<TenantId> {
         let mut here = self.tenants[host.index()].clone();
         here.sort_unstable();

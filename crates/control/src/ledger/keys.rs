@@ -1,37 +1,37 @@
-//! What was answered to requests with an idempotency key.
+//! The replies to requests with an idempotency key.
 
-use super::Reply;
 use super::change::{KeyId, KeyRecord};
+use super::command::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tailbound_units::Nanos;
 
-/// How long an answer is kept for a retry.
+/// How long a reply is kept for a retry.
 pub const KEY_LIFE: Nanos = Nanos::from_secs(24 * 3600);
 
-/// How many answers are kept at most, and how many bytes of them, about. The
-/// oldest of the owner who has most go first, so that who asks much does not
-/// have others' forgotten.
+/// How many replies are kept at most, and roughly how many bytes of them. The oldest of the owner
+/// with the most bytes are forgotten first, so that one owner's requests do not push out those of
+/// the others.
 ///
 /// Retries come within seconds; at 500 requests a second these are more than
 /// three minutes.
 pub const MAX_KEYS: usize = 100_000;
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The answers by key and by age.
+/// The kept replies by key and by age.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Keys {
     records: BTreeMap<Arc<KeyId>, Arc<KeyRecord>>,
     by_age: ByAge,
     owners: BTreeMap<Option<String>, Share>,
-    /// Who has how many bytes.
+    /// The owners by the number of bytes that they use.
     shares: BTreeSet<(u64, Option<String>)>,
     bytes: u64,
 }
 
 type ByAge = BTreeSet<(Nanos, Arc<KeyId>)>;
 
-/// What one owner has.
+/// The keys of one owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Share {
     by_age: ByAge,
@@ -39,24 +39,24 @@ struct Share {
 }
 
 impl Keys {
-    /// What was answered, unless that is too long ago.
+    /// Returns the kept reply, unless it is too old.
     pub(super) fn live(&self, key: &KeyId, now: Nanos) -> Option<&Arc<KeyRecord>> {
         self.get(key).filter(|record| !is_old(record.at, now))
     }
 
-    /// What was answered, however long ago.
+    /// Returns the kept reply, however old.
     pub(super) fn get(&self, key: &KeyId) -> Option<&Arc<KeyRecord>> {
         self.records.get(key)
     }
 
-    /// The time, but later than all that was answered: a clock that went back,
-    /// or another replica's that is behind, makes no new answer an old one.
+    /// Returns `now`, or a time after every kept reply if that is later: a clock that went back,
+    /// or one of another replica that is behind, does not make a new reply an old one.
     pub(super) fn later(&self, now: Nanos) -> Nanos {
         let last = self.by_age.last();
         last.map_or(now, |(last, _)| now.max(Nanos(last.0.saturating_add(1))))
     }
 
-    /// One that is too old, or is to go so that there is room for one more.
+    /// Returns a key that is too old, or one to forget before another can be kept.
     pub(super) fn outdated(&self, now: Nanos) -> Option<KeyId> {
         let (at, oldest) = self.by_age.first()?;
         if is_old(*at, now) {
@@ -118,7 +118,7 @@ fn is_old(at: Nanos, now: Nanos) -> bool {
     now.0.saturating_sub(at.0) >= KEY_LIFE.0
 }
 
-/// What a record takes, about: a tenant's is as long as it has hosts.
+/// Returns roughly how many bytes a record takes: a tenant's grows with its number of hosts.
 fn bytes(record: &KeyRecord) -> u64 {
     let items = match &record.reply {
         Reply::Tenant(tenant) => tenant.runs.len(),

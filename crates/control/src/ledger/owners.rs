@@ -1,4 +1,4 @@
-//! Whose tenants there are, by name and by number.
+//! The index from owners to their tenants, by name and by number.
 
 use std::collections::{BTreeSet, HashMap};
 use tailbound_api::Tenant;
@@ -17,12 +17,12 @@ struct Owned {
 }
 
 impl Owners {
-    /// The tenant of this owner and name.
+    /// Returns the tenant of this owner and name.
     pub(super) fn find(&self, owner: &str, name: &str) -> Option<TenantId> {
         self.owners.get(owner)?.names.get(name).copied()
     }
 
-    /// An owner's tenants above a number, in ascending order.
+    /// Returns an owner's tenants with numbers above `after`, in ascending order.
     pub(super) fn after(&self, owner: &str, after: TenantId) -> impl Iterator<Item = TenantId> {
         let from = TenantId(after.0.saturating_add(1));
         let found = self.owners.get(owner).into_iter();

@@ -1,6 +1,6 @@
-//! Questions; nothing is changed.
+//! Queries; nothing is changed.
 
-use super::{Denied, Ledger};
+use super::{Ledger, LedgerError};
 use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
@@ -12,7 +12,7 @@ use tailbound_placement::{
 };
 use tailbound_units::Nanos;
 
-/// Which tenants are listed.
+/// Selects the tenants of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TenantFilter {
     /// Only this owner's.
@@ -21,23 +21,21 @@ pub struct TenantFilter {
     pub name: Option<String>,
 }
 
-/// Without an end; the largest number that all readers of JSON's integers of 64
-/// bits take.
+/// Stands for "no bound": the largest number that every reader of 64-bit integers in JSON takes.
 const NO_END: u64 = i64::MAX as u64;
 
 impl Ledger {
-    /// A tenant.
+    /// Returns a tenant by its number.
     pub fn tenant(&self, id: TenantId) -> Option<&Arc<Tenant>> {
         self.tenants.get(&id)
     }
 
-    /// The owner's tenant of this name.
+    /// Returns the owner's tenant of this name.
     pub fn tenant_named(&self, owner: &str, name: &str) -> Option<&Arc<Tenant>> {
         self.tenant(self.owners.find(owner, name)?)
     }
 
-    /// Some tenants in ascending order of their numbers, from the one after
-    /// `after` on.
+    /// Returns a page of tenants in ascending order of their numbers, beginning behind `after`.
     pub fn tenants(
         &self,
         filter: &TenantFilter,
@@ -64,14 +62,14 @@ impl Ledger {
         }
     }
 
-    /// Whether a request would pass now, and where; nothing is reserved.
-    pub fn fit(&self, request: &Request) -> Result<Explanation, Denied> {
+    /// Returns whether a request would be admitted now, and where. Nothing is reserved.
+    pub fn fit(&self, request: &Request) -> Result<Explanation, LedgerError> {
         match self.datacentre.fit(request) {
             Ok(placement) => Ok(self.fits(&placement)),
-            Err(AdmitError::Refused(refusal)) => Ok(Explanation {
+            Err(AdmitError::NoPlacement(error)) => Ok(Explanation {
                 fits: false,
                 hosts: Vec::new(),
-                refusal: Some(refusal.to_string()),
+                refusal: Some(error.to_string()),
                 overload: None,
                 nearest: Vec::new(),
             }),
@@ -79,21 +77,21 @@ impl Ledger {
         }
     }
 
-    /// The same, and if it would not pass, why and what would. Takes as long as
-    /// some fifty decisions.
-    pub fn explain(&self, request: &Request) -> Result<Explanation, Denied> {
-        let Some(why) = self.datacentre.explain(request)? else {
+    /// Returns the same, and if the request would be refused, why and which requests would be
+    /// admitted. Takes as long as some fifty decisions.
+    pub fn explain(&self, request: &Request) -> Result<Explanation, LedgerError> {
+        let Some(report) = self.datacentre.explain(request)? else {
             return self.fit(request);
         };
-        let nearest = why.nearest.iter().map(|near| Nearest {
-            change: near.to_string(),
-            request: near.apply(request),
+        let nearest = report.nearest.iter().map(|adjustment| Nearest {
+            change: adjustment.to_string(),
+            request: adjustment.apply(request),
         });
         Ok(Explanation {
             fits: false,
             hosts: Vec::new(),
-            refusal: Some(why.refusal.to_string()),
-            overload: why.overload.as_ref().map(|found| {
+            refusal: Some(report.error.to_string()),
+            overload: report.overload.as_ref().map(|found| {
                 let topology = self.datacentre.topology();
                 overload(found, topology.port(found.port))
             }),
@@ -122,7 +120,7 @@ impl Ledger {
             .collect()
     }
 
-    /// A host with its machines and ports.
+    /// Returns a host with its machines and ports.
     pub fn host(&self, name: &str) -> Option<Host> {
         let node = self.host_node(name)?;
         let mut host = self.host_in_list(node);
@@ -145,7 +143,7 @@ impl Ledger {
         Some(host)
     }
 
-    /// Some hosts in the order of the tree, from the one after `after` on.
+    /// Returns a page of hosts in the order of the tree, beginning behind `after`.
     ///
     /// # Errors
     /// There is no host `after`.
@@ -154,13 +152,13 @@ impl Ledger {
         state: Option<HostState>,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Page<Host>, Denied> {
+    ) -> Result<Page<Host>, LedgerError> {
         let hosts = self.datacentre.topology().hosts();
         let from = match after {
             None => 0,
             Some(name) => {
                 let node = self.host_node(name);
-                let node = node.ok_or_else(|| Denied::NotFound(format!("host {name:?}")))?;
+                let node = node.ok_or_else(|| LedgerError::NotFound(format!("host {name:?}")))?;
                 hosts.partition_point(|host| *host <= node)
             }
         };
@@ -178,7 +176,7 @@ impl Ledger {
         Ok(Page { items, next: None })
     }
 
-    /// What is promised to the machines of a host.
+    /// Returns the guarantees of the machines on a host.
     pub fn guarantees(&self, host: &str) -> Option<HostGuarantees> {
         let node = self.host_node(host)?;
         let mut vms: Vec<(&Tenant, u32)> = Vec::new();
@@ -205,12 +203,12 @@ impl Ledger {
         })
     }
 
-    /// How long a frame takes at most from one machine of a tenant to another.
+    /// Returns how long a frame takes at most from one machine of a tenant to another.
     ///
     /// # Errors
     /// There is no such tenant or machine.
-    pub fn bound(&self, id: TenantId, from: u32, to: u32) -> Result<PairBound, Denied> {
-        let missing = || Denied::NotFound(format!("tenant {}", id.0));
+    pub fn bound(&self, id: TenantId, from: u32, to: u32) -> Result<PairBound, LedgerError> {
+        let missing = || LedgerError::NotFound(format!("tenant {}", id.0));
         let tenant = self.tenant(id).ok_or_else(missing)?;
         let (one, other) = (self.machine(tenant, from)?, self.machine(tenant, to)?);
         let topology = self.datacentre.topology();
@@ -229,16 +227,16 @@ impl Ledger {
         })
     }
 
-    fn machine(&self, tenant: &Tenant, number: u32) -> Result<NodeId, Denied> {
+    fn machine(&self, tenant: &Tenant, number: u32) -> Result<NodeId, LedgerError> {
         let holds = |run: &&Run| (run.first..run.first + run.count).contains(&number);
         let run = tenant.runs.iter().find(holds);
         run.and_then(|run| self.node(&run.host)).ok_or_else(|| {
             let Tenant { owner, name, .. } = tenant;
-            Denied::NotFound(format!("machine {owner}/{name}/{number}"))
+            LedgerError::NotFound(format!("machine {owner}/{name}/{number}"))
         })
     }
 
-    /// A port, and what is promised over it.
+    /// Returns a port and what is promised over it.
     pub fn port(&self, id: PortId) -> PortState {
         let topology = self.datacentre.topology();
         let port = topology.port(id);
@@ -249,13 +247,13 @@ impl Ledger {
             reserved_bit_s: self.datacentre.load(id).rate(),
             capacity_ns: port.capacity.0,
             bound_ns: bound.map_or(NO_END, |bound| bound.delay.0),
-            room_bytes: port.room / 8,
+            room_bytes: port.backlog_limit / 8,
             backlog_bytes: bound.map_or(NO_END, |bound| bound.backlog.div_ceil(8)),
             headroom: self.datacentre.headroom(id),
         }
     }
 
-    /// Whether a host gets machines.
+    /// Returns whether a host is open, drained or failed.
     pub fn state(&self, host: NodeId) -> HostState {
         if !self.datacentre.is_closed(host) {
             return HostState::Open;
@@ -264,13 +262,13 @@ impl Ledger {
         self.hosts.get(name).copied().unwrap_or_default()
     }
 
-    /// How many machines a host has.
+    /// Returns the number of machines on a host.
     pub fn used(&self, host: NodeId) -> u32 {
         self.machines_at(host).map(|(_, count)| count).sum()
     }
 
-    /// The tenants with machines on a host, in ascending order, and how many
-    /// each has there.
+    /// Returns the tenants with machines on a host in ascending order, and how many each has
+    /// there.
     pub fn machines_at(&self, host: NodeId) -> impl Iterator<Item = (TenantId, u32)> {
         self.index.at(host).into_iter().map(move |id| {
             let count = self.datacentre.tenant(id).and_then(|tenant| {
@@ -282,7 +280,7 @@ impl Ledger {
         })
     }
 
-    /// The service and the data centre in short.
+    /// Returns a summary of the service and the data centre.
     pub fn status(&self, role: Role, leader: Option<String>) -> Status {
         let topology = self.datacentre.topology();
         let hosts = topology.hosts().len() as u64;
@@ -330,23 +328,20 @@ fn page<'a>(mut all: impl Iterator<Item = &'a Arc<Tenant>>, limit: usize) -> Pag
     Page { items, next }
 }
 
-fn line(line: &tailbound_placement::Line) -> Line {
+fn line(curve: &tailbound_placement::AffineCurve) -> Line {
     Line {
-        rate_bit_s: line.rate,
-        burst_bits: line.burst,
+        rate_bit_s: curve.rate,
+        burst_bits: curve.burst,
     }
 }
 
-fn overload(overload: &tailbound_placement::Overload, port: &Port) -> Overload {
-    let lines = |load: &tailbound_placement::Load| {
-        let lines = load.lines().iter();
-        lines.map(line).collect()
-    };
+fn overload(overload: &tailbound_placement::PortOverload, port: &Port) -> Overload {
+    let lines = |load: &tailbound_placement::Load| load.curves().iter().map(line).collect();
     Overload {
         port: overload.name.clone(),
         message: overload.to_string(),
         rate_bit_s: overload.rate,
-        room_bytes: overload.room / 8,
+        room_bytes: overload.backlog_limit / 8,
         backlog_bytes: overload.backlog.map(|bits| bits.div_ceil(8)),
         capacity_ns: overload.capacity.0,
         late_ns: overload.late().map(|late| late.0),

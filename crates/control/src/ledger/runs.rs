@@ -1,14 +1,13 @@
-//! Which machine of a tenant is where: its number stays for life.
+//! Assigns numbers to machines on hosts. A machine keeps its number for life.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tailbound_api::Run;
 
-/// The machines' numbers on the hosts of a new placement, in ascending order.
+/// Returns the machines' numbers on the hosts of a new placement, in ascending order.
 ///
-/// Who can stays: on each host those with the lowest numbers. Who cannot takes a
-/// place elsewhere and its number along, the lowest first. Places that are left
-/// over get new machines with the lowest numbers that are free, and the first
-/// ones are from 0 up.
+/// On each host the machines with the lowest numbers stay, as many as the placement has there. The
+/// others move to hosts with vacant places and keep their numbers, the lowest first. The remaining
+/// places get new machines with the lowest free numbers, from 0 up.
 pub(super) fn assign<'a>(old: &[Run], hosts: impl Iterator<Item = (&'a str, u32)>) -> Vec<Run> {
     let mut here: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for run in old {
@@ -37,7 +36,7 @@ pub(super) fn assign<'a>(old: &[Run], hosts: impl Iterator<Item = (&'a str, u32)
     joined(&placed)
 }
 
-/// Neighbouring numbers on one host as one run.
+/// Joins neighbouring numbers on one host to one run.
 fn joined(placed: &[(u32, &str)]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for &(number, host) in placed {
@@ -53,8 +52,8 @@ fn joined(placed: &[(u32, &str)]) -> Vec<Run> {
     runs
 }
 
-/// Whether these are machines with numbers of their own, in ascending order, as
-/// many as there should be.
+/// Checks that each machine has a number of its own, that runs are in ascending order, and that
+/// there are `vms` machines.
 pub(super) fn check(runs: &[Run], vms: u32) -> Result<(), String> {
     let mut next = 0_u64;
     let mut sum = 0_u64;

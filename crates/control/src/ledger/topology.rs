@@ -1,28 +1,30 @@
-//! Another topology: what differs, and whose promises it would break.
+//! Compares the topology with a new one: the differences, and the tenants whose promises would
+//! break.
 
 use super::change::{Hosts, Snapshot};
 use super::error::LoadError;
-use super::{Denied, Ledger};
+use super::{Ledger, LedgerError};
 use std::sync::Arc;
 use tailbound_api::{Broken, NodeChange, TopologyDiff};
 use tailbound_placement::{Datacentre, Spec, diff};
 
-/// What another topology would change, and whom it would break.
+/// Returns what a new topology would change, and whose promises it would break.
 ///
-/// Builds the other data centre and puts all tenants there: with many of them
-/// that takes a second. So it is not a method of a ledger that others wait for,
-/// but takes a snapshot, which shares all that is large.
+/// It builds the new data centre and places all tenants in it, which takes a second with many of
+/// them. So it is not a method of a ledger that others wait for, but takes a snapshot, which
+/// shares its large parts.
 ///
 /// # Errors
 /// The description is not a data centre.
-pub fn compare(now: &Snapshot, spec: &Spec) -> Result<TopologyDiff, Denied> {
+pub fn compare(now: &Snapshot, spec: &Spec) -> Result<TopologyDiff, LedgerError> {
     plan(now, spec).map(|(diff, _)| diff)
 }
 
-/// The same, and the ledger with the new topology; of no use if promises break.
-pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger), Denied> {
+/// Returns the same and the ledger with the new topology, which must not be used if promises
+/// break.
+pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger), LedgerError> {
     let Some(topology) = &now.topology else {
-        return Err(Denied::NotFound("topology".to_owned()));
+        return Err(LedgerError::NotFound("topology".to_owned()));
     };
     let datacentre = Datacentre::new(spec.build()?, topology.policy);
     let (old, new) = (topology.spec.build()?, datacentre.topology());

@@ -1,4 +1,4 @@
-//! What others commit, as it happens.
+//! Watches what the leader commits, transaction by transaction.
 
 use crate::ledger::Change;
 use crate::store::StoreError;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The longest message: a transaction is never split over two.
 const MAX_MESSAGE: usize = 128 << 20;
 
-/// Why nothing more comes; the store has to be read anew.
+/// Why the watch ended; the store has to be read anew.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FollowError {
     /// etcd does not answer.
@@ -21,29 +21,29 @@ pub(super) enum FollowError {
     /// etcd ended it, such as after a compaction.
     #[error("the watch was ended: {0}")]
     Ended(String),
-    /// A document is not one.
+    /// A document is damaged.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// All of one transaction.
+/// One transaction of etcd, whole.
 #[derive(Debug)]
 pub(super) struct Transaction {
-    /// Of etcd.
+    /// The revision of etcd.
     pub(super) revision: i64,
-    /// What it puts and deletes.
+    /// The documents that it puts and deletes.
     pub(super) changes: Vec<Change>,
     /// What happens to the leader's key, if anything.
-    pub(super) leader: Option<Seat>,
+    pub(super) leader: Option<LeaderChange>,
 }
 
-/// The leader's key.
+/// What a transaction does to the leader's key.
 #[derive(Debug)]
-pub(super) enum Seat {
-    /// Somebody leads.
-    Taken(KeyValue),
-    /// Nobody does any more.
-    Free,
+pub(super) enum LeaderChange {
+    /// A replica was elected.
+    Elected(KeyValue),
+    /// Nobody leads any more.
+    Vacant,
 }
 
 /// Follows a store from the revision at which it was read.
@@ -56,7 +56,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Takes the connection over with which the store was read.
+    /// Starts a watch on the connection with which the store was read.
     pub(super) async fn start(
         mut link: Link,
         keys: Keys,
@@ -93,7 +93,7 @@ impl Follower {
         Ok(message)
     }
 
-    /// The transactions in a message, in their order.
+    /// Returns the transactions in a message, in their order.
     pub(super) async fn read(
         &mut self,
         message: &WatchResponse,
@@ -116,7 +116,11 @@ impl Follower {
                 continue;
             };
             if kv.key() == self.keys.leader().as_bytes() {
-                transaction.leader = Some(put(event).cloned().map_or(Seat::Free, Seat::Taken));
+                transaction.leader = Some(
+                    put(event)
+                        .cloned()
+                        .map_or(LeaderChange::Vacant, LeaderChange::Elected),
+                );
             } else if let Some(change) = self.change(event, kv).await? {
                 transaction.changes.push(change);
             }
@@ -124,7 +128,7 @@ impl Follower {
         Ok(transactions)
     }
 
-    /// The change that an event is, if it is one of a document.
+    /// Returns the change that an event makes, if it is about a document.
     async fn change(
         &mut self,
         event: &Event,

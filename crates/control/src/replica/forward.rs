@@ -1,4 +1,4 @@
-//! Writes that reach a follower go to the leader as they are.
+//! Forwards the writes that reach a follower to the leader, unchanged.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
@@ -11,32 +11,32 @@ use tokio::{task, time};
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// Marks a forwarded request: it is not forwarded again, so that two replicas
-/// that take each other for the leader do not play ball with it.
+/// Marks a forwarded request. A replica does not forward it again, so that it cannot circle between
+/// two replicas that take each other for the leader.
 pub const FORWARDED: HeaderName = HeaderName::from_static("tailbound-forwarded");
 
-/// The leader's revision after a forwarded request: the replica that forwarded
-/// it answers once it has that too, so that its caller reads what it wrote.
+/// The leader's revision after a forwarded request. The replica that forwarded it answers once it
+/// has applied that revision, so that its caller reads its own write.
 pub const REVISION: HeaderName = HeaderName::from_static("tailbound-revision");
 
-/// How long a forwarded request may take: longer than a commit is tried.
+/// How long a forwarded request may take: longer than the leader tries a commit.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a connection to the leader may take.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How many are forwarded at a time; each takes a thread.
+/// How many requests are forwarded at a time; each takes a thread.
 const AT_ONCE: usize = 256;
 /// The longest answer: the difference of two topologies.
 const MAX_ANSWER: u64 = 256 << 20;
-/// What is taken from the caller's request.
-const ASKED: [HeaderName; 5] = [
+/// The headers that are copied from the caller's request.
+const REQUEST_HEADERS: [HeaderName; 5] = [
     header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::ACCEPT,
     header::IF_MATCH,
     HeaderName::from_static("idempotency-key"),
 ];
-/// What is taken from the leader's answer.
-const ANSWERED: [HeaderName; 5] = [
+/// The headers that are copied from the leader's answer.
+const ANSWER_HEADERS: [HeaderName; 5] = [
     header::CONTENT_TYPE,
     header::LOCATION,
     header::ETAG,
@@ -47,13 +47,13 @@ const ANSWERED: [HeaderName; 5] = [
 /// The leader's answer.
 #[derive(Debug, Clone)]
 pub struct Forwarded {
-    /// Its status.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// Those of its headers that are for the caller.
+    /// The headers that are for the caller.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body, unchanged.
     pub body: Bytes,
-    /// Its [`REVISION`].
+    /// The value of [`REVISION`].
     pub(super) revision: Option<u64>,
 }
 
@@ -61,16 +61,14 @@ pub struct Forwarded {
 #[derive(Debug, Clone)]
 pub(super) struct Forwarder {
     agent: Agent,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Forwarder {
-    /// With the authority that signed the replicas' certificates, if they speak
-    /// TLS; without one, that of the usual authorities.
+    /// Makes a client that trusts the CA in the file `ca`, or the public CAs if there is none.
     ///
     /// # Errors
-    ///
-    /// If the file cannot be read or has no certificate.
+    /// The file cannot be read or has no certificate.
     pub(super) fn new(ca: Option<&Path>) -> io::Result<Self> {
         let mut tls = TlsConfig::builder();
         if let Some(ca) = ca {
@@ -89,12 +87,12 @@ impl Forwarder {
             .new_agent();
         Ok(Self {
             agent,
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
         })
     }
 
-    /// Asks the leader, and gives its answer or why there is none. Without an
-    /// answer the request may have been carried out.
+    /// Asks the leader, and returns its answer or why there is none. Without an answer the request
+    /// may have been carried out.
     pub(super) async fn forward(
         &self,
         leader: &str,
@@ -111,7 +109,7 @@ impl Forwarder {
             .method(method)
             .uri(&url)
             .header(FORWARDED, HeaderValue::from_static("1"));
-        for name in ASKED {
+        for name in REQUEST_HEADERS {
             if let Some(value) = headers.get(&name) {
                 request = request.header(name, value);
             }
@@ -119,15 +117,15 @@ impl Forwarder {
         let request = request
             .body(body.to_vec())
             .map_err(|error| format!("{url}: {error}"))?;
-        let places = Arc::clone(&self.places);
-        let place = time::timeout(PATIENCE, places.acquire_owned())
+        let permits = Arc::clone(&self.permits);
+        let permit = time::timeout(PATIENCE, permits.acquire_owned())
             .await
             .map_err(|_| "too many requests are on their way to the leader".to_owned())?
             .map_err(|error| error.to_string())?;
         let agent = self.agent.clone();
         task::spawn_blocking(move || {
             let answer = ask(&agent, request);
-            drop(place);
+            drop(permit);
             answer
         })
         .await
@@ -139,7 +137,7 @@ impl Forwarder {
 fn ask(agent: &Agent, request: Request<Vec<u8>>) -> Result<Forwarded, ureq::Error> {
     let mut answer = agent.run(request)?;
     let mut headers = HeaderMap::new();
-    for name in ANSWERED {
+    for name in ANSWER_HEADERS {
         if let Some(value) = answer.headers().get(&name) {
             headers.insert(name, value.clone());
         }

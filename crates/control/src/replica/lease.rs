@@ -1,4 +1,4 @@
-//! Standing for election, and knowing how long a victory lasts.
+//! Elections: taking the leader's key by a lease, and how long the lease certainly holds.
 
 use crate::store::etcd::{Deadline, Keys, Link, LinkError, Location, Term};
 use etcd_client::{Compare, CompareOp, Error, PutOptions, Txn, TxnOp};
@@ -9,52 +9,52 @@ use tokio::time;
 /// Between two tries to keep a lease alive, after one that failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A term that was won, and the task that prolongs its lease.
-pub(super) struct Won {
-    /// The term.
+/// A term as the leader, and the task that keeps its lease alive.
+pub(super) struct ElectedTerm {
+    /// The lease, and the revision at which the leader's key was created.
     pub(super) term: Term,
     keeper: JoinHandle<()>,
 }
 
-impl Won {
-    /// Waits until the lease is lost, or may be.
+impl ElectedTerm {
+    /// Waits until the lease is lost or may be lost.
     pub(super) async fn lost(&mut self) {
         // An error would be a panic of the task: then it is not kept either.
         let _ = (&mut self.keeper).await;
     }
 
-    /// Ends the term for this replica; the lease is not prolonged any more.
+    /// Ends the term for this replica: the lease is not kept alive any more.
     pub(super) fn stop(&self) {
         self.keeper.abort();
         self.term.deadline.end();
     }
 }
 
-impl Drop for Won {
+impl Drop for ElectedTerm {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-/// How much of a lease is used, from the moment when it was asked for. The rest
-/// is for clocks that differ in speed, this machine's and etcd's, and for what
-/// was decided just before the end and still has to be answered.
+/// Returns how much of a lease is used, counted from the moment when it was asked for. The rest
+/// covers the difference in speed between this machine's clock and etcd's, and the time to answer
+/// what was decided just before the end.
 fn usable(lease: Duration) -> Duration {
     lease * 4 / 5
 }
 
-/// Takes the leader's key if nobody has it.
+/// Takes the leader's key if nobody holds it. Returns None if somebody does.
 ///
 /// # Errors
 ///
-/// If etcd does not answer. The key may have been taken then, for as long as a
-/// lease that nobody prolongs.
+/// etcd does not answer. The key may have been taken, for as long as a lease that nobody keeps
+/// alive.
 pub(super) async fn campaign(
     link: &mut Link,
     location: &Location,
     lease: Duration,
     advertise: &str,
-) -> Result<Option<Won>, LinkError> {
+) -> Result<Option<ElectedTerm>, LinkError> {
     let keys = Keys::new(&location.prefix);
     let seconds = i64::try_from(lease.as_secs()).unwrap_or(i64::MAX);
     // etcd counts from a later moment, so its end of the lease is later too.
@@ -90,21 +90,20 @@ pub(super) async fn campaign(
         lease,
         term.deadline.clone(),
     ));
-    Ok(Some(Won { term, keeper }))
+    Ok(Some(ElectedTerm { term, keeper }))
 }
 
-/// Gives a lease back, so that others need not wait for its end. If that fails,
-/// they wait.
+/// Revokes a lease, so that other replicas need not wait for its end. If that fails, they wait.
 pub(super) async fn revoke(link: &mut Link, id: i64) {
     if let Err(error) = link
         .call(async |client| client.lease_revoke(id).await)
         .await
     {
-        tracing::info!(%error, "the lease was not given back; it ends by itself");
+        tracing::info!(%error, "the lease was not revoked; it ends by itself");
     }
 }
 
-/// Prolongs a lease until it is lost or may be.
+/// Keeps a lease alive until it is lost or may be lost.
 async fn keep(mut link: Link, id: i64, lease: Duration, deadline: Deadline) {
     let mut pause = lease / 5;
     loop {
@@ -118,11 +117,10 @@ async fn keep(mut link: Link, id: i64, lease: Duration, deadline: Deadline) {
                 deadline.extend(sent + usable(lease));
                 lease / 5
             }
-            // The library's word for an answer that says that there is no such
-            // lease.
+            // The library reports an answer without such a lease by this error.
             Err(LinkError::Etcd(Error::LeaseKeepAliveError(_))) => return,
             Err(error) => {
-                tracing::warn!(%error, "the lease was not prolonged; trying again");
+                tracing::warn!(%error, "the lease was not kept alive; trying again");
                 PAUSE
             }
         };

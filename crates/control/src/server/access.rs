@@ -1,6 +1,6 @@
-//! Who may do what: one table, and the one place where it is enforced.
+//! Authorization: one table of who may do what, and the one place that enforces it.
 
-use super::problem::Error;
+use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
 use super::{App, body};
 use axum::body::Body;
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use tailbound_api::Code;
 
-/// Who may.
+/// Who may use a method of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Everybody who reaches the address.
@@ -26,12 +26,12 @@ pub(super) enum Access {
     Host,
 }
 
-/// What is done with a request at a follower.
+/// What a follower does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Answered from what it knows.
+    /// It answers from its own ledger.
     Read,
-    /// Sent to the leader.
+    /// It forwards the request to the leader.
     Write,
 }
 
@@ -62,7 +62,7 @@ const fn rule(
     }
 }
 
-/// Every method of every path. What is not here cannot be reached.
+/// Every method of every path. What is missing here cannot be reached.
 pub(super) const RULES: &[Rule] = {
     use Access::{Host, Open, Operator, Tenant};
     use Kind::{Read, Write};
@@ -101,8 +101,8 @@ pub(super) const RULES: &[Rule] = {
 };
 
 impl Access {
-    /// Whether this caller may, and why not. Whose a tenant or a host is, is
-    /// known only later; see the handlers.
+    /// Checks that this kind of caller may use the method, or returns why not. Which tenant or host
+    /// a request is about is known only later; the handlers check that.
     pub(super) fn allows(self, caller: &Caller) -> Result<(), &'static str> {
         match (self, caller) {
             (Self::Open, _)
@@ -120,8 +120,8 @@ impl Access {
     }
 }
 
-/// Lets through what the table allows, with its whole body; sends a follower's
-/// writes to the leader.
+/// Passes requests on that the table allows, with their whole body; forwards a follower's writes
+/// to the leader.
 pub(super) async fn guard(
     State(app): State<Arc<App>>,
     path: MatchedPath,
@@ -146,7 +146,7 @@ pub(super) async fn guard(
     }
 }
 
-fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, Error> {
+fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, ApiError> {
     let rule = rule_of(&parts.method, path)?;
     same_site(&parts.headers)?;
     if rule.access == Access::Open {
@@ -154,13 +154,13 @@ fn admit(app: &App, path: &str, parts: &mut Parts) -> Result<&'static Rule, Erro
     }
     let identity = authenticate(app, &parts.headers)?;
     if let Err(why) = rule.access.allows(&identity.caller) {
-        return Err(Error::forbidden(why));
+        return Err(ApiError::forbidden(why));
     }
     parts.extensions.insert(identity);
     Ok(rule)
 }
 
-fn rule_of(method: &Method, path: &str) -> Result<&'static Rule, Error> {
+fn rule_of(method: &Method, path: &str) -> Result<&'static Rule, ApiError> {
     // The answer to HEAD is that to GET, without its body.
     let wanted = match method.as_str() {
         "HEAD" => "GET",
@@ -176,13 +176,13 @@ fn rule_of(method: &Method, path: &str) -> Result<&'static Rule, Error> {
             allowed.push("HEAD");
         }
     }
-    Err(Error::method(method.as_str(), &allowed.join(", ")))
+    Err(ApiError::method(method.as_str(), &allowed.join(", ")))
 }
 
-/// Refuses what another site's page has a browser send. Where no token is asked
-/// for, the address alone would let it in; so its name is checked too, which
-/// that site could have made to mean this address (DNS rebinding).
-fn same_site(headers: &HeaderMap) -> Result<(), Error> {
+/// Refuses requests that a page of another site has a browser send. Where no token is required the
+/// address alone would admit them, so the `Host` is compared too: that site could have its own name
+/// resolve to this address (DNS rebinding).
+fn same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     let Some(origin) = text(ORIGIN) else {
         return Ok(());
@@ -191,12 +191,12 @@ fn same_site(headers: &HeaderMap) -> Result<(), Error> {
     if authority.is_some() && authority == text(HOST) {
         return Ok(());
     }
-    Err(Error::forbidden(format!(
+    Err(ApiError::forbidden(format!(
         "pages of {origin:?} may not call this service"
     )))
 }
 
-fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, Error> {
+fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, ApiError> {
     let Some(tokens) = app.tokens() else {
         local_name(headers)?;
         return Ok(Identity {
@@ -205,7 +205,7 @@ fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, Error> {
             hash: None,
         });
     };
-    let unauthenticated = |text: &str| Error::new(Code::Unauthenticated, text);
+    let unauthenticated = |text: &str| ApiError::new(Code::Unauthenticated, text);
     let value = headers.get(AUTHORIZATION).ok_or_else(|| {
         unauthenticated("there is no token; send it as Authorization: Bearer TOKEN")
     })?;
@@ -226,7 +226,7 @@ fn authenticate(app: &App, headers: &HeaderMap) -> Result<Identity, Error> {
         .ok_or_else(|| unauthenticated("the token is not known"))
 }
 
-fn local_name(headers: &HeaderMap) -> Result<(), Error> {
+fn local_name(headers: &HeaderMap) -> Result<(), ApiError> {
     let host = headers.get(HOST).map(|value| value.to_str().unwrap_or(""));
     let Some(host) = host else {
         // HTTP/1.0 or a client that is no browser.
@@ -242,7 +242,7 @@ fn local_name(headers: &HeaderMap) -> Result<(), Error> {
     if local {
         Ok(())
     } else {
-        Err(Error::forbidden(format!(
+        Err(ApiError::forbidden(format!(
             "this service answers as localhost or a loopback address, not as {host:?}; anything \
              else needs tokens"
         )))

@@ -1,15 +1,15 @@
-//! What would fit, and why something does not. Nothing is reserved.
+//! Queries about requests: what would fit, and why something does not. Nothing is reserved.
 
 use super::App;
 use super::extract::Body;
-use super::problem::{self, Error, Guarded};
+use super::problem::{self, ApiError, Guarded};
 use axum::Json;
 use axum::extract::State;
 use std::sync::Arc;
 use tailbound_api::Explanation;
 use tailbound_placement::Request;
 
-/// Whether a request would pass now, and where it would go.
+/// Whether a request would be admitted now, and where its machines would go.
 #[utoipa::path(
     post, path = "/v1/fit", tag = "questions",
     request_body = Request,
@@ -18,12 +18,12 @@ use tailbound_placement::Request;
 pub(super) async fn fit(
     State(app): State<Arc<App>>,
     Body(request): Body<Request>,
-) -> Result<Json<Explanation>, Error> {
+) -> Result<Json<Explanation>, ApiError> {
     Ok(Json(app.service.read(|ledger| ledger.fit(&request))?))
 }
 
-/// The same, and of one that would not: which port refuses, both its curves, by
-/// how much it is too much, and the nearest requests that would pass.
+/// The same, and if it would be refused: the port that refuses, both its curves, the excess, and
+/// the nearest requests that would be admitted.
 #[utoipa::path(
     post, path = "/v1/explain", tag = "questions",
     request_body = Request,
@@ -32,9 +32,9 @@ pub(super) async fn fit(
 pub(super) async fn explain(
     State(app): State<Arc<App>>,
     Body(request): Body<Request>,
-) -> Result<Json<Explanation>, Error> {
+) -> Result<Json<Explanation>, ApiError> {
     let found = app
-        .ask(&app.questions, move |service| {
+        .ask(&app.queries, move |service| {
             service.read(|ledger| ledger.explain(&request))
         })
         .await?;

@@ -1,6 +1,6 @@
 //! The bodies of requests, read in one place.
 
-use super::problem::Error;
+use super::problem::ApiError;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_LENGTH;
@@ -9,15 +9,15 @@ use tailbound_api::Code;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 
-/// A body that has not come whole within this time does not come.
+/// A body that has not arrived whole within this time is refused.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So much of a body that nobody wants is still taken, for so long: a connection
-/// that is closed while its caller is still sending may lose the answer.
+/// How much of an unwanted body is still read, and for how long: if a connection is closed while
+/// its caller is still sending, the answer may be lost.
 const UNWANTED: usize = 4_000_000;
 const LINGER: Duration = Duration::from_secs(1);
 
-/// The bytes of a body, at most `limit` of them. Not more is ever held.
-pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Error> {
+/// Returns the bytes of a body, at most `limit` of them. No more are ever held.
+pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, ApiError> {
     let said = headers.get(CONTENT_LENGTH);
     let said = said.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if said.is_some_and(|length| length > limit) {
@@ -32,15 +32,15 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
             Err(too_large(limit))
         }
         // Then nobody reads this.
-        Ok(Err(error)) => Err(Error::malformed(format!("the body broke off: {error}"))),
-        Err(_) => Err(Error::malformed(format!(
+        Ok(Err(error)) => Err(ApiError::malformed(format!("the body broke off: {error}"))),
+        Err(_) => Err(ApiError::malformed(format!(
             "the body has not come whole within {} s",
             PATIENCE.as_secs()
         ))),
     }
 }
 
-/// All of a body; None if it is longer.
+/// Returns the whole body, or None if it is longer than `limit`.
 async fn gather(body: &mut BodyDataStream, limit: usize) -> Result<Option<Bytes>, axum::Error> {
     let mut whole = Vec::new();
     while let Some(some) = body.next().await {
@@ -53,7 +53,7 @@ async fn gather(body: &mut BodyDataStream, limit: usize) -> Result<Option<Bytes>
     Ok(Some(whole.into()))
 }
 
-/// Takes what nobody wants.
+/// Reads and drops an unwanted body.
 pub(super) async fn discard(body: Body) {
     linger(body.into_data_stream()).await;
 }
@@ -68,17 +68,17 @@ async fn linger(mut rest: BodyDataStream) {
             }
         }
     };
-    // What is more than that ends with the connection.
+    // The rest ends with the connection.
     let _ = timeout(LINGER, taking).await;
 }
 
-fn too_large(limit: usize) -> Error {
+fn too_large(limit: usize) -> ApiError {
     let detail = if limit == 0 {
         "there is a body, where none belongs".to_owned()
     } else {
         format!("the body has more than {limit} bytes")
     };
-    Error::new(Code::TooLarge, detail)
+    ApiError::new(Code::TooLarge, detail)
 }
 
 #[cfg(test)]

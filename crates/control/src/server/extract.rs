@@ -1,8 +1,8 @@
-//! What handlers are given of a request. Nothing of axum's own is used where it
-//! would answer in plain text.
+//! The extractors: what handlers receive of a request. axum's own are not used where they would
+//! answer in plain text.
 
 use super::App;
-use super::problem::Error;
+use super::problem::ApiError;
 use super::tokens::{Caller, Identity};
 use crate::ledger::{Call, Command};
 use axum::body::{Bytes, to_bytes};
@@ -14,24 +14,24 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use tailbound_api::{Code, NewTenant, Resize};
-use tailbound_placement::{Request as Wish, Spec, TenantId};
+use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
-/// Makes a retry of a write the same write (an IETF draft's header).
+/// The header by which a retried write is recognised as the same write (an IETF draft).
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Longer texts are read on a thread where that keeps nobody else waiting.
+/// Longer bodies are parsed on a thread where nobody else waits.
 const LONG: usize = 64 * 1024;
 
-/// The query. Whatever does not belong there is refused.
+/// The query. Unknown parameters are refused.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Params<T> {
-    type Rejection = Error;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, ApiError> {
         Query::try_from_uri(&parts.uri)
             .map(|Query(params)| Self(params))
-            .map_err(|rejection| Error::malformed(rejection.body_text()))
+            .map_err(|rejection| ApiError::malformed(rejection.body_text()))
     }
 }
 
@@ -39,14 +39,14 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Params<T> {
 pub(super) struct Id(pub(super) TenantId);
 
 impl FromRequestParts<Arc<App>> for Id {
-    type Rejection = Error;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let Named(text) = Named::from_request_parts(parts, app).await?;
         // What `parse` reads besides, such as a sign, has another form already.
         match text.parse() {
             Ok(id) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Self(TenantId(id))),
-            _ => Err(Error::malformed(format!(
+            _ => Err(ApiError::malformed(format!(
                 "{text:?} is not a tenant's number; those are in the list at /v1/tenants"
             ))),
         }
@@ -57,38 +57,38 @@ impl FromRequestParts<Arc<App>> for Id {
 pub(super) struct Named(pub(super) String);
 
 impl FromRequestParts<Arc<App>> for Named {
-    type Rejection = Error;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         Path::from_request_parts(parts, app)
             .await
             .map(|Path(name)| Self(name))
-            .map_err(|rejection| Error::malformed(rejection.body_text()))
+            .map_err(|rejection| ApiError::malformed(rejection.body_text()))
     }
 }
 
-/// Who calls, as the guard has found out.
-fn identity(parts: &Parts) -> Result<Identity, Error> {
+/// Returns who calls, as the guard has established it.
+fn identity(parts: &Parts) -> Result<Identity, ApiError> {
     parts
         .extensions
         .get()
         .cloned()
-        .ok_or_else(|| Error::new(Code::Unauthenticated, "who calls is not known"))
+        .ok_or_else(|| ApiError::new(Code::Unauthenticated, "who calls is not known"))
 }
 
-/// Who calls.
+/// The caller.
 pub(super) struct By(pub(super) Identity);
 
 impl FromRequestParts<Arc<App>> for By {
-    type Rejection = Error;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, ApiError> {
         identity(parts).map(Self)
     }
 }
 
 impl Identity {
-    /// Whose tenants the caller sees; all without.
+    /// Returns the owner whose tenants the caller sees; None for all.
     pub(super) fn owner(&self) -> Option<&str> {
         match &self.caller {
             Caller::Tenant { owner } => Some(owner),
@@ -97,14 +97,14 @@ impl Identity {
     }
 }
 
-/// What can be in a body.
+/// A type that can be read from a body.
 pub(super) trait Content: Send + Sized + 'static {
     /// Reads it.
-    fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Error>;
+    fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, ApiError>;
 }
 
 impl Content for () {
-    fn read(_: &HeaderMap, _: &[u8]) -> Result<Self, Error> {
+    fn read(_: &HeaderMap, _: &[u8]) -> Result<Self, ApiError> {
         Ok(())
     }
 }
@@ -112,16 +112,16 @@ impl Content for () {
 macro_rules! json_content {
     ($($type:ty),+) => {$(
         impl Content for $type {
-            fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Error> {
+            fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, ApiError> {
                 json(headers, body)
             }
         }
     )+};
 }
 
-json_content!(NewTenant, Resize, Wish, Spec);
+json_content!(NewTenant, Resize, PlacementRequest, Spec);
 
-fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Error> {
+fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str());
     let essence = |text: &str| {
         let (essence, _) = text.split_once(';').unwrap_or((text, ""));
@@ -135,7 +135,7 @@ fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Erro
                 Some(Err(_)) => "not readable".to_owned(),
                 None => "missing".to_owned(),
             };
-            return Err(Error::new(
+            return Err(ApiError::new(
                 Code::MediaType,
                 format!("the Content-Type is {given}; it has to be application/json"),
             ));
@@ -146,7 +146,7 @@ fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Erro
             Some(body) => read(&body),
             None => Err(error),
         })
-        .map_err(|error| Error::malformed(format!("the body is not as it has to be: {error}")))
+        .map_err(|error| ApiError::malformed(format!("the body is not as it has to be: {error}")))
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
@@ -162,8 +162,8 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     Ok(value)
 }
 
-/// The same text with `8` where it has `8.0`, which is a whole number too for
-/// JSON schemas, but not for serde. None if it has none of these.
+/// Returns the text with `8` in place of `8.0`, which is a whole number for JSON schemas but not
+/// for serde. Returns None if there is no such number.
 fn whole_numbers(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let (mut at, mut quoted) = (0, false);
@@ -191,28 +191,30 @@ fn whole_numbers(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The body, which the guard has read.
-async fn bytes(body: axum::body::Body) -> Result<Bytes, Error> {
+async fn bytes(body: axum::body::Body) -> Result<Bytes, ApiError> {
     to_bytes(body, usize::MAX)
         .await
-        .map_err(|error| Error::malformed(error.to_string()))
+        .map_err(|error| ApiError::malformed(error.to_string()))
 }
 
-async fn content<T: Content>(headers: HeaderMap, body: Bytes) -> Result<T, Error> {
+async fn content<T: Content>(headers: HeaderMap, body: Bytes) -> Result<T, ApiError> {
     if body.len() <= LONG {
         return T::read(&headers, &body);
     }
     tokio::task::spawn_blocking(move || T::read(&headers, &body))
         .await
-        .map_err(|error| Error::new(Code::Store, format!("the body could not be read: {error}")))?
+        .map_err(|error| {
+            ApiError::new(Code::Store, format!("the body could not be read: {error}"))
+        })?
 }
 
 /// The body of a request that changes nothing.
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: Content> FromRequest<Arc<App>> for Body<T> {
-    type Rejection = Error;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, Error> {
+    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         Ok(Self(content(parts.headers, bytes(body).await?).await?))
     }
@@ -224,7 +226,7 @@ pub(super) struct Write<T> {
     pub(super) author: Author,
 }
 
-/// Who writes, and what makes a retry the same write.
+/// The author of a write, with the key and the fingerprint that make a retry the same write.
 pub(super) struct Author {
     by: Identity,
     key: Option<String>,
@@ -232,14 +234,14 @@ pub(super) struct Author {
 }
 
 impl<T: Content> FromRequest<Arc<App>> for Write<T> {
-    type Rejection = Error;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, Error> {
+    async fn from_request(request: Request, _: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         let by = identity(&parts)?;
         let key = key(&parts.headers)?;
         let mut hash = Sha256::new();
-        // Each part's length too, so that none of one is taken for another's.
+        // With the length of each part, so that no part can be taken for another's beginning.
         for part in [
             parts.method.as_str().as_bytes(),
             parts.uri.path().as_bytes(),
@@ -270,12 +272,12 @@ impl Author {
         &self.by.name
     }
 
-    /// Whose tenants the author may change; everybody's without.
+    /// Returns the owner whose tenants the author may change; None for all.
     pub(super) fn owner(&self) -> Option<&str> {
         self.by.owner()
     }
 
-    /// The author's call of `command`.
+    /// Returns the author's call of `command`.
     pub(super) fn call(self, command: Command) -> Call {
         Call {
             owner: self.by.owner().map(str::to_owned),
@@ -286,8 +288,8 @@ impl Author {
     }
 }
 
-/// The idempotency key: 1 to 128 printable ASCII characters.
-fn key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+/// Returns the idempotency key, if there is one: 1 to 128 printable ASCII characters.
+fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
     let (Some(key), more) = (keys.next(), keys.next()) else {
         return Ok(None);
@@ -301,14 +303,14 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Error> {
         {
             Ok(Some(text.to_owned()))
         }
-        _ => Err(Error::malformed(
+        _ => Err(ApiError::malformed(
             "the Idempotency-Key is not one of 1 to 128 printable ASCII characters",
         )),
     }
 }
 
-/// The revision that `If-Match` names; none if any is right.
-pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+/// Returns the revision that `If-Match` names; None if any revision is accepted.
+pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(value) = headers.get(IF_MATCH) else {
         return Ok(None);
     };
@@ -324,7 +326,7 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Error> {
         .and_then(|text| text.parse().ok())
         .map(Some)
         .ok_or_else(|| {
-            Error::malformed(format!(
+            ApiError::malformed(format!(
                 "the If-Match of {text:?} is not a topology's ETag, such as \"3\", nor *"
             ))
         })

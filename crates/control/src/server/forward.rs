@@ -1,7 +1,7 @@
-//! A follower's writes.
+//! The writes that reach a follower.
 
 use super::App;
-use super::problem::Error;
+use super::problem::ApiError;
 use crate::ledger::Ledger;
 use crate::replica::{FORWARDED, REVISION};
 use axum::body::{Body, Bytes};
@@ -12,9 +12,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tailbound_api::{Code, Role};
 
-/// Has the write done here, or by the leader if that is another replica. The
-/// caller's own token goes with it, so that the leader decides for itself who
-/// may.
+/// Does the write here, or forwards it to the leader if that is another replica. The caller's own
+/// token goes with it, so that the leader itself authorizes the caller.
 pub(super) async fn unless_leader(app: &App, parts: Parts, body: Bytes, next: Next) -> Response {
     let replica = match &app.replica {
         Some(replica) if app.service.role() == Role::Follower => replica,
@@ -23,7 +22,7 @@ pub(super) async fn unless_leader(app: &App, parts: Parts, body: Bytes, next: Ne
             let request = Request::from_parts(parts, Body::from(body));
             let mut response = next.run(request).await;
             if forwarded {
-                // The replica that forwarded it answers once it has this too.
+                // The replica that forwarded it answers once it has applied this revision.
                 let revision = app.service.read(Ledger::revision);
                 response.headers_mut().insert(REVISION, revision.into());
             }
@@ -36,6 +35,6 @@ pub(super) async fn unless_leader(app: &App, parts: Parts, body: Bytes, next: Ne
         .await
     {
         Ok(answer) => (answer.status, answer.headers, Body::from(answer.body)).into_response(),
-        Err(why) => Error::new(Code::Unavailable, why).into_response(),
+        Err(why) => ApiError::new(Code::Unavailable, why).into_response(),
     }
 }

@@ -1,8 +1,8 @@
-//! What each host has to keep to, once or for as long as it listens.
+//! The guarantees of each host, once or as a stream.
 
 use super::App;
 use super::extract::{By, Named};
-use super::problem::{Absent, Busy, Error, Guarded};
+use super::problem::{Absent, ApiError, Busy, Guarded};
 use super::tokens::{Caller, Identity};
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -16,32 +16,31 @@ use tailbound_api::{Code, HostGuarantees};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// A stream says something at least this often, so that silence means that the
-/// service is away.
+/// A stream sends a line at least this often, so that silence means that the service is away.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Who takes nothing for so long is gone.
+/// A reader that takes nothing for this long is gone.
 const STUCK: Duration = Duration::from_secs(30);
-/// So many can follow one host, so that its token cannot take the places of
-/// all other hosts.
+/// How many streams of one host can be open, so that its token cannot use up the streams of all
+/// other hosts.
 const MOST_OF_A_HOST: usize = 16;
 
-/// A host's token is for that host alone.
-fn check(by: &Identity, name: &str) -> Result<(), Error> {
+/// Checks that a host's token is used for that host alone.
+fn check(by: &Identity, name: &str) -> Result<(), ApiError> {
     match &by.caller {
-        Caller::Host { host } if host != name => Err(Error::forbidden(format!(
+        Caller::Host { host } if host != name => Err(ApiError::forbidden(format!(
             "the token is that of the host {host:?}"
         ))),
         _ => Ok(()),
     }
 }
 
-fn read(app: &App, name: &str) -> Result<HostGuarantees, Error> {
+fn read(app: &App, name: &str) -> Result<HostGuarantees, ApiError> {
     app.service
         .read(|ledger| ledger.guarantees(name))
-        .ok_or_else(|| Error::not_found(format!("there is no host {name:?}")))
+        .ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))
 }
 
-/// What a host has to keep to now.
+/// The guarantees of a host's machines.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees", tag = "hosts",
     operation_id = "get_guarantees",
@@ -52,14 +51,14 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
     Named(name): Named,
-) -> Result<Json<HostGuarantees>, Error> {
+) -> Result<Json<HostGuarantees>, ApiError> {
     check(&by, &name)?;
     read(&app, &name).map(Json)
 }
 
-/// What a host has to keep to, whole: at once, after each change, and every 10
-/// seconds. It is a line of JSON each time, and has no end but that of the
-/// connection. Who is slow misses states in between, never the last one.
+/// The guarantees of a host's machines as a stream: all of them at once, after each change, and
+/// every 10 seconds. Each time is a line of JSON, and the stream ends only with the connection. A
+/// slow reader misses states in between, never the last one.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees/stream", tag = "hosts",
     operation_id = "stream_guarantees",
@@ -73,13 +72,13 @@ pub(super) async fn stream(
     State(app): State<Arc<App>>,
     By(by): By,
     Named(name): Named,
-) -> Result<Response, Error> {
+) -> Result<Response, ApiError> {
     check(&by, &name)?;
-    // Before the first look, so that no change falls between.
+    // Watch before the first read, so that no change falls between.
     let changes = app.service.watch_host(&name);
     let first = read(&app, &name)?;
-    let busy = |detail: String| Error::new(Code::Unavailable, detail);
-    // This one is counted.
+    let busy = |detail: String| ApiError::new(Code::Unavailable, detail);
+    // The count includes this one.
     if app.service.watchers_of(&name) > MOST_OF_A_HOST {
         return Err(busy(format!(
             "there are {MOST_OF_A_HOST} streams of this host already, as many as can be"
@@ -91,10 +90,10 @@ pub(super) async fn stream(
             app.most_streams
         ))
     })?;
-    // One line on its way at a time: the next one is made when that is gone, of
-    // what is so then.
+    // One line is in flight at a time. The next one is made when that has left, with the state at
+    // that time.
     let (lines, body) = mpsc::channel(1);
-    let feed = Feed {
+    let stream = GuaranteeStream {
         app,
         by,
         name,
@@ -102,12 +101,13 @@ pub(super) async fn stream(
         changes,
         _permit: permit,
     };
-    tokio::spawn(feed.run(first));
+    tokio::spawn(stream.run(first));
     let body = Body::from_stream(ReceiverStream::new(body));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
 
-struct Feed {
+/// The task behind one open stream.
+struct GuaranteeStream {
     app: Arc<App>,
     by: Identity,
     name: String,
@@ -116,9 +116,9 @@ struct Feed {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Feed {
-    /// Until the other side is gone, the service ends, or there is no such host
-    /// or token any more.
+impl GuaranteeStream {
+    /// Writes the guarantees until the reader is gone, the service stops, or the host or the token
+    /// does not exist any more.
     async fn run(mut self, mut state: HostGuarantees) {
         let mut stopped = self.app.stopped.subscribe();
         loop {
@@ -157,7 +157,7 @@ impl Feed {
 mod tests {
     use super::*;
     use crate::ledger::Ledger;
-    use crate::server::{AccessBy, Config, Metrics, Server};
+    use crate::server::{Authentication, Config, Metrics, Server};
     use crate::service::Service;
     use tailbound_placement::{Policy, Spec};
     use tokio::time::Instant;
@@ -184,7 +184,7 @@ mod tests {
         let spec = Spec::from_toml(tree).unwrap();
         let (ledger, _) = Ledger::new(spec, Policy::Silo).unwrap();
         let config = Config {
-            access: AccessBy::InsecureLoopback,
+            authentication: Authentication::InsecureLoopback,
             tls: None,
             streams: 1,
         };

@@ -1,8 +1,8 @@
-//! Where machines run.
+//! The hosts.
 
 use super::App;
 use super::extract::{Named, Params, Write};
-use super::problem::{self, Absent, Error, Guarded, Stored};
+use super::problem::{self, Absent, ApiError, Guarded, Stored};
 use super::tenants::Limit;
 use crate::ledger::{Command, Reply};
 use axum::Json;
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use tailbound_api::{Host, HostChange, HostState, Page};
 use utoipa::IntoParams;
 
-/// Which hosts.
+/// Selects the hosts of a list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// How many at most.
+    /// The most hosts of the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
-    /// Those behind this one: what the last page gave as `next`.
+    /// Only those behind this one: the `next` of the page before.
     after: Option<String>,
-    /// Those alone that are open, drained or failed.
+    /// Only those that are open, drained or failed.
     state: Option<HostState>,
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Which {
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     Params(which): Params<Which>,
-) -> Result<Json<Page<Host>>, Error> {
+) -> Result<Json<Page<Host>>, ApiError> {
     app.service
         .read(|ledger| ledger.hosts(which.state, which.after.as_deref(), which.limit.0))
         .map(Json)
-        .map_err(Error::from)
+        .map_err(ApiError::from)
 }
 
 /// A host, who has machines there, and its ports.
@@ -52,15 +52,15 @@ pub(super) async fn list(
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     Named(name): Named,
-) -> Result<Json<Host>, Error> {
+) -> Result<Json<Host>, ApiError> {
     app.service
         .read(|ledger| ledger.host(&name))
         .map(Json)
-        .ok_or_else(|| Error::not_found(format!("there is no host {name:?}")))
+        .ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))
 }
 
-/// Gives hosts no more machines; those there run on. Says whom it concerns, and
-/// where each would fit.
+/// Drains hosts: they get no more machines, and those there run on. Returns the affected tenants
+/// and where each would fit.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/drain", tag = "hosts", operation_id = "drain_hosts",
     params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
@@ -70,11 +70,11 @@ pub(super) async fn drain(
     app: State<Arc<App>>,
     name: Named,
     write: Write<()>,
-) -> Result<Json<Arc<HostChange>>, Error> {
+) -> Result<Json<Arc<HostChange>>, ApiError> {
     set(app, name, write, HostState::Drained).await
 }
 
-/// Says that hosts are broken. Says whom it hurts, and where each would fit.
+/// Takes hosts for broken. Returns the affected tenants and where each would fit.
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/fail", tag = "hosts", operation_id = "fail_hosts",
     params(("name" = String, Path, description = "A host, rack or pod", example = "rack1")),
@@ -84,7 +84,7 @@ pub(super) async fn fail(
     app: State<Arc<App>>,
     name: Named,
     write: Write<()>,
-) -> Result<Json<Arc<HostChange>>, Error> {
+) -> Result<Json<Arc<HostChange>>, ApiError> {
     set(app, name, write, HostState::Failed).await
 }
 
@@ -98,7 +98,7 @@ pub(super) async fn restore(
     app: State<Arc<App>>,
     name: Named,
     write: Write<()>,
-) -> Result<Json<Arc<HostChange>>, Error> {
+) -> Result<Json<Arc<HostChange>>, ApiError> {
     set(app, name, write, HostState::Open).await
 }
 
@@ -107,7 +107,7 @@ async fn set(
     Named(node): Named,
     Write { author, .. }: Write<()>,
     state: HostState,
-) -> Result<Json<Arc<HostChange>>, Error> {
+) -> Result<Json<Arc<HostChange>>, ApiError> {
     tracing::info!(by = author.name(), %node, ?state, "setting hosts");
     let call = author.call(Command::SetHosts { node, state });
     match app.decide(call).await? {

@@ -1,8 +1,8 @@
-//! The tree as a map: how much every part has left, as deep as was asked for.
+//! The tree as a map: the headroom of every node, down to the requested depth.
 
 use super::App;
 use super::extract::Params;
-use super::problem::{Absent, Error, Guarded};
+use super::problem::{Absent, ApiError, Guarded};
 use crate::ledger::Ledger;
 use axum::Json;
 use axum::extract::State;
@@ -15,10 +15,9 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// No more nodes than this are listed: what a browser draws at once, and an
-/// answer of less than a megabyte.
+/// The most nodes of a map: what a browser can draw at once, in an answer of less than a megabyte.
 const MOST_NODES: usize = 4_000;
-/// Of as many names the paths are looked up at once.
+/// The most names whose paths are looked up at once.
 const MOST_NAMES: usize = 1_000;
 
 #[cfg(test)]
@@ -30,7 +29,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(paths))
 }
 
-/// Which part of the tree.
+/// Selects a part of the tree.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -39,8 +38,7 @@ struct Part {
     #[serde(default = "core")]
     #[param(default = "core", required = false)]
     node: String,
-    /// How deep below it, at most: less where more than 4,000 nodes would be
-    /// listed.
+    /// The depth below the node, at most: less where more than 4,000 nodes would be listed.
     #[serde(default = "two")]
     #[param(default = 2, maximum = 255, required = false)]
     depth: u8,
@@ -54,7 +52,7 @@ const fn two() -> u8 {
     2
 }
 
-/// How much is left of a part of the data centre and of what is below it.
+/// The headroom of a part of the data centre and of everything below it.
 #[utoipa::path(
     get, path = "/v1/map", tag = "topology", operation_id = "get_map",
     params(Part),
@@ -63,13 +61,13 @@ const fn two() -> u8 {
 async fn show(
     State(app): State<Arc<App>>,
     Params(part): Params<Part>,
-) -> Result<Json<MapNode>, Error> {
+) -> Result<Json<MapNode>, ApiError> {
     // All ports below the node are looked at, which is milliseconds for some
     // 100,000 hosts.
-    app.ask(&app.questions, move |service| {
+    app.ask(&app.queries, move |service| {
         service.read(|ledger| {
             let node = ledger.node(&part.node).ok_or_else(|| {
-                Error::not_found(format!("there is no host, rack or pod {:?}", part.node))
+                ApiError::not_found(format!("there is no host, rack or pod {:?}", part.node))
             })?;
             Ok(Json(map(ledger, node, part.depth)))
         })
@@ -77,7 +75,7 @@ async fn show(
     .await?
 }
 
-/// Whose paths.
+/// The names whose paths are requested.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -86,8 +84,8 @@ struct Names {
     names: String,
 }
 
-/// What hosts, racks and pods are in, from the nearest to the highest; those
-/// that are not there are left out. To find on a map what it does not list.
+/// The groups that hosts, racks and pods are in, from the nearest to the highest. Unknown names are
+/// left out. A page finds with it what its map does not list.
 #[utoipa::path(
     get, path = "/v1/map/paths", tag = "topology", operation_id = "get_paths",
     params(Names),
@@ -96,9 +94,9 @@ struct Names {
 async fn paths(
     State(app): State<Arc<App>>,
     Params(Names { names }): Params<Names>,
-) -> Result<Json<BTreeMap<String, Vec<String>>>, Error> {
+) -> Result<Json<BTreeMap<String, Vec<String>>>, ApiError> {
     if names.split_whitespace().nth(MOST_NAMES).is_some() {
-        return Err(Error::malformed(format!(
+        return Err(ApiError::malformed(format!(
             "names: there are more than {MOST_NAMES}"
         )));
     }
@@ -112,7 +110,7 @@ async fn paths(
     Ok(Json(found))
 }
 
-/// What a node is in, nearest first; the core, that all are in, is left out.
+/// Returns the groups that a node is in, nearest first, without the core, which all are in.
 fn path(topology: &Topology, node: NodeId) -> Vec<String> {
     std::iter::successors(topology.parent(node), |above| topology.parent(*above))
         .filter(|above| *above != NodeId::TOP)
@@ -120,9 +118,8 @@ fn path(topology: &Topology, node: NodeId) -> Vec<String> {
         .collect()
 }
 
-/// A node and what is below it, to `depth` at most and no more than
-/// [`MOST_NODES`] nodes. Those that are listed last have no ports of their own
-/// in the list.
+/// Returns a node and the nodes below it, at most `depth` levels and [`MOST_NODES`] nodes. The last
+/// level is listed without ports.
 pub(crate) fn map(ledger: &Ledger, node: NodeId, depth: u8) -> MapNode {
     let depth = depth.min(affordable(ledger.datacentre().topology(), node));
     let (mut root, _) = draw(ledger, node, depth);
@@ -132,7 +129,7 @@ pub(crate) fn map(ledger: &Ledger, node: NodeId, depth: u8) -> MapNode {
     root
 }
 
-/// How deep the tree can be listed.
+/// Returns how deep the tree can be listed.
 fn affordable(topology: &Topology, root: NodeId) -> u8 {
     let mut depth = 0;
     let mut listed = 1;
@@ -148,14 +145,14 @@ fn affordable(topology: &Topology, root: NodeId) -> u8 {
     }
 }
 
-/// What the hosts below a node have in common and in sum.
+/// The sum over the hosts below a node.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     hosts: u32,
     used: u32,
-    /// Of the scarcest port.
+    /// The headroom of the scarcest port.
     least: u16,
-    /// None if they differ.
+    /// The state of all hosts; None if they differ.
     state: Option<HostState>,
 }
 
@@ -222,7 +219,7 @@ fn sum(ledger: &Ledger, node: NodeId) -> Sum {
     }
 }
 
-/// The sum of a node that is not a host.
+/// Returns the sum of a node that is not a host.
 fn all(ledger: &Ledger, node: NodeId, below: impl Iterator<Item = Sum>) -> Sum {
     let sum = below.reduce(Sum::plus);
     let mut sum = sum.expect("a tree's leaves are hosts");
@@ -230,7 +227,7 @@ fn all(ledger: &Ledger, node: NodeId, below: impl Iterator<Item = Sum>) -> Sum {
     sum
 }
 
-/// What is left of the scarcer of a node's two ports, in thousandths.
+/// Returns the headroom of the scarcer of a node's two ports, in thousandths.
 fn headroom(ledger: &Ledger, node: NodeId) -> u16 {
     both(node)
         .map(|port| ledger.datacentre().headroom(port))
@@ -242,7 +239,7 @@ fn ports(ledger: &Ledger, node: NodeId) -> Vec<tailbound_api::PortState> {
     both(node).map(|port| ledger.port(port)).collect()
 }
 
-/// A node's ports; none of the core's.
+/// Returns a node's ports; none for the core.
 fn both(node: NodeId) -> impl Iterator<Item = PortId> {
     [Direction::Up, Direction::Down]
         .into_iter()

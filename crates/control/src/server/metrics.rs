@@ -1,7 +1,7 @@
-//! What a scrape at /metrics is told.
+//! The metrics of the service.
 
 use super::App;
-use super::problem::Error;
+use super::problem::ApiError;
 use crate::service::Committed;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_api::{Code, Role};
 
-/// What prometheus-client writes.
+/// The content type that prometheus-client writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -33,7 +33,7 @@ struct Answered {
     status: u16,
 }
 
-/// A call that changes something, and how it ended.
+/// The labels of a decided call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Decided {
     command: &'static str,
@@ -45,7 +45,7 @@ struct Ended {
     outcome: &'static str,
 }
 
-/// Counters and histograms; a clone is the same ones.
+/// Counters and histograms. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -60,7 +60,7 @@ struct Inner {
     levels: Levels,
 }
 
-/// What is read off at a scrape.
+/// The values that are read at a scrape.
 #[derive(Debug, Default)]
 struct Levels {
     tenants: Gauge,
@@ -73,7 +73,7 @@ struct Levels {
     streams: Gauge,
 }
 
-/// From 50 us to some 13 s.
+/// Returns a histogram of seconds, from 50 us to some 13 s.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(50e-6, 2.0, 19))
 }
@@ -85,7 +85,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// Makes the metrics, all at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("tailbound_place");
         let requests = Family::default();
@@ -145,7 +145,7 @@ impl Metrics {
         }))
     }
 
-    /// What to tell of each commit of a store.
+    /// Returns the function that observes each commit of a store.
     pub fn observer(&self) -> impl FnMut(&Committed) + Send + use<> {
         let metrics = self.clone();
         move |committed| {
@@ -159,7 +159,7 @@ impl Metrics {
         }
     }
 
-    /// A call was answered.
+    /// Counts an answered call.
     pub(super) fn decided(&self, command: &'static str, error: Option<Code>, took: Duration) {
         let outcome = error.map_or("ok", name_of);
         let labels = Decided { command, outcome };
@@ -168,7 +168,7 @@ impl Metrics {
     }
 }
 
-/// As it is in the problem's `code`.
+/// Returns the code as it is in JSON.
 fn name_of(code: Code) -> &'static str {
     match code {
         Code::Malformed => "malformed",
@@ -235,7 +235,7 @@ pub(super) async fn measure(
         super::problem::Guarded,
     )
 )]
-pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Error> {
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     let status = app.status();
     let levels = &app.metrics.0.levels;
     for (gauge, value) in [
@@ -251,7 +251,8 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Err
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
     let mut out = String::new();
-    text::encode(&mut out, &app.metrics.0.registry)
-        .map_err(|error| Error::new(Code::Store, format!("the metrics cannot be told: {error}")))?;
+    text::encode(&mut out, &app.metrics.0.registry).map_err(|error| {
+        ApiError::new(Code::Store, format!("the metrics cannot be told: {error}"))
+    })?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], out).into_response())
 }

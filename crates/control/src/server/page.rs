@@ -1,8 +1,8 @@
-//! The page: files that are part of the program, and what a browser may do with
-//! them.
+//! The page: its files, which are part of the program, and the policy that limits them in a
+//! browser.
 
 use super::App;
-use super::problem::Error;
+use super::problem::ApiError;
 use axum::extract::Path;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +10,8 @@ use axum::routing::get;
 use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 
-/// Nothing from elsewhere, nothing inline, in nobody's frame.
+/// The Content-Security-Policy: nothing from elsewhere, nothing inline, and no frame around the
+/// page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -19,7 +20,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 macro_rules! files {
     ($($name:literal: $kind:expr),+ $(,)?) => {
-        /// By name: what each is, and its text.
+        /// The files by name, with type and content.
         const FILES: &[(&str, &str, &str)] = &[
             $(($name, $kind, include_str!(concat!("../../page/", $name)))),+
         ];
@@ -42,7 +43,7 @@ files! {
     "units.js": SCRIPT,
 }
 
-/// They are not part of the API, and not in its document.
+/// Returns the routes of the page. They are not part of the API and not in its document.
 pub(super) fn router() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .route("/", get(|| async { file("index.html") }))
@@ -52,11 +53,11 @@ pub(super) fn router() -> OpenApiRouter<Arc<App>> {
         )
 }
 
-fn file(name: &str) -> Result<Response, Error> {
+fn file(name: &str) -> Result<Response, ApiError> {
     let (_, kind, text) = FILES
         .iter()
         .find(|(known, ..)| *known == name)
-        .ok_or_else(|| Error::not_found(format!("the page has no file {name:?}")))?;
+        .ok_or_else(|| ApiError::not_found(format!("the page has no file {name:?}")))?;
     let headers = [
         (CONTENT_TYPE, *kind),
         (CONTENT_SECURITY_POLICY, POLICY),

@@ -1,6 +1,6 @@
-//! Errors as their callers get them.
+//! Errors as the callers of the API receive them (RFC 9457).
 
-use crate::ledger::{Denied, Reply};
+use crate::ledger::{LedgerError, Reply};
 use crate::service::ServiceError;
 use axum::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
@@ -11,16 +11,15 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, ResponsesBuil
 /// RFC 9457.
 const PROBLEM_JSON: &str = "application/problem+json";
 
-/// A [`Problem`] on its way out, with the header that belongs to it.
+/// The error of a handler: a [`Problem`], and the header that belongs to it.
 #[derive(Debug)]
-pub(super) struct Error {
+pub(super) struct ApiError {
     problem: Problem,
     header: Option<(HeaderName, HeaderValue)>,
 }
 
-impl Error {
-    /// An error of this kind. `detail` says what is wrong, where, and what would
-    /// be right.
+impl ApiError {
+    /// Makes an error of this kind. `detail` says what is wrong, where, and what would be right.
     pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
         let header = match code {
             Code::Unauthenticated => Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
@@ -37,7 +36,7 @@ impl Error {
         }
     }
 
-    /// The path is right, the method is not: one of these is.
+    /// Makes the error for a path that exists and a method that does not.
     pub(super) fn method(method: &str, allowed: &str) -> Self {
         let mut error = Self::new(
             Code::MethodNotAllowed,
@@ -66,35 +65,34 @@ impl Error {
     }
 }
 
-impl From<Denied> for Error {
-    fn from(denied: Denied) -> Self {
-        Self::new(denied.code(), denied.to_string())
+impl From<LedgerError> for ApiError {
+    fn from(error: LedgerError) -> Self {
+        Self::new(error.code(), error.to_string())
     }
 }
 
-impl From<ServiceError> for Error {
+impl From<ServiceError> for ApiError {
     fn from(error: ServiceError) -> Self {
         Self::new(error.code(), error.to_string())
     }
 }
 
-/// A key was answered with what belongs to another kind of call. Fingerprints
-/// are of the method and the path too, so this says that the store was changed
-/// by somebody else.
-pub(super) fn unexpected(reply: &Reply) -> Error {
+/// Makes the error for an idempotency key whose kept reply belongs to another kind of call. A
+/// fingerprint covers the method and the path, so this means that somebody else changed the store.
+pub(super) fn unexpected(reply: &Reply) -> ApiError {
     let kind = match reply {
         Reply::Tenant(_) => "a tenant",
         Reply::Deleted => "a deletion",
         Reply::Hosts(_) => "a change of hosts",
         Reply::Topology(_) => "a change of the topology",
     };
-    Error::new(
+    ApiError::new(
         Code::Store,
         format!("the store has {kind} as the answer to this request"),
     )
 }
 
-impl IntoResponse for Error {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status =
             StatusCode::from_u16(self.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -149,7 +147,7 @@ answers! {
     Breaks:
         409 "`breaks`: somebody's promise would not hold any more",
         412 "`changed`: the topology is not the one that was compared with";
-    /// Of what there are only so many of.
+    /// Of an operation whose number at a time is limited.
     Busy: 503 "`unavailable`: there are too many of them; try again later";
 }
 

@@ -1,11 +1,11 @@
-//! What the service does on signals.
+//! The signals of the service: SIGHUP reads files again, SIGTERM and SIGINT stop it.
 
 use super::{ServeError, Server};
 use std::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that a service knows; from [`Signals::catch`] on they do no more
-/// what they do to others.
+/// The signals that a service handles. From [`Signals::catch`] on they do not end the process any
+/// more.
 #[derive(Debug)]
 pub struct Signals {
     hangup: Signal,
@@ -25,8 +25,7 @@ impl Signals {
 }
 
 impl Server {
-    /// Answers until SIGTERM or SIGINT; SIGHUP has tokens and certificate read
-    /// again.
+    /// Serves until SIGTERM or SIGINT; on SIGHUP it reads tokens and certificate again.
     ///
     /// # Errors
     /// Those of [`Server::run`].

@@ -1,7 +1,7 @@
-//! How the service is.
+//! Status and health of the service.
 
 use super::App;
-use super::problem::{Error, Guarded};
+use super::problem::{ApiError, Guarded};
 use axum::Json;
 use axum::extract::State;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ impl App {
         let leader = self
             .replica
             .as_ref()
-            .and_then(|replica| replica.standing().leader);
+            .and_then(|replica| replica.leadership().leader);
         let role = self.service.role();
         // A leader that is this replica needs no other address.
         let leader = leader.filter(|_| role == Role::Follower);
@@ -48,11 +48,11 @@ pub(super) async fn healthz() -> &'static str {
         super::problem::Busy,
     )
 )]
-pub(super) async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, Error> {
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> Result<&'static str, ApiError> {
     let status = app.status();
     if status.role == Role::Leader || status.leader.is_some() {
         Ok("ready\n")
     } else {
-        Err(Error::new(Code::Unavailable, "no leader is known"))
+        Err(ApiError::new(Code::Unavailable, "no leader is known"))
     }
 }

@@ -1,8 +1,8 @@
-//! Who is promised what.
+//! The tenants.
 
 use super::App;
 use super::extract::{By, Id, Params, Write};
-use super::problem::{self, Absent, Error, Guarded, Refused, Stored};
+use super::problem::{self, Absent, ApiError, Guarded, Refused, Stored};
 use super::tokens::Identity;
 use crate::ledger::{Call, Command, Reply, TenantFilter};
 use axum::Json;
@@ -16,7 +16,7 @@ use tailbound_api::{Code, NewTenant, Page, PairBound, Resize, Tenant, is_name};
 use tailbound_placement::TenantId;
 use utoipa::IntoParams;
 
-/// How many things a page has at most: 1 to 1000.
+/// The size of a page: 1 to 1000.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "u32")]
 pub(super) struct Limit(pub(super) usize);
@@ -38,22 +38,22 @@ impl TryFrom<u32> for Limit {
     }
 }
 
-/// Which tenants.
+/// Selects the tenants of a list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// How many at most.
+    /// The most tenants of the page.
     #[serde(default)]
     #[param(value_type = u32, minimum = 1, maximum = 1000, default = 100, required = false)]
     limit: Limit,
-    /// Those behind this one: what the last page gave as `next`.
+    /// Only those behind this one: the `next` of the page before.
     #[param(value_type = String, required = false, pattern = "^[0-9]{1,19}$")]
     after: Option<u64>,
-    /// Those of this owner alone.
+    /// Only this owner's.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     owner: Option<String>,
-    /// Those of this name alone.
+    /// Only those of this name.
     #[param(pattern = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     name: Option<String>,
 }
@@ -71,7 +71,7 @@ pub(super) struct Pair {
     to: u32,
 }
 
-/// Admits a tenant: reserves all that it asks for, or refuses and says why.
+/// Admits a tenant and reserves all that it asks for, or refuses and says why.
 #[utoipa::path(
     post, path = "/v1/tenants", tag = "tenants", operation_id = "create_tenant",
     request_body = NewTenant,
@@ -84,18 +84,18 @@ pub(super) struct Pair {
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     Write { body, author }: Write<NewTenant>,
-) -> Result<Response, Error> {
+) -> Result<Response, ApiError> {
     let mut new = body;
     match (author.owner(), &new.owner) {
         (Some(own), Some(said)) if own != said => {
-            return Err(Error::forbidden(format!(
+            return Err(ApiError::forbidden(format!(
                 "the token is that of the owner {own:?}; leave the owner out"
             )));
         }
         (Some(own), _) => new.owner = Some(own.to_owned()),
         (None, Some(_)) => {}
         (None, None) => {
-            return Err(Error::new(
+            return Err(ApiError::new(
                 Code::Absurd,
                 "there is no owner; an operator has to say whose tenant it is",
             ));
@@ -116,10 +116,10 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
     Params(which): Params<Which>,
-) -> Result<Json<Page<Arc<Tenant>>>, Error> {
+) -> Result<Json<Page<Arc<Tenant>>>, ApiError> {
     for (what, text) in [("owner", &which.owner), ("name", &which.name)] {
         if let Some(text) = text.as_ref().filter(|text| !is_name(text)) {
-            return Err(Error::malformed(format!(
+            return Err(ApiError::malformed(format!(
                 "the {what} of {text:?} is not 1 to 63 of a-z, 0-9 and -, neither first nor last \
                  a -"
             )));
@@ -127,7 +127,7 @@ pub(super) async fn list(
     }
     let owner = match (by.owner(), which.owner) {
         (Some(own), Some(said)) if own != said => {
-            return Err(Error::forbidden(format!(
+            return Err(ApiError::forbidden(format!(
                 "the token is that of the owner {own:?}"
             )));
         }
@@ -154,11 +154,11 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
     Id(id): Id,
-) -> Result<Json<Arc<Tenant>>, Error> {
+) -> Result<Json<Arc<Tenant>>, ApiError> {
     visible(&app, &by, id).map(Json)
 }
 
-/// Gives a tenant more machines or fewer. Those that stay are not moved.
+/// Changes the number of a tenant's machines. Those that stay are not moved.
 #[utoipa::path(
     patch, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "resize_tenant",
     params(("id" = u64, Path, description = "Its number")),
@@ -172,13 +172,13 @@ pub(super) async fn resize(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { body, author }: Write<Resize>,
-) -> Result<Json<Arc<Tenant>>, Error> {
+) -> Result<Json<Arc<Tenant>>, ApiError> {
     let Resize { vms } = body;
     let tenant = changed(&app, author.call(Command::Resize { id, vms })).await?;
     Ok(Json(tenant))
 }
 
-/// Takes back all that a tenant was promised.
+/// Deletes a tenant and releases what it was promised.
 #[utoipa::path(
     delete, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "delete_tenant",
     params(("id" = u64, Path, description = "Its number")),
@@ -188,7 +188,7 @@ pub(super) async fn delete(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { author, .. }: Write<()>,
-) -> Result<StatusCode, Error> {
+) -> Result<StatusCode, ApiError> {
     match app.decide(author.call(Command::Delete { id })).await? {
         Reply::Deleted => Ok(StatusCode::NO_CONTENT),
         other => Err(problem::unexpected(&other)),
@@ -208,7 +208,7 @@ pub(super) async fn relocate(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { author, .. }: Write<()>,
-) -> Result<Json<Arc<Tenant>>, Error> {
+) -> Result<Json<Arc<Tenant>>, ApiError> {
     let tenant = changed(&app, author.call(Command::Relocate { id })).await?;
     Ok(Json(tenant))
 }
@@ -225,7 +225,7 @@ pub(super) async fn bound(
     By(by): By,
     Id(id): Id,
     Params(pair): Params<Pair>,
-) -> Result<Json<PairBound>, Error> {
+) -> Result<Json<PairBound>, ApiError> {
     visible(&app, &by, id)?;
     let bound = app
         .service
@@ -233,14 +233,14 @@ pub(super) async fn bound(
     Ok(Json(bound))
 }
 
-fn visible(app: &App, by: &Identity, id: TenantId) -> Result<Arc<Tenant>, Error> {
+fn visible(app: &App, by: &Identity, id: TenantId) -> Result<Arc<Tenant>, ApiError> {
     let tenant = app.service.read(|ledger| ledger.tenant(id).cloned());
     tenant
         .filter(|tenant| by.owner().is_none_or(|owner| owner == tenant.owner))
-        .ok_or_else(|| Error::not_found(format!("there is no tenant {}", id.0)))
+        .ok_or_else(|| ApiError::not_found(format!("there is no tenant {}", id.0)))
 }
 
-async fn changed(app: &App, call: Call) -> Result<Arc<Tenant>, Error> {
+async fn changed(app: &App, call: Call) -> Result<Arc<Tenant>, ApiError> {
     match app.decide(call).await? {
         Reply::Tenant(tenant) => Ok(tenant),
         other => Err(problem::unexpected(&other)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Files of a certificate and its key (PEM).
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
-    /// The certificate, then those that signed it.
+    /// The certificate, followed by those that signed it.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -24,9 +24,9 @@ pub enum TlsError {
     Read {
         /// The certificate or the key.
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// What is wrong.
         message: String,
     },
     /// The two do not belong together, or are of a kind that is not known.
@@ -36,7 +36,7 @@ pub enum TlsError {
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// Why.
+        /// What is wrong.
         source: rustls::Error,
     },
 }
@@ -69,7 +69,7 @@ impl TlsFiles {
         Ok(Arc::new(config))
     }
 
-    /// What the acceptor of connections holds; its content can be replaced.
+    /// Returns the acceptor's configuration, whose content can be replaced later.
     pub(super) fn acceptor(&self) -> Result<RustlsConfig, TlsError> {
         Ok(RustlsConfig::from_config(self.load()?))
     }

@@ -1,6 +1,6 @@
-//! Who may call: the tokens file.
+//! The tokens file: who may call.
 //!
-//! It holds only hashes, so that reading it gives nobody a token:
+//! It holds hashes only, so that nobody learns a token from it:
 //!
 //! ```toml
 //! [[token]]
@@ -24,10 +24,10 @@
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use tailbound_document::Location;
+use std::path::Path;
+use tailbound_document::{Document, DocumentError, Mistake, Problem, Step, unknown_word};
 
-/// Who calls.
+/// The role of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// May do everything.
@@ -44,14 +44,14 @@ pub enum Caller {
     },
 }
 
-/// A known token's name, and whose it is.
+/// The name and the role of a known token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The token's name in the file; never secret.
     pub name: String,
-    /// Who holds it.
+    /// The role of its holder.
     pub caller: Caller,
-    /// Its hash; None where no token is needed.
+    /// The token's hash; None where no token is needed.
     pub(super) hash: Option<[u8; 32]>,
 }
 
@@ -61,55 +61,9 @@ pub struct Tokens {
     by_hash: HashMap<[u8; 32], Identity>,
 }
 
-/// Why a tokens file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TokensError {
-    /// It cannot be read.
-    #[error("cannot read the tokens file {path}: {source}")]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It is not TOML, or not of this form.
-    #[error("{path}:{place}: {message}")]
-    Syntax {
-        /// Which file.
-        path: PathBuf,
-        /// Where.
-        place: Location,
-        /// What is wrong.
-        message: String,
-    },
-    /// A token contradicts itself or another.
-    #[error("{path}: token {name:?}: {message}")]
-    Token {
-        /// Which file.
-        path: PathBuf,
-        /// The token's name.
-        name: String,
-        /// What is wrong, and what would be right.
-        message: String,
-    },
-    /// There is none.
-    #[error("{path}: there are no tokens; `tailbound place token --role operator` makes one")]
-    Empty {
-        /// Which file.
-        path: PathBuf,
-    },
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default, rename = "token")]
-    tokens: Vec<Entry>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
+struct TokenEntry {
     name: String,
     role: Role,
     owner: Option<String>,
@@ -129,96 +83,109 @@ impl Tokens {
     /// Reads a tokens file.
     ///
     /// # Errors
-    /// It cannot be read, is not of the form above, has no token, or has one
-    /// twice.
-    pub fn load(path: &Path) -> Result<Self, TokensError> {
-        let text = std::fs::read_to_string(path).map_err(|source| TokensError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text, path)
+    /// The file cannot be read, is not of the form above, has no token, or has one twice. All
+    /// mistakes are reported at once.
+    pub fn load(path: &Path) -> Result<Self, DocumentError> {
+        DocumentError::load(path, Self::parse)
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self, TokensError> {
-        let file: File = toml::from_str(text).map_err(|error| TokensError::Syntax {
-            path: path.to_owned(),
-            place: Location::of(text, error.span().map_or(0, |span| span.start)),
-            message: error.message().to_owned(),
-        })?;
-        let mut by_hash = HashMap::new();
+    fn parse(text: &str) -> Result<Self, Vec<Mistake>> {
+        let document = Document::parse(text)?;
+        let mut mistakes = Vec::new();
+        let mut entries: Vec<(usize, TokenEntry)> = Vec::new();
+        for entry in document.entries() {
+            match entry.key() {
+                "token" => entries = entry.read_list(&mut mistakes),
+                other => mistakes.push(entry.wrong_key(unknown_word("key", other, &["token"]))),
+            }
+        }
+        if entries.is_empty() && mistakes.is_empty() {
+            let message = "there are no tokens; `tailbound place token --role operator` makes one";
+            mistakes.push(document.mistake(0..0, message));
+        }
+        let mut tokens = Self::default();
         let mut names = HashSet::new();
-        for entry in file.tokens {
-            let wrong = |message: String| TokensError::Token {
-                path: path.to_owned(),
-                name: entry.name.clone(),
-                message,
+        let mut problems = Vec::new();
+        for (index, entry) in entries {
+            let problem = |key, message: String| {
+                let path = [Step::Key("token"), Step::Index(index), Step::Key(key)];
+                Problem::new(&path, message)
             };
-            let caller = entry
-                .caller()
-                .map_err(|message| wrong(message.to_owned()))?;
-            let hash = digest_of(&entry.sha256).ok_or_else(|| {
-                wrong(
-                    "sha256 is not 64 hexadecimal digits; it is the token's hash, which \
-                       `tailbound place token` prints"
-                        .to_owned(),
-                )
-            })?;
             if !names.insert(entry.name.clone()) {
-                return Err(wrong("the name is there twice".to_owned()));
+                let message = format!("there are two tokens named {:?}", entry.name);
+                problems.push(problem("name", message));
             }
-            let identity = Identity {
-                name: entry.name.clone(),
-                caller,
-                hash: Some(hash),
-            };
-            if let Some(other) = by_hash.insert(hash, identity) {
-                return Err(wrong(format!("is the same as {:?}", other.name)));
+            match entry.identity() {
+                Ok((hash, identity)) => {
+                    if let Some(other) = tokens.by_hash.insert(hash, identity) {
+                        let message = format!("this is the token {:?} again", other.name);
+                        problems.push(problem("sha256", message));
+                    }
+                }
+                Err((key, message)) => problems.push(problem(key, message.to_owned())),
             }
         }
-        if by_hash.is_empty() {
-            return Err(TokensError::Empty {
-                path: path.to_owned(),
-            });
+        mistakes.extend(document.locate(problems));
+        if mistakes.is_empty() {
+            return Ok(tokens);
         }
-        Ok(Self { by_hash })
+        mistakes.sort_by_key(|mistake| mistake.location);
+        Err(mistakes)
     }
 
-    /// Whose token this is.
+    /// Returns the holder of a token.
     ///
-    /// Only its hash is compared. How long that takes tells about the hash, from
-    /// which nobody finds a token.
+    /// Only the hash is compared. The time that it takes may tell something about the hash, from
+    /// which nobody can compute a token.
     pub fn identify(&self, token: &[u8]) -> Option<&Identity> {
         self.by_hash.get(&<[u8; 32]>::from(Sha256::digest(token)))
     }
 
-    /// Whether this is one of these still.
+    /// Returns whether the token is still in the file, with the same role.
     pub(super) fn have(&self, identity: &Identity) -> bool {
         let held = identity.hash.and_then(|hash| self.by_hash.get(&hash));
         held == Some(identity)
     }
 
-    /// How many there are.
+    /// Returns the number of tokens.
     pub fn count(&self) -> usize {
         self.by_hash.len()
     }
 }
 
-impl Entry {
-    fn caller(&self) -> Result<Caller, &'static str> {
+impl TokenEntry {
+    /// Returns the hash and the identity, or the key that is wrong and why.
+    fn identity(&self) -> Result<([u8; 32], Identity), (&'static str, &'static str)> {
+        let caller = self.caller()?;
+        let hash = digest_of(&self.sha256).ok_or((
+            "sha256",
+            "this is not 64 hexadecimal digits; it is the token's hash, which `tailbound place \
+             token` prints",
+        ))?;
+        let identity = Identity {
+            name: self.name.clone(),
+            caller,
+            hash: Some(hash),
+        };
+        Ok((hash, identity))
+    }
+
+    fn caller(&self) -> Result<Caller, (&'static str, &'static str)> {
         match (self.role, &self.owner, &self.host) {
             (Role::Operator, None, None) => Ok(Caller::Operator),
-            (Role::Operator, ..) => Err("an operator has neither owner nor host"),
+            (Role::Operator, ..) => Err(("role", "an operator has neither owner nor host")),
             (Role::Tenant, Some(owner), None) if tailbound_api::is_name(owner) => {
                 Ok(Caller::Tenant {
                     owner: owner.clone(),
                 })
             }
-            (Role::Tenant, Some(_), None) => {
-                Err("its owner is not 1 to 63 of a-z, 0-9 and -, neither first nor last a -")
-            }
-            (Role::Tenant, ..) => Err("a tenant's token has an owner and no host"),
+            (Role::Tenant, Some(_), None) => Err((
+                "owner",
+                "an owner is 1 to 63 of a-z, 0-9 and -, neither first nor last a -",
+            )),
+            (Role::Tenant, ..) => Err(("role", "a tenant's token has an owner and no host")),
             (Role::Host, None, Some(host)) => Ok(Caller::Host { host: host.clone() }),
-            (Role::Host, ..) => Err("a host's token has a host and no owner"),
+            (Role::Host, ..) => Err(("role", "a host's token has a host and no owner")),
         }
     }
 }
@@ -232,4 +199,35 @@ fn digest_of(text: &str) -> Option<[u8; 32]> {
         *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
     }
     Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_mistakes_of_a_file_are_reported_with_their_location() {
+        let hash = "00".repeat(32);
+        let text = format!(
+            "[[token]]\nname = \"ops\"\nrole = \"operator\"\nsha256 = \"12\"\n\
+             [[token]]\nname = \"ops\"\nrole = \"tenant\"\nowner = \"-a\"\nsha256 = \"{hash}\"\n\
+             [[token]]\nname = \"h\"\nroll = \"host\"\n\
+             [[token]]\nname = \"a\"\nrole = \"operator\"\nsha256 = \"{hash}\"\n\
+             [[token]]\nname = \"b\"\nrole = \"operator\"\nsha256 = \"{hash}\"\n"
+        );
+        let mistakes = Tokens::parse(&text).unwrap_err();
+        let said: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+        for (said, expected) in said.iter().zip([
+            "4:10: this is not 64 hexadecimal digits",
+            "6:8: there are two tokens named \"ops\"",
+            "8:9: an owner is 1 to 63 of",
+            "12:1: unknown key `roll`; did you mean `role`?",
+            "20:10: this is the token \"a\" again",
+        ]) {
+            assert!(said.starts_with(expected), "{said}\ninstead of {expected}");
+        }
+        assert_eq!(said.len(), 5);
+        let empty = Tokens::parse("").unwrap_err();
+        assert!(empty[0].message.starts_with("there are no tokens"));
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::App;
 use super::extract::{Body, Write, if_match};
-use super::problem::{self, Breaks, Error, Guarded, Stored};
+use super::problem::{self, ApiError, Breaks, Guarded, Stored};
 use crate::ledger::{Command, Ledger, Reply, compare};
 use axum::Json;
 use axum::extract::State;
@@ -37,7 +37,7 @@ pub(super) async fn get(State(app): State<Arc<App>>) -> Response {
 pub(super) async fn diff(
     State(app): State<Arc<App>>,
     Body(spec): Body<Spec>,
-) -> Result<Json<TopologyDiff>, Error> {
+) -> Result<Json<TopologyDiff>, ApiError> {
     // A topology as large as a data centre takes a while, and as much memory as
     // the one in force.
     let diff = app.ask(&app.comparisons, move |service| {
@@ -60,7 +60,7 @@ pub(super) async fn put(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
     Write { body, author }: Write<Spec>,
-) -> Result<Response, Error> {
+) -> Result<Response, ApiError> {
     let expected = if_match(&headers)?;
     let spec = Box::new(body);
     tracing::info!(by = author.name(), "applying a topology");

@@ -1,12 +1,12 @@
-//! Who waits for changes of one host's guarantees.
+//! The watchers of each host's guarantees.
 
 use crate::ledger::Touched;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// For each host that is watched the last revision at which it changed. A
-/// watcher that is slow costs nothing: it finds the last revision.
+/// The last revision at which each watched host changed. A slow watcher costs nothing: it sees the
+/// last revision.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     hosts: Mutex<HashMap<String, watch::Sender<u64>>>,
@@ -23,13 +23,13 @@ impl Watchers {
             .subscribe()
     }
 
-    /// How many watch a host.
+    /// Returns how many watch a host.
     pub(super) fn of(&self, host: &str) -> usize {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.get(host).map_or(0, watch::Sender::receiver_count)
     }
 
-    /// Wakes those whose hosts changed.
+    /// Wakes the watchers of the hosts that changed.
     pub(super) fn wake(&self, touched: &Touched, revision: u64) {
         let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         match touched {

@@ -1,4 +1,4 @@
-//! The thread that decides.
+//! The writer: the one thread that decides.
 
 use super::{Committed, OnEnd, ServiceError, Shared};
 use crate::ledger::{Call, Change, Ledger, LoadError, Reply, Touched, Undo};
@@ -15,14 +15,14 @@ const CALLS: usize = 64;
 /// ... or so many changes: etcd takes 128 operations in a transaction.
 const CHANGES: usize = 96;
 
-/// What the writer does, in the order in which it was asked for.
+/// A job of the writer. Jobs are done in the order in which they were sent.
 pub(super) enum Job {
     Call(Box<Call>, oneshot::Sender<Answer>),
-    Turn(Turn),
+    Transition(Transition),
 }
 
-/// Another role, or another's decision.
-pub(super) enum Turn {
+/// A change of role, or of the ledger by another replica.
+pub(super) enum Transition {
     Lead(Box<dyn Store>, OnEnd, oneshot::Sender<()>),
     Follow(oneshot::Sender<()>),
     Replace(Box<Ledger>, oneshot::Sender<()>),
@@ -31,9 +31,9 @@ pub(super) enum Turn {
 
 type Answer = Result<Reply, ServiceError>;
 
-/// What there is while the service leads.
-struct Lead {
-    /// Ahead of what everybody reads by what is not durable yet.
+/// The state that exists only while the service leads.
+struct Leading {
+    /// Ahead of the ledger that everybody reads by the decisions that are not durable yet.
     ledger: Ledger,
     store: Box<dyn Store>,
 }
@@ -42,12 +42,12 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     queue: mpsc::Receiver<Job>,
     observe: Box<dyn FnMut(&Committed) + Send>,
-    lead: Option<Lead>,
-    /// To be told that this can lead no more.
+    leading: Option<Leading>,
+    /// Called once when the writer cannot lead any more.
     on_end: Option<OnEnd>,
 }
 
-/// Calls that are decided but not answered.
+/// Calls that are decided and not yet answered.
 #[derive(Default)]
 struct Batch {
     answers: Vec<(oneshot::Sender<Answer>, Answer)>,
@@ -65,17 +65,17 @@ impl Writer {
             shared,
             queue,
             observe,
-            lead: None,
+            leading: None,
             on_end: None,
         }
     }
 
-    /// Works until nobody has a handle any more.
+    /// Works until every handle of the service is dropped.
     pub(super) fn run(mut self) {
         let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
         self.shared.leads.store(false, Ordering::Release);
         if worked.is_err() {
-            // A defect. What is in memory may be half changed; the store is not.
+            // A defect. The ledger in memory may be half changed; the store is not.
             self.end(StoreError::Uncertain(
                 "the thread that decides failed".into(),
             ));
@@ -84,12 +84,12 @@ impl Writer {
 
     fn work(&mut self) {
         while let Some(job) = self.queue.blocking_recv() {
-            let turn = match job {
+            let transition = match job {
                 Job::Call(call, answer) => self.batch(&call, answer),
-                Job::Turn(turn) => Some(turn),
+                Job::Transition(transition) => Some(transition),
             };
-            if let Some(turn) = turn {
-                self.turn(turn);
+            if let Some(transition) = transition {
+                self.transition(transition);
             }
         }
     }
@@ -100,36 +100,38 @@ impl Writer {
         }
     }
 
-    /// Decides this call and those that wait behind it, keeps all in one commit
-    /// and answers. A turn ends the batch, and is to be done after it.
-    fn batch(&mut self, first: &Call, answer: oneshot::Sender<Answer>) -> Option<Turn> {
-        let Some(mut lead) = self.lead.take() else {
+    /// Decides this call and those that wait behind it, keeps all in one commit and answers them.
+    /// A transition ends the batch and is returned, to be done after it.
+    fn batch(&mut self, first: &Call, answer: oneshot::Sender<Answer>) -> Option<Transition> {
+        let Some(mut leading) = self.leading.take() else {
             let _ = answer.send(Err(ServiceError::NotLeader));
             return None;
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = Nanos(now.map_or(0, |since| since.as_nanos() as u64));
         let mut batch = Batch::default();
-        batch.decide(&mut lead.ledger, first, now, answer);
-        let mut turn = None;
+        batch.decide(&mut leading.ledger, first, now, answer);
+        let mut transition = None;
         while batch.answers.len() < CALLS && batch.changes.len() < CHANGES {
             match self.queue.try_recv() {
-                Ok(Job::Call(call, answer)) => batch.decide(&mut lead.ledger, &call, now, answer),
-                Ok(Job::Turn(next)) => {
-                    turn = Some(next);
+                Ok(Job::Call(call, answer)) => {
+                    batch.decide(&mut leading.ledger, &call, now, answer);
+                }
+                Ok(Job::Transition(next)) => {
+                    transition = Some(next);
                     break;
                 }
                 Err(_) => break,
             }
         }
-        self.lead = self.commit(lead, batch);
-        turn
+        self.leading = self.commit(leading, batch);
+        transition
     }
 
-    /// Gives what leads on, if it can.
-    fn commit(&mut self, mut lead: Lead, batch: Batch) -> Option<Lead> {
+    /// Commits a batch and answers its calls. Returns the leading state if the writer can go on.
+    fn commit(&mut self, mut leading: Leading, batch: Batch) -> Option<Leading> {
         let start = Instant::now();
-        let outcome = lead.store.commit(&batch.changes);
+        let outcome = leading.store.commit(&batch.changes);
         (self.observe)(&Committed {
             calls: batch.answers.len(),
             changes: batch.changes.len(),
@@ -138,41 +140,43 @@ impl Writer {
         });
         match outcome {
             Ok(revision) => {
-                self.publish(&batch.changes, revision, &lead.ledger);
+                self.publish(&batch.changes, revision, &leading.ledger);
                 for (caller, answer) in batch.answers {
                     let _ = caller.send(answer);
                 }
-                Some(lead)
+                Some(leading)
             }
-            Err(error) => self.failed(lead, batch, error),
+            Err(error) => self.failed(leading, batch, error),
         }
     }
 
-    fn failed(&mut self, mut lead: Lead, batch: Batch, error: StoreError) -> Option<Lead> {
+    /// Answers a batch whose commit failed. Returns the leading state, as before the batch, if it
+    /// is certain that nothing was written.
+    fn failed(&mut self, mut leading: Leading, batch: Batch, error: StoreError) -> Option<Leading> {
         let certain = error.is_certain();
         if certain {
             let undone = batch.undos.into_iter().rev();
-            let mut undone = undone.map(|undo| lead.ledger.undo(undo));
+            let mut undone = undone.map(|undo| leading.ledger.undo(undo));
             if undone.any(|undone| undone.is_err()) {
-                lead.ledger = self.read_ledger();
+                leading.ledger = self.read_ledger();
             }
         } else {
             self.shared.leads.store(false, Ordering::Release);
         }
-        // A refusal may rest on what was not kept, so it does not count either.
+        // A refusal may rest on a decision that was not kept, so it does not count either.
         for (caller, _) in batch.answers {
             let _ = caller.send(Err(error.clone().into()));
         }
         if certain {
-            return Some(lead);
+            return Some(leading);
         }
         self.end(error);
         None
     }
 
-    /// Lets everybody read what is durable.
+    /// Applies a durable commit to the ledger that everybody reads.
     fn publish(&mut self, changes: &[Change], revision: u64, decided: &Ledger) {
-        // Another topology takes long to build, and the writer has it.
+        // A new topology takes long to build, and the writer has built it already.
         let built = changes.iter().any(is_topology).then(|| decided.clone());
         let touched = {
             let mut ledger = self.write();
@@ -183,8 +187,8 @@ impl Writer {
                 }
                 None => match ledger.apply(changes) {
                     Ok(touched) => touched,
-                    // Both were the same before, so this is a defect; the one
-                    // that decided is right.
+                    // Both ledgers were the same before, so this is a defect; the deciding one
+                    // is right.
                     Err(error) => {
                         tracing::error!(%error, "a commit does not fit what is read");
                         *ledger = decided.clone();
@@ -207,11 +211,11 @@ impl Writer {
         });
     }
 
-    /// Leads, follows, or takes what others decided.
-    fn turn(&mut self, turn: Turn) {
-        match turn {
-            Turn::Lead(store, on_end, done) => {
-                self.lead = Some(Lead {
+    /// Leads, follows, or takes over the decisions of another replica.
+    fn transition(&mut self, transition: Transition) {
+        match transition {
+            Transition::Lead(store, on_end, done) => {
+                self.leading = Some(Leading {
                     ledger: self.read_ledger(),
                     store,
                 });
@@ -219,27 +223,27 @@ impl Writer {
                 self.shared.leads.store(true, Ordering::Release);
                 let _ = done.send(());
             }
-            Turn::Follow(done) => {
+            Transition::Follow(done) => {
                 self.stop_leading();
                 let _ = done.send(());
             }
-            Turn::Replace(ledger, done) => {
+            Transition::Replace(ledger, done) => {
                 self.stop_leading();
                 let revision = ledger.revision();
                 *self.write() = *ledger;
                 self.wake(&Touched::All, revision);
                 let _ = done.send(());
             }
-            Turn::Apply(changes, revision, done) => {
+            Transition::Apply(changes, revision, done) => {
                 let _ = done.send(self.apply(&changes, revision));
             }
         }
     }
 
-    /// Lets everybody read what another replica decided.
+    /// Applies a commit of another replica to the ledger that everybody reads.
     fn apply(&mut self, changes: &[Change], revision: u64) -> Result<(), LoadError> {
         let touched = if changes.iter().any(is_topology) {
-            // That takes long, and nobody else changes what is read.
+            // This takes long, so it is done on a copy; nobody else changes the original.
             let mut built = self.read_ledger();
             let touched = built.apply(changes)?;
             built.set_revision(revision);
@@ -256,7 +260,7 @@ impl Writer {
     }
 
     fn stop_leading(&mut self) {
-        self.lead = None;
+        self.leading = None;
         self.on_end = None;
         self.shared.leads.store(false, Ordering::Release);
     }
@@ -290,7 +294,7 @@ impl Batch {
                 self.undos.push(decision.undo);
                 Ok(decision.reply)
             }
-            Err(denied) => Err(denied.into()),
+            Err(error) => Err(error.into()),
         };
         self.answers.push((caller, answer));
     }

@@ -1,16 +1,14 @@
 //! The store in etcd, for several replicas.
 //!
-//! Read [`Keys`] for what is where, then [`EtcdStore::commit`]. Only the replica
-//! that holds the leader's key commits: each transaction is conditioned on the
-//! revision at which that replica created the key, so a leader that was
-//! deposed, or was asleep, cannot write (the "fencing token" of leases; Gray and
-//! Cheriton, *Leases*, SOSP 1989, is where leases come from).
+//! Read [`Keys`] for the layout, then [`EtcdStore::commit`]. Only the replica that holds the
+//! leader's key commits: each transaction is conditioned on the revision at which that replica
+//! created the key, so a leader that was deposed or suspended cannot write. This is the "fencing
+//! token" of leases (Gray and Cheriton, *Leases*, SOSP 1989).
 //!
-//! A commit is one transaction, and its number is written with it and compared
-//! with the one before. So a transaction whose answer was lost is simply sent
-//! again: it either is applied now, or the number says that it was before. Only
-//! if that stays unknown until the lease ends is the commit uncertain, and then
-//! the replica steps down and reads the store anew.
+//! A commit is one transaction that writes its number and compares the number before it. So a
+//! transaction whose answer was lost is simply sent again: either it is applied now, or the number
+//! shows that it was applied before. Only if that stays unknown until the lease ends is the commit
+//! uncertain. Then the replica steps down and reads the store anew.
 
 mod keys;
 mod link;
@@ -33,38 +31,38 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time;
 
-/// Operations that etcd takes in one transaction unless told otherwise.
+/// The number of operations that etcd accepts in one transaction by default.
 const MAX_OPS: usize = 128;
-/// Documents in one transaction; etcd takes 1.5 MiB with all that is around.
+/// The size of documents in one transaction; etcd accepts 1.5 MiB with everything around them.
 const MAX_BYTES: usize = 1 << 20;
 /// How long a commit is tried.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Until when this replica may take itself for the leader, by its own clock.
+/// Until when this replica may assume that it leads, by its own clock.
 #[derive(Debug, Clone)]
 pub struct Deadline(Arc<Mutex<Option<Instant>>>);
 
 impl Deadline {
-    /// At a time.
+    /// Makes a deadline at a time.
     pub fn new(at: Instant) -> Self {
         Self(Arc::new(Mutex::new(Some(at))))
     }
 
-    /// At a later time, unless it was ended.
+    /// Moves the deadline to a later time, unless it was ended.
     pub fn extend(&self, at: Instant) {
         if let Some(until) = &mut *self.until() {
             *until = at.max(*until);
         }
     }
 
-    /// Now, for good.
+    /// Ends the deadline now and for good.
     pub fn end(&self) {
         *self.until() = None;
     }
 
-    /// Whether it is still to come.
+    /// Returns whether the deadline is in the future.
     pub fn holds(&self) -> bool {
         self.until().is_some_and(|until| Instant::now() < until)
     }
@@ -86,7 +84,7 @@ pub struct Term {
 }
 
 impl Term {
-    /// What stands under [`Keys::commits`] after the given number of commits.
+    /// Returns the value under [`Keys::commits`] after `number` commits of a term.
     pub fn commit(lease: i64, number: u64) -> String {
         format!("{lease:x}/{number}")
     }
@@ -98,20 +96,20 @@ pub struct EtcdStore {
     link: Link,
     keys: Keys,
     term: Term,
-    /// Commits of this term.
+    /// The number of commits in this term.
     number: u64,
-    /// Long documents by name.
+    /// The pointers of long documents by name.
     long: HashMap<String, Pointer>,
-    /// Where parts are that no document points at any more.
+    /// The prefixes of parts that no document points to any more.
     garbage: Vec<String>,
-    /// Long documents written in this term.
+    /// The number of long documents written in this term.
     written: u64,
     revision: u64,
 }
 
 impl EtcdStore {
-    /// For a term that has begun, of a store that was read up to its begin.
-    /// Calls block on the runtime, so not from one of its threads.
+    /// Makes the store for a term that has begun, from a store that was read up to its begin. Its
+    /// methods block on the runtime, so they must not be called from one of its threads.
     pub fn new(
         runtime: Handle,
         link: Link,
@@ -133,8 +131,7 @@ impl EtcdStore {
         }
     }
 
-    /// Deletes parts that no document points at: those of a leader that died
-    /// before it could.
+    /// Deletes parts that no document points to: those that a leader wrote before it died.
     pub async fn sweep(&mut self) -> Result<(), StoreError> {
         let (prefix, options) = (
             self.keys.parts(),
@@ -165,7 +162,7 @@ impl EtcdStore {
 
     async fn write(&mut self, changes: &[Change]) -> Result<u64, StoreError> {
         let mut documents = BTreeMap::new();
-        for change in Change::settled(changes) {
+        for change in Change::coalesced(changes) {
             let document = keys::document(change)
                 .map_err(|error| StoreError::Failed(format!("{change:?}: {error}")))?;
             documents.insert(keys::name(change.subject()), document);
@@ -183,8 +180,8 @@ impl EtcdStore {
         // Where these are too many, some go with a later transaction.
         let old = documents.keys().filter_map(|name| self.long.get(name));
         garbage.extend(old.map(|old| self.keys.parts_of(&old.id)));
-        let room = (MAX_OPS - 1).saturating_sub(ops.len()).min(garbage.len());
-        let (now, later) = garbage.split_at(room);
+        let fit = (MAX_OPS - 1).saturating_sub(ops.len()).min(garbage.len());
+        let (now, later) = garbage.split_at(fit);
         ops.extend(now.iter().map(|parts| {
             let all = DeleteOptions::new().with_prefix();
             TxnOp::delete(parts.as_str(), Some(all))
@@ -199,8 +196,8 @@ impl EtcdStore {
         Ok(self.revision)
     }
 
-    /// Replaces documents that are too long for the transaction by pointers to
-    /// parts, which it writes.
+    /// Replaces documents that are too long for the transaction by pointers to parts, and writes
+    /// the parts.
     async fn lengthy(
         &mut self,
         documents: &mut BTreeMap<String, Option<Vec<u8>>>,
@@ -242,7 +239,7 @@ impl EtcdStore {
         Compare::create_revision(self.keys.leader(), CompareOp::Equal, self.term.created)
     }
 
-    /// Operations that may be done twice and that no reader looks at.
+    /// Does operations that may be done twice and that no reader looks at.
     async fn fenced(&mut self, ops: Vec<TxnOp>) -> Result<(), StoreError> {
         let txn = Txn::new().when([self.leads()]).and_then(ops);
         match self.settle(txn).await? {
@@ -251,7 +248,7 @@ impl EtcdStore {
         }
     }
 
-    /// The next commit; see the module. Gives its revision.
+    /// Makes the next commit, as the module describes, and returns its revision.
     async fn numbered(&mut self, mut ops: Vec<TxnOp>) -> Result<u64, StoreError> {
         let commits = self.keys.commits();
         let before = Term::commit(self.term.lease, self.number);
@@ -288,8 +285,8 @@ impl EtcdStore {
         })
     }
 
-    /// Sends a transaction until there is an answer, and says whether an earlier
-    /// try of it may have been applied.
+    /// Sends a transaction until there is an answer. Also returns whether an earlier attempt may
+    /// have been applied.
     async fn settle(&mut self, txn: Txn) -> Result<(etcd_client::TxnResponse, bool), StoreError> {
         let end = Instant::now() + PATIENCE;
         let mut again = false;
@@ -329,7 +326,7 @@ impl Store for EtcdStore {
     }
 }
 
-/// What an answer says that means for certain that nothing was done.
+/// Returns the error of an answer that certainly means that nothing was done.
 fn refused(error: &LinkError) -> Option<StoreError> {
     let LinkError::Etcd(etcd_client::Error::GRpcStatus(status)) = error else {
         return None;
@@ -348,8 +345,8 @@ fn revision(header: Option<&etcd_client::ResponseHeader>) -> u64 {
     header.map_or(0, |header| u64::try_from(header.revision()).unwrap_or(0))
 }
 
-/// Reads a store as it is now, without being a replica: for an audit. Each
-/// member is tried before it is an error, and the first one twice. Blocks.
+/// Reads a store without being a replica, for an audit. Each member is tried before an error is
+/// returned, and the first one twice. Blocks.
 pub fn snapshot(location: &Location) -> Result<Snapshot, StoreError> {
     let failed = |error: &dyn std::fmt::Display| StoreError::Failed(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()

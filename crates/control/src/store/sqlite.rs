@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tailbound_placement::TenantId;
 
-/// Says in a file's header that it is one of ours: `tbnd`.
+/// The application id in the header of our files: `tbnd`.
 const APPLICATION: i32 = 0x7462_6e64;
 
-/// The form of the tables and of what is in them.
+/// The version of the tables and of their content.
 const SCHEMA: i32 = 1;
 
 const TABLES: &str = "
@@ -52,12 +52,12 @@ struct Counters {
 }
 
 impl Sqlite {
-    /// Opens the file, or makes a new one.
+    /// Opens the file, or creates a new one.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, OpenFlags::SQLITE_OPEN_CREATE)
     }
 
-    /// Opens a file that is there already.
+    /// Opens a file that exists.
     pub fn open_existing(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
             return Err(StoreError::Failed(format!(
@@ -84,14 +84,14 @@ impl Sqlite {
         Ok(store)
     }
 
-    /// Holds the file's lock from the first access on, until it is closed.
+    /// Takes the file's lock at the first access, until the file is closed.
     fn lock(&self) -> rusqlite::Result<()> {
         self.connection.busy_timeout(Duration::ZERO)?;
         self.connection
             .pragma_update(None, "locking_mode", "EXCLUSIVE")
     }
 
-    /// Whether this is a file that can be used.
+    /// Checks that the file is a store of a version that this program knows.
     fn identify(&self) -> Result<(), StoreError> {
         let pragma = |name| -> Result<i32, StoreError> {
             let value = self
@@ -120,7 +120,7 @@ impl Sqlite {
         Ok(())
     }
 
-    /// Makes the tables of a new file; makes commits durable.
+    /// Creates the tables of a new file, and makes commits durable.
     fn prepare(&mut self) -> rusqlite::Result<()> {
         self.connection.pragma_update(None, "journal_mode", "WAL")?;
         self.connection.pragma_update(None, "synchronous", "FULL")?;
@@ -134,8 +134,7 @@ impl Sqlite {
         transaction.commit()
     }
 
-    /// Whether the file's structure is sound. What is in it is checked when it
-    /// is read.
+    /// Checks the file's structure. Its content is checked when it is read.
     fn check(&self) -> Result<(), StoreError> {
         let checked = self
             .connection
@@ -282,7 +281,7 @@ fn put_document(
         .map_err(|error| writing(&error))
 }
 
-/// A value as it is kept, and its checksum.
+/// Returns a value as it is kept, and its checksum.
 fn text(kind: &str, name: &str, value: &impl Serialize) -> Result<(String, i64), StoreError> {
     let text = serde_json::to_string(value);
     let text = text.map_err(|error| StoreError::Failed(error.to_string()))?;
@@ -303,7 +302,7 @@ fn parse<T: DeserializeOwned>(
     serde_json::from_str(value).map_err(|error| corrupt(&error.to_string()))
 }
 
-/// The first 64 bits of a SHA-256 over a value and what it is of.
+/// Returns the first 64 bits of a SHA-256 over a value and its name.
 fn checksum(kind: &str, name: &str, value: &str) -> i64 {
     let mut hash = Sha256::new();
     for part in [kind, name, value] {
@@ -315,7 +314,7 @@ fn checksum(kind: &str, name: &str, value: &str) -> i64 {
     i64::from_le_bytes(first)
 }
 
-/// An error before anything was written.
+/// Makes the error for a failure before anything was written.
 fn opening(path: &Path, error: &rusqlite::Error) -> StoreError {
     let path = path.display();
     StoreError::Failed(match error.sqlite_error_code() {

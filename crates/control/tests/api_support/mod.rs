@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tailbound_control::ledger::{Ledger, Snapshot};
-use tailbound_control::server::{AccessBy, Config, Metrics, Server, TlsFiles};
+use tailbound_control::server::{Authentication, Config, Metrics, Server, TlsFiles};
 use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store};
 use tailbound_placement::{Policy, Spec};
@@ -153,10 +153,10 @@ impl Place {
 
         let scheme = if setup.tls.is_some() { "https" } else { "http" };
         let config = Config {
-            access: if setup.tokens {
-                AccessBy::Tokens(tokens.clone())
+            authentication: if setup.tokens {
+                Authentication::Tokens(tokens.clone())
             } else {
-                AccessBy::InsecureLoopback
+                Authentication::InsecureLoopback
             },
             tls: setup.tls,
             streams: setup.streams,

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
 use tailbound_control::ledger::{Call, Command, Ledger};
-use tailbound_control::server::{AccessBy, Config, Metrics, Server};
+use tailbound_control::server::{Authentication, Config, Metrics, Server};
 use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store as _};
 use tailbound_placement::{Policy, Spec};
@@ -37,8 +37,8 @@ impl Running {
     /// With these tokens; with none it is open.
     pub(crate) fn start(spec: Spec, tokens: &[Token<'_>]) -> Self {
         let files = tempfile::tempdir().unwrap();
-        let access = if tokens.is_empty() {
-            AccessBy::InsecureLoopback
+        let authentication = if tokens.is_empty() {
+            Authentication::InsecureLoopback
         } else {
             let path = files.path().join("tokens.toml");
             let mut file = std::fs::File::create(&path).unwrap();
@@ -49,7 +49,7 @@ impl Running {
                 }
                 writeln!(file, "\"").unwrap();
             }
-            AccessBy::Tokens(path)
+            Authentication::Tokens(path)
         };
         let runtime = Runtime::new().unwrap();
         let (mut ledger, changes) = Ledger::new(spec, Policy::Silo).unwrap();
@@ -59,7 +59,7 @@ impl Running {
         let leading = service.lead(Box::new(store), Box::new(|error| panic!("{error}")));
         runtime.block_on(leading).unwrap();
         let config = Config {
-            access,
+            authentication,
             tls: None,
             streams: 8,
         };

@@ -160,7 +160,7 @@ impl Etcd {
         self.members[member].child = Some(child);
     }
 
-    /// Runs etcdctl with one member and gives what it prints.
+    /// Runs etcdctl with one member and returns what it prints.
     pub(crate) fn etcdctl(&self, member: usize, arguments: &[&str]) -> Vec<u8> {
         let endpoint = format!("127.0.0.1:{}", self.members[member].client);
         let mut command = Command::new("etcdctl");

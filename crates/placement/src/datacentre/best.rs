@@ -2,20 +2,19 @@
 //! come to it. Follows from the tree alone.
 
 use super::ports::BOTH;
-use crate::load::Line;
+use crate::load::{AffineCurve, Interval};
 use crate::topology::{NodeId, Port, PortId, Topology};
 use tailbound_units::Nanos;
 
-/// How long traffic may have waited before it comes to a host's port, over all
-/// hosts below a node: the least and the most.
-pub(super) type Delays = (Nanos, Nanos);
+/// How long traffic may have waited before it comes to a host's port, over all hosts below a node.
+pub(super) type Delays = Interval<Nanos>;
 
 /// No host's port below a node can do more.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BestPort {
     rate: u64,
-    room: u64,
-    feed: Option<Line>,
+    backlog_limit: u64,
+    feed: Option<AffineCurve>,
     /// With all of the tenant below this node.
     pub(super) delays: Delays,
 }
@@ -47,8 +46,8 @@ impl BestPorts {
             new.add_delays(topology, rank, *host);
         }
         for nodes in &new.nodes {
-            let all = nodes.iter().map(|best| best.map(|way| way.delays));
-            let joined = all.reduce(|one, other| [0, 1].map(|way| joined(one[way], other[way])));
+            let all = nodes.iter().map(|best| best.map(|port| port.delays));
+            let joined = all.reduce(|one, other| [0, 1].map(|end| one[end].hull(other[end])));
             new.delays.push(joined.unwrap_or([UNKNOWN; 2]));
         }
         new
@@ -61,7 +60,7 @@ impl BestPorts {
                 let port = topology.port(PortId { node, direction });
                 BestPort {
                     rate: port.rate,
-                    room: port.room,
+                    backlog_limit: port.backlog_limit,
                     feed: port.feed,
                     delays: UNKNOWN,
                 }
@@ -79,12 +78,12 @@ impl BestPorts {
     fn of_children(&self, topology: &Topology, rank: &[u32], node: NodeId) -> [BestPort; 2] {
         let children = topology.children(node);
         let all = children.map(|child| self.of(topology, rank, child));
-        let best = all.reduce(|one, other| [0, 1].map(|way| one[way].or(other[way])));
+        let best = all.reduce(|one, other| [0, 1].map(|end| one[end].or(other[end])));
         // Every node that is not a host has children.
         let best = best.unwrap_or_else(|| self.of(topology, rank, NodeId::TOP));
-        best.map(|way| BestPort {
+        best.map(|port| BestPort {
             delays: UNKNOWN,
-            ..way
+            ..port
         })
     }
 
@@ -95,27 +94,26 @@ impl BestPorts {
             scope = parent;
             let height = usize::from(topology.height(scope)) - 1;
             let best = &mut self.nodes[height][rank[scope.index()] as usize];
-            for (way, direction) in best.iter_mut().zip(BOTH) {
+            for (port, direction) in best.iter_mut().zip(BOTH) {
                 let node = host;
                 let delay = topology.delay_before(PortId { node, direction }, scope);
-                way.delays = joined(way.delays, (delay, delay));
+                port.delays = port.delays.hull(Interval::point(delay));
             }
         }
     }
 }
 
-/// Before any host was looked at.
-const UNKNOWN: Delays = (Nanos::MAX, Nanos::ZERO);
-
-fn joined(one: Delays, other: Delays) -> Delays {
-    (one.0.min(other.0), one.1.max(other.1))
-}
+/// The empty interval: no host was looked at yet.
+const UNKNOWN: Delays = Interval {
+    least: Nanos::MAX,
+    most: Nanos::ZERO,
+};
 
 impl BestPort {
     /// What neither can exceed: the larger port, fed by the slower links.
     fn or(self, other: Self) -> Self {
         let feed = match (self.feed, other.feed) {
-            (Some(one), Some(other)) => Some(Line {
+            (Some(one), Some(other)) => Some(AffineCurve {
                 rate: one.rate.min(other.rate),
                 burst: one.burst.min(other.burst),
             }),
@@ -123,9 +121,9 @@ impl BestPort {
         };
         Self {
             rate: self.rate.max(other.rate),
-            room: self.room.max(other.room),
+            backlog_limit: self.backlog_limit.max(other.backlog_limit),
             feed,
-            delays: joined(self.delays, other.delays),
+            delays: self.delays.hull(other.delays),
         }
     }
 
@@ -133,7 +131,7 @@ impl BestPort {
     pub(super) fn port(&self) -> Port {
         Port {
             rate: self.rate,
-            room: self.room,
+            backlog_limit: self.backlog_limit,
             feed: self.feed,
             ..Port::default()
         }

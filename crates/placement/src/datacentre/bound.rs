@@ -1,10 +1,10 @@
-//! What is promised of a port as it is now, and what is left of it.
+//! The bounds at a port with the tenants there are, and its headroom.
 
 use super::Datacentre;
 use crate::topology::PortId;
 use tailbound_units::Nanos;
 
-/// The worst that can happen at a port with the tenants there are.
+/// The worst case at a port with the tenants there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bound {
     /// The longest that a frame with a guarantee may wait before it has left;
@@ -16,12 +16,12 @@ pub struct Bound {
 }
 
 impl Datacentre {
-    /// The worst that can happen at a port with the tenants there are, by what
-    /// is kept of it ([`crate::Load`]): an upper bound, whoever sends when.
+    /// Returns an upper bound on the worst case at a port with the tenants there are, computed from
+    /// the port's [`crate::Load`].
     ///
-    /// None if more may come in the long run than leaves, so that there is no
-    /// bound, which can only be under policies that do not look. The top has no
-    /// ports: nothing ever waits there.
+    /// Returns None if more may come in the long run than leaves, so that there is no bound; this
+    /// happens only under policies that do not check ports. The top has no ports, so nothing waits
+    /// there.
     pub fn bound(&self, port: PortId) -> Option<Bound> {
         let load = self.load(port);
         if load.is_none() {
@@ -39,8 +39,8 @@ impl Datacentre {
         })
     }
 
-    /// What is left of the scarcer of a port's rate and of the room in its
-    /// queue, in thousandths of it, rounded down; zero if there is no bound.
+    /// Returns what is left of the scarcer of a port's rate and its backlog limit, in thousandths,
+    /// rounded down; zero if there is no bound.
     pub fn headroom(&self, port: PortId) -> u16 {
         let of = self.topology.port(port);
         let left = |used: u64, all: u64| {
@@ -49,7 +49,9 @@ impl Datacentre {
                 .map_or(if used == 0 { 1_000 } else { 0 }, |left| left as u16)
         };
         match self.bound(port) {
-            Some(bound) => left(bound.backlog, of.room).min(left(self.load(port).rate(), of.rate)),
+            Some(bound) => {
+                left(bound.backlog, of.backlog_limit).min(left(self.load(port).rate(), of.rate))
+            }
             None => 0,
         }
     }

@@ -1,21 +1,20 @@
-//! Changes of what is there: resize, drain, failure, return.
+//! Changes of tenants and hosts: resize, drain, failure, return.
 
-use super::{AdmitError, Datacentre, Placement, Refusal, Tenant, TenantId, search};
+use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, TenantId, search};
 use crate::request::Request;
 use crate::topology::NodeId;
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// A tenant that loses machines, and where they would fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Affected {
-    /// Whose.
+pub struct AffectedTenant {
+    /// The tenant.
     pub tenant: TenantId,
-    /// How many machines are on the closed hosts.
+    /// The number of its machines on the closed hosts.
     pub lost: u32,
-    /// A placement of all its machines that leaves those on open hosts where
-    /// they are, under which every promise holds; or why there is none.
-    /// Nothing is reserved: [`Datacentre::relocate`] does it.
-    pub refit: Result<Placement, Refusal>,
+    /// A placement of all its machines under which every promise holds and those on open hosts
+    /// stay; or why there is none. Nothing is reserved: [`Datacentre::relocate`] does that.
+    pub refit: Result<Placement, PlacementError>,
 }
 
 impl Datacentre {
@@ -52,13 +51,13 @@ impl Datacentre {
         Ok(self.reserve(id, tenant.request, found))
     }
 
-    /// Closes all hosts below a node, so that they get no machines, and says
-    /// which tenants have some there. Their reservations stay until they are
+    /// Closes all hosts below a node, so that they get no machines, and returns the tenants that
+    /// have some there. Their reservations stay until they are
     /// released or relocated.
     ///
     /// For a planned drain and for a failure: after a failure, each of these
     /// tenants lacks `lost` machines, and nobody else's promise is broken.
-    pub fn close(&mut self, node: NodeId) -> Vec<Affected> {
+    pub fn close(&mut self, node: NodeId) -> Vec<AffectedTenant> {
         self.set_closed(node, true);
         self.affected(node)
     }
@@ -68,9 +67,8 @@ impl Datacentre {
         self.set_closed(node, false);
     }
 
-    /// The tenants with machines below a node, whose refit leaves out all that
-    /// is closed.
-    fn affected(&mut self, node: NodeId) -> Vec<Affected> {
+    /// Returns the tenants with machines below a node. Their refits avoid all closed hosts.
+    fn affected(&mut self, node: NodeId) -> Vec<AffectedTenant> {
         let here = |dc: &Self, tenant: &Tenant| -> u32 {
             let hosts = tenant.placement.hosts().iter();
             hosts
@@ -86,7 +84,7 @@ impl Datacentre {
         lost.into_iter()
             .filter_map(|(tenant, lost)| {
                 let refit = self.without(tenant, Self::refitted).ok()?;
-                Some(Affected {
+                Some(AffectedTenant {
                     tenant,
                     lost,
                     refit,
@@ -95,17 +93,17 @@ impl Datacentre {
             .collect()
     }
 
-    /// Where all of a tenant's machines would fit if those on closed hosts were
-    /// moved: what [`Self::relocate`] would do. Nothing is reserved.
+    /// Returns where all of a tenant's machines would fit if those on closed hosts were moved, as
+    /// [`Self::relocate`] would do. Nothing is reserved.
     ///
     /// # Errors
     /// There is no such tenant.
-    pub fn refit(&mut self, id: TenantId) -> Result<Result<Placement, Refusal>, AdmitError> {
+    pub fn refit(&mut self, id: TenantId) -> Result<Result<Placement, PlacementError>, AdmitError> {
         self.without(id, Self::refitted)
     }
 
-    /// Closes or opens all hosts below a node without looking for whom that
-    /// hurts: for a state that comes from elsewhere.
+    /// Closes or opens all hosts below a node without looking for affected tenants, as for a state
+    /// that comes from a store.
     pub fn set_closed(&mut self, node: NodeId, closed: bool) {
         let mut hosts = Vec::new();
         let mut todo = vec![node];
@@ -123,7 +121,7 @@ impl Datacentre {
         self.refresh(hosts);
     }
 
-    /// Asks something of the data centre as it would be without a tenant.
+    /// Calls `ask` with the data centre as it would be without a tenant, and returns the answer.
     fn without<T>(
         &mut self,
         id: TenantId,
@@ -135,19 +133,18 @@ impl Datacentre {
         Ok(answer)
     }
 
-    fn refitted(&self, tenant: &Tenant) -> Result<Placement, Refusal> {
+    fn refitted(&self, tenant: &Tenant) -> Result<Placement, PlacementError> {
         let hosts = tenant.placement.hosts().iter().copied();
         let kept = Placement::new(hosts.filter(|(host, _)| !self.is_closed(*host)));
         self.extend(&tenant.request, &kept)
     }
 
-    /// A part of the placement with as many machines as the request says: those
-    /// on closed hosts go first, then those of hosts with the fewest, so that
-    /// hosts become free; where fault domains are asked for, those of the
-    /// domain with the most.
+    /// Returns a part of the placement with as many machines as the request has. Machines on closed
+    /// hosts are removed first, then those of hosts with the fewest, so that hosts become free;
+    /// where fault domains are requested, those of the domain with the most.
     fn shrink(&self, request: &Request, placement: &Placement) -> Placement {
         let mut hosts = placement.hosts().to_vec();
-        // Who goes last stands first.
+        // Machines of the last host are removed first.
         hosts.sort_by_key(|(host, count)| {
             std::cmp::Reverse((!self.is_closed(*host), *count, *host))
         });
@@ -180,9 +177,9 @@ impl Datacentre {
         Placement::new(largest.into_iter().flat_map(|(_, hosts)| hosts))
     }
 
-    /// A placement that has all of `kept` and the machines that it lacks, as
-    /// near to them as they fit.
-    fn extend(&self, request: &Request, kept: &Placement) -> Result<Placement, Refusal> {
+    /// Returns a placement with all of `kept` and the missing machines, as near to them as they
+    /// fit.
+    fn extend(&self, request: &Request, kept: &Placement) -> Result<Placement, PlacementError> {
         let missing = u64::from(request.vms).saturating_sub(kept.vms());
         if kept.vms() == 0 {
             return search::fit(self, request, self.effort).0;
@@ -190,32 +187,32 @@ impl Datacentre {
         if missing == 0 {
             return self.verify(request, kept).map(|()| kept.clone());
         }
-        let mut refusal = Refusal::Slots {
+        let mut error = PlacementError::Slots {
             wanted: missing as u32,
             free: self.free(NodeId::TOP).slots,
         };
         // Sums are within 64 bits for as many machines as there are slots.
         if request.vms > self.topology.resources(NodeId::TOP).slots {
-            return Err(refusal);
+            return Err(error);
         }
         let mut scope = super::ports::counts(&self.topology, kept).1;
         loop {
             match self.extend_below(request, kept, scope) {
                 Ok(placement) => return Ok(placement),
-                Err(Refusal::Slots { .. }) => {}
-                Err(next) => refusal = next,
+                Err(PlacementError::Slots { .. }) => {}
+                Err(next) => error = next,
             }
-            scope = self.topology.parent(scope).ok_or(refusal)?;
+            scope = self.topology.parent(scope).ok_or(error)?;
         }
     }
 
-    /// Adds what is missing to the first hosts below `scope` that take it.
+    /// Adds the missing machines to the first hosts below `scope` that take them.
     fn extend_below(
         &self,
         request: &Request,
         kept: &Placement,
         scope: NodeId,
-    ) -> Result<Placement, Refusal> {
+    ) -> Result<Placement, PlacementError> {
         let mut hosts: BTreeMap<NodeId, u32> = kept.hosts().iter().copied().collect();
         let mut missing = request.vms - kept.vms() as u32;
         let mut search = search::Search::new(self, request, self.policy);
@@ -235,8 +232,8 @@ impl Datacentre {
             }
             let had = hosts.get(&node).copied().unwrap_or(0);
             let most = self
-                .room_at(node, request)
-                .min(had + missing.min(domains.room(node)));
+                .vms_that_fit(node, request)
+                .min(had + missing.min(domains.remaining(node)));
             let count = search.most_at(node, had + 1, most)?;
             if count > had {
                 missing -= count - had;
@@ -245,7 +242,7 @@ impl Datacentre {
             }
         }
         if missing > 0 {
-            return Err(Refusal::Slots {
+            return Err(PlacementError::Slots {
                 wanted: missing,
                 free: self.free(scope).slots,
             });
@@ -286,8 +283,8 @@ impl<'a> Domains<'a> {
             .or_default() += count;
     }
 
-    /// How many more the domain of a host may get.
-    fn room(&self, host: NodeId) -> u32 {
+    /// Returns how many more machines the fault domain of a host may get.
+    fn remaining(&self, host: NodeId) -> u32 {
         let sum = self.sums.get(&self.dc.domain(host, self.height)).copied();
         self.most.saturating_sub(sum.unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! The first of many nodes with enough free slots, without looking at all.
+//! Finds the first of many nodes with enough free slots without looking at all of them.
 
 /// Numbers in a row, and the largest of each half, quarter, ...
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +30,7 @@ impl Largest {
         }
     }
 
-    /// The first index from `from` on whose value is at least `least`, which is
-    /// above zero.
+    /// Returns the first index from `from` on whose value is at least `least`, which is above zero.
     pub(super) fn next(&self, from: usize, least: u32) -> Option<usize> {
         if from >= self.leaves {
             return None;

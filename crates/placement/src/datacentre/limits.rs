@@ -1,28 +1,31 @@
-//! What cannot be, seen from summaries: so that the search passes over what
-//! cannot take a request at one look.
+//! Bounds from summaries, by which the search passes over nodes that cannot take a request.
 //!
-//! All of these are bounds: they rule out only what looking at every port would
-//! rule out, so that a decision is the same without them, only slower.
+//! They rule out only what a look at every port would rule out: without them a decision is the
+//! same, only slower.
 
 use super::Datacentre;
 use super::best::{BestPort, Delays};
 use super::ports::BOTH;
 use super::search::Search;
 use super::summary::STEPS;
+use crate::load::Interval;
 use crate::topology::{Direction, NodeId, PortId};
 
-/// How many machines are on the sending side of a node's port, with `least` to
-/// `most` of `vms` below the node.
-fn senders(direction: Direction, (least, most): (u32, u32), vms: u32) -> (u32, u32) {
+/// Returns how many machines are on the sending side of a node's port, with `below` of `vms` below
+/// the node.
+fn senders(direction: Direction, below: Interval<u32>, vms: u32) -> Interval<u32> {
     match direction {
-        Direction::Up => (least, most),
-        Direction::Down => (vms - most, vms - least),
+        Direction::Up => below,
+        Direction::Down => Interval {
+            least: vms - below.most,
+            most: vms - below.least,
+        },
     }
 }
 
 impl Search<'_> {
-    /// Whether no host anywhere may take any number of the machines if all are
-    /// below one node of the scope's height, and not all on it.
+    /// Returns whether no host anywhere may take any number of the machines, if all of them are
+    /// below one node of the scope's height and not all on one host.
     pub(super) fn is_hopeless(&mut self) -> bool {
         let height = self.dc.topology.height(self.scope);
         if let Some((known, is_hopeless)) = self.hopeless
@@ -36,8 +39,8 @@ impl Search<'_> {
         is_hopeless
     }
 
-    /// No more machines than this fit below a node by its summary alone: the
-    /// slots of all hosts that have enough of them.
+    /// Returns an upper bound on the machines that fit below a node, by its summary alone: the slots
+    /// of all hosts that have enough of them.
     pub(super) fn most_below(&mut self, node: NodeId) -> u32 {
         let least = self.least_below(node, self.delays_below(node));
         match (least, self.dc.summary(node)) {
@@ -46,25 +49,30 @@ impl Search<'_> {
         }
     }
 
-    /// How long traffic may have waited before it comes to the ports of the
-    /// hosts below a node, up and down.
+    /// Returns how long traffic may have waited before it comes to the ports of the hosts below a
+    /// node, up and down.
     fn delays_below(&self, node: NodeId) -> [Delays; 2] {
-        let mut delays = self.dc.best_port(node).map(|way| way.delays);
+        let mut delays = self.dc.best_port(node).map(|port| port.delays);
         if node != self.scope {
             let topology = &self.dc.topology;
             let direction = Direction::Down;
             let port = PortId { node, direction };
             // What comes from outside has come through the node's own port.
             let outside = topology.delay_before(port, self.scope) + topology.port(port).capacity;
-            let of_all = self.dc.best_port(self.scope)[direction as usize].delays.1;
+            let of_all = self.dc.best_port(self.scope)[direction as usize]
+                .delays
+                .most;
             let down = &mut delays[direction as usize];
-            *down = (down.0.max(outside), down.1.max(of_all));
+            *down = Interval {
+                least: down.least.max(outside),
+                most: down.most.max(of_all),
+            };
         }
         delays
     }
 
-    /// The fewest machines that a host below may get, or fewer, because all the
-    /// others' bursts meet at its port; None if no host can take any number.
+    /// Returns a lower bound on the machines that a host below has to get, because the bursts of
+    /// all the others meet at its port; None if no host can take any number.
     ///
     /// Looks at one summary: the most slots, and the lightest load of any port.
     fn least_below(&mut self, node: NodeId, delays: [Delays; 2]) -> Option<u32> {
@@ -79,29 +87,28 @@ impl Search<'_> {
         let vms = self.request.vms;
         let best = self.dc.best_port(node);
         let slots = summary.largest.slots.min(vms);
-        // More than so many slots of a host are not told apart.
+        // The summary does not tell higher numbers of slots apart.
         let told_apart = slots.min(STEPS as u32);
         let least = (1..=told_apart).find(|count| {
             self.checks += 2;
             BOTH.into_iter().all(|direction| {
-                let way = direction as usize;
-                let senders = senders(direction, (*count, *count), vms);
-                let load = source.at_least(senders, vms, delays[way], 1);
-                let sum = lightest[way].plus(&load);
-                self.policy.allows(&sum, &best[way].port())
+                let end = direction as usize;
+                let senders = senders(direction, Interval::point(*count), vms);
+                let load = source.at_least(senders, vms, delays[end], 1);
+                let sum = lightest[end].plus(&load);
+                self.policy.allows(&sum, &best[end].port())
             })
         });
         least.or((slots > told_apart).then_some(told_apart))
     }
 
-    /// Whether fewer than `want` machines fit below a node for certain, by the
-    /// summaries of the racks and by the ports above them.
+    /// Returns whether certainly fewer than `want` machines fit below a node, by the summaries of the
+    /// racks and by the ports above them.
     pub(super) fn is_too_small(&mut self, node: NodeId, want: u32) -> bool {
         self.most_of_children(node, want) < want && self.checks <= self.effort
     }
 
-    /// The sum of what fits below each child at most, each by itself: what one
-    /// takes less another one may take more. More than `want` is not counted.
+    /// Returns the sum of the upper bounds of all children, each by itself; no more than `want`.
     fn most_of_children(&mut self, node: NodeId, want: u32) -> u32 {
         let mut sum = 0;
         for child in self.dc.topology.children(node) {
@@ -113,7 +120,7 @@ impl Search<'_> {
         sum
     }
 
-    /// No more than this many of `want` machines fit below a node.
+    /// Returns an upper bound on how many of `want` machines fit below a node.
     fn at_most(&mut self, node: NodeId, want: u32) -> u32 {
         let mut most = self.allowed_at(node, want);
         if most == 0 || self.dc.topology.is_host(node) {
@@ -127,16 +134,28 @@ impl Search<'_> {
         most
     }
 
-    /// No more than this many of `want` may pass the ports of a node, found by
-    /// halving: whole ranges of numbers are ruled out at once.
+    /// Returns an upper bound on how many of `want` machines the ports of a node may carry, found by
+    /// bisection: whole ranges of numbers are ruled out at once.
     fn most_passing(&mut self, node: NodeId, want: u32) -> u32 {
-        if want == 0 || !self.may_any_pass(node, (1, want)) {
+        if want == 0
+            || !self.may_any_pass(
+                node,
+                Interval {
+                    least: 1,
+                    most: want,
+                },
+            )
+        {
             return 0;
         }
         let (mut low, mut high) = (1, want);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
-            if self.may_any_pass(node, (middle, high)) {
+            let upper_half = Interval {
+                least: middle,
+                most: high,
+            };
+            if self.may_any_pass(node, upper_half) {
                 low = middle;
             } else {
                 high = middle - 1;
@@ -145,10 +164,9 @@ impl Search<'_> {
         high
     }
 
-    /// Whether both ports of a node may carry what some number of machines
-    /// within a range below it exchange with the others; by a load that is
-    /// below all of theirs.
-    fn may_any_pass(&mut self, node: NodeId, range: (u32, u32)) -> bool {
+    /// Returns false if both ports of a node cannot carry the traffic of any number of machines
+    /// within an interval below it, by a load that is below all of theirs.
+    fn may_any_pass(&mut self, node: NodeId, below: Interval<u32>) -> bool {
         let Some(source) = self.source else {
             return true;
         };
@@ -159,9 +177,9 @@ impl Search<'_> {
             let delay = self.dc.topology.delay_before(id, self.scope);
             let vms = self.request.vms;
             let load = source.at_least(
-                senders(direction, range, vms),
+                senders(direction, below, vms),
                 vms,
-                (delay, delay),
+                Interval::point(delay),
                 port.parts,
             );
             self.policy.allows(&self.dc.load(id).plus(&load), port)

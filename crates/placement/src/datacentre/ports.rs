@@ -1,6 +1,6 @@
-//! What one tenant brings to each port that its traffic uses.
+//! The load that one tenant brings to each port that its traffic uses.
 
-use super::{Datacentre, Placement, Refusal, Tenant};
+use super::{Datacentre, Placement, PlacementError, Tenant};
 use crate::load::{Load, Source};
 use crate::request::{Policy, Request};
 use crate::topology::{Direction, NodeId, Port, PortId, Resources, Topology};
@@ -10,38 +10,46 @@ use tailbound_units::Nanos;
 /// Both ends of a link.
 pub(super) const BOTH: [Direction; 2] = [Direction::Up, Direction::Down];
 
+/// How a port's link cuts a tenant in two: `below` of its `vms` machines are below the port's node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub(super) below: u32,
+    pub(super) vms: u32,
+}
+
+impl Cut {
+    /// Returns the number of machines on the sending side of a port.
+    fn senders(self, direction: Direction) -> u32 {
+        match direction {
+            Direction::Up => self.below,
+            Direction::Down => self.vms - self.below,
+        }
+    }
+}
+
 impl Source {
-    /// What a port carries of a tenant of `vms` machines, `count` of which are
-    /// below its node, and all below `scope`.
-    pub(super) fn at(
-        &self,
-        topology: &Topology,
-        port: PortId,
-        (count, vms): (u32, u32),
-        scope: NodeId,
-    ) -> Load {
-        let senders = match port.direction {
-            Direction::Up => count,
-            Direction::Down => vms - count,
-        };
+    /// Returns what a port carries of a tenant that it cuts so, all of whose machines are below
+    /// `scope`.
+    pub(super) fn at(&self, topology: &Topology, port: PortId, cut: Cut, scope: NodeId) -> Load {
+        let senders = cut.senders(port.direction);
         let delay = topology.delay_before(port, scope);
-        self.across(senders, vms, delay, topology.port(port).parts)
+        self.across(senders, cut.vms, delay, topology.port(port).parts)
     }
 }
 
 impl Policy {
-    /// Whether a port may carry this.
+    /// Returns whether a port may carry a load under this policy.
     pub(super) fn allows(self, load: &Load, port: &Port) -> bool {
         match self {
-            Self::Silo => load.is_within(port.rate, port.room, port.feed),
+            Self::Silo => load.is_within(port.rate, port.backlog_limit, port.feed),
             Self::Oktopus | Self::OktopusBursts => load.rate() <= port.rate,
             Self::Locality => true,
         }
     }
 }
 
-/// How many machines are below each node that the traffic passes, and the
-/// lowest node that all are below, which none passes.
+/// Returns how many machines are below each node that the traffic passes, and the lowest node that
+/// is above all of them, whose ports it does not pass.
 pub(super) fn counts(topology: &Topology, placement: &Placement) -> (Vec<(NodeId, u32)>, NodeId) {
     let hosts = placement.hosts();
     let Some(&(first, _)) = hosts.first() else {
@@ -89,21 +97,28 @@ pub(super) fn for_each_load(
     for (node, count) in counts {
         for direction in BOTH {
             let port = PortId { node, direction };
-            let load = source.at(topology, port, (count, tenant.request.vms), scope);
+            let cut = Cut {
+                below: count,
+                vms: tenant.request.vms,
+            };
+            let load = source.at(topology, port, cut, scope);
             each(port, &load);
         }
     }
 }
 
 impl Datacentre {
-    /// Whether every promise would hold with this placement: every rule is
-    /// looked at again, for all that the placement touches. Whether its hosts
-    /// are closed is not: who is on them already stays until moved.
-    pub(super) fn verify(&self, request: &Request, placement: &Placement) -> Result<(), Refusal> {
+    /// Checks every rule for a placement and everything that it touches. Whether its hosts are
+    /// closed does not matter: machines that are there stay until they are moved.
+    pub(super) fn verify(
+        &self,
+        request: &Request,
+        placement: &Placement,
+    ) -> Result<(), PlacementError> {
         for &(host, count) in placement.hosts() {
             let free = self.free[host.index()];
-            if room_in(free, request) < count {
-                return Err(Refusal::Slots {
+            if vms_that_fit_in(free, request) < count {
+                return Err(PlacementError::Slots {
                     wanted: count,
                     free: free.slots,
                 });
@@ -112,12 +127,12 @@ impl Datacentre {
         self.verify_network(request, placement)
     }
 
-    /// The same without slots, CPUs and memory.
+    /// Checks the same without slots, CPUs and memory.
     pub(super) fn verify_network(
         &self,
         request: &Request,
         placement: &Placement,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PlacementError> {
         self.verify_domains(request, placement)?;
         let (_, scope) = counts(&self.topology, placement);
         if let Some(limit) = request.guarantee.and_then(|guarantee| guarantee.delay)
@@ -125,7 +140,7 @@ impl Datacentre {
         {
             let least = longest_delay(&self.topology, placement, scope);
             if least > limit {
-                return Err(Refusal::Delay { least, limit });
+                return Err(PlacementError::Delay { least, limit });
             }
         }
         let tenant = Tenant {
@@ -139,14 +154,14 @@ impl Datacentre {
                 refused = Some(port);
             }
         });
-        refused.map_or(Ok(()), |_| Err(Refusal::Ports))
+        refused.map_or(Ok(()), |_| Err(PlacementError::Ports))
     }
 
     pub(super) fn verify_domains(
         &self,
         request: &Request,
         placement: &Placement,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PlacementError> {
         let Some(domains) = request.domains else {
             return Ok(());
         };
@@ -156,12 +171,12 @@ impl Datacentre {
             *sums.entry(self.domain(host, domains.height)).or_default() += count;
         }
         if sums.values().any(|sum| *sum > most) {
-            return Err(Refusal::Domains);
+            return Err(PlacementError::Domains);
         }
         Ok(())
     }
 
-    /// What a host fails with: the highest node above it that is no higher than
+    /// Returns the fault domain of a host: the highest node above it that is no higher than
     /// `height`.
     pub(super) fn domain(&self, host: NodeId, height: u8) -> NodeId {
         let mut domain = host;
@@ -173,42 +188,42 @@ impl Datacentre {
         domain
     }
 
-    /// How many machines of this request the host has resources for.
-    pub(super) fn room_at(&self, host: NodeId, request: &Request) -> u32 {
-        room_in(self.free(host), request)
+    /// Returns how many machines of a request fit on a host by its resources.
+    pub(super) fn vms_that_fit(&self, host: NodeId, request: &Request) -> u32 {
+        vms_that_fit_in(self.free(host), request)
     }
 }
 
-/// How many machines of this request find room in what a host has free.
-fn room_in(free: Resources, request: &Request) -> u32 {
+/// Returns how many machines of a request fit into these resources.
+fn vms_that_fit_in(free: Resources, request: &Request) -> u32 {
     let by = |free: u64, each: u64| free.checked_div(each).unwrap_or(u64::MAX);
     let most = by(free.cpu, request.cpu).min(by(free.memory.0, request.memory.0));
     free.slots.min(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// The most queue capacity between any two hosts of a placement.
+/// Returns the most queue capacity between any two hosts of a placement.
 ///
-/// The longest way up and the longest way down, of two hosts; where both are
-/// below the same part of `scope`, the true one is less.
+/// This is the longest path up and the longest path down, of two hosts. Where both hosts are below
+/// the same child of `scope` the true value is less.
 fn longest_delay(topology: &Topology, placement: &Placement, scope: NodeId) -> Nanos {
     let delays: Vec<(Nanos, Nanos)> = placement
         .hosts()
         .iter()
         .map(|(host, _)| topology.delays(*host, scope))
         .collect();
-    let most = |way: fn(&(Nanos, Nanos)) -> Nanos, but: Option<usize>| {
+    let most = |half: fn(&(Nanos, Nanos)) -> Nanos, but: Option<usize>| {
         (0..delays.len())
             .filter(|index| Some(*index) != but)
-            .max_by_key(|index| way(&delays[*index]))
+            .max_by_key(|index| half(&delays[*index]))
     };
     let pair = |from: Option<usize>, to: Option<usize>| match (from, to) {
         (Some(from), Some(to)) => delays[from].0 + delays[to].1,
         _ => Nanos::ZERO,
     };
-    let from = most(|way| way.0, None);
-    let to = most(|way| way.1, None);
+    let from = most(|delay| delay.0, None);
+    let to = most(|delay| delay.1, None);
     if from != to {
         return pair(from, to);
     }
-    pair(from, most(|way| way.1, from)).max(pair(most(|way| way.0, to), to))
+    pair(from, most(|delay| delay.1, from)).max(pair(most(|delay| delay.0, to), to))
 }

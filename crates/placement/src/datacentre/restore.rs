@@ -1,20 +1,18 @@
-//! Tenants come back from a store.
+//! Restores tenants from a store.
 
 use super::{AdmitError, Datacentre, Placement, Tenant, TenantId};
 use crate::request::Request;
 use crate::topology::NodeId;
 
 impl Datacentre {
-    /// Reserves a placement that was found before, by this or another one, if
-    /// every promise would hold. Its hosts may be closed: they were closed after
-    /// it was made.
+    /// Reserves a placement that was found before, by this or another data centre, if every promise
+    /// would hold. Its hosts may be closed: they were closed after it was made.
     ///
-    /// The same tenants and closed hosts are accepted in any order, and give the
-    /// same state.
+    /// The same tenants and closed hosts are accepted in any order, with the same state as the
+    /// result.
     ///
     /// # Errors
-    /// As for [`Self::admit`], or the placement is not one of this request in
-    /// this tree.
+    /// As for [`Self::admit`], or the placement is not one of this request in this tree.
     pub fn restore(
         &mut self,
         id: TenantId,
@@ -27,8 +25,8 @@ impl Datacentre {
         Ok(())
     }
 
-    /// The same for many tenants, one after the other, in less time: what is
-    /// known of whole racks, pods and all is brought up to date once.
+    /// Restores many tenants, one after the other, in less time: the summaries of racks, pods and
+    /// the core are updated once.
     ///
     /// # Errors
     /// As for [`Self::restore`], of the first tenant that is not accepted. Then
@@ -65,8 +63,8 @@ impl Datacentre {
         Ok(())
     }
 
-    /// The tenant, if it can be put where it was. Looks at hosts and ports, and
-    /// at nothing that follows from them.
+    /// Returns the tenant if it can be put where it was. Looks at hosts and ports, and at nothing
+    /// that is derived from them.
     fn restorable(
         &self,
         id: TenantId,

@@ -1,53 +1,15 @@
 //! Greedy first fit by height: a host, a rack, a pod, all (Silo 4.2.3).
 
-use super::{Datacentre, Placement, ports::BOTH};
+use super::ports::{BOTH, Cut};
+use super::{Datacentre, Placement, PlacementError};
 use crate::load::Source;
 use crate::request::{Policy, Request};
 use crate::topology::{NodeId, PortId, Resources};
 use tailbound_units::Nanos;
 
-/// How many ports a decision looks at before it gives up, if not said
-/// otherwise; less than half a millisecond.
+/// How many ports a decision looks at by default before it gives up; less than half a
+/// millisecond.
 pub(super) const EFFORT: u32 = 20_000;
-
-/// Why there is no place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// There are not enough slots, CPUs or memory.
-    #[error(
-        "{wanted} {} not fit: {free} {} free, if CPUs and memory allow",
-        if *wanted == 1 { "machine does" } else { "machines do" },
-        if *free == 1 { "slot is" } else { "slots are" }
-    )]
-    Slots {
-        /// How many were asked for.
-        wanted: u32,
-        /// Free slots.
-        free: u32,
-    },
-    /// The tree has no hosts that are near enough to each other.
-    #[error(
-        "a delay of {limit} cannot be promised: the nearest place with enough slots takes {least}"
-    )]
-    Delay {
-        /// What could be.
-        least: Nanos,
-        /// What was asked for.
-        limit: Nanos,
-    },
-    /// There are slots, but wherever they are, a port would carry too much.
-    #[error("there are slots, but wherever they are, a port's queue may grow over its capacity")]
-    Ports,
-    /// Slots are there, but not in enough fault domains.
-    #[error("the machines cannot be kept apart as asked for")]
-    Domains,
-    /// Many places were tried; there may be one that was not.
-    #[error("no place was found among the first {ports} ports")]
-    Effort {
-        /// How many were looked at.
-        ports: u32,
-    },
-}
 
 /// The search for one request.
 pub(super) struct Search<'a> {
@@ -55,27 +17,27 @@ pub(super) struct Search<'a> {
     pub(super) request: &'a Request,
     pub(super) policy: Policy,
     pub(super) source: Option<Source>,
-    /// Below which node all machines are to be.
+    /// The node below which all machines have to be.
     pub(super) scope: NodeId,
-    /// No host gets more.
+    /// The most machines that a host may get.
     host_limit: u32,
-    /// A host is left out if its way up or down takes more than half of this.
+    /// A host is left out if its path up or down takes more than half of this.
     delay_limit: Option<Nanos>,
-    /// How many ports it has looked at, and how many it may.
+    /// The number of ports that were looked at, and the most that may be.
     pub(super) checks: u32,
     pub(super) effort: u32,
-    /// Of which height this was asked last, and the answer.
+    /// The height for which [`Self::is_hopeless`] was computed last, and the answer.
     pub(super) hopeless: Option<(u8, bool)>,
     found: Vec<(NodeId, u32)>,
 }
 
-/// The first place for a request by the data centre's rules, and how many ports
-/// were looked at for it: few more than `effort` at most.
+/// Finds the first placement for a request by the data centre's rules. Also returns how many ports
+/// were looked at: hardly more than `effort`.
 pub(super) fn fit(
     dc: &Datacentre,
     request: &Request,
     effort: u32,
-) -> (Result<Placement, Refusal>, u32) {
+) -> (Result<Placement, PlacementError>, u32) {
     let mut search = Search::new(dc, request, dc.policy);
     search.effort = effort;
     (search.first(), search.checks)
@@ -101,7 +63,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// Goes on with higher ones.
+    /// Goes on with the next height.
     fn skip_height(&mut self) {
         self.height += 1;
         self.rank = 0;
@@ -126,26 +88,6 @@ impl<'a> Scopes<'a> {
     }
 }
 
-impl Refusal {
-    /// Of two reasons the one that is nearer to a success.
-    fn nearer(self, other: Self) -> Self {
-        let order = |refusal: &Self| match refusal {
-            Self::Slots { .. } => 0,
-            Self::Delay { .. } => 1,
-            Self::Domains => 2,
-            Self::Ports => 3,
-            Self::Effort { .. } => 4,
-        };
-        match (self, other) {
-            (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) if one <= next => {
-                self
-            }
-            _ if order(&other) >= order(&self) => other,
-            _ => self,
-        }
-    }
-}
-
 impl<'a> Search<'a> {
     pub(super) fn new(dc: &'a Datacentre, request: &'a Request, policy: Policy) -> Self {
         Self {
@@ -163,30 +105,30 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// All machines below the first scope that takes them, or why not.
-    pub(super) fn first(&mut self) -> Result<Placement, Refusal> {
-        let mut refusal = self.no_slots();
+    /// Places all machines below the first scope that takes them, or returns why none does.
+    pub(super) fn first(&mut self) -> Result<Placement, PlacementError> {
+        let mut error = self.no_slots();
         let mut scopes = Scopes::new(self.dc, self.request);
         while let Some(scope) = scopes.next() {
             match self.try_scope(scope) {
                 Ok(placement) => return Ok(placement),
-                Err(effort @ Refusal::Effort { .. }) => return Err(effort),
-                Err(Refusal::Ports) if self.is_hopeless() => {
-                    refusal = refusal.nearer(Refusal::Ports);
+                Err(effort @ PlacementError::Effort { .. }) => return Err(effort),
+                Err(PlacementError::Ports) if self.is_hopeless() => {
+                    error = error.nearer(PlacementError::Ports);
                     scopes.skip_height();
                 }
-                Err(next) => refusal = refusal.nearer(next),
+                Err(next) => error = error.nearer(next),
             }
         }
-        Err(refusal)
+        Err(error)
     }
 
-    /// All machines below `scope`, or why not.
-    pub(super) fn try_scope(&mut self, scope: NodeId) -> Result<Placement, Refusal> {
+    /// Places all machines below `scope`, or returns why it does not take them.
+    pub(super) fn try_scope(&mut self, scope: NodeId) -> Result<Placement, PlacementError> {
         let vms = self.request.vms;
         self.scope = scope;
         if self.dc.topology.is_host(scope) {
-            return if self.dc.room_at(scope, self.request) >= vms {
+            return if self.dc.vms_that_fit(scope, self.request) >= vms {
                 Ok(Placement::new([(scope, vms)]))
             } else {
                 Err(self.no_slots())
@@ -216,7 +158,7 @@ impl<'a> Search<'a> {
                 return Ok(Placement::new(self.found.drain(..)));
             }
             if self.checks > self.effort {
-                return Err(Refusal::Effort { ports: self.checks });
+                return Err(PlacementError::Effort { ports: self.checks });
             }
             // Only in a rack: higher up it would be tried in every rack.
             limit -= 1;
@@ -229,32 +171,32 @@ impl<'a> Search<'a> {
         Err(self.not_here())
     }
 
-    /// Which hosts below the scope are near enough to each other; or none are.
-    fn set_delay_limit(&mut self) -> Result<(), Refusal> {
+    /// Sets which hosts below the scope are near enough to each other; an error if none are.
+    fn set_delay_limit(&mut self) -> Result<(), PlacementError> {
         self.delay_limit = None;
         let limit = self.request.guarantee.and_then(|guarantee| guarantee.delay);
         if let Some(limit) = limit.filter(|_| self.policy == Policy::Silo) {
             let (longest, least) = self.dc.topology.delays_within(self.scope);
             if least > limit {
-                return Err(Refusal::Delay { least, limit });
+                return Err(PlacementError::Delay { least, limit });
             }
             self.delay_limit = (longest > limit).then_some(limit);
         }
         Ok(())
     }
 
-    fn not_here(&self) -> Refusal {
+    fn not_here(&self) -> PlacementError {
         if self.source.is_some() && self.policy != Policy::Locality {
-            Refusal::Ports
+            PlacementError::Ports
         } else if self.request.domains.is_some() {
-            Refusal::Domains
+            PlacementError::Domains
         } else {
             self.no_slots()
         }
     }
 
-    /// The machines in parts as equal as may be on the hosts of a rack, after
-    /// [`Self::try_scope`] has found another way.
+    /// Places the machines on the hosts of a rack in parts as equal as possible, after
+    /// [`Self::try_scope`] has found another placement.
     pub(super) fn equal_parts(&mut self, rack: NodeId) -> Option<Placement> {
         let hosts = self.dc.topology.children(rack).count() as u32;
         if self.dc.topology.height(rack) != 1 {
@@ -271,11 +213,16 @@ impl<'a> Search<'a> {
         self.scope = scope;
     }
 
-    /// The most machines from `least` to `most` that a host's ports may carry;
-    /// zero if none.
-    pub(super) fn most_at(&mut self, host: NodeId, least: u32, most: u32) -> Result<u32, Refusal> {
+    /// Returns the most machines from `least` to `most` that a host's ports may carry; zero if
+    /// none.
+    pub(super) fn most_at(
+        &mut self,
+        host: NodeId,
+        least: u32,
+        most: u32,
+    ) -> Result<u32, PlacementError> {
         if self.checks > self.effort {
-            return Err(Refusal::Effort { ports: self.checks });
+            return Err(PlacementError::Effort { ports: self.checks });
         }
         let mut count = most;
         while count >= least && self.checks <= self.effort {
@@ -287,15 +234,15 @@ impl<'a> Search<'a> {
         Ok(0)
     }
 
-    fn no_slots(&self) -> Refusal {
-        Refusal::Slots {
+    fn no_slots(&self) -> PlacementError {
+        PlacementError::Slots {
             wanted: self.request.vms,
             free: self.dc.free(NodeId::TOP).slots,
         }
     }
 
-    /// Places up to `want` machines below a node, so that all its ports and
-    /// those below may carry them, and says how many.
+    /// Places up to `want` machines below a node, so that all its ports and those below may carry
+    /// them, and returns how many.
     pub(super) fn fill(&mut self, node: NodeId, want: u32) -> u32 {
         let mut want = self.allowed_at(node, want);
         self.checks += 1;
@@ -332,7 +279,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// How many of `want` may be below a node by its slots and by fault domains.
+    /// Returns how many of `want` machines may be below a node by its slots and by fault domains.
     pub(super) fn allowed_at(&self, node: NodeId, want: u32) -> u32 {
         let mut want = want.min(self.dc.free(node).slots);
         if self.dc.topology.parent(node) == Some(self.scope) {
@@ -354,8 +301,8 @@ impl<'a> Search<'a> {
                 return 0;
             }
         }
-        let room = self.dc.room_at(host, self.request);
-        let most = want.min(self.host_limit).min(room);
+        let fit = self.dc.vms_that_fit(host, self.request);
+        let most = want.min(self.host_limit).min(fit);
         let count = self.most_through(host, most);
         if count > 0 {
             self.found.push((host, count));
@@ -363,8 +310,8 @@ impl<'a> Search<'a> {
         count
     }
 
-    /// The largest number that the node's ports may carry, of those tried: few
-    /// numbers one by one, many in steps of an eighth.
+    /// Returns the largest number of machines that the node's ports may carry, of those tried: small
+    /// numbers one by one, large ones in steps of an eighth.
     fn most_through(&mut self, node: NodeId, most: u32) -> u32 {
         let mut count = most;
         while count > 0 && !self.may_pass(node, count) {
@@ -373,23 +320,27 @@ impl<'a> Search<'a> {
         count
     }
 
-    /// Whether both ports of a node may carry what `count` machines below it
-    /// exchange with the others.
+    /// Returns whether both ports of a node may carry what `count` machines below it exchange with
+    /// the others.
     fn may_pass(&mut self, node: NodeId, count: u32) -> bool {
         let Some(source) = self.source else {
             return true;
+        };
+        let cut = Cut {
+            below: count,
+            vms: self.request.vms,
         };
         BOTH.into_iter().all(|direction| {
             self.checks += 1;
             let port = PortId { node, direction };
             let topology = &self.dc.topology;
-            let load = source.at(topology, port, (count, self.request.vms), self.scope);
+            let load = source.at(topology, port, cut, self.scope);
             let sum = self.dc.load(port).plus(&load);
             self.policy.allows(&sum, topology.port(port))
         })
     }
 
-    /// Whether a node fails as a whole: no higher than `height`, and its parent
+    /// Returns whether a node is a fault domain of this height: it is no higher, and its parent
     /// is.
     fn is_domain(&self, node: NodeId, height: u8) -> bool {
         let topology = &self.dc.topology;

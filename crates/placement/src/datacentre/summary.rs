@@ -1,5 +1,5 @@
-//! What is known of all hosts below a node, so that a search can pass it over
-//! at one look; and how it is kept up to date.
+//! The summary of all hosts below a node, by which a search can pass the node over, and how it is
+//! kept up to date.
 
 use super::Datacentre;
 use crate::load::Load;
@@ -8,14 +8,14 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Up to how many free slots of a host are told apart.
+/// Up to how many free slots of a host the summary tells apart.
 pub(super) const STEPS: usize = 8;
 
-/// How many children, or sums of children, are added up at a time: with 1,000
-/// children a change of one takes 80 steps.
+/// How many children, or sums of children, are added up at a time: with 1,000 children the change
+/// of one takes 80 steps.
 const GROUP: usize = 64;
 
-/// What is known of the hosts below a node, so that it can be passed over.
+/// The summary of the hosts below a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     /// No host below that has a free slot has less load at its port: up, down.
@@ -26,7 +26,7 @@ pub(super) struct Summary {
     pub(super) by_least: [u32; STEPS],
 }
 
-/// What the open hosts below some nodes have free, and their summary.
+/// The free resources of the open hosts below some nodes, and their summary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) free: Resources,
@@ -77,17 +77,16 @@ impl Sum {
     }
 }
 
-/// Sums over up to [`GROUP`] children of a node each, over up to as many of
-/// these sums each, and so on: so that a change of one child of very many does
-/// not take a look at all.
+/// Sums over up to [`GROUP`] children of a node each, sums over up to as many of these, and so on:
+/// the change of one child of very many does not need a look at all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// No level has only one sum: there is none where children are few.
+    /// The levels of sums; none where there are few children.
     levels: Vec<Vec<Sum>>,
 }
 
 impl Parts {
-    /// Of so many children, none of which were looked at.
+    /// Makes the sums for a number of children, none of which was looked at.
     pub(super) fn new(children: usize) -> Self {
         let mut levels = Vec::new();
         let mut count = children;
@@ -98,7 +97,7 @@ impl Parts {
         Self { levels }
     }
 
-    /// The sum of all children, some of which have `changed`, in ascending
+    /// Returns the sum of all children, after some of them have `changed`, which are in ascending
     /// order. `sum_of` adds up a range of them.
     fn update(
         &mut self,
@@ -133,8 +132,8 @@ impl Parts {
 }
 
 impl Datacentre {
-    /// Brings what is known of all nodes above these, which have changed, up to
-    /// date. They come in ascending order, each once.
+    /// Updates the summaries of all nodes above these, which have changed. They are in ascending
+    /// order, each once.
     pub(super) fn refresh(&mut self, mut nodes: Vec<NodeId>) {
         while !nodes.is_empty() {
             for &node in &nodes {
@@ -156,8 +155,7 @@ impl Datacentre {
         }
     }
 
-    /// Brings what is known of a node up to date, some of whose children have
-    /// changed.
+    /// Updates the summary of a node, some of whose children have changed.
     fn summarise(&mut self, node: NodeId, changed: &[NodeId]) {
         let height = usize::from(self.topology.height(node)) - 1;
         let rank = self.rank[node.index()] as usize;
@@ -174,7 +172,7 @@ impl Datacentre {
         self.summaries[height][rank] = sum.summary;
     }
 
-    /// The sum of these nodes.
+    /// Returns the sum of some nodes.
     pub(super) fn sum_of(&self, nodes: Range<usize>) -> Sum {
         let mut sum = Sum::default();
         for index in nodes {
@@ -187,7 +185,7 @@ impl Datacentre {
         sum
     }
 
-    /// None for a host.
+    /// Returns the summary of a node; None for a host.
     pub(super) fn summary(&self, node: NodeId) -> Option<&Summary> {
         let height = usize::from(self.topology.height(node)).checked_sub(1)?;
         Some(&self.summaries[height][self.rank[node.index()] as usize])

@@ -67,7 +67,7 @@ proptest! {
             (Bound::Finite(_), None) => prop_assert!(false, "no bound where there is one"),
             (Bound::Unbounded, ours) => prop_assert_eq!(ours, None),
         }
-        let slopes = sum.lines().windows(2).all(|pair| pair[0].rate >= pair[1].rate && pair[0].burst <= pair[1].burst);
+        let slopes = sum.curves().windows(2).all(|pair| pair[0].rate >= pair[1].rate && pair[0].burst <= pair[1].burst);
         prop_assert!(slopes);
     }
 
@@ -75,14 +75,14 @@ proptest! {
     fn the_check_by_multiplications_is_the_backlog(
         all in proptest::collection::vec(tenants(), 1..4),
         mbit in 1_u64..40_000,
-        room in 0_u64..20_000_000,
+        limit in 0_u64..20_000_000,
         feed in proptest::option::of((1_u64..40_000, 0_u64..100_000)),
     ) {
-        let feed = feed.map(|(mbit, burst)| Line { rate: mbit * 1_000_000, burst });
+        let feed = feed.map(|(mbit, burst)| AffineCurve { rate: mbit * 1_000_000, burst });
         let rate = mbit * 1_000_000;
         let sum = all.iter().fold(Load::NONE, |sum, tenant| sum.plus(&load(*tenant)));
         let backlog = sum.backlog(rate, feed);
-        prop_assert_eq!(sum.is_within(rate, room, feed), backlog.is_some_and(|bits| bits <= room));
+        prop_assert_eq!(sum.is_within(rate, limit, feed), backlog.is_some_and(|bits| bits <= limit));
         if let Some(bits) = backlog {
             prop_assert!(sum.is_within(rate, bits, feed));
             prop_assert!(bits == 0 || !sum.is_within(rate, bits - 1, feed));
@@ -101,7 +101,7 @@ fn the_average_counts_during_a_burst() {
         Some(Rate(10_000_000_000)),
         Bytes(1_500),
     );
-    let feed = Line {
+    let feed = AffineCurve {
         rate: 20_000_000_000,
         burst: 2 * 12_000,
     };
@@ -127,14 +127,22 @@ proptest! {
         let source = Source::new(guarantee.bandwidth, guarantee.burst, burst_rate, FRAME);
         let most = (fewest + more).min(vms - 1);
         let latest = Nanos(soonest.0 + later);
-        let least = source.at_least((fewest, most), vms, (soonest, latest), parts);
+        let least = source.at_least(
+            Interval { least: fewest, most },
+            vms,
+            Interval {
+                least: soonest,
+                most: latest,
+            },
+            parts,
+        );
         let senders = fewest + at.0 % (most - fewest + 1);
         let delay = Nanos(soonest.0 + at.1 % (later + 1));
         let load = source.across(senders, vms, delay, parts);
-        for (least, line) in least.lines().iter().zip(load.lines()) {
+        for (least, line) in least.curves().iter().zip(load.curves()) {
             prop_assert!(least.rate <= line.rate && least.burst <= line.burst);
         }
-        let alone = source.at_least((senders, senders), vms, (delay, delay), parts);
+        let alone = source.at_least(Interval::point(senders), vms, Interval::point(delay), parts);
         prop_assert_eq!(alone, load);
     }
 }

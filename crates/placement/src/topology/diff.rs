@@ -1,4 +1,4 @@
-//! What differs between two trees, by name.
+//! The differences between two trees, by name.
 
 use super::{NodeId, PLENTY, Spread, Topology, UplinkSpec};
 use std::fmt;
@@ -52,7 +52,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All that differs of it, without its name: `slots: 8, was 4; links: 2, was 1`.
+/// All differences of a node, without its name: `slots: 8, was 4; links: 2, was 1`.
 impl fmt::Display for NodeDiff {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, change) in self.changes.iter().enumerate() {
@@ -63,8 +63,8 @@ impl fmt::Display for NodeDiff {
     }
 }
 
-/// What differs between two trees. Nodes are the same if they have the same
-/// name; of a group only what is its own is compared, not what is below it.
+/// Returns the differences between two trees. Nodes are the same if they have the same name; of a
+/// group only its own properties are compared, not what is below it.
 ///
 /// Takes time in proportion to the number of nodes.
 pub fn diff(old: &Topology, new: &Topology) -> Diff {
@@ -86,7 +86,15 @@ pub fn diff(old: &Topology, new: &Topology) -> Diff {
             diff.added.push(name);
             continue;
         };
-        let changes = changes((old, before), (new, node));
+        let before = NodeIn {
+            topology: old,
+            node: before,
+        };
+        let now = NodeIn {
+            topology: new,
+            node,
+        };
+        let changes = changes(before, now);
         if !changes.is_empty() {
             diff.changed.push(NodeDiff { name, changes });
         }
@@ -98,38 +106,53 @@ fn all(topology: &Topology) -> impl Iterator<Item = NodeId> + use<> {
     (0..topology.len() as u32).map(NodeId)
 }
 
-fn place(topology: &Topology, node: NodeId) -> &str {
-    let parent = topology.parent(node);
-    // What is above the top is the same in all trees.
-    parent.map_or("", |parent| topology.name(parent))
+/// A node and the tree that it is in.
+#[derive(Clone, Copy)]
+struct NodeIn<'a> {
+    topology: &'a Topology,
+    node: NodeId,
 }
 
-fn kind(topology: &Topology, node: NodeId) -> &'static str {
-    if topology.is_host(node) {
-        "host"
-    } else {
-        "group"
+impl<'a> NodeIn<'a> {
+    /// Returns the name of the node above; the same for the tops of all trees.
+    fn parent(self) -> &'a str {
+        let parent = self.topology.parent(self.node);
+        parent.map_or("", |parent| self.topology.name(parent))
+    }
+
+    fn is_host(self) -> bool {
+        self.topology.is_host(self.node)
+    }
+
+    fn kind(self) -> &'static str {
+        if self.is_host() { "host" } else { "group" }
     }
 }
 
-fn changes((old, before): (&Topology, NodeId), (new, now): (&Topology, NodeId)) -> Vec<Difference> {
+fn changes(before: NodeIn<'_>, now: NodeIn<'_>) -> Vec<Difference> {
     let mut changes = Changes::default()
-        .compare("kind", kind(old, before), kind(new, now))
-        .compare("place", place(old, before), place(new, now));
-    if old.is_host(before) && new.is_host(now) {
-        let (was, is) = (old.resources(before), new.resources(now));
+        .compare("kind", before.kind(), now.kind())
+        .compare("place", before.parent(), now.parent());
+    if before.is_host() && now.is_host() {
+        let (was, is) = (
+            before.topology.resources(before.node),
+            now.topology.resources(now.node),
+        );
         changes = changes
             .compare("slots", was.slots, is.slots)
             .compare("cpu", Counted(was.cpu), Counted(is.cpu))
             .compare("memory", Counted(was.memory), Counted(is.memory));
     }
-    if let (Some(was), Some(is)) = (old.uplink(before), new.uplink(now)) {
+    if let (Some(was), Some(is)) = (
+        before.topology.uplink(before.node),
+        now.topology.uplink(now.node),
+    ) {
         changes = changes.uplink(was, is);
     }
     changes.0
 }
 
-/// What of a host may be unlimited: it was not said.
+/// A resource of a host, which is not counted where the description leaves it out.
 #[derive(Clone, Copy, PartialEq)]
 struct Counted<T>(T);
 

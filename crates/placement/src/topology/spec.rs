@@ -1,10 +1,10 @@
-//! What a data centre is described with: a file, or a few numbers.
+//! Descriptions of a data centre: a file, or a few numbers.
 
-use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, room};
-use crate::load::Line;
+use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, backlog_limit};
+use crate::load::AffineCurve;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use tailbound_document::Location;
+use tailbound_document::{Document, Mistake, Step, unknown_word};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The most slots in all.
@@ -14,10 +14,12 @@ const MAX_DELAY: Nanos = Nanos::from_millis(250);
 const MAX_NODES: u64 = 2_000_000;
 const MAX_LINKS: u32 = 256;
 const MAX_HEIGHT: u8 = 16;
-/// In bytes; each host of an entry has its own copy.
+/// The longest name in bytes; each host of an entry has its own copy.
 const MAX_NAME: usize = 128;
-/// What the top is called.
+/// The name of the top.
 const TOP_NAME: &str = "core";
+/// The key of the longest frame's size.
+const FRAME: &str = "frame";
 /// The uplink of the top, which has none.
 const NO_UPLINK: u32 = u32::MAX;
 
@@ -40,19 +42,19 @@ pub enum Spread {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UplinkSpec {
-    /// Of each link.
+    /// The rate of each link.
     pub rate: Rate,
-    /// How many parallel links there are: NICs of a host, roots above a rack.
+    /// The number of parallel links: NICs of a host, roots above a rack.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 256))]
     pub links: u32,
-    /// How traffic uses them.
+    /// How traffic uses the links.
     #[serde(default)]
     pub spread: Spread,
     /// What each link's queue can hold of traffic with guarantees.
     pub buffer: Bytes,
-    /// The same for the queue at the lower end, if different; of a host that of
-    /// its NIC.
+    /// The same for the queue at the lower end, if it differs; for a host that is the queue of its
+    /// NIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_buffer: Option<Bytes>,
 }
@@ -67,7 +69,7 @@ pub struct GroupSpec {
     /// The group above it; the core if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// To what is above.
+    /// The link to the node above.
     pub uplink: UplinkSpec,
 }
 
@@ -81,11 +83,11 @@ pub struct HostSpec {
     /// The group it is in; directly below the core if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// How many there are of it.
+    /// The number of such hosts.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_000_000))]
     pub count: u32,
-    /// How many machines each takes.
+    /// The number of machines that each host takes.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100_000))]
     pub slots: u32,
     /// Thousandths of a CPU; not counted if left out.
@@ -120,13 +122,13 @@ pub struct Spec {
 /// A data centre of equal pods, racks and hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uniform {
-    /// Below the core.
+    /// The number of pods.
     pub pods: u32,
-    /// In each pod.
+    /// The number of racks in each pod.
     pub racks: u32,
-    /// In each rack.
+    /// The number of hosts in each rack.
     pub hosts: u32,
-    /// On each host.
+    /// The number of slots on each host.
     pub slots: u32,
     /// Between a host and its rack.
     pub host_link: UplinkSpec,
@@ -141,14 +143,9 @@ pub struct Uniform {
 /// Why a description is not a data centre.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// It is not TOML, or not of this form.
-    #[error("{place}: {message}")]
-    Syntax {
-        /// Where.
-        place: Location,
-        /// What is wrong.
-        message: String,
-    },
+    /// The text is not TOML, or not of this form.
+    #[error("{}", lines(.0))]
+    Syntax(Vec<Mistake>),
     /// A name that cannot be one.
     #[error("{name:?} cannot be a name: {why}")]
     Name {
@@ -160,15 +157,15 @@ pub enum SpecError {
     /// Two things have one name.
     #[error("the name {0:?} is there twice; names of groups and hosts are unique")]
     Duplicate(String),
-    /// A group is named that is not there.
+    /// A group that is named does not exist.
     #[error("{name:?} is said to be in {group:?}, but there is no such group")]
     Unknown {
-        /// Who says it.
+        /// The group or host that names it.
         name: String,
-        /// The group.
+        /// The group that does not exist.
         group: String,
     },
-    /// Groups are in each other.
+    /// Groups are inside each other.
     #[error(
         "the group {0:?} is inside itself, directly or by others; give one of them another parent"
     )]
@@ -182,17 +179,48 @@ pub enum SpecError {
     /// A number is zero or absurd.
     #[error("{name:?}: {what} of {got} is not between {least} and {most}")]
     Range {
-        /// Where.
+        /// The group or host, or `frame` or `all`.
         name: String,
-        /// Which number.
+        /// The number.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         got: String,
         /// The least allowed.
         least: String,
         /// The most allowed.
         most: String,
     },
+}
+
+/// Returns one line for each mistake.
+fn lines(mistakes: &[Mistake]) -> String {
+    let lines: Vec<String> = mistakes.iter().map(Mistake::to_string).collect();
+    lines.join("\n")
+}
+
+impl SpecError {
+    /// Returns the path to the part of `spec` that the error is about, for [`Document::find`].
+    pub fn path(&self, spec: &Spec) -> Vec<Step> {
+        let named = |name: &String| {
+            let group = spec.groups.iter().rposition(|group| group.name == *name);
+            let host = spec.hosts.iter().rposition(|host| host.name == *name);
+            match (host, group) {
+                (Some(index), _) => vec![Step::Key("host"), Step::Index(index)],
+                (None, Some(index)) => vec![Step::Key("group"), Step::Index(index)],
+                (None, None) => Vec::new(),
+            }
+        };
+        match self {
+            Self::Range { name, .. } if name == FRAME => vec![Step::Key(FRAME)],
+            Self::Name { name, .. }
+            | Self::Duplicate(name)
+            | Self::Unknown { name, .. }
+            | Self::Cycle(name)
+            | Self::Empty(name)
+            | Self::Range { name, .. } => named(name),
+            Self::Syntax(_) | Self::NoHosts => Vec::new(),
+        }
+    }
 }
 
 fn one() -> u32 {
@@ -239,11 +267,51 @@ fn check_name(name: &str) -> Result<(), SpecError> {
 
 impl Spec {
     /// Reads a description in TOML.
+    ///
+    /// # Errors
+    /// [`SpecError::Syntax`], with all mistakes at once.
     pub fn from_toml(text: &str) -> Result<Self, SpecError> {
-        toml::from_str(text).map_err(|error| SpecError::Syntax {
-            place: Location::of(text, error.span().map_or(0, |span| span.start)),
-            message: error.message().to_owned(),
-        })
+        let document = Document::parse(text).map_err(SpecError::Syntax)?;
+        Self::from_document(&document).map_err(SpecError::Syntax)
+    }
+
+    /// Reads a description from a TOML document. Whether it can be built is not checked.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub fn from_document(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
+        let mut mistakes = Vec::new();
+        let mut frame = None;
+        let mut groups: Vec<(usize, GroupSpec)> = Vec::new();
+        let mut hosts: Vec<(usize, HostSpec)> = Vec::new();
+        let mut keys = Vec::new();
+        for entry in document.entries() {
+            match entry.key() {
+                FRAME => frame = entry.read(&mut mistakes),
+                "group" => groups = entry.read_list(&mut mistakes),
+                "host" => hosts = entry.read_list(&mut mistakes),
+                other => {
+                    let message = unknown_word("key", other, &[FRAME, "group", "host"]);
+                    mistakes.push(entry.wrong_key(message));
+                }
+            }
+            keys.push(entry.key().to_owned());
+        }
+        if !keys.iter().any(|key| key == FRAME) {
+            let message = "the key `frame` is missing; add `frame = ...` at the top";
+            mistakes.push(document.mistake(0..0, message));
+        }
+        match frame {
+            Some(frame) if mistakes.is_empty() => Ok(Self {
+                frame,
+                groups: groups.into_iter().map(|(_, group)| group).collect(),
+                hosts: hosts.into_iter().map(|(_, host)| host).collect(),
+            }),
+            _ => {
+                mistakes.sort_by_key(|mistake| mistake.location);
+                Err(mistakes)
+            }
+        }
     }
 
     /// Builds the tree.
@@ -255,7 +323,7 @@ impl Spec {
     pub fn build(&self) -> Result<Topology, SpecError> {
         self.check()?;
         let groups = self.groups_by_name()?;
-        // The children of the core are in the last place.
+        // The children of the core have the last index.
         let core = self.groups.len();
         let mut inner: Vec<Vec<usize>> = vec![Vec::new(); core + 1];
         let mut leaves: Vec<Vec<usize>> = vec![Vec::new(); core + 1];
@@ -294,17 +362,16 @@ impl Spec {
             if let Some(group) = from[at] {
                 for &child in &inner[group] {
                     let child_spec = &self.groups[child];
-                    builder.add(
-                        child_spec.name.clone(),
-                        at,
-                        (child, &child_spec.uplink),
-                        Resources::default(),
-                    );
+                    let uplink = NumberedUplink {
+                        number: child,
+                        spec: &child_spec.uplink,
+                    };
+                    builder.add(child_spec.name.clone(), at, uplink, Resources::default());
                     from.push(Some(child));
                 }
                 for &host in &leaves[group] {
                     for number in 1..=self.hosts[host].count {
-                        builder.add_host((core + host, &self.hosts[host]), number, at);
+                        builder.add_host(&self.hosts[host], core + host, number, at);
                         from.push(None);
                     }
                 }
@@ -324,9 +391,9 @@ impl Spec {
         builder.finish(&from, uplinks.cloned().collect())
     }
 
-    /// Whether every number is sensible by itself.
+    /// Checks every number by itself.
     fn check(&self) -> Result<(), SpecError> {
-        check("frame", "size", self.frame, Bytes(64), Bytes(65_536))?;
+        check(FRAME, "size", self.frame, Bytes(64), Bytes(65_536))?;
         let names = self.groups.iter().map(|group| &group.name);
         for name in names.chain(self.hosts.iter().map(|host| &host.name)) {
             check_name(name)?;
@@ -371,7 +438,7 @@ impl Spec {
         check("all", "number of slots", slots, 1, MAX_SLOTS)
     }
 
-    /// The groups' numbers.
+    /// Returns the indices of the groups by name.
     fn groups_by_name(&self) -> Result<HashMap<&str, usize>, SpecError> {
         let mut groups = HashMap::new();
         for (index, group) in self.groups.iter().enumerate() {
@@ -384,8 +451,7 @@ impl Spec {
 }
 
 impl Uniform {
-    /// The same as a description; names are `pod1`, `pod1-rack1`,
-    /// `pod1-rack1-host-1`.
+    /// Returns the same as a description. Names are `pod1`, `pod1-rack1`, `pod1-rack1-host-1`.
     pub fn spec(&self) -> Spec {
         let mut spec = Spec {
             frame: self.frame,
@@ -438,7 +504,7 @@ impl Node {
             Port {
                 rate: uplink.rate.0 * u64::from(parts),
                 capacity,
-                room: room(uplink.rate, capacity, frame) * u64::from(parts),
+                backlog_limit: backlog_limit(uplink.rate, capacity, frame) * u64::from(parts),
                 feed: None,
                 parts,
             }
@@ -460,6 +526,13 @@ impl Node {
     }
 }
 
+/// A link, and which of [`Topology::uplinks`] it is.
+#[derive(Clone, Copy)]
+struct NumberedUplink<'a> {
+    number: usize,
+    spec: &'a UplinkSpec,
+}
+
 struct Builder {
     frame: Bytes,
     nodes: Vec<Node>,
@@ -467,17 +540,21 @@ struct Builder {
 }
 
 impl Builder {
-    /// `number` is which of [`Topology::uplinks`] it has.
+    /// Adds a node below `parent`.
     fn add(
         &mut self,
         name: String,
         parent: usize,
-        (number, uplink): (usize, &UplinkSpec),
+        uplink: NumberedUplink<'_>,
         resources: Resources,
     ) {
+        let NumberedUplink {
+            number,
+            spec: uplink,
+        } = uplink;
         let mut node = Node::new(name, parent as u32, number as u32, Some(uplink), self.frame);
-        // For now the links themselves: what they can bring to others.
-        node.up.feed = Some(Line {
+        // Until the whole tree is known this is what the links can bring to others.
+        node.up.feed = Some(AffineCurve {
             rate: uplink.rate.0 * u64::from(uplink.links),
             burst: self.frame.0 * 8 * u64::from(uplink.links),
         });
@@ -485,7 +562,8 @@ impl Builder {
         self.resources.push(resources);
     }
 
-    fn add_host(&mut self, (entry, spec): (usize, &HostSpec), number: u32, parent: usize) {
+    /// Adds host `number` of an entry, whose link is the uplink `entry`.
+    fn add_host(&mut self, spec: &HostSpec, entry: usize, number: u32, parent: usize) {
         let name = if spec.count == 1 {
             spec.name.clone()
         } else {
@@ -496,10 +574,14 @@ impl Builder {
             cpu: spec.cpu.unwrap_or(PLENTY),
             memory: spec.memory.unwrap_or(Bytes(PLENTY)),
         };
-        self.add(name, parent, (entry, &spec.uplink), resources);
+        let uplink = NumberedUplink {
+            number: entry,
+            spec: &spec.uplink,
+        };
+        self.add(name, parent, uplink, resources);
     }
 
-    /// What is known only of the whole tree.
+    /// Computes what depends on the whole tree.
     fn finish(
         mut self,
         from: &[Option<usize>],
@@ -563,29 +645,29 @@ impl Builder {
         })
     }
 
-    /// A switch's ports get no more than its other links bring.
+    /// Sets the feeds: a switch's ports get no more than its other links bring.
     fn set_feeds(&mut self) {
-        let links: Vec<Line> = self
+        let links: Vec<AffineCurve> = self
             .nodes
             .iter()
             .map(|node| node.up.feed.unwrap_or_default())
             .collect();
         for index in 0..self.nodes.len() {
             let children = self.nodes[index].children.clone();
-            let sum = |of: fn(&Line) -> u64| {
+            let sum = |of: fn(&AffineCurve) -> u64| {
                 let all = &links[children.start as usize..children.end as usize];
                 all.iter().map(of).fold(0_u64, u64::saturating_add)
             };
-            let all = Line {
-                rate: sum(|line| line.rate),
-                burst: sum(|line| line.burst),
+            let all = AffineCurve {
+                rate: sum(|link| link.rate),
+                burst: sum(|link| link.burst),
             };
             // A host's own queue is fed by its machines.
             self.nodes[index].up.feed = (!children.is_empty()).then_some(all);
             let above = links[index];
             for child in children {
                 let own = links[child as usize];
-                self.nodes[child as usize].down.feed = Some(Line {
+                self.nodes[child as usize].down.feed = Some(AffineCurve {
                     rate: all.rate.saturating_add(above.rate) - own.rate,
                     burst: all.burst + above.burst - own.burst,
                 });

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use tailbound_placement::{Refusal, Request};
+use tailbound_placement::{PlacementError, Request};
 use tailbound_report::{Series, Statistic, Stats, Value, Variant, empty_histogram};
 use tailbound_units::{Bytes, Nanos};
 
@@ -141,7 +141,7 @@ impl Recorder {
     pub(super) fn decided(
         &mut self,
         (class, request): (usize, &Request),
-        refusal: Option<&Refusal>,
+        refusal: Option<&PlacementError>,
         (took, ports): (Nanos, u32),
     ) {
         self.deciding += took;
@@ -157,10 +157,10 @@ impl Recorder {
         self.time("rejected", took);
         let name = match refusal {
             // Both: there are not enough, or not where they are wanted.
-            Refusal::Slots { .. } | Refusal::Domains => "refused_slots",
-            Refusal::Delay { .. } => "refused_delay",
-            Refusal::Ports => "refused_ports",
-            Refusal::Effort { .. } => "refused_effort",
+            PlacementError::Slots { .. } | PlacementError::Domains => "refused_slots",
+            PlacementError::Delay { .. } => "refused_delay",
+            PlacementError::Ports => "refused_ports",
+            PlacementError::Effort { .. } => "refused_effort",
         };
         *self.refusals.entry(name).or_default() += 1;
     }

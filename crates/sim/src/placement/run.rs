@@ -178,7 +178,7 @@ impl Run<'_> {
         let cost = (self.since(start), self.dc.last_effort());
         let refusal = match answer {
             Ok(()) => None,
-            Err(AdmitError::Refused(refusal)) => Some(refusal),
+            Err(AdmitError::NoPlacement(refusal)) => Some(refusal),
             Err(error) => return Err(error),
         };
         self.recorder
@@ -234,8 +234,8 @@ fn queues_over(dc: &Datacentre) -> (u64, u64) {
             continue;
         }
         used += 1;
-        let room = sent.topology().port(port).room;
-        over += u64::from(sent.bound(port).is_none_or(|bound| bound.backlog > room));
+        let limit = sent.topology().port(port).backlog_limit;
+        over += u64::from(sent.bound(port).is_none_or(|bound| bound.backlog > limit));
     }
     (used, over)
 }

@@ -2,7 +2,7 @@ use super::*;
 use tailbound_api::{Code, NewTenant};
 use tailbound_placement::{Request, Spec};
 
-fn decide(ledger: &mut Ledger, call: &Call) -> Result<Reply, Denied> {
+fn decide(ledger: &mut Ledger, call: &Call) -> Result<Reply, LedgerError> {
     ledger.decide(call, Nanos(1)).map(|decision| decision.reply)
 }
 
@@ -336,11 +336,11 @@ fn a_topology_that_breaks_promises_names_all_of_them_and_is_not_applied() {
         })
     };
     let denied = decide(&mut ledger, &set(&spec, None)).unwrap_err();
-    assert_eq!(denied, Denied::Breaks(diff.broken));
+    assert_eq!(denied, LedgerError::Breaks(diff.broken));
     assert_eq!(observe(&ledger), before);
     spec.hosts[0].count = 4;
     let denied = decide(&mut ledger, &set(&spec, Some(7))).unwrap_err();
-    assert_eq!(denied, Denied::Changed { expected: 7, is: 1 });
+    assert_eq!(denied, LedgerError::Changed { expected: 7, is: 1 });
     let Reply::Topology(diff) = decide(&mut ledger, &set(&spec, Some(1))).unwrap() else {
         panic!()
     };

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tailbound_placement::TenantId;
 
-/// What stands for the operators among owners, whose names never start with it.
+/// The owner in the keys of operators; names of owners never start with it.
 const OPERATORS: &str = "-";
 
 /// The keys of one store.
@@ -27,61 +27,61 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of the store under a prefix without `/` at its end.
+    /// Makes the keys of the store under a prefix without `/` at its end.
     pub fn new(prefix: &str) -> Self {
         Self {
             prefix: prefix.to_owned(),
         }
     }
 
-    /// What all keys start with.
+    /// Returns the prefix of all keys.
     pub fn all(&self) -> String {
         format!("{}/", self.prefix)
     }
 
-    /// Who decides.
+    /// Returns the leader's key.
     pub fn leader(&self) -> String {
         format!("{}/leader", self.prefix)
     }
 
-    /// The last commit.
+    /// Returns the key of the last commit's number.
     pub fn commits(&self) -> String {
         format!("{}/commits", self.prefix)
     }
 
-    /// What all documents start with.
+    /// Returns the prefix of all documents.
     pub fn data(&self) -> String {
         format!("{}/data/", self.prefix)
     }
 
-    /// The first key after all documents: `0` comes right after `/`.
+    /// Returns the first key after all documents: `0` comes right after `/`.
     pub fn data_end(&self) -> String {
         format!("{}/data0", self.prefix)
     }
 
-    /// What the parts of all documents start with.
+    /// Returns the prefix of the parts of all documents.
     pub fn parts(&self) -> String {
         format!("{}/parts/", self.prefix)
     }
 
-    /// What the parts of one document start with.
+    /// Returns the prefix of the parts of one document.
     pub fn parts_of(&self, id: &str) -> String {
         format!("{}/parts/{id}/", self.prefix)
     }
 
-    /// One part.
+    /// Returns the key of one part.
     pub fn part(&self, pointer: &Pointer, number: u32) -> String {
         format!("{}{number:05}", self.parts_of(&pointer.id))
     }
 
-    /// The document's name if the key is one of a document.
+    /// Returns the document's name if the key is one of a document.
     pub fn document<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let key = key.strip_prefix(self.data().as_bytes())?;
         std::str::from_utf8(key).ok()
     }
 }
 
-/// The name of a thing's document.
+/// Returns the name of a thing's document.
 pub(super) fn name(subject: Subject<'_>) -> String {
     match subject {
         Subject::Tenant(id) => format!("tenants/{:020}", id.0),
@@ -94,7 +94,7 @@ pub(super) fn name(subject: Subject<'_>) -> String {
     }
 }
 
-/// The document after a change; None if it is deleted.
+/// Returns the document after a change; None if the change deletes it.
 pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::Error> {
     match change {
         Change::Tenant(tenant) => serde_json::to_vec(tenant.as_ref()),
@@ -107,8 +107,8 @@ pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::E
     .map(Some)
 }
 
-/// The change that a put or deleted document is; the inverse of `name` and
-/// `document`. What is wrong with it otherwise.
+/// Returns the change that a put or deleted document makes: the inverse of `name` and `document`.
+/// Otherwise returns what is wrong.
 pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
     let unknown = || "there is no such document".to_owned();
     if let Some(id) = name.strip_prefix("tenants/") {

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time;
 
-/// Between two pings of a connection, and until one is answered: a member that
-/// vanished without a word is noticed after their sum.
+/// The interval between two pings, and the time limit of each: a member that vanished is noticed
+/// after their sum.
 const PING: Duration = Duration::from_secs(5);
 
 /// Why a call has no answer.
@@ -21,33 +21,33 @@ pub enum LinkError {
     /// A file named in the location cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// What is wrong.
         error: io::Error,
     },
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("etcd did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// An answer that says no, or a broken connection.
+    /// etcd refused, or the connection broke.
     #[error("etcd: {0}")]
     Etcd(#[from] etcd_client::Error),
 }
 
-/// See the module.
+/// A connection to one member of the cluster at a time; see the module.
 pub struct Link {
     endpoints: Vec<String>,
     options: ConnectOptions,
     /// How long one call may take.
     patience: Duration,
-    /// Counts the failures; says which member is asked.
+    /// The number of failures, which selects the member.
     turn: usize,
     client: Option<Client>,
 }
 
 impl Link {
-    /// Reads the files that the location names; connects later. A call may take
-    /// as long as `patience`.
+    /// Reads the files that the location names, and connects later. A call may take as long as
+    /// `patience`.
     pub fn new(location: &Location, patience: Duration) -> Result<Self, LinkError> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(patience)
@@ -78,8 +78,8 @@ impl Link {
         })
     }
 
-    /// One call, with the time limit. A failure of any kind closes the
-    /// connection, and the next call goes to the next member.
+    /// Makes one call with the time limit. After a failure of any kind the connection is closed,
+    /// and the next call goes to the next member.
     pub async fn call<T>(
         &mut self,
         call: impl AsyncFnOnce(&mut Client) -> Result<T, etcd_client::Error>,
@@ -101,7 +101,7 @@ impl Link {
         answer
     }
 
-    /// Gives this member up for the next one.
+    /// Moves on to the next member.
     pub fn next(&mut self) {
         self.client = None;
         self.turn = self.turn.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! Reading all of a store at one revision.
+//! Reads all of a store at one revision.
 
 use super::keys::{self, Keys};
 use super::link::Link;
@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use etcd_client::{GetOptions, KeyValue};
 use std::collections::HashMap;
 
-/// Documents in one answer: with [`value::INLINE`] each, 64 MiB at most.
+/// The number of documents in one answer: with [`value::INLINE`] each, 64 MiB at most.
 const PAGE: i64 = 2000;
 /// The longest answer.
 const MAX_ANSWER: usize = 128 << 20;
@@ -16,13 +16,13 @@ const MAX_ANSWER: usize = 128 << 20;
 /// A store at one revision.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What it keeps.
+    /// The content of the store.
     pub snapshot: Snapshot,
-    /// Its long documents by name.
+    /// The pointers of its long documents by name.
     pub long: HashMap<String, Pointer>,
     /// The leader's key, if there is a leader.
     pub leader: Option<KeyValue>,
-    /// Of etcd, at which all of this was so. All that was committed before the
+    /// The revision of etcd at which all of this was read. Everything that was committed before the
     /// call is in it.
     pub revision: i64,
 }
@@ -30,9 +30,8 @@ pub struct Loaded {
 /// Reads a store.
 ///
 /// # Errors
-///
-/// [`StoreError::Corrupt`] if a document is not one, [`StoreError::Failed`] if
-/// etcd does not answer, or threw the revision away meanwhile (compaction).
+/// [`StoreError::Corrupt`] if a document is damaged; [`StoreError::Failed`] if etcd does not
+/// answer, or compacted the revision away meanwhile.
 pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
     // A read without a revision goes through the majority, so this is the
     // newest one, and the pages below are read at it.
@@ -87,10 +86,9 @@ pub async fn load(link: &mut Link, keys: &Keys) -> Result<Loaded, StoreError> {
     }
 }
 
-/// The document that a value is, or whose parts it points at, at a revision.
+/// Returns the document of a value, or of the parts that it points to, at a revision.
 ///
 /// # Errors
-///
 /// As [`load`].
 pub async fn document(
     link: &mut Link,

@@ -1,4 +1,4 @@
-//! Where an etcd store is: one text, so that it fits one flag.
+//! The location of an etcd store: one text, so that it fits one flag.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,18 +16,18 @@ const PREFIX: &str = "/tailbound/place";
 pub struct Location {
     /// The members' URLs.
     pub endpoints: Vec<String>,
-    /// What all keys start with; no `/` at its end.
+    /// The prefix of all keys, without `/` at its end.
     pub prefix: String,
-    /// Set if the members speak TLS.
+    /// The TLS files, if the members speak TLS.
     pub tls: Option<Tls>,
-    /// Who to log in as.
+    /// The user to log in as, if there is one.
     pub user: Option<User>,
 }
 
 /// The files that TLS needs, all PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// Who signed the members' certificates.
+    /// The CA that signed the members' certificates.
     pub ca: PathBuf,
     /// The client's own certificate and its key, if the members ask for one.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -42,22 +42,22 @@ pub struct User {
     pub password_file: PathBuf,
 }
 
-/// What is wrong with the text.
+/// Why a text is not a location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
-    /// It starts with something else.
+    /// The scheme is neither `etcd` nor `etcds`.
     #[error("expected etcd://HOST:PORT[,HOST:PORT...][/PREFIX] or etcds://...")]
     Scheme,
-    /// A member without host or port.
+    /// A member has no host or no port.
     #[error("{0:?}: expected HOST:PORT")]
     Endpoint(String),
-    /// A parameter that there is not.
+    /// A parameter is unknown.
     #[error("{0:?}: expected ca, cert, key, user or password-file, each with =VALUE")]
     Parameter(String),
-    /// `etcds` without `ca`, or the other way round.
+    /// `etcds` has no `ca`, or `etcd` has one.
     #[error("etcds:// needs ?ca=FILE, and only etcds:// takes ca, cert and key")]
     Authority,
-    /// One of two that belong together.
+    /// Of two parameters that belong together one is missing.
     #[error("{0} and {1} go together")]
     Pair(&'static str, &'static str),
 }
@@ -100,7 +100,7 @@ impl FromStr for Location {
     }
 }
 
-/// The same text if it is `HOST:PORT`.
+/// Returns the text if it is `HOST:PORT`.
 fn endpoint(text: &str) -> Result<&str, LocationError> {
     let right = text.rsplit_once(':').is_some_and(|(host, port)| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._[]:".contains(c);

@@ -1,10 +1,9 @@
-//! How a document becomes values that etcd takes.
+//! Encodes documents as values of etcd.
 //!
-//! etcd refuses requests of more than 1.5 MiB. A short document is its JSON. A
-//! long one is compressed and cut into parts under keys of their own; the
-//! document's key then holds a [`Pointer`]. The parts are written before the
-//! transaction that points at them and never changed, so a reader sees the old
-//! document or the new one, never a mixture.
+//! etcd refuses requests of more than 1.5 MiB. A short document is stored as its JSON. A long one
+//! is compressed and cut into parts under keys of their own, and the document's key holds a
+//! [`Pointer`]. The parts are written before the transaction that points to them and are never
+//! changed, so a reader sees the old document or the new one, never a mixture.
 
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
@@ -12,23 +11,23 @@ use flate2::write::DeflateEncoder;
 use std::fmt;
 use std::io::{self, Read, Write};
 
-/// The longest document that may stand in its own key, in bytes.
+/// The longest document that is stored in its own key, in bytes.
 pub(super) const INLINE: usize = 32 << 10;
 /// The longest part.
 pub(super) const PART: usize = 512 << 10;
 /// The most parts: 64 MiB compressed.
 pub(super) const MAX_PARTS: u32 = 128;
-/// The longest document, to which a reader unpacks.
+/// The longest document, which bounds what a reader unpacks.
 pub(super) const MAX_BYTES: u64 = 1 << 30;
-/// What no JSON starts with.
+/// The first character of a pointer, with which no JSON begins.
 const MARK: char = '@';
 
-/// Where the parts of a long document are.
+/// The parts of a long document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
-    /// Never used twice.
+    /// The id of the parts, which is never used twice.
     pub id: String,
-    /// How many parts there are.
+    /// The number of parts.
     pub count: u32,
 }
 
@@ -39,7 +38,7 @@ impl fmt::Display for Pointer {
 }
 
 impl Pointer {
-    /// The pointer that a value is, or nothing if it is a document itself.
+    /// Returns the pointer that a value is; None if the value is a document itself.
     pub fn read(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?.strip_prefix(MARK)?;
         let (id, count) = text.split_once(' ')?;
@@ -52,7 +51,8 @@ impl Pointer {
     }
 }
 
-/// Compresses and cuts; an error if it would be more than [`MAX_PARTS`].
+/// Compresses a document and cuts it into parts; an error if there would be more than
+/// [`MAX_PARTS`].
 pub(super) fn cut(document: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(document)?;
@@ -68,7 +68,7 @@ pub(super) fn cut(document: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     Ok(packed.chunks(PART).map(<[u8]>::to_vec).collect())
 }
 
-/// Undoes [`cut`]; an error if it is not what `cut` makes.
+/// Joins and unpacks the parts that [`cut`] made; an error if they are damaged.
 pub(super) fn join(parts: &[Vec<u8>]) -> io::Result<Vec<u8>> {
     let packed = parts.concat();
     let mut document = Vec::new();

@@ -30,7 +30,7 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
     let refused = figure_5(300_000);
     assert_eq!(
         refused.fit(&nine()),
-        Err(AdmitError::Refused(Refusal::Ports))
+        Err(AdmitError::NoPlacement(PlacementError::Ports))
     );
     let why = refused.explain(&nine()).unwrap().unwrap();
     let overload = why.overload.unwrap();
@@ -40,7 +40,7 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
          115.75KB too many, 92.6us more than its 240us; it carries 0B + 0bit/s, \
          the request adds 675KB + 3Gbit/s"
     );
-    let nearest: Vec<String> = why.nearest.iter().map(Near::to_string).collect();
+    let nearest: Vec<String> = why.nearest.iter().map(Adjustment::to_string).collect();
     assert_eq!(
         nearest,
         [
@@ -61,7 +61,7 @@ fn figure_5_takes_more_buffer_than_the_paper_counts() {
         [3, 3, 3]
     );
     let lopsided = Placement::new(dc.topology.hosts().iter().copied().zip([4, 4, 1]));
-    assert_eq!(dc.verify(&nine(), &lopsided), Err(Refusal::Ports));
+    assert_eq!(dc.verify(&nine(), &lopsided), Err(PlacementError::Ports));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_delay_keeps_machines_near() {
     };
     assert_eq!(
         dc.fit(&within(479, 5)),
-        Err(AdmitError::Refused(Refusal::Delay {
+        Err(AdmitError::NoPlacement(PlacementError::Delay {
             least: Nanos::from_micros(480),
             limit: Nanos::from_micros(479),
         }))
@@ -166,7 +166,7 @@ fn a_delay_keeps_machines_near() {
     assert!(dc.fit(&within(1_439, 17)).is_err());
     let why = dc.explain(&within(1_439, 17)).unwrap().unwrap();
     assert!(
-        why.nearest.contains(&explain::Near::Vms(16)),
+        why.nearest.contains(&Adjustment::Vms(16)),
         "{:?}",
         why.nearest
     );
@@ -233,7 +233,10 @@ fn what_has_no_guarantee_needs_slots_only() {
     let full = dc.fit(&Request { vms: 3, ..rest });
     assert_eq!(
         full,
-        Err(AdmitError::Refused(Refusal::Slots { wanted: 3, free: 2 }))
+        Err(AdmitError::NoPlacement(PlacementError::Slots {
+            wanted: 3,
+            free: 2
+        }))
     );
 }
 
@@ -284,7 +287,7 @@ fn told(dc: &Datacentre, request: &Request) -> String {
         assert!(dc.fit(&near.apply(request)).is_ok(), "{near:?}");
         near.to_string()
     });
-    let rule = std::iter::once(why.refusal.to_string());
+    let rule = std::iter::once(why.error.to_string());
     rule.chain(port)
         .chain(nearest)
         .collect::<Vec<_>>()
@@ -360,7 +363,7 @@ fn a_decision_looks_at_no_more_ports_than_it_may() {
     for effort in 0..enough {
         dc.set_effort(effort);
         match dc.admit(TenantId(1), &large) {
-            Err(AdmitError::Refused(Refusal::Effort { ports })) => {
+            Err(AdmitError::NoPlacement(PlacementError::Effort { ports })) => {
                 assert_eq!(ports, dc.last_effort());
                 // It stops at the next node, with its two ports.
                 assert!(
@@ -401,7 +404,7 @@ fn a_bound_says_what_waits_and_what_is_left() {
     let bound = dc.bound(down).unwrap();
     assert_eq!(bound.backlog, 480_000 - 215_712);
     assert_eq!(bound.delay, Nanos((264_288 + 12_304) / 10 + 1));
-    assert_eq!(dc.headroom(down), 889, "the room is scarcer than the rate");
+    assert_eq!(dc.headroom(down), 889, "the queue is scarcer than the rate");
     let up = PortId {
         direction: Direction::Up,
         ..down

@@ -83,7 +83,7 @@ pub(super) fn all_promises_hold(dc: &Datacentre) {
             curves
         );
         let bound = dc.bound(id).unwrap();
-        assert!(bound.delay <= port.capacity && bound.backlog <= port.room);
+        assert!(bound.delay <= port.capacity && bound.backlog <= port.backlog_limit);
         assert!(
             sum.is_served_within(Rate(port.rate), latency, bound.delay + late)
                 .unwrap(),

@@ -271,7 +271,7 @@ proptest! {
         let good = all.iter().any(|placement| dc.verify(&request, placement).is_ok());
         match dc.fit(&request) {
             Ok(found) => prop_assert!(all.contains(&found) && dc.verify(&request, &found).is_ok()),
-            Err(AdmitError::Refused(Refusal::Slots { .. })) => prop_assert!(!good),
+            Err(AdmitError::NoPlacement(PlacementError::Slots { .. })) => prop_assert!(!good),
             Err(_) => {}
         }
     }

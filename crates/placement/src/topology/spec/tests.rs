@@ -130,7 +130,7 @@ fn each_mistake_has_its_message() {
         (
             "slots = 2",
             "slots = 2\ncolour = 1",
-            "26:1: unknown field `colour`",
+            "26:1: unknown key `colour`",
         ),
         (
             "\"1Gbit/s\"",

@@ -155,7 +155,7 @@ impl CentreOutcome {
             let more = if below { topology.frame().0 * 8 } else { 0 };
             let bits = |bits: u64| u128::from(bits + more) * PICOBITS_PER_BIT;
             self.rooms
-                .add(stats.peak[0], bits(topology.port(port).room));
+                .add(stats.peak[0], bits(topology.port(port).backlog_limit));
             if let Some(bound) = dc.bound(port).filter(|_| stats.peak[0] > 0) {
                 self.bounds.add(stats.peak[0], bits(bound.backlog));
             }

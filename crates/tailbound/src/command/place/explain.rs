@@ -1,6 +1,6 @@
 //! `tailbound place fit` and `explain`.
 
-use super::request::{Wish, flags, words};
+use super::request::{RequestArgs, flags, words};
 use super::service::Service;
 use super::tables::placed;
 use crate::exit::{Exit, Failure};
@@ -14,7 +14,7 @@ use tailbound_report::{Paint, Table};
 #[command(after_help = "Exit code: 0 it fits; 1 it does not; 2 could not say.")]
 pub(super) struct Fit {
     #[command(flatten)]
-    wish: Wish,
+    request: RequestArgs,
     #[command(flatten)]
     service: Service,
 }
@@ -24,14 +24,14 @@ pub(super) struct Fit {
 #[command(after_help = "Exit code: 0 it fits; 1 it does not; 2 could not say.")]
 pub(super) struct Explain {
     #[command(flatten)]
-    wish: Wish,
+    request: RequestArgs,
     #[command(flatten)]
     service: Service,
 }
 
 impl Fit {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let request = self.wish.request()?;
+        let request = self.request.request()?;
         let explanation = self.service.ask(|client| client.fit(&request))?;
         Ok(print(&self.service, &request, &explanation))
     }
@@ -39,7 +39,7 @@ impl Fit {
 
 impl Explain {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let request = self.wish.request()?;
+        let request = self.request.request()?;
         let explanation = self.service.ask(|client| client.explain(&request))?;
         Ok(print(&self.service, &request, &explanation))
     }

@@ -1,4 +1,4 @@
-//! What a tenant asks for: as flags, as a file, in words.
+//! The request of a tenant: as flags, as a file, in words.
 
 use crate::exit::Failure;
 use serde::Deserialize;
@@ -7,13 +7,13 @@ use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tailbound_api::NewTenant;
-use tailbound_document::Location;
-use tailbound_placement::{FaultDomains, Guarantee, Request};
+use tailbound_document::{Document, DocumentError, Mistake, Problem};
+use tailbound_placement::{FaultDomains, Guarantee, Request, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What is asked for.
+/// The arguments that describe a request.
 #[derive(Debug, clap::Args)]
-pub(super) struct Wish {
+pub(super) struct RequestArgs {
     /// How many machines
     #[arg(
         long,
@@ -72,7 +72,7 @@ pub(super) struct Wish {
 /// A file with a request; with a name and an owner it is a tenant.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct RequestFile {
     name: Option<String>,
     owner: Option<String>,
     vms: u32,
@@ -84,10 +84,10 @@ struct Document {
     domains: Option<FaultDomains>,
 }
 
-impl Wish {
-    /// The request.
+impl RequestArgs {
+    /// Returns the request without the names of its tenant.
     pub(super) fn request(&self) -> Result<Request, Failure> {
-        let document = self.document()?;
+        let document = self.file()?;
         Ok(Request {
             vms: document.vms,
             guarantee: document.guarantee,
@@ -97,13 +97,13 @@ impl Wish {
         })
     }
 
-    /// The same as a tenant; what is said here goes before what a file says.
+    /// Returns the request as a tenant. A name and an owner given here replace those of the file.
     pub(super) fn tenant(
         &self,
         name: Option<&String>,
         owner: Option<&String>,
     ) -> Result<NewTenant, Failure> {
-        let document = self.document()?;
+        let document = self.file()?;
         let name = name.cloned().or(document.name).ok_or_else(|| {
             Failure::new("the tenant has no name; give one, or `name = ...` in the file")
         })?;
@@ -118,11 +118,11 @@ impl Wish {
         })
     }
 
-    fn document(&self) -> Result<Document, Failure> {
+    fn file(&self) -> Result<RequestFile, Failure> {
         if let Some(path) = &self.file {
             return read(path);
         }
-        Ok(Document {
+        Ok(RequestFile {
             name: None,
             owner: None,
             vms: self.vms.unwrap_or_default(),
@@ -139,28 +139,56 @@ impl Wish {
     }
 }
 
-/// A document from a file: JSON if its name says so, otherwise TOML.
-pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(format!("{shown}: cannot be read: {error}")))?;
-    if path.extension().is_some_and(|end| end == "json") {
-        serde_json::from_str(&text).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            let message = error.to_string();
-            let end = format!(" at line {line} column {column}");
-            let message = message.strip_suffix(&end).unwrap_or(&message);
-            Failure::new(format!("{shown}:{line}:{column}: {message}"))
-        })
-    } else {
-        toml::from_str(&text).map_err(|error| {
-            let place = Location::of(&text, error.span().map_or(0, |span| span.start));
-            Failure::new(format!("{shown}:{place}: {}", error.message()))
-        })
+/// Reads a request from a file: JSON if the file's name ends in `.json`, TOML otherwise.
+fn read(path: &Path) -> Result<RequestFile, Failure> {
+    if is_json(path) {
+        return read_json(path);
     }
+    Ok(DocumentError::load(path, |text| {
+        Document::parse(text)?.whole()
+    })?)
 }
 
-/// How machines are kept apart, as it is written on the command line.
+/// Reads a topology from a file in the same way, and checks that it can be built.
+pub(super) fn read_topology(path: &Path) -> Result<Spec, Failure> {
+    if is_json(path) {
+        let spec: Spec = read_json(path)?;
+        return match spec.build() {
+            Ok(_) => Ok(spec),
+            Err(error) => Err(Failure::new(format!("{}: {error}", path.display()))),
+        };
+    }
+    let spec = DocumentError::load(path, |text| {
+        let document = Document::parse(text)?;
+        let spec = Spec::from_document(&document)?;
+        let built = spec.build().map(|_| ());
+        built.map_err(|error| {
+            document.locate([Problem::new(&error.path(&spec), error.to_string())])
+        })?;
+        Ok::<_, Vec<Mistake>>(spec)
+    })?;
+    Ok(spec)
+}
+
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "json")
+}
+
+/// Reads a JSON document, with mistakes in the same form as those of TOML.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("{}: cannot be read: {error}", path.display())))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let message = error.to_string();
+        // serde_json names the location at the end of its message.
+        let end = format!(" at line {} column {}", error.line(), error.column());
+        let message = message.strip_suffix(&end).unwrap_or(&message);
+        let (line, column) = (error.line(), error.column());
+        Failure::new(format!("{}:{line}:{column}: {message}", path.display()))
+    })
+}
+
+/// Fault domains as they are written on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Domains(FaultDomains);
 
@@ -191,7 +219,7 @@ impl fmt::Display for Domains {
     }
 }
 
-/// The flags that ask for this.
+/// Returns the flags that describe a request.
 pub(super) fn flags(request: &Request) -> String {
     let mut flags = format!("--vms {}", request.vms);
     let mut flag = |name: &str, value: &dyn std::fmt::Display| {
@@ -222,7 +250,7 @@ pub(super) fn flags(request: &Request) -> String {
     flags
 }
 
-/// The same in words.
+/// Returns a request in words.
 pub(super) fn words(request: &Request) -> String {
     let mut text = machines(request.vms);
     let cpu = (request.cpu != 0).then(|| cpus(request.cpu));
@@ -253,12 +281,12 @@ pub(super) fn machines(vms: u32) -> String {
     count(vms.into(), "machine")
 }
 
-/// So many of something.
+/// Returns a number and what it counts, such as `9 machines`.
 pub(super) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What is promised to each machine, in words.
+/// Returns the guarantee of each machine in words.
 fn promise(guarantee: Option<&Guarantee>) -> String {
     let Some(guarantee) = guarantee else {
         return "best effort".to_owned();
@@ -285,12 +313,16 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        wish: Wish,
+        request: RequestArgs,
     }
 
     fn parse(flags: &str) -> Request {
         let words = std::iter::once("x").chain(flags.split(' '));
-        Line::try_parse_from(words).unwrap().wish.request().unwrap()
+        Line::try_parse_from(words)
+            .unwrap()
+            .request
+            .request()
+            .unwrap()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `tailbound place serve`.
 
-use super::request::read;
+use super::request::read_topology;
 use super::status;
 use super::store::StoreUrl;
 use crate::command::output;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tailbound_control::ledger::Ledger;
 use tailbound_control::replica::{self, Replica, StartError};
-use tailbound_control::server::{AccessBy, Config, Metrics, Server, Signals, TlsFiles};
+use tailbound_control::server::{Authentication, Config, Metrics, Server, Signals, TlsFiles};
 use tailbound_control::service::Service;
 use tailbound_control::store::etcd::Location;
 use tailbound_control::store::{Sqlite, Store as _, StoreError};
@@ -165,9 +165,9 @@ impl Serve {
     }
 
     fn config(&self) -> Result<Config, Failure> {
-        let access = match (&self.tokens, self.insecure_loopback) {
-            (Some(file), _) => AccessBy::Tokens(file.clone()),
-            (None, true) => AccessBy::InsecureLoopback,
+        let authentication = match (&self.tokens, self.insecure_loopback) {
+            (Some(file), _) => Authentication::Tokens(file.clone()),
+            (None, true) => Authentication::InsecureLoopback,
             (None, false) => {
                 return Err(Failure::wrong_arguments(
                     "it is not said who may call: give --tokens FILE (`tailbound place token` \
@@ -178,13 +178,13 @@ impl Serve {
         };
         let tls = self.tls_cert.clone().zip(self.tls_key.clone());
         Ok(Config {
-            access,
+            authentication,
             tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
             streams: self.streams,
         })
     }
 
-    /// The service over a file of its own.
+    /// Starts the service over a file of its own.
     async fn alone(
         &self,
         path: &Path,
@@ -211,7 +211,7 @@ impl Serve {
         Ok(service)
     }
 
-    /// What the store has, or the beginning that a new one is given.
+    /// Returns the ledger of a store, or the initial one of a new store.
     fn ledger(
         &self,
         initial: Option<(Spec, Policy)>,
@@ -230,7 +230,7 @@ impl Serve {
         Ok(ledger)
     }
 
-    /// The service as one of several replicas.
+    /// Starts the service as one of several replicas.
     async fn among(
         &self,
         location: Location,
@@ -255,18 +255,16 @@ impl Serve {
         Ok((service, replica))
     }
 
-    /// What a new store begins with.
+    /// Returns the topology and the policy of a new store.
     fn initial(&self) -> Result<Option<(Spec, Policy)>, Failure> {
         let Some(path) = &self.topology else {
             return Ok(None);
         };
-        let spec: Spec = read(path)?;
-        spec.build()
-            .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        let spec = read_topology(path)?;
         Ok(Some((spec, self.policy.unwrap_or_default())))
     }
 
-    /// Whether what was asked for is what the store has.
+    /// Checks that the flags agree with the store.
     fn compare(&self, initial: Option<(Spec, Policy)>, ledger: &Ledger) -> Result<(), Failure> {
         let kept = ledger.topology();
         if let Some(asked) = self.policy.filter(|policy| *policy != kept.policy) {

@@ -2,7 +2,7 @@
 
 use super::explain::why;
 use super::name::TenantName;
-use super::request::{Wish, count, words};
+use super::request::{RequestArgs, count, words};
 use super::service::{Service, paint};
 use super::tables::runs;
 use crate::command::output;
@@ -22,7 +22,7 @@ pub(super) struct Create {
     #[arg(long)]
     owner: Option<String>,
     #[command(flatten)]
-    wish: Wish,
+    request: RequestArgs,
     #[command(flatten)]
     service: Service,
 }
@@ -30,7 +30,9 @@ pub(super) struct Create {
 impl Create {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
-        let tenant = self.wish.tenant(self.name.as_ref(), self.owner.as_ref())?;
+        let tenant = self
+            .request
+            .tenant(self.name.as_ref(), self.owner.as_ref())?;
         let client = service.client()?;
         let error = match client.create(&tenant) {
             Ok(tenant) => {

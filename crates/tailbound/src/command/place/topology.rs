@@ -1,6 +1,6 @@
 //! `tailbound place topology`.
 
-use super::request::read;
+use super::request::read_topology;
 use super::service::{Service, paint};
 use super::status::policy;
 use crate::command::output;
@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use tailbound_api::TopologyDiff;
 use tailbound_client::Client;
-use tailbound_placement::Spec;
 use tailbound_report::{Paint, Table};
 
 /// Arguments of `tailbound place topology`.
@@ -70,7 +69,7 @@ struct Diff {
 
 impl Diff {
     fn run(self) -> Result<Exit, Failure> {
-        let spec: Spec = read(&self.file)?;
+        let spec = read_topology(&self.file)?;
         let diff = self.service.ask(|client| client.diff(&spec))?;
         self.service.print(&diff, |paint| text(&diff, paint));
         Ok(verdict(&diff))
@@ -94,7 +93,7 @@ struct Apply {
 impl Apply {
     fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
-        let spec: Spec = read(&self.file)?;
+        let spec = read_topology(&self.file)?;
         let diff = service.ask(|client| client.diff(&spec))?;
         if !diff.broken.is_empty() {
             service.print(&diff, |paint| text(&diff, paint));

@@ -1,8 +1,8 @@
-//! What a replica does in the background: follow, lead, and again.
+//! The role loop of a replica: it follows, stands for election, leads, steps down, and begins anew.
 
-use super::follow::{FollowError, Follower, Seat};
-use super::lease::Won;
-use super::{Options, PATIENCE, PAUSE, Standing, campaign, lease, store};
+use super::follow::{FollowError, Follower, LeaderChange};
+use super::lease::ElectedTerm;
+use super::{Leadership, Options, PATIENCE, PAUSE, campaign, lease, store};
 use crate::ledger::{Ledger, LoadError};
 use crate::service::{Service, ServiceError};
 use crate::store::StoreError;
@@ -15,25 +15,25 @@ use tailbound_api::Role;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::{task, time};
 
-/// How long a replica that won may take until it has read its own victory.
+/// How long an elected replica may take until it has read its own election in the watch.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// The longest pause before the store is read anew.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// After so long without a reason to read it anew, pauses are short again.
+/// After this long without a reason to read the store anew, pauses are short again.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Why a replica reads the store anew.
+/// Why a replica leaves its role and reads the store anew.
 #[derive(Debug, thiserror::Error)]
-enum Over {
+enum StepDownReason {
     #[error("the lease was lost")]
-    Lease,
+    LeaseLost,
     #[error("a commit failed: {0}")]
-    Deposed(StoreError),
+    CommitFailed(StoreError),
     #[error(transparent)]
     Service(#[from] ServiceError),
     #[error("it was elected, but did not hear of it in time")]
-    Deaf,
+    ElectionUnseen,
     #[error(transparent)]
     Follow(#[from] FollowError),
     #[error(transparent)]
@@ -42,59 +42,61 @@ enum Over {
     Store(#[from] StoreError),
     #[error("the store: {0}")]
     Load(#[from] LoadError),
-    /// Not again: it is to end.
+    /// The replica ends and does not read the store again.
     #[error("it was told to resign")]
     Resigned(Option<oneshot::Sender<()>>),
 }
 
-/// What runs in the background.
-pub(super) struct Part {
+/// The background task of a replica.
+pub(super) struct RoleLoop {
     options: Options,
     keys: Keys,
     service: Service,
-    standing: watch::Sender<Standing>,
+    leadership: watch::Sender<Leadership>,
     resigning: mpsc::Receiver<oneshot::Sender<()>>,
 }
 
-impl Part {
+impl RoleLoop {
     pub(super) fn new(
         options: Options,
         service: Service,
-        standing: watch::Sender<Standing>,
+        leadership: watch::Sender<Leadership>,
         resigning: mpsc::Receiver<oneshot::Sender<()>>,
     ) -> Self {
         Self {
             keys: Keys::new(&options.location.prefix),
             options,
             service,
-            standing,
+            leadership,
             resigning,
         }
     }
 
-    /// Until it is told to resign, or nobody is left who could. The service is
-    /// at what was loaded.
-    pub(super) async fn play(mut self, mut link: Link, mut loaded: Loaded) {
+    /// Runs until the replica is told to resign, or until every handle that could tell it is
+    /// gone. The service must hold the ledger that was loaded.
+    pub(super) async fn run(mut self, mut link: Link, mut loaded: Loaded) {
         let mut pause = PAUSE;
         loop {
             let begun = Instant::now();
-            let mut won = None;
-            let over = match Box::pin(self.term(link, &loaded, &mut won)).await {
+            let mut elected = None;
+            let reason = match Box::pin(self.term(link, &loaded, &mut elected)).await {
                 Ok(never) => match never {},
-                Err(over) => over,
+                Err(reason) => reason,
             };
-            self.stand(Role::Follower, None);
-            if let Some(won) = &won {
-                won.stop();
+            self.publish(Role::Follower, None);
+            if let Some(elected) = &elected {
+                elected.stop();
             }
             if let Err(error) = self.service.follow().await {
                 return tracing::error!(%error, "the replica ends");
             }
-            // The lease only now, so that nothing is decided after another may
+            // The lease is given back only now: nothing is decided here once another replica may
             // decide.
-            if let Over::Resigned(done) = over {
-                match (won, Link::new(&self.options.location, PATIENCE)) {
-                    (Some(won), Ok(mut link)) => lease::revoke(&mut link, won.term.lease).await,
+            if let StepDownReason::Resigned(done) = reason {
+                match (elected, Link::new(&self.options.location, PATIENCE)) {
+                    (Some(elected), Ok(mut link)) => {
+                        lease::revoke(&mut link, elected.term.lease).await;
+                    }
                     (Some(_), Err(error)) => tracing::warn!(%error, "the lease ends by itself"),
                     (None, _) => {}
                 }
@@ -107,22 +109,22 @@ impl Part {
                 Some(link) => link,
                 None => return,
             };
-            if let Some(won) = won {
-                lease::revoke(&mut link, won.term.lease).await;
+            if let Some(elected) = elected {
+                lease::revoke(&mut link, elected.term.lease).await;
             }
-            tracing::warn!(reason = %over, "reading the store anew");
+            tracing::warn!(%reason, "reading the store anew");
             if begun.elapsed() >= CALM {
                 pause = PAUSE;
             }
-            loaded = match self.again(&mut link, &mut pause).await {
+            loaded = match self.reload_until_done(&mut link, &mut pause).await {
                 Some(loaded) => loaded,
                 None => return,
             };
         }
     }
 
-    /// Reads the files that a connection needs until that works, for they may be
-    /// replaced just now; None if it is to end meanwhile.
+    /// Reads the files that a connection needs until that works, since they may be in the middle
+    /// of a replacement. Returns None if the replica is told to end meanwhile.
     async fn link(&mut self) -> Option<Link> {
         loop {
             match Link::new(&self.options.location, PATIENCE) {
@@ -135,7 +137,7 @@ impl Part {
         }
     }
 
-    /// Waits, unless it is told to end meanwhile.
+    /// Waits, and returns whether the replica was told to end meanwhile.
     async fn told_to_end(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = time::sleep(pause) => false,
@@ -147,9 +149,9 @@ impl Part {
         }
     }
 
-    /// Reads the store until that works, with growing pauses; None if it is to
-    /// end meanwhile.
-    async fn again(&mut self, link: &mut Link, pause: &mut Duration) -> Option<Loaded> {
+    /// Reads the store until that works, with growing pauses. Returns None if the replica is told
+    /// to end meanwhile.
+    async fn reload_until_done(&mut self, link: &mut Link, pause: &mut Duration) -> Option<Loaded> {
         loop {
             if self.told_to_end(*pause).await {
                 return None;
@@ -162,54 +164,54 @@ impl Part {
         }
     }
 
-    async fn reload(&mut self, link: &mut Link) -> Result<Loaded, Over> {
+    async fn reload(&mut self, link: &mut Link) -> Result<Loaded, StepDownReason> {
         let loaded = load(link, &self.keys).await?;
         let snapshot = loaded.snapshot.clone();
-        // With many tenants that takes a second, in which others are answered.
+        // With many tenants this takes a second, during which other requests are answered.
         let ledger = task::spawn_blocking(move || Ledger::load(snapshot)).await;
         let ledger = ledger.map_err(|error| StoreError::Failed(error.to_string()))??;
         self.service.replace(ledger).await?;
         Ok(loaded)
     }
 
-    /// Follows from what was loaded, stands for election whenever nobody leads,
-    /// and leads when elected.
+    /// Follows from the revision that was loaded, stands for election whenever nobody leads, and
+    /// leads when elected.
     async fn term(
         &mut self,
         link: Link,
         loaded: &Loaded,
-        won: &mut Option<Won>,
-    ) -> Result<Infallible, Over> {
+        elected: &mut Option<ElectedTerm>,
+    ) -> Result<Infallible, StepDownReason> {
         let mut candidate = Link::new(&self.options.location, PATIENCE)?;
         let mut follower = Follower::start(link, self.keys.clone(), loaded).await?;
         let mut leader = loaded.leader.clone();
         let mut heard_by = Instant::now();
-        self.stand(Role::Follower, leader.as_ref());
+        self.publish(Role::Follower, leader.as_ref());
         loop {
-            if leader.is_none() && won.is_none() {
-                *won = campaign(&mut candidate, &self.options).await?;
+            if leader.is_none() && elected.is_none() {
+                *elected = campaign(&mut candidate, &self.options).await?;
                 heard_by = Instant::now() + CATCH_UP;
             }
-            if let (Some(won), Some(leader)) = (won.as_mut(), &leader)
-                && leader.create_revision() == won.term.created
+            if let (Some(elected), Some(leader)) = (elected.as_mut(), &leader)
+                && leader.create_revision() == elected.term.created
             {
-                // All transactions of the leaders before came before this key,
-                // in the same stream; none can come after it.
+                // All transactions of earlier leaders precede this key in the same stream; none
+                // can follow it.
                 let long = follower.long.clone();
-                return Err(self.lead(won, leader, long).await);
+                return Err(self.lead(elected, leader, long).await);
             }
             let message = tokio::select! {
                 message = follower.message() => message?,
-                over = late(won.as_mut(), heard_by) => return Err(over),
-                done = self.resigning.recv() => return Err(Over::Resigned(done)),
+                reason = unseen(elected.as_mut(), heard_by) => return Err(reason),
+                done = self.resigning.recv() => return Err(StepDownReason::Resigned(done)),
             };
             for transaction in follower.read(&message).await? {
-                if let Some(seat) = transaction.leader {
-                    leader = match seat {
-                        Seat::Taken(leader) => Some(leader),
-                        Seat::Free => None,
+                if let Some(change) = transaction.leader {
+                    leader = match change {
+                        LeaderChange::Elected(leader) => Some(leader),
+                        LeaderChange::Vacant => None,
                     };
-                    self.stand(Role::Follower, leader.as_ref());
+                    self.publish(Role::Follower, leader.as_ref());
                 }
                 if !transaction.changes.is_empty() {
                     let revision = u64::try_from(transaction.revision).unwrap_or(0);
@@ -219,14 +221,14 @@ impl Part {
         }
     }
 
-    /// Leads until there is a reason not to.
+    /// Leads until there is a reason to step down, and returns it.
     async fn lead(
         &mut self,
-        won: &mut Won,
+        elected: &mut ElectedTerm,
         leader: &KeyValue,
         long: HashMap<String, Pointer>,
-    ) -> Over {
-        let mut store = match store(&self.options, won, long) {
+    ) -> StepDownReason {
+        let mut store = match store(&self.options, elected, long) {
             Ok(store) => store,
             Err(error) => return error.into(),
         };
@@ -235,40 +237,43 @@ impl Part {
         }
         let (end, ended) = oneshot::channel();
         let on_end = move |error| {
-            // Without a receiver this replica steps down already.
+            // Without a receiver this replica is stepping down already.
             let _ = end.send(error);
         };
         if let Err(error) = self.service.lead(Box::new(store), Box::new(on_end)).await {
             return error.into();
         }
-        self.stand(Role::Leader, Some(leader));
-        tracing::info!(revision = won.term.created, "elected");
+        self.publish(Role::Leader, Some(leader));
+        tracing::info!(revision = elected.term.created, "elected");
         tokio::select! {
-            () = won.lost() => Over::Lease,
-            error = ended => Over::Deposed(error.unwrap_or(StoreError::NotLeader)),
-            done = self.resigning.recv() => Over::Resigned(done),
+            () = elected.lost() => StepDownReason::LeaseLost,
+            error = ended => {
+                StepDownReason::CommitFailed(error.unwrap_or(StoreError::NotLeader))
+            }
+            done = self.resigning.recv() => StepDownReason::Resigned(done),
         }
     }
 
-    fn stand(&self, role: Role, leader: Option<&KeyValue>) {
+    /// Publishes the role and the leader's URL to the replica's handles.
+    fn publish(&self, role: Role, leader: Option<&KeyValue>) {
         let leader = leader.map(|kv| String::from_utf8_lossy(kv.value()).into_owned());
-        self.standing.send_if_modified(|standing| {
-            let now = Standing { role, leader };
-            let differs = *standing != now;
-            *standing = now;
+        self.leadership.send_if_modified(|leadership| {
+            let now = Leadership { role, leader };
+            let differs = *leadership != now;
+            *leadership = now;
             differs
         });
     }
 }
 
-/// Waits until a victory that was not heard of is worth nothing; for ever
-/// without a victory.
-async fn late(won: Option<&mut Won>, heard_by: Instant) -> Over {
-    match won {
+/// Waits until an election that the watch has not shown is of no use any more. Without an election
+/// it waits for ever.
+async fn unseen(elected: Option<&mut ElectedTerm>, heard_by: Instant) -> StepDownReason {
+    match elected {
         None => std::future::pending().await,
-        Some(won) => tokio::select! {
-            () = won.lost() => Over::Lease,
-            () = time::sleep_until(heard_by.into()) => Over::Deaf,
+        Some(elected) => tokio::select! {
+            () = elected.lost() => StepDownReason::LeaseLost,
+            () = time::sleep_until(heard_by.into()) => StepDownReason::ElectionUnseen,
         },
     }
 }

@@ -1,10 +1,10 @@
-//! Why a request is refused, and what would pass instead.
+//! Why a request is refused, and which requests would be admitted instead.
 
-use super::search::{self, Refusal, Scopes, Search};
-use super::{AdmitError, Datacentre, Placement, Tenant, ports};
+use super::search::{self, Scopes, Search};
+use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, ports};
 use crate::load::Load;
-use crate::request::{Policy, Request};
-use crate::topology::PortId;
+use crate::request::{Guarantee, Policy, Request};
+use crate::topology::{NodeId, PortId};
 use std::fmt;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -20,29 +20,29 @@ const EFFORT: u32 = 10;
 
 /// A port that would carry too much.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overload {
-    /// Which one.
+pub struct PortOverload {
+    /// The port.
     pub port: PortId,
     /// Its name.
     pub name: String,
-    /// What it carries now.
+    /// The load that it carries now.
     pub carried: Load,
-    /// What the request would add.
+    /// The load that the request would add.
     pub added: Load,
-    /// What the link sends, in bits a second.
+    /// The rate of the link, in bits a second.
     pub rate: u64,
-    /// How much may be waiting, in bits.
-    pub room: u64,
-    /// How much would be waiting at worst, in bits; None if there is no end to
-    /// it, because more comes in the long run than leaves.
+    /// The most that may be waiting, in bits.
+    pub backlog_limit: u64,
+    /// The most that would be waiting, in bits; None if it has no bound, because more comes in the
+    /// long run than leaves.
     pub backlog: Option<u64>,
     /// How long a frame may wait there: the queue's capacity.
     pub capacity: Nanos,
 }
 
-/// A request that would pass now, and differs in one thing only.
+/// A change of one number by which a request would be admitted now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Near {
+pub enum Adjustment {
     /// Fewer machines.
     Vms(u32),
     /// Less bandwidth.
@@ -61,26 +61,26 @@ pub enum Near {
     Memory(Bytes),
 }
 
-/// The answer to "why not?".
+/// Why a request is refused, and what would be admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
-    /// Which rule refused.
-    pub refusal: Refusal,
-    /// Of the places with enough slots, near enough to each other, that were
-    /// looked at, the one where least was missing: its worst port.
-    pub overload: Option<Overload>,
-    /// What would pass, for each number that can be lowered. Each was tried, with
-    /// the digits it has here.
-    pub nearest: Vec<Near>,
+pub struct RefusalReport {
+    /// The rule that refused.
+    pub error: PlacementError,
+    /// The worst port of the best of the places that were looked at: those with enough slots that
+    /// are near enough to each other.
+    pub overload: Option<PortOverload>,
+    /// The adjustments that would help, one for each number that can be relaxed. Each was tried
+    /// with the digits that it has here.
+    pub nearest: Vec<Adjustment>,
 }
 
-impl Overload {
-    /// How many bits too many would wait; None if there is no end to it.
+impl PortOverload {
+    /// Returns how many bits too many would wait; None if they have no bound.
     pub fn excess(&self) -> Option<u64> {
-        Some(self.backlog?.saturating_sub(self.room))
+        Some(self.backlog?.saturating_sub(self.backlog_limit))
     }
 
-    /// How long a frame would wait at worst beyond the capacity, rounded up.
+    /// Returns how much longer than the capacity a frame would wait at worst, rounded up.
     pub fn late(&self) -> Option<Nanos> {
         let nanobits = u128::from(self.excess()?) * 1_000_000_000;
         let nanos = nanobits.div_ceil(u128::from(self.rate));
@@ -95,19 +95,19 @@ impl Overload {
     }
 }
 
-/// Whole bytes, rounded up.
+/// Returns whole bytes, rounded up.
 fn bytes(bits: u64) -> Bytes {
     Bytes(bits.div_ceil(8))
 }
 
-impl fmt::Display for Overload {
+impl fmt::Display for PortOverload {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rate, room) = (Rate(self.rate), bytes(self.room));
+        let (rate, limit) = (Rate(self.rate), bytes(self.backlog_limit));
         write!(formatter, "port {:?} of {rate} ", self.name)?;
         match (self.backlog, self.excess(), self.late()) {
             (Some(backlog), Some(excess), Some(late)) => write!(
                 formatter,
-                "would hold {} at worst, and may hold {room}: {} too many, {late} more than its {}",
+                "would hold {} at worst, and may hold {limit}: {} too many, {late} more than its {}",
                 bytes(backlog),
                 bytes(excess),
                 self.capacity,
@@ -121,9 +121,9 @@ impl fmt::Display for Overload {
     }
 }
 
-/// The first and the last line of a curve.
+/// Writes the first and the last affine curve of a load.
 fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load) -> fmt::Result {
-    let [fast, .., slow] = load.lines();
+    let [fast, .., slow] = load.curves();
     if fast != slow {
         write!(
             formatter,
@@ -135,7 +135,7 @@ fn write_curve(formatter: &mut fmt::Formatter<'_>, load: &Load) -> fmt::Result {
     write!(formatter, "{} + {}", bytes(slow.burst), Rate(slow.rate))
 }
 
-impl fmt::Display for Near {
+impl fmt::Display for Adjustment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Vms(1) => write!(formatter, "1 machine"),
@@ -152,8 +152,8 @@ impl fmt::Display for Near {
     }
 }
 
-impl Near {
-    /// The request with this one thing changed.
+impl Adjustment {
+    /// Returns the request with this one number changed.
     #[must_use]
     pub fn apply(self, request: &Request) -> Request {
         let mut changed = *request;
@@ -180,8 +180,8 @@ impl Near {
         changed
     }
 
-    /// The same with four digits, towards what passes more easily. A count is as
-    /// it is.
+    /// Returns the adjustment rounded to four digits, towards what passes more easily. Counts are
+    /// not rounded.
     pub(crate) fn rounded(self) -> Self {
         match self {
             Self::Vms(_) | Self::Domains(_) => self,
@@ -195,7 +195,7 @@ impl Near {
     }
 }
 
-/// What the last digit that is kept counts.
+/// Returns the value of the last digit that is kept.
 fn step(value: u64) -> u64 {
     let digits = value.checked_ilog10().map_or(0, |log| log + 1);
     10_u64.pow(digits.saturating_sub(DIGITS))
@@ -211,18 +211,18 @@ fn up(value: u64) -> u64 {
 }
 
 impl Datacentre {
-    /// Why a request does not fit, or None if it does.
+    /// Returns why a request does not fit, or None if it does.
     ///
-    /// Looks at no more ports than some ten decisions may ([`Self::set_effort`]):
-    /// for those who ask, not for every refusal.
+    /// Looks at up to ten times as many ports as a decision ([`Self::set_effort`]), so it is not
+    /// meant for every refusal.
     ///
     /// # Errors
     /// The request makes no sense.
-    pub fn explain(&self, request: &Request) -> Result<Option<Explanation>, AdmitError> {
+    pub fn explain(&self, request: &Request) -> Result<Option<RefusalReport>, AdmitError> {
         match self.fit(request) {
             Ok(_) => Ok(None),
-            Err(AdmitError::Refused(refusal)) => Ok(Some(Explanation {
-                refusal: self.without_network(request).unwrap_or(refusal),
+            Err(AdmitError::NoPlacement(error)) => Ok(Some(RefusalReport {
+                error: self.without_network(request).unwrap_or(error),
                 overload: self.worst_port(request),
                 nearest: self.nearest(request),
             })),
@@ -230,17 +230,17 @@ impl Datacentre {
         }
     }
 
-    /// Why a request would not fit if no port were looked at, either.
-    fn without_network(&self, request: &Request) -> Option<Refusal> {
+    /// Returns why a request would not fit even if no port were looked at.
+    fn without_network(&self, request: &Request) -> Option<PlacementError> {
         request.domains?;
         let mut search = Search::new(self, request, Policy::Locality);
-        let refusal = search.first().err()?;
-        (!matches!(refusal, Refusal::Effort { .. })).then_some(refusal)
+        let error = search.first().err()?;
+        (!matches!(error, PlacementError::Effort { .. })).then_some(error)
     }
 
-    /// The worst port of the best of some places found without looking at
+    /// Returns the worst port of the best of some places that were found without looking at
     /// ports.
-    fn worst_port(&self, request: &Request) -> Option<Overload> {
+    fn worst_port(&self, request: &Request) -> Option<PortOverload> {
         let limit = request.guarantee?.delay;
         let mut scopes = Scopes::new(self, request);
         let places = std::iter::from_fn(|| scopes.next()).filter(|scope| {
@@ -256,28 +256,28 @@ impl Datacentre {
             })
             .flatten()
             .filter_map(|placement| self.overload(request, placement))
-            .min_by_key(Overload::severity)
+            .min_by_key(PortOverload::severity)
     }
 
-    fn overload(&self, request: &Request, placement: Placement) -> Option<Overload> {
+    fn overload(&self, request: &Request, placement: Placement) -> Option<PortOverload> {
         let tenant = Tenant {
             request: *request,
             placement,
         };
-        let mut worst: Option<Overload> = None;
+        let mut worst: Option<PortOverload> = None;
         ports::for_each_load(&self.topology, self.policy, &tenant, |port_id, added| {
             let port = self.topology.port(port_id);
             let sum = self.load(port_id).plus(added);
             if self.policy.allows(&sum, port) {
                 return;
             }
-            let overload = Overload {
+            let overload = PortOverload {
                 port: port_id,
                 name: self.topology.port_name(port_id),
                 carried: *self.load(port_id),
                 added: *added,
                 rate: port.rate,
-                room: port.room,
+                backlog_limit: port.backlog_limit,
                 backlog: sum.backlog(port.rate, port.feed),
                 capacity: port.capacity,
             };
@@ -291,62 +291,76 @@ impl Datacentre {
         worst
     }
 
-    fn nearest(&self, request: &Request) -> Vec<Near> {
-        let mut ways: Vec<Way> = vec![(
-            u64::from(request.vms),
-            Box::new(|vms| Near::Vms(vms as u32)),
-        )];
-        if let Some(domains) = request.domains.filter(|domains| domains.count > 1) {
-            let count = u64::from(domains.count);
-            ways.push((count, Box::new(|count| Near::Domains(count as u32))));
-        }
-        if request.cpu > 0 {
-            ways.push((request.cpu, Box::new(Near::Cpu)));
-        }
-        if request.memory > Bytes::ZERO {
-            ways.push((
-                request.memory.0,
-                Box::new(|bytes| Near::Memory(Bytes(bytes))),
-            ));
-        }
-        if let Some(guarantee) = request.guarantee {
-            let rate = |bit_s| Near::Bandwidth(Rate(bit_s));
-            ways.push((guarantee.bandwidth.0, Box::new(rate)));
-            let burst = |bytes| Near::Burst(Bytes(bytes));
-            ways.push((guarantee.burst.0, Box::new(burst)));
-            // A burst that was not limited may be sent at the average rate at
-            // the slowest, and at a hundred times that is hardly limited.
-            let slowest = guarantee.bandwidth.0;
-            let fastest = guarantee
-                .burst_rate
-                .map_or(slowest.saturating_mul(100), |rate| rate.0);
-            let burst_rate = move |more| Near::BurstRate(Rate(slowest + more));
-            ways.push((fastest - slowest, Box::new(burst_rate)));
-            if let Some(delay) = guarantee.delay {
-                let longest = self.topology.delays_within(crate::NodeId::TOP).0;
-                let less = move |less| Near::Delay(Nanos(longest.0 - less));
-                ways.push((longest.0.saturating_sub(delay.0), Box::new(less)));
-            }
-        }
-        // Each way gets the same part of the effort.
-        let effort = self.effort.saturating_mul(EFFORT) / ways.len() as u32;
-        let all = ways.into_iter();
-        all.filter_map(|(most, near)| self.largest(request, most, effort, near))
+    /// Returns the adjustments by which the request would be admitted.
+    fn nearest(&self, request: &Request) -> Vec<Adjustment> {
+        let relaxations = self.relaxations(request);
+        // Each gets the same part of the effort.
+        let effort = self.effort.saturating_mul(EFFORT) / relaxations.len() as u32;
+        let all = relaxations.into_iter();
+        all.filter_map(|relaxation| self.largest(request, &relaxation, effort))
             .collect()
     }
 
-    /// The largest number below `most` with which the request passes, to a
-    /// thousandth, or as near as can be found with this effort; tried, for more
-    /// need not always be harder. It is rounded if it passes so too.
+    /// Returns every number of a request that can be relaxed.
+    fn relaxations(&self, request: &Request) -> Vec<Relaxation> {
+        let mut all = vec![Relaxation::new(u64::from(request.vms), |vms| {
+            Adjustment::Vms(vms as u32)
+        })];
+        if let Some(domains) = request.domains.filter(|domains| domains.count > 1) {
+            let count = u64::from(domains.count);
+            all.push(Relaxation::new(count, |count| {
+                Adjustment::Domains(count as u32)
+            }));
+        }
+        if request.cpu > 0 {
+            all.push(Relaxation::new(request.cpu, Adjustment::Cpu));
+        }
+        if request.memory > Bytes::ZERO {
+            let memory = |bytes| Adjustment::Memory(Bytes(bytes));
+            all.push(Relaxation::new(request.memory.0, memory));
+        }
+        if let Some(guarantee) = &request.guarantee {
+            self.relax_guarantee(guarantee, &mut all);
+        }
+        all
+    }
+
+    fn relax_guarantee(&self, guarantee: &Guarantee, all: &mut Vec<Relaxation>) {
+        all.push(Relaxation::new(guarantee.bandwidth.0, |bit_s| {
+            Adjustment::Bandwidth(Rate(bit_s))
+        }));
+        all.push(Relaxation::new(guarantee.burst.0, |bytes| {
+            Adjustment::Burst(Bytes(bytes))
+        }));
+        // A burst without a limit may be sent at the average rate at the slowest; a hundred times
+        // that is hardly a limit.
+        let slowest = guarantee.bandwidth.0;
+        let fastest = guarantee
+            .burst_rate
+            .map_or(slowest.saturating_mul(100), |rate| rate.0);
+        all.push(Relaxation::new(fastest - slowest, move |more| {
+            Adjustment::BurstRate(Rate(slowest + more))
+        }));
+        if let Some(delay) = guarantee.delay {
+            let longest = self.topology.delays_within(NodeId::TOP).0;
+            let most = longest.0.saturating_sub(delay.0);
+            all.push(Relaxation::new(most, move |less| {
+                Adjustment::Delay(Nanos(longest.0 - less))
+            }));
+        }
+    }
+
+    /// Returns the adjustment with the largest number below `most` with which the request passes, to
+    /// a thousandth, or as near as can be found with this effort. Each number is tried, since more
+    /// need not always be harder. The result is rounded if it passes rounded too.
     fn largest(
         &self,
         request: &Request,
-        most: u64,
+        relaxation: &Relaxation,
         mut effort: u32,
-        near: impl Fn(u64) -> Near,
-    ) -> Option<Near> {
-        let mut passes = |near: Near| {
-            let request = near.apply(request);
+    ) -> Option<Adjustment> {
+        let mut passes = |adjustment: Adjustment| {
+            let request = adjustment.apply(request);
             if request.check().is_err() {
                 return false;
             }
@@ -354,16 +368,17 @@ impl Datacentre {
             effort = effort.saturating_sub(looked_at);
             found.is_ok()
         };
-        let (mut good, mut bad) = (0, most);
-        let mut found = Some(near(0)).filter(|near| passes(*near));
+        let adjustment = &relaxation.adjustment;
+        let (mut good, mut bad) = (0, relaxation.most);
+        let mut found = Some(adjustment(0)).filter(|adjustment| passes(*adjustment));
         for _ in 0..HALVINGS {
             let middle = good + (bad - good) / 2;
             if middle == good {
                 break;
             }
-            if passes(near(middle)) {
+            if passes(adjustment(middle)) {
                 good = middle;
-                found = Some(near(middle));
+                found = Some(adjustment(middle));
             } else {
                 bad = middle;
             }
@@ -378,5 +393,19 @@ impl Datacentre {
     }
 }
 
-/// A number that can be lowered: what it is, and what a lower one means.
-type Way = (u64, Box<dyn Fn(u64) -> Near>);
+/// A number of a request that can be relaxed: the smaller, the more easily the request passes.
+struct Relaxation {
+    /// The number that the request has.
+    most: u64,
+    /// Returns the adjustment for a smaller number.
+    adjustment: Box<dyn Fn(u64) -> Adjustment>,
+}
+
+impl Relaxation {
+    fn new(most: u64, adjustment: impl Fn(u64) -> Adjustment + 'static) -> Self {
+        Self {
+            most,
+            adjustment: Box::new(adjustment),
+        }
+    }
+}

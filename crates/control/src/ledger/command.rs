@@ -1,0 +1,71 @@
+//! Commands to the ledger, and the replies to them.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tailbound_api::{HostChange, HostState, NewTenant, Tenant, TopologyDiff};
+use tailbound_placement::{Spec, TenantId};
+
+/// A change of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Admits a tenant, which names its owner.
+    Create(NewTenant),
+    /// Changes the number of a tenant's machines.
+    Resize {
+        /// The tenant.
+        id: TenantId,
+        /// The new number of machines.
+        vms: u32,
+    },
+    /// Deletes a tenant.
+    Delete {
+        /// The tenant.
+        id: TenantId,
+    },
+    /// Moves a tenant's machines on closed hosts to open ones.
+    Relocate {
+        /// The tenant.
+        id: TenantId,
+    },
+    /// Drains hosts, takes them for broken, or opens them again.
+    SetHosts {
+        /// The host, rack or pod.
+        node: String,
+        /// The new state of its hosts.
+        state: HostState,
+    },
+    /// Replaces the topology.
+    SetTopology {
+        /// The new topology.
+        spec: Box<Spec>,
+        /// The revision that it was compared with, if it was.
+        expected: Option<u64>,
+    },
+}
+
+/// A command and its caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The owner whose tenants the caller may change; None for an operator, who may change all.
+    pub owner: Option<String>,
+    /// The idempotency key, if any.
+    pub key: Option<String>,
+    /// A hash of the whole request, which tells requests with the same key apart.
+    pub fingerprint: [u8; 32],
+    /// The change.
+    pub command: Command,
+}
+
+/// The reply to a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// The tenant as it is now.
+    Tenant(Arc<Tenant>),
+    /// The tenant is gone.
+    Deleted,
+    /// The hosts' new state and the tenants that it affects.
+    Hosts(Arc<HostChange>),
+    /// The differences from the topology before.
+    Topology(Arc<TopologyDiff>),
+}

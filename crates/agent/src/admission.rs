@@ -27,13 +27,12 @@ pub(super) fn admit(steps: &[ThreadStep], observed: &Observed) -> Vec<PlanError>
         if !wanted.is_deadline() {
             continue;
         }
-        let (shortest, longest) = limits.periods;
-        if wanted.period < shortest || wanted.period > longest {
+        if !limits.periods.contains(&wanted.period) {
             errors.push(PlanError::Period {
                 name: step.name.clone(),
                 period: wanted.period,
-                shortest,
-                longest,
+                shortest: *limits.periods.start(),
+                longest: *limits.periods.end(),
             });
         }
         let at = observed.threads[&step.thread].processor;

@@ -56,6 +56,15 @@ impl fmt::Display for Role {
     }
 }
 
+/// A vCPU and the thread that runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VcpuThread {
+    /// The vCPU's number.
+    pub number: u32,
+    /// The thread's number.
+    pub tid: u32,
+}
+
 /// A thread as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedThread {
@@ -121,13 +130,12 @@ impl Guest {
         self.threads.iter().any(|thread| thread.role.is_vcpu())
     }
 
-    /// Sets the roles of the threads that run vCPUs by what QMP answered: numbers of
-    /// vCPUs with their threads.
-    pub fn name_vcpus(&mut self, vcpus: &[(u32, u32)]) {
-        for (number, tid) in vcpus {
-            let thread = self.threads.iter_mut().find(|thread| thread.id.tid == *tid);
-            if let Some(thread) = thread {
-                thread.role = Role::Vcpu(*number);
+    /// Sets the roles of the threads that run vCPUs, as QMP answered.
+    pub fn name_vcpus(&mut self, vcpus: &[VcpuThread]) {
+        for vcpu in vcpus {
+            let mut threads = self.threads.iter_mut();
+            if let Some(thread) = threads.find(|thread| thread.id.tid == vcpu.tid) {
+                thread.role = Role::Vcpu(vcpu.number);
             }
         }
     }

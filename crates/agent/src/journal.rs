@@ -104,15 +104,22 @@ struct Document {
     groups: Vec<GroupStep>,
 }
 
-/// The file, locked for as long as this lives.
+/// The state file: locked for as long as this lives, or read alone.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    boot: String,
     /// What was changed and not yet restored.
     changes: Changes,
-    /// `None`: only read, and never written.
-    lock: Option<File>,
+    access: Access,
+}
+
+/// What may be done with the file.
+#[derive(Debug)]
+enum Access {
+    /// It was read, and is never written.
+    ReadOnly,
+    /// It is written for this boot, under a lock that nobody else has.
+    Locked { boot: String, _lock: File },
 }
 
 impl Journal {
@@ -145,9 +152,8 @@ impl Journal {
         let changes = read(path, &boot)?;
         Ok(Self {
             path: path.to_owned(),
-            boot,
             changes,
-            lock: Some(lock),
+            access: Access::Locked { boot, _lock: lock },
         })
     }
 
@@ -158,9 +164,8 @@ impl Journal {
     pub fn preview(path: &Path) -> Result<Self, JournalError> {
         Ok(Self {
             path: path.to_owned(),
-            boot: String::new(),
             changes: peek(&Root::default(), path)?,
-            lock: None,
+            access: Access::ReadOnly,
         })
     }
 
@@ -169,7 +174,7 @@ impl Journal {
         &self.changes
     }
 
-    /// Changes what the file says, at once or not at all; removes the file when
+    /// Changes the content of the file, at once or not at all; removes the file when
     /// nothing is left.
     ///
     /// # Errors
@@ -180,20 +185,21 @@ impl Journal {
         if changes == self.changes {
             return Ok(());
         }
-        if self.lock.is_none() {
+        let Access::Locked { boot, .. } = &self.access else {
             return Err(JournalError::Busy {
                 path: self.path.clone(),
             });
-        }
-        self.write(&changes).map_err(|source| JournalError::File {
-            path: self.path.clone(),
-            source,
-        })?;
+        };
+        self.write(&changes, boot)
+            .map_err(|source| JournalError::File {
+                path: self.path.clone(),
+                source,
+            })?;
         self.changes = changes;
         Ok(())
     }
 
-    fn write(&self, changes: &Changes) -> io::Result<()> {
+    fn write(&self, changes: &Changes, boot: &str) -> io::Result<()> {
         if changes.is_empty() {
             return match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -202,7 +208,7 @@ impl Journal {
         }
         let document = Document {
             schema: SCHEMA,
-            boot: self.boot.clone(),
+            boot: boot.to_owned(),
             threads: changes.threads.values().cloned().collect(),
             groups: changes.groups.values().cloned().collect(),
         };

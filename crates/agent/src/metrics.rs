@@ -1,6 +1,6 @@
 //! What the agent has measured, as `OpenMetrics` text.
 
-use crate::watch::{AgentSnapshot, Meter};
+use crate::watch::{AgentSnapshot, Meter, MeterKey};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -57,13 +57,11 @@ pub fn encode(vcpus: &AgentSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Res
     )
 }
 
-type Key = (String, String);
-
-fn labels((guest, thread): &Key) -> [(&'static str, String); 2] {
-    [("guest", guest.clone()), ("thread", thread.clone())]
+fn labels(key: &MeterKey) -> [(&'static str, String); 2] {
+    [("guest", key.guest.clone()), ("thread", key.thread.clone())]
 }
 
-fn class((key, meter): (&Key, &Meter)) -> ([(&'static str, String); 3], u64) {
+fn class((key, meter): (&MeterKey, &Meter)) -> ([(&'static str, String); 3], u64) {
     let [guest, thread] = labels(key);
     let class = ("class", meter.class.to_owned());
     ([guest, thread, class], meter.in_force.into())

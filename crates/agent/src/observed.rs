@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use tailbound_sys::cgroup::WeightKind;
 use tailbound_sys::cpuset::Cpus;
@@ -29,15 +30,15 @@ pub struct Domain {
 }
 
 /// What the administrator allows to reservations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The share of each CPU for real time, in units of 2^-20; `None`: all, and
     /// nothing is checked (`sched_rt_runtime_us` is -1).
     pub share: Option<u64>,
     /// What the fair server of each CPU books, in units of 2^-20.
     pub fair_server: u64,
-    /// `sched_deadline_period_min_us` and `_max_us`.
-    pub periods: (Nanos, Nanos),
+    /// The periods that the kernel takes: `sched_deadline_period_min_us` to `_max_us`.
+    pub periods: RangeInclusive<Nanos>,
 }
 
 /// One thread.

@@ -19,6 +19,13 @@ use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Scheduling, Tasks, ThreadId};
 use tailbound_units::Nanos;
 
+/// What the threads of a process have in common.
+#[derive(Debug, Clone, Copy)]
+struct ObservedProcess {
+    ours: bool,
+    autogrouped: bool,
+}
+
 /// Reads a machine again and again.
 #[derive(Debug)]
 pub struct Observer {
@@ -93,7 +100,7 @@ impl Observer {
             self.book(&mut machine.domains)?;
         }
         let autogroups = self.sysctl("sched_autogroup_enabled") == Some(1);
-        let mut owners: HashMap<u32, (bool, bool)> = HashMap::new();
+        let mut processes: HashMap<u32, ObservedProcess> = HashMap::new();
         let mut sets: HashMap<PathBuf, Cpus> = HashMap::new();
         let mut threads = BTreeMap::new();
         let mut groups = BTreeMap::new();
@@ -107,16 +114,16 @@ impl Observer {
             } else {
                 online
             };
-            let (ours, autogrouped) = *owners.entry(pid).or_insert_with(|| {
-                let ours = self.calls.owner(pid) == Some(self.facts.user);
-                (ours, autogroups && !self.weighed(pid))
+            let process = processes.entry(pid).or_insert_with(|| ObservedProcess {
+                ours: self.calls.owner(pid) == Some(self.facts.user),
+                autogrouped: autogroups && !self.weighed(pid),
             });
             let seen = ObservedThread {
                 state,
                 processor,
                 allowed,
-                ours,
-                autogrouped,
+                ours: process.ours,
+                autogrouped: process.autogrouped,
             };
             threads.insert(wanted.thread, seen);
             if let Some(directory) = &wanted.group
@@ -244,10 +251,8 @@ impl Observer {
         Limits {
             share,
             fair_server: self.fair_server(),
-            periods: (
-                micros("sched_deadline_period_min_us", 100),
-                micros("sched_deadline_period_max_us", 1 << 22),
-            ),
+            periods: micros("sched_deadline_period_min_us", 100)
+                ..=micros("sched_deadline_period_max_us", 1 << 22),
         }
     }
 
@@ -284,6 +289,16 @@ fn own_slice(seen: Scheduling, base: Nanos) -> Scheduling {
     seen
 }
 
+/// Whether no CPU is in two of `sets`.
+fn disjoint(sets: &[Cpus]) -> bool {
+    let mut seen = Cpus::default();
+    sets.iter().all(|cpus| {
+        let apart = seen.and(cpus).is_empty();
+        seen = seen.or(cpus);
+        apart
+    })
+}
+
 fn group(directory: &Path) -> Option<ObservedGroup> {
     let kinds = [WeightKind::Weight, WeightKind::Shares];
     kinds.into_iter().find_map(|kind| {
@@ -316,6 +331,10 @@ fn domains(online: Cpus, partitions: &[Partition]) -> Vec<Domain> {
         found.push(cpus);
     }
     found.extend([unbalanced, rest]);
+    debug_assert!(
+        disjoint(&found),
+        "a CPU is in one root domain: {found:?} of {online}"
+    );
     found
         .into_iter()
         .filter(|cpus| !cpus.is_empty())

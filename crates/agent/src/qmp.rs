@@ -1,6 +1,7 @@
 //! Asks a QEMU that does not name its vCPUs which of its threads they are: QMP's
 //! `query-cpus-fast`.
 
+use super::guest::VcpuThread;
 use serde::Deserialize;
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -27,12 +28,12 @@ struct Cpu {
     thread_id: u32,
 }
 
-/// Returns the vCPUs' numbers with their threads', as QEMU sees those.
+/// Returns the vCPUs with their threads, as QEMU numbers them.
 ///
 /// # Errors
 /// Nobody listens, or nothing that speaks QMP, or it is busy with another
 /// client (`TimedOut`, `WouldBlock`).
-pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<(u32, u32)>> {
+pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<VcpuThread>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -54,10 +55,13 @@ pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<(u32, u32)>> {
 }
 
 /// Returns the vCPUs in a line, if that is the answer.
-fn parse(line: &str) -> Option<Vec<(u32, u32)>> {
+fn parse(line: &str) -> Option<Vec<VcpuThread>> {
     let answer: Answer = serde_json::from_str(line).ok()?;
-    let pair = |cpu: Cpu| (cpu.cpu_index, cpu.thread_id);
-    Some(answer.cpus.into_iter().map(pair).collect())
+    let vcpu = |cpu: Cpu| VcpuThread {
+        number: cpu.cpu_index,
+        tid: cpu.thread_id,
+    };
+    Some(answer.cpus.into_iter().map(vcpu).collect())
 }
 
 #[cfg(test)]
@@ -72,7 +76,7 @@ mod tests {
         assert_eq!(parse("{\"event\": \"RESUME\"}"), None);
         let answer =
             "{\"return\": [{\"thread-id\": 71, \"cpu-index\": 0, \"target\": \"x86_64\"}]}";
-        assert_eq!(parse(answer), Some(vec![(0, 71)]));
+        assert_eq!(parse(answer), Some(vec![VcpuThread { number: 0, tid: 71 }]));
     }
 
     #[test]

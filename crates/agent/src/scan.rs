@@ -1,6 +1,8 @@
 //! Finds the guests of a machine in `/proc`.
 
-use super::guest::{Guest, GuestThread, NamedThread, Process, Role, own_group, plain, recognise};
+use super::guest::{
+    Guest, GuestThread, NamedThread, Process, Role, VcpuThread, own_group, plain, recognise,
+};
 use super::qmp;
 use super::rule::{GuestRule, Target};
 use std::collections::HashMap;
@@ -20,7 +22,7 @@ pub struct Scanner {
     /// The starts of processes that are no guests, by number.
     others: HashMap<u32, u64>,
     /// What QMP answered about a process.
-    asked: HashMap<ThreadId, Vec<(u32, u32)>>,
+    asked: HashMap<ThreadId, Vec<VcpuThread>>,
 }
 
 impl Scanner {

@@ -54,7 +54,7 @@ pub(super) fn machine() -> ObservedMachine {
         limits: Limits {
             share: Some(CPU * 95 / 100),
             fair_server: CPU / 20,
-            periods: (Nanos::from_micros(100), Nanos::from_micros(1 << 22)),
+            periods: Nanos::from_micros(100)..=Nanos::from_micros(1 << 22),
         },
         slices: true,
         privileged: true,

@@ -35,11 +35,21 @@ pub struct Meter {
     pub in_force: bool,
 }
 
+/// What a meter is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MeterKey {
+    /// The guest's name.
+    pub guest: String,
+    /// The role of its threads, such as `vcpu 0` or `emulator`; for a guest that is no
+    /// virtual machine their name.
+    pub thread: String,
+}
+
 /// What the agent has measured.
 #[derive(Debug, Clone, Default)]
 pub struct AgentSnapshot {
-    /// By guest and by what the threads do ("vcpu 0", "emulator").
-    pub meters: BTreeMap<(String, String), Meter>,
+    /// The meters of all guests.
+    pub meters: BTreeMap<MeterKey, Meter>,
     /// By guest: how often one of its threads had drifted.
     pub drift: BTreeMap<String, u64>,
     /// By guest: how often its class could not be applied; errors of the agent as a
@@ -301,7 +311,7 @@ impl Watcher {
         }
         // A guest that ended is shown no more; if it returns it starts anew.
         let guests: BTreeSet<_> = self.guests.iter().map(|guest| &guest.name).collect();
-        shared.meters.retain(|(guest, _), _| guests.contains(guest));
+        shared.meters.retain(|key, _| guests.contains(&key.guest));
     }
 
     /// Reads how long each thread ran and waited since the last time.
@@ -352,12 +362,15 @@ impl Watcher {
 
 /// Returns the meter of a thread: each vCPU has one, the others share one for their
 /// role.
-fn key(guest: &Guest, thread: &GuestThread) -> (String, String) {
-    let name = match thread.role {
+fn key(guest: &Guest, thread: &GuestThread) -> MeterKey {
+    let thread = match thread.role {
         Role::Task => thread.name.clone(),
         role => role.to_string(),
     };
-    (guest.name.clone(), name)
+    MeterKey {
+        guest: guest.name.clone(),
+        thread,
+    }
 }
 
 /// Returns what happened between two readings.

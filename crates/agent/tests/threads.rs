@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tailbound_agent::watch::Watcher;
+use tailbound_agent::watch::{MeterKey, Watcher};
 use tailbound_agent::{Agent, AgentConfig, AgentError, Aperiodic, Class, Desired, Periodic};
 use tailbound_sys::cgroup::{Mounts, parse_groups};
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
@@ -437,7 +437,10 @@ fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
     watcher.sample();
     let snapshot = watcher.shared().lock().unwrap().clone();
     assert_eq!(snapshot.drift["fake"], 4);
-    let meter = |name: &str| &snapshot.meters[&("fake".to_owned(), name.to_owned())];
+    let meter = |thread: &str| {
+        let (guest, thread) = ("fake".to_owned(), thread.to_owned());
+        &snapshot.meters[&MeterKey { guest, thread }]
+    };
     assert!(meter("vcpu 1").in_force && meter("vcpu 2").in_force);
     assert_eq!(meter("vcpu 1").class, "periodic");
 

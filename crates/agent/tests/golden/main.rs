@@ -167,12 +167,14 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
     let Limits {
         share,
         fair_server,
-        periods: (shortest, longest),
+        periods,
     } = limits;
     writeln!(
         out,
-        "limits: share {share:?}, fair server {fair_server}, periods {shortest} to {longest}, \
-         slices {slices}, privileged {privileged}"
+        "limits: share {share:?}, fair server {fair_server}, periods {} to {}, \
+         slices {slices}, privileged {privileged}",
+        periods.start(),
+        periods.end()
     )
     .unwrap();
 }

@@ -117,8 +117,8 @@ impl Host {
     fn send(&mut self, frames: u64) {
         while self.sent < frames {
             while let Some(frame) = self.free.pop_front() {
-                if let Err(later) = self.pacer.enqueue(self.now, black_box(frame)) {
-                    unreachable!("held until {}", later.at);
+                if let Err(blocked) = self.pacer.enqueue(self.now, black_box(frame)) {
+                    unreachable!("held until {}", blocked.retry_at);
                 }
             }
             let Self {

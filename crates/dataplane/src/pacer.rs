@@ -2,43 +2,50 @@
 //!
 //! Each frame of a guaranteed guest passes a chain of virtual token buckets (4.3,
 //! figure 8): {`B_i`, S} of its destination where it has one, {B, S}, and {Bmax, one
-//! frame}. The last gives it a stamp, the moment at which it may begin on the
-//! wire; nothing sleeps. Each bucket's own time is an exact fraction, so rates do
-//! not drift (`bucket`); what it hands on is rounded up to the next byte of the
-//! wire. Over every interval the stamps of a guest stay below `min(Bmax·t + frame,
-//! B·t + S)` plus two bytes.
+//! frame}. The last gives it a departure time, the earliest moment at which it may
+//! begin on the wire; nothing sleeps. Each bucket's own time is an exact fraction, so
+//! rates do not drift ([`tailbound_units::exact`]); what it hands on is rounded up to
+//! the next byte of the wire. Over every interval the departures of a guest stay below
+//! `min(Bmax·t + frame, B·t + S)` plus two bytes.
 //!
-//! **Time is counted in bytes of the wire** ([`WireClock`]): preamble, FCS and gap
-//! included. A stamp is the number of a byte, so what is computed is what the wire
-//! can do. All sizes that a guarantee names are bytes on the wire too, as placement
-//! counts them.
+//! **Virtual time is counted in bytes of the wire** ([`WireClock`]): preamble, FCS and
+//! gap included. A departure time is the number of a byte ([`Position`]), so what is
+//! computed is what the wire can do. All sizes that a guarantee names are bytes on the
+//! wire too, as placement counts them.
 //!
 //! **Paced IO Batching** (4.3.1). [`Pacer::batch`] hands over the next 50 us of
-//! wire time: frames of all guests in the order of their stamps (`wheel`), and
+//! wire time: frames of all guests in the order of their departures (`wheel`), and
 //! void frames ([`void`]) that fill the gaps before them exactly. A gap shorter
-//! than the shortest frame (84 B) delays the next frame by less than that; stamps
-//! are absolute, so the delay is not handed on. Voids are sent only ahead of a
+//! than the shortest frame (84 B) delays the next frame by less than that; departure
+//! times are absolute, so the delay is not handed on. Voids are sent only ahead of a
 //! frame that is due within the batch: an idle link stays idle.
 //!
 //! **Best effort** (4.4), frames of guests without a guarantee, takes all that is
-//! left: one may begin whenever no stamped frame is due, instead of a void. It is
-//! not interrupted, so the stamped frames behind it are later by less than its
+//! left: one may begin whenever no scheduled frame is due, instead of a void. It is
+//! not interrupted, so the scheduled frames behind it are later by less than its
 //! length, as at any port with priorities. Where it waits, there are no voids.
 //!
-//! **What waits where.** A frame that waits for its destination's `B_i` does not hold
-//! up those to other destinations: it is charged to {B, S} when it is released. A
-//! frame that would wait longer than its guest's horizon is given back, to stay in
-//! the guest's ring until it can be stamped. Frames that wait for long are marked
-//! (ECN) where they can be.
+//! **Two stages.** A frame that waits for its destination's `B_i` waits at the
+//! destination stage and does not hold up those to other destinations. It is charged to
+//! {B, S} when it is released to the link stage, where frames wait for the wire.
 //!
-//! **Late.** A frame that arrives while a batch is on the wire is stamped from its
+//! **Backpressure.** A frame that would wait longer than its guest's horizon is not
+//! taken ([`WouldBlock`]): it stays in the guest's ring until it can be scheduled.
+//! Frames that wait for long are marked (ECN) where they can be.
+//!
+//! **Late.** A frame that arrives while a batch is on the wire is scheduled from its
 //! end on, so that a batch never closes the gaps of the next. When the wire does
-//! not take what is due (a stalled host, a link that is down), the clock stops
+//! not take what is due (a stalled host, a link that is down), virtual time is frozen
 //! after `catch_up`: then everything is later by as much, and no burst follows.
 //!
 //! The order to call things in: [`Pacer::enqueue`] whenever frames came, then
 //! [`Pacer::batch`] with the same `now`, then sleep until [`Pacer::poll_at`] or the
 //! next frame.
+
+#![expect(
+    clippy::inline_always,
+    reason = "called once for every frame, where a call costs as much as the work"
+)]
 
 mod batch;
 mod chain;
@@ -47,33 +54,33 @@ mod clock;
 mod config;
 mod guest;
 mod limits;
-mod recharge;
+mod rescale;
 mod store;
 pub mod void;
 mod wheel;
 
 pub use batch::{Batch, Paced};
 pub use clock::WireClock;
-pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
+pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
 pub use limits::FlowUse;
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Queue, QueueStats};
 use crate::{FlowKey, Frame, GuestId, HashKeys};
-use guest::{Guest, Terms};
+use guest::{Contract, Guest};
 use limits::Limits;
 use store::Store;
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
 use wheel::Wheel;
 
-/// A frame that would wait too long, given back.
+/// A frame that would wait too long, as it was offered.
 #[derive(Debug)]
-pub struct Later<F> {
-    /// The frame, as it was.
+pub struct WouldBlock<F> {
+    /// The frame.
     pub frame: F,
     /// When it may be tried again: after the `now` at which it was refused, and
-    /// not before its stamp less its guest's horizon.
-    pub at: Nanos,
+    /// not before its departure less its guest's horizon.
+    pub retry_at: Nanos,
 }
 
 /// Frames that were dropped, by reason.
@@ -105,23 +112,23 @@ pub struct WireCount {
 /// What a pacer has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacerStats {
-    /// Frames with a stamp that were handed over.
+    /// Frames of guaranteed guests that were handed over.
     pub guaranteed: WireCount,
-    /// Frames without one that were handed over.
+    /// Frames without a guarantee that were handed over.
     pub best_effort: WireCount,
     /// Voids that were handed over.
     pub voids: WireCount,
-    /// Frames handed over 84 B or more after their stamp, as others were before
+    /// Frames handed over 84 B or more after their departure time, as others were before
     /// them on the wire.
     pub collided: u64,
-    /// The most that a frame was handed over after its stamp.
-    pub latest: WireBytes,
-    /// Frames that were given back for later, each time.
-    pub held: u64,
+    /// The most that a frame was handed over after its departure time.
+    pub max_lateness: WireBytes,
+    /// Frames that would have waited too long, each time that one was offered.
+    pub blocked: u64,
     /// Frames that were dropped here.
     pub drops: PacerDrops,
-    /// How long the wire's clock was stopped.
-    pub stopped: Nanos,
+    /// For how long virtual time was frozen.
+    pub frozen: Nanos,
     /// The queue of frames without a guarantee.
     pub queue: QueueStats,
 }
@@ -133,11 +140,11 @@ pub struct GuestStats {
     pub taken: WireCount,
     /// Frames among them that were marked (ECN).
     pub marked: u64,
-    /// Frames that were given back for later, each time.
-    pub held: u64,
+    /// Frames that would have waited too long, each time that one was offered.
+    pub blocked: u64,
     /// Frames that were dropped here, by what [`PacerDrops`] names.
     pub dropped: u64,
-    /// How long its last frame had to wait for its stamp, in the wire's time.
+    /// How long its last frame had to wait for its departure time, in the wire's time.
     pub wait: WireBytes,
 }
 
@@ -146,7 +153,7 @@ pub struct GuestStats {
 pub struct Pacer<F> {
     config: PacerConfig,
     clock: WireClock,
-    /// Where the wire's clock stands.
+    /// Virtual time.
     position: Position,
     /// The batch, half of it, and `catch_up` in bytes of the wire.
     batch: WireBytes,
@@ -156,20 +163,20 @@ pub struct Pacer<F> {
     /// The sum of guaranteed bandwidths.
     committed: Rate,
     limits: Limits,
-    /// Flows of which what waits is to be moved, as their limits have changed; and
+    /// Flows of which what waits is to be rescaled, as their limits have changed; and
     /// room to do it in, empty.
     changed: Vec<FlowKey>,
     waiting: Vec<u32>,
-    /// Every stamped frame; the wheels hold their places.
+    /// Every scheduled frame; the wheels hold their places.
     store: Store<F>,
     /// Frames that wait for their destination's limit, by their release.
-    upstream: Wheel,
-    /// Frames that wait for the wire, by their stamp.
-    due: Wheel,
+    destination_stage: Wheel,
+    /// Frames that wait for the wire, by their departure.
+    link_stage: Wheel,
     best_effort: Queue<F>,
     /// Up to where the wire is taken.
     wire: Position,
-    /// The first stamp in either wheel, or the end of time.
+    /// The first departure in either wheel, or the end of time.
     next: Position,
     stats: PacerStats,
 }
@@ -179,7 +186,7 @@ impl<F: Frame> Pacer<F> {
     ///
     /// # Errors
     /// The rule that the configuration breaks.
-    pub fn new(config: &PacerConfig) -> Result<Self, Refused> {
+    pub fn new(config: &PacerConfig) -> Result<Self, PacerError> {
         Self::with_keys(config, HashKeys::random())
     }
 
@@ -187,7 +194,7 @@ impl<F: Frame> Pacer<F> {
     ///
     /// # Errors
     /// The rule that the configuration breaks.
-    pub fn with_keys(config: &PacerConfig, keys: HashKeys) -> Result<Self, Refused> {
+    pub fn with_keys(config: &PacerConfig, keys: HashKeys) -> Result<Self, PacerError> {
         let batch = config.batch_on_the_wire()?;
         Ok(Self {
             config: config.clone(),
@@ -202,8 +209,8 @@ impl<F: Frame> Pacer<F> {
             changed: Vec::new(),
             waiting: Vec::new(),
             store: Store::new(config.packets),
-            upstream: Wheel::new(),
-            due: Wheel::new(),
+            destination_stage: Wheel::new(),
+            link_stage: Wheel::new(),
             best_effort: Queue::new(&config.best_effort),
             wire: Position::ZERO,
             next: Position::NEVER,
@@ -211,7 +218,7 @@ impl<F: Frame> Pacer<F> {
         })
     }
 
-    /// What waits for the wire with a stamp, in frames.
+    /// How many scheduled frames wait.
     pub fn waiting(&self) -> usize {
         self.store.len()
     }
@@ -229,7 +236,7 @@ impl<F: Frame> Pacer<F> {
     /// A guest that has a guarantee.
     fn guaranteed(&self, id: GuestId) -> Option<&Guest> {
         let guest = self.guests.get(id.0 as usize)?.as_ref()?;
-        (guest.terms == Terms::Guaranteed).then_some(guest)
+        (guest.contract == Contract::Guaranteed).then_some(guest)
     }
 
     /// What was done with a guest's frames while it had a guarantee.
@@ -241,7 +248,7 @@ impl<F: Frame> Pacer<F> {
     /// What it has done so far.
     pub fn stats(&self) -> PacerStats {
         PacerStats {
-            stopped: self.stats.stopped + self.clock.stopped(),
+            frozen: self.stats.frozen + self.clock.frozen(),
             ..self.stats
         }
     }
@@ -254,10 +261,6 @@ impl<F: Frame> Pacer<F> {
     /// Lets time pass on the wire, no further than `catch_up` after what is due. Once
     /// for each `now`: within it, nothing becomes due that was not.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     fn advance(&mut self, now: Nanos) -> Position {
         if now > self.clock.now() {
             self.position = self.advance_clock(now);
@@ -268,13 +271,13 @@ impl<F: Frame> Pacer<F> {
     #[inline(never)]
     fn advance_clock(&mut self, now: Nanos) -> Position {
         // While it is the moment of the change.
-        self.settle();
+        self.rescale_pending();
         let position = self.clock.advance(now);
         // From what is due, not from the wire: that moves on with each batch, however
         // late its frames are.
         let limit = self.wire.max(self.next.saturating_add(self.catch_up));
         if position > limit && self.next != Position::NEVER {
-            self.clock.stop_at(limit);
+            self.clock.freeze_at(limit);
             return limit;
         }
         position

@@ -106,10 +106,10 @@ fn paced_burst(
     for guest in 0..3 {
         for (frame, virtio) in packets.iter().chain(packets) {
             let mut packet = read(pool, frame, *virtio, guest);
-            while let Err(later) = pacer.enqueue(now, packet) {
-                now = later.at;
+            while let Err(blocked) = pacer.enqueue(now, packet) {
+                now = blocked.retry_at;
                 pacer.batch(now).for_each(drop);
-                packet = later.frame;
+                packet = blocked.frame;
             }
         }
     }
@@ -157,7 +157,10 @@ fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
     assert_eq!(counted.count_total, 0);
     let stats = pacer.stats();
     assert!(stats.guaranteed.packets > 1000 && stats.best_effort.packets > 500);
-    assert!(stats.voids.packets > 1000 && stats.held > 10, "{stats:?}");
+    assert!(
+        stats.voids.packets > 1000 && stats.blocked > 10,
+        "{stats:?}"
+    );
 }
 
 #[test]

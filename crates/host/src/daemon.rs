@@ -74,7 +74,7 @@ pub enum HostError {
     Control(#[from] ControlError),
     /// The uplink cannot be paced like that.
     #[error("uplink: {0}")]
-    Pacing(#[from] tailbound_dataplane::pacer::Refused),
+    Pacing(#[from] tailbound_dataplane::pacer::PacerError),
     /// The system refused what the loop itself needs.
     #[error("cannot {step}: {source}")]
     System {

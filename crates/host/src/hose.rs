@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_api::VmName;
-use tailbound_dataplane::pacer::{MAX_RATIO, Refused};
+use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
@@ -289,15 +289,15 @@ impl Hose {
 }
 
 /// Sets a rate, or the nearest that the pacer can count.
-fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Refused> {
+fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), PacerError> {
     let Change { flow, rate } = change;
     let guest = GuestId(flow.guest.0);
     let destination = flow.destination.0;
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
-        Err(Refused::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
-        Err(Refused::AboveLink { link, .. }) => link,
+        Err(PacerError::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
+        Err(PacerError::AboveLink { link, .. }) => link,
         // Without a guarantee there is no limit either.
-        Err(Refused::NotGuaranteed(_)) if rate.is_none() => return Ok(()),
+        Err(PacerError::NotGuaranteed(_)) if rate.is_none() => return Ok(()),
         other => return other,
     };
     pacer.set_destination(now, guest, destination, Some(nearest))

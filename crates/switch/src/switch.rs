@@ -40,7 +40,7 @@ use crate::reason::Reason;
 use guest::GuestPort;
 use state::PortState;
 use std::io;
-use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Egress, GuestId, Pacer, Packet, Pool};
 use tailbound_units::Nanos;
 use uplink::Uplink;
@@ -83,7 +83,7 @@ impl Switch {
     ///
     /// # Errors
     /// The rule that the uplink's pacer breaks.
-    pub fn new(config: SwitchConfig) -> Result<Self, Refused> {
+    pub fn new(config: SwitchConfig) -> Result<Self, PacerError> {
         let mut switch = Self {
             pool: Pool::new(),
             forwarding: Forwarding::new(0, None, []),

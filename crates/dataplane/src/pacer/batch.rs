@@ -12,8 +12,8 @@ pub enum Paced<F> {
     Guaranteed {
         /// The frame.
         frame: F,
-        /// The first moment at which it may begin.
-        stamp: Position,
+        /// Its departure time: it may not begin earlier.
+        departure: Position,
         /// When it begins.
         at: Position,
     },
@@ -66,7 +66,7 @@ impl<F: Frame> Pacer<F> {
     #[inline]
     pub fn batch(&mut self, now: Nanos) -> Batch<'_, F> {
         let start = self.advance(now);
-        self.settle();
+        self.rescale_pending();
         Batch {
             pacer: self,
             now,
@@ -78,16 +78,16 @@ impl<F: Frame> Pacer<F> {
         let end = start + self.batch;
         let mut wire = self.wire.max(start);
         let mut best_effort = self.best_effort.backlog().packets > 0;
-        let mut upstream = self.upstream.first();
-        let mut due = self.due.first();
+        let mut release = self.destination_stage.first();
+        let mut due = self.link_stage.first();
         while wire < end {
-            if upstream.stamp <= due.stamp && upstream.stamp < end {
-                self.release(upstream);
-                upstream = self.upstream.first();
-                due = self.due.first();
+            if release.departure <= due.departure && release.departure < end {
+                self.release(release);
+                release = self.destination_stage.first();
+                due = self.link_stage.first();
                 continue;
             }
-            if wire < due.stamp {
+            if wire < due.departure {
                 if best_effort {
                     // What waits for its destination is not due either, or it would
                     // have been released.
@@ -97,45 +97,46 @@ impl<F: Frame> Pacer<F> {
                     }
                     best_effort = false;
                 }
-                if due.stamp >= end {
+                if due.departure >= end {
                     break;
                 }
-                wire = self.fill(wire, due.stamp, &mut sink);
+                wire = self.fill(wire, due.departure, &mut sink);
             }
             wire = self.hand_over(wire, due, &mut sink);
-            due = self.due.first();
+            due = self.link_stage.first();
         }
         self.wire = wire;
-        self.next = due.stamp.min(upstream.stamp);
+        self.next = due.departure.min(release.departure);
     }
 
-    /// Hands over the frame that is due; gives where it ends.
+    /// Hands over the frame that is due, and returns where it ends.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     fn hand_over(&mut self, at: Position, due: First, sink: &mut impl FnMut(Paced<F>)) -> Position {
-        let index = self.due.pop(&mut self.store.nodes, due);
+        let index = self.link_stage.pop(&mut self.store.nodes, due);
         let Some(frame) = self.store.take(index) else {
             return at;
         };
         let wire = void::on_the_wire(frame.len());
-        let stamp = due.stamp;
+        let departure = due.departure;
         let stats = &mut self.stats;
         stats.guaranteed.packets += 1;
-        let late = at - stamp;
+        debug_assert!(at >= departure, "no frame begins before its departure time");
+        let late = at - departure;
         if late > WireBytes::ZERO {
             stats.collided += u64::from(late >= void::SHORTEST);
-            stats.latest = stats.latest.max(late);
+            stats.max_lateness = stats.max_lateness.max(late);
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
-        sink(Paced::Guaranteed { frame, stamp, at });
+        sink(Paced::Guaranteed {
+            frame,
+            departure,
+            at,
+        });
         at + wire
     }
 
-    /// Hands over the next frame without a guarantee; gives where it ends.
+    /// Hands over the next frame without a guarantee, and returns where it ends.
     #[inline]
     fn send_best_effort(
         &mut self,
@@ -151,12 +152,8 @@ impl<F: Frame> Pacer<F> {
         Some(at + wire)
     }
 
-    /// Fills the wire up to `due`, or at most 83 bytes further; gives how far.
+    /// Fills the wire up to `due`, or at most 83 bytes further. Returns how far.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     fn fill(
         &mut self,
         mut at: Position,

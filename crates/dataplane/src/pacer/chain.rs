@@ -1,69 +1,80 @@
-//! A frame's way through the chain of buckets.
+//! The chain of buckets: which frame departs when.
 
-use super::guest::{Guest, Patience, Place, Terms, TooLate, next_byte};
-use super::wheel::{self, First};
-use super::{Later, Pacer, void};
+use super::guest::{Contract, Guest, Patience, Scheduled, Stage, TooLate, next_byte};
+use super::limits::Limit;
+use super::wheel::{self, First, Wheel};
+use super::{Pacer, WouldBlock, void};
 use crate::{Frame, GuestId};
 use tailbound_units::{Nanos, Position, WireBytes};
 
-/// Why a frame gets no stamp.
+/// Why a frame is not scheduled.
 #[derive(Debug, Clone, Copy)]
-enum Unplaced {
+enum Unscheduled {
     /// Its guest has no guarantee.
     BestEffort,
-    /// Longer than any may be.
+    /// It is longer than any may be.
     Oversized,
-    /// Its stamp, or its release by its destination's limit, would be later than it
-    /// may be.
-    Later(TooLate),
+    /// Its departure, or its release by its destination's limit, would be later than
+    /// it may be.
+    TooLate(TooLate),
     /// Its destination is closed and has no tokens left, or what waits for it is to
-    /// be moved first.
+    /// be rescaled first.
     Closed,
 }
 
+/// A frame that comes to the chain.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    at: Position,
+    wire: WireBytes,
+    /// No departure may be later.
+    until: Position,
+    patience: Patience,
+}
+
 /// After what time a frame to a closed destination may be tried again, at least.
-const CLOSED: Nanos = Nanos::from_millis(1);
+const RETRY_CLOSED: Nanos = Nanos::from_millis(1);
 
 impl<F: Frame> Pacer<F> {
-    /// Takes a frame in at `now`, or gives it back where it would wait longer than
-    /// its guest's horizon. A large packet is segmented and each segment stamped;
-    /// it is taken when the frame before it leaves within the horizon. A guest
-    /// without a guarantee, and the outside, are best effort. Drops are counted.
+    /// Takes a frame in at `now`, unless it would wait longer than its guest's horizon.
+    /// A large packet is segmented and each segment scheduled; it is taken when the
+    /// frame before it departs within the horizon. Frames of a guest without a
+    /// guarantee, and from the outside, are best effort. Drops are counted.
     ///
     /// # Errors
-    /// The frame, and when it may be tried again.
+    /// The frame would wait too long: returns it, and when to try again.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call and moving the frame cost as much"
-    )]
-    pub fn enqueue(&mut self, now: Nanos, mut frame: F) -> Result<(), Later<F>> {
+    pub fn enqueue(&mut self, now: Nanos, mut frame: F) -> Result<(), WouldBlock<F>> {
         let position = self.advance(now);
         if frame.segments() > 1 {
             return self.enqueue_large(now, frame);
         }
-        match self.place(position, &mut frame, Patience::Horizon) {
-            Ok(place) => self.keep(place, frame),
-            Err(Unplaced::BestEffort) => return self.enqueue_other(now, frame),
-            Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
-            Err(Unplaced::Later(late)) => return Err(self.later(position, frame, late)),
-            Err(Unplaced::Closed) => return self.enqueue_closed(now, frame),
+        match self.schedule(position, &mut frame, Patience::Horizon) {
+            Ok(scheduled) => self.keep(scheduled, frame),
+            Err(Unscheduled::BestEffort) => return self.enqueue_other(now, frame),
+            Err(Unscheduled::Oversized) => self.count_oversized(frame.source()),
+            Err(Unscheduled::TooLate(late)) => return Err(self.would_block(position, frame, late)),
+            Err(Unscheduled::Closed) => return self.enqueue_closed(now, frame),
         }
         Ok(())
     }
 
-    /// Takes in what is not, or no longer, to be stamped.
+    /// Takes in what is not, or no longer, to be scheduled.
     #[inline(never)]
-    fn enqueue_other(&mut self, now: Nanos, frame: F) -> Result<(), Later<F>> {
+    fn enqueue_other(&mut self, now: Nanos, frame: F) -> Result<(), WouldBlock<F>> {
         if let Some(id) = frame.source()
             && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
-            && guest.terms == Terms::Leaving
+            && guest.contract == Contract::Draining
         {
-            if guest.upstream > WireBytes::ZERO || self.due.first().stamp <= guest.last {
-                let stamp = guest.last.max(next_byte(self.position + guest.horizon));
-                return Err(self.later(self.position, frame, TooLate(stamp)));
+            if guest.at_destinations > WireBytes::ZERO
+                || self.link_stage.first().departure <= guest.last_departure
+            {
+                let departure = guest
+                    .last_departure
+                    .max(next_byte(self.position + guest.horizon));
+                return Err(self.would_block(self.position, frame, TooLate(departure)));
             }
-            guest.terms = Terms::BestEffort;
+            guest.contract = Contract::BestEffort;
         }
         self.enqueue_best_effort(now, frame);
         Ok(())
@@ -85,23 +96,23 @@ impl<F: Frame> Pacer<F> {
     }
 
     #[cold]
-    fn enqueue_closed(&mut self, now: Nanos, frame: F) -> Result<(), Later<F>> {
+    fn enqueue_closed(&mut self, now: Nanos, frame: F) -> Result<(), WouldBlock<F>> {
         if self.changed.is_empty() {
-            return Err(self.closed(frame));
+            return Err(self.would_block_closed(frame));
         }
-        self.settle();
+        self.rescale_pending();
         self.enqueue(now, frame)
     }
 
     #[inline(never)]
-    fn enqueue_large(&mut self, now: Nanos, frame: F) -> Result<(), Later<F>> {
-        self.settle();
+    fn enqueue_large(&mut self, now: Nanos, frame: F) -> Result<(), WouldBlock<F>> {
+        self.rescale_pending();
         let position = self.position;
         let Some(guest) = frame.source().and_then(|id| self.guaranteed(id)) else {
             return self.enqueue_other(now, frame);
         };
         let until = position + guest.horizon;
-        let mut last = guest.last;
+        let mut last = guest.last_departure;
         if guest.is_crowded() || self.store.is_full() {
             last = last.max(next_byte(until));
         }
@@ -111,27 +122,28 @@ impl<F: Frame> Pacer<F> {
                 let most = self.config.longest_frame() * frame.segments() as u64;
                 let arrival = position.max(self.wire);
                 if !limit.stay_closed(arrival) || !limit.bucket.holds(arrival, most) {
-                    return Err(self.closed(frame));
+                    return Err(self.would_block_closed(frame));
                 }
             }
-            last = last.max(limit.last);
+            last = last.max(limit.last_release);
             if last > until {
                 limit.waits(last);
                 self.limits.note(index);
             }
         }
         if last > until {
-            return Err(self.later(position, frame, TooLate(last)));
+            return Err(self.would_block(position, frame, TooLate(last)));
         }
-        frame.segment(|segment| self.place_anyway(position, segment));
+        frame.segment(|segment| self.schedule_whole(position, segment));
         Ok(())
     }
 
-    /// Stamps a frame whatever its wait, as far as stamps reach.
-    fn place_anyway(&mut self, position: Position, mut frame: F) {
-        match self.place(position, &mut frame, Patience::Wheel) {
-            Ok(place) => self.keep(place, frame),
-            Err(Unplaced::Oversized) => self.count_oversized(frame.source()),
+    /// Schedules a segment of a packet that is taken, whatever its wait, as far as a
+    /// wheel reaches.
+    fn schedule_whole(&mut self, position: Position, mut frame: F) {
+        match self.schedule(position, &mut frame, Patience::Wheel) {
+            Ok(scheduled) => self.keep(scheduled, frame),
+            Err(Unscheduled::Oversized) => self.count_oversized(frame.source()),
             Err(_) => {
                 self.stats.drops.overdue += 1;
                 self.count_drop(frame.source());
@@ -157,175 +169,235 @@ impl<F: Frame> Pacer<F> {
     /// Charges a frame to the chain, and marks it where it has to wait for long.
     ///
     /// # Errors
-    /// Why it has no stamp. Then nothing was charged.
+    /// Why it is not scheduled. Then nothing was charged.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    fn place(
+    fn schedule(
         &mut self,
         position: Position,
         frame: &mut F,
         patience: Patience,
-    ) -> Result<Place, Unplaced> {
-        let id = frame.source().ok_or(Unplaced::BestEffort)?;
+    ) -> Result<Scheduled, Unscheduled> {
+        let id = frame.source().ok_or(Unscheduled::BestEffort)?;
         let guest = match self.guests.get_mut(id.0 as usize) {
-            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
-            _ => return Err(Unplaced::BestEffort),
+            Some(Some(guest)) if guest.contract == Contract::Guaranteed => guest,
+            _ => return Err(Unscheduled::BestEffort),
         };
         let wire = void::on_the_wire(frame.len());
         if wire > self.config.longest_frame() {
-            return Err(Unplaced::Oversized);
+            return Err(Unscheduled::Oversized);
         }
         let mut until = position + wheel::RANGE / 2;
         if patience == Patience::Horizon {
             until = position + guest.horizon;
             if self.store.is_full() {
-                let late = guest.last.max(next_byte(until));
-                return Err(Unplaced::Later(TooLate(late)));
+                let late = guest.last_departure.max(next_byte(until));
+                return Err(Unscheduled::TooLate(TooLate(late)));
             }
         }
-        // What is on the wire already cannot be overtaken. Were a frame stamped from
-        // `position` on, the batch would swallow the gaps behind it.
-        let arrival = position.max(self.wire);
-        let (upstream, stamped) = if guest.limited > 0
+        let arrival = Arrival {
+            // What is on the wire already cannot be overtaken. Were a frame scheduled from
+            // `position` on, the batch would swallow the gaps behind it.
+            at: position.max(self.wire),
+            wire,
+            until,
+            patience,
+        };
+        let stage = &mut self.destination_stage;
+        let (stage, departure) = if guest.limited > 0
             && let Some(flow) = frame.flow()
             && let Some((index, limit)) = self.limits.find(flow)
         {
-            if limit.moves.is_some() || limit.closed.is_some() && !limit.stay_closed(arrival) {
-                return Err(Unplaced::Closed);
-            }
-            let charged = limit.bucket.charge(arrival, wire);
-            let waits = charged.leaves > arrival
-                || guest.upstream > WireBytes::ZERO && self.upstream.first().stamp <= limit.last;
-            let stamped = if waits {
-                if limit.closed.is_some() && charged.leaves > arrival {
-                    limit.bucket.refund(charged);
-                    return Err(Unplaced::Closed);
-                }
-                let release = charged.leaves.max(limit.last);
-                let release = release.max(self.upstream.start_from(arrival));
-                limit.waits(release);
-                guest.hold(release, wire, until, patience)
-            } else {
-                guest.stamp(arrival, wire, until)
+            let scheduled = schedule_limited(guest, limit, stage, arrival);
+            let is_noted = match &scheduled {
+                Ok(_) => limit.took(wire),
+                Err(Unscheduled::TooLate(_)) => false,
+                Err(_) => true,
             };
-            match stamped {
-                Ok(release) if waits => limit.last = release,
-                Ok(_) => {}
-                Err(late) => {
-                    limit.bucket.refund(charged);
-                    limit.waits(late.0);
-                    self.limits.note(index);
-                    return Err(Unplaced::Later(late));
-                }
-            }
-            if !limit.took(wire) {
+            if !is_noted {
                 self.limits.note(index);
             }
-            (waits, stamped)
-        } else if guest.upstream > WireBytes::ZERO && self.upstream.first().stamp <= guest.after {
-            // Behind frames of its flow that waited for a limit it had.
-            let release = guest.after.max(self.upstream.start_from(arrival));
-            (true, guest.hold(release, wire, until, patience))
+            scheduled?
         } else {
-            (false, guest.stamp(arrival, wire, until))
+            schedule_unlimited(guest, stage, arrival)?
         };
-        let stamp = stamped.map_err(Unplaced::Later)?;
-        guest.count(position, frame, wire, stamp);
-        Ok(Place {
+        guest.count(position, frame, wire, departure);
+        Ok(Scheduled {
             guest: id.0,
-            upstream,
-            stamp,
+            stage,
+            departure,
         })
     }
 
     /// Lets a frame wait in its place.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    fn keep(&mut self, place: Place, frame: F) {
-        let index = self.store.put(frame, place.stamp, place.guest);
-        let wheel = if place.upstream {
-            &mut self.upstream
-        } else {
-            self.due.start_from(self.wire);
-            &mut self.due
+    fn keep(&mut self, scheduled: Scheduled, frame: F) {
+        let Scheduled {
+            guest,
+            stage,
+            departure,
+        } = scheduled;
+        let index = self.store.put(frame, departure, guest);
+        let wheel = match stage {
+            Stage::Destination => &mut self.destination_stage,
+            Stage::Link => {
+                self.link_stage.start_from(self.wire);
+                &mut self.link_stage
+            }
         };
-        wheel.insert(&mut self.store.nodes, index, place.stamp);
-        self.next = self.next.min(place.stamp);
+        wheel.insert(&mut self.store.nodes, index, departure);
+        self.next = self.next.min(departure);
     }
 
-    /// Gives a frame back that could be stamped too late only.
+    /// Counts a frame that could be scheduled too late only, and says when to try again.
     #[cold]
-    fn later(&mut self, position: Position, frame: F, late: TooLate) -> Later<F> {
-        let guest = self.count_held(frame.source());
+    fn would_block(&mut self, position: Position, frame: F, late: TooLate) -> WouldBlock<F> {
+        let guest = self.count_blocked(frame.source());
         let at = guest.map_or(position, |guest| late.0.saturating_sub(guest.horizon));
-        // A batch's work is worth a try, and the clock may be stopped.
+        // A batch's work is worth a try, and virtual time may be frozen.
         let pause = Nanos(self.config.batch.0 / 2);
-        let at = self.clock.moment(at).max(self.clock.now() + pause);
-        Later { frame, at }
+        let retry_at = self.clock.moment(at).max(self.clock.now() + pause);
+        WouldBlock { frame, retry_at }
     }
 
-    /// Gives a frame to a closed destination back, and remembers that it waits.
+    /// Counts a frame to a closed destination, remembers that it waits, and says when
+    /// to try again.
     #[cold]
-    fn closed(&mut self, frame: F) -> Later<F> {
-        let pause = CLOSED.max(self.config.batch);
+    fn would_block_closed(&mut self, frame: F) -> WouldBlock<F> {
+        let pause = RETRY_CLOSED.max(self.config.batch);
         let until = self.position + self.clock.bytes_in(pause);
         if let Some((index, limit)) = frame.flow().and_then(|flow| self.limits.find(flow)) {
             limit.waits(until);
             self.limits.note(index);
         }
-        self.count_held(frame.source());
-        let at = self.clock.now() + pause;
-        Later { frame, at }
+        self.count_blocked(frame.source());
+        let retry_at = self.clock.now() + pause;
+        WouldBlock { frame, retry_at }
     }
 
-    /// Counts a frame that is given back with its guest, which it gives.
-    fn count_held(&mut self, source: Option<GuestId>) -> Option<&Guest> {
-        self.stats.held += 1;
+    /// Counts a frame that would block with its guest, and returns that.
+    fn count_blocked(&mut self, source: Option<GuestId>) -> Option<&Guest> {
+        self.stats.blocked += 1;
         let guest = self.guests.get_mut(source?.0 as usize)?.as_mut()?;
-        guest.stats.held += 1;
+        guest.stats.blocked += 1;
         Some(guest)
     }
 
     /// Charges the first frame that waits for its destination to the rest of the
     /// chain, as one that comes when it is released.
     pub(super) fn release(&mut self, first: First) {
-        let index = self.upstream.pop(&mut self.store.nodes, first);
+        let index = self.destination_stage.pop(&mut self.store.nodes, first);
         let node = &mut self.store.nodes[index as usize];
-        let released = node.stamp;
-        let mut stamp = released;
+        let released = node.departure;
+        let mut departure = released;
         if let Some(frame) = &mut node.frame
             && let Some(Some(guest)) = self.guests.get_mut(node.guest as usize)
         {
             let wire = void::on_the_wire(frame.len());
-            guest.upstream -= wire;
-            stamp = guest.stamp_anyway(released, wire);
-            if stamp - released > guest.mark && frame.mark_congestion() {
+            guest.at_destinations -= wire;
+            departure = guest.schedule_anyway(released, wire);
+            if departure - released > guest.mark && frame.mark_congestion() {
                 guest.stats.marked += 1;
             }
-            node.stamp = stamp;
+            node.departure = departure;
         }
-        self.due.start_from(released);
-        self.due.insert(&mut self.store.nodes, index, stamp);
+        self.link_stage.start_from(released);
+        self.link_stage
+            .insert(&mut self.store.nodes, index, departure);
     }
 
-    /// Stamps a guest's frames that wait as best effort, in the order they came.
-    pub(super) fn stamp_best_effort(&mut self, position: Position, id: GuestId) {
+    /// Schedules a guest's frames that wait as best effort, in the order they came.
+    pub(super) fn schedule_best_effort(&mut self, position: Position, id: GuestId) {
         let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets);
         self.best_effort.drain(&mut waiting);
         for queued in waiting {
             if queued.frame.source() == Some(id) {
-                self.place_anyway(position, queued.frame);
+                self.schedule_whole(position, queued.frame);
             } else {
                 self.best_effort.restore(queued);
             }
         }
     }
+}
+
+/// Charges a frame to its destination's limit, and to its guest where it need not wait
+/// for that. Returns where it waits, and until when.
+///
+/// # Errors
+/// Why it is not scheduled. Then nothing was charged.
+#[inline(always)]
+fn schedule_limited(
+    guest: &mut Guest,
+    limit: &mut Limit,
+    stage: &mut Wheel,
+    arrival: Arrival,
+) -> Result<(Stage, Position), Unscheduled> {
+    let Arrival {
+        at,
+        wire,
+        until,
+        patience,
+    } = arrival;
+    if limit.pending_rescale.is_some() || limit.closed.is_some() && !limit.stay_closed(at) {
+        return Err(Unscheduled::Closed);
+    }
+    let charged = limit.bucket.charge(at, wire);
+    let waits = charged.leaves > at
+        || guest.at_destinations > WireBytes::ZERO && stage.first().departure <= limit.last_release;
+    let scheduled = if waits {
+        if limit.closed.is_some() && charged.leaves > at {
+            limit.bucket.refund(charged);
+            return Err(Unscheduled::Closed);
+        }
+        let release = charged.leaves.max(limit.last_release);
+        let release = release.max(stage.start_from(at));
+        limit.waits(release);
+        guest.wait_for_destination(release, wire, until, patience)
+    } else {
+        guest.schedule(at, wire, until)
+    };
+    match scheduled {
+        Ok(release) if waits => {
+            limit.last_release = release;
+            Ok((Stage::Destination, release))
+        }
+        Ok(departure) => Ok((Stage::Link, departure)),
+        Err(late) => {
+            limit.bucket.refund(charged);
+            limit.waits(late.0);
+            Err(Unscheduled::TooLate(late))
+        }
+    }
+}
+
+/// Charges a frame of a flow without a limit to its guest. Returns where it waits, and
+/// until when.
+///
+/// # Errors
+/// Its departure would be too late. Then nothing was charged.
+#[inline(always)]
+fn schedule_unlimited(
+    guest: &mut Guest,
+    stage: &mut Wheel,
+    arrival: Arrival,
+) -> Result<(Stage, Position), Unscheduled> {
+    let Arrival {
+        at,
+        wire,
+        until,
+        patience,
+    } = arrival;
+    let is_behind =
+        guest.at_destinations > WireBytes::ZERO && stage.first().departure <= guest.not_before;
+    let (stage, departure) = if is_behind {
+        // Behind frames of its flow that waited for a limit it had.
+        let release = guest.not_before.max(stage.start_from(at));
+        let departure = guest.wait_for_destination(release, wire, until, patience);
+        (Stage::Destination, departure)
+    } else {
+        (Stage::Link, guest.schedule(at, wire, until))
+    };
+    let departure = departure.map_err(Unscheduled::TooLate)?;
+    Ok((stage, departure))
 }
 
 /// Hands over each segment of a frame, or the frame where it is not to be cut.

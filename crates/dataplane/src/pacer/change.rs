@@ -1,7 +1,7 @@
 //! What is guaranteed, and on which wire, as it changes.
 
-use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, Refused};
-use super::guest::{Guest, Terms};
+use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
+use super::guest::{Contract, Guest};
 use super::limits::{FlowUse, RateChange};
 use super::wheel::{self, Node, Wheel};
 use super::{Pacer, WireClock};
@@ -13,12 +13,12 @@ use tailbound_units::{Nanos, Position, Rate, WireBytes};
 impl<F: Frame> Pacer<F> {
     /// Guarantees a guest something else from `now` on, or nothing any more.
     ///
-    /// No frame is lost or overtakes one of its flow. Stamps that were given stand,
-    /// and the guest keeps its tokens as far as the new bucket holds them. A guest
+    /// No frame is lost or overtakes one of its flow. Scheduled frames keep their
+    /// departure times, and the guest its tokens as far as the new bucket holds them. A guest
     /// that had no guarantee starts with empty buckets, which are full after
     /// S / B: what it sent until now, by another process too, is not known. Its
-    /// frames that wait as best effort are stamped first. One that has none any more
-    /// is best effort as soon as its stamped frames have left.
+    /// frames that wait as best effort are scheduled first. One that has none any more
+    /// is best effort as soon as its scheduled frames have left.
     ///
     /// # Errors
     /// The rule that the guarantee breaks; then nothing has changed.
@@ -27,26 +27,26 @@ impl<F: Frame> Pacer<F> {
         now: Nanos,
         id: GuestId,
         guarantee: Option<&Guarantee>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PacerError> {
         let position = self.advance(now);
-        self.settle();
+        self.rescale_pending();
         let index = id.0 as usize;
         let before = self.guests.get(index).and_then(Option::as_ref);
-        let before = before.map_or(Terms::BestEffort, |guest| guest.terms);
+        let before = before.map_or(Contract::BestEffort, |guest| guest.contract);
         let held = self.bandwidth_of(id);
         let Some(guarantee) = guarantee else {
             if let Some(Some(guest)) = self.guests.get_mut(index)
-                && guest.terms == Terms::Guaranteed
+                && guest.contract == Contract::Guaranteed
             {
-                guest.terms = Terms::Leaving;
+                guest.contract = Contract::Draining;
                 guest.limited = 0;
-                guest.after = guest.after.max(self.limits.remove_all(id));
+                guest.not_before = guest.not_before.max(self.limits.remove_all(id));
                 self.committed.0 -= held.0;
             }
             return Ok(());
         };
         if id.0 >= MAX_GUESTS {
-            return Err(Refused::Guest(id.0));
+            return Err(PacerError::Guest(id.0));
         }
         let fresh = fresh_guest(&self.config, guarantee)?;
         // Every term is at most the link's rate.
@@ -58,10 +58,10 @@ impl<F: Frame> Pacer<F> {
         self.committed = committed;
         let start = position.max(self.wire);
         match &mut self.guests[index] {
-            Some(guest) if before != Terms::BestEffort => {
-                guest.terms = Terms::Guaranteed;
-                let from = start.max(guest.last);
-                guest.become_like(&fresh, from, from);
+            Some(guest) if before != Contract::BestEffort => {
+                guest.contract = Contract::Guaranteed;
+                let from = start.max(guest.last_departure);
+                guest.reconfigure(&fresh, from, from);
             }
             Some(guest) => {
                 let stats = guest.stats;
@@ -70,8 +70,8 @@ impl<F: Frame> Pacer<F> {
             }
             none => *none = Some(fresh.empty(start)),
         }
-        if before == Terms::BestEffort {
-            self.stamp_best_effort(start, id);
+        if before == Contract::BestEffort {
+            self.schedule_best_effort(start, id);
         }
         Ok(())
     }
@@ -84,15 +84,15 @@ impl<F: Frame> Pacer<F> {
     /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
     /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
     /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
-    /// its flow. What is released within the guest's horizon stands; from then on
-    /// all is released as if it had been charged at the new rate.
+    /// its flow. What is released within the guest's horizon keeps its time; what
+    /// comes after it is released as if it had been charged at the new rate.
     ///
     /// A rate of 0 closes the destination: its bucket does not fill. What is in it
     /// may be sent, and a new limit's is full, so that a first message waits for
     /// nobody; a large packet goes where full frames for all its segments would.
-    /// What is beyond that is given back uncharged, to be tried again after 1 ms, or
-    /// a batch where that is longer, and its use tells that it is backlogged. What
-    /// waits leaves at the rate before. When it opens it goes on with what it holds.
+    /// What is beyond that would block, to be tried again after 1 ms, or a batch where
+    /// that is longer, and its use tells that it is backlogged. What waits leaves at the
+    /// rate before. A bucket that opens goes on with what it holds.
     ///
     /// # Errors
     /// The rule that the limit breaks; then nothing has changed.
@@ -102,18 +102,18 @@ impl<F: Frame> Pacer<F> {
         id: GuestId,
         destination: u128,
         rate: Option<Rate>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PacerError> {
         let position = self.advance(now);
         let key = FlowKey {
             source: id,
             destination,
         };
         if self.limits.is_moving(key) {
-            self.settle();
+            self.rescale_pending();
         }
         let guest = match self.guests.get_mut(id.0 as usize) {
-            Some(Some(guest)) if guest.terms == Terms::Guaranteed => guest,
-            _ => return Err(Refused::NotGuaranteed(id.0)),
+            Some(Some(guest)) if guest.contract == Contract::Guaranteed => guest,
+            _ => return Err(PacerError::NotGuaranteed(id.0)),
         };
         let link = self.config.link;
         let burst = guest.guarantee.burst;
@@ -121,7 +121,7 @@ impl<F: Frame> Pacer<F> {
             if self.limits.get_mut(key).is_some() {
                 // What waits is to wait no longer.
                 self.set_destination(now, id, destination, Some(link))?;
-                self.settle();
+                self.rescale_pending();
                 self.forget_destination(key);
             }
             return Ok(());
@@ -134,7 +134,7 @@ impl<F: Frame> Pacer<F> {
             } else {
                 guest.limited += 1;
                 self.limits
-                    .insert(key, guest.full_bucket(), guest.after, Some(from));
+                    .insert(key, guest.full_bucket(), guest.not_before, Some(from));
             }
             return Ok(());
         }
@@ -145,46 +145,46 @@ impl<F: Frame> Pacer<F> {
             return Ok(());
         }
         check_rate(rate, link)?;
-        let fresh =
-            TokenBucket::on_wire(link, rate, burst.into()).ok_or(Refused::BurstTooLong(burst))?;
+        let fresh = TokenBucket::on_wire(link, rate, burst.into())
+            .ok_or(PacerError::BurstTooLong(burst))?;
         if let Some(limit) = held {
             let from = position.max(self.wire);
             let change = RateChange {
                 from,
-                floor: self.upstream.start_from(from),
+                floor: self.destination_stage.start_from(from),
                 horizon: guest.horizon,
                 until: position + wheel::RANGE / 2,
             };
-            let moves = limit.become_like(&fresh, change);
-            if moves.map_err(|_| Refused::TooSlow { rate, link })? {
+            let moves = limit.reconfigure(&fresh, change);
+            if moves.map_err(|_| PacerError::TooSlow { rate, link })? {
                 self.changed.push(key);
             }
         } else {
             guest.limited += 1;
-            self.limits.insert(key, fresh, guest.after, None);
+            self.limits.insert(key, fresh, guest.not_before, None);
         }
         Ok(())
     }
 
-    /// Lets a flow's next frames wait for no limit, but for those that do.
+    /// Removes a flow's limit. Its next frames wait only for those that wait now.
     fn forget_destination(&mut self, key: FlowKey) {
         if let Some(last) = self.limits.remove(key)
             && let Some(Some(guest)) = self.guests.get_mut(key.source.0 as usize)
         {
-            guest.after = guest.after.max(last);
+            guest.not_before = guest.not_before.max(last);
             guest.limited -= 1;
         }
     }
 
-    /// Whether what a guest sends to one destination has a limit, be it that nothing
-    /// may leave.
+    /// Returns whether what a guest sends to one destination has a limit. A closed
+    /// destination has one.
     pub fn is_limited(&self, flow: FlowKey) -> bool {
         self.limits.has(flow)
     }
 
     /// Hands over what each flow with a limit did since the last call: those of
-    /// which a frame was taken in or given back, and those whose frames still wait.
-    /// It takes as long as there are such, however many limits there are.
+    /// which a frame was taken in or met backpressure, and those whose frames still
+    /// wait. It takes as long as there are such, however many limits there are.
     pub fn destinations_used(&mut self, now: Nanos, sink: impl FnMut(FlowUse)) {
         let position = self.advance(now);
         self.limits.drain_used(position, sink);
@@ -193,7 +193,7 @@ impl<F: Frame> Pacer<F> {
     /// Changes the wire from `now` on: its rate, the batch and all else that is
     /// configured.
     ///
-    /// No frame is lost or overtakes one of its flow. Stamps stand at the moments
+    /// No frame is lost or overtakes one of its flow. Departures stay at the moments
     /// they were given for, rounded up to a byte of the new link; what was handed
     /// over takes as many bytes of it as of the old one. Guests keep their
     /// guarantees, their limits and their tokens; a limit that the new link cannot
@@ -203,46 +203,46 @@ impl<F: Frame> Pacer<F> {
     /// # Errors
     /// The rule that the configuration breaks, or that a guarantee would break under
     /// it; then nothing has changed.
-    pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), Refused> {
+    pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), PacerError> {
         let position = self.advance(now);
-        self.settle();
+        self.rescale_pending();
         let link = config.link;
         let batch = config.batch_on_the_wire()?;
-        let moved = Moved::new(&self.clock, position, link);
+        let translation = Translation::new(&self.clock, position, link);
         let fresh = self.fresh_guests(config)?;
         check_sum(self.committed, link)?;
         let mut last = Position::ZERO;
         for limit in self.limits.iter() {
             fresh_limit(&limit.bucket, link)?;
-            last = last.max(limit.last);
+            last = last.max(limit.last_release);
         }
         for guest in self.guests.iter().flatten() {
-            last = last.max(guest.last).max(guest.after);
+            last = last.max(guest.last_departure).max(guest.not_before);
         }
-        if moved.at(last) > moved.to + wheel::RANGE / 2 {
-            return Err(Refused::TooFarAhead(link));
+        if translation.at(last) > translation.to + wheel::RANGE / 2 {
+            return Err(PacerError::TooFarAhead(link));
         }
 
         let start = position.max(self.wire);
         for (guest, fresh) in self.guests.iter_mut().zip(fresh) {
             let Some(guest) = guest else { continue };
             if let Some(fresh) = fresh {
-                let from = start.max(guest.last);
-                guest.become_like(&fresh, from, moved.at(from));
+                let from = start.max(guest.last_departure);
+                guest.reconfigure(&fresh, from, translation.at(from));
             }
-            guest.last = moved.at(guest.last);
-            guest.after = moved.at(guest.after);
+            guest.last_departure = translation.at(guest.last_departure);
+            guest.not_before = translation.at(guest.not_before);
         }
         self.limits.each_mut(|limit| {
             if let Ok(fresh) = fresh_limit(&limit.bucket, link) {
-                let from = start.max(limit.last);
+                let from = start.max(limit.last_release);
                 limit.stay_closed(from);
-                limit.bucket.reconfigure(&fresh, from, moved.at(from));
+                limit.bucket.reconfigure(&fresh, from, translation.at(from));
             }
-            limit.move_moments(|moment| moved.at(moment));
+            limit.translate(|moment| translation.at(moment));
         });
         if link != self.config.link {
-            self.move_wire(&moved);
+            self.translate_wire(&translation);
         }
         self.batch = batch;
         self.lead = batch / 2;
@@ -257,9 +257,9 @@ impl<F: Frame> Pacer<F> {
 
     /// Every guest that has a guarantee, or had one that its frames still wait for,
     /// as it would be on another wire.
-    fn fresh_guests(&self, config: &PacerConfig) -> Result<Vec<Option<Guest>>, Refused> {
+    fn fresh_guests(&self, config: &PacerConfig) -> Result<Vec<Option<Guest>>, PacerError> {
         let fresh = |guest: &Option<Guest>| match guest {
-            Some(guest) if guest.terms != Terms::BestEffort => {
+            Some(guest) if guest.contract != Contract::BestEffort => {
                 fresh_guest(config, &guest.guarantee).map(Some)
             }
             _ => Ok(None),
@@ -268,29 +268,29 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Turns every moment into one of another link.
-    fn move_wire(&mut self, moved: &Moved) {
-        self.stats.stopped += self.clock.stopped();
-        self.clock = moved.clock;
-        self.wire = moved.to + self.wire.since(self.position);
+    fn translate_wire(&mut self, translation: &Translation) {
+        self.stats.frozen += self.clock.frozen();
+        self.clock = translation.clock;
+        self.wire = translation.to + self.wire.since(self.position);
         self.position = self.clock.advance(self.clock.now());
         self.next = if self.next == Position::NEVER {
             Position::NEVER
         } else {
-            moved.at(self.next)
+            translation.at(self.next)
         };
         // What waits, and what comes from now on.
         let floor = self.next.min(self.wire);
-        for wheel in [&mut self.upstream, &mut self.due] {
+        for wheel in [&mut self.destination_stage, &mut self.link_stage] {
             let mut old = mem::replace(wheel, Wheel::new());
             wheel.start_from(floor);
-            move_all(&mut old, wheel, &mut self.store.nodes, moved);
+            translate_all(&mut old, wheel, &mut self.store.nodes, translation);
         }
     }
 }
 
 /// A link's moments as those of another link.
 #[derive(Debug)]
-struct Moved {
+struct Translation {
     /// The other link's clock.
     clock: WireClock,
     /// One moment on both.
@@ -301,25 +301,25 @@ struct Moved {
     new: Rate,
 }
 
-impl Moved {
+impl Translation {
     /// From a link whose clock is at `position` to one with `rate`. None but the
     /// same where it is the same.
     fn new(clock: &WireClock, position: Position, rate: Rate) -> Self {
-        let mut moved = Self {
+        let mut translation = Self {
             clock: *clock,
             from: position,
             to: position,
             old: clock.rate(),
             new: rate,
         };
-        if moved.old != rate {
-            moved.clock = WireClock::new(rate);
-            moved.clock.advance(clock.now());
+        if translation.old != rate {
+            translation.clock = WireClock::new(rate);
+            translation.clock.advance(clock.now());
             // A byte of the old link may begin a little after now: moments are not
             // to become earlier.
-            moved.to = { moved.clock }.advance(clock.moment(position));
+            translation.to = { translation.clock }.advance(clock.moment(position));
         }
-        moved
+        translation
     }
 
     /// When the byte `moment` began, rounded up: moments keep their order.
@@ -337,21 +337,26 @@ impl Moved {
 }
 
 /// Moves everything to a wheel that is empty, in order.
-fn move_all<T>(old: &mut Wheel, new: &mut Wheel, nodes: &mut [Node<T>], moved: &Moved) {
+fn translate_all<T>(
+    old: &mut Wheel,
+    new: &mut Wheel,
+    nodes: &mut [Node<T>],
+    translation: &Translation,
+) {
     loop {
         let first = old.first();
-        if first.stamp == Position::NEVER {
+        if first.departure == Position::NEVER {
             return;
         }
         let index = old.pop(nodes, first);
-        let stamp = moved.at(first.stamp);
-        nodes[index as usize].stamp = stamp;
-        new.insert(nodes, index, stamp);
+        let departure = translation.at(first.departure);
+        nodes[index as usize].departure = departure;
+        new.insert(nodes, index, departure);
     }
 }
 
 /// A guest under a guarantee, with full buckets, where that keeps the rules.
-fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Refused> {
+fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, PacerError> {
     let Guarantee {
         bandwidth,
         burst,
@@ -364,24 +369,24 @@ fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Ref
     } = *config;
     check_rate(bandwidth, link)?;
     if burst_rate < bandwidth {
-        return Err(Refused::BurstRateBelowBandwidth {
+        return Err(PacerError::BurstRateBelowBandwidth {
             burst_rate,
             bandwidth,
         });
     }
     check_rate(burst_rate, link)?;
     if burst < frame {
-        return Err(Refused::BurstBelowFrame { burst, frame });
+        return Err(PacerError::BurstBelowFrame { burst, frame });
     }
     let most = link.time_for((wheel::RANGE / 8).into());
     if horizon < batch || horizon > most {
-        return Err(Refused::Horizon {
+        return Err(PacerError::Horizon {
             horizon,
             batch,
             most,
         });
     }
-    Guest::new(config, guarantee).ok_or(Refused::BurstTooLong(burst))
+    Guest::new(config, guarantee).ok_or(PacerError::BurstTooLong(burst))
 }
 
 /// A full bucket as that of a limit, on another link: at its rate, or the nearest
@@ -389,10 +394,10 @@ fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Ref
 fn fresh_limit(
     bucket: &TokenBucket<Position>,
     link: Rate,
-) -> Result<TokenBucket<Position>, Refused> {
+) -> Result<TokenBucket<Position>, PacerError> {
     let burst = bucket.burst();
     let rate = bucket.rate().clamp(slowest(link), link);
-    TokenBucket::on_wire(link, rate, burst).ok_or(Refused::BurstTooLong(burst.into()))
+    TokenBucket::on_wire(link, rate, burst).ok_or(PacerError::BurstTooLong(burst.into()))
 }
 
 /// The lowest rate that can be counted on a link.
@@ -400,22 +405,22 @@ const fn slowest(link: Rate) -> Rate {
     Rate(link.0.div_ceil(MAX_RATIO))
 }
 
-fn check_rate(rate: Rate, link: Rate) -> Result<(), Refused> {
+fn check_rate(rate: Rate, link: Rate) -> Result<(), PacerError> {
     if rate.0 == 0 {
-        return Err(Refused::NoBandwidth);
+        return Err(PacerError::NoBandwidth);
     }
     if rate > link {
-        return Err(Refused::AboveLink { rate, link });
+        return Err(PacerError::AboveLink { rate, link });
     }
     if rate < slowest(link) {
-        return Err(Refused::TooSlow { rate, link });
+        return Err(PacerError::TooSlow { rate, link });
     }
     Ok(())
 }
 
-fn check_sum(sum: Rate, link: Rate) -> Result<(), Refused> {
+fn check_sum(sum: Rate, link: Rate) -> Result<(), PacerError> {
     if sum > link {
-        return Err(Refused::SumAboveLink { sum, link });
+        return Err(PacerError::SumAboveLink { sum, link });
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The wire's own time, in bytes.
+//! The wire's virtual time, in bytes.
 
 use tailbound_units::exact::{BYTE_IN_NANOS as BYTE, Carry};
 use tailbound_units::{Nanos, Position, Rate, WireBytes};
@@ -14,17 +14,18 @@ const END: Position = Position(1 << 62);
 /// carried from call to call, so that positions are exact however often they are
 /// asked for.
 ///
-/// The clock is stopped while the wire does not take what is due. What was promised for later is then later by as much.
+/// Virtual time is frozen while the wire does not take what is due. What is scheduled
+/// for later is then later by as much.
 #[derive(Debug, Clone, Copy)]
 pub struct WireClock {
     rate: Rate,
     now: Nanos,
-    /// Bytes up to `now`, whole and what is left over, without those it was stopped
+    /// Bytes up to `now`, whole and what is left over, without those it was frozen
     /// for.
     position: Position,
     rest: Carry,
-    /// Bytes that it was stopped for.
-    stopped: WireBytes,
+    /// Bytes that it was frozen for.
+    frozen: WireBytes,
 }
 
 impl WireClock {
@@ -34,7 +35,7 @@ impl WireClock {
             now: Nanos::ZERO,
             position: Position::ZERO,
             rest: Carry::NONE,
-            stopped: WireBytes::ZERO,
+            frozen: WireBytes::ZERO,
         }
     }
 
@@ -51,11 +52,11 @@ impl WireClock {
         self.first_byte()
     }
 
-    /// Sets the clock back to `position`, which is not after where it is.
+    /// Sets virtual time back to `position`, which is not after where it is.
     #[cold]
-    pub(super) fn stop_at(&mut self, position: Position) {
+    pub(super) fn freeze_at(&mut self, position: Position) {
         let ahead = self.first_byte().since(position);
-        self.stopped += ahead;
+        self.frozen += ahead;
         self.position = self.position.saturating_sub(ahead);
     }
 
@@ -75,22 +76,22 @@ impl WireClock {
         self.now
     }
 
-    /// The first nanosecond at which byte `position` may begin, if the clock is
-    /// not stopped until then.
+    /// Returns the first nanosecond at which byte `position` may begin, if virtual time
+    /// is not frozen until then.
     pub fn moment(&self, position: Position) -> Nanos {
-        let byte = u128::from(position.0) + u128::from(self.stopped.0);
+        let byte = u128::from(position.0) + u128::from(self.frozen.0);
         let nanos = (byte * u128::from(BYTE)).div_ceil(u128::from(self.rate.0));
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How many bytes the wire carries in `time`, rounded down.
+    /// Returns what the wire carries in `time`, rounded down.
     pub fn bytes_in(&self, time: Nanos) -> WireBytes {
         self.rate.bytes_in(time).into()
     }
 
-    /// How long the clock has been stopped in all.
-    pub fn stopped(&self) -> Nanos {
-        let nanos = u128::from(self.stopped.0) * u128::from(BYTE) / u128::from(self.rate.0);
+    /// Returns for how long virtual time has been frozen in all.
+    pub fn frozen(&self) -> Nanos {
+        let nanos = u128::from(self.frozen.0) * u128::from(BYTE) / u128::from(self.rate.0);
         Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }

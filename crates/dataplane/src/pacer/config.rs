@@ -29,7 +29,7 @@ pub struct PacerConfig {
     /// interval conforms.
     #[serde(default)]
     pub catch_up: Nanos,
-    /// Stamped frames that may wait, of all guests together; 262,144, so at most
+    /// Scheduled frames that may wait, of all guests together; 262,144, so at most
     /// 512 MiB of 2 KiB buffers. Guests' horizons usually keep them far below.
     #[serde(default = "defaults::packets")]
     pub packets: usize,
@@ -83,19 +83,19 @@ impl PacerConfig {
     }
 
     /// The batch in bytes of the wire, where the wire keeps the rules.
-    pub(super) fn batch_on_the_wire(&self) -> Result<WireBytes, Refused> {
+    pub(super) fn batch_on_the_wire(&self) -> Result<WireBytes, PacerError> {
         let Self { link, frame, .. } = *self;
         if !(1_000_000..=1_000_000_000_000).contains(&link.0) {
-            return Err(Refused::Link(link));
+            return Err(PacerError::Link(link));
         }
         let batch = link.bytes_in(self.batch);
         if frame < void::SHORTEST.into() || frame > batch || frame > MAX_FRAME.into() {
-            return Err(Refused::Frame { frame, batch });
+            return Err(PacerError::Frame { frame, batch });
         }
         Ok(batch.into())
     }
 
-    /// `catch_up` in bytes of the wire, less than stamps may be apart.
+    /// `catch_up` in bytes of the wire, less than departures may be apart.
     pub(super) fn catch_up_on_the_wire(&self) -> WireBytes {
         let length = WireBytes::from(self.link.bytes_in(self.catch_up));
         length.min(wheel::RANGE / 4)
@@ -141,9 +141,9 @@ impl Guarantee {
     }
 }
 
-/// A configuration or a guarantee that breaks a rule. Nothing was changed.
+/// The rule that a configuration or a guarantee breaks. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum PacerError {
     /// The link's rate cannot be counted.
     #[error("link {0} is not between 1Mbit/s and 1Tbit/s")]
     Link(Rate),
@@ -193,7 +193,7 @@ pub enum Refused {
         /// The link's rate.
         link: Rate,
     },
-    /// A large packet would take longer than stamps reach.
+    /// A large packet would take longer than departures reach.
     #[error("rate {rate} is below 1/{MAX_RATIO} of the link's, {link}")]
     TooSlow {
         /// B or `B_i`.
@@ -204,8 +204,8 @@ pub enum Refused {
     /// A burst that takes longer than can be counted.
     #[error("burst {0} is too long at that rate")]
     BurstTooLong(Bytes),
-    /// Frames would be given back that the next batch could send, or wait longer
-    /// than stamps reach.
+    /// Frames would block that the next batch could send, or wait longer than a wheel
+    /// reaches.
     #[error("horizon {horizon} is not between a batch, {batch}, and {most}")]
     Horizon {
         /// The horizon.
@@ -215,7 +215,7 @@ pub enum Refused {
         /// The longest.
         most: Nanos,
     },
-    /// On a link that is so much faster, what waits would leave later than stamps
+    /// On a link that is so much faster, what waits would leave later than departures
     /// reach.
     #[error("what waits would leave later on a link of {0} than can be counted")]
     TooFarAhead(Rate),
@@ -228,7 +228,7 @@ pub enum Refused {
 pub const MAX_GUESTS: u32 = 1 << 20;
 
 /// The link may be so many times as fast as a guarantee: a packet of 64 KiB with
-/// all its segments' headers is then stamped within half the wheel.
+/// all its segments' headers is then scheduled within half the wheel.
 pub const MAX_RATIO: u64 = 1_000_000;
 
 /// No frame of Ethernet takes more of the wire, not even a large one.

@@ -1,29 +1,31 @@
-//! One guest's guarantee, and where its frames stand.
+//! One guest's guarantee, its buckets and what waits of it.
 
 use super::{Guarantee, GuestStats, PacerConfig};
 use crate::Frame;
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Position, WireBytes};
 
-/// Whether a guest is guaranteed.
+/// What a guest is guaranteed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Terms {
+pub(super) enum Contract {
+    /// {B, S, Bmax}.
     Guaranteed,
-    /// It was, and some of its stamped frames may still wait.
-    Leaving,
+    /// Nothing any more, but some of its scheduled frames may still wait.
+    Draining,
+    /// Nothing.
     BestEffort,
 }
 
 /// How long a frame may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Until its guest's horizon; else it is given back.
+    /// Until its guest's horizon; else it would block.
     Horizon,
-    /// As long as stamps reach: the packet it belongs to is taken already.
+    /// As long as a wheel reaches: the packet it belongs to is taken already.
     Wheel,
 }
 
-/// A frame would leave later than it may: then.
+/// A frame would leave later than it may; and when it would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLate(pub(super) Position);
 
@@ -36,60 +38,59 @@ pub(super) fn next_byte(position: Position) -> Position {
 /// The lower two thirds of the chain.
 #[derive(Debug)]
 pub(super) struct Guest {
-    pub(super) terms: Terms,
+    pub(super) contract: Contract,
     pub(super) guarantee: Guarantee,
     /// {B, S}.
     average: TokenBucket<Position>,
     /// {Bmax, one frame}.
     peak: TokenBucket<Position>,
-    /// The latest stamp of its frames; none that follows is earlier, whatever
+    /// The last departure of its frames; none that follows is earlier, whatever
     /// changes.
-    pub(super) last: Position,
-    /// Its horizon and the wait from which on frames are marked, in bytes of the
-    /// wire.
+    pub(super) last_departure: Position,
+    /// Its horizon, and the wait from which on frames are marked.
     pub(super) horizon: WireBytes,
     pub(super) mark: WireBytes,
     /// Its flows that have a limit.
     pub(super) limited: u32,
-    /// Bytes on the wire of its frames that wait for such limits, and how many
-    /// may before more are held back: what it may send within its horizon.
-    pub(super) upstream: WireBytes,
-    pub(super) room: WireBytes,
+    /// What its frames at the destination stage take of the wire, and how much they
+    /// may before more would block: what it may send within its horizon.
+    pub(super) at_destinations: WireBytes,
+    headroom: WireBytes,
     /// Frames of flows without a limit wait until then at least, since their
     /// flows had one, and frames that wait for it.
-    pub(super) after: Position,
+    pub(super) not_before: Position,
     pub(super) stats: GuestStats,
 }
 
 impl Guest {
-    /// A guest that is guaranteed, with full buckets. `None` where a bucket would
-    /// be too deep.
+    /// Returns a guest that is guaranteed, with full buckets. `None` where a bucket
+    /// would be too deep.
     pub(super) fn new(config: &PacerConfig, guarantee: &Guarantee) -> Option<Self> {
         let link = config.link;
         Some(Self {
-            terms: Terms::Guaranteed,
+            contract: Contract::Guaranteed,
             guarantee: *guarantee,
             average: TokenBucket::on_wire(link, guarantee.bandwidth, guarantee.burst.into())?,
             peak: TokenBucket::on_wire(link, guarantee.burst_rate, config.longest_frame())?,
-            last: Position::ZERO,
+            last_departure: Position::ZERO,
             horizon: link.bytes_in(guarantee.horizon).into(),
             mark: guarantee
                 .mark
                 .map_or(WireBytes::MAX, |wait| link.bytes_in(wait).into()),
             limited: 0,
-            upstream: WireBytes::ZERO,
-            room: guarantee.bandwidth.bytes_in(guarantee.horizon).into(),
-            after: Position::ZERO,
+            at_destinations: WireBytes::ZERO,
+            headroom: guarantee.bandwidth.bytes_in(guarantee.horizon).into(),
+            not_before: Position::ZERO,
             stats: GuestStats::default(),
         })
     }
 
-    /// A full bucket like that of {B, S}.
+    /// Returns a full bucket like that of {B, S}.
     pub(super) fn full_bucket(&self) -> TokenBucket<Position> {
         self.average.full()
     }
 
-    /// The same with empty buckets at `now`.
+    /// Returns the same guest with empty buckets at `now`.
     pub(super) fn empty(self, now: Position) -> Self {
         Self {
             average: self.average.empty(now),
@@ -98,27 +99,24 @@ impl Guest {
         }
     }
 
-    /// Takes over what is new of `fresh`; `from`, which is `to` on its link, is not
-    /// before the last stamp.
-    pub(super) fn become_like(&mut self, fresh: &Self, from: Position, to: Position) {
+    /// Takes over the guarantee of `fresh`. `from`, which is `to` on its link, is not
+    /// before the last departure.
+    pub(super) fn reconfigure(&mut self, fresh: &Self, from: Position, to: Position) {
         self.guarantee = fresh.guarantee;
         self.average.reconfigure(&fresh.average, from, to);
         self.peak.reconfigure(&fresh.peak, from, to);
         self.horizon = fresh.horizon;
         self.mark = fresh.mark;
-        self.room = fresh.room;
+        self.headroom = fresh.headroom;
+        debug_assert!(from >= self.last_departure, "frames keep their departures");
     }
 
-    /// Charges a frame that comes at `arrival`; gives its stamp.
+    /// Charges a frame that comes at `arrival` and returns its departure.
     ///
     /// # Errors
-    /// Its stamp, where that is after `until`. Then nothing was charged.
+    /// Its departure, where that is after `until`. Then nothing was charged.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(super) fn stamp(
+    pub(super) fn schedule(
         &mut self,
         arrival: Position,
         wire: WireBytes,
@@ -126,28 +124,26 @@ impl Guest {
     ) -> Result<Position, TooLate> {
         let average = self.average.charge(arrival, wire);
         let peak = self.peak.charge(average.leaves, wire);
-        let stamp = peak.leaves.max(self.last);
-        if stamp > until {
+        let departure = peak.leaves.max(self.last_departure);
+        if departure > until {
             self.average.refund(average);
             self.peak.refund(peak);
-            return Err(TooLate(stamp));
+            return Err(TooLate(departure));
         }
-        self.last = stamp;
-        Ok(stamp)
+        self.last_departure = departure;
+        Ok(departure)
     }
 
-    /// The same however late it is.
-    pub(super) fn stamp_anyway(&mut self, arrival: Position, wire: WireBytes) -> Position {
-        let (Ok(stamp) | Err(TooLate(stamp))) = self.stamp(arrival, wire, Position::NEVER);
-        stamp
+    /// Charges a frame and returns its departure, however late that is.
+    pub(super) fn schedule_anyway(&mut self, arrival: Position, wire: WireBytes) -> Position {
+        let (Ok(departure) | Err(TooLate(departure))) =
+            self.schedule(arrival, wire, Position::NEVER);
+        departure
     }
 
-    /// Counts a frame that waits until `until`, and marks it where that is long.
+    /// Counts a frame that comes at `position` and waits until `until`, and marks it
+    /// where that is long.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     pub(super) fn count<F: Frame>(
         &mut self,
         position: Position,
@@ -164,12 +160,12 @@ impl Guest {
         self.stats.taken.bytes += wire;
     }
 
-    /// Lets a frame wait for its destination until `release`, and gives that.
+    /// Lets a frame wait for its destination until `release`, and returns that.
     ///
     /// # Errors
     /// When it could come, where that is after `until`, or where too much waits for
     /// destinations and its packet is not taken yet.
-    pub(super) fn hold(
+    pub(super) fn wait_for_destination(
         &mut self,
         release: Position,
         wire: WireBytes,
@@ -179,21 +175,30 @@ impl Guest {
         if release > until || self.is_crowded() && patience == Patience::Horizon {
             return Err(TooLate(release.max(next_byte(until))));
         }
-        self.upstream += wire;
+        self.at_destinations += wire;
         Ok(release)
     }
 
-    /// Whether more waits for destinations than the guest may send in its horizon.
+    /// Whether more waits for destinations than the guest may send within its horizon.
     pub(super) fn is_crowded(&self) -> bool {
-        self.upstream > self.room
+        self.at_destinations > self.headroom
     }
 }
 
-/// Where a frame waits: for its destination, until it is released, or for the
-/// wire, until its stamp.
+/// Where a frame waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// For its destination's limit.
+    Destination,
+    /// For the wire.
+    Link,
+}
+
+/// A frame's place in the pacer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Scheduled {
     pub(super) guest: u32,
-    pub(super) upstream: bool,
-    pub(super) stamp: Position,
+    pub(super) stage: Stage,
+    /// When it leaves that stage.
+    pub(super) departure: Position,
 }

@@ -1,14 +1,14 @@
 //! The top of the chain: what a guest may send to one destination.
 
 use super::guest::TooLate;
-use super::recharge::Stretch;
+use super::rescale::Rescale;
 use crate::hash::MultilinearHash;
 use crate::{FlowKey, GuestId, HashKeys};
 use std::{iter, mem};
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Position, Rate, WireBytes};
 
-/// What a flow with a limit did since it was asked last: its demand, as far as it
+/// What a flow with a limit did since it was last asked: its demand, as far as it
 /// shows. See [`super::Pacer::destinations_used`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowUse {
@@ -18,8 +18,8 @@ pub struct FlowUse {
     pub rate: Rate,
     /// Bytes on the wire of the frames that were taken in.
     pub taken: WireBytes,
-    /// Whether frames waited for the limit or were given back: the flow would
-    /// send more than it does.
+    /// Whether frames waited for the limit or met backpressure: the flow would send
+    /// more than it does.
     pub backlogged: bool,
 }
 
@@ -41,17 +41,17 @@ pub(super) struct RateChange {
 pub(super) struct Limit {
     pub(super) bucket: TokenBucket<Position>,
     /// When the last frame that waited for it was released.
-    pub(super) last: Position,
+    pub(super) last_release: Position,
     /// Until when a frame waits here or was to come again later.
     backlogged: Position,
     /// Bytes that were taken in since its use was asked for.
     taken: WireBytes,
     /// Where it is closed: since when the bucket does not fill.
     pub(super) closed: Option<Position>,
-    /// Until when releases stand, whatever its rate becomes.
-    pub(super) stands: Position,
-    /// How those that wait behind that are to be moved.
-    pub(super) moves: Option<Stretch>,
+    /// Until when releases are frozen, whatever its rate becomes.
+    pub(super) frozen_until: Position,
+    /// How those that wait behind that are to be rescaled.
+    pub(super) pending_rescale: Option<Rescale>,
     key: FlowKey,
     /// Its place among those in use; `NIL` for none.
     place: u32,
@@ -71,8 +71,8 @@ impl Limit {
         }
     }
 
-    /// Counts a frame of `wire` bytes that is taken in. False where the limit is to
-    /// be noted as used.
+    /// Counts a frame that is taken in. Returns false where the limit is to be noted as
+    /// used.
     #[inline]
     pub(super) fn took(&mut self, wire: WireBytes) -> bool {
         self.taken += wire;
@@ -87,7 +87,7 @@ impl Limit {
     /// Lets the bucket fill no longer, once what waits has left; from `now` on at the
     /// earliest.
     pub(super) fn close(&mut self, now: Position) {
-        self.closed.get_or_insert(now.max(self.last));
+        self.closed.get_or_insert(now.max(self.last_release));
     }
 
     /// Lets the bucket fill again from `now` on.
@@ -96,8 +96,8 @@ impl Limit {
         self.closed = None;
     }
 
-    /// Keeps what the bucket of a closed limit holds until `now`. False where frames
-    /// that were taken before it was closed are still to be released.
+    /// Keeps what the bucket of a closed limit holds until `now`. Returns false where
+    /// frames that were taken before it was closed are still to be released.
     pub(super) fn stay_closed(&mut self, now: Position) -> bool {
         let Some(since) = &mut self.closed else {
             return true;
@@ -111,14 +111,14 @@ impl Limit {
     }
 
     /// Takes another bucket's rate and burst over and is open, at the moment of the
-    /// change, or when those that stand have left. Returns true where frames are to be
-    /// moved: [`super::Pacer::settle`]. None are where the last is released within the
-    /// horizon.
+    /// change, or when those that are frozen have left. Returns true where frames are
+    /// to be rescaled: [`super::Pacer::rescale_pending`]. None are where the last is
+    /// released within the horizon.
     ///
     /// # Errors
     /// When the last of them would be released, where that is too late; then
     /// nothing has changed.
-    pub(super) fn become_like(
+    pub(super) fn reconfigure(
         &mut self,
         fresh: &TokenBucket<Position>,
         change: RateChange,
@@ -129,39 +129,44 @@ impl Limit {
             horizon,
             until,
         } = change;
-        let moves = self.last > from + horizon;
+        let moves = self.last_release > from + horizon;
         let now = from;
-        let from = now.max(if moves { self.stands } else { self.last });
+        let from = now.max(if moves {
+            self.frozen_until
+        } else {
+            self.last_release
+        });
         if moves {
-            let stretch = Stretch {
+            let rescale = Rescale {
                 from,
                 floor,
                 old: self.bucket.rate(),
                 new: fresh.rate(),
             };
-            let last = stretch.at(self.last);
+            let last = rescale.at(self.last_release);
             if last > until {
                 return Err(TooLate(last));
             }
             if self.closed.is_none() {
-                self.backlogged = stretch.at(self.backlogged);
+                self.backlogged = rescale.at(self.backlogged);
             }
-            self.last = last;
+            self.last_release = last;
             self.waits(last);
-            self.moves = Some(stretch);
+            debug_assert!(self.pending_rescale.is_none(), "one rescale at a time");
+            self.pending_rescale = Some(rescale);
         }
         self.open(now);
-        self.stands = from;
+        self.frozen_until = from;
         self.bucket.reconfigure(fresh, from, from);
         Ok(moves)
     }
 
-    /// Moves its moments to another wire's clock.
-    pub(super) fn move_moments(&mut self, moved: impl Fn(Position) -> Position) {
-        self.last = moved(self.last);
-        self.stands = moved(self.stands);
-        self.closed = self.closed.map(&moved);
-        self.backlogged = moved(self.backlogged);
+    /// Translates its positions to another wire.
+    pub(super) fn translate(&mut self, translated: impl Fn(Position) -> Position) {
+        self.last_release = translated(self.last_release);
+        self.frozen_until = translated(self.frozen_until);
+        self.closed = self.closed.map(&translated);
+        self.backlogged = translated(self.backlogged);
     }
 }
 
@@ -211,18 +216,15 @@ impl Limits {
 
     /// A flow's limit, and its number for [`Limits::note`].
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     pub(super) fn find(&mut self, key: FlowKey) -> Option<(u32, &mut Limit)> {
         let index = self.index_of(key)?;
         Some((index, &mut self.all[index as usize]))
     }
 
-    /// Whether frames that wait for a flow's limit are to be moved.
+    /// Whether frames that wait for a flow's limit are to be rescaled.
     pub(super) fn is_moving(&mut self, key: FlowKey) -> bool {
-        self.get_mut(key).is_some_and(|limit| limit.moves.is_some())
+        self.get_mut(key)
+            .is_some_and(|limit| limit.pending_rescale.is_some())
     }
 
     /// Whether a flow has a limit.
@@ -231,10 +233,6 @@ impl Limits {
     }
 
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     fn index_of(&self, key: FlowKey) -> Option<u32> {
         let mut index = self.chains[self.chain(key)];
         loop {
@@ -296,12 +294,12 @@ impl Limits {
         }
         let limit = Limit {
             bucket,
-            last,
+            last_release: last,
             backlogged: Position::ZERO,
             taken: WireBytes::ZERO,
             closed,
-            stands: last,
-            moves: None,
+            frozen_until: last,
+            pending_rescale: None,
             key,
             place: NIL,
             next: NIL,
@@ -340,7 +338,7 @@ impl Limits {
         self.all[index as usize].next = mem::replace(&mut self.chains[chain], index);
     }
 
-    /// Forgets a flow's limit, and gives when the last of the frames that waited
+    /// Forgets a flow's limit, and returns when the last of the frames that waited
     /// for it is released.
     pub(super) fn remove(&mut self, key: FlowKey) -> Option<Position> {
         let (index, limit) = self.find(key)?;
@@ -354,7 +352,7 @@ impl Limits {
         Some(self.free(index))
     }
 
-    /// Forgets all of a guest, and gives when the last of its frames that waited
+    /// Forgets all of a guest, and returns when the last of its frames that waited
     /// for any of them is released.
     pub(super) fn remove_all(&mut self, guest: GuestId) -> Position {
         let Some(first) = self.guests.get_mut(guest.0 as usize) else {
@@ -377,7 +375,7 @@ impl Limits {
             key,
             place,
             next,
-            last,
+            last_release,
             ..
         } = self.all[index as usize];
         let chain = self.chain(key);
@@ -389,13 +387,13 @@ impl Limits {
         *link = next;
         if place != NIL {
             self.used.swap_remove(place as usize);
-            if let Some(&moved) = self.used.get(place as usize) {
-                self.all[moved as usize].place = place;
+            if let Some(&last) = self.used.get(place as usize) {
+                self.all[last as usize].place = place;
             }
         }
         self.all[index as usize].next = mem::replace(&mut self.free, index);
         self.len -= 1;
-        last
+        last_release
     }
 
     /// Every limit.

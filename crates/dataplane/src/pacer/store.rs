@@ -1,4 +1,4 @@
-//! Where stamped frames lie while the wheels hold their places.
+//! Where scheduled frames lie while the wheels hold their places.
 
 use super::wheel::Node;
 use std::mem;
@@ -46,18 +46,14 @@ impl<F> Store<F> {
     }
 
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(super) fn put(&mut self, frame: F, stamp: Position, guest: u32) -> u32 {
+    pub(super) fn put(&mut self, frame: F, departure: Position, guest: u32) -> u32 {
         self.len += 1;
         let index = self.free;
         let Some(node) = self.nodes.get_mut(index as usize) else {
-            return self.grow(frame, stamp, guest);
+            return self.grow(frame, departure, guest);
         };
         self.free = node.next;
-        node.stamp = stamp;
+        node.departure = departure;
         node.guest = guest;
         // Nothing is in an unused place: nothing has to be dropped.
         mem::forget(node.frame.replace(frame));
@@ -65,10 +61,10 @@ impl<F> Store<F> {
     }
 
     #[inline(never)]
-    fn grow(&mut self, frame: F, stamp: Position, guest: u32) -> u32 {
+    fn grow(&mut self, frame: F, departure: Position, guest: u32) -> u32 {
         let index = self.nodes.len() as u32;
         self.nodes.push(Node {
-            stamp,
+            departure,
             next: index,
             guest,
             frame: Some(frame),
@@ -78,10 +74,6 @@ impl<F> Store<F> {
 
     /// Takes a frame out; its place is free.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     pub(super) fn take(&mut self, index: u32) -> Option<F> {
         let node = self.nodes.get_mut(index as usize)?;
         let frame = node.frame.take()?;

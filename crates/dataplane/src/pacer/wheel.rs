@@ -1,16 +1,16 @@
-//! Frames of all guests in the order of their stamps, O(1) each.
+//! Frames of all guests in the order of their departures, O(1) each.
 //!
 //! A hierarchical timing wheel (Varghese, Lauck: Hashed and Hierarchical Timing
 //! Wheels, SOSP 1987, scheme 7) of four levels with 1024 slots each. A slot of the
 //! first level is one byte of the wire, so slots need no order inside: frames with
-//! one stamp leave as they came. A frame waits in the highest level in which its
-//! stamp and the wheel's base differ, and moves down at most three times.
+//! one departure leave as they came. A frame waits in the highest level in which its
+//! departure and the wheel's base differ, and moves down at most three times.
 //!
 //! Most never move. One that is alone in its slot leaves from there, and so do
 //! those in a slot of the second level, 1 KiB of the wire, that came in the order
-//! of their stamps or in the reverse one: full frames nearly always.
+//! of their departures or in the reverse one: full frames nearly always.
 //!
-//! Each slot keeps the least stamp in it. So the next stamp is known exactly
+//! Each slot keeps the least departure in it. So the next departure is known exactly
 //! without moving the wheel past a moment at which a frame may still come, which
 //! is what [`Wheel::first`] is for. The bits of all levels' slots are numbered
 //! through, so the first bit that is set is the first slot of the lowest level that
@@ -21,8 +21,8 @@ use tailbound_units::{Position, WireBytes};
 /// A place where something waits: behind one array's bounds, everything of it.
 #[derive(Debug)]
 pub(super) struct Node<T> {
-    /// When it may begin, in bytes of the wire.
-    pub(super) stamp: Position,
+    /// When it leaves the wheel.
+    pub(super) departure: Position,
     /// The next in its slot; anything behind the last.
     pub(super) next: u32,
     /// Whose it is.
@@ -39,19 +39,19 @@ const WORDS: usize = LEVELS * SLOTS / 64;
 /// The first word of the last level's.
 const LAST: usize = WORDS - SLOTS / 64;
 
-/// No stamp may be so far ahead of the wheel's position: half of what the last
+/// No departure may be so far ahead of the wheel's position: half of what the last
 /// level turns around in, 440 s of a 10 Gbit/s wire.
 pub(super) const RANGE: WireBytes = WireBytes(1 << (LEVELS as u32 * BITS - 1));
 
 /// What is in a slot; whatever was there last where its bit is not set.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// The least stamp here, that of the first node.
+    /// The least departure here, that of the first node.
     least: Position,
     /// The first node and the last.
     head: u32,
     tail: u32,
-    /// Whether they lie in the order of their stamps.
+    /// Whether they lie in the order of their departures.
     sorted: bool,
 }
 
@@ -65,8 +65,8 @@ const EMPTY: Slot = Slot {
 /// What a wheel has first, until something comes or goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct First {
-    /// The least stamp; the end of time where nothing waits.
-    pub(super) stamp: Position,
+    /// The least departure; the end of time where nothing waits.
+    pub(super) departure: Position,
     /// Its slot.
     slot: usize,
 }
@@ -78,10 +78,10 @@ pub(super) struct Wheel {
     words: [u64; WORDS],
     summary: u64,
     slots: Box<[Slot; LEVELS * SLOTS]>,
-    /// What stamps are compared with for their level: not after `position`, and in
+    /// What departures are compared with for their level: not after `position`, and in
     /// the same slot of the third level.
     base: Position,
-    /// The stamp that was popped last: none is before it.
+    /// The departure that was popped last: none is before it.
     position: Position,
 }
 
@@ -99,8 +99,8 @@ impl Wheel {
         }
     }
 
-    /// The stamp that was popped last, or `floor` where that is later and nothing
-    /// waits: no stamp before it may come.
+    /// Starts from `floor` where that is later than the last departure and nothing waits.
+    /// Returns what no departure may be before.
     #[inline]
     pub(super) fn start_from(&mut self, floor: Position) -> Position {
         if self.summary == 0 && self.position < floor {
@@ -110,18 +110,14 @@ impl Wheel {
         self.position
     }
 
-    /// Starts anew from `floor`, where nothing waits: no stamp before it may come.
+    /// Starts anew from `floor`, where nothing waits: no departure may be before it.
     pub(super) const fn restart(&mut self, floor: Position) {
         self.position = floor;
         self.base = floor;
     }
 
-    /// The slot with the least stamp.
+    /// The slot with the least departure.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     fn first_slot(&self) -> Option<usize> {
         if self.summary == 0 {
             return None;
@@ -151,39 +147,34 @@ impl Wheel {
 
     /// What is first.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     pub(super) fn first(&self) -> First {
         match self.first_slot() {
             Some(slot) => First {
-                stamp: self.slots[slot].least,
+                departure: self.slots[slot].least,
                 slot,
             },
             None => First {
-                stamp: Position::NEVER,
+                departure: Position::NEVER,
                 slot: 0,
             },
         }
     }
 
-    /// Adds the node `index` at `stamp`, its own, which is not before the last one
-    /// popped and less than [`RANGE`] after it. (If it were not, it would leave at a
-    /// wrong time.)
+    /// Adds the node `index` at `departure`, its own, which is not before the last one
+    /// popped and less than [`RANGE`] after it.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
-    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32, stamp: Position) {
-        let apart = stamp.0 ^ self.base.0;
+    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32, departure: Position) {
+        debug_assert!(
+            departure >= self.position && departure - self.position < RANGE,
+            "it would leave at a wrong time"
+        );
+        let apart = departure.0 ^ self.base.0;
         let at = if apart < 1 << BITS {
-            slot(stamp, 0)
+            slot(departure, 0)
         } else if apart < 1 << (2 * BITS) {
-            slot(stamp, 1)
+            slot(departure, 1)
         } else {
-            slot_above(stamp, apart)
+            slot_above(departure, apart)
         };
         let here = &mut self.slots[at];
         let (word, bit) = (at / 64, 1 << (at % 64));
@@ -191,52 +182,48 @@ impl Wheel {
             self.words[word] |= bit;
             self.summary |= 1 << word;
             *here = Slot {
-                least: stamp,
+                least: departure,
                 head: index,
                 tail: index,
                 sorted: true,
             };
-        } else if stamp < here.least {
+        } else if departure < here.least {
             nodes[index as usize].next = here.head;
             here.head = index;
-            here.least = stamp;
+            here.least = departure;
         } else {
             let tail = &mut nodes[here.tail as usize];
             tail.next = index;
-            here.sorted &= tail.stamp <= stamp;
+            here.sorted &= tail.departure <= departure;
             here.tail = index;
         }
     }
 
-    /// Takes the node with the least stamp out; of several, the one that came
+    /// Takes the node with the least departure out; of several, the one that came
     /// first. Where something waits; `first` is what is first now.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     pub(super) fn pop<T>(&mut self, nodes: &mut [Node<T>], first: First) -> u32 {
         let mut at = first.slot;
-        self.position = first.stamp;
+        self.position = first.departure;
         loop {
             let here = &mut self.slots[at];
             let head = here.head;
             if head == here.tail {
-                self.base = first.stamp;
+                self.base = first.departure;
                 self.clear(at);
                 return head;
             }
             if here.sorted && at < 2 * SLOTS {
                 // The base stays outside this slot, as do those that are in it.
                 here.head = nodes[head as usize].next;
-                here.least = nodes[here.head as usize].stamp;
+                here.least = nodes[here.head as usize].departure;
                 return head;
             }
             at = self.descend(nodes, at);
         }
     }
 
-    /// Moves what is in the first slot down; gives what is the first slot then.
+    /// Moves what is in the first slot down, and returns which slot is the first then.
     #[inline(never)]
     fn descend<T>(&mut self, nodes: &mut [Node<T>], at: usize) -> usize {
         let Slot {
@@ -246,8 +233,10 @@ impl Wheel {
         self.base = least;
         let mut index = head;
         loop {
-            let Node { stamp, next, .. } = nodes[index as usize];
-            self.insert(nodes, index, stamp);
+            let Node {
+                departure, next, ..
+            } = nodes[index as usize];
+            self.insert(nodes, index, departure);
             if index == tail {
                 return self.first().slot;
             }
@@ -257,10 +246,6 @@ impl Wheel {
 
     /// Empties a slot.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "once for every frame, where a call costs as much"
-    )]
     const fn clear(&mut self, slot: usize) {
         let word = slot / 64 % WORDS;
         self.words[word] &= !(1 << (slot % 64));
@@ -270,25 +255,21 @@ impl Wheel {
     }
 }
 
-/// The slot of a stamp that is so far from the base, in the two last levels. Few
+/// The slot of a departure that is so far from the base, in the two last levels. Few
 /// wait there.
 #[inline(never)]
-const fn slot_above(stamp: Position, apart: u64) -> usize {
+const fn slot_above(departure: Position, apart: u64) -> usize {
     if apart < 1 << (3 * BITS) {
-        slot(stamp, 2)
+        slot(departure, 2)
     } else {
-        slot(stamp, 3)
+        slot(departure, 3)
     }
 }
 
-/// The slot of a stamp in a level, all levels numbered through.
+/// The slot of a departure in a level, all levels numbered through.
 #[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "once for every frame, where a call costs as much"
-)]
-const fn slot(stamp: Position, level: u32) -> usize {
-    (level as usize * SLOTS) | ((stamp.0 >> (level * BITS)) as usize % SLOTS)
+const fn slot(departure: Position, level: u32) -> usize {
+    (level as usize * SLOTS) | ((departure.0 >> (level * BITS)) as usize % SLOTS)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What stands before the wire of an uplink: a queue, or a pacer.
 
 use super::{Coverage, PacedPipeline, PacedPipelineConfig, Pipeline, PipelineConfig};
-use crate::pacer::Refused;
+use crate::pacer::PacerError;
 use crate::{Backlog, Frame, MeterStats, Pacer, QueueStats};
 use tailbound_units::Nanos;
 
@@ -51,7 +51,7 @@ impl<F: Frame> Egress<F> {
     ///
     /// # Errors
     /// The rule that the pacer's configuration breaks.
-    pub fn new(config: EgressConfig) -> Result<Self, Refused> {
+    pub fn new(config: EgressConfig) -> Result<Self, PacerError> {
         Ok(match config {
             EgressConfig::Pipeline(config) => Self::Pipeline(Box::new(Pipeline::new(&config))),
             EgressConfig::Pacer(config) => Self::Pacer(Box::new(PacedPipeline::new(config)?)),
@@ -63,7 +63,7 @@ impl<F: Frame> Egress<F> {
     ///
     /// # Errors
     /// The rule that the pacer's configuration breaks; then nothing has changed.
-    pub fn reconfigure(&mut self, now: Nanos, config: EgressConfig) -> Result<(), Refused> {
+    pub fn reconfigure(&mut self, now: Nanos, config: EgressConfig) -> Result<(), PacerError> {
         match (&mut *self, config) {
             (Self::Pipeline(pipeline), EgressConfig::Pipeline(config)) => {
                 pipeline.reconfigure(now, &config);

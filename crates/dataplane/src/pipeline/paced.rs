@@ -9,7 +9,7 @@
 //! which takes it or says when to offer it again.
 
 use super::Outgoing;
-use crate::pacer::{Later, Refused};
+use crate::pacer::{PacerError, WouldBlock};
 use crate::{Class, Frame, Meter, MeterConfig, MeterStats, Paced, Pacer, PacerConfig};
 use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos};
@@ -62,7 +62,7 @@ impl<F: Frame> PacedPipeline<F> {
     ///
     /// # Errors
     /// The rule that the pacer's configuration breaks.
-    pub fn new(config: PacedPipelineConfig) -> Result<Self, Refused> {
+    pub fn new(config: PacedPipelineConfig) -> Result<Self, PacerError> {
         Ok(Self {
             meter: config.meter.as_ref().map(Meter::new),
             pacer: Pacer::new(&config.pacer)?,
@@ -126,7 +126,7 @@ impl<F: Frame> PacedPipeline<F> {
     ///
     /// # Errors
     /// The frame, and when to push it again.
-    pub fn push(&mut self, now: Nanos, mut frame: F) -> Result<Option<Nanos>, Later<F>> {
+    pub fn push(&mut self, now: Nanos, mut frame: F) -> Result<Option<Nanos>, WouldBlock<F>> {
         let source = frame.source();
         let guaranteed = self.is_guaranteed(&frame);
         if !guaranteed && frame.class() == Class::High {
@@ -172,7 +172,11 @@ impl<F: Frame> PacedPipeline<F> {
     ///
     /// # Errors
     /// The rule that the pacer's configuration breaks; nothing has changed then.
-    pub fn reconfigure(&mut self, now: Nanos, config: PacedPipelineConfig) -> Result<(), Refused> {
+    pub fn reconfigure(
+        &mut self,
+        now: Nanos,
+        config: PacedPipelineConfig,
+    ) -> Result<(), PacerError> {
         if self.config.pacer != config.pacer {
             self.pacer.reconfigure(now, &config.pacer)?;
         }

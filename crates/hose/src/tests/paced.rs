@@ -56,9 +56,9 @@ impl Paces {
         while self.retry <= clock
             && let Some(packet) = self.ring.pop_front()
         {
-            if let Err(later) = self.pacer.enqueue(clock, packet) {
-                self.ring.push_front(later.frame);
-                self.retry = later.at;
+            if let Err(blocked) = self.pacer.enqueue(clock, packet) {
+                self.ring.push_front(blocked.frame);
+                self.retry = blocked.retry_at;
             }
         }
         self.pacer.batch(clock).for_each(|paced| {

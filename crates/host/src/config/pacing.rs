@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::{GuestConfig, PortConfig, UplinkConfig};
-use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{GuestId, Pacer, PacerConfig, Packet, PipelineConfig, QueueConfig};
 use tailbound_document::{Problem, Step};
 use tailbound_units::{Bytes, Nanos};
@@ -127,7 +127,7 @@ fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Op
         .set_guest(Nanos::ZERO, id, guest.guarantee.as_ref())
         .err()?;
     let (mut key, advice) = advice(&rule);
-    if let Refused::AboveLink { rate, .. } = rule
+    if let PacerError::AboveLink { rate, .. } = rule
         && guest.guarantee.is_some_and(|terms| terms.bandwidth != rate)
     {
         key = "burst_rate";
@@ -139,32 +139,32 @@ fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Op
 }
 
 /// The key that a rule is about, and what would be right.
-fn advice(rule: &Refused) -> (&'static str, String) {
+fn advice(rule: &PacerError) -> (&'static str, String) {
     match rule {
-        Refused::Link(_) => ("link", "give what the wire carries, all counted".to_owned()),
-        Refused::Frame { .. } => (
+        PacerError::Link(_) => ("link", "give what the wire carries, all counted".to_owned()),
+        PacerError::Frame { .. } => (
             "frame",
             "give a longer `batch`, or a frame that fits into it".to_owned(),
         ),
-        Refused::Guest(_) => ("bandwidth", "run fewer guests".to_owned()),
-        Refused::NoBandwidth => (
+        PacerError::Guest(_) => ("bandwidth", "run fewer guests".to_owned()),
+        PacerError::NoBandwidth => (
             "bandwidth",
             "leave the guarantee out for a guest of best effort".to_owned(),
         ),
-        Refused::BurstBelowFrame { frame, .. } => ("burst", format!("use at least {frame}")),
-        Refused::BurstRateBelowBandwidth { bandwidth, .. } => {
+        PacerError::BurstBelowFrame { frame, .. } => ("burst", format!("use at least {frame}")),
+        PacerError::BurstRateBelowBandwidth { bandwidth, .. } => {
             ("burst_rate", format!("use at least {bandwidth}"))
         }
-        Refused::AboveLink { link, .. } => ("bandwidth", format!("use at most {link}")),
-        Refused::SumAboveLink { .. } => (
+        PacerError::AboveLink { link, .. } => ("bandwidth", format!("use at most {link}")),
+        PacerError::SumAboveLink { .. } => (
             "bandwidth",
             "guarantee less, here or to the guests before".to_owned(),
         ),
-        Refused::TooSlow { .. } => ("bandwidth", "guarantee more, or nothing".to_owned()),
-        Refused::BurstTooLong(_) => ("burst", "use a shorter one".to_owned()),
-        Refused::Horizon { batch, .. } => ("horizon", format!("use at least {batch}")),
-        Refused::TooFarAhead(_) => ("link", "restart the host with it".to_owned()),
-        Refused::NotGuaranteed(_) => ("bandwidth", "guarantee something".to_owned()),
+        PacerError::TooSlow { .. } => ("bandwidth", "guarantee more, or nothing".to_owned()),
+        PacerError::BurstTooLong(_) => ("burst", "use a shorter one".to_owned()),
+        PacerError::Horizon { batch, .. } => ("horizon", format!("use at least {batch}")),
+        PacerError::TooFarAhead(_) => ("link", "restart the host with it".to_owned()),
+        PacerError::NotGuaranteed(_) => ("bandwidth", "guarantee something".to_owned()),
     }
 }
 

@@ -66,7 +66,7 @@ fn encode_uplink(
         (
             "tailbound_pacer_backpressure",
             "Times that a packet met backpressure, to be offered again later",
-            stats.held,
+            stats.blocked,
         ),
         (
             "tailbound_guarantee_refusals",
@@ -90,15 +90,15 @@ fn encode_times(uplink: &UplinkPacing, encoder: &mut DescriptorEncoder<'_>) -> R
             Some(&Unit::Seconds),
             MetricType::Counter,
         )?
-        .encode_counter::<NoLabelSet, _, u64>(&stats.stopped.as_secs_f64(), None)?;
+        .encode_counter::<NoLabelSet, _, u64>(&stats.frozen.as_secs_f64(), None)?;
     encoder
         .encode_descriptor(
-            "tailbound_pacer_latest",
+            "tailbound_pacer_max_lateness",
             "The most that a packet was handed over after its departure time",
             Some(&Unit::Seconds),
             MetricType::Gauge,
         )?
-        .encode_gauge(&uplink.latest.as_secs_f64())?;
+        .encode_gauge(&uplink.max_lateness.as_secs_f64())?;
     let lateness = encoder.encode_descriptor(
         "tailbound_pacer_lateness",
         "How late the packet loop woke to what was due; half a batch delays nothing",
@@ -138,7 +138,7 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
         (
             "tailbound_pacer_guest_backpressure",
             "Times that the guest's packets met backpressure, to be offered again later",
-            |guest| guest.stats.held,
+            |guest| guest.stats.blocked,
         ),
         (
             "tailbound_pacer_guest_dropped",

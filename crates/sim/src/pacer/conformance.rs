@@ -14,7 +14,7 @@ use crate::{Options, SimError, parallel};
 use draw::{Drawn, Guest};
 use serde::Deserialize;
 use serde_json::json;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
 use tailbound_netcalc::{Flow, Network, NetworkError, Overflow, Ratio};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -67,29 +67,29 @@ struct Outcome {
     queue: f64,
     /// and of the bound without what the pacer adds.
     queue_of_plain: f64,
-    /// What was more than it should be: stamps, arrivals at the port, delays,
+    /// What was more than it should be: departures, arrivals at the port, delays,
     /// backlogs.
-    stamps: u64,
+    departures: u64,
     arrivals: u64,
     delays: u64,
     backlogs: u64,
     /// Delays above the bound without what the pacer adds.
     over_plain: u64,
-    /// The most that stamps exceed the guarantee by, in bytes.
-    stamp_excess: i128,
+    /// The most that departures exceed the guarantee by, in bytes.
+    departure_excess: i128,
 }
 
 /// A frame that comes to the port.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
-    /// When its last bit is there, and its stamp.
+    /// When its last bit is there, and its departure.
     at: Time,
-    stamp: Time,
+    departure: Time,
     flow: usize,
     wire: u64,
 }
 
-/// How much stamps are rounded up by: a byte for each bucket.
+/// How much departures are rounded up by: a byte for each bucket.
 const ROUNDING: u64 = 2;
 
 impl Conformance {
@@ -147,7 +147,7 @@ impl Conformance {
         Ok(found)
     }
 
-    /// What the pacer adds to its guarantee: rounded stamps, and a gap that is
+    /// What the pacer adds to its guarantee: rounded departures, and a gap that is
     /// shorter than the shortest void.
     fn added(&self) -> Nanos {
         self.link.time_for(Bytes(ROUNDING + void::SHORTEST.0 - 1))
@@ -238,38 +238,43 @@ impl Conformance {
             ]
             .map(|(rate, burst)| Excess::new(self.link, rate, burst))
         };
-        let mut stamped = Vec::new();
+        let mut scheduled = Vec::new();
         for guest in guests {
             host.add(Some(&guest.guarantee), guest.traffic(arrivals))?;
-            stamped.push(curves(&guest.guarantee));
+            scheduled.push(curves(&guest.guarantee));
         }
-        let mut arrived = stamped.clone();
+        let mut arrived = scheduled.clone();
         // A byte of the wire in picoseconds: a whole number.
         let byte = 8_000_000_000_000 / self.link.0;
         let mut all = Vec::new();
         host.run(Nanos::MAX, |paced| {
-            let Paced::Guaranteed { frame, stamp, at } = paced else {
+            let Paced::Guaranteed {
+                frame,
+                departure,
+                at,
+            } = paced
+            else {
                 return;
             };
             let (guest, wire) = (frame.guest as usize, frame.wire());
-            for curve in &mut stamped[guest] {
-                curve.add(stamp, wire);
+            for curve in &mut scheduled[guest] {
+                curve.add(departure, wire);
             }
             for curve in &mut arrived[guest] {
                 curve.add(at + wire, wire);
             }
             all.push(Arrival {
                 at: Time((at + wire).0 * byte),
-                stamp: Time(stamp.0 * byte),
+                departure: Time(departure.0 * byte),
                 flow: first + guest,
                 wire: wire.0,
             });
         });
-        for (guest, (stamped, arrived)) in guests.iter().zip(stamped.iter().zip(&arrived)) {
+        for (guest, (scheduled, arrived)) in guests.iter().zip(scheduled.iter().zip(&arrived)) {
             let rates = [guest.guarantee.bandwidth, guest.guarantee.burst_rate];
-            for ((rate, stamped), arrived) in rates.into_iter().zip(stamped).zip(arrived) {
-                outcome.stamp_excess = outcome.stamp_excess.max(stamped.bytes());
-                outcome.stamps += u64::from(stamped.bytes() > ROUNDING.into());
+            for ((rate, scheduled), arrived) in rates.into_iter().zip(scheduled).zip(arrived) {
+                outcome.departure_excess = outcome.departure_excess.max(scheduled.bytes());
+                outcome.departures += u64::from(scheduled.bytes() > ROUNDING.into());
                 // A curve through a queue that takes no longer than `waits`: later
                 // by that, so a larger burst. Nanobits in a byte: 8 · 10^9.
                 let more = waits.times(rate.into())?;
@@ -306,7 +311,7 @@ impl Conformance {
                 number: 0,
                 size: Bytes(arrival.wire),
                 class: 0,
-                sent: arrival.stamp,
+                sent: arrival.departure,
                 next: 0,
             };
             // A port hands nothing on at once.
@@ -321,7 +326,7 @@ impl Conformance {
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] PacerError),
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error(transparent)]
@@ -336,7 +341,7 @@ fn summary(outcomes: &[Outcome]) -> Variant {
     let queues = sorted(outcomes.iter().map(|it| it.queue));
     let queue_of_plain = outcomes.iter().map(|it| it.queue_of_plain);
     let added = flows().map(|it| as_f64(it.bound) - as_f64(it.plain));
-    let excess = outcomes.iter().map(|it| it.stamp_excess).max();
+    let excess = outcomes.iter().map(|it| it.departure_excess).max();
     let percent = |figures: &[f64], at: f64| 100.0 * percentile(figures, at);
     variant(
         "networks",
@@ -344,8 +349,8 @@ fn summary(outcomes: &[Outcome]) -> Variant {
             ("networks", outcomes.len() as f64, ""),
             ("flows", delays.len() as f64, ""),
             ("frames", sum(|it| it.frames), ""),
-            ("stamps_over_guarantee", sum(|it| it.stamps), ""),
-            ("stamp_excess_max", excess.unwrap_or(0) as f64, "B"),
+            ("departures_over_guarantee", sum(|it| it.departures), ""),
+            ("departure_excess_max", excess.unwrap_or(0) as f64, "B"),
             ("arrivals_over_curve", sum(|it| it.arrivals), ""),
             ("delays_over_bound", sum(|it| it.delays), ""),
             ("queues_over_bound", sum(|it| it.backlogs), ""),
@@ -392,7 +397,7 @@ fn charts(outcomes: &[Outcome]) -> Vec<Chart> {
     vec![
         Chart {
             name: "bound-and-delay".to_owned(),
-            title: "Longest delay of each flow from its stamp on, below its bound".to_owned(),
+            title: "Longest delay of each flow from its departure on, below its bound".to_owned(),
             x: ChartAxis::linear("flows, by their bounds", ""),
             y: ChartAxis::linear("delay", "ns"),
             lines: vec![

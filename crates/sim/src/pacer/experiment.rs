@@ -21,7 +21,7 @@ pub struct Experiment {
     /// Configured rates against measured ones; each rate with each bucket is a
     /// variant, and all of them together: `all`.
     pub limits: Option<Limits>,
-    /// Stamps against the wire; each load is a variant.
+    /// Departures against the wire; each load is a variant.
     pub spacing: Option<Spacing>,
     /// Hosts that send to one port, against the bounds; one variant: `networks`.
     pub conformance: Option<Conformance>,

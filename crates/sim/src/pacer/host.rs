@@ -1,11 +1,13 @@
 //! A host in virtual time: guests with rings, the pacer of the data path, a wire.
 
-use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, Refused, WireClock, void};
+use tailbound_dataplane::pacer::{
+    Guarantee, Paced, Pacer, PacerConfig, PacerError, WireClock, void,
+};
 use tailbound_dataplane::{Class, FlowKey, Frame, GuestId};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// The longest frame without FCS, and the headers of each segment of a longer
-/// packet: Ethernet, IPv4, TCP with time stamps.
+/// packet: Ethernet, IPv4, TCP with time departures.
 const FULL: u32 = 1514;
 const HEADERS: u32 = 66;
 
@@ -113,7 +115,7 @@ impl Host {
     ///
     /// # Errors
     /// The rule that the configuration breaks.
-    pub(super) fn new(config: &PacerConfig) -> Result<Self, Refused> {
+    pub(super) fn new(config: &PacerConfig) -> Result<Self, PacerError> {
         Ok(Self {
             pacer: Pacer::new(config)?,
             rings: Vec::new(),
@@ -131,7 +133,7 @@ impl Host {
         &mut self,
         guarantee: Option<&Guarantee>,
         traffic: impl Iterator<Item = Packet> + 'static,
-    ) -> Result<GuestId, Refused> {
+    ) -> Result<GuestId, PacerError> {
         let guest = self.rings.len() as u32;
         if guarantee.is_some() {
             self.pacer
@@ -156,9 +158,9 @@ impl Host {
             {
                 match self.pacer.enqueue(now, packet) {
                     Ok(()) => ring.next = ring.traffic.next(),
-                    Err(later) => {
-                        ring.retry = later.at;
-                        ring.next = Some(later.frame);
+                    Err(blocked) => {
+                        ring.retry = blocked.retry_at;
+                        ring.next = Some(blocked.frame);
                     }
                 }
             }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::iter;
 use tailbound_dataplane::GuestId;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
 use tailbound_report::{Series, Stats, Variant, empty_histogram};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -139,14 +139,14 @@ impl Isolation {
         self.link.time_for(Bytes(most)).0 as f64
     }
 
-    fn watch(&self, neighbours: Neighbours, seed: u64) -> Result<Seen, Refused> {
+    fn watch(&self, neighbours: Neighbours, seed: u64) -> Result<Seen, PacerError> {
         Ok(Seen {
             latencies: self.latencies(neighbours, seed)?,
             rate: self.rate(neighbours, seed)?,
         })
     }
 
-    fn latencies(&self, neighbours: Neighbours, seed: u64) -> Result<Vec<u64>, Refused> {
+    fn latencies(&self, neighbours: Neighbours, seed: u64) -> Result<Vec<u64>, PacerError> {
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mean = self.between(self.guest.bandwidth.percent(self.load));
@@ -175,7 +175,7 @@ impl Isolation {
         Ok(latencies)
     }
 
-    fn rate(&self, neighbours: Neighbours, seed: u64) -> Result<f64, Refused> {
+    fn rate(&self, neighbours: Neighbours, seed: u64) -> Result<f64, PacerError> {
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let guest = host.add(Some(&self.guest), iter::repeat(Packet::on_wire(FRAME)))?;
@@ -184,15 +184,17 @@ impl Isolation {
         let start = Position(self.link.bytes_in(START + Nanos(self.time.0 / 10)).0);
         let (mut bytes, mut first, mut last) = (WireBytes::ZERO, None, Position::ZERO);
         host.run(START + self.time, |paced| {
-            if let Paced::Guaranteed { frame, stamp, .. } = paced
+            if let Paced::Guaranteed {
+                frame, departure, ..
+            } = paced
                 && frame.guest == guest.0
-                && stamp >= start
+                && departure >= start
             {
                 if first.is_some() {
                     bytes += frame.wire();
                 }
-                first = first.or(Some(stamp));
-                last = stamp;
+                first = first.or(Some(departure));
+                last = departure;
             }
         });
         let took = (last - first.unwrap_or(last)).max(WireBytes(1));
@@ -209,7 +211,7 @@ impl Isolation {
         host: &mut Host,
         neighbours: Neighbours,
         random: &mut Pcg64Mcg,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PacerError> {
         const EACH: [Neighbours; 4] = [
             Neighbours::Flood,
             Neighbours::Tiny,
@@ -232,7 +234,12 @@ impl Isolation {
         Ok(())
     }
 
-    fn add_neighbour(&self, host: &mut Host, does: Neighbours, seed: u64) -> Result<(), Refused> {
+    fn add_neighbour(
+        &self,
+        host: &mut Host,
+        does: Neighbours,
+        seed: u64,
+    ) -> Result<(), PacerError> {
         let promised = Some(&self.neighbour);
         let flows = self.flows;
         match does {
@@ -277,7 +284,7 @@ impl Isolation {
 
     /// Gives each destination its even share of a neighbour's bandwidth, as the
     /// hose model does.
-    fn limit(&self, host: &mut Host, guest: GuestId) -> Result<(), Refused> {
+    fn limit(&self, host: &mut Host, guest: GuestId) -> Result<(), PacerError> {
         let share = self.neighbour.bandwidth.0 / u64::from(self.flows);
         // No limit may be slower than this.
         let share = Rate(share.max(self.link.0.div_ceil(1_000_000)));

@@ -8,7 +8,7 @@ use crate::{Options, SimError, parallel};
 use serde::Deserialize;
 use serde_json::json;
 use std::iter;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused};
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -136,7 +136,7 @@ impl Limits {
     }
 
     /// A sender that always has packets waiting, from the end of its burst on.
-    fn measure(&self, case: Case) -> Result<Measured, Refused> {
+    fn measure(&self, case: Case) -> Result<Measured, PacerError> {
         let Case {
             rate,
             burst,

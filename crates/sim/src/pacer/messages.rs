@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use serde_json::json;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused};
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -158,7 +158,7 @@ impl Messages {
     /// Messages come as a Poisson process. Late is what takes longer than M / Bmax,
     /// what Silo promises within the burst (4.1), and as much again for one that is
     /// on the wire already.
-    fn late(&self, burst: u64, percent: u64, seed: u64) -> Result<f64, Refused> {
+    fn late(&self, burst: u64, percent: u64, seed: u64) -> Result<f64, PacerError> {
         let size = self.frames * FRAME;
         let mut host = Host::new(&PacerConfig {
             voids: false,
@@ -193,11 +193,13 @@ impl Messages {
         let mut late = 0_u64;
         let link = self.link;
         host.run(Nanos::MAX, |paced| {
-            if let Paced::Guaranteed { frame, stamp, .. } = paced
+            if let Paced::Guaranteed {
+                frame, departure, ..
+            } = paced
                 && frame.id + 1 == frames
             {
                 let came = Position(link.bytes_in(frame.came).0);
-                late += u64::from(stamp + WireBytes(FRAME) > came + promised.into());
+                late += u64::from(departure + WireBytes(FRAME) > came + promised.into());
             }
         });
         Ok(100.0 * late as f64 / self.messages as f64)

@@ -1,4 +1,4 @@
-//! Where frames are on the wire, against their stamps.
+//! Where frames are on the wire, against their departures.
 
 use super::experiment::FRAME;
 use super::host::{Host, Packet};
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use serde_json::json;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, Refused, void};
+use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -46,17 +46,17 @@ pub struct Load {
 #[derive(Debug, Default)]
 struct Seen {
     frames: u64,
-    /// Frames before their stamp.
+    /// Frames before their departure.
     early: u64,
     /// Frames that found the wire taken by frames, on a wire without voids too.
     collided: u64,
-    /// The most that a frame was behind its stamp where it did not collide,
+    /// The most that a frame was behind its departure where it did not collide,
     late: WireBytes,
     /// that any was behind where it would be on a wire without voids,
     behind: WireBytes,
-    /// and that any was behind its stamp.
+    /// and that any was behind its departure.
     latest: WireBytes,
-    /// The most that a stamp of the first guest is after its exact time.
+    /// The most that a departure of the first guest is after its exact time.
     drift: i128,
 }
 
@@ -107,7 +107,7 @@ impl Spacing {
         Ok(found)
     }
 
-    fn watch(&self, load: &Load, seed: u64) -> Result<Seen, Refused> {
+    fn watch(&self, load: &Load, seed: u64) -> Result<Seen, PacerError> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         host.late = load.late;
@@ -140,29 +140,34 @@ impl Spacing {
         // has sent since which byte.
         let (mut ideal, mut sent, mut since) = (Position::ZERO, 0_i128, None);
         host.run(Nanos::MAX, |paced| {
-            let Paced::Guaranteed { frame, stamp, at } = paced else {
+            let Paced::Guaranteed {
+                frame,
+                departure,
+                at,
+            } = paced
+            else {
                 return;
             };
             let wire = frame.wire();
-            let free = ideal.max(stamp);
+            let free = ideal.max(departure);
             ideal = free + wire;
             found.frames += 1;
-            found.early += u64::from(at < stamp);
-            let late = at.since(stamp);
+            found.early += u64::from(at < departure);
+            let late = at.since(departure);
             found.latest = found.latest.max(late);
             found.behind = found.behind.max(at.since(free));
-            if free > stamp {
+            if free > departure {
                 found.collided += 1;
             } else {
                 found.late = found.late.max(late);
             }
             if frame.guest == 0 {
-                let since = *since.get_or_insert(stamp);
+                let since = *since.get_or_insert(departure);
                 sent += i128::from(wire.0);
                 // What is beyond the first burst is paid for at the rate.
                 let paid = (sent - i128::from(FRAME)).max(0);
                 let exact = paid * link / rate;
-                let off = i128::from((stamp - since).0) - exact;
+                let off = i128::from((departure - since).0) - exact;
                 found.drift = found.drift.max(off.abs());
             }
         });

@@ -3,7 +3,7 @@
 use super::Switch;
 use super::config::SwitchConfig;
 use super::guest::{GuestPort, Refusal};
-use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
 use tailbound_units::Nanos;
 
@@ -15,7 +15,7 @@ pub enum GuaranteeError {
     NoGuest(u32),
     /// It breaks a rule of the pacer.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] PacerError),
 }
 
 impl Switch {
@@ -101,7 +101,7 @@ impl Switch {
     ///
     /// # Errors
     /// The rule that the uplink's pacer breaks, or the guests' guarantees with it.
-    pub fn check(&self, config: &SwitchConfig) -> Result<(), Refused> {
+    pub fn check(&self, config: &SwitchConfig) -> Result<(), PacerError> {
         let uplink = config.uplink.as_ref().and_then(|uplink| uplink.paced());
         let Some(paced) = uplink else { return Ok(()) };
         let mut trial = Pacer::<Packet>::new(&paced.pacer)?;

@@ -4,7 +4,7 @@ use super::config::GuestConfig;
 use super::ingress::Ingress;
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
-use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Packet, Pipeline};
 use tailbound_metrics::Histogram;
 use tailbound_units::Nanos;
@@ -32,7 +32,7 @@ pub(super) struct GuestPort {
 /// A guarantee that breaks a rule of the pacer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
-    pub(super) rule: Refused,
+    pub(super) rule: PacerError,
     pub(super) guarantee: Guarantee,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use tailbound_dataplane::Packet;
-use tailbound_dataplane::pacer::Later;
+use tailbound_dataplane::pacer::WouldBlock;
 use tailbound_units::Nanos;
 
 /// Whether a guest's port is read. Where it is not, its queue fills, and the guest
@@ -76,26 +76,26 @@ impl Ingress {
     }
 
     /// The uplink did not take a frame that was read just now.
-    pub(super) fn block(&mut self, blocked: Later<Packet>) {
+    pub(super) fn block(&mut self, blocked: WouldBlock<Packet>) {
         debug_assert_eq!(self.backlog(), 0, "it would overtake those that wait");
         let mut frames = std::mem::take(&mut self.spare);
         frames.push_back(blocked.frame);
         self.state = State::Backpressured {
-            retry_at: blocked.at,
+            retry_at: blocked.retry_at,
             frames,
             throttled: matches!(self.state, State::Throttled { .. }),
         };
     }
 
     /// The uplink did not take the frame that [`Ingress::next_due`] returned.
-    pub(super) fn block_again(&mut self, blocked: Later<Packet>) {
+    pub(super) fn block_again(&mut self, blocked: WouldBlock<Packet>) {
         debug_assert!(matches!(self.state, State::Backpressured { .. }));
         if let State::Backpressured {
             retry_at, frames, ..
         } = &mut self.state
         {
             frames.push_front(blocked.frame);
-            *retry_at = blocked.at;
+            *retry_at = blocked.retry_at;
         }
     }
 
@@ -168,10 +168,10 @@ mod tests {
         frame.bytes()[42]
     }
 
-    fn later(n: u8, at: u64) -> Later<Packet> {
-        Later {
+    fn blocked(n: u8, at: u64) -> WouldBlock<Packet> {
+        WouldBlock {
             frame: frame(n),
-            at: Nanos(at),
+            retry_at: Nanos(at),
         }
     }
 
@@ -180,13 +180,13 @@ mod tests {
         let mut ingress = Ingress::default();
         assert!(ingress.is_open());
         assert!(ingress.queue_behind(frame(0)).is_some(), "nothing waits");
-        ingress.block(later(0, 10));
+        ingress.block(blocked(0, 10));
         assert!(ingress.queue_behind(frame(1)).is_none());
         assert_eq!((ingress.backlog(), ingress.poll_at()), (2, Some(Nanos(10))));
         assert!(ingress.next_due(Nanos(9)).is_none());
         let first = ingress.next_due(Nanos(10)).expect("it is due");
         assert_eq!(number(&first), 0);
-        ingress.block_again(later(0, 20));
+        ingress.block_again(blocked(0, 20));
         assert!(ingress.next_due(Nanos(19)).is_none());
         let order: Vec<_> = std::iter::from_fn(|| ingress.next_due(Nanos(20)))
             .map(|frame| number(&frame))
@@ -209,12 +209,12 @@ mod tests {
     #[test]
     fn a_higher_rate_expedites_what_waits_but_for_a_throttled_guest() {
         let mut ingress = Ingress::default();
-        ingress.block(later(0, 10));
+        ingress.block(blocked(0, 10));
         ingress.throttle(Nanos(99));
         ingress.expedite();
         assert_eq!(ingress.poll_at(), Some(Nanos(10)), "throttled");
         assert!(ingress.next_due(Nanos(10)).is_some());
-        ingress.block_again(later(0, 20));
+        ingress.block_again(blocked(0, 20));
         ingress.expedite();
         assert_eq!(ingress.poll_at(), Some(Nanos::ZERO));
         assert_eq!(ingress.clear(), 1);

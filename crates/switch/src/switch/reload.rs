@@ -9,7 +9,7 @@ use super::{PortIndex, Switch};
 use crate::forward::Forwarding;
 use crate::reason::Reason;
 use std::collections::HashMap;
-use tailbound_dataplane::pacer::Refused;
+use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{EgressConfig, GuestId};
 use tailbound_units::Nanos;
 
@@ -24,7 +24,7 @@ impl Switch {
     ///
     /// # Errors
     /// As [`Switch::check`]; then nothing has changed.
-    pub fn reconfigure(&mut self, now: Nanos, config: SwitchConfig) -> Result<(), Refused> {
+    pub fn reconfigure(&mut self, now: Nanos, config: SwitchConfig) -> Result<(), PacerError> {
         self.check(&config)?;
         let mut moved = vec![None; self.states.len()];
         let egress = self.replace_uplink(config.uplink, &mut moved)?;
@@ -63,7 +63,7 @@ impl Switch {
         &mut self,
         config: Option<EgressConfig>,
         moved: &mut [Option<PortIndex>],
-    ) -> Result<Option<EgressConfig>, Refused> {
+    ) -> Result<Option<EgressConfig>, PacerError> {
         match (&self.uplink, config) {
             (Some(_), Some(config)) => {
                 moved[0] = Some(PortIndex(0));

@@ -92,7 +92,7 @@ pub struct UplinkPacing {
     /// Voids sent to the port, and the bytes of the wire that they took.
     pub voids: (u64, u64),
     /// The most that a frame was handed over after its departure time.
-    pub latest: Nanos,
+    pub max_lateness: Nanos,
     /// How late it was asked for what is due.
     pub lateness: Histogram,
 }
@@ -190,7 +190,7 @@ impl Uplink {
             UplinkPacing {
                 stats: pacer,
                 voids: (state.counters.voids.packets, state.counters.voids.bytes),
-                latest: paced.wire().link.time_for(pacer.latest.into()),
+                max_lateness: paced.wire().link.time_for(pacer.max_lateness.into()),
                 lateness: self.lateness.clone(),
             }
         });

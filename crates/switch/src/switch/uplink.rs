@@ -4,7 +4,7 @@ use super::guest::GuestPort;
 use super::state::PortState;
 use crate::port::Port;
 use std::io;
-use tailbound_dataplane::pacer::{Later, Refused};
+use tailbound_dataplane::pacer::{PacerError, WouldBlock};
 use tailbound_dataplane::{Egress, EgressConfig, Frame, PacedPipeline, Packet};
 use tailbound_metrics::Histogram;
 use tailbound_units::Nanos;
@@ -22,7 +22,7 @@ pub(super) struct Uplink {
 impl Uplink {
     /// # Errors
     /// The rule that its pacer's configuration breaks.
-    pub(super) fn new(config: EgressConfig) -> Result<Self, Refused> {
+    pub(super) fn new(config: EgressConfig) -> Result<Self, PacerError> {
         Ok(Self {
             egress: Egress::new(config)?,
             due: None,
@@ -34,7 +34,11 @@ impl Uplink {
     ///
     /// # Errors
     /// The rule that its pacer's configuration breaks; nothing has changed then.
-    pub(super) fn reconfigure(&mut self, now: Nanos, config: EgressConfig) -> Result<(), Refused> {
+    pub(super) fn reconfigure(
+        &mut self,
+        now: Nanos,
+        config: EgressConfig,
+    ) -> Result<(), PacerError> {
         let was_paced = self.egress.paced().is_some();
         self.egress.reconfigure(now, config)?;
         if was_paced != self.egress.paced().is_some() {
@@ -63,7 +67,7 @@ impl Uplink {
         now: Nanos,
         packet: Packet,
         sender: &mut GuestPort,
-    ) -> Result<(), Later<Packet>> {
+    ) -> Result<(), WouldBlock<Packet>> {
         match &mut self.egress {
             Egress::Pipeline(pipeline) => pipeline.push(now, packet),
             Egress::Pacer(paced) => {

@@ -12,12 +12,12 @@ fn a_byte_of_10_gbit_s_takes_four_fifths_of_a_nanosecond() {
 }
 
 #[test]
-fn a_clock_that_was_stopped_is_later_by_as_much() {
+fn virtual_time_that_was_frozen_is_later_by_as_much() {
     let mut clock = WireClock::new(Rate::from_mbit(10_000));
     clock.advance(Nanos(1000));
-    clock.stop_at(Position(250));
+    clock.freeze_at(Position(250));
     assert_eq!(clock.advance(Nanos(1000)), Position(250));
-    assert_eq!(clock.stopped(), Nanos(800));
+    assert_eq!(clock.frozen(), Nanos(800));
     assert_eq!(clock.advance(Nanos(1008)), Position(260));
     assert_eq!(clock.moment(Position(260)), Nanos(1008));
 }

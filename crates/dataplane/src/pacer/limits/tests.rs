@@ -23,8 +23,8 @@ proptest! {
                     prop_assert_eq!(limits.remove(key), model.remove(&(source, destination)));
                 }
                 (_, Some(limit)) => {
-                    prop_assert_eq!(model.insert((source, destination), moment), Some(limit.last));
-                    limit.last = moment;
+                    prop_assert_eq!(model.insert((source, destination), moment), Some(limit.last_release));
+                    limit.last_release = moment;
                 }
                 (_, None) => {
                     prop_assert_eq!(model.insert((source, destination), moment), None);
@@ -35,7 +35,7 @@ proptest! {
         for source in 0..4 {
             for destination in 0..40 {
                 let key = FlowKey { source: GuestId(source), destination };
-                let limit = limits.get_mut(key).map(|limit| limit.last);
+                let limit = limits.get_mut(key).map(|limit| limit.last_release);
                 prop_assert_eq!(limit, model.get(&(source, destination)).copied());
             }
         }

@@ -33,7 +33,7 @@ fn a_new_rate_holds_from_the_next_frame_on_without_a_burst_or_a_pause() {
     let frames: Vec<_> = host.of(0).collect();
     let gaps: Vec<_> = frames.windows(2).map(|w| w[1].0.at - w[0].0.at).collect();
     // 153.8 KB of the wire a frame before, 15.38 KB after; the horizon's frames
-    // leave as they were stamped.
+    // leave as they were scheduled.
     let changed = gaps
         .iter()
         .rposition(|gap| *gap > 150_000)
@@ -63,11 +63,11 @@ fn a_lower_rate_takes_back_tokens_above_the_new_bucket() {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
     host.run_until(Nanos::from_secs(1));
-    let stamps: Vec<_> = host
+    let departures: Vec<_> = host
         .of(0)
-        .map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire))
+        .map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire))
         .collect();
-    conform(&PacerConfig::new(LINK), &lower, &stamps);
+    conform(&PacerConfig::new(LINK), &lower, &departures);
 }
 
 #[test]
@@ -105,14 +105,14 @@ fn a_guest_that_loses_its_guarantee_keeps_its_order() {
     assert_eq!(host.pacer.guarantee(GuestId(0)), None);
     host.run_until(Nanos::from_secs(1));
     assert_eq!(ids(&host, 0), (0..100).collect::<Vec<_>>());
-    // Stamped ones first, at their stamps; the rest at the link's rate.
-    let stamped = host
+    // Scheduled ones first, at their departures; the rest at the link's rate.
+    let scheduled = host
         .of(0)
-        .take_while(|(sent, _)| sent.stamp.is_some())
+        .take_while(|(sent, _)| sent.departure.is_some())
         .count();
-    let after: Vec<_> = host.of(0).skip(stamped).map(|(sent, _)| sent).collect();
-    assert!(after.iter().all(|sent| sent.stamp.is_none()));
-    assert!((15..40).contains(&stamped), "{stamped}");
+    let after: Vec<_> = host.of(0).skip(scheduled).map(|(sent, _)| sent).collect();
+    assert!(after.iter().all(|sent| sent.departure.is_none()));
+    assert!((15..40).contains(&scheduled), "{scheduled}");
     let took = after[after.len() - 1].at - after[0].at;
     assert_eq!(took, (after.len() as u64 - 1) * 1538);
 }
@@ -137,14 +137,14 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// No frame is lost or overtakes one of its flow, and what is stamped under one
+    /// No frame is lost or overtakes one of its flow, and what is scheduled under one
     /// guarantee conforms to it.
     #[test]
     fn whatever_changes_nothing_is_lost_or_overtaken(steps in proptest::collection::vec(step(), 1..400)) {
         let config = PacerConfig::new(LINK);
         let mut host = Host::new(&config, &[]);
         // Under which guarantee each frame was taken.
-        let mut terms: Vec<(u32, Option<Guarantee>, Vec<u64>)> = Vec::new();
+        let mut contract: Vec<(u32, Option<Guarantee>, Vec<u64>)> = Vec::new();
         let mut sent = 0;
         for (id, step) in (0..).zip(steps) {
             match step {
@@ -157,7 +157,7 @@ proptest! {
                 Step::Guarantee(guest, to) => {
                     let to = to.map(|(mbit, burst)| Guarantee::new(Rate::from_mbit(mbit), Bytes(burst), LINK));
                     host.pacer.set_guest(host.now, GuestId(guest), to.as_ref()).expect("sound");
-                    terms.push((guest, to, Vec::new()));
+                    contract.push((guest, to, Vec::new()));
                 }
                 Step::Limit(guest, to, mbit) => {
                     let rate = mbit.map(Rate::from_mbit);
@@ -200,8 +200,8 @@ proptest! {
             burst = burst.max(bytes);
         }
         host.run_until(host.now + Nanos::from_millis(20));
-        let stamps = host.of(0).map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire));
-        let over = excess(LINK, Rate::from_mbit(rate), burst, stamps);
+        let departures = host.of(0).map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire));
+        let over = excess(LINK, Rate::from_mbit(rate), burst, departures);
         prop_assert!(over < ROUNDING, "{over}");
     }
 }

@@ -102,9 +102,9 @@ pub(super) struct Sent {
     /// `None` for a void.
     pub(super) frame: Option<Record>,
     /// `None` for best effort.
-    pub(super) stamp: Option<u64>,
-    /// The moment of its stamp, or at which it begins.
-    pub(super) stamped: Nanos,
+    pub(super) departure: Option<u64>,
+    /// The moment of its departure, or at which it begins.
+    pub(super) moment: Nanos,
 }
 
 /// Guests with rings of frames, a pacer, and what was sent.
@@ -155,10 +155,10 @@ impl Host {
                 && *at <= *now
             {
                 let (at, frame) = ring.pop_front().expect("there is one");
-                if let Err(later) = pacer.enqueue(*now, frame) {
-                    assert!(later.at > *now, "{:?} at {now:?}", later.at);
-                    *retry = later.at;
-                    ring.push_front((at, later.frame));
+                if let Err(blocked) = pacer.enqueue(*now, frame) {
+                    assert!(blocked.retry_at > *now, "{:?} at {now:?}", blocked.retry_at);
+                    *retry = blocked.retry_at;
+                    ring.push_front((at, blocked.frame));
                 }
             }
         }
@@ -166,26 +166,30 @@ impl Host {
         let clock = batch.clock();
         batch.for_each(|paced| {
             sent.push(match paced {
-                Paced::Guaranteed { frame, stamp, at } => Sent {
+                Paced::Guaranteed {
+                    frame,
+                    departure,
+                    at,
+                } => Sent {
                     at: at.0,
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
-                    stamp: Some(stamp.0),
-                    stamped: clock.moment(stamp),
+                    departure: Some(departure.0),
+                    moment: clock.moment(departure),
                 },
                 Paced::BestEffort { frame, at } => Sent {
                     at: at.0,
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
-                    stamp: None,
-                    stamped: clock.moment(at),
+                    departure: None,
+                    moment: clock.moment(at),
                 },
                 Paced::Void { wire, at } => Sent {
                     at: at.0,
                     wire: wire.0,
                     frame: None,
-                    stamp: None,
-                    stamped: clock.moment(at),
+                    departure: None,
+                    moment: clock.moment(at),
                 },
             });
         });
@@ -262,7 +266,7 @@ pub(super) fn excess_of_all_pairs(
     worst
 }
 
-/// What stamps may exceed their curve by: less than one byte of the wire for each
+/// What departures may exceed their curve by: less than one byte of the wire for each
 /// bucket that rounded them up to it.
 pub(super) const ROUNDING: i128 = 2 * LINK.0 as i128;
 
@@ -281,17 +285,17 @@ pub(super) fn conform(config: &PacerConfig, guarantee: &Guarantee, frames: &[(u6
 }
 
 /// What a wire shows whatever was asked of it: nothing overlaps, no frame is
-/// before its stamp, and none is later than where it would be on a wire that sends
-/// each stamped frame at its stamp, or right behind the one before it, by 84 bytes or
+/// before its departure, and none is later than where it would be on a wire that sends
+/// each scheduled frame at its departure, or right behind the one before it, by 84 bytes or
 /// more, or by as much as the best-effort frame that was sent last.
 pub(super) fn check_wire(sent: &[Sent]) {
     let (mut taken, mut ideal, mut blocked) = (0, 0, void::SHORTEST.0);
     for (i, sent) in sent.iter().enumerate() {
         assert!(sent.at >= taken, "{i}: {sent:?} overlaps");
         taken = sent.at + sent.wire;
-        if let Some(stamp) = sent.stamp {
-            assert!(sent.at >= stamp, "{i}: {sent:?} is early");
-            ideal = stamp.max(ideal);
+        if let Some(departure) = sent.departure {
+            assert!(sent.at >= departure, "{i}: {sent:?} is early");
+            ideal = departure.max(ideal);
             assert!(sent.at - ideal < blocked, "{i}: {sent:?} is late");
             ideal += sent.wire;
         } else if sent.frame.is_none() {

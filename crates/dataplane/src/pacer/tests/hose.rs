@@ -99,10 +99,10 @@ fn the_guest_s_own_rate_holds_whatever_its_destinations_add_up_to() {
         );
     }
     host.run_until(Nanos::from_secs(1));
-    let stamps = host
+    let departures = host
         .of(0)
-        .map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire));
-    assert!(excess(LINK, Rate::from_mbit(1000), 3076, stamps) < ROUNDING);
+        .map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire));
+    assert!(excess(LINK, Rate::from_mbit(1000), 3076, departures) < ROUNDING);
     assert_eq!(host.of(0).count(), 3000);
 }
 
@@ -218,9 +218,9 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
         ..to(1, 7, 1538)
     };
     let refuse = |host: &mut Host, frame| {
-        let later = host.pacer.enqueue(host.now, frame).expect_err("closed");
+        let blocked = host.pacer.enqueue(host.now, frame).expect_err("closed");
         let at = host.now + Nanos::from_millis(1);
-        assert_eq!((later.frame, later.at), (frame, at));
+        assert_eq!((blocked.frame, blocked.retry_at), (frame, at));
     };
     refuse(&mut host, large);
     assert_eq!(host.pacer.waiting(), 0);
@@ -234,7 +234,7 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
     assert_eq!(host.of(0).count(), 2);
     refuse(&mut host, to(1, 2, 84));
     let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
-    assert_eq!((stats.taken.packets, stats.held), (2, 3));
+    assert_eq!((stats.taken.packets, stats.blocked), (2, 3));
     host.pacer.destinations_used(host.now, |used| {
         let FlowUse {
             rate,
@@ -260,7 +260,7 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
     let first = host.sent[before..]
         .iter()
         .find(|sent| sent.frame.is_some_and(|frame| frame.id == 7));
-    assert_eq!(first.expect("sent").stamp, Some(start + 15_380));
+    assert_eq!(first.expect("sent").departure, Some(start + 15_380));
     assert_eq!(host.of(0).count(), 45);
 }
 
@@ -373,8 +373,8 @@ proptest! {
             let mut from = host.pacer.advance(host.now).max(host.pacer.wire);
             if let Some(limit) = host.pacer.limits.get_mut(flow) {
                 // It is closed when what waits has left.
-                let moves = rate.0 > 0 && limit.last > from + horizon;
-                from = from.max(if moves { limit.stands } else { limit.last });
+                let moves = rate.0 > 0 && limit.last_release > from + horizon;
+                from = from.max(if moves { limit.frozen_until } else { limit.last_release });
             }
             limit(host, destination, Some(rate));
             let rates = &mut rates[destination as usize];
@@ -413,26 +413,26 @@ proptest! {
         host.run_until(host.now + time + Nanos::from_millis(5));
         prop_assert_eq!(host.of(0).count(), count);
         prop_assert_eq!(host.pacer.waiting(), 0);
-        prop_assert_eq!(host.pacer.stats().stopped, Nanos::ZERO);
+        prop_assert_eq!(host.pacer.stats().frozen, Nanos::ZERO);
         check_wire(&host.sent);
         for (destination, rates) in rates.iter().enumerate().skip(1) {
             let flow = host.of(0).filter(|(_, frame)| frame.destination == destination as u128);
             let flow: Vec<_> = flow.collect();
             prop_assert!(flow.is_sorted_by_key(|(_, frame)| frame.id));
             if destinations > 1 {
-                // {B, S} may press releases together where others are stamped as well.
+                // {B, S} may press releases together where others are scheduled as well.
                 continue;
             }
             // Each step at its rate.
             let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
             let (mut least, mut open, mut next) = (0, rates[0].1, 1);
             for (frame, _) in flow {
-                let stamp = Position(frame.stamp.expect("guaranteed"));
+                let departure = Position(frame.departure.expect("guaranteed"));
                 loop {
-                    let until = rates.get(next).map_or(stamp, |(from, _)| stamp.min(*from));
+                    let until = rates.get(next).map_or(departure, |(from, _)| departure.min(*from));
                     earned += i128::from((until - at).0) * i128::from(open.0);
                     at = until;
-                    if until == stamp && rates.get(next).is_none_or(|(from, _)| *from > stamp) {
+                    if until == departure && rates.get(next).is_none_or(|(from, _)| *from > departure) {
                         break;
                     }
                     open = rates[next].1;

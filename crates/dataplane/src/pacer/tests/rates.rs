@@ -18,11 +18,11 @@ fn backlogged(rate: Rate, burst: u64, len: usize, frames: u64) -> (f64, u64, u64
     host.run_until(Nanos::from_secs(1000));
     check_wire(&host.sent);
     let frames: Vec<_> = host.of(0).map(|(sent, _)| (sent.at, sent.wire)).collect();
-    let stamps: Vec<_> = host
+    let departures: Vec<_> = host
         .of(0)
-        .map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire))
+        .map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire))
         .collect();
-    conform(&config, &guarantee, &stamps);
+    conform(&config, &guarantee, &departures);
     let start = frames[0].0 + burst_time(rate, burst + 2 * void::LONGEST.0);
     let steady: Vec<_> = frames.into_iter().filter(|(at, _)| *at > start).collect();
     let pause = steady
@@ -94,12 +94,12 @@ fn a_host_that_is_late_by_less_than_half_a_batch_delays_nothing() {
             host.ring(0, Nanos::from_millis(1), packet(id, 0, 1000));
         }
         host.run_until(Nanos::from_secs(1));
-        assert_eq!(host.pacer.stats().stopped, Nanos::ZERO);
-        let stamps: Vec<_> = host
+        assert_eq!(host.pacer.stats().frozen, Nanos::ZERO);
+        let departures: Vec<_> = host
             .of(0)
             .map(|(sent, _)| sent.at - host.sent[0].at)
             .collect();
-        stamps
+        departures
     };
     assert_eq!(run(Nanos::ZERO), run(Nanos::from_micros(24)));
 }

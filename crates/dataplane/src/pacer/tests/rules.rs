@@ -9,7 +9,7 @@ fn fresh() -> Pacer<Record> {
     Pacer::new(&PacerConfig::new(LINK)).expect("sound")
 }
 
-fn refuse(change: impl FnOnce(&mut Guarantee)) -> Refused {
+fn refuse(change: impl FnOnce(&mut Guarantee)) -> PacerError {
     let mut pacer = fresh();
     let mut guarantee = Guarantee::new(B, Bytes(30_000), LINK);
     pacer
@@ -26,7 +26,7 @@ fn refuse(change: impl FnOnce(&mut Guarantee)) -> Refused {
 
 #[test]
 fn a_guarantee_is_refused_with_the_rule_it_breaks() {
-    assert_eq!(refuse(|g| g.bandwidth = Rate(0)), Refused::NoBandwidth);
+    assert_eq!(refuse(|g| g.bandwidth = Rate(0)), PacerError::NoBandwidth);
     assert_eq!(
         refuse(|g| g.burst = Bytes(1537)).to_string(),
         "burst 1.537KB is below one frame on the wire, 1.538KB"
@@ -45,22 +45,22 @@ fn a_guarantee_is_refused_with_the_rule_it_breaks() {
     );
     assert_eq!(
         refuse(|g| (g.bandwidth, g.burst_rate) = (Rate(u64::MAX), Rate(u64::MAX))),
-        Refused::AboveLink {
+        PacerError::AboveLink {
             rate: Rate(u64::MAX),
             link: LINK
         }
     );
     assert!(matches!(
         refuse(|g| g.bandwidth = Rate(9_999)),
-        Refused::TooSlow { .. }
+        PacerError::TooSlow { .. }
     ));
     assert!(matches!(
         refuse(|g| g.burst = Bytes(u64::MAX)),
-        Refused::BurstTooLong(_)
+        PacerError::BurstTooLong(_)
     ));
     for horizon in [Nanos(0), Nanos(49_999), Nanos::from_secs(60), Nanos::MAX] {
         let refused = refuse(|g| g.horizon = horizon);
-        assert!(matches!(refused, Refused::Horizon { .. }), "{refused}");
+        assert!(matches!(refused, PacerError::Horizon { .. }), "{refused}");
     }
 }
 
@@ -108,25 +108,31 @@ fn a_destination_needs_a_guaranteed_guest_and_a_sound_rate() {
     let set = |pacer: &mut Pacer<_>, guest, rate| {
         pacer.set_destination(Nanos(0), GuestId(guest), 1, rate)
     };
-    assert_eq!(set(&mut pacer, 0, Some(B)), Err(Refused::NotGuaranteed(0)));
+    assert_eq!(
+        set(&mut pacer, 0, Some(B)),
+        Err(PacerError::NotGuaranteed(0))
+    );
     let guarantee = Guarantee::new(B, Bytes(30_000), LINK);
     pacer
         .set_guest(Nanos(0), GuestId(3), Some(&guarantee))
         .expect("sound");
-    assert_eq!(set(&mut pacer, 2, Some(B)), Err(Refused::NotGuaranteed(2)));
+    assert_eq!(
+        set(&mut pacer, 2, Some(B)),
+        Err(PacerError::NotGuaranteed(2))
+    );
     assert!(matches!(
         set(&mut pacer, 3, Some(Rate(9_999))),
-        Err(Refused::TooSlow { .. })
+        Err(PacerError::TooSlow { .. })
     ));
     assert!(matches!(
         set(&mut pacer, 3, Some(Rate(LINK.0 + 1))),
-        Err(Refused::AboveLink { .. })
+        Err(PacerError::AboveLink { .. })
     ));
     assert_eq!(set(&mut pacer, 3, Some(B)), Ok(()));
     assert_eq!(set(&mut pacer, 3, None), Ok(()));
     assert_eq!(set(&mut pacer, 3, None), Ok(()));
     let huge = pacer.set_guest(Nanos(0), GuestId(u32::MAX), Some(&guarantee));
-    assert_eq!(huge, Err(Refused::Guest(u32::MAX)));
+    assert_eq!(huge, Err(PacerError::Guest(u32::MAX)));
 }
 
 #[test]

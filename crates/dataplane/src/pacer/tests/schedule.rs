@@ -38,7 +38,7 @@ fn figure_9_of_the_paper() {
         .iter()
         .filter_map(|(at, _, id)| Some((at / 1538, (*id)?)))
         .collect();
-    // Both begin at once; the second is behind the first, and its own stamps go on.
+    // Both begin at once; the second is behind the first, and its own departures go on.
     let expected = [
         (0, 0),
         (1, 100),
@@ -74,11 +74,11 @@ fn a_gap_that_no_void_fits_into_delays_one_frame_and_no_other() {
     // 1538 B at 9.5 Gbit/s: 1618.947... bytes of the wire, a gap of 81.
     let data = host
         .of(0)
-        .map(|(sent, _)| (sent.at, sent.stamp.expect("guaranteed")));
+        .map(|(sent, _)| (sent.at, sent.departure.expect("guaranteed")));
     let start = host.sent[0].at;
-    for (i, (at, stamp)) in (0..).zip(data) {
-        assert_eq!(stamp - start, (i * 1538 * 10_000_u64).div_ceil(9500));
-        assert!(at - stamp < void::SHORTEST.0, "{i}");
+    for (i, (at, departure)) in (0..).zip(data) {
+        assert_eq!(departure - start, (i * 1538 * 10_000_u64).div_ceil(9500));
+        assert!(at - departure < void::SHORTEST.0, "{i}");
     }
     check_wire(&host.sent);
 }
@@ -132,7 +132,7 @@ fn the_nic_never_holds_more_than_a_batch_and_a_frame() {
 
 #[test]
 fn best_effort_takes_all_that_is_left_and_the_guarantee_stays() {
-    // 60 % in full frames: stamps are 2563 B apart, two frames do not fit.
+    // 60 % in full frames: departures are 2563 B apart, two frames do not fit.
     let rate = Rate::from_mbit(6000);
     for best_effort in [1538, 700, 84] {
         let mut host = Host::new(
@@ -155,16 +155,19 @@ fn best_effort_takes_all_that_is_left_and_the_guarantee_stays() {
         let stats = host.pacer.stats();
         assert_eq!(stats.voids.packets, 0);
         assert!(
-            stats.latest < void::SHORTEST.max(WireBytes(best_effort)),
+            stats.max_lateness < void::SHORTEST.max(WireBytes(best_effort)),
             "{:?}",
-            stats.latest
+            stats.max_lateness
         );
-        let stamps: Vec<_> = host
+        let departures: Vec<_> = host
             .of(0)
-            .map(|(sent, _)| sent.stamp.expect("guaranteed"))
+            .map(|(sent, _)| sent.departure.expect("guaranteed"))
             .collect();
-        for (i, stamp) in (0..).zip(&stamps) {
-            assert_eq!(stamp - stamps[0], (i * 1538 * 10_000_u64).div_ceil(6000));
+        for (i, departure) in (0..).zip(&departures) {
+            assert_eq!(
+                departure - departures[0],
+                (i * 1538 * 10_000_u64).div_ceil(6000)
+            );
         }
         let link = LINK.bytes_in(Nanos::from_millis(20)).0;
         for (bytes, share) in [
@@ -184,7 +187,7 @@ fn a_best_effort_frame_that_has_begun_is_not_interrupted_and_delays_only_once() 
         &PacerConfig::new(LINK),
         &[Guarantee::new(rate, Bytes(1538), LINK)],
     );
-    // Stamps every 2563 1/3 B; best effort after the first, from 1538 to 3038.
+    // Departures every 2563 1/3 B; best effort after the first, from 1538 to 3038.
     for id in 0..6 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -232,7 +235,7 @@ fn no_voids_are_sent_where_the_nic_keeps_launch_times() {
 }
 
 #[test]
-fn a_frame_that_comes_during_a_batch_is_stamped_from_its_end_on() {
+fn a_frame_that_comes_during_a_batch_is_scheduled_from_its_end_on() {
     let peak = Rate::from_mbit(1000);
     let full = Guarantee::new(Rate::from_mbit(8000), Bytes(1 << 20), LINK);
     let paced = Guarantee::new(peak, Bytes(20_000), peak);
@@ -251,11 +254,11 @@ fn a_frame_that_comes_during_a_batch_is_stamped_from_its_end_on() {
         host.ring(1, host.now, frame(2000 + id, 1, 1538));
     }
     host.run_until(Nanos::from_secs(1));
-    let stamps: Vec<_> = host
+    let departures: Vec<_> = host
         .of(1)
-        .map(|(sent, _)| sent.stamp.expect("guaranteed") - taken)
+        .map(|(sent, _)| sent.departure.expect("guaranteed") - taken)
         .collect();
-    assert_eq!(stamps, [0, 15_380, 30_760, 46_140]);
+    assert_eq!(departures, [0, 15_380, 30_760, 46_140]);
 }
 
 #[test]
@@ -269,16 +272,16 @@ fn frames_that_would_wait_beyond_the_horizon_stay_in_the_ring() {
     let mut pacer = super::harness::pacer(&PacerConfig::new(LINK), &[guarantee]);
     let now = Nanos::from_secs(1);
     let offer = |pacer: &mut Pacer<_>, now, id| pacer.enqueue(now, frame(id, 0, 1538));
-    // Stamps at 0, 123, 246 ... us: nine within a millisecond.
+    // Departures at 0, 123, 246 ... us: nine within a millisecond.
     for id in 0..9 {
         offer(&mut pacer, now, id).expect("within the horizon");
     }
-    let later = offer(&mut pacer, now, 9).expect_err("1107 us");
-    assert_eq!(later.frame.id, 9);
+    let blocked = offer(&mut pacer, now, 9).expect_err("1107 us");
+    assert_eq!(blocked.frame.id, 9);
     // 9 · 123.04 us, less a millisecond.
-    assert_eq!(later.at, now + Nanos(107_360));
+    assert_eq!(blocked.retry_at, now + Nanos(107_360));
     pacer.batch(now).for_each(drop);
-    offer(&mut pacer, later.at, 9).expect("now it is");
+    offer(&mut pacer, blocked.retry_at, 9).expect("now it is");
     let mut marked = Vec::new();
     for _ in 0..20 {
         let Some(at) = pacer.poll_at() else { break };
@@ -290,7 +293,10 @@ fn frames_that_would_wait_beyond_the_horizon_stay_in_the_ring() {
     }
     assert_eq!(marked, [vec![false; 4], vec![true; 5]].concat());
     let stats = pacer.guest_stats(GuestId(0)).expect("guaranteed");
-    assert_eq!((stats.taken.packets, stats.marked, stats.held), (10, 5, 1));
+    assert_eq!(
+        (stats.taken.packets, stats.marked, stats.blocked),
+        (10, 5, 1)
+    );
 }
 
 #[test]
@@ -312,9 +318,9 @@ fn a_link_that_was_down_is_followed_by_no_burst() {
         for (ring, retry) in host.rings.iter_mut().zip(&mut host.retry) {
             while *retry <= now {
                 let (at, frame) = ring.pop_front().expect("backlogged");
-                if let Err(later) = host.pacer.enqueue(now, frame) {
-                    *retry = later.at;
-                    ring.push_front((at, later.frame));
+                if let Err(blocked) = host.pacer.enqueue(now, frame) {
+                    *retry = blocked.retry_at;
+                    ring.push_front((at, blocked.frame));
                 }
             }
         }
@@ -323,7 +329,7 @@ fn a_link_that_was_down_is_followed_by_no_burst() {
     assert!(host.pacer.waiting() < 2 * 170, "{}", host.pacer.waiting());
     host.now = Nanos::from_secs(1);
     host.run_until(Nanos::from_secs(3));
-    let stopped = host.pacer.stats().stopped;
+    let stopped = host.pacer.stats().frozen;
     assert!(stopped > Nanos::from_millis(990), "{stopped}");
     // On the real clock, over every interval, the stall included.
     let shift = LINK.bytes_in(stopped).0;
@@ -353,7 +359,7 @@ fn what_may_be_caught_up_is_caught_up() {
     }
     host.late = Nanos::from_micros(400);
     host.run_until(Nanos::from_secs(10));
-    assert_eq!(host.pacer.stats().stopped, Nanos::ZERO);
+    assert_eq!(host.pacer.stats().frozen, Nanos::ZERO);
     let frames: Vec<_> = host.of(0).map(|(sent, _)| (sent.at, sent.wire)).collect();
     let (first, last) = (frames[10].0, frames[19_999].0);
     let got = 19_989 * 1538 * LINK.0 / (last - first);
@@ -376,9 +382,13 @@ fn what_is_due_is_never_later_than_may_be_caught_up() {
     host.late = Nanos::from_millis(1);
     host.run_until(Nanos::from_millis(400));
     let stats = host.pacer.stats();
-    assert!(stats.guaranteed.packets > 10_000 && stats.stopped > Nanos::from_millis(200));
+    assert!(stats.guaranteed.packets > 10_000 && stats.frozen > Nanos::from_millis(200));
     let most = LINK.bytes_in(catch_up + config.batch) + Bytes(1538);
-    assert!(stats.latest <= most.into(), "{:?} > {most}", stats.latest);
+    assert!(
+        stats.max_lateness <= most.into(),
+        "{:?} > {most}",
+        stats.max_lateness
+    );
 }
 
 #[test]
@@ -395,12 +405,12 @@ fn many_guests_at_once_leave_in_turn() {
     host.run_until(Nanos::from_secs(1));
     check_wire(&host.sent);
     for guest in 0..200 {
-        let stamps: Vec<_> = host
+        let departures: Vec<_> = host
             .of(guest)
-            .map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire))
+            .map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire))
             .collect();
-        assert_eq!(stamps.len(), 20);
-        conform(&config, &guarantees[0], &stamps);
+        assert_eq!(departures.len(), 20);
+        conform(&config, &guarantees[0], &departures);
     }
 }
 
@@ -449,8 +459,8 @@ proptest! {
         prop_assert_eq!(host.sent.iter().filter(|sent| sent.frame.is_some()).count(), count);
         check_wire(&host.sent);
         for (guest, guarantee) in (0..).zip(&guarantees) {
-            let stamps: Vec<_> = host.of(guest).map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire)).collect();
-            conform(&config, guarantee, &stamps);
+            let departures: Vec<_> = host.of(guest).map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire)).collect();
+            conform(&config, guarantee, &departures);
             let ids: Vec<_> = host.of(guest).map(|(_, frame)| frame.id).collect();
             prop_assert!(ids.is_sorted());
         }

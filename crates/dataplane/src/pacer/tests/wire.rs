@@ -38,7 +38,7 @@ fn conform_in_time(frame: u64, slack: u64, frames: &[(u64, u64)]) {
 }
 
 #[test]
-fn stamps_stand_at_their_moments_on_a_faster_link() {
+fn departures_stand_at_their_moments_on_a_faster_link() {
     let mut host = host();
     for id in 0..40 {
         host.ring(1, host.now, frame(id, 1, 1538));
@@ -48,11 +48,11 @@ fn stamps_stand_at_their_moments_on_a_faster_link() {
     other.catch_up = Nanos::from_micros(10);
     host.pacer.reconfigure(host.now, &other).expect("sound");
     host.run_until(Nanos::from_secs(1));
-    let stamps: Vec<_> = host.of(1).map(|(sent, _)| sent.stamped.0).collect();
-    assert_eq!(stamps.len(), 40);
+    let departures: Vec<_> = host.of(1).map(|(sent, _)| sent.moment.0).collect();
+    assert_eq!(departures.len(), 40);
     // After the burst, 1538 B at 200 Mbit/s, before the change and behind it.
-    for pair in stamps[11..].windows(2) {
-        assert!((pair[1] - pair[0]).abs_diff(61_520) <= 2, "{stamps:?}");
+    for pair in departures[11..].windows(2) {
+        assert!((pair[1] - pair[0]).abs_diff(61_520) <= 2, "{departures:?}");
     }
 }
 
@@ -108,7 +108,7 @@ fn a_wire_that_breaks_a_rule_changes_nothing() {
     host.pacer.reconfigure(host.now, &both).expect("400 of 500");
     let more = Guarantee::new(PEAK, S, PEAK);
     let refused = host.pacer.set_guest(host.now, GuestId(1), Some(&more));
-    assert!(matches!(refused, Err(Refused::SumAboveLink { .. })));
+    assert!(matches!(refused, Err(PacerError::SumAboveLink { .. })));
 }
 
 #[test]
@@ -223,10 +223,10 @@ proptest! {
             }
         }
         for guest in 0..2 {
-            let stamps: Vec<_> = host.of(guest).map(|(sent, _)| (sent.stamped.0, sent.wire)).collect();
-            prop_assert!(stamps.is_sorted_by_key(|(at, _)| *at));
+            let departures: Vec<_> = host.of(guest).map(|(sent, _)| (sent.moment.0, sent.wire)).collect();
+            prop_assert!(departures.is_sorted_by_key(|(at, _)| *at));
             // Two buckets and a change round up to a byte, 8 ns at 1 Gbit/s.
-            conform_in_time(LONGEST, 3 * 8 + 1, &stamps);
+            conform_in_time(LONGEST, 3 * 8 + 1, &departures);
         }
     }
 
@@ -248,7 +248,7 @@ proptest! {
         }
         for (runs, stands) in restarts {
             host.run_until(host.now + Nanos(runs));
-            prop_assert_eq!(host.pacer.stats().stopped, Nanos::ZERO);
+            prop_assert_eq!(host.pacer.stats().frozen, Nanos::ZERO);
             // At least what the NIC may hold still: a batch and a frame.
             host.now += Nanos(stands);
             host.pacer = Pacer::new(&config).expect("sound");
@@ -257,8 +257,8 @@ proptest! {
         }
         host.run_until(host.now + Nanos::from_secs(20));
         check_wire(&host.sent);
-        let stamps: Vec<_> = host.of(0).map(|(sent, _)| (sent.stamp.expect("guaranteed"), sent.wire)).collect();
-        conform(&config, &guarantee, &stamps);
+        let departures: Vec<_> = host.of(0).map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire)).collect();
+        conform(&config, &guarantee, &departures);
     }
 
     /// From empty buckets on, all that a guest sent is what came in since.

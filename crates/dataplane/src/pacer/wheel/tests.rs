@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// A wheel beside an ordered set of (stamp, order of coming).
+/// A wheel beside an ordered set of (departure, order of coming).
 #[derive(Default)]
 struct Model {
     nodes: Vec<Node<()>>,
@@ -13,38 +13,38 @@ struct Model {
 impl Model {
     fn insert(&mut self, wheel: &mut Wheel, ahead: u64) {
         let index = self.nodes.len() as u32;
-        let stamp = self.now + WireBytes(ahead);
+        let departure = self.now + WireBytes(ahead);
         self.nodes.push(Node {
-            stamp,
+            departure,
             next: 0,
             guest: 0,
             frame: None,
         });
-        self.waiting.insert((stamp, index));
-        wheel.insert(&mut self.nodes, index, stamp);
+        self.waiting.insert((departure, index));
+        wheel.insert(&mut self.nodes, index, departure);
     }
 
     fn pop(&mut self, wheel: &mut Wheel) -> bool {
         let expected = self.waiting.pop_first();
         let first = wheel.first();
         assert_eq!(
-            first.stamp,
-            expected.map_or(Position::NEVER, |(stamp, _)| stamp)
+            first.departure,
+            expected.map_or(Position::NEVER, |(departure, _)| departure)
         );
         let popped = expected.map(|_| wheel.pop(&mut self.nodes, first));
         assert_eq!(popped, expected.map(|(_, index)| index));
-        self.now = expected.map_or(self.now, |(stamp, _)| stamp);
+        self.now = expected.map_or(self.now, |(departure, _)| departure);
         let next = self
             .waiting
             .first()
-            .map_or(Position::NEVER, |(stamp, _)| *stamp);
-        assert_eq!(wheel.first().stamp, next);
+            .map_or(Position::NEVER, |(departure, _)| *departure);
+        assert_eq!(wheel.first().departure, next);
         popped.is_some()
     }
 }
 
 #[test]
-fn frames_with_one_stamp_leave_as_they_came_wherever_they_waited() {
+fn frames_with_one_departure_leave_as_they_came_wherever_they_waited() {
     let (mut wheel, mut model) = (Wheel::new(), Model::default());
     model.insert(&mut wheel, 2000);
     model.insert(&mut wheel, 1024);
@@ -91,7 +91,7 @@ proptest! {
     ) {
         let (mut wheel, mut model) = (Wheel::new(), Model::default());
         for (kind, ahead) in steps {
-            // What waits may be as far ahead as all that can be stamped.
+            // What waits may be as far ahead as all that can be scheduled.
             if kind == 0 {
                 model.pop(&mut wheel);
             } else {

@@ -1,14 +1,14 @@
 //! Frames that wait for a limit, as its rate changes.
 //!
 //! A bucket counts what it is owed in bytes, whatever its rate. So a change of rate
-//! at a moment stretches, or shrinks, everything behind that moment by the old rate
-//! over the new one: when the bucket is full again, and when each frame that was
+//! at a moment rescales everything behind that moment by the old rate over the new
+//! one: when the bucket is full again, and when each frame that was
 //! charged to it is released. No frame is charged twice or overtakes another of its
 //! flow, and releases are those of a bucket that had the new rate from then on.
 //!
-//! What waits for no longer than its guest's horizon stands: it would hardly gain.
+//! What waits for no longer than its guest's horizon is frozen: it would hardly gain.
 //! Then the change is at the moment when the last of that has left, and all that lies
-//! behind it is stretched, if anything does: segments of large packets, which are
+//! behind it is rescaled, if anything does: segments of large packets, which are
 //! taken whole at rates that they need long for.
 //!
 //! Rates change many at a time, and what waits is in one wheel: it is gone through
@@ -18,10 +18,10 @@ use super::Pacer;
 use crate::Frame;
 use tailbound_units::{Position, Rate, WireBytes};
 
-/// From which moment on releases move, and how far.
+/// From which moment on releases are rescaled, and by how much.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stretch {
-    /// The moment of the change, or until when releases stand.
+pub(super) struct Rescale {
+    /// The moment of the change, or until when releases are frozen.
     pub(super) from: Position,
     /// No release may be earlier.
     pub(super) floor: Position,
@@ -30,8 +30,8 @@ pub(super) struct Stretch {
     pub(super) new: Rate,
 }
 
-impl Stretch {
-    /// When what was to happen at `moment` happens now, rounded up.
+impl Rescale {
+    /// Returns when what was to happen at `moment` happens now, rounded up.
     pub(super) fn at(&self, moment: Position) -> Position {
         if moment <= self.from {
             return moment;
@@ -39,23 +39,23 @@ impl Stretch {
         let work = u128::from((moment - self.from).0) * u128::from(self.old.0);
         let ahead = u64::try_from(work.div_ceil(u128::from(self.new.0)));
         let ahead = ahead.map_or(WireBytes::MAX, WireBytes);
-        let moved = self.from.saturating_add(ahead);
-        moved.max(self.floor)
+        let rescaled = self.from.saturating_add(ahead);
+        rescaled.max(self.floor)
     }
 }
 
 impl<F: Frame> Pacer<F> {
-    /// Moves what waits for limits whose rates have changed.
-    pub(super) fn settle(&mut self) {
+    /// Rescales what waits for limits whose rates have changed.
+    pub(super) fn rescale_pending(&mut self) {
         if !self.changed.is_empty() {
-            self.move_waiting();
+            self.rescale_waiting();
         }
     }
 
     #[cold]
-    fn move_waiting(&mut self) {
+    fn rescale_waiting(&mut self) {
         let Self {
-            upstream,
+            destination_stage: stage,
             store,
             limits,
             changed,
@@ -64,31 +64,35 @@ impl<F: Frame> Pacer<F> {
         } = self;
         let nodes = &mut store.nodes;
         let from = self.position.max(self.wire);
-        let floor = upstream.start_from(from);
+        let floor = stage.start_from(from);
         loop {
-            let first = upstream.first();
-            if first.stamp == Position::NEVER {
+            let first = stage.first();
+            if first.departure == Position::NEVER {
                 break;
             }
-            waiting.push(upstream.pop(nodes, first));
+            waiting.push(stage.pop(nodes, first));
         }
-        upstream.restart(floor);
+        stage.restart(floor);
         for index in waiting.drain(..) {
             let node = &mut nodes[index as usize];
             if let Some(flow) = node.frame.as_ref().and_then(Frame::flow)
                 && let Some(limit) = limits.get_mut(flow)
-                && let Some(stretch) = limit.moves
+                && let Some(rescale) = limit.pending_rescale
             {
-                node.stamp = stretch.at(node.stamp);
+                node.departure = rescale.at(node.departure);
             }
-            let stamp = node.stamp;
-            upstream.insert(nodes, index, stamp);
+            let departure = node.departure;
+            stage.insert(nodes, index, departure);
         }
         for flow in changed.drain(..) {
             if let Some(limit) = limits.get_mut(flow) {
-                limit.moves = None;
+                limit.pending_rescale = None;
             }
         }
-        self.next = self.due.first().stamp.min(self.upstream.first().stamp);
+        self.next = self
+            .link_stage
+            .first()
+            .departure
+            .min(self.destination_stage.first().departure);
     }
 }

@@ -20,9 +20,12 @@
 //! **What is not IP** (ARP and the like) is one flow a guest, whatever its
 //! destination: a few such frames go first, a flood does not.
 //!
-//! Tokens are counted as [`Work`], exactly: no remainder is lost, and a packet costs no
-//! division. A bucket keeps what it lacks to be full, up to twice its depth: what is
-//! beyond its depth is debt.
+//! Tokens are counted in bits times nanoseconds a second, so that both a byte
+//! (8·10^9) and a nanosecond (`rate`) are whole numbers: no remainder is lost,
+//! and a packet costs no division. That is the work of
+//! [`tailbound_units::exact::Work`], but signed and without its saturation: a packet
+//! may be of a flow that was silent for so long that nothing has to be multiplied, and
+//! `Work` costs it eight instructions more, 6 % of all.
 //!
 //! The work a packet costs is bounded: one look-up, and at most two idle flows
 //! collected, which happens when a flow is added or is used for the first time in
@@ -33,7 +36,7 @@ mod table;
 use crate::{Class, FlowKey, Frame, HashKeys};
 use serde::{Deserialize, Serialize};
 use table::Table;
-use tailbound_units::exact::Work;
+use tailbound_units::exact::BYTE_IN_NANOS;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What a small flow is, and how many flows are known.
@@ -87,15 +90,21 @@ pub struct MeterStats {
 /// beside the seconds after which a flow is idle.
 const GRAIN_BITS: u32 = 26;
 
-/// Largest bucket: [`Work`] counts its tokens nine times.
-const MAX_BURST: Bytes = Bytes(250_000_000);
+/// The work of a byte.
+const BYTE: i64 = BYTE_IN_NANOS.cast_signed();
+
+/// Largest bucket: 63 bits hold three times its tokens, and the cost of the
+/// longest frame below its deepest debt.
+const MAX_BURST: u64 = 250_000_000;
 
 /// A flow meter. See the module.
 #[derive(Debug)]
 pub struct Meter {
     config: MeterConfig,
     /// A full bucket.
-    full: Work,
+    full: i64,
+    /// Nanoseconds in which even the deepest debt becomes a full bucket.
+    fill_time: u64,
     flows: Table<Bucket, GRAIN_BITS>,
     /// Collected and evicted flows are in the table's own counters, and those of
     /// tables before it here.
@@ -104,8 +113,7 @@ pub struct Meter {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
-    /// What it lacks to be full.
-    owed: Work,
+    tokens: i64,
     /// When a low flow is checked again; zero while it is high.
     check_at: Nanos,
 }
@@ -143,9 +151,16 @@ impl Meter {
 
     /// The same with given keys for its table.
     pub fn with_keys(config: &MeterConfig, keys: HashKeys) -> Self {
+        let burst = config.burst.0.min(MAX_BURST);
+        let full = burst.cast_signed() * BYTE;
+        let fill_time = match config.rate.0 {
+            0 => u64::MAX,
+            rate => (2 * full).cast_unsigned().div_ceil(rate),
+        };
         Self {
             config: *config,
-            full: Work::of(config.burst.min(MAX_BURST)),
+            full,
+            fill_time,
             flows: Table::new(config.flows, config.idle, keys),
             stats: MeterStats::default(),
         }
@@ -188,26 +203,32 @@ impl Meter {
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub fn class(&mut self, now: Nanos, key: FlowKey, len: usize) -> Class {
         let fresh = Bucket {
-            owed: Work::ZERO,
+            tokens: self.full,
             check_at: Nanos::ZERO,
         };
         let Self {
             config,
             full,
+            fill_time,
             flows,
             stats,
         } = self;
-        let cost = Work::of(Bytes(len as u64));
+        let cost = (len.cast_signed() as i64).wrapping_mul(BYTE);
         flows.touch(now, key, fresh, |bucket, since_last| {
-            let owed = bucket.owed.less(Work::done(config.rate, since_last));
-            let after = owed.plus(cost);
-            if after <= *full && bucket.check_at == Nanos::ZERO {
-                bucket.owed = after;
+            let mut tokens = *full;
+            if since_last.0 < *fill_time {
+                // Less than twice a full bucket, as less than `fill_time` passed.
+                let gain = since_last.0 * config.rate.0;
+                tokens = tokens.min(bucket.tokens + gain.cast_signed());
+            }
+            let left = tokens - cost;
+            if left >= 0 && bucket.check_at == Nanos::ZERO {
+                bucket.tokens = left;
                 stats.high += 1;
                 return Class::High;
             }
-            let promotable = after <= *full && owed <= *full / 2;
-            bucket.owed = after.min(full.plus(*full));
+            let promotable = left >= 0 && tokens >= *full / 2;
+            bucket.tokens = left.max(-*full);
             bucket.low(now, config.recheck, promotable, stats)
         })
     }
@@ -218,11 +239,9 @@ impl Meter {
         let mut next = Self::new(config);
         next.stats = self.stats();
         self.flows.move_into(&mut next.flows);
-        let (before, full) = (self.full, next.full);
-        next.flows.for_each(|bucket| {
-            let owed = bucket.owed.plus(full).less(before);
-            bucket.owed = owed.min(full.plus(full));
-        });
+        let full = next.full;
+        next.flows
+            .for_each(|bucket| bucket.tokens = bucket.tokens.clamp(-full, full));
         *self = next;
     }
 }

@@ -4,13 +4,15 @@ use crate::{Location, Mistake, Problem, Step};
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
 /// A file that is TOML.
 #[derive(Debug)]
 pub struct Document<'t> {
     text: &'t str,
     root: Spanned<DeValue<'t>>,
+    /// Keys at the top of the file that are read elsewhere.
+    elsewhere: &'static [&'static str],
 }
 
 impl<'t> Document<'t> {
@@ -21,7 +23,11 @@ impl<'t> Document<'t> {
     pub fn parse(text: &'t str) -> Result<Self, Vec<Mistake>> {
         let (table, errors) = DeTable::parse_recoverable(text);
         let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
-        let document = Self { text, root };
+        let document = Self {
+            text,
+            root,
+            elsewhere: &[],
+        };
         if errors.is_empty() {
             return Ok(document);
         }
@@ -48,13 +54,83 @@ impl<'t> Document<'t> {
         })
     }
 
-    /// Reads all of the file as one type.
+    /// Reads all of the file as one type. Each entry at the top, and each table of a
+    /// list there, is left out once it is found not to fit, so that a mistake in one
+    /// does not hide those in the others.
     ///
     /// # Errors
-    /// The first value that does not fit the type.
+    /// All values that do not fit, in the order of their location.
     pub fn whole<T: DeserializeOwned>(&self) -> Result<T, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
-        self.section(&self.root, &mut mistakes).ok_or(mistakes)
+        let mut rest = self.root.clone();
+        let mut left_out = Vec::new();
+        let mut mistakes: Vec<Mistake> = Vec::new();
+        loop {
+            let error = match T::deserialize(ValueDeserializer::from(rest.clone())) {
+                Ok(read) if mistakes.is_empty() => return Ok(read),
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            let message = error.message();
+            let named = message.split('`').nth(1).unwrap_or_default();
+            // What was left out is missing, and that is no other mistake.
+            if message.starts_with("missing field") && left_out.iter().any(|key| key == named) {
+                break;
+            }
+            let span = error.span().unwrap_or_else(|| rest.span());
+            let span = narrow(&rest, &span, message);
+            mistakes.push(self.mistake(span.clone(), self.explain(&rest, message)));
+            match leave_out(&mut rest, &span) {
+                Some(key) => left_out.push(key),
+                None => break,
+            }
+        }
+        mistakes.sort_by_key(|mistake| mistake.location);
+        Err(mistakes)
+    }
+
+    /// The same file as if only these keys were at its top.
+    #[must_use]
+    pub fn only(&self, keys: &[&str]) -> Self {
+        self.filtered(&[], |key| keys.contains(&key))
+    }
+
+    /// The same file as if these keys, which are read elsewhere, were not at its top.
+    #[must_use]
+    pub fn without(&self, keys: &'static [&'static str]) -> Self {
+        self.filtered(keys, |key| !keys.contains(&key))
+    }
+
+    /// Whether a key is at the top of the file.
+    pub fn has(&self, key: &str) -> bool {
+        self.root.get_ref().get(key).is_some()
+    }
+
+    fn filtered(&self, elsewhere: &'static [&'static str], keep: impl Fn(&str) -> bool) -> Self {
+        let mut root = self.root.clone();
+        if let DeValue::Table(table) = root.as_mut() {
+            let keys = table.keys().map(|key| key.get_ref().to_string());
+            let dropped: Vec<String> = keys.filter(|key| !keep(key)).collect();
+            for key in dropped {
+                table.remove(key.as_str());
+            }
+        }
+        Self {
+            text: self.text,
+            root,
+            elsewhere,
+        }
+    }
+
+    /// A message of serde's in the words of a file. An unknown key at the top may be
+    /// meant as one that is read elsewhere.
+    fn explain(&self, root: &Spanned<DeValue<'_>>, message: &str) -> String {
+        let (word, known) = quoted(message);
+        let is_top = root.get_ref().get(word).is_some();
+        if is_top && message.starts_with("unknown field") {
+            unknown_word("key", word, &[self.elsewhere, &known].concat())
+        } else {
+            explain(message)
+        }
     }
 
     fn section<T: DeserializeOwned>(
@@ -183,11 +259,50 @@ fn within(value: &Spanned<DeValue<'_>>, place: &Range<usize>, name: &str) -> Opt
     }
 }
 
+/// The words that a message of serde's quotes: the first, and the others.
+fn quoted(message: &str) -> (&str, Vec<&str>) {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    (quoted.next().unwrap_or_default(), quoted.collect())
+}
+
+/// Takes the entry at the top of the file in which something stands at `span`, or the
+/// table of a list there, out of `root`. Returns its key; nothing where no entry has
+/// anything there.
+fn leave_out(root: &mut Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
+    let DeValue::Table(table) = root.as_mut() else {
+        return None;
+    };
+    let mut entries = table.iter();
+    let found = entries.find(|(key, value)| key.span() == *span || holds(value, span));
+    let key = found.map(|(key, _)| key.get_ref().to_string())?;
+    let value = table.get_mut(key.as_str())?;
+    if let DeValue::Array(list) = value.as_mut()
+        && list.iter().any(|item| holds(item, span))
+    {
+        let items = std::mem::replace(list, DeArray::new()).into_iter();
+        *list = items.filter(|item| !holds(item, span)).collect();
+    } else {
+        table.remove(key.as_str());
+    }
+    Some(key)
+}
+
+/// Whether a value, a key of it, or a value in it stands at `span`.
+fn holds(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> bool {
+    value.span() == *span
+        || match value.get_ref() {
+            DeValue::Table(table) => {
+                let mut entries = table.iter();
+                entries.any(|(key, value)| key.span() == *span || holds(value, span))
+            }
+            DeValue::Array(list) => list.iter().any(|item| holds(item, span)),
+            _ => false,
+        }
+}
+
 /// A message of serde's in the words of a file: what is wrong; what would be right.
 fn explain(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let first = quoted.next().unwrap_or_default();
-    let known: Vec<_> = quoted.collect();
+    let (first, known) = quoted(message);
     if message.starts_with("unknown field") {
         unknown_word("key", first, &known)
     } else if message.starts_with("unknown variant") {
@@ -215,5 +330,78 @@ pub fn unknown_word(what: &str, word: &str, known: &[&str]) -> String {
     match close {
         Some((_, candidate)) => format!("unknown {what} `{word}`; did you mean `{candidate}`?"),
         None => format!("unknown {what} `{word}`; known here: {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct File {
+        name: String,
+        size: u8,
+        #[serde(default)]
+        item: Vec<Item>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Item {
+        weight: u8,
+    }
+
+    fn mistakes(document: &Document<'_>) -> Vec<String> {
+        let mistakes = document.whole::<File>().unwrap_err();
+        mistakes.iter().map(ToString::to_string).collect()
+    }
+
+    const WRONG: &str = "name = 1\nsize = 300\ncolour = 2\n[[item]]\nweight = -1\n\
+                         [[item]]\nweight = 1\n[[item]]\nweigth = 1\n";
+
+    #[test]
+    fn a_mistake_in_one_section_hides_none_in_the_others() {
+        let document = Document::parse(WRONG).unwrap();
+        assert_eq!(
+            mistakes(&document),
+            [
+                "1:8: invalid type: integer `1`; expected a string",
+                "2:8: invalid value: integer `300`; expected u8",
+                "3:1: unknown key `colour`; known here: name, size, item",
+                "5:10: invalid value: integer `-1`; expected u8",
+                "9:1: unknown key `weigth`; did you mean `weight`?",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_missing_is_told_unless_its_value_was_wrong() {
+        let document = Document::parse("name = 1\nsize = 1").unwrap();
+        let told = mistakes(&document);
+        assert!(
+            told.len() == 1 && told[0].starts_with("1:8: invalid type"),
+            "{told:?}"
+        );
+        let missing = "1:1: the key `name` is missing; add `name = ...` here";
+        assert_eq!(mistakes(&Document::parse("size = 1").unwrap()), [missing]);
+    }
+
+    #[test]
+    fn keys_that_are_read_elsewhere_are_no_mistake_and_still_known() {
+        let document = Document::parse("titel = 1\nname = \"x\"\nsize = 1\ncheck = 1").unwrap();
+        let own = document.without(&["title", "check"]);
+        assert_eq!(
+            mistakes(&own),
+            ["1:1: unknown key `titel`; did you mean `title`?"]
+        );
+        assert!(own.has("name") && !own.has("check"));
+        let name = document
+            .only(&["name"])
+            .whole::<std::collections::BTreeMap<String, String>>();
+        assert_eq!(name.unwrap().len(), 1);
     }
 }

@@ -7,9 +7,9 @@
 //! for the bursts of the host's other guests, at the switch's port for the bursts of
 //! all who may send there. Neither counts processing.
 
-use crate::check::PROMISED;
-use crate::experiment::{Experiment, Guaranteed, Name, Pacing, SwitchMode, Variant, Watch};
+use crate::experiment::{Guaranteed, LabExperiment, Message, Pacing, SwitchMode, Variant, Watch};
 use std::collections::BTreeMap;
+use tailbound_experiment::{Name, PROMISED};
 use tailbound_netcalc::{Flow, Network, Port};
 use tailbound_report::Bound;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -32,12 +32,12 @@ struct Leg<'a> {
 }
 
 /// The bounds of each series that the variant's loads measure, where there are any.
-pub(crate) fn of(experiment: &Experiment, variant: &Variant) -> BTreeMap<String, Vec<Bound>> {
+pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<String, Vec<Bound>> {
     let mut bounds = BTreeMap::new();
     let Some(pacing) = experiment.pacing(variant) else {
         return bounds;
     };
-    let scene = Scene {
+    let setting = Setting {
         experiment,
         variant,
         pacing,
@@ -47,7 +47,7 @@ pub(crate) fn of(experiment: &Experiment, variant: &Variant) -> BTreeMap<String,
         let found: Vec<Bound> = named
             .into_iter()
             .filter_map(|(name, computed)| {
-                let each = legs.iter().map(|leg| scene.latency(leg, computed));
+                let each = legs.iter().map(|leg| setting.latency(leg, computed));
                 let sum = each.sum::<Option<u64>>()?;
                 Some(Bound {
                     name: name.to_owned(),
@@ -64,7 +64,7 @@ pub(crate) fn of(experiment: &Experiment, variant: &Variant) -> BTreeMap<String,
         .iter()
         .filter(|load| variant.runs(&load.name))
     {
-        if let Some(delay) = scene.watched(watch) {
+        if let Some(delay) = setting.watched(watch) {
             let bound = Bound {
                 name: "computed".to_owned(),
                 value: delay.as_nanos(),
@@ -76,7 +76,7 @@ pub(crate) fn of(experiment: &Experiment, variant: &Variant) -> BTreeMap<String,
 }
 
 /// The messages behind each sample of each load that runs.
-fn ways<'a>(experiment: &'a Experiment, variant: &Variant) -> Vec<(&'a str, Vec<Leg<'a>>)> {
+fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, Vec<Leg<'a>>)> {
     let mut ways = Vec::new();
     let round = |ends: [Vec<&'a Name>; 2], sizes: [Bytes; 2]| {
         let [asks, answers] = ends;
@@ -140,13 +140,13 @@ fn by_tcp(payload: Bytes) -> Bytes {
     Bytes(payload.as_u64() + payload.as_u64().div_ceil(1448) * TCP)
 }
 
-struct Scene<'a> {
-    experiment: &'a Experiment,
+struct Setting<'a> {
+    experiment: &'a LabExperiment,
     variant: &'a Variant,
     pacing: &'a Pacing,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Setting<'a> {
     fn link(&self) -> Rate {
         self.experiment.link_rate
     }
@@ -263,7 +263,8 @@ impl<'a> Scene<'a> {
         let port = network.add_port(wire());
         let mut uplinks = BTreeMap::new();
         let loads = self.experiment.message.iter();
-        for load in loads.filter(|load| self.variant.runs(&load.name)) {
+        let sends = |load: &&Message| !load.to.is_empty() && self.variant.runs(&load.name);
+        for load in loads.filter(sends) {
             let receiver = |sender: usize| &load.to[sender % load.to.len()];
             for (index, from) in load.from.iter().enumerate() {
                 let to = receiver(index).get_ref();
@@ -346,7 +347,7 @@ impl<'a> Scene<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::source_text;
+    use crate::experiment::testing::{embedded, parse};
 
     fn bounds(change: impl Fn(&str) -> String, variant: &str) -> BTreeMap<String, Vec<Bound>> {
         bounds_of("memcached", change, variant)
@@ -357,8 +358,7 @@ mod tests {
         change: impl Fn(&str) -> String,
         variant: &str,
     ) -> BTreeMap<String, Vec<Bound>> {
-        let (text, file) = source_text(name).unwrap();
-        let experiment = Experiment::parse(&change(&text), &file).unwrap();
+        let experiment = parse(&change(&embedded(name))).unwrap();
         let mut variants = experiment.variant.iter();
         let variant = variants.find(|v| v.name.get_ref() == variant).unwrap();
         of(&experiment, variant)

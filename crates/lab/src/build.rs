@@ -2,7 +2,7 @@
 //! [`crate::wire`] plan, with iproute2.
 
 use crate::LabError;
-use crate::experiment::Experiment;
+use crate::experiment::LabExperiment;
 use crate::topology::{SWITCH, Topology, UPLINK, namespace_path, switch_port};
 use crate::wire;
 use std::io::Write;
@@ -53,7 +53,7 @@ pub(crate) fn namespaces(topology: &Topology) -> Result<(), LabError> {
 /// Makes the wires and the switch's ports what a variant asks for.
 pub(crate) fn shape(
     topology: &Topology,
-    experiment: &Experiment,
+    experiment: &LabExperiment,
     mode: crate::experiment::SwitchMode,
     nic_queue: Bytes,
 ) -> Result<(), LabError> {

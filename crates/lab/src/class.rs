@@ -80,14 +80,14 @@ fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, Agen
     agent.plan(&desired)
 }
 
-/// Classes that were given.
+/// Classes that guests have until they are taken back.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct ClassGuard {
     agent: Agent,
     keeper: Option<Keeper>,
 }
 
-impl Given {
+impl ClassGuard {
     /// Gives the processes of the guests that the experiment is about their
     /// class, and their neighbours what goes with it. `state` is where the agent
     /// writes down what was there before; `priority` is for whoever watches.
@@ -169,13 +169,13 @@ mod tests {
             }
             let (mut guest, mut neighbour) = (sleeper(), sleeper());
             let pids = [vec![guest.id()], vec![neighbour.id()]];
-            let given = Given::give(mode, &shared, pids, &state, &cpus, None).unwrap();
+            let guard = ClassGuard::give(mode, &shared, pids, &state, &cpus, None).unwrap();
             let [of_guest, of_neighbour] =
                 [&guest, &neighbour].map(|child| scheduling(child.id()).unwrap());
             assert_eq!(of_guest.runtime == slice, guest_slice, "{mode:?}");
             assert_eq!(of_guest.nice, inherited, "{mode:?}");
             assert_eq!(of_neighbour.nice, neighbour_nice, "{mode:?}");
-            given.take_back().unwrap();
+            guard.take_back().unwrap();
             assert_ne!(scheduling(guest.id()).unwrap().runtime, slice, "{mode:?}");
             for child in [&mut guest, &mut neighbour] {
                 child.kill().unwrap();

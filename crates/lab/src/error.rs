@@ -1,9 +1,9 @@
 //! What can go wrong with a run.
 
-use crate::experiment::ExperimentError;
 use std::io;
 use std::path::PathBuf;
 use tailbound_agent::AgentError;
+use tailbound_experiment::ExperimentError;
 use tailbound_report::ReportError;
 use tailbound_sys::user_namespace::EnterError;
 
@@ -14,15 +14,8 @@ pub enum LabError {
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
     /// A variant was asked for that the experiment does not have.
-    #[error("{experiment} has no variant {name:?}: it has {known}")]
-    UnknownVariant {
-        /// The experiment.
-        experiment: String,
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
+    #[error("{0}")]
+    UnknownVariant(String),
     /// Another one runs.
     #[error(
         "another lab runs on this machine{}: two would measure each other; wait until it is over",

@@ -1,8 +1,9 @@
 //! An experiment as data: what its TOML file says, checked.
 //!
-//! Read [`Experiment`] first. Every error names file, line and column.
+//! Read [`LabExperiment`] first.
 
 mod grid;
+mod loads;
 mod paced;
 mod probe;
 mod traffic;
@@ -15,25 +16,14 @@ pub use traffic::{Flood, Message, Meter, Watch};
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 use tailbound_dataplane::PipelineConfig;
-use tailbound_document::Location;
+use tailbound_experiment::{ChartSpec, Curve, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A text that remembers where in the file it stands.
-pub type Name = toml::Spanned<String>;
-
-/// An experiment: a data centre, load on it, variants to compare, and what is
-/// expected of the comparison.
+/// An experiment of the lab: a data centre, load on it, and variants to compare.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Experiment {
-    /// Names the result files.
-    pub name: Name,
-    /// What it shows, in one line.
-    pub title: String,
-    /// Paper and section.
-    pub source: String,
+pub struct LabExperiment {
     /// How long each variant is measured.
     pub duration: Nanos,
     /// How long the load runs before that.
@@ -102,12 +92,10 @@ pub struct Experiment {
     pub wakeup: Vec<Wakeup>,
     /// What is compared.
     pub variant: Vec<Variant>,
-    /// What is expected.
+    /// What is drawn over the count of neighbours, a line for each name that has
+    /// several.
     #[serde(default)]
-    pub check: Vec<Check>,
-    /// What is drawn over the count of neighbours.
-    #[serde(default)]
-    pub chart: Vec<Chart>,
+    pub chart: Vec<ChartSpec>,
 }
 
 const fn default_warmup() -> Nanos {
@@ -376,162 +364,7 @@ pub enum VcpuMode {
     Periodic,
 }
 
-/// A statistic over the count of neighbours, a line for each name that has
-/// several.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Chart {
-    /// Stable name.
-    pub name: Name,
-    /// What it shows, in one line.
-    pub title: String,
-    /// Which statistic: `SERIES.STATISTIC`.
-    pub of: Name,
-}
-
-/// An expectation.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Check {
-    /// Stable name.
-    pub name: Name,
-    /// How the figure is computed.
-    pub kind: CheckKind,
-    /// Which figure: `SERIES.STATISTIC` or the name of a value.
-    pub of: Name,
-    /// The variant to compare with.
-    pub from: Option<Name>,
-    /// The variant that is judged. Of several the first that could run.
-    pub to: Vec<Name>,
-    /// The figure must be this or more, or
-    pub at_least: Option<f64>,
-    /// this or less.
-    pub at_most: Option<f64>,
-    /// Where the expectation comes from.
-    pub source: String,
-}
-
-/// How a check's figure is computed from `a`, the figure of the variant `from`,
-/// and `b`, that of `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CheckKind {
-    /// 1 - b/a: by which part it went down.
-    Reduction,
-    /// b/a - 1: by which part it went up.
-    Increase,
-    /// a/b: how many times lower it is.
-    TimesLower,
-    /// b alone.
-    Value,
-    /// b over what the guarantees promise for the series: 1 and less keeps it.
-    OfPromise,
-}
-
-/// Why an experiment cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Read {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Something in it is wrong.
-    #[error("{file}:{line}:{column}: {message}")]
-    Invalid {
-        /// The file.
-        file: String,
-        /// Counted from 1.
-        line: usize,
-        /// In characters, counted from 1.
-        column: usize,
-        /// What is wrong, and what would be right.
-        message: String,
-    },
-    /// There is no such experiment.
-    #[error("there is no experiment {name:?}: name a file, or one of {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-}
-
-/// The experiments that come with the program.
-pub const EMBEDDED: [(&str, &str); 10] = [
-    ("traps", include_str!("../../../experiments/traps.toml")),
-    (
-        "host-queue",
-        include_str!("../../../experiments/host-queue.toml"),
-    ),
-    (
-        "switch-queue",
-        include_str!("../../../experiments/switch-queue.toml"),
-    ),
-    ("vcpu", include_str!("../../../experiments/vcpu.toml")),
-    (
-        "vcpu-classes",
-        include_str!("../../../experiments/vcpu-classes.toml"),
-    ),
-    ("probe", include_str!("../../../experiments/probe.toml")),
-    ("burst", include_str!("../../../experiments/burst.toml")),
-    ("noisy", include_str!("../../../experiments/noisy.toml")),
-    ("limits", include_str!("../../../experiments/limits.toml")),
-    (
-        "memcached",
-        include_str!("../../../experiments/memcached.toml"),
-    ),
-];
-
-/// The text of an experiment: one that comes with the program by its name, else
-/// a file. The second of the pair names it in messages.
-///
-/// # Errors
-/// There is neither.
-pub fn source_text(name_or_path: &str) -> Result<(String, String), ExperimentError> {
-    if let Some((name, text)) = EMBEDDED.iter().find(|(name, _)| *name == name_or_path) {
-        return Ok(((*text).to_owned(), format!("experiments/{name}.toml")));
-    }
-    let path = Path::new(name_or_path);
-    let is_path = name_or_path.contains('/') || path.extension().is_some();
-    if !is_path && !path.exists() {
-        return Err(ExperimentError::Unknown {
-            name: name_or_path.to_owned(),
-            known: EMBEDDED.map(|(name, _)| name).join(", "),
-        });
-    }
-    let text = std::fs::read_to_string(name_or_path).map_err(|source| ExperimentError::Read {
-        path: name_or_path.to_owned(),
-        source,
-    })?;
-    Ok((text, name_or_path.to_owned()))
-}
-
-impl Experiment {
-    /// Reads and checks an experiment. `file` is for messages.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its place.
-    pub fn parse(text: &str, file: &str) -> Result<Self, ExperimentError> {
-        let mut experiment: Self = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            invalid(text, file, offset, error.message().to_owned())
-        })?;
-        experiment.expand();
-        experiment.recheck(text, file)?;
-        Ok(experiment)
-    }
-
-    /// Checks it again after something was changed.
-    pub(crate) fn recheck(&self, text: &str, file: &str) -> Result<(), ExperimentError> {
-        self.validate()
-            .map_err(|problem| invalid(text, file, problem.offset, problem.message))
-    }
-
+impl LabExperiment {
     /// All guests with their hosts, hosts and guests in order.
     pub fn guests(&self) -> impl Iterator<Item = (&str, &str)> {
         self.hosts.iter().flat_map(|(host, guests)| {
@@ -541,9 +374,29 @@ impl Experiment {
     }
 }
 
-impl Experiment {
+impl LabExperiment {
+    /// The lines of charts: the variants of one name over their counts of neighbours.
+    pub(crate) fn families(&self) -> Vec<Curve> {
+        let mut curves: Vec<Curve> = Vec::new();
+        for variant in &self.variant {
+            let Some(count) = variant.count() else {
+                continue;
+            };
+            let point = (count as f64, variant.name.get_ref().clone());
+            let family = variant.family();
+            match curves.iter_mut().find(|curve| curve.name == family) {
+                Some(curve) => curve.points.push(point),
+                None => curves.push(Curve {
+                    name: family.to_owned(),
+                    points: vec![point],
+                }),
+            }
+        }
+        curves
+    }
+
     /// The values that say what was done on the shared core.
-    pub(crate) fn on_shared_core(&self) -> Vec<&str> {
+    pub(crate) fn on_shared_core(&self) -> Vec<String> {
         let shared = self.shared_core.iter().flat_map(|core| &core.guests);
         let shared: Vec<&str> = shared.map(|name| name.get_ref().as_str()).collect();
         let there = |guests: &[Name]| {
@@ -558,7 +411,7 @@ impl Experiment {
         let duties = self.duty.iter().map(|load| (&load.guests, &load.value));
         hogs.chain(duties)
             .filter(|(guests, _)| there(guests))
-            .map(|(_, value)| value.as_str())
+            .map(|(_, value)| value.clone())
             .collect()
     }
 }
@@ -577,15 +430,7 @@ impl Query {
     }
 }
 
-fn invalid(text: &str, file: &str, offset: usize, message: String) -> ExperimentError {
-    let Location { line, column } = Location::of(text, offset);
-    ExperimentError::Invalid {
-        file: file.to_owned(),
-        line,
-        column,
-        message,
-    }
-}
-
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -2,35 +2,34 @@
 //! what else an operator could put there: a Linux bridge (the kernel's own
 //! limit) and Open vSwitch's userspace datapath.
 //!
-//! Two guests, one TCP stream, then a flood of the smallest UDP frames. The ways
+//! Two guests, one TCP stream, then a flood of the smallest UDP frames. The backends
 //! take turns (A B C D A B C D ...), and what counts is the ratio within one
 //! round, so a machine that changes its speed changes all of them. A guest of
 //! tailbound is behind a TAP; a bridge and Open vSwitch have the fastest port
 //! that they know, a veth pair.
 
-mod way;
+mod backend;
 
 use crate::LabError;
 use crate::build::batch;
-use crate::check;
 use crate::cpus::Cpus;
 use crate::guest::{self, Outcome, Task, Work, now};
 use crate::lock::Lock;
 use crate::machine;
-use crate::processes::{Nursery, POLL, Ready, Start};
-use crate::progress::Progress;
+use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use crate::topology::namespace_path;
+use backend::Backend;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use tailbound_experiment::{Noise, Progress, verdict};
 use tailbound_report::{CheckResult, Results, Value, Variant};
 use tailbound_sys::{procfs, user_namespace};
 use tailbound_units::{Bytes, Nanos};
-use way::Way;
 
 /// UDP payload of the smallest Ethernet frame: 64 bytes with the FCS.
 const SMALL_PAYLOAD: Bytes = Bytes(64 - 4 - 14 - 20 - 8);
@@ -48,11 +47,11 @@ const IDLE_GUESTS: u8 = 4;
 pub struct Options {
     /// How long each load is measured.
     pub duration: Nanos,
-    /// How often each way is measured, in turn.
+    /// How often each backend is measured, in turn.
     pub repeat: u32,
 }
 
-/// One way, measured once.
+/// One backend, measured once.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     bulk_bit_s: f64,
@@ -64,7 +63,7 @@ struct Measured {
 /// A figure of a measurement.
 type Figure = fn(&Measured) -> f64;
 
-/// The figures of a way: the name of each, its unit, and which it is.
+/// The figures of a backend: the name of each, its unit, and which it is.
 const FIGURES: [(&str, &str, Figure); 3] = [
     ("bulk_bit_s", "bit/s", |m| m.bulk_bit_s),
     ("small_packets_s", "packets/s", |m| m.small_packets_s),
@@ -80,13 +79,13 @@ struct Bench<'a> {
     signal: Arc<AtomicUsize>,
 }
 
-/// Measures all ways. Moves this process into namespaces of its own, as
+/// Measures all backends. Moves this process into namespaces of its own, as
 /// [`crate::run()`] does.
 ///
 /// # Errors
 /// See [`LabError`].
-pub fn run(options: &Options) -> Result<Results, LabError> {
-    Way::require_tools()?;
+pub fn run(options: &Options, progress: &mut Progress<'_>) -> Result<Results, LabError> {
+    Backend::require_tools()?;
     let _lock = Lock::take()?;
     let privilege = user_namespace::enter()?;
     let signal = machine::watch_signals()?;
@@ -102,35 +101,32 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     conditions.insert("duration_ns".into(), json!(options.duration.as_nanos()));
     conditions.insert("repeat".into(), json!(options.repeat));
 
-    let mut progress = Progress::new();
-    progress.show("an idle daemon with four guests");
+    progress("an idle daemon with four guests");
     let idle = bench.idle_share()?;
-    let mut measured: BTreeMap<Way, Vec<Measured>> = BTreeMap::new();
+    let mut measured: BTreeMap<Backend, Vec<Measured>> = BTreeMap::new();
     for round in 1..=options.repeat {
-        for way in Way::ALL {
-            progress.show(&format!("[{round}/{}] {}", options.repeat, way.name()));
-            measured.entry(way).or_default().push(bench.measure(way)?);
+        for backend in Backend::ALL {
+            progress(&format!("[{round}/{}] {}", options.repeat, backend.name()));
+            measured
+                .entry(backend)
+                .or_default()
+                .push(bench.measure(backend)?);
         }
     }
-    progress.clear();
 
     let checks = checks(&measured, idle);
-    let (verdict, verdict_reason) = check::verdict(&[], &[], &[], &checks);
-    let mut variants: Vec<_> = Way::ALL
+    let mut variants: Vec<_> = Backend::ALL
         .iter()
-        .map(|way| variant(*way, &measured[way]))
+        .map(|backend| variant(*backend, &measured[backend]))
         .collect();
     if let Some(tailbound) = variants
         .iter_mut()
-        .find(|v| v.name == Way::Tailbound.name())
+        .find(|v| v.name == Backend::Tailbound.name())
     {
-        let value = Value {
-            unit: "ratio".into(),
-            value: idle,
-            spread: None,
-        };
+        let value = Value::new("ratio", idle);
         tailbound.values.insert("idle_cpu_share".into(), value);
     }
+    let (verdict, verdict_reason) = verdict(&[], &variants, &Noise::Unknown, &checks);
     Ok(Results {
         schema: tailbound_report::SCHEMA,
         experiment: "forward".into(),
@@ -146,7 +142,7 @@ pub fn run(options: &Options) -> Result<Results, LabError> {
     })
 }
 
-fn variant(way: Way, measured: &[Measured]) -> Variant {
+fn variant(backend: Backend, measured: &[Measured]) -> Variant {
     let values = FIGURES.iter().map(|(name, unit, figure)| {
         let mut all: Vec<f64> = measured.iter().map(figure).collect();
         let value = Value {
@@ -157,7 +153,7 @@ fn variant(way: Way, measured: &[Measured]) -> Variant {
         ((*name).into(), value)
     });
     Variant {
-        name: way.name().into(),
+        name: backend.name().into(),
         values: values.collect(),
         ..Variant::default()
     }
@@ -172,10 +168,10 @@ fn median(all: &mut [f64]) -> f64 {
         .unwrap_or(0.0)
 }
 
-fn checks(measured: &BTreeMap<Way, Vec<Measured>>, idle: f64) -> Vec<CheckResult> {
+fn checks(measured: &BTreeMap<Backend, Vec<Measured>>, idle: f64) -> Vec<CheckResult> {
     // Ratios of one round each; the median of those.
-    let ratio = |figure: Figure, other: Way| {
-        let pairs = measured[&Way::Tailbound].iter().zip(&measured[&other]);
+    let ratio = |figure: Figure, other: Backend| {
+        let pairs = measured[&Backend::Tailbound].iter().zip(&measured[&other]);
         let mut ratios: Vec<f64> = pairs
             .map(|(ours, theirs)| figure(ours) / figure(theirs))
             .collect();
@@ -188,35 +184,36 @@ fn checks(measured: &BTreeMap<Way, Vec<Measured>>, idle: f64) -> Vec<CheckResult
         pass: got >= least,
         source: "tailbound's own aim".into(),
         note: note.map(str::to_owned),
+        not_judged: None,
     };
     let bulk = |m: &Measured| m.bulk_bit_s;
     let small = |m: &Measured| m.small_packets_s;
     let ovs = Some("its default configuration");
     let tso = Some("with userspace TSO");
     vec![
-        at_least("bulk_to_bridge", 0.7, ratio(bulk, Way::Bridge), None),
+        at_least("bulk_to_bridge", 0.7, ratio(bulk, Backend::Bridge), None),
         at_least(
             "bulk_to_open_vswitch",
             1.0,
-            ratio(bulk, Way::OpenVswitch),
+            ratio(bulk, Backend::OpenVswitch),
             ovs,
         ),
         at_least(
             "bulk_to_open_vswitch_tso",
             1.0,
-            ratio(bulk, Way::OpenVswitchTso),
+            ratio(bulk, Backend::OpenVswitchTso),
             tso,
         ),
         at_least(
             "small_to_open_vswitch",
             1.0,
-            ratio(small, Way::OpenVswitch),
+            ratio(small, Backend::OpenVswitch),
             ovs,
         ),
         at_least(
             "small_to_open_vswitch_tso",
             1.0,
-            ratio(small, Way::OpenVswitchTso),
+            ratio(small, Backend::OpenVswitchTso),
             tso,
         ),
         CheckResult {
@@ -228,19 +225,20 @@ fn checks(measured: &BTreeMap<Way, Vec<Measured>>, idle: f64) -> Vec<CheckResult
             note: Some(format!(
                 "{IDLE_GUESTS} guests, no traffic, share of one core"
             )),
+            not_judged: None,
         },
     ]
 }
 
 impl Bench<'_> {
-    fn measure(&self, way: Way) -> Result<Measured, LabError> {
+    fn measure(&self, backend: Backend) -> Result<Measured, LabError> {
         let bulk = |to| (Work::BulkSender { to }, Work::BulkReceiver { port: PORT });
-        let [_, received] = self.load(way, bulk, false)?;
+        let [_, received] = self.load(backend, bulk, false)?;
         let flood = |to| {
             let payload = SMALL_PAYLOAD;
             (Work::Flood { to, payload }, Work::Sink { port: PORT })
         };
-        let [sent, arrived] = self.load(way, flood, true)?;
+        let [sent, arrived] = self.load(backend, flood, true)?;
         Ok(Measured {
             bulk_bit_s: received.rate() * 8.0,
             small_packets_s: arrived.rate(),
@@ -248,28 +246,28 @@ impl Bench<'_> {
         })
     }
 
-    /// Runs a sender and a receiver in two guests that `way` connects. A
+    /// Runs a sender and a receiver in two guests that `backend` connects. A
     /// sender that ends has an outcome; a bulk stream goes on until it is killed.
     fn load(
         &self,
-        way: Way,
+        backend: Backend,
         work: impl Fn(SocketAddrV4) -> (Work, Work),
         sender_ends: bool,
     ) -> Result<[Outcome; 2], LabError> {
-        let mut nursery = Nursery::new(self.run_dir, Arc::clone(&self.signal));
-        way.build(&mut nursery, self)?;
+        let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
+        backend.build(&mut supervisor, self)?;
         let (sender, receiver) = work(SocketAddrV4::new(address(2), PORT));
-        let first = nursery.len();
-        let arrived = self.start_task(&mut nursery, 2, receiver, false)?;
-        nursery.wait_ready(first)?;
-        let sent = self.start_task(&mut nursery, 1, sender, sender_ends)?;
-        nursery.wait_ready(first)?;
+        let first = supervisor.len();
+        let arrived = self.start_task(&mut supervisor, 2, receiver, false)?;
+        supervisor.wait_ready(first)?;
+        let sent = self.start_task(&mut supervisor, 1, sender, sender_ends)?;
+        supervisor.wait_ready(first)?;
         let start = now().saturating_add(LEAD);
-        nursery.start_at(&format!("{}\n", start.as_nanos()))?;
-        nursery.rest((LEAD + WARMUP + self.options.duration).into())?;
+        supervisor.start_at(&format!("{}\n", start.as_nanos()))?;
+        supervisor.rest((LEAD + WARMUP + self.options.duration).into())?;
         let waiting = |path: &Path| !path.exists();
         while waiting(&arrived) || sender_ends && waiting(&sent) {
-            nursery.rest(POLL)?;
+            supervisor.rest(POLL)?;
         }
         let outcomes = [
             if sender_ends {
@@ -279,14 +277,14 @@ impl Bench<'_> {
             },
             Outcome::read(&arrived)?,
         ];
-        nursery.end()?;
-        way.remove()?;
+        supervisor.end()?;
+        backend.remove()?;
         Ok(outcomes)
     }
 
     fn start_task(
         &self,
-        nursery: &mut Nursery<'_>,
+        supervisor: &mut Supervisor<'_>,
         number: u8,
         work: Work,
         ends: bool,
@@ -307,7 +305,7 @@ impl Bench<'_> {
             outcome: outcome.clone(),
         };
         task.write(&path)?;
-        nursery.start(Start {
+        supervisor.start(Start {
             name: format!("guest {number}"),
             program: self.program.clone(),
             args: vec!["lab".into(), "guest".into(), path.display().to_string()],
@@ -322,17 +320,17 @@ impl Bench<'_> {
 
     /// The share of a core that a daemon with nothing to do takes.
     fn idle_share(&self) -> Result<f64, LabError> {
-        let mut nursery = Nursery::new(self.run_dir, Arc::clone(&self.signal));
-        let daemon = way::tailbound(&mut nursery, self, IDLE_GUESTS)?;
+        let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
+        let daemon = backend::tailbound(&mut supervisor, self, IDLE_GUESTS)?;
         // What guests say when their interface comes up is soon over.
-        nursery.rest(WARMUP.into())?;
-        let pid = nursery.member(daemon).child.id();
+        supervisor.rest(WARMUP.into())?;
+        let pid = supervisor.member(daemon).child.id();
         let used = || procfs::cpu_time(pid).map_err(LabError::io("reading the daemon's CPU time"));
         let before = (now(), used()?);
-        nursery.rest(IDLE.into())?;
+        supervisor.rest(IDLE.into())?;
         let after = (now(), used()?);
-        nursery.end()?;
-        way::remove_guests(IDLE_GUESTS)?;
+        supervisor.end()?;
+        backend::remove_guests(IDLE_GUESTS)?;
         Ok(after.1.since(before.1).as_secs_f64() / after.0.since(before.0).as_secs_f64())
     }
 }

@@ -43,6 +43,9 @@ use std::path::{Path, PathBuf};
 use tailbound_report::Stats;
 use tailbound_units::{Bytes, Nanos};
 
+/// The interface of a guest.
+pub const GUEST_INTERFACE: &str = "eth0";
+
 /// What one process in a guest is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {

@@ -1,7 +1,8 @@
 //! The configuration of each host's daemon.
 
-use crate::experiment::{Experiment, Pipeline, Variant};
-use crate::topology::{self, GUEST_INTERFACE, GuestPort, Topology, UPLINK, namespace_path};
+use crate::experiment::{LabExperiment, Pipeline, Variant};
+use crate::guest::GUEST_INTERFACE;
+use crate::topology::{self, GuestPort, Topology, UPLINK, namespace_path};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -100,7 +101,7 @@ const OWNER: &str = "lab";
 pub(crate) fn config(
     topology: &Topology,
     host: &str,
-    experiment: &Experiment,
+    experiment: &LabExperiment,
     variant: &Variant,
     pipeline: &Pipeline,
     directory: &Path,
@@ -182,7 +183,7 @@ pub(crate) fn make_key(directory: &Path) -> io::Result<()> {
 fn hose(
     topology: &Topology,
     host: &str,
-    experiment: &Experiment,
+    experiment: &LabExperiment,
     interval: Nanos,
     directory: &Path,
 ) -> Hose {
@@ -209,7 +210,7 @@ fn hose(
 }
 
 /// What each machine of `tenant` has in `variant`.
-fn guarantee(experiment: &Experiment, variant: &Variant, tenant: &str) -> Option<Guarantee> {
+fn guarantee(experiment: &LabExperiment, variant: &Variant, tenant: &str) -> Option<Guarantee> {
     let pacing = experiment.pacing(variant)?;
     let mut members = experiment.guarantees(variant).iter();
     let member = members.find(|member| member.tenant.get_ref() == tenant)?;
@@ -219,14 +220,13 @@ fn guarantee(experiment: &Experiment, variant: &Variant, tenant: &str) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{EMBEDDED, Experiment};
+    use crate::experiment::testing::{all, embedded, parse};
 
     #[test]
     fn the_daemon_accepts_the_configuration_of_every_host_of_every_experiment() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("host.toml");
-        for (name, text) in EMBEDDED {
-            let experiment = Experiment::parse(text, name).unwrap();
+        for experiment in all() {
             for guest_port in [GuestPort::Tap, GuestPort::Veth] {
                 let topology = Topology::new(&experiment, guest_port);
                 for variant in &experiment.variant {
@@ -256,9 +256,9 @@ mod tests {
 
     #[test]
     fn the_daemon_accepts_hosts_that_agree_on_rates() {
-        let (text, file) = crate::experiment::source_text("memcached").unwrap();
+        let text = embedded("memcached");
         let text = text.replace("pacer = { ", "pacer = { hose = \"1ms\", ");
-        let experiment = Experiment::parse(&text, &file).unwrap();
+        let experiment = parse(&text).unwrap();
         let topology = Topology::new(&experiment, GuestPort::Tap);
         let variant = experiment.variant.last().unwrap();
         let pipeline = &experiment.pipeline[variant.pipeline.as_ref().unwrap().get_ref()];
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_nic_queue_follows_the_link_rate() {
-        let experiment = Experiment::parse(EMBEDDED[0].1, "traps").unwrap();
+        let experiment = parse(&embedded("traps")).unwrap();
         let pipeline = &experiment.pipeline["patched"];
         assert_eq!(nic_queue(pipeline, Rate::from_mbit(100)), Bytes(3_750));
         assert_eq!(nic_queue(pipeline, Rate::from_mbit(1000)), Bytes(37_500));

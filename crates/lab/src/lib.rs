@@ -1,6 +1,6 @@
 //! A data centre on one machine, and experiments in it.
 //!
-//! Read [`run()`] first: it takes an experiment from its TOML to its verdict.
+//! Read [`experiment::LabExperiment`] first: what is built and compared.
 //! Hosts, guests and the switch are network namespaces ([`topology`] plans them,
 //! `build` makes them); each host runs this program's own daemon; what runs
 //! inside guests is in [`guest`]. `variant` runs one variant; `monitor` and
@@ -9,8 +9,6 @@
 pub mod arrivals;
 mod bounds;
 mod build;
-mod charts;
-pub mod check;
 mod class;
 mod core_use;
 mod cpus;
@@ -24,7 +22,6 @@ mod machine;
 mod monitor;
 pub mod noise;
 mod processes;
-mod progress;
 mod refusals;
 mod reservation;
 mod run;
@@ -37,5 +34,5 @@ mod vm;
 mod wire;
 
 pub use error::LabError;
-pub use run::{Options, run};
+pub use run::Options;
 pub use run_dir::{Cleaned, clean};

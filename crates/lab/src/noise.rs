@@ -113,7 +113,7 @@ impl Lost {
 
 /// What became of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum SampleClass {
     /// In time.
     OnTime,
     /// Late for no reason that lies outside of what is measured.
@@ -124,7 +124,7 @@ pub enum Fate {
     Stolen,
 }
 
-impl Fate {
+impl SampleClass {
     /// Whether the machine is to blame: such a sample is set apart.
     pub const fn is_hit(self) -> bool {
         matches!(self, Self::Ours | Self::Stolen)
@@ -177,26 +177,26 @@ impl Losses<'_> {
     }
 }
 
-/// The fate of each sample of a series, in their order.
-pub fn judge(samples: &[Sample], stolen: &Losses<'_>, ours: &Losses<'_>) -> Vec<Fate> {
+/// The class of each sample of a series, in their order.
+pub fn judge(samples: &[Sample], stolen: &Losses<'_>, ours: &Losses<'_>) -> Vec<SampleClass> {
     let median = median(samples);
     let late = |sample: &Sample| sample.latency().as_nanos() > median.saturating_mul(LATE);
     let in_time = || samples.iter().filter(|sample| !late(sample));
     let usual = [stolen.usual(in_time()), ours.usual(in_time())];
-    let fate = |sample: &Sample| {
+    let class = |sample: &Sample| {
         if !late(sample) {
-            return Fate::OnTime;
+            return SampleClass::OnTime;
         }
         let half = (sample.latency().as_nanos() - median).div_ceil(2);
         if stolen.unusual(sample, usual[0]) >= half {
-            Fate::Stolen
+            SampleClass::Stolen
         } else if ours.unusual(sample, usual[1]) >= half {
-            Fate::Ours
+            SampleClass::Ours
         } else {
-            Fate::Unexplained
+            SampleClass::Unexplained
         }
     };
-    samples.iter().map(fate).collect()
+    samples.iter().map(class).collect()
 }
 
 fn median(samples: &[Sample]) -> u64 {
@@ -253,12 +253,12 @@ mod tests {
     #[test]
     fn a_sample_within_two_medians_is_on_time_whatever_was_lost() {
         let stolen = lost(EXACT, &[(0, 0), (990, 0), (2000, 1000)]);
-        let fates = judge(
+        let classes = judge(
             &with_median_10ms(sample(1000, 20)),
             &losses(&[&stolen]),
             &nothing(),
         );
-        assert_eq!(fates, [Fate::OnTime; 10]);
+        assert_eq!(classes, [SampleClass::OnTime; 10]);
     }
 
     #[test]
@@ -266,9 +266,9 @@ mod tests {
         let samples = with_median_10ms(sample(1000, 50)); // excess 40 ms
         let enough = lost(EXACT, &[(0, 0), (1000, 0), (1010, 20)]);
         let too_little = lost(EXACT, &[(0, 0), (1000, 0), (1010, 19)]);
-        let fate = |lost| judge(&samples, &losses(&[lost]), &nothing())[9];
-        assert_eq!(fate(&enough), Fate::Stolen);
-        assert_eq!(fate(&too_little), Fate::Unexplained);
+        let class = |lost| judge(&samples, &losses(&[lost]), &nothing())[9];
+        assert_eq!(class(&enough), SampleClass::Stolen);
+        assert_eq!(class(&too_little), SampleClass::Unexplained);
     }
 
     #[test]
@@ -276,8 +276,11 @@ mod tests {
         let samples = with_median_10ms(sample(1000, 50));
         let loss = lost(EXACT, &[(1000, 0), (1010, 30)]);
         let blame = |stolen, ours| judge(&samples, &stolen, &ours)[9];
-        assert_eq!(blame(losses(&[&loss]), losses(&[&loss])), Fate::Stolen);
-        assert_eq!(blame(nothing(), losses(&[&loss])), Fate::Ours);
+        assert_eq!(
+            blame(losses(&[&loss]), losses(&[&loss])),
+            SampleClass::Stolen
+        );
+        assert_eq!(blame(nothing(), losses(&[&loss])), SampleClass::Ours);
     }
 
     #[test]
@@ -285,8 +288,8 @@ mod tests {
         let samples = with_median_10ms(sample(1000, 50));
         let before = lost(EXACT, &[(900, 0), (980, 80)]);
         let after = lost(EXACT, &[(1070, 0), (1150, 80)]);
-        let fates = judge(&samples, &losses(&[&before, &after]), &nothing());
-        assert_eq!(fates[9], Fate::Unexplained);
+        let classes = judge(&samples, &losses(&[&before, &after]), &nothing());
+        assert_eq!(classes[9], SampleClass::Unexplained);
     }
 
     #[test]
@@ -294,8 +297,8 @@ mod tests {
         let samples = with_median_10ms(sample(1000, 50));
         // Half of all the time: 35 ms around the late sample, more than its excess needs.
         let always = lost(EXACT, &[(0, 0), (2000, 1000)]);
-        let fates = judge(&samples, &nothing(), &losses(&[&always]));
-        assert_eq!(fates[9], Fate::Unexplained);
+        let classes = judge(&samples, &nothing(), &losses(&[&always]));
+        assert_eq!(classes[9], SampleClass::Unexplained);
     }
 
     #[test]

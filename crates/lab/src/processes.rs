@@ -45,7 +45,7 @@ pub(crate) enum Rank {
     /// Watches the others.
     Monitor,
     /// Forwards packets of what the experiment is about, or measures that.
-    Way,
+    OnPath,
     /// Forwards or measures other packets.
     Infrastructure,
     /// Is load for others.
@@ -59,7 +59,7 @@ impl Rank {
     pub(crate) const fn real_time(self) -> Option<Policy> {
         match self {
             Self::Monitor => Some(Policy::Fifo(4)),
-            Self::Way => Some(Policy::Fifo(3)),
+            Self::OnPath => Some(Policy::Fifo(3)),
             Self::Infrastructure => Some(Policy::Fifo(2)),
             Self::Load => Some(Policy::Fifo(1)),
             Self::Tested => None,
@@ -70,7 +70,7 @@ impl Rank {
     pub(crate) const fn share(self) -> Option<Policy> {
         const SHORT: Nanos = Nanos::from_micros(100);
         let (nice, slice) = match self {
-            Self::Monitor | Self::Way => (0, SHORT),
+            Self::Monitor | Self::OnPath => (0, SHORT),
             Self::Infrastructure => (10, SHORT),
             Self::Load => (19, Nanos::ZERO),
             Self::Tested => return None,
@@ -108,14 +108,14 @@ pub(crate) struct Start<'a> {
 
 /// Starts and looks after children.
 #[derive(Debug)]
-pub(crate) struct Nursery<'a> {
+pub(crate) struct Supervisor<'a> {
     run_dir: &'a RunDir,
     signal: Arc<AtomicUsize>,
     members: Vec<Member>,
     started: usize,
 }
 
-impl<'a> Nursery<'a> {
+impl<'a> Supervisor<'a> {
     pub(crate) fn new(run_dir: &'a RunDir, signal: Arc<AtomicUsize>) -> Self {
         Self {
             run_dir,

@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::class;
-use crate::experiment::{Experiment, Surroundings, Variant, VcpuMode};
+use crate::experiment::{LabExperiment, Surroundings, Variant, VcpuMode};
 use crate::run_dir::RunDir;
 use crate::variant::CLASSES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ pub(crate) struct Refusals {
 impl Refusals {
     /// Tries what the experiment needs; changes nothing.
     pub(crate) fn find(
-        experiment: &Experiment,
+        experiment: &LabExperiment,
         run_dir: &RunDir,
         kernel: &Result<PathBuf, String>,
         real_time: bool,
@@ -45,7 +45,7 @@ impl Refusals {
     }
 
     /// Why a variant cannot run here; `None` if it can.
-    pub(crate) fn of(&self, experiment: &Experiment, variant: &Variant) -> Option<&str> {
+    pub(crate) fn of(&self, experiment: &LabExperiment, variant: &Variant) -> Option<&str> {
         if let Some(why) = self.classes.get(&variant.vcpu) {
             return Some(why);
         }
@@ -68,7 +68,7 @@ impl Refusals {
     }
 
     /// Whether a variant is to run here.
-    pub(crate) fn runs(&self, experiment: &Experiment, variant: &Variant) -> bool {
+    pub(crate) fn runs(&self, experiment: &LabExperiment, variant: &Variant) -> bool {
         let without_periodic = self.classes.contains_key(&VcpuMode::Periodic);
         self.of(experiment, variant).is_none()
             && (without_periodic || !variant.only_without_periodic)

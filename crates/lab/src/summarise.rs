@@ -1,6 +1,6 @@
 //! From samples to figures: one variant's repeats become its part of the result.
 
-use crate::noise::Fate;
+use crate::noise::SampleClass;
 use crate::variant::{Measured, MeasuredSeries};
 use std::collections::BTreeMap;
 use tailbound_report::{Hit, Series, Statistic, Stats, Value, Variant, empty_histogram};
@@ -58,10 +58,10 @@ fn value(unit: &str, mut runs: Vec<f64>) -> Value {
 }
 
 fn series(runs: &[&MeasuredSeries]) -> Series {
-    let of = |run: &MeasuredSeries, keep: &dyn Fn(Fate) -> bool| {
+    let of = |run: &MeasuredSeries, keep: &dyn Fn(SampleClass) -> bool| {
         let mut histogram = run.counted.clone().unwrap_or_else(empty_histogram);
-        for (sample, fate) in run.samples.iter().zip(&run.fates) {
-            if keep(*fate) {
+        for (sample, class) in run.samples.iter().zip(&run.classes) {
+            if keep(*class) {
                 let counted = histogram.record(sample.latency().as_nanos().max(1));
                 counted.expect("it grows to the whole of 64 bits");
             }
@@ -70,12 +70,12 @@ fn series(runs: &[&MeasuredSeries]) -> Series {
     };
     let kept: Vec<_> = runs
         .iter()
-        .map(|run| of(run, &|fate| !fate.is_hit()))
+        .map(|run| of(run, &|class| !class.is_hit()))
         .collect();
     let all: Vec<_> = runs.iter().map(|run| of(run, &|_| true)).collect();
-    let count = |wanted: Fate| {
-        let fates = runs.iter().flat_map(|run| &run.fates);
-        fates.filter(|fate| **fate == wanted).count() as u64
+    let count = |wanted: SampleClass| {
+        let classes = runs.iter().flat_map(|run| &run.classes);
+        classes.filter(|class| **class == wanted).count() as u64
     };
     let (stats, spread) = over_repeats(&kept);
     Series {
@@ -83,10 +83,10 @@ fn series(runs: &[&MeasuredSeries]) -> Series {
         stats,
         all: over_repeats(&all).0,
         hit: Hit {
-            ours: count(Fate::Ours),
-            stolen: count(Fate::Stolen),
+            ours: count(SampleClass::Ours),
+            stolen: count(SampleClass::Stolen),
         },
-        unexplained: count(Fate::Unexplained),
+        unexplained: count(SampleClass::Unexplained),
         unanswered: runs.iter().map(|run| run.unanswered).sum(),
         spread,
     }
@@ -109,7 +109,7 @@ fn over_repeats(runs: &[hdrhistogram::Histogram<u64>]) -> (Stats, Option<Spread>
     let each: Vec<Stats> = runs.iter().map(Stats::from_histogram).collect();
     let mut spread = Spread::new();
     for statistic in Statistic::ALL {
-        let mut figures: Vec<u64> = each.iter().map(|stats| figure(stats, statistic)).collect();
+        let mut figures: Vec<u64> = each.iter().map(|stats| stats.get(statistic)).collect();
         figures.sort_unstable();
         let middle = figures.len() / 2;
         let median = match figures.len() % 2 {
@@ -133,26 +133,13 @@ fn over_repeats(runs: &[hdrhistogram::Histogram<u64>]) -> (Stats, Option<Spread>
     (stats, Some(spread))
 }
 
-/// One figure of a distribution.
-pub(crate) fn figure(stats: &Stats, statistic: Statistic) -> u64 {
-    match statistic {
-        Statistic::P50 => stats.p50,
-        Statistic::P90 => stats.p90,
-        Statistic::P99 => stats.p99,
-        Statistic::P999 => stats.p99_9,
-        Statistic::Max => stats.max,
-        Statistic::Mean => stats.mean,
-        Statistic::Count => stats.count,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::guest::Sample;
     use tailbound_units::Nanos;
 
-    fn run(latencies: &[(u64, Fate)]) -> MeasuredSeries {
+    fn run(latencies: &[(u64, SampleClass)]) -> MeasuredSeries {
         let sample = |latency: u64| Sample {
             arrival: 0,
             start: Nanos(1000),
@@ -163,7 +150,7 @@ mod tests {
                 .iter()
                 .map(|(latency, _)| sample(*latency))
                 .collect(),
-            fates: latencies.iter().map(|(_, fate)| *fate).collect(),
+            classes: latencies.iter().map(|(_, class)| *class).collect(),
             unanswered: 1,
             counted: None,
         }
@@ -171,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_latency_of_more_than_a_second_is_kept_as_it_is() {
-        let series = series(&[&run(&[(3_000_000_000, Fate::OnTime)])]);
+        let series = series(&[&run(&[(3_000_000_000, SampleClass::OnTime)])]);
         let off = series.stats.max.abs_diff(3_000_000_000);
         assert!(off < 3_000_000, "{}", series.stats.max);
     }
@@ -179,10 +166,10 @@ mod tests {
     #[test]
     fn hit_samples_are_set_apart_and_still_shown() {
         let run = run(&[
-            (100, Fate::OnTime),
-            (200, Fate::Unexplained),
-            (900, Fate::Stolen),
-            (800, Fate::Ours),
+            (100, SampleClass::OnTime),
+            (200, SampleClass::Unexplained),
+            (900, SampleClass::Stolen),
+            (800, SampleClass::Ours),
         ]);
         let series = series(&[&run]);
         assert_eq!((series.stats.count, series.stats.max), (2, 200));
@@ -194,7 +181,7 @@ mod tests {
 
     #[test]
     fn repeats_give_the_median_and_the_range_of_each_figure() {
-        let runs = [100, 400, 200].map(|latency| run(&[(latency, Fate::OnTime); 3]));
+        let runs = [100, 400, 200].map(|latency| run(&[(latency, SampleClass::OnTime); 3]));
         let series = series(&runs.iter().collect::<Vec<_>>());
         assert_eq!(series.stats.p99, 200);
         assert_eq!(series.spread.unwrap()["p99"], [100, 400]);

@@ -8,7 +8,8 @@
 //! side the host's daemon holds, or one end of a veth pair where TAPs cannot be
 //! opened.
 
-use crate::experiment::Experiment;
+use crate::experiment::LabExperiment;
+use crate::guest::GUEST_INTERFACE;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -16,8 +17,6 @@ use std::path::PathBuf;
 pub const SWITCH: &str = "switch";
 /// The interface of a host towards the switch.
 pub const UPLINK: &str = "uplink";
-/// The interface of a guest.
-pub const GUEST_INTERFACE: &str = "eth0";
 /// What every frame fits in: Ethernet's MTU.
 pub const MTU: u32 = 1500;
 
@@ -81,7 +80,7 @@ pub struct Topology {
 
 impl Topology {
     /// Gives everybody an address.
-    pub fn new(experiment: &Experiment, guest_port: GuestPort) -> Self {
+    pub fn new(experiment: &LabExperiment, guest_port: GuestPort) -> Self {
         let hosts: Vec<String> = experiment.hosts.keys().cloned().collect();
         let guest = |(index, (host, name)): (usize, (&str, &str))| {
             // The experiment's checks allow at most 64 guests.
@@ -243,13 +242,12 @@ pub fn namespace_path(name: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{EMBEDDED, Experiment};
+    use crate::experiment::testing::all;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_guest_has_an_address_of_its_own() {
-        for (name, text) in EMBEDDED {
-            let experiment = Experiment::parse(text, name).unwrap();
+        for experiment in all() {
             let topology = Topology::new(&experiment, GuestPort::Tap);
             let ips: BTreeSet<_> = topology.guests.iter().map(|guest| guest.ip).collect();
             let macs: BTreeSet<_> = topology.guests.iter().map(|guest| guest.mac).collect();

@@ -8,15 +8,15 @@ mod traffic;
 
 use crate::LabError;
 use crate::build;
-use crate::class::Given;
+use crate::class::ClassGuard;
 use crate::core_use::CoreUse;
 use crate::cpus::Cpus;
-use crate::experiment::{Experiment, Name, Variant};
+use crate::experiment::{LabExperiment, Variant};
 use crate::guest::{Sample, now};
 use crate::hosts;
 use crate::monitor::{Monitor, Record};
-use crate::noise::Fate;
-use crate::processes::{Nursery, POLL, Rank, Ready, Start};
+use crate::noise::SampleClass;
+use crate::processes::{POLL, Rank, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use crate::tools::FIRST_PORT;
 use crate::topology::{Guest, Topology, namespace_path};
@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
+use tailbound_experiment::Name;
 use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
 
@@ -37,14 +38,16 @@ const LEAD: Nanos = Nanos::from_millis(300);
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// In the run's directory: what the vCPU agent has changed.
 pub(crate) const CLASSES: &str = "classes.json";
+/// The value of the share of the shared core that others than its guests used.
+pub(crate) const FOREIGN_SHARE: &str = "foreign_share";
 /// Less of the reserved guests' work than this on the shared core means that
 /// the variant did not show what it says.
 const SHARED_CORE_SHARE: f64 = 0.99;
 
 /// What all variants of a run have in common.
 #[derive(Debug)]
-pub(crate) struct Scene<'a> {
-    pub(crate) experiment: &'a Experiment,
+pub(crate) struct Context<'a> {
+    pub(crate) experiment: &'a LabExperiment,
     pub(crate) topology: &'a Topology,
     pub(crate) cpus: Cpus,
     /// Whether real-time classes may be set.
@@ -59,7 +62,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) signal: Arc<AtomicUsize>,
 }
 
-impl Scene<'_> {
+impl Context<'_> {
     /// The scheduling class of a rank.
     fn policy(&self, rank: Rank) -> Option<Policy> {
         if self.real_time {
@@ -83,22 +86,22 @@ pub(crate) struct Measured {
     pub(crate) line: Option<String>,
 }
 
-/// The samples of a series and the fate of each.
+/// The samples of a series and the class of each.
 #[derive(Debug, Default)]
 pub(crate) struct MeasuredSeries {
     pub(crate) samples: Vec<Sample>,
-    pub(crate) fates: Vec<Fate>,
+    pub(crate) classes: Vec<SampleClass>,
     pub(crate) unanswered: u64,
     /// More samples, of which only this is known.
     pub(crate) counted: Option<Histogram<u64>>,
 }
 
-/// A load that runs: what it measures, and who is on its way.
+/// A load that runs: what it measures, and who is on its path.
 struct Load {
     output: Output,
     source: Source,
     /// The children whose waiting for a CPU is our fault.
-    way: Vec<usize>,
+    on_path: Vec<usize>,
 }
 
 enum Output {
@@ -136,7 +139,7 @@ enum Role {
     /// It uses CPU, until it is killed.
     Computes,
     /// It does so before all others on its core.
-    Holds,
+    Monopolizes,
     /// Another program: it gets no real-time class, for it may spin.
     Foreign {
         /// Whether it ends by itself.
@@ -153,9 +156,9 @@ struct Late<'a> {
 }
 
 struct Run<'a> {
-    scene: &'a Scene<'a>,
+    context: &'a Context<'a>,
     variant: &'a Variant,
-    nursery: Nursery<'a>,
+    supervisor: Supervisor<'a>,
     /// Each host's daemon.
     daemons: BTreeMap<&'a str, usize>,
     /// The children in each guest.
@@ -174,14 +177,14 @@ struct Run<'a> {
 
 /// Runs a variant once. `announce` is told what happens.
 pub(crate) fn run<'a>(
-    scene: &'a Scene<'a>,
+    context: &'a Context<'a>,
     variant: &'a Variant,
     announce: &mut dyn FnMut(&str),
 ) -> Result<Measured, LabError> {
     let mut run = Run {
-        scene,
+        context,
         variant,
-        nursery: Nursery::new(scene.run_dir, Arc::clone(&scene.signal)),
+        supervisor: Supervisor::new(context.run_dir, Arc::clone(&context.signal)),
         daemons: BTreeMap::new(),
         inside: BTreeMap::new(),
         loads: Vec::new(),
@@ -198,13 +201,13 @@ pub(crate) fn run<'a>(
     let record = run.measure(announce)?;
     let measured = run.collect(&record)?;
     announce("taking down");
-    run.nursery.end()?;
+    run.supervisor.end()?;
     Ok(measured)
 }
 
 impl Run<'_> {
     fn start_daemons(&mut self) -> Result<(), LabError> {
-        let experiment = self.scene.experiment;
+        let experiment = self.context.experiment;
         let pipeline = self.variant.pipeline.as_ref();
         let Some(pipeline) = pipeline.and_then(|name| experiment.pipeline.get(name.get_ref()))
         else {
@@ -213,29 +216,29 @@ impl Run<'_> {
         let link = experiment.link_rate;
         let nic_queue = hosts::nic_queue(pipeline, link);
         build::shape(
-            self.scene.topology,
+            self.context.topology,
             experiment,
             self.variant.switch,
             nic_queue,
         )?;
-        let way: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
-        for host in &self.scene.topology.hosts {
-            let (topology, variant) = (self.scene.topology, self.variant);
-            let directory = self.scene.run_dir.path();
+        let on_path: BTreeSet<&str> = self.about().map(|guest| guest.host.as_str()).collect();
+        for host in &self.context.topology.hosts {
+            let (topology, variant) = (self.context.topology, self.variant);
+            let directory = self.context.run_dir.path();
             let text = hosts::config(topology, host, experiment, variant, pipeline, directory);
             let text = text.map_err(|error| {
                 LabError::io("writing the pipeline")(std::io::Error::other(error))
             })?;
-            let path = self.scene.run_dir.path().join(format!("{host}.toml"));
+            let path = self.context.run_dir.path().join(format!("{host}.toml"));
             std::fs::write(&path, text).map_err(LabError::file("writing", &path))?;
-            let place = self.nursery.start(Start {
+            let place = self.supervisor.start(Start {
                 name: format!("host {host}'s daemon"),
-                program: self.scene.program.clone(),
+                program: self.context.program.clone(),
                 args: vec!["host".into(), "--config".into(), path.display().to_string()],
                 netns: &namespace_path(host),
-                cpus: self.scene.cpus.others,
-                policy: self.scene.policy(if way.contains(host.as_str()) {
-                    Rank::Way
+                cpus: self.context.cpus.others,
+                policy: self.context.policy(if on_path.contains(host.as_str()) {
+                    Rank::OnPath
                 } else {
                     Rank::Infrastructure
                 }),
@@ -244,12 +247,12 @@ impl Run<'_> {
             })?;
             self.daemons.insert(host, place);
         }
-        self.nursery.wait_ready(0)
+        self.supervisor.wait_ready(0)
     }
 
     /// Gives the guests on the shared core their classes.
-    fn give_classes(&self) -> Result<Option<Given>, LabError> {
-        let Some(shared) = &self.scene.experiment.shared_core else {
+    fn give_classes(&self) -> Result<Option<ClassGuard>, LabError> {
+        let Some(shared) = &self.context.experiment.shared_core else {
             return Ok(None);
         };
         let about = |guest: &&Name| {
@@ -263,15 +266,15 @@ impl Run<'_> {
                 .flat_map(|name| self.pids(name))
                 .collect()
         };
-        let given = Given::give(
+        let guard = ClassGuard::give(
             self.variant.vcpu,
             shared,
             [pids(guests), pids(neighbours)],
-            &self.scene.run_dir.path().join(CLASSES),
-            &self.scene.cpus,
-            self.scene.policy(Rank::Monitor),
+            &self.context.run_dir.path().join(CLASSES),
+            &self.context.cpus,
+            self.context.policy(Rank::Monitor),
         )?;
-        Ok(Some(given))
+        Ok(Some(guard))
     }
 
     /// The processes in a guest.
@@ -279,36 +282,37 @@ impl Run<'_> {
         let places = self.inside.get(guest.get_ref().as_str()).into_iter();
         places
             .flatten()
-            .map(|place| self.nursery.member(*place).child.id())
+            .map(|place| self.supervisor.member(*place).child.id())
     }
 
     /// Who has used the shared core so far; `None` where there is none, or one of
     /// its guests' processes has ended.
     fn core_use(&self) -> Option<CoreUse> {
-        let shared = self.scene.experiment.shared_core.as_ref()?;
+        let shared = self.context.experiment.shared_core.as_ref()?;
         let guests = shared.guests.iter().flat_map(|guest| self.pids(guest));
-        CoreUse::read(self.scene.cpus.shared_core, guests)
+        CoreUse::read(self.context.cpus.shared_core, guests)
     }
 
     /// Lets the load run and waits for all outcomes.
     fn measure(&mut self, announce: &mut dyn FnMut(&str)) -> Result<Record, LabError> {
-        let experiment = self.scene.experiment;
+        let experiment = self.context.experiment;
         let on_way: BTreeSet<usize> = self
             .loads
             .iter()
-            .flat_map(|load| &load.way)
+            .flat_map(|load| &load.on_path)
             .copied()
             .collect();
         let pids: Vec<u32> = on_way
             .iter()
-            .map(|place| self.nursery.member(*place).child.id())
+            .map(|place| self.supervisor.member(*place).child.id())
             .collect();
-        let policy = self.scene.policy(Rank::Monitor);
+        let policy = self.context.policy(Rank::Monitor);
         let monitor =
             Monitor::start(&pids, policy).map_err(LabError::io("starting the monitor"))?;
         let start = now().saturating_add(LEAD);
-        self.nursery.start_at(&format!("{}\n", start.as_nanos()))?;
-        self.nursery.rest(start.since(now()).into())?;
+        self.supervisor
+            .start_at(&format!("{}\n", start.as_nanos()))?;
+        self.supervisor.rest(start.since(now()).into())?;
         for late in std::mem::take(&mut self.late) {
             let program = PathBuf::from(late.program);
             let role = Role::Foreign { ends: true };
@@ -320,9 +324,9 @@ impl Run<'_> {
         }
         // In mid warm-up: a server that accepts all its connections would use its
         // reservation up, and be moved to another CPU when it gets it back.
-        self.nursery
+        self.supervisor
             .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
-        let given = self.give_classes()?;
+        let guard = self.give_classes()?;
         let end = start + experiment.warmup + experiment.duration;
         let first = self.core_use();
         let mut last = None;
@@ -332,7 +336,7 @@ impl Run<'_> {
             let passed = now().since(start + experiment.warmup).as_secs_f64();
             let of = experiment.duration.as_secs_f64();
             announce(&format!("measuring, {passed:.0} s of {of:.0} s"));
-            self.nursery
+            self.supervisor
                 .rest(Duration::from_millis(200).min(end.since(now()).into()))?;
         }
         self.foreign_share = first
@@ -340,7 +344,7 @@ impl Run<'_> {
             .and_then(|(first, last)| first.foreign(&last));
         announce("waiting for the last answers");
         let latest = end + GRACE + PATIENCE + self.probes_limit();
-        while !(self.nursery.all_ended()? && self.outcomes().all(|path| path.exists())) {
+        while !(self.supervisor.all_ended()? && self.outcomes().all(|path| path.exists())) {
             if now() > latest {
                 return Err(LabError::Child {
                     who: "the load".into(),
@@ -348,10 +352,10 @@ impl Run<'_> {
                     stderr: String::new(),
                 });
             }
-            self.nursery.rest(POLL)?;
+            self.supervisor.rest(POLL)?;
         }
-        if let Some(given) = given {
-            self.brought_back = given.take_back()?;
+        if let Some(guard) = guard {
+            self.brought_back = guard.take_back()?;
         }
         monitor
             .finish()

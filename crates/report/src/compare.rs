@@ -1,6 +1,7 @@
 //! Two runs side by side.
 
-use crate::results::{Results, SCHEMA, Series, Variant, Verdict};
+use crate::SCHEMA;
+use crate::results::{Results, Series, Variant, Verdict};
 use crate::stats::Statistic;
 use crate::text::{NOTHING, Paint, Table, human, one_line, plain, ratio};
 use serde::Serialize;

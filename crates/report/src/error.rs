@@ -1,6 +1,6 @@
 //! What can be wrong with a result file.
 
-use crate::results::SCHEMA;
+use crate::SCHEMA;
 use std::io;
 use std::path::PathBuf;
 

@@ -4,8 +4,9 @@
 //! forbids scripts and requests to itself, so a file from elsewhere can be
 //! rendered and opened.
 
+use crate::chart_plot::chart_svg;
 use crate::error::ReportError;
-use crate::plot::View;
+use crate::plot::{View, distribution_svg};
 use crate::results::{CheckResult, Results, Series, Variant, Verdict};
 use crate::stats::{Statistic, Stats};
 use crate::summary::{figure, missing};
@@ -21,32 +22,32 @@ macro_rules! put {
     };
 }
 
-impl Results {
-    /// The page: verdict, checks, charts, each series with its pictures, values,
-    /// conditions.
-    ///
-    /// # Errors
-    /// A histogram is damaged.
-    pub fn to_html(&self) -> Result<String, ReportError> {
-        let mut out = String::new();
-        self.head(&mut out);
-        self.checks(&mut out);
-        self.charts(&mut out)?;
-        for name in self.series_names() {
-            self.series(&mut out, name)?;
-        }
-        self.values(&mut out);
-        self.conditions(&mut out);
-        put!(
-            out,
-            "<footer>All of this, histograms included, is in {}.json beside this page. \
-             Made by tailbound {}.</footer>\n</body>\n</html>",
-            escape(&self.experiment),
-            env!("CARGO_PKG_VERSION")
-        );
-        Ok(out)
+/// Returns the page of a run: verdict, checks, charts, each series with its pictures,
+/// values, conditions.
+///
+/// # Errors
+/// A histogram is damaged.
+pub fn page(results: &Results) -> Result<String, ReportError> {
+    let mut out = String::new();
+    results.head(&mut out);
+    results.checks(&mut out);
+    results.charts(&mut out)?;
+    for name in results.series_names() {
+        results.series(&mut out, name)?;
     }
+    results.values(&mut out);
+    results.conditions(&mut out);
+    put!(
+        out,
+        "<footer>All of this, histograms included, is in {}.json beside this page. \
+         Made by tailbound {}.</footer>\n</body>\n</html>",
+        escape(&results.experiment),
+        env!("CARGO_PKG_VERSION")
+    );
+    Ok(out)
+}
 
+impl Results {
     fn head(&self, out: &mut String) {
         let (name, title) = (escape(&self.experiment), escape(&self.title));
         put!(
@@ -94,7 +95,7 @@ impl Results {
         }
         put!(out, "<h2>Charts</h2>");
         for chart in &self.charts {
-            put!(out, "<figure>\n{}</figure>", chart.svg()?);
+            put!(out, "<figure>\n{}</figure>", chart_svg(chart)?);
             if let Some(note) = &chart.note {
                 put!(out, "<p class=\"note\">{}</p>", escape(note));
             }
@@ -168,7 +169,11 @@ impl Results {
     }
 
     fn picture(&self, out: &mut String, name: &str, view: View) -> Result<(), ReportError> {
-        put!(out, "<figure>\n{}</figure>", self.cdf_svg(name, view)?);
+        put!(
+            out,
+            "<figure>\n{}</figure>",
+            distribution_svg(self, name, view)?
+        );
         Ok(())
     }
 
@@ -230,7 +235,7 @@ fn check_row(out: &mut String, check: &CheckResult) {
     let got = check
         .got
         .map_or_else(|| NOTHING.into(), |got| human(got, ""));
-    let note = check.note.as_ref().map_or_else(String::new, |note| {
+    let note = check.remark().map_or_else(String::new, |note| {
         format!("<span class=\"spread\">{}</span>", escape(note))
     });
     put!(

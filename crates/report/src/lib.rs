@@ -1,14 +1,17 @@
 //! What an experiment found: the types of the result file, the file itself as
 //! JSON, one HTML page beside it, and text for a terminal.
 //!
-//! Read [`Results`] first: it is the whole of a run and knows every way to show
-//! itself. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
+//! Read [`Results`] first: it is the whole of a run. [`page`] shows it as HTML,
+//! [`Results::summary`] as text. [`Stats`] holds one set of samples, [`Comparison`] two runs side by
 //! side, [`Chart`] figures over what was varied. The format is an interface, described field by field in
 //! `docs/results.md`.
 
+mod canvas;
 mod chart;
+mod chart_plot;
 mod compare;
 mod error;
+mod files;
 mod html;
 mod plot;
 mod results;
@@ -17,11 +20,16 @@ mod summary;
 mod text;
 
 pub use chart::{Chart, ChartAxis, Line, LineStyle, Point, Scale};
+pub use chart_plot::chart_svg;
 pub use compare::{Comparison, ConditionPair, FigurePair, Run};
 pub use error::{HistogramError, ReportError};
-pub use plot::View;
-pub use results::{
-    Bound, CheckResult, Hit, Results, SCHEMA, Series, Spread, Value, Variant, Verdict, Written,
-};
+pub use files::Written;
+pub use html::page;
+pub use plot::{View, distribution_svg};
+pub use results::{Bound, CheckResult, Hit, Results, Series, Spread, Value, Variant, Verdict};
 pub use stats::{Statistic, Stats, empty_histogram};
 pub use text::{NOTHING, Paint, Table, human, one_line};
+
+/// The version of the file format. It changes when a field changes its meaning
+/// or goes away; a field that is added does not change it.
+pub const SCHEMA: u32 = 1;

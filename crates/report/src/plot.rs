@@ -5,12 +5,13 @@
 //! pictures have a background and need nothing else to be read; the page puts
 //! them inline and recolours them by attribute in dark mode.
 
+use crate::canvas::{
+    Area, Axis, Failed, HEIGHT, INK, LABEL, PALETTE, PAPER, Plot, WIDTH, axes, font, log_axis,
+};
 use crate::error::ReportError;
 use crate::results::{Bound, Results};
 use crate::text::human;
 use hdrhistogram::Histogram;
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
@@ -28,26 +29,8 @@ pub enum View {
     Tail,
 }
 
-/// Okabe and Ito's palette, which colour-blind readers can tell apart, without
-/// its yellow, which is too faint on white. After these, lines are dashed.
-pub(crate) const PALETTE: [RGBColor; 7] = [
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x22, 0x22, 0x22),
-    RGBColor(0x56, 0xb4, 0xe9),
-];
-pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
-pub(crate) const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
-const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
-
-pub(crate) const WIDTH: u32 = 900;
-pub(crate) const HEIGHT: u32 = 380;
 /// Height of one variant in the view of percentiles.
 const ROW: u32 = 34;
-pub(crate) const LABEL: f64 = 16.0;
 /// The tail view starts at the 90th percentile and ends at the 99.99th.
 const TAIL: Range<f64> = -4.0..-1.0;
 
@@ -60,98 +43,53 @@ struct Curve {
     bounds: Vec<Bound>,
 }
 
-pub(crate) type Failed = Box<dyn std::error::Error>;
-pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(crate) type Plot<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
-
-/// A range with ticks of our choice, each with its label.
-pub(crate) struct Axis {
-    pub(crate) range: Range<f64>,
-    pub(crate) ticks: Vec<(f64, String)>,
-    /// What it shows; may be empty.
-    pub(crate) label: String,
+/// Draws the distributions of one series over all variants, as an SVG document.
+/// Variants without samples of it are left out.
+///
+/// # Errors
+/// No variant has the series, or a histogram is damaged.
+pub fn distribution_svg(
+    results: &Results,
+    series: &str,
+    view: View,
+) -> Result<String, ReportError> {
+    let (curves, unit) = curves(results, series)?;
+    let mut svg = String::new();
+    draw(&mut svg, &curves, series, &unit, view).map_err(|error| ReportError::Drawing {
+        series: series.into(),
+        reason: error.to_string(),
+    })?;
+    Ok(svg)
 }
 
-impl Ranged for Axis {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, (start, end): (i32, i32)) -> i32 {
-        let share = (value - self.range.start) / (self.range.end - self.range.start);
-        start + (share * f64::from(end - start)).round() as i32
-    }
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        if hint.weight().allow_light_points() {
-            return Vec::new();
-        }
-        self.ticks.iter().map(|(at, _)| *at).collect()
-    }
-    fn range(&self) -> Range<f64> {
-        self.range.clone()
-    }
-}
-
-impl ValueFormatter<f64> for Axis {
-    fn format_ext(&self, value: &f64) -> String {
-        let label = self
-            .ticks
-            .iter()
-            .find(|(at, _)| at.total_cmp(value).is_eq());
-        label.map_or_else(String::new, |(_, label)| label.clone())
-    }
-}
-
-impl Results {
-    /// The distributions of one series over all variants, as an SVG document.
-    /// Variants without samples of it are left out.
-    ///
-    /// # Errors
-    /// No variant has the series, or a histogram is damaged.
-    pub fn cdf_svg(&self, series: &str, view: View) -> Result<String, ReportError> {
-        let (curves, unit) = self.curves(series)?;
-        let mut svg = String::new();
-        draw(&mut svg, &curves, series, &unit, view).map_err(|error| ReportError::Drawing {
-            series: series.into(),
-            reason: error.to_string(),
+fn curves(results: &Results, name: &str) -> Result<(Vec<Curve>, String), ReportError> {
+    let mut curves = Vec::new();
+    let mut unit = None;
+    for (index, variant) in results.variants.iter().enumerate() {
+        let Some(series) = variant.series.get(name) else {
+            continue;
+        };
+        unit.get_or_insert_with(|| series.unit.clone());
+        let samples = series.stats.histogram();
+        let samples = samples.map_err(|source| ReportError::Histogram {
+            place: format!("variant {:?}, series {name}", variant.name),
+            source,
         })?;
-        Ok(svg)
-    }
-
-    fn curves(&self, name: &str) -> Result<(Vec<Curve>, String), ReportError> {
-        let mut curves = Vec::new();
-        let mut unit = None;
-        for (index, variant) in self.variants.iter().enumerate() {
-            let Some(series) = variant.series.get(name) else {
-                continue;
-            };
-            unit.get_or_insert_with(|| series.unit.clone());
-            let samples = series
-                .stats
-                .histogram()
-                .map_err(|source| ReportError::Histogram {
-                    place: format!("variant {:?}, series {name}", variant.name),
-                    source,
-                })?;
-            if !samples.is_empty() {
-                curves.push(Curve {
-                    name: variant.name.clone(),
-                    colour: PALETTE[index % PALETTE.len()],
-                    dashed: index >= PALETTE.len(),
-                    samples,
-                    bounds: variant.bounds.get(name).cloned().unwrap_or_default(),
-                });
-            }
+        if !samples.is_empty() {
+            curves.push(Curve {
+                name: variant.name.clone(),
+                colour: PALETTE[index % PALETTE.len()],
+                dashed: index >= PALETTE.len(),
+                samples,
+                bounds: variant.bounds.get(name).cloned().unwrap_or_default(),
+            });
         }
-        let unit = unit.ok_or_else(|| ReportError::NoSeries {
-            name: name.into(),
-            known: self
-                .series_names()
-                .into_iter()
-                .collect::<Vec<_>>()
-                .join(", "),
-        })?;
-        Ok((curves, unit))
     }
+    let unit = unit.ok_or_else(|| ReportError::NoSeries {
+        name: name.into(),
+        known: results.series_names().join(", "),
+    })?;
+    Ok((curves, unit))
 }
 
 fn draw(
@@ -189,10 +127,6 @@ fn draw(
     }
     root.present()?;
     Ok(())
-}
-
-pub(crate) fn font(size: f64) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&INK)
 }
 
 fn full(body: &Area<'_>, curves: &[Curve], unit: &str) -> Result<(), Failed> {
@@ -346,36 +280,6 @@ fn draw_bound(chart: &mut Plot<'_>, x: f64, y: Range<f64>) -> Result<(), Failed>
     Ok(())
 }
 
-/// A plot with its grid, ticks and labels.
-pub(crate) fn axes<'a>(
-    area: &Area<'a>,
-    x: Axis,
-    y: Axis,
-    y_width: u32,
-) -> Result<Plot<'a>, Failed> {
-    let (x_label, y_label) = (x.label.clone(), y.label.clone());
-    let mut chart = ChartBuilder::on(area)
-        .margin_right(24)
-        .margin_top(6)
-        .margin_left(if y.label.is_empty() { 0 } else { 10 })
-        .x_label_area_size(if x.label.is_empty() { 34 } else { 54 })
-        .y_label_area_size(y_width)
-        .build_cartesian_2d(x, y)?;
-    let mut mesh = chart.configure_mesh();
-    mesh.axis_style(INK)
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
-        .label_style(font(LABEL));
-    if !x_label.is_empty() {
-        mesh.x_desc(x_label);
-    }
-    if !y_label.is_empty() {
-        mesh.y_desc(y_label);
-    }
-    mesh.draw()?;
-    Ok(chart)
-}
-
 /// Where a value stands on the x axis. Zero has no logarithm and stands with one.
 fn place(value: u64) -> f64 {
     (value.max(1) as f64).log10()
@@ -392,27 +296,6 @@ fn x_axis(curves: &[Curve], low: Option<u64>, unit: &str) -> Axis {
     let (low, high) = (place(low.unwrap_or(1)), place(high.unwrap_or(1)));
     let room = ((high - low) * 0.08).max(0.02);
     log_axis(low - room..high + room, unit)
-}
-
-/// A logarithmic axis over `range`, which is in powers of ten. Ticks stand at 1, 2
-/// and 5 of each decade, at decades only where there are many, and closer where
-/// there is less than half of one.
-pub(crate) fn log_axis(range: Range<f64>, unit: &str) -> Axis {
-    let steps: &[f64] = match range.end - range.start {
-        wide if wide > 3.5 => &[1.0],
-        wide if wide > 0.5 => &[1.0, 2.0, 5.0],
-        _ => &[1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
-    };
-    let ticks = (range.start.floor() as i32..=range.end.ceil() as i32)
-        .flat_map(|decade| steps.iter().map(move |step| 10_f64.powi(decade) * step))
-        .map(|value| (value.log10(), human(value, unit)))
-        .filter(|(at, _)| range.contains(at))
-        .collect();
-    Axis {
-        range,
-        ticks,
-        label: String::new(),
-    }
 }
 
 /// Draws a curve without the points that no one could tell apart.

@@ -1,17 +1,15 @@
 //! The whole of a run, and its file.
 
-use crate::chart::Chart;
+use crate::SCHEMA;
+use crate::chart::{Chart, null_is_nan};
 use crate::error::ReportError;
 use crate::stats::Stats;
-use serde::{Deserialize, Deserializer, Serialize};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// The version of the file format. It changes when a field changes its meaning
-/// or goes away; a field that is added does not change it.
-pub const SCHEMA: u32 = 1;
+use std::path::Path;
 
 /// What an experiment found. Serialized, this is the result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -126,8 +124,40 @@ pub struct Value {
     pub spread: Option<[f64; 2]>,
 }
 
-pub(crate) fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+impl Series {
+    /// Samples none of which was hit.
+    pub fn of(unit: &str, samples: &Histogram<u64>) -> Self {
+        let stats = Stats::from_histogram(samples);
+        Self {
+            unit: unit.to_owned(),
+            all: stats.clone(),
+            stats,
+            ..Self::default()
+        }
+    }
+}
+
+impl Value {
+    /// A figure that was measured once.
+    pub fn new(unit: &str, value: f64) -> Self {
+        Self {
+            unit: unit.to_owned(),
+            value,
+            spread: None,
+        }
+    }
+}
+
+impl Variant {
+    /// A variant of single figures: name, figure and unit of each.
+    pub fn of_values<const N: usize>(name: &str, values: [(&str, f64, &str); N]) -> Self {
+        let values = values.map(|(name, value, unit)| (name.to_owned(), Value::new(unit, value)));
+        Self {
+            name: name.to_owned(),
+            values: values.into(),
+            ..Self::default()
+        }
+    }
 }
 
 /// One expectation of the experiment.
@@ -137,7 +167,8 @@ pub struct CheckResult {
     pub name: String,
     /// What was expected: ">= 0.56".
     pub want: String,
-    /// What was found; nothing when a variant it needs could not run.
+    /// What was found; nothing when it was not judged, or when the figure could not be
+    /// computed from what was measured.
     pub got: Option<f64>,
     /// Whether it held.
     pub pass: bool,
@@ -146,16 +177,25 @@ pub struct CheckResult {
     /// What else there is to know, such as why there is no figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Why it was not judged: a variant that it needs did not run. Then it neither
+    /// held nor failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_judged: Option<String>,
 }
 
 impl CheckResult {
-    /// How it came out, in a word: without a figure there is nothing to judge.
+    /// How it came out, in a word.
     pub const fn outcome(&self) -> &'static str {
-        match (self.got, self.pass) {
-            (None, _) => "not judged",
-            (Some(_), true) => "pass",
-            (Some(_), false) => "FAIL",
+        match (&self.not_judged, self.pass) {
+            (Some(_), _) => "not judged",
+            (None, true) => "pass",
+            (None, false) => "FAIL",
         }
+    }
+
+    /// What else there is to know: why it was not judged, or the note.
+    pub fn remark(&self) -> Option<&str> {
+        self.not_judged.as_deref().or(self.note.as_deref())
     }
 }
 
@@ -179,15 +219,6 @@ impl fmt::Display for Verdict {
             Self::Noisy => "NOISY",
         })
     }
-}
-
-/// The files of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// The result file.
-    pub json: PathBuf,
-    /// The page that shows it.
-    pub html: PathBuf,
 }
 
 impl Results {
@@ -244,27 +275,6 @@ impl Results {
         Ok(())
     }
 
-    /// Writes `EXPERIMENT.json` and the page `EXPERIMENT.html` into `directory`,
-    /// which is made if it is not there. The JSON is written first, so that it is
-    /// there even when the page cannot be made.
-    ///
-    /// # Errors
-    /// The experiment's name cannot name a file, the directory cannot be written
-    /// to, or a histogram is damaged.
-    pub fn write(&self, directory: &Path) -> Result<Written, ReportError> {
-        let stem = self.file_stem()?;
-        let json = directory.join(format!("{stem}.json"));
-        let html = directory.join(format!("{stem}.html"));
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ReportError::Write { path, source }
-        };
-        fs::create_dir_all(directory).map_err(failed(directory))?;
-        fs::write(&json, self.to_json()).map_err(failed(&json))?;
-        fs::write(&html, self.to_html()?).map_err(failed(&html))?;
-        Ok(Written { json, html })
-    }
-
     /// The result file's text.
     #[expect(clippy::missing_panics_doc, reason = "what is expected cannot fail")]
     pub fn to_json(&self) -> String {
@@ -303,19 +313,24 @@ impl Results {
             .collect()
     }
 
+    /// The chart of that name.
+    ///
+    /// # Errors
+    /// There is no such chart.
+    pub fn chart(&self, name: &str) -> Result<&Chart, ReportError> {
+        let mut charts = self.charts.iter();
+        charts.find(|chart| chart.name == name).ok_or_else(|| {
+            let names = self.charts.iter().map(|chart| chart.name.as_str());
+            ReportError::NoChart {
+                name: name.into(),
+                known: names.collect::<Vec<_>>().join(", "),
+            }
+        })
+    }
+
     /// The variant of that name.
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name == name)
-    }
-
-    fn file_stem(&self) -> Result<&str, ReportError> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        match self.experiment.as_str() {
-            name if !name.is_empty() && !name.starts_with('.') && name.chars().all(plain) => {
-                Ok(name)
-            }
-            name => Err(ReportError::Name { name: name.into() }),
-        }
     }
 }
 

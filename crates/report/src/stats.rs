@@ -80,6 +80,11 @@ impl Statistic {
         }
     }
 
+    /// The statistic of that key.
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.key() == key)
+    }
+
     /// What a table's head says.
     pub const fn label(self) -> &'static str {
         match self {

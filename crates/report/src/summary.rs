@@ -52,7 +52,7 @@ impl Results {
             let got = check
                 .got
                 .map_or_else(|| NOTHING.into(), |got| human(got, ""));
-            let source = match &check.note {
+            let source = match check.remark() {
                 Some(note) => format!("{} ({note})", check.source),
                 None => check.source.clone(),
             };

@@ -3,11 +3,13 @@
 mod sample;
 
 use proptest::prelude::*;
-use tailbound_report::{Chart, Point, ReportError, Scale, Stats, View, empty_histogram};
+use tailbound_report::{
+    Chart, Point, ReportError, Scale, Stats, View, distribution_svg, empty_histogram,
+};
 
 #[test]
 fn the_page_needs_nothing_from_elsewhere() {
-    let page = sample::results().to_html().unwrap();
+    let page = tailbound_report::page(&sample::results()).unwrap();
     for outside in ["<script", "<link", "<img", "@import", "url(", "src="] {
         assert!(!page.contains(outside), "the page has {outside}");
     }
@@ -22,7 +24,7 @@ fn the_page_needs_nothing_from_elsewhere() {
 #[test]
 fn the_page_says_the_verdict_first_and_has_every_figure() {
     let results = sample::results();
-    let page = results.to_html().unwrap();
+    let page = tailbound_report::page(&results).unwrap();
     let place = |text: &str| {
         page.find(text)
             .unwrap_or_else(|| panic!("{text:?} is missing"))
@@ -55,7 +57,7 @@ fn what_a_file_says_stays_text() {
         variant.series.insert(format!("{name}{evil}"), series);
     }
     results.variants.push(variant);
-    let page = results.to_html().unwrap();
+    let page = tailbound_report::page(&results).unwrap();
     assert!(!page.contains("<script"));
     assert!(page.contains("&lt;script&gt;"));
 }
@@ -64,7 +66,7 @@ fn what_a_file_says_stays_text() {
 fn a_picture_has_a_background_and_a_line_for_each_variant_with_samples() {
     let results = sample::results();
     for view in [View::Percentiles, View::Full, View::Tail] {
-        let svg = results.cdf_svg("small_fct", view).unwrap();
+        let svg = distribution_svg(&results, "small_fct", view).unwrap();
         assert!(svg.starts_with("<svg"), "{view:?}");
         assert!(svg.contains("fill=\"#FFFFFF\""), "{view:?}: no background");
         // alone, unpatched, patched; vcpu-only has no samples and keeps its colour unused.
@@ -86,7 +88,7 @@ fn a_picture_has_a_background_and_a_line_for_each_variant_with_samples() {
 
 #[test]
 fn a_series_that_is_not_there_is_named_with_those_that_are() {
-    let error = sample::results().cdf_svg("rtt", View::Full).unwrap_err();
+    let error = distribution_svg(&sample::results(), "rtt", View::Full).unwrap_err();
     assert!(matches!(error, ReportError::NoSeries { .. }));
     assert_eq!(
         error.to_string(),
@@ -103,16 +105,15 @@ fn samples_that_are_all_alike_or_none_can_be_drawn() {
         series.stats = sample::stats(if index == 0 { 0 } else { 5 }, 0, 0);
     }
     for view in [View::Percentiles, View::Full, View::Tail] {
-        results.cdf_svg("small_fct", view).unwrap();
+        distribution_svg(&results, "small_fct", view).unwrap();
     }
     results.variants.truncate(1);
     assert!(
-        results
-            .cdf_svg("small_fct", View::Full)
+        distribution_svg(&results, "small_fct", View::Full)
             .unwrap()
             .contains("no samples")
     );
-    assert!(results.to_html().is_ok());
+    assert!(tailbound_report::page(&results).is_ok());
 }
 
 proptest! {
@@ -126,22 +127,22 @@ proptest! {
         let mut results = sample::results();
         results.variants[0].series.get_mut("small_fct").unwrap().stats = Stats::from_histogram(&histogram);
         for view in [View::Percentiles, View::Full, View::Tail] {
-            prop_assert!(results.cdf_svg("small_fct", view).is_ok());
+            prop_assert!(distribution_svg(&results, "small_fct", view).is_ok());
         }
     }
 }
 
 /// The sample's chart, changed, as SVG.
-fn chart_svg(change: impl FnOnce(&mut Chart)) -> String {
+fn changed(change: impl FnOnce(&mut Chart)) -> String {
     let mut chart = sample::results().charts.remove(0);
     change(&mut chart);
-    chart.svg().unwrap()
+    tailbound_report::chart_svg(&chart).unwrap()
 }
 
 #[test]
 fn a_chart_shows_what_was_measured_what_the_paper_says_and_what_was_promised() {
     let results = sample::results();
-    let svg = results.chart_svg("p99_9_by_neighbours").unwrap();
+    let svg = tailbound_report::chart_svg(results.chart("p99_9_by_neighbours").unwrap()).unwrap();
     for text in [
         "99.9th percentile against neighbours",
         "neighbours",
@@ -158,11 +159,11 @@ fn a_chart_shows_what_was_measured_what_the_paper_says_and_what_was_promised() {
         circles.filter(|line| line.contains(fill)).count()
     };
     assert_eq!((marks("fill=\"#0072B2\""), marks("fill=\"none\"")), (3, 2));
-    let page = results.to_html().unwrap();
+    let page = tailbound_report::page(&results).unwrap();
     let place = |text: &str| page.find(text).unwrap();
     assert!(place("<h2>Charts</h2>") < place("<h2>small_fct</h2>"));
     assert!(page.contains("The paper&#39;s points are from its text."));
-    let error = results.chart_svg("p50").unwrap_err().to_string();
+    let error = results.chart("p50").unwrap_err().to_string();
     assert_eq!(error, "no chart \"p50\"; there are: p99_9_by_neighbours");
 }
 
@@ -176,15 +177,18 @@ fn a_point_that_could_not_be_computed_leaves_a_gap_and_survives_the_file() {
         let lines = svg.lines().filter(|line| line.starts_with("<polyline"));
         lines.filter(|line| line.contains("#0072B2")).count()
     };
-    let whole = pieces(&sample::results().charts[0].svg().unwrap());
-    assert_eq!(pieces(&read.charts[0].svg().unwrap()), whole + 1);
+    let whole = pieces(&tailbound_report::chart_svg(&sample::results().charts[0]).unwrap());
+    assert_eq!(
+        pieces(&tailbound_report::chart_svg(&read.charts[0]).unwrap()),
+        whole + 1
+    );
 }
 
 #[test]
 fn a_chart_without_points_says_so() {
-    assert!(chart_svg(|chart| chart.lines.clear()).contains("no points"));
+    assert!(changed(|chart| chart.lines.clear()).contains("no points"));
     // Nothing above zero has a place on a logarithmic axis.
-    let svg = chart_svg(|chart| {
+    let svg = changed(|chart| {
         for point in chart.lines.iter_mut().flat_map(|line| &mut line.points) {
             point.1 = 0.0;
         }
@@ -204,8 +208,8 @@ proptest! {
             axis.scale = if log { Scale::Log } else { Scale::Linear };
         }
         chart.lines[0].points = points.iter().map(|&(x, y)| Point(x, y)).collect();
-        prop_assert!(chart.svg().is_ok());
+        prop_assert!(tailbound_report::chart_svg(&chart).is_ok());
         chart.lines.truncate(1);
-        prop_assert!(chart.svg().is_ok());
+        prop_assert!(tailbound_report::chart_svg(&chart).is_ok());
     }
 }

@@ -89,7 +89,7 @@ fn bounds_stand_beside_what_was_measured_with_the_share_of_samples_above() {
     assert_eq!(rows[0][..4], ["patched", "promised", "5", "ms"]);
     assert!(rows[0].ends_with(&["0", "%"]), "{text}");
     assert!(rows[1].ends_with(&["100", "%"]), "{text}");
-    let page = results.to_html().unwrap();
+    let page = tailbound_report::page(&results).unwrap();
     let tables = page.matches("<td>promised</td>").count();
     let pictures = page.matches("\npromised").count();
     assert_eq!(

@@ -8,8 +8,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tailbound_sim::net::{
-    Agenda, CLASSES, Envelope, Fabric, FlowConfig, Frame, Node as _, NodeId, Pattern, PortConfig,
-    Source, SourceConfig, Time, Wire,
+    CLASSES, Envelope, Fabric, FlowConfig, Frame, Node as _, NodeId, Pattern, PortConfig, Source,
+    SourceConfig, Time, TournamentQueue, Wire,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -18,16 +18,16 @@ const RUNS: usize = 5;
 
 fn main() {
     println!("the queue alone");
-    println!("{:>8}  {:>9}  {:>9}  ratio", "nodes", "agenda", "heap");
+    println!("{:>8}  {:>9}  {:>9}  ratio", "nodes", "queue", "heap");
     for nodes in [16, 256, 4_096, 65_536] {
-        let agenda = best(|| hold_agenda(nodes));
+        let queue = best(|| hold_tournament(nodes));
         let heap = best(|| hold_heap(nodes));
         let nanos = |time: Duration| time.as_secs_f64() * 1e9 / f64::from(HOLDS);
         println!(
             "{nodes:>8}  {:>6.1} ns  {:>6.1} ns  {:.2}",
-            nanos(agenda),
+            nanos(queue),
             nanos(heap),
-            heap.as_secs_f64() / agenda.as_secs_f64()
+            heap.as_secs_f64() / queue.as_secs_f64()
         );
     }
     println!(
@@ -94,15 +94,15 @@ fn later(state: &mut u64) -> u64 {
     }
 }
 
-fn hold_agenda(nodes: u32) {
+fn hold_tournament(nodes: u32) {
     let mut state = 1;
-    let mut agenda = Agenda::new(nodes as usize);
-    (0..nodes).for_each(|node| agenda.set(NodeId(node), Time(later(&mut state))));
+    let mut queue = TournamentQueue::new(nodes as usize);
+    (0..nodes).for_each(|node| queue.set(NodeId(node), Time(later(&mut state))));
     for _ in 0..HOLDS {
-        let (time, node) = agenda.first();
-        agenda.set(node, Time(time.0 + later(&mut state)));
+        let (time, node) = queue.first();
+        queue.set(node, Time(time.0 + later(&mut state)));
     }
-    black_box(agenda.first());
+    black_box(queue.first());
 }
 
 fn hold_heap(nodes: u32) {

@@ -3,14 +3,16 @@
 //!
 //! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
 //! queues and links, [`pacer`] guests through the data path's own pacer, [`placement`]
-//! tenants into data centres. Everything is
-//! deterministic: an experiment and a seed give the same bytes on every machine
-//! and with any number of threads.
+//! tenants into data centres. Each is a kind of [`tailbound_experiment::Experiment`].
+//! Everything is deterministic: an experiment and a seed give the same bytes on every
+//! machine and with any number of threads.
 
+mod distribution;
 pub mod net;
 pub mod pacer;
 mod parallel;
 pub mod placement;
+mod scenario;
 pub mod vcpu;
 
-pub use vcpu::{Check, ExperimentError, Options, SimError};
+pub use parallel::Threads;

@@ -6,13 +6,13 @@
 //! outcome.
 
 mod admitted;
-mod agenda;
 mod calc;
+mod event_queue;
 mod experiment;
 mod fabric;
+mod given;
 mod port;
 mod random;
-mod run;
 mod search;
 mod simulation;
 mod source;
@@ -21,17 +21,16 @@ mod tests;
 mod time;
 
 pub use admitted::{Admitted, CentreOutcome, TenantClass, Worst};
-pub use agenda::Agenda;
 pub use calc::{Calc, CalcError, Observed, Violation};
 pub(crate) use calc::{as_f64, data, delay, tightness};
-pub(crate) use experiment::out_of;
-pub use experiment::{EMBEDDED, Experiment, GivenNetwork, source_text};
+pub use event_queue::{NodeId, TournamentQueue};
+pub use experiment::NetExperiment;
 pub use fabric::{Fabric, FabricRun, FlowConfig, FlowStats, Sink};
+pub use given::GivenNetwork;
 pub use port::{CLASSES, Drops, Port, PortConfig, PortStats, Wire};
+pub(crate) use random::exact;
 pub use random::{DelayTightness, Drawn, Outcome, RandomNetworks};
-pub use run::{describe, drawn_network, run};
-pub(crate) use run::{distribution, failed, percentile, sorted, value, variant};
 pub use search::Effort;
-pub use simulation::{Frame, Node, NodeId, Observer, Simulation};
+pub use simulation::{Frame, Node, Observer, Simulation};
 pub use source::{Envelope, Pattern, Source, SourceConfig};
 pub use time::Time;

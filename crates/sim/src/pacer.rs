@@ -11,15 +11,16 @@ mod host;
 mod isolation;
 mod limits;
 mod messages;
-mod run;
 mod spacing;
 #[cfg(test)]
 mod tests;
 
 pub use conformance::Conformance;
-pub use experiment::{EMBEDDED, Experiment, source_text};
+pub use experiment::PacerExperiment;
 pub use isolation::Isolation;
 pub use limits::{Limits, Other};
 pub use messages::{Messages, PaperRow};
-pub use run::{describe, run};
 pub use spacing::{Load, Spacing};
+
+/// The longest frame that the experiments send, on the wire: 1500 B of payload.
+const FRAME: u64 = 1538;

@@ -1,47 +1,44 @@
 //! Independent jobs on several threads, their results in order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread;
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
+use std::sync::{Mutex, PoisonError};
+use tailbound_experiment::Progress;
 
-/// Applies `job` to every item on up to `threads` threads. `done` hears how many
-/// are finished each time one is. The results stand in the order of the items,
-/// whoever was first.
+/// How many threads share the work of a run. They change nothing but the time it
+/// takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Threads(pub usize);
+
+/// Does `job` for every item. `progress` hears how many are done. The results stand
+/// in the order of the items, whoever was first.
 ///
 /// A panic of a job goes on in the caller.
-pub(crate) fn map<T: Sync, R: Send>(
+///
+/// # Errors
+/// That of the first item with one.
+pub(crate) fn map<T: Sync, R: Send, E: Send>(
     items: &[T],
-    threads: usize,
-    job: impl Fn(&T) -> R + Sync,
-    mut done: impl FnMut(usize),
-) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let mut results: Vec<(usize, R)> = Vec::with_capacity(items.len());
-    thread::scope(|scope| {
-        let (sender, receiver) = mpsc::channel();
-        for _ in 0..threads.clamp(1, items.len().max(1)) {
-            let (sender, next, job) = (sender.clone(), &next, &job);
-            scope.spawn(move || {
-                // The order in which numbers are drawn does not matter.
-                let draw = || next.fetch_add(1, Ordering::Relaxed);
-                while let Some((index, item)) = {
-                    let index = draw();
-                    items.get(index).map(|item| (index, item))
-                } {
-                    if sender.send((index, job(item))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        for result in receiver {
-            results.push(result);
-            done(results.len());
-        }
-    });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
+    threads: Threads,
+    progress: &mut Progress<'_>,
+    job: impl Fn(&T) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let all = items.len();
+    progress(&format!("0 of {all}"));
+    let heard = Mutex::new((0, progress));
+    let job = |item: &T| {
+        let result = job(item);
+        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.0 += 1;
+        let done = format!("{} of {all}", heard.0);
+        (heard.1)(&done);
+        result
+    };
+    let pool = ThreadPoolBuilder::new().num_threads(threads.0.max(1));
+    let pool = pool.build().expect("the system has threads to give");
+    let jobs = || items.par_iter().with_max_len(1).map(job).collect();
+    let results: Vec<Result<R, E>> = pool.install(jobs);
+    results.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -52,14 +49,25 @@ mod tests {
     fn results_stand_in_order_whatever_the_number_of_threads() {
         let items: Vec<u64> = (0..50).collect();
         // The first items take longest.
-        let job =
-            |item: &u64| (0..(50 - item) * 1000).fold(*item, |sum, _| std::hint::black_box(sum));
+        let job = |item: &u64| {
+            let work = 0..(50 - item) * 1000;
+            Ok::<_, ()>(work.fold(*item, |sum, _| std::hint::black_box(sum)))
+        };
         for threads in [0, 1, 3, 64] {
             let mut heard = Vec::new();
-            let results = map(&items, threads, job, |done| heard.push(done));
-            assert_eq!(results, items);
-            assert_eq!(heard, (1..=50).collect::<Vec<_>>());
+            let mut progress = |done: &str| heard.push(done.to_owned());
+            let results = map(&items, Threads(threads), &mut progress, job);
+            assert_eq!(results, Ok(items.clone()));
+            let all: Vec<_> = (0..=50).map(|done| format!("{done} of 50")).collect();
+            assert_eq!(heard, all);
         }
-        assert!(map(&[], 4, job, |_| {}).is_empty());
+        assert_eq!(map(&[], Threads(4), &mut |_| {}, job), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn of_several_errors_that_of_the_first_item_is_told() {
+        let items: Vec<u64> = (0..50).collect();
+        let job = |item: &u64| if item % 20 == 7 { Err(*item) } else { Ok(()) };
+        assert_eq!(map(&items, Threads(3), &mut |_| {}, job), Err(7));
     }
 }

@@ -1,10 +1,9 @@
 //! Tenants who come to data centres and leave again: whom a policy takes in,
 //! and what a decision costs.
 //!
-//! Read [`Experiment`] first: networks, classes of tenants, and the points at
-//! which they meet. [`run`] takes one from its TOML to its verdict. What is
-//! decided follows from the experiment and the seed; how long it took comes from
-//! the [`Machine`] that the caller lends.
+//! Read [`PlacementExperiment`] first: networks, classes of tenants, and the points at
+//! which they meet. What is decided follows from the experiment and the seed; how long
+//! it took is told by the [`Stopwatch`] that the caller lends.
 
 mod experiment;
 mod recorder;
@@ -13,7 +12,5 @@ mod run;
 mod tests;
 mod workload;
 
-pub use experiment::{
-    ChartSpec, Class, EMBEDDED, Experiment, Leave, Network, Point, describe, source_text,
-};
-pub use run::{Machine, Options, run};
+pub use experiment::{Class, Leave, Network, PlacementExperiment, Point};
+pub use run::Stopwatch;

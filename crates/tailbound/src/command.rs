@@ -6,6 +6,8 @@ mod calc;
 mod check_config;
 #[cfg(feature = "host")]
 mod doctor;
+#[cfg(any(feature = "lab", feature = "sim"))]
+mod experiment;
 #[cfg(any(feature = "calc", feature = "place"))]
 mod figures;
 #[cfg(feature = "host")]

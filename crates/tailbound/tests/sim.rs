@@ -120,3 +120,51 @@ fn the_help_is_stable() {
         insta::assert_snapshot!(format!("help {}", args[0]), help);
     }
 }
+
+/// The check that every kind of experiments gets, wrong in the same three ways.
+const TYPOS: &str = "\n[[check]]\nname = \"typo\"\nkind = \"reduction\"\nof = \"no_such_value\"\n\
+                     at = [\"no-such-variant\"]\nfrom = \"nobody\"\nat_least = 40\nsource = \"s\"\n";
+
+#[test]
+fn a_check_that_names_what_is_not_there_is_refused_before_anything_runs_in_every_kind() {
+    let directory = tempfile::tempdir().unwrap();
+    for (kind, name) in [
+        (&["sim", "vcpu"][..], "bobtail-fig9"),
+        (&["sim", "vcpu"], "schedulers"),
+        (&["sim", "net"], "random-networks"),
+        (&["sim", "pacer"], "limits"),
+        (&["sim", "placement"], "microbenchmark"),
+        (&["lab"], "traps"),
+    ] {
+        let run = |args: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+            command.args(kind).args(args).current_dir(directory.path());
+            command.output().unwrap()
+        };
+        let whole = text(&run(&["show", name]).stdout);
+        let first = whole.lines().count() + 2;
+        fs::write(directory.path().join("typo.toml"), whole + TYPOS).unwrap();
+        let refused = run(&["run", "typo.toml"]);
+        let error = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{name}: {error}");
+        let places: Vec<_> = error
+            .lines()
+            .map(|it| it.split(' ').next().unwrap())
+            .collect();
+        let expected: Vec<_> = [(3, 6), (4, 7), (5, 8), (6, 12)]
+            .map(|(line, column)| format!("typo.toml:{}:{column}:", first + line))
+            .into();
+        assert_eq!(places, expected, "{name}: {error}");
+        let messages = [
+            "unknown value",
+            "unknown variant",
+            "unknown variant",
+            "write 0.4 for 40 %",
+        ];
+        for (line, message) in error.lines().zip(messages) {
+            assert!(line.contains(message), "{name}: {error}");
+        }
+        // Nothing ran.
+        assert!(!directory.path().join("out").exists(), "{name}");
+    }
+}

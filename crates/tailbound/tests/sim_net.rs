@@ -83,25 +83,25 @@ fn mistakes_are_named_with_their_place() {
             &random,
             "load = 100",
             "load = 101",
-            "4:8: load 101: choose 1 to 100",
+            "15:8: load 101: choose 1 to 100",
         ),
         (
             &random,
             "\"40Gbit/s\"",
             "\"7Gbit/s\"",
-            "4:8: a rate of 7Gbit/s: choose",
+            "14:9: a rate of 7Gbit/s: choose",
         ),
         (
             &random,
             "ports = [2, 6]",
             "ports = [7, 6]",
-            "4:8: ports 7: choose 1 to 6",
+            "10:9: ports 7: choose 1 to 6",
         ),
         (
             &random,
             "[random]",
             "[admitted]",
-            "unknown field `burst_frames`",
+            "unknown key `burst_frames`",
         ),
         (
             &figure,
@@ -127,6 +127,5 @@ fn mistakes_are_named_with_their_place() {
         let error = text(&run.stderr);
         assert!(error.starts_with("mine.toml:"), "{error}");
         assert!(error.contains(message), "{error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
     }
 }

@@ -87,7 +87,7 @@ fn mistakes_are_named_with_their_place() {
     };
     let unknown = run(&right.replace("network = \"10G\"", "network = \"1T\""));
     assert!(unknown.starts_with("mine.toml:"), "{unknown}");
-    assert!(unknown.contains("\"1T\""), "{unknown}");
+    assert!(unknown.contains("`1T`"), "{unknown}");
     // More than 4 million slots.
     let huge = run(&right.replace("pods = 1\n", "pods = 2000\n"));
     assert!(huge.starts_with("tailbound: "), "{huge}");

@@ -1,14 +1,15 @@
 //! Variants that differ in how many neighbours there are.
 
-use super::{Experiment, Name, Variant};
+use super::{LabExperiment, Variant};
+use tailbound_experiment::Name;
 use toml::Spanned;
 
-impl Experiment {
+impl LabExperiment {
     /// Puts one variant for each count in the place of those that name several:
     /// `default` with `neighbours = [1, 2]` becomes `default-1` and `default-2`.
     /// Those of one count follow each other, so that what is compared also runs
     /// one after the other.
-    pub(super) fn expand(&mut self) {
+    pub(crate) fn expand(&mut self) {
         let written = std::mem::take(&mut self.variant);
         for mut variant in written {
             let counts = std::mem::take(&mut variant.neighbours);

@@ -1,8 +1,9 @@
 //! What guests are guaranteed, and the loads that show it.
 
-use super::{Experiment, Name, Variant};
+use super::{LabExperiment, Variant};
 use serde::Deserialize;
 use tailbound_dataplane::{Guarantee, PacerConfig, QueueConfig};
+use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What a host's pacer is told beside the link's rate.
@@ -140,7 +141,7 @@ pub struct Shuffle {
     pub value: String,
 }
 
-impl Experiment {
+impl LabExperiment {
     /// What the pacers of a variant are told; nothing where it has none.
     pub fn pacing(&self, variant: &Variant) -> Option<&Pacing> {
         let pipeline = self.pipeline.get(variant.pipeline.as_ref()?.get_ref())?;

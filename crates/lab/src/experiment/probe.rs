@@ -1,7 +1,7 @@
 //! The probe as a load, and the neighbours it is to find.
 
-use super::Name;
 use serde::Deserialize;
+use tailbound_experiment::Name;
 use tailbound_units::Nanos;
 
 /// Guests that compute for a part of each period, as cpulimit makes programs do.

@@ -1,5 +1,7 @@
+use super::testing::{embedded, parse};
 use super::*;
 use proptest::prelude::*;
+use tailbound_experiment::{Experiment as _, Loaded};
 
 const SMALLEST: &str = r#"
 name = "small"
@@ -29,17 +31,16 @@ loads = ["ping"]
 
 [[check]]
 name = "fast"
-kind = "value"
 of = "rtt.p99"
-to = ["one"]
+at = ["one"]
 at_most = 1e6
 source = "s"
 "#;
 
 fn error(text: &str) -> String {
-    match Experiment::parse(text, "x.toml") {
+    match parse(text) {
         Ok(_) => panic!("accepted:\n{text}"),
-        Err(error) => error.to_string(),
+        Err(error) => error,
     }
 }
 
@@ -50,9 +51,10 @@ fn with(from: &str, to: &str) -> String {
 
 #[test]
 fn every_embedded_experiment_is_valid_and_named_after_its_file() {
-    for (name, text) in EMBEDDED {
-        let experiment = Experiment::parse(text, name).unwrap();
-        assert_eq!(experiment.name.get_ref(), name);
+    for name in LabExperiment::CATALOGUE.names() {
+        let source = LabExperiment::CATALOGUE.source(name).unwrap();
+        let loaded = Loaded::<LabExperiment>::parse(&source).unwrap();
+        assert_eq!(loaded.name(), name);
     }
 }
 
@@ -60,8 +62,7 @@ fn every_embedded_experiment_is_valid_and_named_after_its_file() {
 #[test]
 fn the_variants_and_series_keep_their_names() {
     let names = |experiment: &str| {
-        let (text, file) = source_text(experiment).unwrap();
-        let experiment = Experiment::parse(&text, &file).unwrap();
+        let experiment = parse(&embedded(experiment)).unwrap();
         let variants = experiment.variant.iter().map(|v| v.name.get_ref().clone());
         variants.collect::<Vec<_>>().join(" ")
     };
@@ -114,12 +115,7 @@ fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
             "size = \"89B\"",
             "choose 90B to 10MB",
         ),
-        (
-            "burst",
-            "host = \"C\"",
-            "host = \"D\"",
-            "there is no host \"D\"",
-        ),
+        ("burst", "host = \"C\"", "host = \"D\"", "unknown host `D`"),
         ("burst", "to = [\"C1\"]", "to = [\"A2\"]", "its own peer"),
         (
             "noisy",
@@ -146,10 +142,10 @@ fn loads_that_cannot_be_sent_or_measured_are_refused_where_they_stand() {
             "above 0",
         ),
     ] {
-        let (text, file) = source_text(experiment).unwrap();
+        let text = embedded(experiment);
         assert!(text.contains(right), "{experiment}: {right}");
         let text = text.replace(right, wrong);
-        let error = Experiment::parse(&text, &file).unwrap_err().to_string();
+        let error = parse(&text).unwrap_err();
         assert!(error.contains(message), "{error}");
     }
 }
@@ -167,7 +163,7 @@ fn a_syntax_error_has_its_place() {
 fn an_unknown_key_has_its_place() {
     let message = error(&with("every =", "evry ="));
     assert!(
-        message.starts_with("x.toml:19:1: unknown field `evry`"),
+        message.starts_with("x.toml:19:1: unknown key `evry`; did you mean `every`?"),
         "{message}"
     );
 }
@@ -176,7 +172,7 @@ fn an_unknown_key_has_its_place() {
 fn a_guest_that_is_not_there_is_named_with_those_that_are() {
     assert_eq!(
         error(&with("to = \"B1\"", "to = \"B2\"")),
-        "x.toml:18:6: there is no guest \"B2\": hosts has A1, B1"
+        "x.toml:18:6: unknown guest `B2`; known here: A1, B1"
     );
 }
 
@@ -187,7 +183,7 @@ fn contradictions_are_found() {
         (
             "loads = [\"ping\"]",
             "loads = [\"pong\"]",
-            "there is no load \"pong\"",
+            "unknown load `pong`",
         ),
         (
             "loads = [\"ping\"]",
@@ -197,7 +193,7 @@ fn contradictions_are_found() {
         (
             "pipeline = \"plain\"",
             "pipeline = \"fancy\"",
-            "there is no pipeline \"fancy\"",
+            "unknown pipeline `fancy`",
         ),
         ("pipeline = \"plain\"\n", "", "name its pipeline"),
         (
@@ -212,24 +208,32 @@ fn contradictions_are_found() {
         ),
         (
             "[[check]]",
-            "[[chart]]\nname = \"c\"\ntitle = \"t\"\nof = \"rtt.p99\"\n[[check]]",
-            "no variant with `neighbours` measures it",
+            "[[chart]]\nname = \"c\"\ntitle = \"t\"\nx = { label = \"\" }\ny = { label = \"\" }\nof = [\"rtt.p99\"]\n[[check]]",
+            "no variant has a place on the x axis",
         ),
-        ("of = \"rtt.p99\"", "of = \"rtt.p98\"", "the statistics are"),
+        (
+            "of = \"rtt.p99\"",
+            "of = \"rtt.p98\"",
+            "unknown statistic `p98`",
+        ),
         (
             "of = \"rtt.p99\"",
             "of = \"fct.p99\"",
-            "does not measure it",
+            "unknown series `fct`",
         ),
-        ("kind = \"value\"", "kind = \"reduction\"", "needs `from`"),
-        ("at_most = 1e6", "", "either at_least or at_most"),
         (
-            "to = [\"one\"]",
-            "to = [\"two\"]",
-            "there is no variant \"two\"",
+            "of = \"rtt",
+            "kind = \"reduction\"\nof = \"rtt",
+            "needs a `from`",
         ),
+        ("at_most = 1e6", "", "needs at_least or at_most, or both"),
+        ("at = [\"one\"]", "at = [\"two\"]", "unknown variant `two`"),
         ("duration = \"1s\"", "duration = \"1ms\"", "choose 100ms"),
-        ("B = [\"B1\"]", "B = [\"A1\"]", "there are two guests"),
+        (
+            "B = [\"B1\"]",
+            "B = [\"A1\"]",
+            "guest \"A1\" is there twice",
+        ),
         ("B = [\"B1\"]", "B = [\"A\"]", "is a host already"),
         ("B = [\"B1\"]", "B = [\"../x\"]", "use a letter"),
         (
@@ -247,29 +251,29 @@ fn contradictions_are_found() {
 
 #[test]
 fn counts_of_neighbours_must_be_those_that_the_hog_has_and_each_once() {
-    let (text, file) = source_text("vcpu-classes").unwrap();
+    let text = embedded("vcpu-classes");
     for (counts, expected) in [
         ("[6]", "6 neighbours: its [[hog]] has 5 guests"),
         ("[0]", "0 neighbours"),
-        ("[2, 2]", "there are two variants \"default-2\""),
+        ("[2, 2]", "variant \"default-2\" is there twice"),
     ] {
         let text = text.replacen("[1, 2, 3, 4, 5]", counts, 1);
-        let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+        let message = parse(&text).unwrap_err();
         assert!(message.contains(expected), "{counts}: {message}");
     }
 }
 
 #[test]
 fn a_hog_without_memory_to_scan_is_refused() {
-    let (text, file) = source_text("vcpu-classes").unwrap();
+    let text = embedded("vcpu-classes");
     let text = text.replace("block = \"256KiB\"", "block = \"0\"");
-    let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+    let message = parse(&text).unwrap_err();
     assert!(message.contains("choose 4KiB to 1GiB"), "{message}");
 }
 
 #[test]
 fn a_probe_or_its_neighbour_that_cannot_be_is_refused() {
-    let (text, file) = source_text("probe").unwrap();
+    let text = embedded("probe");
     for (from, to, expected) in [
         ("samples = 150000", "samples = 0", "needs samples"),
         ("low_mark = 3", "low_mark = 30001", "needs samples"),
@@ -280,38 +284,29 @@ fn a_probe_or_its_neighbour_that_cannot_be_is_refused() {
         ),
         ("busy = \"10ms\"", "busy = \"0\"", "a busy above 0"),
         ("busy = \"10ms\"", "busy = \"101ms\"", "at most the period"),
-        ("of = \"good\"", "of = \"better\"", "does not measure it"),
+        ("of = \"good\"", "of = \"better\"", "unknown value `better`"),
     ] {
         assert!(text.contains(from), "{from}");
         let text = text.replacen(from, to, 1);
-        let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+        let message = parse(&text).unwrap_err();
         assert!(message.contains(expected), "{to}: {message}");
     }
 }
 
 #[test]
 fn a_neighbour_that_nobody_interrupts_must_sleep_before_the_kernel_kills_it() {
-    let (text, file) = source_text("probe").unwrap();
+    let text = embedded("probe");
     let text = text.replace("period = \"100ms\"", "period = \"1s\"");
-    Experiment::parse(&text, &file).unwrap();
+    parse(&text).unwrap();
     let text = text.replace("busy = \"85ms\"", "busy = \"201ms\"");
-    let message = Experiment::parse(&text, &file).unwrap_err().to_string();
+    let message = parse(&text).unwrap_err();
     assert!(message.contains("at most 200ms"), "{message}");
 }
 
 #[test]
-fn an_unknown_experiment_is_named_with_those_there_are() {
-    let error = source_text("trap").unwrap_err().to_string();
-    assert!(
-        error.contains("traps, host-queue, switch-queue, vcpu, vcpu-classes, probe, burst, noisy, limits, memcached"),
-        "{error}"
-    );
-}
-
-#[test]
 fn the_gap_of_a_query_follows_from_the_share_of_the_link() {
-    let (text, file) = source_text("traps").unwrap();
-    let experiment = Experiment::parse(&text, &file).unwrap();
+    let text = embedded("traps");
+    let experiment = parse(&text).unwrap();
     let gap = |rate| experiment.query[1].gap(Rate::from_mbit(rate));
     // 10 MB take 0.8 s at 100 Mbit/s: 40 % of 2 s. The paper says 210 ms at 1 Gbit/s.
     assert_eq!(gap(100), Nanos::from_secs(2));
@@ -321,7 +316,7 @@ fn the_gap_of_a_query_follows_from_the_share_of_the_link() {
 proptest! {
     #[test]
     fn any_text_is_accepted_or_refused_and_never_panics(text: String) {
-        let _ = Experiment::parse(&text, "x.toml");
+        let _ = parse(&text);
     }
 
     #[test]
@@ -330,6 +325,6 @@ proptest! {
     ) {
         let end = (at + length).min(SMALLEST.len());
         let text = format!("{}{other}{}", &SMALLEST[..at], &SMALLEST[end..]);
-        let _ = Experiment::parse(&text, "x.toml");
+        let _ = parse(&text);
     }
 }

@@ -1,8 +1,9 @@
 //! The loads that show whether a promise is kept: messages, frames of a guest's
 //! own making, and who measures them.
 
-use super::{Manner, Name};
+use super::Manner;
 use serde::Deserialize;
+use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Messages of several UDP datagrams, each from one guest to another.

@@ -1,9 +1,9 @@
 //! Ethernet frames that a guest writes itself, as fast as it can: past its own
 //! kernel's rules, as a hostile guest does.
 
+use super::GUEST_INTERFACE;
 use super::packet::{End, Manner, frame};
 use super::{Outcome, Starter, now};
-use crate::topology::GUEST_INTERFACE;
 use serde::{Deserialize, Serialize};
 use std::io;
 use tailbound_sys::packet::{Batch, Socket};

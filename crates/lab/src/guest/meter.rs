@@ -1,9 +1,9 @@
 //! What arrives at a guest from one sender: how much in each second, counted on
 //! the wire, and how long the pauses between are.
 
+use super::GUEST_INTERFACE;
 use super::packet::{on_wire, read};
 use super::{Outcome, Starter, now};
-use crate::topology::GUEST_INTERFACE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::net::Ipv4Addr;

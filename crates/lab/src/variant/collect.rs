@@ -1,8 +1,7 @@
 //! What the processes of a variant left, as series and values.
 
-use super::{Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source};
+use super::{FOREIGN_SHARE, Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source};
 use crate::LabError;
-use crate::check::FOREIGN_SHARE;
 use crate::experiment::VcpuMode;
 use crate::guest::{Outcome, now};
 use crate::monitor::{CPUS_EVERY, Record, THREADS_EVERY};
@@ -40,9 +39,9 @@ impl Run<'_> {
                         ..
                     } = self.samples(&load.source, &mut measured)?;
                     let pids = load
-                        .way
+                        .on_path
                         .iter()
-                        .map(|place| self.nursery.member(*place).child.id());
+                        .map(|place| self.supervisor.member(*place).child.id());
                     let ours = Losses {
                         lost: pids
                             .filter_map(|pid| record.waited.get(&pid))
@@ -50,10 +49,10 @@ impl Run<'_> {
                             .collect(),
                         margin: THREADS_EVERY,
                     };
-                    let fates = judge(&samples, &stolen, &ours);
+                    let classes = judge(&samples, &stolen, &ours);
                     let series = MeasuredSeries {
                         samples,
-                        fates,
+                        classes,
                         unanswered,
                         counted,
                     };
@@ -140,15 +139,15 @@ impl Run<'_> {
     }
 
     fn output(&self, place: usize) -> Result<String, LabError> {
-        let path = &self.nursery.member(place).stdout;
+        let path = &self.supervisor.member(place).stdout;
         std::fs::read_to_string(path).map_err(LabError::file("reading", path))
     }
 
     /// How much of the reserved guests' work was done on the core they share.
     fn check_shared_core(&self, measured: &mut Measured) -> Result<(), LabError> {
-        let shared_core = self.scene.cpus.shared_core;
+        let shared_core = self.context.cpus.shared_core;
         let (mut there, mut all) = (0, 0);
-        let periodic = self.scene.experiment.shared_core.iter();
+        let periodic = self.context.experiment.shared_core.iter();
         for guest in periodic.flat_map(|shared| &shared.periodic.guests) {
             for path in self
                 .servers

@@ -7,7 +7,7 @@ use super::{GRACE, Late, Load, Output, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::cpus::l2_size;
-use crate::experiment::{Bulk, BulkTool, Hog, Name, Ping, PingTool, Query, QueryTool, Wakeup};
+use crate::experiment::{Bulk, BulkTool, Hog, Ping, PingTool, Query, QueryTool, Wakeup};
 use crate::guest::{self, Protocol, Task, Work};
 use crate::processes::{Rank, Ready, Start};
 use crate::tools;
@@ -15,12 +15,13 @@ use crate::topology::{Guest, namespace_path};
 use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
+use tailbound_experiment::Name;
 use tailbound_units::{Bytes, Nanos};
 
 impl<'a> Run<'a> {
     /// Starts servers, then clients.
     pub(super) fn start_load(&mut self) -> Result<(), LabError> {
-        let experiment = self.scene.experiment;
+        let experiment = self.context.experiment;
         // Clients connect when they start: every server must be ready before.
         let first = self.daemons.len();
         let mut queries = Vec::new();
@@ -44,7 +45,7 @@ impl<'a> Run<'a> {
             }
             etcs.push((etc, self.start_memcached(etc)?));
         }
-        self.nursery.wait_ready(first)?;
+        self.supervisor.wait_ready(first)?;
         for (etc, server) in etcs {
             self.start_etc(etc, server)?;
         }
@@ -80,11 +81,11 @@ impl<'a> Run<'a> {
         }
         self.start_traffic()?;
         self.start_probes()?;
-        self.nursery.wait_ready(first)
+        self.supervisor.wait_ready(first)
     }
 
     pub(super) fn guest(&self, name: &Name) -> Result<&'a Guest, LabError> {
-        let guest = self.scene.topology.guest(name.get_ref());
+        let guest = self.context.topology.guest(name.get_ref());
         guest.ok_or_else(|| LabError::io("the plan")(std::io::ErrorKind::NotFound.into()))
     }
 
@@ -92,7 +93,7 @@ impl<'a> Run<'a> {
     /// series, a query's client and servers, memcached and who asks it, or the two ends
     /// of a ping or of messages.
     pub(super) fn about(&self) -> impl Iterator<Item = &'a Guest> {
-        let experiment = self.scene.experiment;
+        let experiment = self.context.experiment;
         let query = experiment.query.iter().find(|load| self.runs(&load.name));
         let etc = experiment.etc.iter().find(|load| self.runs(&load.name));
         let ping = experiment.ping.iter().find(|load| self.runs(&load.name));
@@ -110,7 +111,7 @@ impl<'a> Run<'a> {
         } else {
             Vec::new()
         };
-        let topology = self.scene.topology;
+        let topology = self.context.topology;
         names
             .into_iter()
             .filter_map(|name| topology.guest(name.get_ref()))
@@ -122,7 +123,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn shares_core(&self, guest: &Guest) -> bool {
-        let shared = self.scene.experiment.shared_core.as_ref();
+        let shared = self.context.experiment.shared_core.as_ref();
         shared.is_some_and(|shared| shared.guests.iter().any(|g| *g.get_ref() == guest.name))
     }
 
@@ -135,7 +136,7 @@ impl<'a> Run<'a> {
         args: Vec<String>,
         role: Role,
     ) -> Result<usize, LabError> {
-        let cpus = &self.scene.cpus;
+        let cpus = &self.context.cpus;
         let is_about = self.about().any(|other| other == guest);
         let (cpus, rank) = match (self.shares_core(guest), role) {
             (_, Role::Watches) => (cpus.shared(), Rank::Monitor),
@@ -143,23 +144,23 @@ impl<'a> Run<'a> {
             // memcached, which waits for requests and never spins. In no class of its
             // own it would starve beside those that have one.
             (false, Role::Measures | Role::Serves | Role::Foreign { ends: false }) if is_about => {
-                (cpus.others, Rank::Way)
+                (cpus.others, Rank::OnPath)
             }
             (false, Role::Measures) => (cpus.others, Rank::Infrastructure),
             (false, Role::Serves) => (cpus.others, Rank::Load),
-            (false, Role::Computes | Role::Holds | Role::Foreign { .. }) => {
+            (false, Role::Computes | Role::Monopolizes | Role::Foreign { .. }) => {
                 (cpus.others, Rank::Tested)
             }
         };
-        let place = self.nursery.start(Start {
+        let place = self.supervisor.start(Start {
             name: format!("guest {}'s {what}", guest.name),
             program,
             args,
             netns: &namespace_path(&guest.name),
             cpus,
             policy: match role {
-                Role::Holds => Some(UNINTERRUPTED),
-                _ => self.scene.policy(rank),
+                Role::Monopolizes => Some(UNINTERRUPTED),
+                _ => self.context.policy(rank),
             },
             ready: match role {
                 Role::Foreign { .. } => Ready::Silent,
@@ -185,7 +186,7 @@ impl<'a> Run<'a> {
     ) -> Result<(usize, PathBuf), LabError> {
         let (path, outcome) = self.write_task(work, None)?;
         let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
-        let program = self.scene.program.clone();
+        let program = self.context.program.clone();
         let place = self.start(guest, what, program, args, role)?;
         Ok((place, outcome))
     }
@@ -204,15 +205,15 @@ impl<'a> Run<'a> {
                 self.variant.name.get_ref(),
                 self.tasks
             );
-            self.scene.run_dir.path().join(name)
+            self.context.run_dir.path().join(name)
         };
         let (path, outcome) = (file("task.json"), file("outcome.json"));
         // Of an earlier repeat.
         let _ = std::fs::remove_file(&outcome);
         let task = Task {
             work,
-            warmup: self.scene.experiment.warmup,
-            duration: self.scene.experiment.duration,
+            warmup: self.context.experiment.warmup,
+            duration: self.context.experiment.duration,
             grace: GRACE,
             outcome: inside.unwrap_or_else(|| outcome.clone()),
         };
@@ -262,21 +263,21 @@ impl<'a> Run<'a> {
                 QueryTool::Memcached => Protocol::Memcached,
             },
             answer: query.answer,
-            mean_gap: query.gap(self.scene.experiment.link_rate),
+            mean_gap: query.gap(self.context.experiment.link_rate),
             connections: query.connections,
-            seed: seed_for(self.scene.seed, query.name.get_ref()),
+            seed: seed_for(self.context.seed, query.name.get_ref()),
         };
         let what = format!("client of {}", query.name.get_ref());
         let (place, outcome) = self.start_task(guest, &what, work, Role::Measures)?;
-        let mut way = self.daemons_of(std::iter::once(&query.client).chain(&query.servers));
-        way.extend(self.unless_tested(guest, place));
+        let mut on_path = self.daemons_of(std::iter::once(&query.client).chain(&query.servers));
+        on_path.extend(self.unless_tested(guest, place));
         for (name, (_, server)) in query.servers.iter().zip(servers) {
-            way.extend(self.unless_tested(self.guest(name)?, *server));
+            on_path.extend(self.unless_tested(self.guest(name)?, *server));
         }
         self.loads.push(Load {
             output: Output::Series(query.series.clone()),
             source: Source::Own(vec![outcome]),
-            way,
+            on_path,
         });
         Ok(())
     }
@@ -284,7 +285,7 @@ impl<'a> Run<'a> {
     /// The daemons of these guests' hosts.
     pub(super) fn daemons_of<'n>(&self, guests: impl Iterator<Item = &'n Name>) -> Vec<usize> {
         let hosts: BTreeSet<&str> = guests
-            .filter_map(|name| self.scene.topology.guest(name.get_ref()))
+            .filter_map(|name| self.context.topology.guest(name.get_ref()))
             .map(|guest| guest.host.as_str())
             .collect();
         let daemons = hosts.into_iter().filter_map(|host| self.daemons.get(host));
@@ -294,7 +295,7 @@ impl<'a> Run<'a> {
     /// A child, unless its waiting for a CPU is what is measured: it shares its
     /// core with guests that compute in this variant.
     pub(super) fn unless_tested(&self, guest: &Guest, place: usize) -> Option<usize> {
-        let hogs = self.scene.experiment.hog.iter();
+        let hogs = self.context.experiment.hog.iter();
         let contended = hogs.filter(|hog| self.runs(&hog.name)).any(|hog| {
             let mut guests = hog.guests.iter().filter_map(|name| self.guest(name).ok());
             guests.any(|guest| self.shares_core(guest))
@@ -331,7 +332,7 @@ impl<'a> Run<'a> {
         (to, outcome): (SocketAddrV4, PathBuf),
     ) -> Result<(), LabError> {
         let guest = self.guest(&bulk.from)?;
-        let experiment = self.scene.experiment;
+        let experiment = self.context.experiment;
         let source = match bulk.tool {
             BulkTool::Own => {
                 let work = Work::BulkSender { to };
@@ -353,15 +354,15 @@ impl<'a> Run<'a> {
         self.loads.push(Load {
             output: Output::Value(bulk.value.clone(), "bit/s"),
             source,
-            way: Vec::new(),
+            on_path: Vec::new(),
         });
         Ok(())
     }
 
     fn start_ping(&mut self, ping: &'a Ping) -> Result<(), LabError> {
         let (from, to) = (self.guest(&ping.from)?, self.guest(&ping.to)?);
-        let mut way = self.daemons_of([&ping.from, &ping.to].into_iter());
-        let experiment = self.scene.experiment;
+        let mut on_path = self.daemons_of([&ping.from, &ping.to].into_iter());
+        let experiment = self.context.experiment;
         let source = match ping.tool {
             PingTool::Own => {
                 let work = Work::Echo {
@@ -370,7 +371,7 @@ impl<'a> Run<'a> {
                 };
                 let (place, outcome) =
                     self.start_task(from, "echo client", work, Role::Measures)?;
-                way.extend(self.unless_tested(from, place));
+                on_path.extend(self.unless_tested(from, place));
                 Source::Own(vec![outcome])
             }
             PingTool::Ping => {
@@ -389,13 +390,13 @@ impl<'a> Run<'a> {
         self.loads.push(Load {
             output: Output::Series(ping.series.clone()),
             source,
-            way,
+            on_path,
         });
         Ok(())
     }
 
     fn start_hogs(&mut self, hog: &'a Hog) -> Result<(), LabError> {
-        let l2 = || Bytes(l2_size(self.scene.cpus.shared_core));
+        let l2 = || Bytes(l2_size(self.context.cpus.shared_core));
         let block = hog.block.unwrap_or_else(l2);
         let mut outcomes = Vec::new();
         let count = self.variant.count().unwrap_or(hog.guests.len());
@@ -412,13 +413,13 @@ impl<'a> Run<'a> {
             self.loads.push(Load {
                 output: Output::Value(value.clone(), "%"),
                 source: Source::Own(outcomes.clone()),
-                way: Vec::new(),
+                on_path: Vec::new(),
             });
         }
         self.loads.push(Load {
             output: Output::Value(hog.value.clone(), "op/s"),
             source: Source::Own(outcomes),
-            way: Vec::new(),
+            on_path: Vec::new(),
         });
         Ok(())
     }
@@ -427,18 +428,18 @@ impl<'a> Run<'a> {
         let guest = self.guest(&wakeup.guest)?;
         let work = Work::Wakeup {
             mean_gap: wakeup.mean_gap,
-            seed: seed_for(self.scene.seed, wakeup.name.get_ref()),
+            seed: seed_for(self.context.seed, wakeup.name.get_ref()),
         };
         let (place, outcome) = self.start_task(guest, "sleeper", work, Role::Measures)?;
         self.servers
             .entry(&guest.name)
             .or_default()
             .push(outcome.clone());
-        let way = self.unless_tested(guest, place).into_iter().collect();
+        let on_path = self.unless_tested(guest, place).into_iter().collect();
         self.loads.push(Load {
             output: Output::Series(wakeup.series.clone()),
             source: Source::Own(vec![outcome]),
-            way,
+            on_path,
         });
         Ok(())
     }

@@ -15,7 +15,7 @@ pub(super) const UNINTERRUPTED: Policy = Policy::Fifo(1);
 
 impl<'a> Run<'a> {
     pub(super) fn start_probes(&mut self) -> Result<(), LabError> {
-        let (experiment, variant) = (self.scene.experiment, self.variant);
+        let (experiment, variant) = (self.context.experiment, self.variant);
         let probes = experiment.probe.iter();
         for probe in probes.filter(|load| variant.runs(&load.name)) {
             self.start_probe(probe)?;
@@ -29,7 +29,7 @@ impl<'a> Run<'a> {
 
     /// How long the probes of this variant may take.
     pub(super) fn probes_limit(&self) -> Nanos {
-        let probes = self.scene.experiment.probe.iter();
+        let probes = self.context.experiment.probe.iter();
         let limits = probes
             .filter(|probe| self.runs(&probe.name))
             .map(|probe| probe.time_limit);
@@ -42,11 +42,11 @@ impl<'a> Run<'a> {
         let outcome = match probe.place {
             Surroundings::Process => self.start_task(guest, "probe", work, Role::Measures)?.1,
             Surroundings::Machine => {
-                let kernel = self.scene.kernel.clone().unwrap_or_default();
+                let kernel = self.context.kernel.clone().unwrap_or_default();
                 // Inside of the machine, not here.
                 let (task, outcome) = self.write_task(work, Some("/outcome.json".into()))?;
                 let tree = task.with_extension("cpio");
-                vm::write_tree(&self.scene.program, &task, &tree)
+                vm::write_tree(&self.context.program, &task, &tree)
                     .map_err(LabError::file("writing", &tree))?;
                 let args = vm::args(&kernel, &tree, &outcome);
                 self.start(guest, "machine", vm::QEMU.into(), args, Role::Measures)?;
@@ -56,7 +56,7 @@ impl<'a> Run<'a> {
         self.loads.push(Load {
             output: Output::Probe(probe.series.clone()),
             source: Source::Own(vec![outcome]),
-            way: Vec::new(),
+            on_path: Vec::new(),
         });
         Ok(())
     }
@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
                 period: duty.period,
             };
             let role = if duty.uninterrupted {
-                Role::Holds
+                Role::Monopolizes
             } else {
                 Role::Computes
             };
@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
         self.loads.push(Load {
             output: Output::Value(duty.value.clone(), "%"),
             source: Source::Own(outcomes),
-            way: Vec::new(),
+            on_path: Vec::new(),
         });
         Ok(())
     }

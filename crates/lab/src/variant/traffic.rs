@@ -37,7 +37,7 @@ impl Left {
 impl<'a> Run<'a> {
     /// Starts those that measure, then those that they measure.
     pub(super) fn start_traffic(&mut self) -> Result<(), LabError> {
-        let (experiment, variant) = (self.scene.experiment, self.variant);
+        let (experiment, variant) = (self.context.experiment, self.variant);
         for watch in experiment
             .watch
             .iter()
@@ -69,24 +69,24 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn left(&mut self, series: &str, left: Left, way: Vec<usize>) {
+    fn left(&mut self, series: &str, left: Left, on_path: Vec<usize>) {
         self.loads.push(Load {
             output: Output::Left(series.to_owned()),
             source: Source::Left(left),
-            way,
+            on_path,
         });
     }
 
     fn start_message(&mut self, message: &'a Message) -> Result<(), LabError> {
         let mut sinks = Vec::new();
         let (mut sent, mut received) = (Vec::new(), Vec::new());
-        let mut way = self.daemons_of(message.from.iter().chain(&message.to));
+        let mut on_path = self.daemons_of(message.from.iter().chain(&message.to));
         for name in &message.to {
             let guest = self.guest(name)?;
             let port = self.port();
             let work = Work::MessageSink { port };
             let (place, outcome) = self.start_task(guest, "message sink", work, Role::Measures)?;
-            way.push(place);
+            on_path.push(place);
             received.push(outcome);
             sinks.push(SocketAddrV4::new(guest.ip, port));
         }
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
                 (None, mean_gap) => Moments::Random {
                     mean_gap: mean_gap.unwrap_or(Nanos::MAX),
                     seed: seed_for(
-                        self.scene.seed.wrapping_add(place as u64),
+                        self.context.seed.wrapping_add(place as u64),
                         message.name.get_ref(),
                     ),
                 },
@@ -108,10 +108,10 @@ impl<'a> Run<'a> {
                 moments,
             });
             let (place, outcome) = self.start_task(guest, "messages", work, Role::Measures)?;
-            way.push(place);
+            on_path.push(place);
             sent.push(outcome);
         }
-        self.left(&message.series, Left::Messages { sent, received }, way);
+        self.left(&message.series, Left::Messages { sent, received }, on_path);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
         self.loads.push(Load {
             output: Output::Value(flood.value.clone(), "frames/s"),
             source: Source::Own(vec![outcome]),
-            way: Vec::new(),
+            on_path: Vec::new(),
         });
         Ok(())
     }
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
     fn start_watch(&mut self, watch: &'a Watch) -> Result<(), LabError> {
         let host = watch.host.get_ref();
         let others = self
-            .scene
+            .context
             .topology
             .hosts
             .iter()
@@ -164,14 +164,14 @@ impl<'a> Run<'a> {
         });
         let (path, outcome) = self.write_task(work, None)?;
         let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
-        let program = self.scene.program.clone();
-        self.nursery.start(Start {
+        let program = self.context.program.clone();
+        self.supervisor.start(Start {
             name: format!("the watch on the switch's port to {host}"),
             program,
             args,
             netns: &namespace_path(SWITCH),
-            cpus: self.scene.cpus.shared(),
-            policy: self.scene.policy(Rank::Monitor),
+            cpus: self.context.cpus.shared(),
+            policy: self.context.policy(Rank::Monitor),
             ready: Ready::Stdout(guest::READY),
             ends: true,
         })?;

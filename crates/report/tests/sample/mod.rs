@@ -124,6 +124,7 @@ pub(crate) fn results() -> Results {
                 pass: true,
                 source: "Small is Better, 5.1".into(),
                 note: None,
+                not_judged: None,
             },
             CheckResult {
                 name: "vcpu_only_p99_reduction".into(),
@@ -131,7 +132,8 @@ pub(crate) fn results() -> Results {
                 got: None,
                 pass: false,
                 source: "Small is Better, 5.2".into(),
-                note: Some("vcpu-only is not available".into()),
+                note: None,
+                not_judged: Some("vcpu-only is not available".into()),
             },
         ],
         verdict: Verdict::Fail,

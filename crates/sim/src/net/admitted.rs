@@ -4,6 +4,7 @@
 //! `traffic` is who sends to whom and when, `judge` what is held against what.
 
 mod judge;
+mod summary;
 mod traffic;
 
 pub use judge::{CentreOutcome, Worst};
@@ -46,8 +47,9 @@ pub struct Admitted {
     pub class: Vec<TenantClass>,
     /// The data centre is full when so many in a row were refused.
     pub refusals: u32,
-    /// How many ports are aimed at by all tenants that can, the fullest first.
-    pub aims: u32,
+    /// How many runs have a target, a port that all tenants send to who can: the
+    /// fullest ports first.
+    pub targeted_runs: u32,
     /// How many times traffic goes between pairs drawn at random.
     pub shuffles: u32,
     /// How long a run goes on after the last sender has begun.

@@ -1,5 +1,9 @@
 //! Random networks against their bounds.
 
+mod summary;
+
+pub(crate) use summary::{LONGEST_FRAME, exact};
+
 use super::Fabric;
 use super::calc::{Calc, CalcError, Violation, data, delay, tightness};
 use super::search::{Effort, Search};

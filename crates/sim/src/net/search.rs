@@ -17,10 +17,10 @@ use rand_pcg::Pcg64Mcg;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effort {
-    /// How often the others are shifted to meet the flow.
-    pub meetings: u32,
-    /// How often chance shifts one of them.
-    pub chances: u32,
+    /// How often the search restarts from where the others meet the flow.
+    pub search_restarts: u32,
+    /// How often one of them is shifted at random.
+    pub random_trials: u32,
 }
 
 /// A search and all that it has seen.
@@ -115,7 +115,7 @@ impl<'c, 'n> Search<'c, 'n> {
         let mut starts = vec![base; self.ends.len()];
         let mut slowest = self.ends[target];
         let mut best = (Time::ZERO, starts.clone());
-        for _ in 0..=effort.meetings {
+        for _ in 0..=effort.search_restarts {
             let mut marks = Marks {
                 numbers: self.ends.clone(),
                 times: vec![Time::NEVER; self.places[self.ends.len()]],
@@ -128,11 +128,11 @@ impl<'c, 'n> Search<'c, 'n> {
             slowest = number;
             self.shift(target, &marks, &mut starts);
         }
-        for chance in 0..effort.chances {
+        for trial in 0..effort.random_trials {
             let mut starts = best.1.clone();
             let other = self.random.random_range(0..starts.len());
             // Coarse at first, then finer.
-            let most = (base.0 >> chance.min(40)).max(2);
+            let most = (base.0 >> trial.min(40)).max(2);
             let moved = starts[other].0 + self.random.random_range(0..most);
             starts[other] = Time(moved.saturating_sub(most / 2));
             let (longest, _) = self.run(&starts, Pattern::Greedy, &mut ())[target];

@@ -1,18 +1,7 @@
 //! The engine: nodes, the frames between them, and time.
 
-use super::{Agenda, Time};
+use super::{NodeId, Time, TournamentQueue};
 use tailbound_units::Bytes;
-
-/// A node of a [`Simulation`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u32);
-
-impl NodeId {
-    /// Its place among the nodes.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// A frame on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +57,7 @@ impl Observer for () {
 #[derive(Debug, Clone)]
 pub struct Simulation<N> {
     nodes: Vec<N>,
-    agenda: Agenda,
+    queue: TournamentQueue,
     /// All routes behind each other; frames point into it.
     routes: Vec<NodeId>,
     now: Time,
@@ -80,13 +69,13 @@ pub struct Simulation<N> {
 impl<N: Node> Simulation<N> {
     /// A simulation at time 0. A frame's [`Frame::next`] is a place in `routes`.
     pub fn new(nodes: Vec<N>, routes: Vec<NodeId>) -> Self {
-        let mut agenda = Agenda::new(nodes.len());
+        let mut queue = TournamentQueue::new(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
-            agenda.set(NodeId(index as u32), node.poll_at());
+            queue.set(NodeId(index as u32), node.poll_at());
         }
         Self {
             nodes,
-            agenda,
+            queue,
             routes,
             now: Time::ZERO,
             events: 0,
@@ -98,7 +87,7 @@ impl<N: Node> Simulation<N> {
     /// come to rest may run to [`Time::NEVER`].
     pub fn run(&mut self, end: Time, observer: &mut impl Observer) {
         loop {
-            let (time, id) = self.agenda.first();
+            let (time, id) = self.queue.first();
             if time > end || time == Time::NEVER {
                 break;
             }
@@ -106,7 +95,7 @@ impl<N: Node> Simulation<N> {
             self.events += 1;
             let node = &mut self.nodes[id.index()];
             node.poll(time, &mut self.out);
-            self.agenda.set(id, node.poll_at());
+            self.queue.set(id, node.poll_at());
             self.hand_on(observer);
         }
     }
@@ -123,8 +112,8 @@ impl<N: Node> Simulation<N> {
             let node = &mut self.nodes[id.index()];
             node.receive(self.now, frame, &mut self.out);
             let next = node.poll_at();
-            if next != self.agenda.time_of(id) {
-                self.agenda.set(id, next);
+            if next != self.queue.time_of(id) {
+                self.queue.set(id, next);
             }
         }
         self.out.clear();

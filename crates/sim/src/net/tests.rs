@@ -361,43 +361,98 @@ proptest! {
 }
 
 mod experiments {
-    use crate::Options;
-    use crate::net::experiment::{EMBEDDED, Experiment, source_text};
-    use crate::net::run::run_parsed;
+    use crate::Threads;
+    use crate::net::NetExperiment;
+    use tailbound_experiment::{Experiment as _, Loaded};
     use tailbound_report::{Results, Verdict};
     use tailbound_units::Nanos;
 
     /// An embedded experiment, with fewer networks.
-    fn short(name: &str, seed: u64, threads: usize) -> Results {
-        let (text, file) = source_text(name).unwrap();
-        let mut experiment = Experiment::parse(&text, &file).unwrap();
-        if let Some(random) = &mut experiment.random {
-            random.networks = 12;
-        }
-        if let Some(admitted) = &mut experiment.admitted {
-            admitted.centres = 1;
-            admitted.aims = 1;
-            admitted.shuffles = 1;
-            admitted.hosts = 4;
-            admitted.time = Nanos(600_000);
-        }
-        let options = Options {
-            experiment: name.to_owned(),
-            seed,
-            threads,
+    fn load(name: &str) -> Loaded<NetExperiment> {
+        let source = NetExperiment::CATALOGUE.source(name).unwrap();
+        let shorten = |experiment: &mut NetExperiment| {
+            if let Some(random) = &mut experiment.random {
+                random.networks = 12;
+            }
+            if let Some(admitted) = &mut experiment.admitted {
+                admitted.centres = 1;
+                admitted.targeted_runs = 1;
+                admitted.shuffles = 1;
+                admitted.hosts = 4;
+                admitted.time = Nanos(600_000);
+            }
         };
-        run_parsed(&experiment, &file, &options, |_, _| {}).unwrap()
+        Loaded::parse_changed(&source, shorten).unwrap()
+    }
+
+    fn short(name: &str, seed: u64, threads: usize) -> Results {
+        load(name)
+            .run(seed, &Threads(threads), &mut |_| {})
+            .unwrap()
     }
 
     #[test]
     fn every_experiment_passes_and_its_bytes_depend_on_the_seed_alone() {
-        for &(name, _) in EMBEDDED {
+        for name in NetExperiment::CATALOGUE.names() {
             let one = short(name, 3, 1);
             assert_eq!(one.verdict, Verdict::Pass, "{}", one.summary(false));
             assert_eq!(one.to_json(), short(name, 3, 2).to_json(), "{name}");
-            assert!(one.to_html().is_ok(), "{name}");
+            assert!(tailbound_report::page(&one).is_ok(), "{name}");
+            for (outline, variant) in load(name).experiment.outline().iter().zip(&one.variants) {
+                assert_eq!(outline.name, variant.name, "{name}");
+                assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
+            }
         }
         let other = short("random-networks", 4, 2);
         assert_ne!(short("random-networks", 3, 2).to_json(), other.to_json());
+    }
+
+    #[test]
+    fn a_check_of_what_is_not_there_is_refused_before_anything_runs() {
+        for (name, right, wrong, message) in [
+            (
+                "silo-figure5",
+                "at = [\"a\"]",
+                "at = [\"c\"]",
+                "unknown variant `c`",
+            ),
+            (
+                "silo-figure5",
+                "of = \"violations\"",
+                "of = \"violation\"",
+                "did you mean `violations`?",
+            ),
+            (
+                "random-networks",
+                "of = \"delay_violations\"",
+                "of = \"x\"",
+                "unknown value `x`",
+            ),
+            (
+                "admitted-bursts",
+                "\"locality\"]\nat_least",
+                "\"local\"]\nat_least",
+                "unknown variant `local`",
+            ),
+            (
+                "admitted-bursts",
+                "of = \"lost_frames\"",
+                "of = \"lost.p50\"",
+                "unknown series `lost`",
+            ),
+        ] {
+            let mut source = NetExperiment::CATALOGUE.source(name).unwrap();
+            assert!(source.text.contains(right), "{right}");
+            source.text = source.text.replacen(right, wrong, 1);
+            let error = Loaded::<NetExperiment>::parse(&source)
+                .map(drop)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with(&format!("experiments/net/{name}.toml:")),
+                "{error}"
+            );
+            assert!(error.contains(message), "{error}");
+        }
     }
 }

@@ -3,18 +3,19 @@
 
 mod draw;
 
-use super::experiment::FRAME;
+use super::FRAME;
 use super::host::{Excess, Host};
-use super::run::Found;
+use crate::distribution::{distribution, percentile, sorted};
 use crate::net::{
-    CLASSES, Frame, Node as _, Port, PortConfig, Time, Wire, as_f64, data, delay, distribution,
-    failed, out_of, percentile, sorted, tightness, variant,
+    CLASSES, Frame, Node as _, Port, PortConfig, Time, as_f64, data, delay, exact, tightness,
 };
-use crate::{Options, SimError, parallel};
+use crate::scenario::Scenario;
+use crate::{Threads, parallel};
 use draw::{Drawn, Guest};
 use serde::Deserialize;
 use serde_json::json;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
+use tailbound_experiment::{ExperimentError, Found, Progress, Section};
 use tailbound_netcalc::{Flow, Network, NetworkError, Overflow, Ratio};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -92,61 +93,54 @@ struct Arrival {
 /// How much departures are rounded up by: a byte for each bucket.
 const ROUNDING: u64 = 2;
 
-impl Conformance {
-    /// What cannot be simulated.
-    pub(super) fn mistake(&self) -> Option<String> {
-        let whole = [self.link, self.port]
-            .into_iter()
-            .find(|rate| !Wire::is_whole(*rate) || *rate < Rate::from_mbit(100));
-        let whole = whole.map(|rate| {
-            format!("a rate of {rate}: choose one of at least 100Mbit/s that divides 8000Gbit/s")
-        });
-        out_of(&[
-            ("networks", self.networks.into(), 1, 1_000_000),
-            ("hosts", self.hosts.0.into(), 1, self.hosts.1.into()),
-            ("hosts", self.hosts.1.into(), 1, 100),
-            ("guests", self.guests.0.into(), 1, self.guests.1.into()),
-            ("guests", self.guests.1.into(), 1, 100),
-            ("burst_frames", self.burst_frames, 1, 1_000),
-            ("load", self.load, 1, 100),
-            ("port: bit/s", self.port.0, 1, self.link.0),
-        ])
-        .or(whole)
+impl Scenario for Conformance {
+    fn check(&self, section: &mut Section<'_>) {
+        section.range("networks", self.networks, 1..=1_000_000);
+        section.range("hosts", self.hosts.0, 1..=self.hosts.1);
+        section.range("hosts", self.hosts.1, 1..=100);
+        section.range("guests", self.guests.0, 1..=self.guests.1);
+        section.range("guests", self.guests.1, 1..=100);
+        section.range("burst_frames", self.burst_frames, 1..=1_000);
+        section.range("load", self.load, 1..=100);
+        section.range("port", self.port, Rate(1)..=self.link);
+        for (key, rate) in [("link", self.link), ("port", self.port)] {
+            section.hold(key, exact(rate, Rate::from_mbit(100)));
+        }
     }
 
-    pub(super) fn run(
+    fn outline(&self) -> Vec<Variant> {
+        vec![summary(&[])]
+    }
+
+    fn run(
         &self,
-        options: &Options,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Found, SimError> {
+        seed: u64,
+        threads: Threads,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
         let numbers: Vec<u32> = (0..self.networks).collect();
-        let judged = parallel::map(
-            &numbers,
-            options.threads,
-            |number| {
-                let drawn = self.draw(options.seed, *number);
-                self.judge(&drawn)
-                    .map_err(|error| failed(&format!("network {number}"))(error.to_string()))
-            },
-            |done| progress(done, numbers.len()),
-        );
-        let outcomes = judged.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let outcomes = parallel::map(&numbers, threads, progress, |number| {
+            let judged = self.judge(&self.draw(seed, *number));
+            judged.map_err(|error| ExperimentError::run(&format!("network {number}"), error))
+        })?;
         let mut found = Found {
             variants: vec![summary(&outcomes)],
             charts: charts(&outcomes),
             ..Found::default()
         };
-        found.condition("networks", json!(self.networks));
+        found.condition("networks", self.networks);
         found.condition("hosts", json!(self.hosts));
         found.condition("guests", json!(self.guests));
-        found.condition("burst_frames", json!(self.burst_frames));
-        found.condition("load_percent", json!(self.load));
-        found.condition("link", json!(self.link.to_string()));
-        found.condition("port", json!(self.port.to_string()));
-        found.condition("added_latency", json!(self.added().to_string()));
+        found.condition("burst_frames", self.burst_frames);
+        found.condition("load_percent", self.load);
+        found.condition("link", self.link.to_string());
+        found.condition("port", self.port.to_string());
+        found.condition("added_latency", self.added().to_string());
         Ok(found)
     }
+}
 
+impl Conformance {
     /// What the pacer adds to its guarantee: rounded departures, and a gap that is
     /// shorter than the shortest void.
     fn added(&self) -> Nanos {
@@ -285,7 +279,7 @@ impl Conformance {
         Ok(all)
     }
 
-    /// Sends all through the port; gives its largest backlog in picobits.
+    /// Sends all through the port. Returns its largest backlog in picobits.
     fn through_port(&self, all: &[Arrival], longest: &mut [Time]) -> u128 {
         let mut port = Port::new(PortConfig {
             rate: self.port,
@@ -343,7 +337,7 @@ fn summary(outcomes: &[Outcome]) -> Variant {
     let added = flows().map(|it| as_f64(it.bound) - as_f64(it.plain));
     let excess = outcomes.iter().map(|it| it.departure_excess).max();
     let percent = |figures: &[f64], at: f64| 100.0 * percentile(figures, at);
-    variant(
+    Variant::of_values(
         "networks",
         [
             ("networks", outcomes.len() as f64, ""),

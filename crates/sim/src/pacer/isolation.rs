@@ -1,18 +1,17 @@
 //! A guest that keeps to its guarantee, beside others that do not.
 
-use super::experiment::FRAME;
+use super::FRAME;
 use super::host::{Host, Packet, START};
-use super::run::Found;
-use crate::net::{failed, out_of, value};
-use crate::{Options, SimError, parallel};
+use crate::scenario::Scenario;
+use crate::{Threads, parallel};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
-use serde_json::json;
 use std::iter;
 use tailbound_dataplane::GuestId;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
-use tailbound_report::{Series, Stats, Variant, empty_histogram};
+use tailbound_experiment::{ExperimentError, Found, Progress, Section};
+use tailbound_report::{Series, Variant, empty_histogram};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// The guests.
@@ -72,6 +71,7 @@ const VARIANTS: [(&str, Neighbours); 7] = [
 ];
 
 /// What was seen of the guest.
+#[derive(Default)]
 struct Seen {
     /// Of each message, from its coming until its last byte has left.
     latencies: Vec<u64>,
@@ -79,54 +79,78 @@ struct Seen {
     rate: f64,
 }
 
-impl Isolation {
-    /// What cannot be simulated.
-    pub(super) fn mistake(&self) -> Option<String> {
-        out_of(&[
-            ("frames", self.frames, 1, 1_000),
-            ("messages", self.messages, 1, 100_000_000),
-            ("load", self.load, 1, 99),
-            ("neighbours", self.neighbours.into(), 1, 1_000),
-            ("flows", self.flows.into(), 1, 1_000_000),
-            ("flood", self.flood, 1, 1_000),
-            ("time: nanoseconds", self.time.0, 1_000_000, 100_000_000_000),
-        ])
+impl Scenario for Isolation {
+    fn check(&self, section: &mut Section<'_>) {
+        section.range("frames", self.frames, 1..=1_000);
+        section.range("messages", self.messages, 1..=100_000_000);
+        section.range("load", self.load, 1..=99);
+        section.range("neighbours", self.neighbours, 1..=1_000);
+        section.range("flows", self.flows, 1..=1_000_000);
+        section.range("flood", self.flood, 1..=1_000);
+        section.range(
+            "time",
+            self.time,
+            Nanos::from_millis(1)..=Nanos::from_secs(100),
+        );
     }
 
-    pub(super) fn run(
+    fn outline(&self) -> Vec<Variant> {
+        let nothing = Seen::default();
+        let names = VARIANTS.iter();
+        names
+            .map(|(name, _)| self.variant(name, &nothing, &nothing))
+            .collect()
+    }
+
+    fn run(
         &self,
-        options: &Options,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Found, SimError> {
-        let seen = parallel::map(
-            &VARIANTS,
-            options.threads,
-            |(name, neighbours)| {
-                let seen = self.watch(*neighbours, options.seed);
-                seen.map_err(|refused| failed(name)(refused.to_string()))
-            },
-            |done| progress(done, VARIANTS.len()),
-        );
-        let seen = seen.into_iter().collect::<Result<Vec<_>, _>>()?;
+        seed: u64,
+        threads: Threads,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
+        let outcomes = parallel::map(&VARIANTS, threads, progress, |(name, neighbours)| {
+            let outcome = self.watch(*neighbours, seed);
+            outcome.map_err(|refused| ExperimentError::run(name, refused))
+        })?;
         let mut found = Found::default();
-        for ((name, _), it) in VARIANTS.iter().zip(&seen) {
-            let mut variant = variant(name, it, &seen[0]);
-            let most = value(self.most_added(), "ns");
-            variant.values.insert("added_bound".to_owned(), most);
-            found.variants.push(variant);
+        for ((name, _), it) in VARIANTS.iter().zip(&outcomes) {
+            found.variants.push(self.variant(name, it, &outcomes[0]));
         }
-        found.condition("link", json!(self.link.to_string()));
+        found.condition("link", self.link.to_string());
         for (name, guarantee) in [("guest", &self.guest), ("neighbour", &self.neighbour)] {
             let text = format!(
                 "{}, {}, {}",
                 guarantee.bandwidth, guarantee.burst, guarantee.burst_rate
             );
-            found.condition(name, json!(text));
+            found.condition(name, text);
         }
-        found.condition("message", json!(Bytes(self.frames * FRAME).to_string()));
-        found.condition("neighbours", json!(self.neighbours));
-        found.condition("flows", json!(self.flows));
+        found.condition("message", Bytes(self.frames * FRAME).to_string());
+        found.condition("neighbours", self.neighbours);
+        found.condition("flows", self.flows);
         Ok(found)
+    }
+}
+
+impl Isolation {
+    fn variant(&self, name: &str, seen: &Seen, alone: &Seen) -> Variant {
+        let mut latencies = empty_histogram();
+        for latency in &seen.latencies {
+            latencies.saturating_record(*latency);
+        }
+        // Message by message: the same ones come at the same moments.
+        let added = seen.latencies.iter().zip(&alone.latencies);
+        let added = added.map(|(here, alone)| here.saturating_sub(*alone)).max();
+        let mut variant = Variant::of_values(
+            name,
+            [
+                ("rate", seen.rate, "bit/s"),
+                ("added_max", added.unwrap_or(0) as f64, "ns"),
+                ("added_bound", self.most_added(), "ns"),
+            ],
+        );
+        let latency = Series::of("ns", &latencies);
+        variant.series.insert("latency".to_owned(), latency);
+        variant
     }
 
     /// What neighbours can add to a message at most: a batch with the frame that it
@@ -333,35 +357,5 @@ impl Iterator for Messages {
             came: self.came,
             ..Packet::on_wire(FRAME)
         })
-    }
-}
-
-fn variant(name: &str, seen: &Seen, alone: &Seen) -> Variant {
-    let mut latencies = empty_histogram();
-    for latency in &seen.latencies {
-        latencies.saturating_record(*latency);
-    }
-    // Message by message: the same ones come at the same moments.
-    let added = seen.latencies.iter().zip(&alone.latencies);
-    let added = added.map(|(here, alone)| here.saturating_sub(*alone)).max();
-    let stats = Stats::from_histogram(&latencies);
-    let series = Series {
-        unit: "ns".to_owned(),
-        all: stats.clone(),
-        stats,
-        ..Series::default()
-    };
-    Variant {
-        name: name.to_owned(),
-        series: [("latency".to_owned(), series)].into(),
-        values: [
-            ("rate".to_owned(), value(seen.rate, "bit/s")),
-            (
-                "added_max".to_owned(),
-                value(added.unwrap_or(0) as f64, "ns"),
-            ),
-        ]
-        .into(),
-        ..Variant::default()
     }
 }

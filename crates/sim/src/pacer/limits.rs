@@ -1,15 +1,14 @@
 //! What is configured against what comes out: rates and pauses.
 
-use super::experiment::FRAME;
+use super::FRAME;
 use super::host::{Host, Packet, START};
-use super::run::Found;
-use crate::net::{failed, out_of, value};
-use crate::{Options, SimError, parallel};
+use crate::scenario::Scenario;
+use crate::{Threads, parallel};
 use serde::Deserialize;
-use serde_json::json;
 use std::iter;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
+use tailbound_experiment::{ExperimentError, Found, Progress, Section};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// All rates with all buckets and all lengths.
@@ -35,7 +34,7 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Other {
-    /// Whose.
+    /// The limiter, by the name of its program.
     pub name: String,
     /// What was configured,
     pub rate: Rate,
@@ -58,7 +57,7 @@ struct Case {
 }
 
 /// What came out.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     /// Of the rate over the time, in percent of the configured one.
     error: f64,
@@ -67,31 +66,55 @@ struct Measured {
     frames: u64,
 }
 
-impl Limits {
-    /// What cannot be simulated.
-    pub(super) fn mistake(&self) -> Option<String> {
-        let rate = |rate: &Rate| {
-            let range = ("rates: bit/s", rate.0, self.link.0 / 1_000_000, self.link.0);
-            out_of(&[range])
-        };
-        let burst = |burst: &Bytes| out_of(&[("bursts: bytes", burst.0, FRAME, 1_000_000_000)]);
-        let length = |length: &u32| out_of(&[("lengths: bytes", (*length).into(), 60, 65_550)]);
-        out_of(&[
-            ("rates: number", self.rates.len() as u64, 1, 100),
-            ("bursts: number", self.bursts.len() as u64, 1, 100),
-            ("lengths: number", self.lengths.len() as u64, 1, 100),
-            ("time: nanoseconds", self.time.0, 1, 10_000_000_000),
-        ])
-        .or_else(|| self.rates.iter().find_map(rate))
-        .or_else(|| self.bursts.iter().find_map(burst))
-        .or_else(|| self.lengths.iter().find_map(length))
+impl Scenario for Limits {
+    fn check(&self, section: &mut Section<'_>) {
+        section.count("rates", self.rates.len(), 1..=100);
+        section.count("bursts", self.bursts.len(), 1..=100);
+        section.count("lengths", self.lengths.len(), 1..=100);
+        section.range("time", self.time, Nanos(1)..=Nanos::from_secs(10));
+        for rate in &self.rates {
+            section.range("rates", *rate, Rate(self.link.0 / 1_000_000)..=self.link);
+        }
+        for burst in &self.bursts {
+            section.range("bursts", *burst, Bytes(FRAME)..=Bytes(1_000_000_000));
+        }
+        for length in &self.lengths {
+            section.range("lengths", *length, 60..=65_550);
+        }
     }
 
-    pub(super) fn run(
+    fn outline(&self) -> Vec<Variant> {
+        let cases = self.cases();
+        self.variants(&cases, &vec![Measured::default(); cases.len()])
+    }
+
+    fn run(
         &self,
-        options: &Options,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Found, SimError> {
+        _: u64,
+        threads: Threads,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
+        let cases = self.cases();
+        let measured = parallel::map(&cases, threads, progress, |case| {
+            let measured = self.measure(*case);
+            measured.map_err(|refused| ExperimentError::run("all", refused))
+        })?;
+        let mut found = Found {
+            variants: self.variants(&cases, &measured),
+            charts: vec![
+                self.rate_chart(&cases, &measured),
+                self.pause_chart(&cases, &measured),
+            ],
+            ..Found::default()
+        };
+        found.condition("link", self.link.to_string());
+        found.condition("time", self.time.to_string());
+        Ok(found)
+    }
+}
+
+impl Limits {
+    fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for &rate in &self.rates {
             for &burst in &self.bursts {
@@ -103,36 +126,24 @@ impl Limits {
                 cases.extend(self.lengths.iter().map(case));
             }
         }
-        let measured = parallel::map(
-            &cases,
-            options.threads,
-            |case| self.measure(*case),
-            |done| progress(done, cases.len()),
-        );
-        let measured = measured.into_iter().collect::<Result<Vec<_>, _>>();
-        let measured = measured.map_err(|refused| failed("all")(refused.to_string()))?;
-        let mut found = Found {
-            variants: vec![all(&measured)],
-            ..Found::default()
-        };
-        let per_bucket = self.lengths.len();
+        cases
+    }
+
+    /// All cases together, each bucket, and what others do.
+    fn variants(&self, cases: &[Case], measured: &[Measured]) -> Vec<Variant> {
+        let mut variants = vec![all(measured)];
+        let per_bucket = self.lengths.len().max(1);
         for (cases, measured) in cases.chunks(per_bucket).zip(measured.chunks(per_bucket)) {
-            found.variants.push(bucket(cases, measured));
+            variants.push(bucket(cases, measured));
         }
         for other in self.other.iter().map(Other::variant) {
-            let known = found.variants.iter_mut().find(|it| it.name == other.name);
+            let known = variants.iter_mut().find(|it| it.name == other.name);
             match known {
                 Some(known) => known.values.extend(other.values),
-                None => found.variants.push(other),
+                None => variants.push(other),
             }
         }
-        found.charts = vec![
-            self.rate_chart(&cases, &measured),
-            self.pause_chart(&cases, &measured),
-        ];
-        found.condition("link", json!(self.link.to_string()));
-        found.condition("time", json!(self.time.to_string()));
-        Ok(found)
+        variants
     }
 
     /// A sender that always has packets waiting, from the end of its burst on.
@@ -228,8 +239,8 @@ impl Limits {
         Chart {
             name: "rate".to_owned(),
             title: "What comes out of what is configured, the worst bucket of each".to_owned(),
-            x: log("configured", "bit/s"),
-            y: log("delivered, of the configured rate", "%"),
+            x: ChartAxis::log("configured", "bit/s"),
+            y: ChartAxis::log("delivered, of the configured rate", "%"),
             lines,
             note: Some(
                 "Other limiters: measured with their own buckets, as their variants say."
@@ -253,19 +264,11 @@ impl Limits {
         Chart {
             name: "pause".to_owned(),
             title: "Longest pause of a sender that always has packets waiting".to_owned(),
-            x: log("configured", "bit/s"),
+            x: ChartAxis::log("configured", "bit/s"),
             y: ChartAxis::linear("longest pause, in packet times at the rate", ""),
             lines,
             note: None,
         }
-    }
-}
-
-fn log(label: &str, unit: &str) -> ChartAxis {
-    ChartAxis {
-        label: label.to_owned(),
-        unit: unit.to_owned(),
-        scale: Scale::Log,
     }
 }
 
@@ -281,7 +284,7 @@ impl Other {
         };
         let mut put = |name: &str, figure, unit| {
             let name = format!("{name}_{}", self.length);
-            variant.values.insert(name, value(figure, unit));
+            variant.values.insert(name, Value::new(unit, figure));
         };
         put("error", self.error(), "%");
         if let Some(pause) = self.pause {
@@ -295,7 +298,7 @@ impl Other {
 fn all(measured: &[Measured]) -> Variant {
     let most = |figure: fn(&Measured) -> f64| measured.iter().map(figure).fold(0.0, f64::max);
     let frames: u64 = measured.iter().map(|it| it.frames).sum();
-    crate::net::variant(
+    Variant::of_values(
         "all",
         [
             ("cases", measured.len() as f64, ""),
@@ -314,7 +317,7 @@ fn bucket(cases: &[Case], measured: &[Measured]) -> Variant {
     for (case, measured) in cases.iter().zip(measured) {
         let mut put = |name: &str, figure, unit| {
             let name = format!("{name}_{}", case.length);
-            variant.values.insert(name, value(figure, unit));
+            variant.values.insert(name, Value::new(unit, figure));
         };
         put("error", measured.error, "%");
         put("pause", measured.pause, "");

@@ -1,17 +1,16 @@
 //! The share of late messages by burst and bandwidth (Silo, SIGCOMM 2015, 2.3.1,
 //! table 1).
 
-use super::experiment::FRAME;
+use super::FRAME;
 use super::host::{Host, Packet, START};
-use super::run::Found;
-use crate::net::{failed, out_of, value};
-use crate::{Options, SimError, parallel};
+use crate::scenario::Scenario;
+use crate::{Threads, parallel};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
-use serde_json::json;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
+use tailbound_experiment::{ExperimentError, Found, Progress, Section};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// What messages come, and what their guest is guaranteed.
@@ -42,81 +41,72 @@ pub struct PaperRow {
     pub late: Vec<f64>,
 }
 
-impl Messages {
-    /// What cannot be simulated.
-    pub(super) fn mistake(&self) -> Option<String> {
-        let ranges = [
-            ("frames", self.frames, 1, 1_000),
-            ("messages", self.messages, 1_000, 1_000_000_000),
-            ("bandwidths: number", self.bandwidths.len() as u64, 1, 100),
-            ("average", self.average.0, 1_000, self.link.0),
-        ];
-        let bandwidth = |percent: &u64| {
-            let most = self.link.0.saturating_mul(100) / self.average.0.max(1);
-            out_of(&[("bandwidths: percent", *percent, 100, most)])
-        };
-        let row = |row: &PaperRow| {
-            let wrong = out_of(&[("paper: a burst of", row.burst, 1, 1_000)]);
-            wrong.or_else(|| {
-                (row.late.len() != self.bandwidths.len()).then(|| {
-                    format!(
-                        "paper: {} figures for {} bandwidths: write one for each",
-                        row.late.len(),
-                        self.bandwidths.len()
-                    )
-                })
-            })
-        };
-        out_of(&ranges)
-            .or_else(|| self.bandwidths.iter().find_map(bandwidth))
-            .or_else(|| self.paper.iter().find_map(row))
+impl Scenario for Messages {
+    fn check(&self, section: &mut Section<'_>) {
+        section.range("frames", self.frames, 1..=1_000);
+        section.range("messages", self.messages, 1_000..=1_000_000_000);
+        section.count("bandwidths", self.bandwidths.len(), 1..=100);
+        section.range("average", self.average, Rate(1_000)..=self.link);
+        let most = self.link.0.saturating_mul(100) / self.average.0.max(1);
+        for percent in &self.bandwidths {
+            section.range("bandwidths", *percent, 100..=most);
+        }
+        for (index, row) in self.paper.iter().enumerate() {
+            let mut section = section.item("paper", index);
+            section.range("burst", row.burst, 1..=1_000);
+            let (late, bandwidths) = (row.late.len(), self.bandwidths.len());
+            if late != bandwidths {
+                let message =
+                    format!("{late} figures for {bandwidths} bandwidths: write one for each");
+                section.at("late", message);
+            }
+        }
     }
 
-    pub(super) fn run(
+    fn outline(&self) -> Vec<Variant> {
+        let nothing = vec![0.0; self.bandwidths.len()];
+        let rows = self.paper.iter();
+        rows.map(|row| self.variant(row, &nothing)).collect()
+    }
+
+    fn run(
         &self,
-        options: &Options,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Found, SimError> {
+        seed: u64,
+        threads: Threads,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
         let bandwidths = |row| self.bandwidths.iter().map(move |percent| (row, *percent));
         let cells: Vec<_> = self.paper.iter().flat_map(bandwidths).collect();
-        let late = parallel::map(
-            &cells,
-            options.threads,
-            |(row, percent)| self.late(row.burst, *percent, options.seed),
-            |done| progress(done, cells.len()),
-        );
-        let late = late.into_iter().collect::<Result<Vec<_>, _>>();
-        let late = late.map_err(|refused| failed("table")(refused.to_string()))?;
+        let late = parallel::map(&cells, threads, progress, |(row, percent)| {
+            let late = self.late(row.burst, *percent, seed);
+            late.map_err(|refused| ExperimentError::run("table", refused))
+        })?;
         let mut found = Found::default();
         let rows = late.chunks(self.bandwidths.len());
         let mut lines = Vec::new();
         for (row, late) in self.paper.iter().zip(rows) {
             found.variants.push(self.variant(row, late));
-            lines.push(self.line(format!("{}M", row.burst), LineStyle::Measured, late));
-            lines.push(self.line(
-                format!("{}M, paper", row.burst),
-                LineStyle::Paper,
-                &row.late,
-            ));
+            let name = format!("{}M", row.burst);
+            let paper = format!("{name}, paper");
+            lines.push(self.line(name, LineStyle::Measured, late));
+            lines.push(self.line(paper, LineStyle::Paper, &row.late));
         }
         found.charts.push(Chart {
             name: "late-messages".to_owned(),
             title: "Messages that take longer than promised, by burst and bandwidth".to_owned(),
             x: ChartAxis::linear("bandwidth, of the average", "%"),
-            y: ChartAxis {
-                label: "late messages".to_owned(),
-                unit: "%".to_owned(),
-                scale: Scale::Log,
-            },
+            y: ChartAxis::log("late messages", "%"),
             lines,
             note: Some("Cells without a late message are not drawn.".to_owned()),
         });
-        found.condition("messages", json!(self.messages));
-        found.condition("message", json!(Bytes(self.frames * FRAME).to_string()));
-        found.condition("average", json!(self.average.to_string()));
+        found.condition("messages", self.messages);
+        found.condition("message", Bytes(self.frames * FRAME).to_string());
+        found.condition("average", self.average.to_string());
         Ok(found)
     }
+}
 
+impl Messages {
     fn line(&self, name: String, style: LineStyle, late: &[f64]) -> Line {
         let drawn = |late: f64| if late > 0.0 { late } else { f64::NAN };
         let points = self.bandwidths.iter().zip(late);
@@ -132,7 +122,9 @@ impl Messages {
             name: format!("{}M", row.burst),
             ..Variant::default()
         };
-        let mut put = |name: String, figure: f64| variant.values.insert(name, value(figure, "%"));
+        let mut put = |name: String, figure: f64| {
+            variant.values.insert(name, Value::new("%", figure));
+        };
         let mut furthest = [0.0_f64; 2];
         for ((percent, late), paper) in self.bandwidths.iter().zip(late).zip(&row.late) {
             put(format!("late_{percent}"), *late);

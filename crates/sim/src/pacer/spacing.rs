@@ -1,15 +1,14 @@
 //! Where frames are on the wire, against their departures.
 
-use super::experiment::FRAME;
+use super::FRAME;
 use super::host::{Host, Packet};
-use super::run::Found;
-use crate::net::{failed, out_of, variant};
-use crate::{Options, SimError, parallel};
+use crate::scenario::Scenario;
+use crate::{Threads, parallel};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
-use serde_json::json;
 use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
+use tailbound_experiment::{ExperimentError, Found, Progress, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -60,53 +59,56 @@ struct Seen {
     drift: i128,
 }
 
-impl Spacing {
-    /// What cannot be simulated.
-    pub(super) fn mistake(&self) -> Option<String> {
-        let load = |load: &Load| {
-            out_of(&[
-                ("guests", load.guests.into(), 1, 1_000),
-                ("percent", load.percent, 1, 100),
-                ("frames", load.frames.0, void::SHORTEST.0, load.frames.1),
-                ("frames", load.frames.1, load.frames.0, FRAME),
-                ("count", load.count, 2, 100_000_000_000),
-                ("late: nanoseconds", load.late.0, 0, 1_000_000_000),
-            ])
-        };
-        let wrong = out_of(&[("loads", self.load.len() as u64, 1, 100)]);
-        wrong.or_else(|| self.load.iter().find_map(load))
+impl Scenario for Spacing {
+    fn check(&self, section: &mut Section<'_>) {
+        section.count("load", self.load.len(), 1..=100);
+        for (index, load) in self.load.iter().enumerate() {
+            let mut section = section.item("load", index);
+            let (short, long) = load.frames;
+            section.range("guests", load.guests, 1..=1_000);
+            section.range("percent", load.percent, 1..=100);
+            section.range("frames", short, void::SHORTEST.0..=long);
+            section.range("frames", long, short..=FRAME);
+            section.range("count", load.count, 2..=100_000_000_000);
+            section.range("late", load.late, Nanos::ZERO..=Nanos::from_secs(1));
+        }
     }
 
-    pub(super) fn run(
+    fn outline(&self) -> Vec<Variant> {
+        let loads = self.load.iter();
+        loads
+            .map(|load| self.variant(load, &Seen::default()))
+            .collect()
+    }
+
+    fn run(
         &self,
-        options: &Options,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Found, SimError> {
-        let variants = parallel::map(
-            &self.load,
-            options.threads,
-            |load| {
-                let seen = self.watch(load, options.seed);
-                seen.map_err(|refused| failed(&load.name)(refused.to_string()))
-                    .map(|seen| self.variant(load, &seen))
-            },
-            |done| progress(done, self.load.len()),
-        );
+        seed: u64,
+        threads: Threads,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
+        let variants = parallel::map(&self.load, threads, progress, |load| {
+            let outcome = self.watch(load, seed);
+            let outcome = outcome.map(|outcome| self.variant(load, &outcome));
+            outcome.map_err(|refused| ExperimentError::run(&load.name, refused))
+        })?;
         let mut found = Found {
-            variants: variants.into_iter().collect::<Result<_, _>>()?,
+            variants,
             ..Found::default()
         };
-        found.condition("link", json!(self.link.to_string()));
+        found.condition("link", self.link.to_string());
         for load in &self.load {
             let text = format!(
                 "{} guests, {} %, {} to {} B, host late by {}",
                 load.guests, load.percent, load.frames.0, load.frames.1, load.late
             );
-            found.condition(&format!("load_{}", load.name), json!(text));
+            found.condition(format!("load_{}", load.name), text);
         }
         Ok(found)
     }
+}
 
+impl Spacing {
     fn watch(&self, load: &Load, seed: u64) -> Result<Seen, PacerError> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut host = Host::new(&PacerConfig::new(self.link))?;
@@ -177,7 +179,7 @@ impl Spacing {
     fn variant(&self, load: &Load, seen: &Seen) -> Variant {
         let nanos = |bytes: WireBytes| bytes.0 as f64 * 8e9 / self.link.0 as f64;
         let collisions = 100.0 * seen.collided as f64 / seen.frames as f64;
-        variant(
+        Variant::of_values(
             &load.name,
             [
                 ("frames", seen.frames as f64, ""),

@@ -1,18 +1,20 @@
 //! The experiments in short forms, and that they can fail.
 
-use super::experiment::{Experiment, source_text};
-use super::run::run_parsed;
-use crate::Options;
+use super::PacerExperiment;
+use crate::Threads;
+use tailbound_experiment::{Experiment as _, Loaded, Source};
 use tailbound_report::Verdict;
 
 /// An experiment that comes with the program, with some of its text replaced.
-fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Experiment, String> {
-    let (mut text, file) = source_text(name).expect("it comes with the program");
+fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<PacerExperiment>, String> {
+    let mut source = PacerExperiment::CATALOGUE
+        .source(name)
+        .expect("it comes with the program");
     for (from, to) in changes {
-        assert!(text.contains(from), "{name} has no {from}");
-        text = text.replacen(from, to, 1);
+        assert!(source.text.contains(from), "{name} has no {from}");
+        source.text = source.text.replacen(from, to, 1);
     }
-    Experiment::parse(&text, &file).map_err(|error| error.to_string())
+    Loaded::parse(&source).map_err(|error| error.to_string())
 }
 
 /// Each experiment, as short as it still proves something.
@@ -70,13 +72,10 @@ const SHORT: [(&str, &[(&str, &str)]); 5] = [
 fn every_experiment_holds_and_follows_from_its_seed_whatever_the_number_of_threads() {
     for (name, changes) in SHORT {
         let run = |seed, threads| {
-            let experiment = parse(name, changes).expect("a sound experiment");
-            let options = Options {
-                experiment: name.to_owned(),
-                seed,
-                threads,
-            };
-            run_parsed(&experiment, &options, |_, _| {}).expect("it runs")
+            let loaded = parse(name, changes).expect("a sound experiment");
+            loaded
+                .run(seed, &Threads(threads), &mut |_| {})
+                .expect("it runs")
         };
         let results = run(1, 2);
         assert_eq!(
@@ -115,12 +114,7 @@ fn mistakes_are_named_with_their_place() {
             "[90, 140",
             "percent 90: choose 100 to",
         ),
-        (
-            "limits",
-            "\"30KB\", ",
-            "\"1KB\", ",
-            "bursts: bytes 1000: choose 1538",
-        ),
+        ("limits", "\"30KB\", ", "\"1KB\", ", "bursts 1kB: choose"),
         (
             "spacing",
             "frames = [84, 1538]",
@@ -143,7 +137,7 @@ fn mistakes_are_named_with_their_place() {
             "isolation",
             "[isolation]",
             "[limits]",
-            "unknown field `flood`",
+            "unknown key `flood`",
         ),
     ];
     for (name, right, wrong, message) in cases {
@@ -153,23 +147,94 @@ fn mistakes_are_named_with_their_place() {
             "{error}"
         );
         assert!(error.contains(message), "{error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
     }
-    let error = Experiment::parse("name = \"x\"\ntitle = \"\"\nsource = \"\"\n", "x.toml");
-    let error = error.expect_err("of no kind").to_string();
-    assert!(error.contains("is not of one kind"), "{error}");
+    let source = Source {
+        text: "name = \"x\"\ntitle = \"\"\nsource = \"\"\n".to_owned(),
+        file: "x.toml".to_owned(),
+    };
+    let error = Loaded::<PacerExperiment>::parse(&source).expect_err("of no kind");
+    assert!(error.to_string().contains("has 0 scenarios"), "{error}");
+}
+
+#[test]
+fn a_check_of_what_is_not_there_is_refused_before_anything_runs() {
+    for (name, right, wrong, message) in [
+        (
+            "spacing",
+            "of = \"early\"",
+            "of = \"erly\"",
+            "unknown value `erly`; did you mean `early`?",
+        ),
+        (
+            "spacing",
+            "at = [\"one-guest\",",
+            "at = [\"no-guest\",",
+            "unknown variant `no-guest`",
+        ),
+        (
+            "isolation",
+            "latency.p99_9",
+            "latncy.p99_9",
+            "unknown series `latncy`",
+        ),
+        (
+            "isolation",
+            "latency.p99_9",
+            "latency.p99.9",
+            "unknown statistic `p99.9`",
+        ),
+        (
+            "isolation",
+            "from = \"conforming\"",
+            "from = \"nobody\"",
+            "unknown variant `nobody`",
+        ),
+        (
+            "limits",
+            "at = [\"all\"]",
+            "at = [\"none\"]",
+            "unknown variant `none`",
+        ),
+        (
+            "conformance",
+            "at = [\"networks\"]",
+            "at = [\"network\"]",
+            "did you mean `networks`?",
+        ),
+        (
+            "silo-table1",
+            "of = \"furthest_from_erlang\"",
+            "of = \"far\"",
+            "unknown value `far`",
+        ),
+    ] {
+        let error = parse(name, &[(right, wrong)]).expect_err(message);
+        assert!(
+            error.starts_with(&format!("experiments/pacer/{name}.toml:")),
+            "{error}"
+        );
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn what_is_measured_is_what_the_outline_names() {
+    for (name, changes) in SHORT {
+        let loaded = parse(name, changes).expect("a sound experiment");
+        let results = loaded.run(1, &Threads(2), &mut |_| {}).expect("it runs");
+        for (outline, variant) in loaded.experiment.outline().iter().zip(&results.variants) {
+            assert_eq!(outline.name, variant.name, "{name}");
+            assert!(outline.series.keys().eq(variant.series.keys()), "{name}");
+            assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
+        }
+    }
 }
 
 #[test]
 fn a_guarantee_that_the_pacer_refuses_is_named_by_its_rule() {
     let [one, three] = [1, 3].map(|gbit| format!("guest = {{ bandwidth = \"{gbit}Gbit/s\""));
-    let experiment = parse("isolation", &[(&one, &three)]).expect("sound by itself");
-    let options = Options {
-        experiment: "isolation".to_owned(),
-        seed: 1,
-        threads: 1,
-    };
-    let error = run_parsed(&experiment, &options, |_, _| {});
+    let loaded = parse("isolation", &[(&one, &three)]).expect("sound by itself");
+    let error = loaded.run(1, &Threads(1), &mut |_| {});
     let error = error.expect_err("3 and 8 times 1 Gbit/s of 10").to_string();
     assert!(
         error.contains("all bandwidths together would be"),

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use tailbound_placement::{PlacementError, Request};
-use tailbound_report::{Series, Statistic, Stats, Value, Variant, empty_histogram};
+use tailbound_report::{Series, Value, Variant, empty_histogram};
 use tailbound_units::{Bytes, Nanos};
 
 /// How long something took: the time of an admission, of a refusal, of either,
@@ -30,36 +30,6 @@ const VALUES: [(&str, &str); 14] = [
     ("decisions_per_second", "/s"),
     ("memory", "B"),
 ];
-
-/// Whether a figure is one of those that points have.
-pub(super) fn check_figure(figure: &str, classes: &[&String]) -> Result<(), String> {
-    if let Some((series, statistic)) = figure.split_once('.') {
-        if series != PORTS && !TIMES.contains(&series) {
-            let known = TIMES.join(", ");
-            return Err(format!(
-                "there is no series {series:?}; there are: {known}, {PORTS}"
-            ));
-        }
-        let keys = Statistic::ALL.map(Statistic::key);
-        if !keys.contains(&statistic) {
-            let known = keys.join(", ");
-            return Err(format!(
-                "there is no statistic {statistic:?}; there are: {known}"
-            ));
-        }
-        return Ok(());
-    }
-    let values = VALUES.iter().map(|(name, _)| (*name).to_owned());
-    let of_classes = classes
-        .iter()
-        .flat_map(|class| class_values(class).map(|(name, _)| name));
-    let known: Vec<String> = values.chain(of_classes).collect();
-    if known.iter().any(|known| known == figure) {
-        return Ok(());
-    }
-    let known = known.join(", ");
-    Err(format!("there is no value {figure:?}; there are: {known}"))
-}
 
 /// Of one class: what was asked for and what was admitted, on average, and how
 /// many were refused.
@@ -107,6 +77,7 @@ pub(super) struct Recorder {
 }
 
 /// The state of the data centre at the end.
+#[derive(Default)]
 pub(super) struct End {
     pub(super) hosts: usize,
     pub(super) slots: u64,
@@ -173,8 +144,22 @@ impl Recorder {
         self.time("explained", took);
     }
 
-    /// All of it, as a variant of the result.
-    pub(super) fn finish(self, name: &str, classes: &[&String], end: &End) -> Variant {
+    /// All of it, as a variant of the result. What was never timed has no series.
+    pub(super) fn finish(self, name: &str, classes: &[&str], end: &End) -> Variant {
+        let mut variant = self.outline_at(name, classes, end);
+        let is_always_there = |name: &str| !TIMES.contains(&name);
+        variant
+            .series
+            .retain(|name, series| series.stats.count > 0 || is_always_there(name));
+        variant
+    }
+
+    /// The variant with the names of all that may be measured.
+    pub(super) fn outline(self, name: &str, classes: &[&str]) -> Variant {
+        self.outline_at(name, classes, &End::default())
+    }
+
+    fn outline_at(self, name: &str, classes: &[&str], end: &End) -> Variant {
         let all: [Count; 2] = [0, 1].map(|kind| {
             let counts = self.counts.iter();
             counts.fold(Count::default(), |sum, count| sum.plus(&count[kind]))
@@ -183,13 +168,7 @@ impl Recorder {
         let percent = |part: u64, of: u64| 100.0 * part as f64 / of as f64;
         let mut values = BTreeMap::new();
         let mut value = |name: &str, unit: &str, value: f64| {
-            let unit = unit.to_owned();
-            let value = Value {
-                unit,
-                value,
-                spread: None,
-            };
-            values.insert(name.to_owned(), value);
+            values.insert(name.to_owned(), Value::new(unit, value));
         };
         for (name, unit) in VALUES {
             let figure = match name {
@@ -221,29 +200,16 @@ impl Recorder {
                 value(&name, unit, figure);
             }
         }
-        let times = self
-            .times
-            .into_iter()
-            .filter(|(_, times)| !times.is_empty());
+        let times = self.times.iter();
         let mut series: BTreeMap<String, Series> = times
-            .map(|(name, times)| (name.to_owned(), of_histogram("ns", &times)))
+            .map(|(name, times)| ((*name).to_owned(), Series::of("ns", times)))
             .collect();
-        series.insert(PORTS.to_owned(), of_histogram("", &self.ports));
+        series.insert(PORTS.to_owned(), Series::of("", &self.ports));
         Variant {
             name: name.to_owned(),
             series,
             values,
             ..Variant::default()
         }
-    }
-}
-
-fn of_histogram(unit: &str, samples: &Histogram<u64>) -> Series {
-    let stats = Stats::from_histogram(samples);
-    Series {
-        unit: unit.to_owned(),
-        all: stats.clone(),
-        stats,
-        ..Series::default()
     }
 }

@@ -1,80 +1,102 @@
-//! An experiment from its TOML to its verdict.
+//! An experiment of the placement simulator, run.
 
-use super::experiment::{ChartSpec, Experiment, Leave, Point, source_text};
+use super::experiment::{Leave, PlacementExperiment, Point};
 use super::recorder::{End, Recorder};
 use super::workload::Workload;
-use crate::SimError;
-use crate::vcpu::check;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::fmt::Debug;
+use tailbound_experiment::{
+    Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Found, Mistake, Mistakes,
+    Noise, Progress, catalogue,
+};
 use tailbound_placement::{
     AdmitError, Datacentre, Direction, NodeId, Policy, PortId, Request, TenantId, Topology,
 };
-use tailbound_report::{Chart, Line, LineStyle, Point as ChartPoint, Results, Variant};
+use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos};
 
-/// What an experiment borrows of the machine it runs on. It decides nothing:
-/// with any other machine the same tenants are admitted to the same hosts.
-pub trait Machine {
+/// What tells the time and the memory that decisions take. It decides nothing: with
+/// any other one the same tenants are admitted to the same hosts.
+pub trait Stopwatch: Debug {
     /// The time, from any start on.
     fn now(&self) -> Nanos;
     /// Forgets how much memory there was at most.
-    fn forget_memory(&mut self);
+    fn reset_peak_memory(&self);
     /// The most memory since then, if that is known.
-    fn memory(&self) -> Option<Bytes>;
+    fn peak_memory(&self) -> Option<Bytes>;
 }
 
-/// What to run, and how.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The name of one of the embedded experiments, or a file.
-    pub experiment: String,
-    /// Everything random follows from it.
-    pub seed: u64,
-}
+impl Experiment for PlacementExperiment {
+    type Options = Box<dyn Stopwatch>;
+    type Error = ExperimentError;
 
-/// Runs an experiment. `progress` hears how many of how many points are done.
-///
-/// # Errors
-/// See [`SimError`].
-pub fn run(
-    options: &Options,
-    machine: &mut dyn Machine,
-    mut progress: impl FnMut(usize, usize),
-) -> Result<Results, SimError> {
-    let (text, file) = source_text(&options.experiment)?;
-    let experiment = Experiment::parse(&text, &file)?;
-    let mut variants = Vec::new();
-    for (done, point) in experiment.point.iter().enumerate() {
-        progress(done, experiment.point.len());
-        variants.push(measure(&experiment, point, options.seed, machine)?);
+    const CATALOGUE: Catalogue =
+        catalogue!("experiments/placement": "microbenchmark", "scale", "policies");
+
+    fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
+        document.whole()
     }
-    let charts = experiment.chart.iter();
-    let charts: Vec<Chart> = charts
-        .map(|spec| draw(&experiment, spec, &variants))
-        .collect();
-    let checks = check::evaluate(&experiment.check, &variants, &charts);
-    let (verdict, verdict_reason) = check::verdict(&checks);
-    Ok(Results {
-        schema: tailbound_report::SCHEMA,
-        experiment: experiment.name.get_ref().clone(),
-        title: experiment.title.clone(),
-        source: experiment.source.clone(),
-        seed: options.seed,
-        conditions: conditions(&experiment),
-        variants,
-        charts,
-        checks,
-        verdict,
-        verdict_reason,
-    })
+
+    fn check(&mut self, _: &str, mistakes: &mut Mistakes) {
+        self.find_mistakes(mistakes);
+    }
+
+    fn outline(&self) -> Vec<Variant> {
+        let outline = |point: &Point| {
+            let recorder = Recorder::new(self.class.len());
+            recorder.outline(point.name.get_ref(), &self.class_names())
+        };
+        self.point.iter().map(outline).collect()
+    }
+
+    fn charts(&self) -> &[ChartSpec] {
+        &self.chart
+    }
+
+    fn curves(&self) -> Vec<Curve> {
+        vec![self.curve()]
+    }
+
+    fn run(
+        &self,
+        seed: u64,
+        stopwatch: &Box<dyn Stopwatch>,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
+        let mut found = Found {
+            noise: Noise::Unknown,
+            ..Found::default()
+        };
+        found.condition("virtual_time", false);
+        found.condition("explain_every", self.explain_every);
+        for (done, point) in self.point.iter().enumerate() {
+            progress(&format!("{done} of {}", self.point.len()));
+            let variant = measure(self, point, seed, stopwatch.as_ref())?;
+            found.variants.push(variant);
+            let text = format!(
+                "{} pods of {}, mean {} machines, {} requests",
+                point.pods,
+                point.network.get_ref(),
+                point.mean_vms,
+                point.requests
+            );
+            found.condition(format!("point_{}", point.name.get_ref()), text);
+        }
+        Ok(found)
+    }
+}
+
+impl PlacementExperiment {
+    fn class_names(&self) -> Vec<&str> {
+        let classes = self.class.iter();
+        classes.map(|class| class.name.get_ref().as_str()).collect()
+    }
 }
 
 /// One data centre with its tenants.
 struct Run<'e> {
-    experiment: &'e Experiment,
+    experiment: &'e PlacementExperiment,
     point: &'e Point,
-    machine: &'e mut dyn Machine,
+    stopwatch: &'e dyn Stopwatch,
     dc: Datacentre,
     here: Vec<TenantId>,
     recorder: Recorder,
@@ -83,17 +105,14 @@ struct Run<'e> {
 }
 
 fn measure(
-    experiment: &Experiment,
+    experiment: &PlacementExperiment,
     point: &Point,
     seed: u64,
-    machine: &mut dyn Machine,
-) -> Result<Variant, SimError> {
-    machine.forget_memory();
+    stopwatch: &dyn Stopwatch,
+) -> Result<Variant, ExperimentError> {
+    stopwatch.reset_peak_memory();
     let name = point.name.get_ref();
-    let failed = |error: &dyn std::error::Error| SimError::Run {
-        variant: name.clone(),
-        message: error.to_string(),
-    };
+    let failed = |error: &dyn std::error::Error| ExperimentError::run(name, error);
     let network = experiment.network(point);
     let network = network.expect("an experiment's points are checked when it is read");
     let tree = network.uniform(point.pods).spec().build();
@@ -101,7 +120,7 @@ fn measure(
     let mut run = Run {
         experiment,
         point,
-        machine,
+        stopwatch,
         dc: Datacentre::new(tree, point.policy),
         here: Vec::new(),
         recorder: Recorder::new(experiment.class.len()),
@@ -113,12 +132,7 @@ fn measure(
     let mut workload = Workload::new(&experiment.class, point, seed);
     run.all(&mut workload).map_err(|error| failed(&error))?;
     let end = run.end();
-    let classes: Vec<_> = experiment
-        .class
-        .iter()
-        .map(|it| it.name.get_ref())
-        .collect();
-    Ok(run.recorder.finish(name, &classes, &end))
+    Ok(run.recorder.finish(name, &experiment.class_names(), &end))
 }
 
 impl Run<'_> {
@@ -161,7 +175,7 @@ impl Run<'_> {
     fn make_room(&mut self, workload: &mut Workload<'_>) -> Result<(), AdmitError> {
         while self.is_full() && !self.here.is_empty() {
             let leaving = self.here.swap_remove(workload.one_of(self.here.len()));
-            let start = self.machine.now();
+            let start = self.stopwatch.now();
             self.dc.release(leaving)?;
             self.recorder.released(self.since(start));
         }
@@ -169,11 +183,11 @@ impl Run<'_> {
     }
 
     fn since(&self, start: Nanos) -> Nanos {
-        self.machine.now().saturating_sub(start)
+        self.stopwatch.now().saturating_sub(start)
     }
 
     fn decide(&mut self, id: TenantId, class: usize, request: &Request) -> Result<(), AdmitError> {
-        let start = self.machine.now();
+        let start = self.stopwatch.now();
         let answer = self.dc.admit(id, request).map(|_| ());
         let cost = (self.since(start), self.dc.last_effort());
         let refusal = match answer {
@@ -196,7 +210,7 @@ impl Run<'_> {
         if let Some(every) = self.experiment.explain_every
             && self.refusals.is_multiple_of(every)
         {
-            let start = self.machine.now();
+            let start = self.stopwatch.now();
             self.dc.explain(request)?;
             self.recorder.explained(self.since(start));
         }
@@ -204,7 +218,7 @@ impl Run<'_> {
     }
 
     fn end(&self) -> End {
-        let memory = self.machine.memory();
+        let memory = self.stopwatch.peak_memory();
         End {
             hosts: self.dc.topology().hosts().len(),
             slots: u64::from(self.slots()),
@@ -250,51 +264,4 @@ fn ports(topology: &Topology) -> impl Iterator<Item = PortId> {
             })
         })
     })
-}
-
-fn draw(experiment: &Experiment, spec: &ChartSpec, variants: &[Variant]) -> Chart {
-    let with_x = experiment
-        .point
-        .iter()
-        .zip(variants)
-        .filter_map(|(point, variant)| Some((point.x?, variant)));
-    let with_x: Vec<_> = with_x.collect();
-    let lines = spec.of.iter().map(|of| Line {
-        name: of.get_ref().clone(),
-        style: LineStyle::Measured,
-        points: with_x
-            .iter()
-            .map(|(x, variant)| {
-                // What could not be measured leaves a gap.
-                let y = check::read(variant, of.get_ref()).map_or(f64::NAN, |found| found.value);
-                ChartPoint(*x, y)
-            })
-            .collect(),
-    });
-    Chart {
-        name: spec.name.get_ref().clone(),
-        title: spec.title.clone(),
-        x: (&spec.x).into(),
-        y: (&spec.y).into(),
-        lines: lines.collect(),
-        note: spec.note.clone(),
-    }
-}
-
-fn conditions(experiment: &Experiment) -> BTreeMap<String, Value> {
-    let mut conditions = BTreeMap::from([
-        ("virtual_time".to_owned(), json!(false)),
-        ("explain_every".to_owned(), json!(experiment.explain_every)),
-    ]);
-    for point in &experiment.point {
-        let text = format!(
-            "{} pods of {}, mean {} machines, {} requests",
-            point.pods,
-            point.network.get_ref(),
-            point.mean_vms,
-            point.requests
-        );
-        conditions.insert(format!("point_{}", point.name.get_ref()), json!(text));
-    }
-    conditions
 }

@@ -1,30 +1,37 @@
 use super::*;
 use std::cell::Cell;
+use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
 use tailbound_report::Results;
 use tailbound_units::{Bytes, Nanos};
 
 /// Time goes on by itself, by a step that nothing depends on.
+#[derive(Debug)]
 struct Clock {
     now: Cell<u64>,
     step: u64,
 }
 
-impl Machine for Clock {
+impl Stopwatch for Clock {
     fn now(&self) -> Nanos {
         self.now.set(self.now.get() + self.step);
         Nanos(self.now.get())
     }
 
-    fn forget_memory(&mut self) {}
+    fn reset_peak_memory(&self) {}
 
-    fn memory(&self) -> Option<Bytes> {
+    fn peak_memory(&self) -> Option<Bytes> {
         None
     }
 }
 
+fn parse(text: String) -> Result<Loaded<PlacementExperiment>, ExperimentError> {
+    let file = "x.toml".to_owned();
+    Loaded::parse(&Source { text, file })
+}
+
 /// A small data centre, with what some texts are replaced by.
 fn small(changes: &[(&str, &str)]) -> String {
-    let (_, text) = EMBEDDED[0];
+    let (_, text) = PlacementExperiment::CATALOGUE.embedded[0];
     let first = text.find("[[point]]").unwrap();
     let mut text = format!(
         "{}[[point]]\nname = \"small\"\nnetwork = \"10G\"\npods = 1\nmean_vms = 49\n\
@@ -39,14 +46,12 @@ fn small(changes: &[(&str, &str)]) -> String {
 }
 
 fn run_text(text: &str, seed: u64, step: u64) -> Results {
-    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
-    std::fs::write(file.path(), text).unwrap();
-    let options = Options {
-        experiment: file.path().to_str().unwrap().to_owned(),
-        seed,
-    };
     let now = Cell::new(0);
-    run(&options, &mut Clock { now, step }, |_, _| {}).unwrap()
+    let clock: Box<dyn Stopwatch> = Box::new(Clock { now, step });
+    parse(text.to_owned())
+        .unwrap()
+        .run(seed, &clock, &mut |_| {})
+        .unwrap()
 }
 
 fn value(results: &Results, name: &str) -> f64 {
@@ -106,8 +111,8 @@ fn a_policy_that_does_not_look_overfills_queues() {
 
 #[test]
 fn every_embedded_experiment_is_right() {
-    for (name, text) in EMBEDDED {
-        Experiment::parse(text, name).unwrap();
+    for (_, text) in PlacementExperiment::CATALOGUE.embedded {
+        parse((*text).to_owned()).unwrap();
     }
 }
 
@@ -117,7 +122,7 @@ fn mistakes_are_named_with_their_place() {
         (
             "network = \"10G\"\npods",
             "network = \"1G\"\npods",
-            "there is no network \"1G\"",
+            "unknown network `1G`",
         ),
         ("requests = 200", "requests = 0", "requests 0: choose 1 to"),
         (
@@ -136,22 +141,22 @@ fn mistakes_are_named_with_their_place() {
         (
             "racks = 25",
             "racks = 25\ncolour = 1",
-            "unknown field `colour`",
+            "unknown key `colour`",
         ),
         (
             "requests = 200",
             "requests = 200\n[[check]]\nname = \"x\"\nof = \"all.p98\"\nat = [\"small\"]\n\
              at_most = 1\nsource = \"none\"",
-            "there is no statistic \"p98\"",
+            "unknown statistic `p98`",
         ),
         (
             "requests = 200",
             "requests = 200\n[[check]]\nname = \"x\"\nof = \"C_refused\"\nat = [\"small\"]\n\
              at_most = 1\nsource = \"none\"",
-            "there is no value \"C_refused\"",
+            "unknown value `C_refused`",
         ),
     ] {
-        let error = Experiment::parse(&small(&[(from, to)]), "x.toml").unwrap_err();
+        let error = parse(small(&[(from, to)])).map(drop).unwrap_err();
         let error = error.to_string();
         assert!(error.contains(message), "{error}\ninstead of {message}");
         assert!(error.starts_with("x.toml:"), "{error}");

@@ -1,7 +1,7 @@
 //! One scheduler running one point.
 
-use super::experiment::{AnyScheduler, Experiment, Guest, Point, SchedulerSpec};
 use super::recorder::Recorder;
+use super::sweep::{AnyScheduler, Guest, Point, SchedulerSpec, Sweep};
 use std::collections::BTreeMap;
 use tailbound_hypervisor::{
     Domain, Host, Machine, PcpuId, PcpuSet, Simulation, SimulationConfig, VcpuId, VcpuStats,
@@ -10,17 +10,8 @@ use tailbound_hypervisor::{
 use tailbound_report::{Value, Variant};
 use tailbound_units::Nanos;
 
-/// The value for how often a second a vCPU was taken off although it would have
-/// gone on.
-pub(crate) const PREEMPTIONS: &str = "preemptions";
-
-/// The value for how far apart the guests are whose mean is `cpu`.
-pub(crate) fn range_of(cpu: &str) -> String {
-    format!("{cpu}_range")
-}
-
 /// Why a run cannot be made.
-pub(crate) struct Mistake {
+pub(crate) struct Refusal {
     pub(crate) of: Of,
     pub(crate) message: String,
 }
@@ -31,7 +22,7 @@ pub(crate) enum Of {
     Point,
 }
 
-impl Mistake {
+impl Refusal {
     fn of_point(error: &impl ToString) -> Self {
         Self {
             of: Of::Point,
@@ -42,14 +33,14 @@ impl Mistake {
 
 /// Makes the host with its guests, at time 0.
 pub(crate) fn prepare(
-    experiment: &Experiment,
+    sweep: &Sweep,
     scheduler: &SchedulerSpec,
     point: &Point,
     seed: u64,
-) -> Result<Simulation<AnyScheduler>, Mistake> {
-    let guests = point.kinds(experiment);
-    let host = host(experiment, &guests).map_err(|error| Mistake::of_point(&error))?;
-    let scheduler = scheduler.build(&host, &guests).map_err(|message| Mistake {
+) -> Result<Simulation<AnyScheduler>, Refusal> {
+    let guests = point.kinds(sweep);
+    let host = host(sweep, &guests).map_err(|error| Refusal::of_point(&error))?;
+    let scheduler = scheduler.build(&host, &guests).map_err(|message| Refusal {
         of: Of::Scheduler,
         message,
     })?;
@@ -60,22 +51,19 @@ pub(crate) fn prepare(
     let workloads: Vec<_> = guests.iter().map(workload).collect();
     let config = SimulationConfig {
         seed,
-        timer_slop: experiment.timer_slop,
+        timer_slop: sweep.timer_slop,
     };
-    let mut machine = Machine::new(&host, scheduler, experiment.costs);
+    let mut machine = Machine::new(&host, scheduler, sweep.costs);
     for (vcpu, guest) in (0..).map(VcpuId).zip(&guests) {
         if let Some(refill) = guest.cache_refill {
             machine.set_cache_refill(vcpu, refill);
         }
     }
-    Simulation::new(machine, &workloads, config).map_err(|error| Mistake::of_point(&error))
+    Simulation::new(machine, &workloads, config).map_err(|error| Refusal::of_point(&error))
 }
 
-fn host(
-    experiment: &Experiment,
-    guests: &[&Guest],
-) -> Result<Host, tailbound_hypervisor::HostError> {
-    let mut host = Host::new(experiment.pcpus)?;
+fn host(sweep: &Sweep, guests: &[&Guest]) -> Result<Host, tailbound_hypervisor::HostError> {
+    let mut host = Host::new(sweep.pcpus)?;
     for guest in guests {
         let domain = host.add_domain(Domain {
             weight: guest.weight,
@@ -94,41 +82,59 @@ fn host(
     Ok(host)
 }
 
-/// Runs it and says what was measured.
+/// Runs it and returns what was measured.
 pub(crate) fn measure(
-    experiment: &Experiment,
+    sweep: &Sweep,
     scheduler: &SchedulerSpec,
     point: &Point,
     seed: u64,
 ) -> Result<Variant, String> {
     let mut simulation =
-        prepare(experiment, scheduler, point, seed).map_err(|mistake| mistake.message)?;
-    let guests = point.kinds(experiment);
-    let mut recorder = Recorder::new(experiment, &guests);
-    simulation.run(experiment.warmup, &mut |sample| recorder.take(sample));
+        prepare(sweep, scheduler, point, seed).map_err(|refusal| refusal.message)?;
+    let guests = point.kinds(sweep);
+    let mut recorder = Recorder::new(sweep, &guests);
+    simulation.run(sweep.warmup, &mut |sample| recorder.take(sample));
     recorder.clear();
     let before = all_stats(&simulation, guests.len());
-    let duration = point.duration.unwrap_or(experiment.duration);
-    let end = experiment.warmup.saturating_add(duration);
+    let duration = point.duration.unwrap_or(sweep.duration);
+    let end = sweep.warmup.saturating_add(duration);
     simulation.run(end, &mut |sample| recorder.take(sample));
     let after = all_stats(&simulation, guests.len());
-
-    let mut values: BTreeMap<String, Value> = recorder.counts().collect();
-    let used: Vec<Used> = before
-        .iter()
-        .zip(&after)
+    let used = before.iter().zip(&after);
+    let used: Vec<Used> = used
         .map(|(before, after)| Used::between(before, after))
         .collect();
-    cpu_values(&mut values, &guests, &used, duration);
+    let name = sweep.variant_name(scheduler, point);
+    Ok(variant(name, &recorder, &guests, (&used, duration)))
+}
+
+/// The variant with the names of all that is measured.
+pub(crate) fn outline(sweep: &Sweep, scheduler: &SchedulerSpec, point: &Point) -> Variant {
+    let guests = point.kinds(sweep);
+    let recorder = Recorder::new(sweep, &guests);
+    let used: Vec<Used> = guests.iter().map(|_| Used::default()).collect();
+    let name = sweep.variant_name(scheduler, point);
+    variant(name, &recorder, &guests, (&used, sweep.duration))
+}
+
+fn variant(
+    name: String,
+    recorder: &Recorder,
+    guests: &[&Guest],
+    (used, duration): (&[Used], Nanos),
+) -> Variant {
+    let mut values: BTreeMap<String, Value> = recorder.counts().collect();
+    cpu_values(&mut values, guests, used, duration);
+    // How often a second a vCPU was taken off although it would have gone on.
     let preemptions: u64 = used.iter().map(|used| used.preemptions).sum();
     let preemptions = preemptions as f64 / duration.as_secs_f64();
-    values.insert(PREEMPTIONS.to_owned(), value("/s", preemptions));
-    Ok(Variant {
-        name: experiment.variant_name(scheduler, point),
+    values.insert("preemptions".to_owned(), Value::new("/s", preemptions));
+    Variant {
+        name,
         series: recorder.series(),
         values,
         ..Variant::default()
-    })
+    }
 }
 
 fn all_stats(simulation: &Simulation<AnyScheduler>, vcpus: usize) -> Vec<VcpuStats> {
@@ -138,6 +144,7 @@ fn all_stats(simulation: &Simulation<AnyScheduler>, vcpus: usize) -> Vec<VcpuSta
 }
 
 /// What a vCPU had while it was measured.
+#[derive(Default)]
 struct Used {
     run: Nanos,
     overhead: Nanos,
@@ -175,23 +182,15 @@ fn cpu_values(
     }
     for (name, shares) in cpu {
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-        values.insert(name.to_owned(), value("%", mean));
+        values.insert(name.to_owned(), Value::new("%", mean));
         if shares.len() > 1 {
             let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
             let greatest = shares.iter().copied().fold(0.0, f64::max);
             let range = 100.0 * (greatest - least) / mean;
-            values.insert(range_of(name), value("%", range));
+            values.insert(format!("{name}_range"), Value::new("%", range));
         }
     }
     for (name, done) in work {
-        values.insert(name.to_owned(), value("%", done));
-    }
-}
-
-fn value(unit: &str, value: f64) -> Value {
-    Value {
-        unit: unit.to_owned(),
-        value,
-        spread: None,
+        values.insert(name.to_owned(), Value::new("%", done));
     }
 }

@@ -5,37 +5,27 @@
 //! called good, as in the paper: a false positive is a bad node called GOOD, a
 //! false negative a good node not called so.
 
-pub(crate) mod node;
+mod node;
 mod summary;
 
-pub(crate) use summary::summarise;
-
-use super::experiment::{
-    Check, CheckKind, CreditSpec, ExperimentError, Name, Problem, invalid, plain, problem, unique,
-};
+use super::sweep::CreditSpec;
+use crate::{Threads, parallel};
+use node::{Node, Test};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use tailbound_experiment::{ExperimentError, Found, Mistakes, Name, Progress, Section};
 use tailbound_hypervisor::{Load, Task};
 use tailbound_probe::{Config, ConfigError, Rule};
+use tailbound_report::Variant;
 use tailbound_units::Nanos;
 
 /// A population of nodes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
-    /// Names the result files.
-    pub name: Name,
-    /// What it shows, in one line.
-    pub title: String,
-    /// Paper and section.
-    pub source: String,
     /// The nodes and how they are judged.
     pub population: Nodes,
     /// The kinds of neighbours.
     pub neighbour: Vec<Neighbour>,
-    /// What is expected.
-    #[serde(default)]
-    pub check: Vec<Check>,
 }
 
 /// What all nodes have in common, and how they are judged.
@@ -98,67 +88,72 @@ pub struct Neighbour {
 const WARMUP: Nanos = Nanos::from_secs(1);
 
 impl Population {
-    /// Whether a file describes a population and not an experiment over points.
-    pub(crate) fn is_in(text: &str) -> bool {
-        toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("population"))
-    }
-
-    /// Reads and checks a population. `file` is for messages.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its place.
-    pub fn parse(text: &str, file: &str) -> Result<Self, ExperimentError> {
-        let population: Self =
-            toml::from_str(text).map_err(|error| ExperimentError::from_toml(text, file, &error))?;
-        population
-            .validate()
-            .map_err(|problem| invalid(text, file, problem))?;
-        Ok(population)
-    }
-
-    fn validate(&self) -> Result<(), Problem> {
-        plain(&self.name)?;
-        let at = |message: String| Err(problem(&self.name, message));
-        let nodes = &self.population;
-        let (fewest, most) = nodes.neighbours;
-        if !(1..=100_000).contains(&nodes.nodes) {
-            return at(format!("{} nodes: choose 1 to 100000", nodes.nodes));
-        }
-        if fewest > most || most > 32 {
-            return at(format!(
-                "{fewest} to {most} neighbours: choose 0 to 32, the fewest first"
-            ));
-        }
-        let shortest = Nanos::from_secs(10);
-        if nodes.network_test < shortest {
-            return at(format!(
-                "a network test of {}: choose {shortest} or more, 1000 calls at the lowest rate",
-                nodes.network_test
-            ));
+    /// Finds what is wrong with it.
+    pub(super) fn check(&self, mistakes: &mut Mistakes) {
+        mistakes.names("neighbour", self.neighbour.iter().map(|kind| &kind.name));
+        let mut top = mistakes.top();
+        for (index, kind) in self.neighbour.iter().enumerate() {
+            kind.check(&mut top.item("neighbour", index));
         }
         if self.neighbour.iter().all(|kind| kind.weight == 0) {
-            return at("no [[neighbour]] has a weight: give one of them a weight".to_owned());
+            top.at(
+                "neighbour",
+                "no [[neighbour]] has a weight: give one of them a weight",
+            );
         }
-        let mut seen = BTreeSet::new();
-        for kind in &self.neighbour {
-            plain(&kind.name)?;
-            unique(&mut seen, &kind.name, "neighbour")?;
-            kind.validate()?;
+        let nodes = &self.population;
+        let mut section = top.table("population");
+        section.range("nodes", nodes.nodes, 1..=100_000);
+        let (fewest, most) = nodes.neighbours;
+        section.range("neighbours", fewest, 0..=most);
+        section.range("neighbours", most, fewest..=32);
+        // 1000 calls at the lowest rate.
+        let times = Nanos::from_secs(10)..=Nanos::from_secs(1_000_000);
+        section.range("network_test", nodes.network_test, times);
+        section.hold("samples", self.rule().map(drop));
+        if mistakes.is_empty() {
+            // What the scheduler and the workloads refuse, they say when they are made.
+            let node = Node::draw(self, 0, 0).prepare(self, Test::Probe, 0);
+            let mut top = mistakes.top();
+            top.hold("population", node.map(drop));
         }
-        let mut seen = BTreeSet::new();
-        for check in &self.check {
-            plain(&check.name)?;
-            unique(&mut seen, &check.name, "check")?;
-            check_check(check)?;
-        }
-        if let Err(error) = self.rule() {
-            return at(error.to_string());
-        }
-        // What the scheduler and the workloads refuse, they say when they are made.
-        node::Node::draw(self, 0, 0)
-            .prepare(self, node::Test::Probe, 0)
-            .map_err(|message| problem(&self.name, message))?;
-        Ok(())
+    }
+
+    /// The only variant, with the names of all that is measured.
+    pub(super) fn outline() -> Vec<Variant> {
+        let rule = Rule::new(Config::default());
+        rule.map_or_else(|_| Vec::new(), |rule| vec![summary::variant(&[], &rule)])
+    }
+
+    /// Judges all nodes.
+    pub(super) fn run(
+        &self,
+        seed: u64,
+        threads: Threads,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
+        let rule = self.rule();
+        let rule = rule.map_err(|error| ExperimentError::run("nodes", error))?;
+        let nodes: Vec<u32> = (0..self.population.nodes).collect();
+        let judged = parallel::map(&nodes, threads, progress, |&index| {
+            let judged = Node::draw(self, index, seed).judge(self, &rule);
+            judged.map_err(|message| ExperimentError::run(&format!("node {index}"), message))
+        })?;
+        let mut found = Found {
+            variants: vec![summary::variant(&judged, &rule)],
+            charts: summary::charts(&judged, &rule),
+            ..Found::default()
+        };
+        let settings = &self.population;
+        let config = rule.config();
+        found.condition("nodes", settings.nodes);
+        found.condition("pcpus", settings.pcpus);
+        found.condition("cap_percent", settings.cap);
+        found.condition("network_test_ns", settings.network_test.as_nanos());
+        found.condition("samples", config.samples);
+        found.condition("low_mark", config.low_mark);
+        found.condition("high_mark", config.high_mark);
+        Ok(found)
     }
 
     /// The probe's rule, early stopping included: the paper's parameters except
@@ -171,59 +166,26 @@ impl Population {
     }
 }
 
-fn check_check(check: &Check) -> Result<(), Problem> {
-    if check.kind != CheckKind::Value || check.from.is_some() {
-        return Err(problem(
-            &check.name,
-            "a population has one variant: leave `kind` and `from` out",
-        ));
-    }
-    if check.at_least.is_none() && check.at_most.is_none() {
-        return Err(problem(&check.name, "needs at_least or at_most, or both"));
-    }
-    for at in &check.at {
-        if at.get_ref() != summary::VARIANT {
-            return Err(problem(
-                at,
-                format!("the variant of a population is {:?}", summary::VARIANT),
-            ));
-        }
-    }
-    let of = check.of.get_ref();
-    if check.at.is_empty() || !summary::FIGURES.contains(&of.as_str()) {
-        return Err(problem(
-            &check.of,
-            format!(
-                "judge one of {} in `of` at = [{:?}]",
-                summary::FIGURES.join(", "),
-                summary::VARIANT
-            ),
-        ));
-    }
-    Ok(())
-}
-
 impl Neighbour {
-    fn validate(&self) -> Result<(), Problem> {
-        let at = |message: &str| Err(problem(&self.name, message));
+    fn check(&self, section: &mut Section<'_>) {
         match (self.burst, self.share) {
             (None, None) => {}
             (Some((short, long)), Some((least, most))) => {
                 if self.load != Load::None {
-                    return at("has both a load and bursts: leave one of them out");
+                    section.at("load", "has both a load and bursts: leave one of them out");
                 }
                 if short < Nanos::from_micros(10) || short > long {
-                    return at("bursts: choose 10us or more, the shortest first");
+                    section.at("burst", "bursts: choose 10us or more, the shortest first");
                 }
                 if least == 0 || least > most || most > 99 {
-                    return at("share: choose 1 to 99 percent, the least first");
+                    section.at("share", "share: choose 1 to 99 percent, the least first");
                 }
             }
-            _ => return at("needs burst and share together, or neither"),
+            _ => section.at("name", "needs burst and share together, or neither"),
         }
         if matches!(self.task, Task::SleepLoop { .. } | Task::Driver) {
-            return at("a neighbour answers, sends or computes: give it another task");
+            let message = "a neighbour answers, sends or computes: give it another task";
+            section.at("task", message);
         }
-        Ok(())
     }
 }

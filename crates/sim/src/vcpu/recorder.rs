@@ -1,15 +1,15 @@
 //! Samples of a run on their way into series and counts.
 
-use super::experiment::{Experiment, Guest, Measure};
+use super::sweep::{Guest, Measure, Sweep};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use tailbound_hypervisor::{Sample, Task};
-use tailbound_report::{Series, Stats, Value, empty_histogram};
+use tailbound_report::{Series, Value, empty_histogram};
 use tailbound_units::Nanos;
 
 /// Where a vCPU's samples go: places in [`Recorder::series`].
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum Sink {
     Nowhere,
     Latency(usize),
     Rtp {
@@ -46,24 +46,24 @@ pub(crate) fn record(histogram: &mut Histogram<u64>, time: Nanos) {
 /// What a run's samples add up to.
 pub(crate) struct Recorder {
     /// By vCPU.
-    ways: Vec<Way>,
+    sinks: Vec<Sink>,
     series: Vec<Recording>,
     counts: Vec<Counter>,
 }
 
 impl Recorder {
     /// For a run with these guests, one a vCPU.
-    pub(crate) fn new(experiment: &Experiment, guests: &[&Guest]) -> Self {
+    pub(crate) fn new(sweep: &Sweep, guests: &[&Guest]) -> Self {
         let mut recorder = Self {
-            ways: Vec::new(),
+            sinks: Vec::new(),
             series: Vec::new(),
             counts: Vec::new(),
         };
         for guest in guests {
-            let way = recorder.way(guest);
-            recorder.ways.push(way);
+            let sink = recorder.sink(guest);
+            recorder.sinks.push(sink);
         }
-        for count in &experiment.count {
+        for count in &sweep.count {
             let name = count.series.get_ref();
             let series = recorder.series.iter_mut().find(|it| it.name == *name);
             let Some(series) = series else {
@@ -80,22 +80,22 @@ impl Recorder {
         recorder
     }
 
-    fn way(&mut self, guest: &Guest) -> Way {
+    fn sink(&mut self, guest: &Guest) -> Sink {
         let places: Vec<_> = guest
             .series_names()
             .into_iter()
             .map(|name| self.place(name))
             .collect();
         match (guest.measure, guest.task, places.as_slice()) {
-            (Measure::Latency, _, &[place]) => Way::Latency(place),
-            (Measure::Rtp, Task::Sender { period, .. }, &[delta, jitter]) => Way::Rtp {
+            (Measure::Latency, _, &[place]) => Sink::Latency(place),
+            (Measure::Rtp, Task::Sender { period, .. }, &[delta, jitter]) => Sink::Rtp {
                 delta,
                 jitter,
                 period,
                 last: None,
                 estimate: 0.0,
             },
-            _ => Way::Nowhere,
+            _ => Sink::Nowhere,
         }
     }
 
@@ -113,10 +113,10 @@ impl Recorder {
 
     /// Takes a sample.
     pub(crate) fn take(&mut self, sample: Sample) {
-        match &mut self.ways[sample.vcpu.index()] {
-            Way::Nowhere => {}
-            &mut Way::Latency(place) => self.record(place, sample.took),
-            Way::Rtp {
+        match &mut self.sinks[sample.vcpu.index()] {
+            Sink::Nowhere => {}
+            &mut Sink::Latency(place) => self.record(place, sample.took),
+            Sink::Rtp {
                 delta,
                 jitter,
                 period,
@@ -161,13 +161,7 @@ impl Recorder {
     /// Each series by its name.
     pub(crate) fn series(&self) -> BTreeMap<String, Series> {
         let series = |recording: &Recording| {
-            let stats = Stats::from_histogram(&recording.histogram);
-            let series = Series {
-                unit: "ns".to_owned(),
-                all: stats.clone(),
-                stats,
-                ..Series::default()
-            };
+            let series = Series::of("ns", &recording.histogram);
             (recording.name.clone(), series)
         };
         self.series.iter().map(series).collect()
@@ -181,14 +175,9 @@ impl Recorder {
                 let whole = self.counts.iter().find(|it| it.name == *name);
                 whole.map_or(0.0, |whole| whole.count as f64)
             });
-            let (value, unit) = match whole {
-                None => (count, ""),
-                Some(whole) => (100.0 * count / whole, "%"),
-            };
-            let value = Value {
-                unit: unit.to_owned(),
-                value,
-                spread: None,
+            let value = match whole {
+                None => Value::new("", count),
+                Some(whole) => Value::new("%", 100.0 * count / whole),
             };
             (counter.name.clone(), value)
         })

@@ -1,47 +1,58 @@
 //! Whole experiments, short.
 
-use super::run::{run_points, run_population};
 use super::*;
+use crate::Threads;
+use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
 use tailbound_report::{Results, Verdict};
 use tailbound_units::Nanos;
 
-fn options(experiment: &str, seed: u64, threads: usize) -> Options {
-    Options {
-        experiment: experiment.to_owned(),
-        seed,
-        threads,
-    }
+/// An experiment of at most this virtual time a point, or of three nodes.
+fn shortened(source: &Source, time: Nanos) -> Result<Loaded<VcpuExperiment>, ExperimentError> {
+    Loaded::parse_changed(source, |experiment| match experiment {
+        VcpuExperiment::Sweep(sweep) => sweep.duration = time,
+        VcpuExperiment::Population(population) => {
+            population.population.nodes = 3;
+            population.population.samples = 3000;
+            population.population.network_test = Nanos::from_secs(10);
+        }
+    })
 }
 
-/// An embedded experiment of at most this virtual time a point, or of three nodes.
 fn short(name: &str, time: Nanos, seed: u64, threads: usize) -> Results {
-    let (text, file) = source_text(name).unwrap();
-    let options = options(name, seed, threads);
-    if Population::is_in(&text) {
-        let mut population = Population::parse(&text, &file).unwrap();
-        population.population.nodes = 3;
-        population.population.samples = 3000;
-        population.population.network_test = Nanos::from_secs(10);
-        return run_population(&population, &options, |_, _| {}).unwrap();
-    }
-    let mut experiment = Experiment::parse(&text, &file).unwrap();
-    experiment.duration = time;
-    run_points(&experiment, &options, |_, _| {}).unwrap()
+    let source = VcpuExperiment::CATALOGUE.source(name).unwrap();
+    let loaded = shortened(&source, time).unwrap();
+    loaded.run(seed, &Threads(threads), &mut |_| {}).unwrap()
 }
 
 #[test]
 fn every_experiment_runs_and_its_bytes_depend_on_the_seed_alone() {
     let time = Nanos::from_secs(1);
-    for &(name, _) in EMBEDDED {
+    for name in VcpuExperiment::CATALOGUE.names() {
         let one = short(name, time, 7, 1);
         let many = short(name, time, 7, 8);
         assert_eq!(one.to_json(), many.to_json(), "{name}");
         assert!(one.checks.iter().all(|check| !check.source.is_empty()));
         // Whatever can be drawn is drawn.
-        assert!(one.to_html().is_ok(), "{name}");
+        assert!(tailbound_report::page(&one).is_ok(), "{name}");
     }
     let other = short("bobtail-fig4", time, 8, 2);
     assert_ne!(short("bobtail-fig4", time, 7, 2).to_json(), other.to_json());
+}
+
+#[test]
+fn what_is_measured_is_what_the_outline_names() {
+    for name in VcpuExperiment::CATALOGUE.names() {
+        let source = VcpuExperiment::CATALOGUE.source(name).unwrap();
+        let loaded = shortened(&source, Nanos::from_millis(100)).unwrap();
+        let results = loaded.run(1, &Threads(2), &mut |_| {}).unwrap();
+        let outline = loaded.experiment.outline();
+        assert_eq!(outline.len(), results.variants.len(), "{name}");
+        for (outline, variant) in outline.iter().zip(&results.variants) {
+            assert_eq!(outline.name, variant.name, "{name}");
+            assert!(outline.series.keys().eq(variant.series.keys()), "{name}");
+            assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
+        }
+    }
 }
 
 #[test]
@@ -54,27 +65,25 @@ fn a_minute_shows_the_figures_that_need_no_more() {
 
 #[test]
 fn a_scheduler_without_the_mechanism_fails_the_check() {
-    let (text, file) = source_text("qos-fig14-15").unwrap();
-    let text = text.replace(
+    let mut source = VcpuExperiment::CATALOGUE.source("qos-fig14-15").unwrap();
+    source.text = source.text.replace(
         "edf = { class = { tested = { kind = \"aperiodic\", deadline = \"3ms\" } } }",
         "credit = { version = \"4.1\" }",
     );
-    let mut experiment = Experiment::parse(&text, &file).unwrap();
-    experiment.duration = Nanos::from_secs(60);
-    let results = run_points(&experiment, &options("", 1, 2), |_, _| {}).unwrap();
+    let loaded = shortened(&source, Nanos::from_secs(60)).unwrap();
+    let results = loaded.run(1, &Threads(2), &mut |_| {}).unwrap();
     assert_eq!(results.verdict, Verdict::Fail);
-    assert_eq!(results.verdict_reason, "1 of 5 checks failed: deadline_3ms");
+    let reason = "1 of 5 checks failed: deadline_3ms; no noise, time is virtual";
+    assert_eq!(results.verdict_reason, reason);
 }
 
 #[test]
 fn progress_is_heard_up_to_the_last_run() {
-    let (text, file) = source_text("qos-fig16").unwrap();
-    let mut experiment = Experiment::parse(&text, &file).unwrap();
-    experiment.duration = Nanos::from_millis(100);
+    let source = VcpuExperiment::CATALOGUE.source("qos-fig16").unwrap();
+    let loaded = shortened(&source, Nanos::from_millis(100)).unwrap();
     let mut heard = Vec::new();
-    run_points(&experiment, &options("", 1, 2), |done, all| {
-        heard.push((done, all));
-    })
-    .unwrap();
-    assert_eq!(heard, (0..=6).map(|done| (done, 6)).collect::<Vec<_>>());
+    let mut progress = |done: &str| heard.push(done.to_owned());
+    loaded.run(1, &Threads(2), &mut progress).unwrap();
+    let all: Vec<_> = (0..=6).map(|done| format!("{done} of 6")).collect();
+    assert_eq!(heard, all);
 }

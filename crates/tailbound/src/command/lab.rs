@@ -1,12 +1,11 @@
 //! `tailbound lab`.
 
-use super::output::Output;
+use super::experiment::{Line, Report, list, show};
 use crate::exit::{Exit, Failure};
-use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
-use tailbound_lab::experiment::{EMBEDDED, Experiment, source_text};
-use tailbound_lab::{LabError, Options};
-use tailbound_report::Results;
+use std::path::PathBuf;
+use tailbound_experiment::{Experiment as _, Loaded};
+use tailbound_lab::experiment::LabExperiment;
+use tailbound_lab::{LabError, Options, forward};
 use tailbound_units::{Nanos, Rate};
 
 /// Arguments of `tailbound lab`.
@@ -63,18 +62,14 @@ struct Run {
     /// Run these variants only
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     variants: Option<Vec<String>>,
-    /// Where the report goes
-    #[arg(long, value_name = "DIR", default_value = "out")]
-    out: PathBuf,
     /// What guests that are virtual machines boot [default: the newest in /boot]
     #[arg(long, value_name = "FILE")]
     guest_kernel: Option<PathBuf>,
     /// Keep configurations and logs of the run, and say where
     #[arg(long)]
     keep: bool,
-    /// What to print
-    #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    report: Report,
 }
 
 /// Arguments of `tailbound lab forward`.
@@ -83,92 +78,71 @@ struct Forward {
     /// How long each load is measured
     #[arg(long, value_name = "TIME", default_value = "3s")]
     duration: Nanos,
-    /// Measure each way this often, in turn; figures are medians
+    /// Measure each of them this often, in turn; figures are medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// Where the report goes
-    #[arg(long, value_name = "DIR", default_value = "out")]
-    out: PathBuf,
-    /// What to print
-    #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    report: Report,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let done = match self.action {
+        match self.action {
             Action::Run(run) => run.run(),
             Action::Forward(forward) => forward.run(),
-            Action::List => list(),
-            Action::Show { name } => show(&name),
+            Action::List => list::<LabExperiment>(),
+            Action::Show { name } => show::<LabExperiment>(&name),
             Action::Clean => clean(),
             Action::Guest { task } => {
                 tailbound_lab::guest::run(&task)?;
                 Ok(Exit::Holds)
             }
-        };
-        done.map_err(|error| match error {
-            LabError::Interrupted { signal } => Failure::with(Exit::Signal(signal as u8), error),
-            error => Failure::new(error),
-        })
+        }
+    }
+}
+
+/// A signal that ended a run is told by the exit code.
+fn failed(error: LabError) -> Failure {
+    match error {
+        LabError::Interrupted { signal } => Failure::with(Exit::Signal(signal as u8), error),
+        error => Failure::new(error),
     }
 }
 
 impl Run {
-    fn run(self) -> Result<Exit, LabError> {
-        let results = tailbound_lab::run(&Options {
-            experiment: self.experiment,
-            link_rate: self.link_rate,
-            duration: self.duration,
+    fn run(self) -> Result<Exit, Failure> {
+        let source = LabExperiment::CATALOGUE.source(&self.experiment)?;
+        let loaded = Loaded::parse_changed(&source, |experiment: &mut LabExperiment| {
+            experiment.link_rate = self.link_rate.unwrap_or(experiment.link_rate);
+            experiment.duration = self.duration.unwrap_or(experiment.duration);
+        })?;
+        let options = Options {
             variants: self.variants,
-            seed: self.seed,
             repeat: self.repeat,
             guest_kernel: self.guest_kernel,
             keep: self.keep,
-        })?;
-        finish(&results, &self.out, self.output)
+        };
+        let line = Line::new();
+        let results = loaded.run(self.seed, &options, &mut |text| line.show(text));
+        drop(line);
+        self.report.finish(&results.map_err(failed)?)
     }
 }
 
 impl Forward {
-    fn run(self) -> Result<Exit, LabError> {
-        let results = tailbound_lab::forward::run(&tailbound_lab::forward::Options {
+    fn run(self) -> Result<Exit, Failure> {
+        let options = forward::Options {
             duration: self.duration,
             repeat: self.repeat,
-        })?;
-        finish(&results, &self.out, self.output)
+        };
+        let line = Line::new();
+        let results = forward::run(&options, &mut |text| line.show(text));
+        drop(line);
+        self.report.finish(&results.map_err(failed)?)
     }
 }
 
-/// Writes the report and prints the verdict.
-fn finish(results: &Results, out: &Path, output: Output) -> Result<Exit, LabError> {
-    let written = results.write(out)?;
-    match output {
-        Output::Json => print!("{}", results.to_json()),
-        Output::Text => {
-            print!("{}", results.summary(std::io::stdout().is_terminal()));
-            println!("report  {}", written.html.display());
-            println!("data    {}", written.json.display());
-        }
-    }
-    Ok(results.verdict.into())
-}
-
-fn list() -> Result<Exit, LabError> {
-    for (name, text) in EMBEDDED {
-        let experiment = Experiment::parse(text, name)?;
-        println!("{name:<14}{} ({})", experiment.title, experiment.source);
-    }
-    Ok(Exit::Holds)
-}
-
-fn show(name: &str) -> Result<Exit, LabError> {
-    let (text, _) = source_text(name)?;
-    print!("{text}");
-    Ok(Exit::Holds)
-}
-
-fn clean() -> Result<Exit, LabError> {
+fn clean() -> Result<Exit, Failure> {
     let cleaned = tailbound_lab::clean().map_err(|source| LabError::Io {
         what: "cleaning up".into(),
         source,

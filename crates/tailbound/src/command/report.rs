@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use std::fs;
 use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
-use tailbound_report::{Comparison, ReportError, Results, View};
+use tailbound_report::{Comparison, ReportError, Results, View, chart_svg, distribution_svg, page};
 
 /// Arguments of `tailbound report`.
 #[derive(Debug, clap::Args)]
@@ -95,13 +95,13 @@ impl Show {
     fn text(&self) -> Result<String, ReportError> {
         let results = Results::read(&self.file)?;
         if let Some(series) = &self.svg {
-            return results.cdf_svg(series, self.view.into());
+            return distribution_svg(&results, series, self.view.into());
         }
         if let Some(chart) = &self.chart {
-            return results.chart_svg(chart);
+            return chart_svg(results.chart(chart)?);
         }
         if let Some(path) = &self.html {
-            write(path, &results.to_html()?)?;
+            write(path, &page(&results)?)?;
             return Ok(format!("{}\n", path.display()));
         }
         Ok(results.summary(stdout().is_terminal()))

@@ -1,12 +1,13 @@
 //! `tailbound sim`.
 
 mod net;
-mod pacer;
 mod placement;
 mod runner;
-mod vcpu;
 
 use crate::exit::{Exit, Failure};
+use runner::{Args as Of, Parallel};
+use tailbound_sim::pacer::PacerExperiment;
+use tailbound_sim::vcpu::VcpuExperiment;
 
 /// Arguments of `tailbound sim`.
 #[derive(Debug, clap::Args)]
@@ -20,11 +21,11 @@ enum Subject {
     /// Frames through queues and links, against their bounds
     Net(net::Args),
     /// Guests through the pacer of the data path: rates, spacing, isolation
-    Pacer(pacer::Args),
+    Pacer(Of<Parallel<PacerExperiment>>),
     /// Tenants into data centres: who is admitted, and what a decision costs
-    Placement(placement::Args),
+    Placement(Of<placement::Timed>),
     /// Guests under models of hypervisors' schedulers
-    Vcpu(vcpu::Args),
+    Vcpu(Of<Parallel<VcpuExperiment>>),
 }
 
 impl Args {

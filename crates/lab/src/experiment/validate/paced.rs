@@ -1,60 +1,47 @@
-//! What may be promised: tenants, guarantees, and the loads between them.
+//! What may be guaranteed: tenants, guarantees, and the loads between them.
 
-use super::{MAX_DURATION, Problem, gap, is_plain, plain, problem, unique};
-use crate::experiment::{
-    Etc, Experiment, Guaranteed, Name, Pacing, Pipeline, Shuffle, Variant, Wire,
-};
+use super::{MAX_DURATION, gap, is_plain};
+use crate::experiment::{Guaranteed, LabExperiment, Pacing, Pipeline, Variant, Wire};
 use std::collections::BTreeSet;
-use tailbound_dataplane::{GuestId, Pacer, Packet};
+use tailbound_dataplane::{GuestId, Pacer, Packet, PipelineConfig};
+use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What memcached keeps in one item as it is started here.
 const LARGEST_VALUE: Bytes = Bytes(100_000);
 
-impl Experiment {
-    pub(super) fn check_tenants(&self) -> Result<(), Problem> {
-        let mut seen = BTreeSet::new();
+impl LabExperiment {
+    pub(super) fn check_tenants(&self, mistakes: &mut Mistakes) {
         for (tenant, guests) in &self.tenant {
-            let Some(first) = guests.first() else {
-                return Err(problem(
-                    &self.name,
-                    format!("tenant {tenant:?} has no guest"),
-                ));
-            };
+            if guests.is_empty() {
+                mistakes
+                    .top()
+                    .at("tenant", format!("tenant {tenant:?} has no guest"));
+            }
             if !is_plain(tenant, 40) || tenant.contains(|c: char| c.is_uppercase() || c == '_') {
                 let rule = "use small letters, digits and -, as the placement service does";
-                return Err(problem(first, format!("tenant name {tenant:?}: {rule}")));
+                mistakes
+                    .top()
+                    .at("tenant", format!("tenant name {tenant:?}: {rule}"));
             }
-            for guest in guests {
-                self.guest(guest)?;
-                unique(&mut seen, guest, "tenant of guest")?;
-            }
+            self.check_guest_names(guests, mistakes);
         }
+        mistakes.unique("tenant of guest", self.tenant.values().flatten());
         for (set, members) in &self.guarantee {
-            let mut seen = BTreeSet::new();
             for guaranteed in members {
-                if !self.tenant.contains_key(guaranteed.tenant.get_ref()) {
-                    let known: Vec<_> = self.tenant.keys().map(String::as_str).collect();
-                    let message = format!(
-                        "there is no tenant {:?}: there are {}",
-                        guaranteed.tenant.get_ref(),
-                        known.join(", ")
-                    );
-                    return Err(problem(&guaranteed.tenant, message));
-                }
-                unique(&mut seen, &guaranteed.tenant, "guarantee of tenant")?;
+                let known = self.tenant.keys().map(String::as_str);
+                mistakes.known("tenant", &guaranteed.tenant, known);
                 if guaranteed.delay.is_some_and(|delay| delay > MAX_DURATION) {
-                    let message = format!("delay: at most {MAX_DURATION}");
-                    return Err(problem(&guaranteed.tenant, message));
+                    mistakes.at(&guaranteed.tenant, format!("delay: at most {MAX_DURATION}"));
                 }
             }
-            self.check_sums(set, members)?;
+            mistakes.unique("guarantee of tenant", members.iter().map(|it| &it.tenant));
+            self.check_sums(set, members, mistakes);
         }
-        Ok(())
     }
 
     /// Guarantees that no placement could keep are refused.
-    fn check_sums(&self, set: &str, members: &[Guaranteed]) -> Result<(), Problem> {
+    fn check_sums(&self, set: &str, members: &[Guaranteed], mistakes: &mut Mistakes) {
         for (host, guests) in &self.hosts {
             let of_guest = |guest: &Name| {
                 let (tenant, _) = self.tenant_of(guest.get_ref())?;
@@ -70,83 +57,68 @@ impl Experiment {
                     "host {host} would guarantee {sum} bit/s in {set:?}, more than its link of {}",
                     self.link_rate
                 );
-                let at = members.first().map_or(&self.name, |member| &member.tenant);
-                return Err(problem(at, message));
+                mistakes.top().at("guarantee", message);
             }
         }
-        Ok(())
     }
 
     /// A variant's guarantees must be what its pacer takes.
-    pub(super) fn check_guarantees(&self, variant: &Variant) -> Result<(), Problem> {
+    pub(super) fn check_guarantees(&self, variant: &Variant, mistakes: &mut Mistakes) {
         let pacing = self.pacing(variant);
         if pacing.is_some() && self.wire != Wire::Ethernet {
             let rule =
                 "a pacer counts all that is on the wire: the experiment needs wire = \"ethernet\"";
-            return Err(problem(&variant.name, rule));
+            mistakes.at(&variant.name, rule);
         }
         let Some(set) = &variant.guarantees else {
-            return Ok(());
+            return;
         };
-        let Some(members) = self.guarantee.get(set.get_ref()) else {
-            let known: Vec<_> = self.guarantee.keys().map(String::as_str).collect();
-            let message = format!(
-                "there is no [[guarantee.{}]]: there are {}",
-                set.get_ref(),
-                known.join(", ")
-            );
-            return Err(problem(set, message));
-        };
+        mistakes.known("guarantee", set, self.guarantee.keys().map(String::as_str));
         let Some(pacing) = pacing else {
-            return Err(problem(set, "guarantees need a pipeline with a pacer"));
+            return mistakes.at(set, "guarantees need a pipeline with a pacer");
         };
-        for member in members {
-            taken(pacing, member, self.link_rate)
-                .map_err(|message| problem(&member.tenant, message))?;
+        for member in self.guarantees(variant) {
+            if let Err(message) = taken(pacing, member, self.link_rate) {
+                mistakes.at(&member.tenant, message);
+            }
         }
-        Ok(())
     }
 
-    pub(super) fn check_etc(&self, etc: &Etc) -> Result<(), Problem> {
-        for client in &etc.clients {
-            self.two_guests(&etc.server, client)?;
+    /// Loads that only guarantees make sense of.
+    pub(super) fn check_paced(&self, mistakes: &mut Mistakes) {
+        for etc in &self.etc {
+            for client in &etc.clients {
+                self.check_two_guests(&etc.server, client, mistakes);
+            }
+            if etc.clients.is_empty() || !(1..=100).contains(&etc.workers) {
+                mistakes.at(&etc.name, "needs a client, and 1 to 100 workers");
+            }
+            if etc.largest < Bytes(16) || etc.largest > LARGEST_VALUE {
+                let message = format!("largest {}: choose 16B to {LARGEST_VALUE}", etc.largest);
+                mistakes.at(&etc.name, message);
+            }
+            gap(&etc.name, etc.mean_gap, mistakes);
         }
-        if etc.clients.is_empty() || !(1..=100).contains(&etc.workers) {
-            return Err(problem(&etc.name, "needs a client, and 1 to 100 workers"));
+        for shuffle in &self.shuffle {
+            self.check_guest_names(&shuffle.guests, mistakes);
+            mistakes.unique("shuffling guest", shuffle.guests.iter());
+            let named = |guest: &str| shuffle.guests.iter().any(|name| name.get_ref() == guest);
+            let guests = self.guests().filter(|(_, guest)| named(guest));
+            let hosts: BTreeSet<&str> = guests.map(|(host, _)| host).collect();
+            if hosts.len() < 2 {
+                let rule = "needs guests on two hosts: who shares one does not use the wire";
+                mistakes.at(&shuffle.name, rule);
+            }
         }
-        if etc.largest < Bytes(16) || etc.largest > LARGEST_VALUE {
-            let message = format!("largest {}: choose 16B to {LARGEST_VALUE}", etc.largest);
-            return Err(problem(&etc.name, message));
-        }
-        gap(&etc.name, etc.mean_gap)
-    }
-
-    pub(super) fn check_shuffle(&self, shuffle: &Shuffle) -> Result<(), Problem> {
-        let mut seen = BTreeSet::new();
-        for guest in &shuffle.guests {
-            self.guest(guest)?;
-            unique(&mut seen, guest, "shuffling guest")?;
-        }
-        let named = |guest: &str| shuffle.guests.iter().any(|name| name.get_ref() == guest);
-        let hosts: BTreeSet<&str> = self
-            .guests()
-            .filter(|(_, guest)| named(guest))
-            .map(|(host, _)| host)
-            .collect();
-        if hosts.len() < 2 {
-            let rule = "needs guests on two hosts: who shares one does not use the wire";
-            return Err(problem(&shuffle.name, rule));
-        }
-        plain(&shuffle.name, 40)
     }
 }
 
 /// What a pipeline with a pacer may say beside it.
 pub(super) fn check_pacer(pipeline: &Pipeline, pacing: &Pacing, link: Rate) -> Result<(), String> {
     let config = pipeline.config.get_ref();
-    let only_meter = tailbound_dataplane::PipelineConfig {
+    let only_meter = PipelineConfig {
         meter: config.meter,
-        ..tailbound_dataplane::PipelineConfig::default()
+        ..PipelineConfig::default()
     };
     if pipeline.nic_queue.is_some() || *config != only_meter {
         return Err("beside a pacer a pipeline has a meter at most".into());

@@ -28,8 +28,8 @@ impl<'a> Run<'a> {
         etc: &'a Etc,
         (server, place): (SocketAddrV4, usize),
     ) -> Result<(), LabError> {
-        let mut way = self.daemons_of(std::iter::once(&etc.server).chain(&etc.clients));
-        way.extend(self.unless_tested(self.guest(&etc.server)?, place));
+        let mut on_path = self.daemons_of(std::iter::once(&etc.server).chain(&etc.clients));
+        on_path.extend(self.unless_tested(self.guest(&etc.server)?, place));
         let mut outcomes = Vec::new();
         for (number, name) in etc.clients.iter().enumerate() {
             let guest = self.guest(name)?;
@@ -39,22 +39,22 @@ impl<'a> Run<'a> {
                 workers: etc.workers,
                 mean_gap: etc.mean_gap,
                 largest: etc.largest,
-                seed: seed_for(self.scene.seed, &load),
+                seed: seed_for(self.context.seed, &load),
             };
             let what = format!("client of {}", etc.name.get_ref());
             let (place, outcome) = self.start_task(guest, &what, work, Role::Measures)?;
-            way.extend(self.unless_tested(guest, place));
+            on_path.extend(self.unless_tested(guest, place));
             outcomes.push(outcome);
         }
         self.loads.push(Load {
             output: Output::Value(etc.value.clone(), "op/s"),
             source: Source::Own(outcomes.clone()),
-            way: Vec::new(),
+            on_path: Vec::new(),
         });
         self.loads.push(Load {
             output: Output::Series(etc.series.clone()),
             source: Source::Own(outcomes),
-            way,
+            on_path,
         });
         Ok(())
     }
@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
         self.loads.push(Load {
             output: Output::Value(shuffle.value.clone(), "bit/s"),
             source: Source::Own(outcomes),
-            way: Vec::new(),
+            on_path: Vec::new(),
         });
         Ok(())
     }

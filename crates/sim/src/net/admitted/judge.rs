@@ -85,9 +85,9 @@ impl Admitted {
             ..CentreOutcome::default()
         };
         let mut peaks = vec![0_u128; traffic::ports(&topology).count()];
-        let aims = self.aimed_at(&dc).into_iter().map(Traffic::Aim);
+        let targets = self.targets(&dc).into_iter().map(Traffic::Target);
         let shuffles = (0..self.shuffles).flat_map(|_| [Traffic::ToOne, Traffic::Shuffle]);
-        for traffic in aims.chain(shuffles) {
+        for traffic in targets.chain(shuffles) {
             let timings = [
                 (Timing::Together, false),
                 (Timing::Together, true),
@@ -119,13 +119,13 @@ impl Admitted {
     }
 
     /// The ports whose queues may be the fullest, against their room.
-    fn aimed_at(&self, dc: &Datacentre) -> Vec<PortId> {
+    fn targets(&self, dc: &Datacentre) -> Vec<PortId> {
         let mut ports: Vec<(u16, PortId)> = traffic::ports(dc.topology())
             .filter(|port| !dc.load(*port).is_none())
             .map(|port| (dc.headroom(port), port))
             .collect();
         ports.sort_unstable();
-        ports.truncate(self.aims as usize);
+        ports.truncate(self.targeted_runs as usize);
         ports.into_iter().map(|(_, port)| port).collect()
     }
 }

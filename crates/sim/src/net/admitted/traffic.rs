@@ -13,7 +13,7 @@ pub(super) enum Traffic {
     /// All machines to one, drawn at random.
     ToOne,
     /// All that can send through this port do, spread over those behind it.
-    Aim(PortId),
+    Target(PortId),
     /// Each machine to another one, drawn at random.
     Shuffle,
 }
@@ -95,7 +95,7 @@ fn of_tenant(
             let others = (0..machines.len()).filter(|it| *it != victim).collect();
             (others, vec![victim])
         }
-        Traffic::Aim(port) => {
+        Traffic::Target(port) => {
             let below = |it: &usize| topology.is_below(machines[*it], port.node);
             let (below, above) = (0..machines.len()).partition(below);
             match port.direction {

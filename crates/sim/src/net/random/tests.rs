@@ -13,8 +13,8 @@ fn networks() -> RandomNetworks {
         load: 100,
         two_priorities: 25,
         effort: Effort {
-            meetings: 3,
-            chances: 2,
+            search_restarts: 3,
+            random_trials: 2,
         },
     }
 }

@@ -1,7 +1,7 @@
 //! Random hosts with random guests.
 
 use super::{Arrivals, Conformance};
-use crate::pacer::experiment::FRAME;
+use crate::pacer::FRAME;
 use crate::pacer::host::{Packet, START};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -1,8 +1,8 @@
 //! One node: who lives there, and what the two tests say of it.
 
 use super::{Neighbour, Population, WARMUP};
-use crate::vcpu::experiment::AnyScheduler;
 use crate::vcpu::recorder::record;
+use crate::vcpu::sweep::AnyScheduler;
 use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;

@@ -3,27 +3,15 @@
 use super::node::{Judged, times};
 use std::collections::BTreeMap;
 use tailbound_probe::{Outcome, Rule};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Series, Stats, Value, Variant};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Series, Variant};
 
-/// The name of the only variant.
-pub(super) const VARIANT: &str = "nodes";
+/// The charts of a population.
+pub(super) fn charts(judged: &[Judged], rule: &Rule) -> Vec<Chart> {
+    vec![curve(judged), late_sleeps(judged, rule)]
+}
 
-/// What checks can judge.
-pub(super) const FIGURES: [&str; 10] = [
-    "bad_nodes",
-    "wrong_good",
-    "wrong_bad_alone",
-    "wrong_bad",
-    "unsure",
-    "early_wrong_good",
-    "early_wrong_bad",
-    "early_differs",
-    "early_time.p50",
-    "exact_time.p50",
-];
-
-/// The variant and the charts of a population.
-pub(crate) fn summarise(judged: &[Judged], rule: &Rule) -> (Variant, Vec<Chart>) {
+/// The only variant of a population.
+pub(super) fn variant(judged: &[Judged], rule: &Rule) -> Variant {
     let whole = |node: &Judged, outcome| rule.answer(node.late) == outcome;
     let early = |node: &Judged, outcome| node.early.0 == outcome;
     let bad = |node: &&Judged| node.truth == Outcome::Bad;
@@ -32,61 +20,42 @@ pub(crate) fn summarise(judged: &[Judged], rule: &Rule) -> (Variant, Vec<Chart>)
     let share = |of: &dyn Fn(&&Judged) -> bool, which: &dyn Fn(&Judged) -> bool| {
         percent(judged.iter().filter(of), which)
     };
-    let values = [
-        ("bad_nodes", share(&all, &|node| node.truth == Outcome::Bad)),
-        (
-            "wrong_good",
-            share(&bad, &|node| whole(node, Outcome::Good)),
-        ),
-        (
-            "wrong_bad_alone",
-            share(&good, &|node| !whole(node, Outcome::Good)),
-        ),
-        ("wrong_bad", share(&good, &|node| whole(node, Outcome::Bad))),
-        ("unsure", share(&all, &|node| whole(node, Outcome::Unsure))),
-        (
-            "early_wrong_good",
-            share(&bad, &|node| early(node, Outcome::Good)),
-        ),
-        (
-            "early_wrong_bad",
-            share(&good, &|node| early(node, Outcome::Bad)),
-        ),
-        (
-            "early_differs",
-            share(&all, &|node| !whole(node, node.early.0)),
-        ),
-    ];
-    let value = |(name, value): (&str, f64)| {
-        let unit = "%".to_owned();
-        let spread = None;
-        (
-            name.to_owned(),
-            Value {
-                unit,
-                value,
-                spread,
-            },
-        )
-    };
-    let series = |stats: Stats| Series {
-        unit: "ns".to_owned(),
-        all: stats.clone(),
-        stats,
-        ..Series::default()
-    };
-    let exact_time = Stats::from_histogram(&times(judged, |node| node.time));
-    let early_time = Stats::from_histogram(&times(judged, |node| node.early.1));
-    let variant = Variant {
-        name: VARIANT.to_owned(),
-        series: BTreeMap::from([
-            ("early_time".to_owned(), series(early_time)),
-            ("exact_time".to_owned(), series(exact_time)),
-        ]),
-        values: values.map(value).into(),
-        ..Variant::default()
-    };
-    (variant, vec![curve(judged), late_sleeps(judged, rule)])
+    let part = |name, share| (name, share, "%");
+    let mut variant = Variant::of_values(
+        "nodes",
+        [
+            part("bad_nodes", share(&all, &|node| bad(&node))),
+            part(
+                "wrong_good",
+                share(&bad, &|node| whole(node, Outcome::Good)),
+            ),
+            part(
+                "wrong_bad_alone",
+                share(&good, &|node| !whole(node, Outcome::Good)),
+            ),
+            part("wrong_bad", share(&good, &|node| whole(node, Outcome::Bad))),
+            part("unsure", share(&all, &|node| whole(node, Outcome::Unsure))),
+            part(
+                "early_wrong_good",
+                share(&bad, &|node| early(node, Outcome::Good)),
+            ),
+            part(
+                "early_wrong_bad",
+                share(&good, &|node| early(node, Outcome::Bad)),
+            ),
+            part(
+                "early_differs",
+                share(&all, &|node| !whole(node, node.early.0)),
+            ),
+        ],
+    );
+    let exact = times(judged, |node| node.time);
+    let early = times(judged, |node| node.early.1);
+    variant.series = BTreeMap::from([
+        ("early_time".to_owned(), Series::of("ns", &early)),
+        ("exact_time".to_owned(), Series::of("ns", &exact)),
+    ]);
+    variant
 }
 
 /// The share of `nodes` that are `which`, in percent; of no nodes none.

@@ -1,10 +1,9 @@
 //! `tailbound sim net`.
 
-use super::runner::{Action, Kind, Threads};
+use super::runner::{Action, Parallel};
 use crate::command::output;
 use crate::exit::{Exit, Failure};
-use tailbound_report::Results;
-use tailbound_sim::{ExperimentError, SimError, net};
+use tailbound_sim::net::NetExperiment;
 
 /// Arguments of `tailbound sim net`.
 #[derive(Debug, clap::Args)]
@@ -16,7 +15,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Subcommand {
     #[command(flatten)]
-    Common(Action<Net>),
+    Common(Action<Parallel<NetExperiment>>),
     /// Print a random network as a file for `tailbound calc`
     Network {
         /// Its number in the experiment
@@ -35,38 +34,9 @@ impl Args {
         match self.action {
             Subcommand::Common(action) => action.run(),
             Subcommand::Network { number, of, seed } => {
-                output::print(&net::drawn_network(&of, seed, number)?);
+                output::print(&NetExperiment::drawn_network(&of, seed, number)?);
                 Ok(Exit::Holds)
             }
         }
-    }
-}
-
-#[derive(Debug, clap::Args)]
-struct Net {
-    #[command(flatten)]
-    threads: Threads,
-}
-
-impl Kind for Net {
-    const EMBEDDED: &'static [(&'static str, &'static str)] = net::EMBEDDED;
-    const DEPENDS: &'static str =
-        "Time is virtual: results depend on the experiment and the seed alone.";
-
-    fn describe(text: &str, file: &str) -> Result<(String, String), ExperimentError> {
-        net::describe(text, file)
-    }
-
-    fn source_text(name: &str) -> Result<(String, String), ExperimentError> {
-        net::source_text(name)
-    }
-
-    fn run(
-        &self,
-        experiment: &str,
-        seed: u64,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Results, SimError> {
-        net::run(&self.threads.options(experiment, seed), progress)
     }
 }

@@ -1,55 +1,53 @@
 //! What every kind of simulated experiments offers: `list`, `show` and `run`.
 
-use crate::command::output::{self, Output};
+use crate::command::experiment::{Line, Report, list, show};
 use crate::exit::{Exit, Failure};
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
-use std::path::PathBuf;
+use std::marker::PhantomData;
 use std::thread::available_parallelism;
-use tailbound_report::Results;
-use tailbound_sim::{ExperimentError, Options, SimError};
+use tailbound_experiment::{Experiment, ExperimentError, Loaded};
+use tailbound_sim::Threads;
 
 /// A kind of experiments, with the arguments of `run` that not all kinds have.
 pub(super) trait Kind: clap::Args {
-    /// Those that come with the program, name and text.
-    const EMBEDDED: &'static [(&'static str, &'static str)];
+    /// The experiments.
+    type Experiment: Experiment<Error = ExperimentError>;
     /// What results depend on, for the help of `run`.
     const DEPENDS: &'static str;
 
-    /// The title and the source of a text, whose file is named in messages.
-    fn describe(text: &str, file: &str) -> Result<(String, String), ExperimentError>;
-
-    /// The text of an experiment and what to call it.
-    fn source_text(name: &str) -> Result<(String, String), ExperimentError>;
-
-    /// Runs one; `progress` hears how much of how much is done.
-    fn run(
-        &self,
-        experiment: &str,
-        seed: u64,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Results, SimError>;
+    /// What a run needs to know.
+    fn options(&self) -> <Self::Experiment as Experiment>::Options;
 }
 
-/// The argument of kinds whose work threads may share.
+/// Experiments whose work threads may share.
 #[derive(Debug, clap::Args)]
-pub(super) struct Threads {
+pub(super) struct Parallel<E: Send + Sync + 'static> {
     /// How many threads share the work [default: one a CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    #[arg(skip)]
+    experiments: PhantomData<E>,
 }
 
-impl Threads {
-    pub(super) fn options(&self, experiment: &str, seed: u64) -> Options {
-        let threads = self.threads.map_or_else(
-            || available_parallelism().map_or(1, usize::from),
-            usize::from,
-        );
-        Options {
-            experiment: experiment.to_owned(),
-            seed,
-            threads,
-        }
+impl<E> Kind for Parallel<E>
+where
+    E: Experiment<Options = Threads, Error = ExperimentError> + Send + Sync + 'static,
+{
+    type Experiment = E;
+
+    const DEPENDS: &'static str =
+        "Time is virtual: results depend on the experiment and the seed alone.";
+
+    fn options(&self) -> Threads {
+        let all = || available_parallelism().map_or(1, usize::from);
+        Threads(self.threads.map_or_else(all, usize::from))
     }
+}
+
+/// Arguments of a kind.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args<K: Kind> {
+    #[command(subcommand)]
+    action: Action<K>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -77,12 +75,8 @@ pub(super) struct Run<K: Kind> {
     seed: u64,
     #[command(flatten)]
     kind: K,
-    /// Where the reports go
-    #[arg(long, value_name = "DIR", default_value = "out")]
-    out: PathBuf,
-    /// What to print; of several experiments as JSON, one document after the other
-    #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    report: Report,
 }
 
 fn after_help<K: Kind>() -> String {
@@ -92,72 +86,48 @@ fn after_help<K: Kind>() -> String {
     )
 }
 
+impl<K: Kind> Args<K> {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        self.action.run()
+    }
+}
+
 impl<K: Kind> Action<K> {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         match self {
-            Self::List => list::<K>(),
-            Self::Show { name } => show::<K>(&name),
+            Self::List => list::<K::Experiment>(),
+            Self::Show { name } => show::<K::Experiment>(&name),
             Self::Run(run) => run.run(),
         }
     }
 }
 
-fn list<K: Kind>() -> Result<Exit, Failure> {
-    for (name, text) in K::EMBEDDED {
-        let (title, source) = K::describe(text, name)?;
-        output::print(&format!("{name:<24}{title} ({source})\n"));
-    }
-    Ok(Exit::Holds)
-}
-
-fn show<K: Kind>(name: &str) -> Result<Exit, Failure> {
-    let (text, _) = K::source_text(name)?;
-    output::print(&text);
-    Ok(Exit::Holds)
-}
-
 impl<K: Kind> Run<K> {
     fn run(self) -> Result<Exit, Failure> {
+        let catalogue = K::Experiment::CATALOGUE;
         let mut names: Vec<&str> = Vec::new();
         for name in &self.experiments {
             match name.as_str() {
-                "all" => names.extend(K::EMBEDDED.iter().map(|(name, _)| *name)),
+                "all" => names.extend(catalogue.names().collect::<Vec<&str>>()),
                 name => names.push(name),
             }
         }
+        // All are read before the first runs: a mistake costs no run.
+        let loaded = names
+            .iter()
+            .map(|name| Loaded::parse(&catalogue.source(name)?));
+        let loaded: Vec<Loaded<K::Experiment>> = loaded.collect::<Result<_, _>>()?;
         let mut exit = Exit::Holds;
-        for name in &names {
-            let results = self.one(name)?;
-            exit = exit.max(results.verdict.into());
-            let written = results.write(&self.out)?;
-            match self.output {
-                Output::Json => output::print(&results.to_json()),
-                Output::Text => {
-                    output::print(&results.summary(stdout().is_terminal()));
-                    let (html, json) = (written.html.display(), written.json.display());
-                    output::print(&format!("report  {html}\ndata    {json}\n"));
-                    if names.len() > 1 {
-                        output::print("\n");
-                    }
-                }
+        for (name, experiment) in names.iter().zip(&loaded) {
+            let line = Line::new();
+            let mut progress = |done: &str| line.show(&format!("{name}: {done}"));
+            let results = experiment.run(self.seed, &self.kind.options(), &mut progress)?;
+            drop(line);
+            exit = exit.max(self.report.finish(&results)?);
+            if names.len() > 1 {
+                self.report.separate();
             }
         }
         Ok(exit)
-    }
-
-    /// One experiment, with a line on a terminal that says how far it is.
-    fn one(&self, name: &str) -> Result<Results, SimError> {
-        let terminal = stderr().is_terminal();
-        // A terminal that went away is no reason to stop.
-        let say = |text: &str| {
-            if terminal {
-                let _ = write!(stderr(), "\r\x1b[K{text}");
-            }
-        };
-        let results = self.kind.run(name, self.seed, &mut |done, all| {
-            say(&format!("{name}: {done} of {all}"));
-        });
-        say("");
-        results
     }
 }

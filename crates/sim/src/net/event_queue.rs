@@ -1,6 +1,17 @@
 //! The event queue: who acts next.
 
-use super::{NodeId, Time};
+use super::Time;
+
+/// A node of a [`super::Simulation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// Its place among the nodes.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// When each node acts next, and who is first.
 ///
@@ -15,13 +26,13 @@ use super::{NodeId, Time};
 /// against a binary heap, heaps of 4 and of 8 and a calendar it is the fastest
 /// up to some thousand nodes, and needs no setting; `examples/events.rs`.
 #[derive(Debug, Clone)]
-pub struct Agenda {
+pub struct TournamentQueue {
     /// From place 1 on, the children of `i` being `2i` and `2i + 1`; the second
     /// half are the leaves.
     matches: Vec<(Time, u32)>,
 }
 
-impl Agenda {
+impl TournamentQueue {
     /// For `nodes` nodes, none of which has a time.
     pub fn new(nodes: usize) -> Self {
         let leaves = nodes.next_power_of_two();
@@ -69,18 +80,18 @@ mod tests {
         fn the_first_is_the_earliest_and_of_equals_the_lowest(
             nodes in 1..40_usize, sets in prop::collection::vec((any::<prop::sample::Index>(), 0..9_u64), 0..200),
         ) {
-            let mut agenda = Agenda::new(nodes);
+            let mut queue = TournamentQueue::new(nodes);
             let mut times = vec![Time::NEVER; nodes];
             for (node, time) in sets {
                 let node = node.index(nodes);
                 // One in nine is to do nothing any more.
                 times[node] = if time == 8 { Time::NEVER } else { Time(time) };
-                agenda.set(NodeId(node as u32), times[node]);
+                queue.set(NodeId(node as u32), times[node]);
                 let first = times.iter().enumerate().map(|(node, time)| (*time, node)).min().unwrap();
-                let (time, found) = agenda.first();
+                let (time, found) = queue.first();
                 prop_assert_eq!(time, first.0);
                 prop_assert!(time == Time::NEVER || found.index() == first.1);
-                prop_assert_eq!(agenda.time_of(NodeId(node as u32)), times[node]);
+                prop_assert_eq!(queue.time_of(NodeId(node as u32)), times[node]);
             }
         }
     }

@@ -1,62 +1,104 @@
-//! Random networks: violations, and how near the bounds are.
+//! What was found of random networks: violations, and how near the bounds are.
 
-use super::{Found, distribution, failed, percentile, sorted, variant};
-use crate::net::random::{DelayTightness, Outcome, RandomNetworks};
-use crate::{Options, SimError, parallel};
-use serde_json::{Value as Json, json};
-use std::collections::BTreeMap;
+use super::{DelayTightness, Outcome, RandomNetworks};
+use crate::distribution::{distribution, percentile, sorted};
+use crate::net::Wire;
+use crate::scenario::Scenario;
+use crate::{Threads, parallel};
+use serde_json::json;
+use tailbound_experiment::{ExperimentError, Found, Progress, Section};
 use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Variant};
+use tailbound_units::Rate;
 
-/// All networks of an experiment, as one variant.
-pub(super) fn random_networks(
-    random: &RandomNetworks,
-    options: &Options,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<Found, SimError> {
-    let numbers: Vec<u32> = (0..random.networks).collect();
-    let judge = |&number: &u32| {
-        let drawn = random.draw(options.seed, number);
-        random
-            .judge(&drawn, options.seed, number, &|_| {})
-            .map_err(|error| failed(&format!("network {number}"))(error.to_string()))
-    };
-    let outcomes = parallel::map(&numbers, options.threads, judge, |done| {
-        progress(done, numbers.len());
-    });
-    let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_, _>>()?;
-    let mut conditions: BTreeMap<String, Json> = [
-        ("networks", json!(random.networks)),
-        ("ports", json!(random.ports)),
-        ("flows", json!(random.flows)),
-        ("burst_frames", json!(random.burst_frames)),
-        ("most_load_percent", json!(random.load)),
-        ("meetings", json!(random.effort.meetings)),
-        ("chances", json!(random.effort.chances)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    if let Some(number) = outcomes.iter().position(|it| !it.violations.is_empty()) {
-        let drawn = random.draw(options.seed, number as u32);
-        let small = random.shrink(&drawn, options.seed, number as u32, &|_| {});
-        let all: Vec<_> = outcomes[number]
-            .violations
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        conditions.insert("violated_network".to_owned(), json!(number));
-        conditions.insert("violations".to_owned(), json!(all));
-        conditions.insert("violated_network_shrunk".to_owned(), json!(small.to_toml()));
+/// The longest frame that is simulated, in bytes.
+pub(crate) const LONGEST_FRAME: u64 = 65_536;
+
+/// Sees that the rate of a link can be simulated exactly.
+pub(crate) fn exact(rate: Rate, least: Rate) -> Result<(), String> {
+    if Wire::is_whole(rate) && rate >= least {
+        return Ok(());
     }
-    let tight = Tight::of(&outcomes);
-    Ok(Found {
-        variants: vec![tight.variant(&outcomes)],
-        charts: vec![
-            tight.delay_chart(),
-            by_hops(&outcomes),
-            tight.backlog_chart(),
-        ],
-        conditions,
-    })
+    Err(format!(
+        "a rate of {rate}: choose one of at least {least} that divides 8000Gbit/s"
+    ))
+}
+
+impl Scenario for RandomNetworks {
+    fn check(&self, section: &mut Section<'_>) {
+        let (ports, flows) = (self.ports, self.flows);
+        section.range("networks", self.networks, 1..=10_000_000);
+        section.range("ports", ports.0, 1..=ports.1);
+        section.range("ports", ports.1, 1..=64);
+        section.range("flows", flows.0, 1..=flows.1);
+        section.range("flows", flows.1, 1..=256);
+        section.range("burst_frames", self.burst_frames, 1..=1_000);
+        section.range("load", self.load, 1..=100);
+        section.range("two_priorities", self.two_priorities, 0..=100);
+        section.count("frames", self.frames.len(), 1..=100);
+        section.count("rates", self.rates.len(), 1..=100);
+        let mut effort = section.table("effort");
+        effort.range("search_restarts", self.effort.search_restarts, 0..=1_000);
+        effort.range("random_trials", self.effort.random_trials, 0..=1_000);
+        for frame in &self.frames {
+            section.range("frames", frame.0, 1..=LONGEST_FRAME);
+        }
+        for rate in &self.rates {
+            section.hold("rates", exact(*rate, Rate::from_mbit(1)));
+        }
+    }
+
+    fn outline(&self) -> Vec<Variant> {
+        vec![Tight::of(&[]).variant(&[])]
+    }
+
+    fn run(
+        &self,
+        seed: u64,
+        threads: Threads,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, ExperimentError> {
+        let numbers: Vec<u32> = (0..self.networks).collect();
+        let outcomes = parallel::map(&numbers, threads, progress, |&number| {
+            let drawn = self.draw(seed, number);
+            let outcome = self.judge(&drawn, seed, number, &|_| {});
+            outcome.map_err(|error| ExperimentError::run(&format!("network {number}"), error))
+        })?;
+        let tight = Tight::of(&outcomes);
+        let mut found = Found {
+            variants: vec![tight.variant(&outcomes)],
+            charts: vec![
+                tight.delay_chart(),
+                by_hops(&outcomes),
+                tight.backlog_chart(),
+            ],
+            ..Found::default()
+        };
+        found.condition("networks", self.networks);
+        found.condition("ports", json!(self.ports));
+        found.condition("flows", json!(self.flows));
+        found.condition("burst_frames", self.burst_frames);
+        found.condition("most_load_percent", self.load);
+        found.condition("search_restarts", self.effort.search_restarts);
+        found.condition("random_trials", self.effort.random_trials);
+        self.tell_violation(seed, &outcomes, &mut found);
+        Ok(found)
+    }
+}
+
+impl RandomNetworks {
+    /// Says what was violated in the first network where anything was, and how small
+    /// a part of it still shows that.
+    fn tell_violation(&self, seed: u64, outcomes: &[Outcome], found: &mut Found) {
+        let Some(number) = outcomes.iter().position(|it| !it.violations.is_empty()) else {
+            return;
+        };
+        let drawn = self.draw(seed, number as u32);
+        let small = self.shrink(&drawn, seed, number as u32, &|_| {});
+        let all = outcomes[number].violations.iter().map(ToString::to_string);
+        found.condition("violated_network", number);
+        found.condition("violations", all.collect::<Vec<_>>());
+        found.condition("violated_network_shrunk", small.to_toml());
+    }
 }
 
 /// Parts of bounds that were reached, sorted.
@@ -100,7 +142,7 @@ impl Tight {
         let sfa_smaller = flows.filter(|it| it.separated > it.total).count() as f64;
         let events = outcomes.iter().map(|it| it.events as f64).sum();
         let (both, backlogs) = (&self.both, &self.backlogs);
-        variant(
+        Variant::of_values(
             "networks",
             [
                 ("networks", outcomes.len() as f64, ""),

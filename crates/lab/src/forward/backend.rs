@@ -1,9 +1,9 @@
-//! The ways from one guest to another.
+//! The backends from one guest to another.
 
 use super::{Bench, address, configure_guest, guest_name, mac};
 use crate::LabError;
 use crate::build::batch;
-use crate::processes::{Nursery, Ready, Start};
+use crate::processes::{Ready, Start, Supervisor};
 use crate::topology::namespace_path;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,9 +16,9 @@ const MIDDLE: &str = "middle";
 const OVS_RUN: &str = "/run/openvswitch";
 const OVS_SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// A way from one guest to another.
+/// A backend from one guest to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum Backend {
     /// A Linux bridge.
     Bridge,
     /// `tailbound host` with meter, tag, anti-spoofing and FQ-CoDel.
@@ -29,7 +29,7 @@ pub(super) enum Way {
     OpenVswitchTso,
 }
 
-impl Way {
+impl Backend {
     pub(super) const ALL: [Self; 4] = [
         Self::Bridge,
         Self::Tailbound,
@@ -46,7 +46,7 @@ impl Way {
         }
     }
 
-    /// Sees that the programs of all ways are there.
+    /// Sees that the programs of all backends are there.
     pub(super) fn require_tools() -> Result<(), LabError> {
         for (program, package) in [
             ("ip", "iproute2"),
@@ -63,11 +63,11 @@ impl Way {
     /// Makes two guests and connects them.
     pub(super) fn build(
         self,
-        nursery: &mut Nursery<'_>,
+        supervisor: &mut Supervisor<'_>,
         bench: &Bench<'_>,
     ) -> Result<(), LabError> {
         match self {
-            Self::Tailbound => tailbound(nursery, bench, 2).map(drop),
+            Self::Tailbound => tailbound(supervisor, bench, 2).map(drop),
             Self::Bridge => {
                 veth_pairs()?;
                 batch(
@@ -81,7 +81,7 @@ impl Way {
             }
             Self::OpenVswitch | Self::OpenVswitchTso => {
                 veth_pairs()?;
-                open_vswitch(nursery, bench, self == Self::OpenVswitchTso)
+                open_vswitch(supervisor, bench, self == Self::OpenVswitchTso)
             }
         }
     }
@@ -124,7 +124,7 @@ fn veth_pairs() -> Result<(), LabError> {
 
 /// Starts a daemon with `count` guests behind TAPs; returns its place.
 pub(super) fn tailbound(
-    nursery: &mut Nursery<'_>,
+    supervisor: &mut Supervisor<'_>,
     bench: &Bench<'_>,
     count: u8,
 ) -> Result<usize, LabError> {
@@ -150,8 +150,8 @@ pub(super) fn tailbound(
     }
     let path = bench.run_dir.path().join("host.toml");
     std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
-    let first = nursery.len();
-    let place = nursery.start(Start {
+    let first = supervisor.len();
+    let place = supervisor.start(Start {
         name: "the host's daemon".into(),
         program: bench.program.clone(),
         args: vec!["host".into(), "--config".into(), path.display().to_string()],
@@ -162,11 +162,15 @@ pub(super) fn tailbound(
         ready: Ready::Stderr("ready"),
         ends: false,
     })?;
-    nursery.wait_ready(first)?;
+    supervisor.wait_ready(first)?;
     Ok(place)
 }
 
-fn open_vswitch(nursery: &mut Nursery<'_>, bench: &Bench<'_>, tso: bool) -> Result<(), LabError> {
+fn open_vswitch(
+    supervisor: &mut Supervisor<'_>,
+    bench: &Bench<'_>,
+    tso: bool,
+) -> Result<(), LabError> {
     if !tso {
         // Without TSO it neither cuts packets nor finishes checksums.
         for number in 1..=2 {
@@ -184,7 +188,7 @@ fn open_vswitch(nursery: &mut Nursery<'_>, bench: &Bench<'_>, tso: bool) -> Resu
     tool("ovsdb-tool", &["create", &database, OVS_SCHEMA])?;
     let middle = namespace_path(MIDDLE);
     let mut start = |program: &str, args: &[&str]| {
-        nursery.start(Start {
+        supervisor.start(Start {
             name: program.to_owned(),
             program: program.into(),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),

@@ -1,8 +1,9 @@
 //! The schedulers an experiment can name.
 
-use super::{Guest, Name};
+use super::Guest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use tailbound_experiment::Name;
 use tailbound_hypervisor::credit::{Boost, Ratelimit};
 use tailbound_hypervisor::{
     Credit, Credit2, Credit2Config, CreditConfig, DomainClass, EdfConfig, EdfCredit, Host,
@@ -81,7 +82,7 @@ impl SchedulerSpec {
     }
 
     /// The kinds of guests it names.
-    pub(super) fn guests(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn guests(&self) -> impl Iterator<Item = &Name> {
         let edf = self.edf.iter().flat_map(|edf| edf.class.keys());
         edf.chain(self.rtds.iter().flat_map(BTreeMap::keys))
     }

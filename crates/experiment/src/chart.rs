@@ -1,0 +1,148 @@
+//! Charts that an experiment asks for: figures of its variants over what was varied.
+
+use crate::figure::check_figure;
+use crate::{Figure, Mistakes, Name, figure_of};
+use serde::Deserialize;
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
+
+/// A chart over what was varied.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChartSpec {
+    /// Stable name.
+    pub name: Name,
+    /// What it shows, in one line.
+    pub title: String,
+    /// The axis of what was varied.
+    pub x: AxisSpec,
+    /// The axis of the figures.
+    pub y: AxisSpec,
+    /// The figures, `SERIES.STATISTIC` or a value; each is a line for each [`Curve`].
+    pub of: Vec<Name>,
+    /// What the paper says.
+    #[serde(default)]
+    pub paper: Vec<KnownLine>,
+    /// What is promised.
+    #[serde(default)]
+    pub bound: Vec<KnownLine>,
+    /// What a reader must know.
+    pub note: Option<String>,
+}
+
+/// An axis of a chart.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AxisSpec {
+    /// What stands on it.
+    pub label: String,
+    /// The unit of its figures; times are in `ns`.
+    #[serde(default)]
+    pub unit: String,
+    /// How figures are spread over it.
+    #[serde(default)]
+    pub scale: Scale,
+}
+
+/// A line of a chart that is known beforehand.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownLine {
+    /// What the legend calls it.
+    pub name: Name,
+    /// x and y; a time as text.
+    pub points: Vec<(Figure, Figure)>,
+}
+
+/// Variants that differ in what was varied alone: a line of a chart.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Curve {
+    /// What the legend calls it where there are several; one without a name is called
+    /// by its figures.
+    pub name: String,
+    /// Where each variant stands on the x axis, and its name.
+    pub points: Vec<(f64, String)>,
+}
+
+impl ChartSpec {
+    /// Finds what is wrong with it in an experiment of these curves and variants.
+    pub(crate) fn check(&self, curves: &[Curve], variants: &[Variant], mistakes: &mut Mistakes) {
+        if self.of.is_empty() {
+            mistakes.at(&self.name, "shows nothing: name figures in `of`");
+        }
+        for of in &self.of {
+            check_figure(of, &[], variants, mistakes);
+        }
+        if curves.iter().all(|curve| curve.points.is_empty()) {
+            mistakes.at(
+                &self.name,
+                "shows nothing: no variant has a place on the x axis",
+            );
+        }
+    }
+
+    /// The chart, from the variants that ran.
+    pub(crate) fn draw(&self, curves: &[Curve], variants: &[Variant]) -> Chart {
+        let mut lines = Vec::new();
+        for of in &self.of {
+            for curve in curves {
+                let name = match (curves.len(), self.of.len()) {
+                    _ if curve.name.is_empty() => of.get_ref().clone(),
+                    (1, 1) => "measured".to_owned(),
+                    (_, 1) => curve.name.clone(),
+                    (1, _) => of.get_ref().clone(),
+                    _ => format!("{} {}", curve.name, of.get_ref()),
+                };
+                let points = measured(curve, of.get_ref(), variants);
+                if !points.is_empty() {
+                    let style = LineStyle::Measured;
+                    lines.push(Line {
+                        name,
+                        style,
+                        points,
+                    });
+                }
+            }
+        }
+        lines.extend(self.paper.iter().map(|line| line.draw(LineStyle::Paper)));
+        lines.extend(self.bound.iter().map(|line| line.draw(LineStyle::Bound)));
+        Chart {
+            name: self.name.get_ref().clone(),
+            title: self.title.clone(),
+            x: self.x.axis(),
+            y: self.y.axis(),
+            lines,
+            note: self.note.clone(),
+        }
+    }
+}
+
+/// A figure of the variants of a curve; what could not be measured leaves a gap.
+fn measured(curve: &Curve, of: &str, variants: &[Variant]) -> Vec<Point> {
+    let point = |(x, name): &(f64, String)| {
+        let variant = variants.iter().find(|variant| variant.name == *name)?;
+        let figure = figure_of(variant, of).map_or(f64::NAN, |figure| figure.value);
+        Some(Point(*x, figure))
+    };
+    curve.points.iter().filter_map(point).collect()
+}
+
+impl AxisSpec {
+    fn axis(&self) -> ChartAxis {
+        ChartAxis {
+            label: self.label.clone(),
+            unit: self.unit.clone(),
+            scale: self.scale,
+        }
+    }
+}
+
+impl KnownLine {
+    fn draw(&self, style: LineStyle) -> Line {
+        let points = self.points.iter().map(|(x, y)| Point(x.0, y.0));
+        Line {
+            name: self.name.get_ref().clone(),
+            style,
+            points: points.collect(),
+        }
+    }
+}

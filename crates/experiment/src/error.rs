@@ -1,0 +1,42 @@
+//! Why an experiment has no result.
+
+use tailbound_document::DocumentError;
+use tailbound_report::ReportError;
+
+/// Why an experiment has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// There is no such experiment.
+    #[error("there is no experiment {name:?}; name a file, or one of {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The experiments that come with the program.
+        known: String,
+    },
+    /// Its file cannot be read, or has mistakes: a line for each.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// A run could not be made, or came to no end.
+    #[error("variant {variant}: {message}")]
+    Run {
+        /// The variant.
+        variant: String,
+        /// Why.
+        message: String,
+    },
+    /// The result could not be written.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+impl ExperimentError {
+    /// A run of `variant` that could not be made.
+    #[expect(clippy::needless_pass_by_value, reason = "errors end here")]
+    pub fn run(variant: &str, message: impl ToString) -> Self {
+        Self::Run {
+            variant: variant.to_owned(),
+            message: message.to_string(),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Whether a run found what its experiment expects. Pure.
+
+use crate::check::PROMISED;
+use crate::{Check, CheckKind, figure_of};
+use tailbound_report::{Chart, CheckResult, LineStyle, Point, Value, Variant};
+
+/// Why a check has no figure.
+enum Missing {
+    /// A variant that it needs did not run.
+    Variant(String),
+    /// All ran, and yet the figure could not be computed.
+    Figure(String),
+}
+
+/// A figure, and what else there is to know of it.
+type Judged = Result<(Value, Option<String>), Missing>;
+
+/// Judges every check on the variants that ran.
+pub(crate) fn evaluate(
+    checks: &[Check],
+    variants: &[Variant],
+    charts: &[Chart],
+) -> Vec<CheckResult> {
+    let one = |check: &Check| one(check, variants, charts);
+    checks.iter().map(one).collect()
+}
+
+fn one(check: &Check, variants: &[Variant], charts: &[Chart]) -> CheckResult {
+    let (low, high) = check.bounds();
+    let judged = match check.kind {
+        CheckKind::Distance => distance(check, charts),
+        _ => worst(check, variants),
+    };
+    let mut not_judged = None;
+    let (found, note) = match judged {
+        Ok((found, note)) => (Some(found), note),
+        Err(Missing::Figure(why)) => (None, Some(why)),
+        Err(Missing::Variant(why)) => {
+            not_judged = Some(why);
+            (None, None)
+        }
+    };
+    let unit = found.as_ref().map_or("", |found| found.unit.as_str());
+    CheckResult {
+        name: check.name.get_ref().clone(),
+        want: want(check, unit),
+        got: found.as_ref().map(|it| it.value / scale(check, unit).0),
+        pass: found
+            .as_ref()
+            .is_some_and(|it| low <= it.value && it.value <= high),
+        source: check.source.clone(),
+        note,
+        not_judged,
+    }
+}
+
+/// How figures are told: what they are divided by, and the unit. Times are told in
+/// milliseconds, long ones in seconds.
+fn scale<'u>(check: &Check, unit: &'u str) -> (f64, &'u str) {
+    let (low, high) = check.bounds();
+    let longest = [low, high].into_iter().filter(|bound| bound.is_finite());
+    let is_long = longest.fold(0.0, f64::max) >= 1e9;
+    match unit {
+        "ns" if is_long => (1e9, " s"),
+        "ns" => (1e6, " ms"),
+        "%" => (1.0, " %"),
+        other => (1.0, other),
+    }
+}
+
+fn want(check: &Check, unit: &str) -> String {
+    let (scale, unit) = scale(check, unit);
+    let text = |figure: f64| format!("{}{unit}", (figure / scale * 1e6).round() / 1e6);
+    match check.bounds() {
+        (low, high) if high.is_infinite() => format!(">= {}", text(low)),
+        (low, high) if low.is_infinite() => format!("<= {}", text(high)),
+        (low, high) => format!("{} to {}", text(low), text(high)),
+    }
+}
+
+/// The figure of the judged variant that is furthest from what is expected.
+fn worst(check: &Check, variants: &[Variant]) -> Judged {
+    let (low, high) = check.bounds();
+    let excess = |found: &Value| (low - found.value).max(found.value - high);
+    let from = check.from.as_ref();
+    let from = from.map(|name| ran(name.get_ref(), variants)).transpose()?;
+    let at = judged(check, variants)?;
+    let mut worst: Option<(Value, &Variant)> = None;
+    for variant in &at {
+        let found = compute(check, from, variant).map_err(Missing::Figure)?;
+        let is_worse = |(it, _): &(Value, _)| excess(&found) > excess(it);
+        if worst.as_ref().is_none_or(is_worse) {
+            worst = Some((found, variant));
+        }
+    }
+    let (found, variant) = worst.ok_or_else(|| Missing::Figure("judges no variant".to_owned()))?;
+    let is_named = check.at.iter().any(|name| *name.get_ref() == variant.name);
+    let note = match at.len() {
+        1 if is_named => None,
+        1 => Some(format!("of variant {}", variant.name)),
+        several => Some(format!("the furthest of {several}: {}", variant.name)),
+    };
+    Ok((found, note))
+}
+
+/// The variants that are judged: those of `at` that ran, or the first that did
+/// of those that stand in for them.
+fn judged<'v>(check: &Check, variants: &'v [Variant]) -> Result<Vec<&'v Variant>, Missing> {
+    let mut judged = Vec::new();
+    let mut missing = None;
+    for name in &check.at {
+        match ran(name.get_ref(), variants) {
+            Ok(variant) => judged.push(variant),
+            Err(why) => missing = missing.or(Some(why)),
+        }
+    }
+    if let Some(why) = missing {
+        let mut instead = check.instead.iter();
+        let instead = instead.find_map(|name| ran(name.get_ref(), variants).ok());
+        judged.extend(instead);
+        if judged.is_empty() {
+            return Err(why);
+        }
+    }
+    Ok(judged)
+}
+
+fn ran<'v>(name: &str, variants: &'v [Variant]) -> Result<&'v Variant, Missing> {
+    let variant = variants.iter().find(|variant| variant.name == name);
+    match variant.map(|variant| (variant, &variant.unavailable)) {
+        None => Err(Missing::Variant(format!("variant {name} did not run"))),
+        Some((_, Some(why))) => {
+            let why = format!("variant {name} could not run: {why}");
+            Err(Missing::Variant(why))
+        }
+        Some((variant, None)) => Ok(variant),
+    }
+}
+
+/// The check's figure of one variant, or why there is none.
+fn compute(check: &Check, from: Option<&Variant>, at: &Variant) -> Result<Value, String> {
+    let of = check.of.get_ref();
+    let read = |variant: &Variant| {
+        figure_of(variant, of).ok_or_else(|| format!("variant {} has no {of}", variant.name))
+    };
+    let b = read(at)?;
+    let a = match (check.kind, from) {
+        (CheckKind::OfPromise, _) => promised(check, at)?,
+        (_, Some(from)) => read(from)?.value,
+        (_, None) => return Ok(b),
+    };
+    let (value, unit) = match check.kind {
+        CheckKind::Ratio | CheckKind::OfPromise => (b.value / a, ""),
+        CheckKind::TimesLower => (a / b.value, ""),
+        CheckKind::Reduction => (1.0 - b.value / a, ""),
+        CheckKind::Increase => (b.value / a - 1.0, ""),
+        CheckKind::Difference => (b.value - a, b.unit.as_str()),
+        CheckKind::Value | CheckKind::Distance => (b.value, b.unit.as_str()),
+    };
+    if value.is_finite() {
+        Ok(Value::new(unit, value))
+    } else {
+        Err(format!("{of} went from {a} to {}", b.value))
+    }
+}
+
+/// What the samples of the check's series were promised to stay below.
+fn promised(check: &Check, variant: &Variant) -> Result<f64, String> {
+    let series = check.series().unwrap_or_default();
+    let mut bounds = variant.bounds.get(series).into_iter().flatten();
+    let promised = bounds.find(|bound| bound.name == PROMISED && bound.value > 0);
+    let missing = || format!("variant {} is promised nothing for {series}", variant.name);
+    promised.map(|bound| bound.value as f64).ok_or_else(missing)
+}
+
+/// The largest distance of the first measured line from a line of the paper.
+fn distance(check: &Check, charts: &[Chart]) -> Judged {
+    let missing = |what: &str| Missing::Figure(format!("there is no {what} of this name"));
+    let chart = charts
+        .iter()
+        .find(|chart| chart.name == *check.of.get_ref());
+    let chart = chart.ok_or_else(|| missing("chart"))?;
+    let line = |style: LineStyle, name: Option<&str>| {
+        let mut lines = chart.lines.iter();
+        lines.find(|line| line.style == style && name.is_none_or(|name| name == line.name))
+    };
+    let from = check.from.as_ref().map(|name| name.get_ref().as_str());
+    let paper = line(LineStyle::Paper, from).ok_or_else(|| missing("line of the paper"))?;
+    let measured = line(LineStyle::Measured, None).ok_or_else(|| missing("measured line"))?;
+    let mut furthest: Option<(f64, f64)> = None;
+    for &Point(x, y) in &paper.points {
+        let mut points = measured.points.iter();
+        let at = points.find(|point| point.0.total_cmp(&x).is_eq());
+        let got = at.filter(|point| point.1.is_finite());
+        let got = got.ok_or_else(|| Missing::Figure(format!("nothing was measured at {x}")))?;
+        let away = (got.1 - y).abs();
+        if furthest.is_none_or(|(most, _)| away > most) {
+            furthest = Some((away, x));
+        }
+    }
+    let (value, x) = furthest.ok_or_else(|| missing("point"))?;
+    let note = format!("the furthest of {}: at {x}", paper.points.len());
+    Ok((Value::new(&chart.y.unit, value), Some(note)))
+}

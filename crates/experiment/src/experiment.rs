@@ -1,0 +1,210 @@
+//! An experiment from its text to its result.
+
+use crate::evaluate::evaluate;
+use crate::verdict::verdict;
+use crate::{Catalogue, ChartSpec, Check, Curve, ExperimentError, Mistakes, Name, Noise, Source};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use tailbound_document::{Document, DocumentError, Mistake};
+use tailbound_report::{Chart, Results, SCHEMA, Variant};
+
+/// A kind of experiments: what is in a file beside what all have, and how it is run.
+pub trait Experiment: Sized {
+    /// What a run needs to know beside its seed.
+    type Options;
+    /// Why a run has no result.
+    type Error: From<ExperimentError>;
+
+    /// The experiments that come with the program.
+    const CATALOGUE: Catalogue;
+
+    /// Reads what is the kind's own.
+    ///
+    /// # Errors
+    /// All values that do not fit.
+    fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>>;
+
+    /// Finds what is wrong with values that all have the right type. `file` says from
+    /// where files that are named are found; what is read from them may be kept.
+    fn check(&mut self, file: &str, mistakes: &mut Mistakes);
+
+    /// The variants of a run with the names of all that will be measured, and no
+    /// figures: checks are held against it before anything runs. It must not panic
+    /// on what [`Experiment::check`] refuses.
+    fn outline(&self) -> Vec<Variant>;
+
+    /// The charts that are asked for.
+    fn charts(&self) -> &[ChartSpec] {
+        &[]
+    }
+
+    /// The lines of these charts.
+    fn curves(&self) -> Vec<Curve> {
+        Vec::new()
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// It could not be run to its end.
+    fn run(
+        &self,
+        seed: u64,
+        options: &Self::Options,
+        progress: &mut Progress<'_>,
+    ) -> Result<Found, Self::Error>;
+}
+
+/// Hears how far a run is, in words.
+pub type Progress<'p> = dyn FnMut(&str) + Send + 'p;
+
+/// What a run found, before it is judged.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// What was compared.
+    pub variants: Vec<Variant>,
+    /// Charts beside those that the experiment asks for.
+    pub charts: Vec<Chart>,
+    /// What the run depended on.
+    pub conditions: BTreeMap<String, Json>,
+    /// What the machine did meanwhile.
+    pub noise: Noise,
+}
+
+impl Found {
+    /// Says under which condition it was found.
+    pub fn condition(&mut self, name: impl Into<String>, value: impl Into<Json>) {
+        self.conditions.insert(name.into(), value.into());
+    }
+}
+
+/// What every experiment has.
+#[derive(Debug, Clone, Deserialize)]
+struct Head {
+    name: Name,
+    title: String,
+    source: String,
+    #[serde(default)]
+    check: Vec<Check>,
+}
+
+/// The keys of [`Head`].
+const HEAD: &[&str] = &["name", "title", "source", "check"];
+
+/// An experiment without mistakes.
+#[derive(Debug, Clone)]
+pub struct Loaded<E> {
+    /// What is the kind's own.
+    pub experiment: E,
+    head: Head,
+}
+
+impl<E: Experiment> Loaded<E> {
+    /// Reads and checks an experiment.
+    ///
+    /// # Errors
+    /// All its mistakes.
+    pub fn parse(source: &Source) -> Result<Self, ExperimentError> {
+        Self::parse_changed(source, |_| {})
+    }
+
+    /// Reads an experiment, changes it, and checks it then.
+    ///
+    /// # Errors
+    /// All its mistakes.
+    pub fn parse_changed(
+        source: &Source,
+        change: impl FnOnce(&mut E),
+    ) -> Result<Self, ExperimentError> {
+        let mistakes = |mistakes| DocumentError::Mistakes {
+            path: source.file.clone().into(),
+            mistakes,
+        };
+        let document = Document::parse(&source.text).map_err(mistakes)?;
+        let head = document.only(HEAD).whole::<Head>();
+        let own = E::read(&document.without(HEAD));
+        let (head, mut experiment) = match (head, own) {
+            (Ok(head), Ok(own)) => (head, own),
+            (head, own) => {
+                let mut all = head.err().unwrap_or_default();
+                all.extend(own.err().unwrap_or_default());
+                all.sort_by_key(|mistake| mistake.location);
+                return Err(mistakes(all).into());
+            }
+        };
+        change(&mut experiment);
+        let mut found = Mistakes::new(&head.name);
+        found.plain(&head.name);
+        experiment.check(&source.file, &mut found);
+        check_expectations(&experiment, &head.check, &mut found);
+        let found = found.locate(&document);
+        if found.is_empty() {
+            Ok(Self { experiment, head })
+        } else {
+            Err(mistakes(found).into())
+        }
+    }
+
+    /// The name of the experiment and of its result.
+    pub fn name(&self) -> &str {
+        self.head.name.get_ref()
+    }
+
+    /// What it shows, in one line.
+    pub fn title(&self) -> &str {
+        &self.head.title
+    }
+
+    /// The paper and section that it reproduces.
+    pub fn source(&self) -> &str {
+        &self.head.source
+    }
+
+    /// Runs it and judges what it found.
+    ///
+    /// # Errors
+    /// It could not be run to its end.
+    pub fn run(
+        &self,
+        seed: u64,
+        options: &E::Options,
+        progress: &mut Progress<'_>,
+    ) -> Result<Results, E::Error> {
+        let found = self.experiment.run(seed, options, progress)?;
+        let curves = self.experiment.curves();
+        let asked = self.experiment.charts().iter();
+        let asked = asked.map(|chart| chart.draw(&curves, &found.variants));
+        let charts: Vec<Chart> = found.charts.into_iter().chain(asked).collect();
+        let expected = &self.head.check;
+        let checks = evaluate(expected, &found.variants, &charts);
+        let (verdict, verdict_reason) = verdict(expected, &found.variants, &found.noise, &checks);
+        Ok(Results {
+            schema: SCHEMA,
+            experiment: self.head.name.get_ref().clone(),
+            title: self.head.title.clone(),
+            source: self.head.source.clone(),
+            seed,
+            conditions: found.conditions,
+            variants: found.variants,
+            charts,
+            checks,
+            verdict,
+            verdict_reason,
+        })
+    }
+}
+
+/// Holds the checks and charts of an experiment against what it will measure.
+fn check_expectations<E: Experiment>(experiment: &E, checks: &[Check], mistakes: &mut Mistakes) {
+    let variants = experiment.outline();
+    let (charts, curves) = (experiment.charts(), experiment.curves());
+    mistakes.names("chart", charts.iter().map(|chart| &chart.name));
+    for chart in charts {
+        chart.check(&curves, &variants, mistakes);
+    }
+    mistakes.names("check", checks.iter().map(|check| &check.name));
+    for check in checks {
+        check.check(&variants, (charts, &curves), mistakes);
+    }
+}

@@ -1,0 +1,28 @@
+//! What all experiments share, whatever they measure: where their text comes from,
+//! what they expect, and how that becomes a verdict.
+//!
+//! Read [`Experiment`] first: it is what a kind of experiments implements, and
+//! [`Loaded`] is one of them, read and checked. An experiment is a TOML file. Its
+//! name, title, source and [`Check`]s are the same in every kind and are read here;
+//! the kind reads the rest. Everything that a check names is held against
+//! [`Experiment::outline`] before anything runs, so that a mistake costs no run.
+
+mod chart;
+mod check;
+mod error;
+mod evaluate;
+mod experiment;
+mod figure;
+mod mistakes;
+mod source;
+mod verdict;
+
+pub use chart::{AxisSpec, ChartSpec, Curve, KnownLine};
+pub use check::{Check, CheckKind, PROMISED};
+pub use error::ExperimentError;
+pub use experiment::{Experiment, Found, Loaded, Progress};
+pub use figure::{Figure, figure_of};
+pub use mistakes::{Mistakes, Name, Section};
+pub use source::{Catalogue, Source};
+pub use tailbound_document::{Document, Mistake, unknown_word};
+pub use verdict::{Disturbance, Noise, verdict};

@@ -1,0 +1,689 @@
+//! Experiments from their text to their verdict, of a kind that measures what its
+//! file says.
+
+use proptest::prelude::*;
+use serde::Deserialize;
+use std::cell::Cell;
+use tailbound_document::{Document, Mistake};
+use tailbound_experiment::{
+    Catalogue, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Found, Loaded, Mistakes,
+    Name, Noise, Progress, Source,
+};
+use tailbound_report::{
+    Bound, CheckResult, Results, Series, Value, Variant, Verdict, empty_histogram,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Toy {
+    #[serde(default)]
+    watched: bool,
+    variant: Vec<ToyVariant>,
+    #[serde(default)]
+    chart: Vec<ChartSpec>,
+}
+
+/// What a variant "measures": 100 samples of `rtt`, and the value `rate`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToyVariant {
+    name: Name,
+    x: Option<f64>,
+    #[serde(default)]
+    rtt: u64,
+    #[serde(default)]
+    rate: f64,
+    unavailable: Option<String>,
+    promised: Option<u64>,
+    #[serde(default)]
+    stolen: u64,
+    #[serde(default)]
+    disturbed: bool,
+}
+
+impl ToyVariant {
+    fn measure(&self) -> Variant {
+        let mut variant = Variant {
+            unavailable: self.unavailable.clone(),
+            ..Variant::of_values(self.name.get_ref(), [("rate", self.rate, "op/s")])
+        };
+        let mut samples = empty_histogram();
+        if self.rtt > 0 {
+            samples.record_n(self.rtt, 100).unwrap();
+        }
+        let mut rtt = Series::of("ns", &samples);
+        rtt.hit.stolen = self.stolen;
+        variant.series.insert("rtt".to_owned(), rtt);
+        let bound = self.promised.map(|value| Bound {
+            name: "promised".to_owned(),
+            value,
+        });
+        variant
+            .bounds
+            .insert("rtt".to_owned(), bound.into_iter().collect());
+        variant
+    }
+}
+
+impl Experiment for Toy {
+    /// How often something ran.
+    type Options = Cell<u32>;
+    type Error = ExperimentError;
+
+    const CATALOGUE: Catalogue = Catalogue {
+        folder: "toys",
+        embedded: &[("one", SOUND)],
+    };
+
+    fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
+        document.whole()
+    }
+
+    fn check(&mut self, _: &str, mistakes: &mut Mistakes) {
+        mistakes.names("variant", self.variant.iter().map(|it| &it.name));
+        mistakes.top().count("variant", self.variant.len(), 1..=10);
+    }
+
+    fn outline(&self) -> Vec<Variant> {
+        self.variant.iter().map(ToyVariant::measure).collect()
+    }
+
+    fn charts(&self) -> &[ChartSpec] {
+        &self.chart
+    }
+
+    fn curves(&self) -> Vec<Curve> {
+        let point = |it: &ToyVariant| Some((it.x?, it.name.get_ref().clone()));
+        vec![Curve {
+            name: "toy".to_owned(),
+            points: self.variant.iter().filter_map(point).collect(),
+        }]
+    }
+
+    fn run(&self, _: u64, runs: &Cell<u32>, _: &mut Progress<'_>) -> Result<Found, Self::Error> {
+        runs.set(runs.get() + 1);
+        let disturbed = self.variant.iter().filter(|it| it.disturbed);
+        let disturbed = disturbed.map(|it| Disturbance {
+            variant: it.name.get_ref().clone(),
+            values: vec!["rate".to_owned()],
+            why: "a neighbour took the core".to_owned(),
+        });
+        let noise = if self.watched {
+            Noise::Watched(disturbed.collect())
+        } else {
+            Noise::Virtual
+        };
+        Ok(Found {
+            variants: self.variant.iter().map(ToyVariant::measure).collect(),
+            noise,
+            ..Found::default()
+        })
+    }
+}
+
+const SOUND: &str = r#"
+name = "one"
+title = "t"
+source = "s"
+
+[[variant]]
+name = "before"
+x = 1
+rtt = 1000
+rate = 200
+
+[[variant]]
+name = "after"
+x = 2
+rtt = 250
+rate = 196
+promised = 500
+
+[[variant]]
+name = "spare"
+rtt = 400
+rate = 100
+
+[[chart]]
+name = "rates"
+title = "t"
+x = { label = "x" }
+y = { label = "rate", unit = "op/s" }
+of = ["rate"]
+paper = [{ name = "paper", points = [[1, 200], [2, 190]] }]
+
+[[check]]
+name = "faster"
+kind = "reduction"
+of = "rtt.p99"
+from = "before"
+at = ["after"]
+at_least = 0.5
+source = "s"
+"#;
+
+/// [`SOUND`] with some of it replaced.
+fn with(changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(SOUND.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+fn load(text: &str) -> Result<Loaded<Toy>, String> {
+    let source = Source {
+        text: text.to_owned(),
+        file: "x.toml".to_owned(),
+    };
+    Loaded::parse(&source).map_err(|error| error.to_string())
+}
+
+fn run(changes: &[(&str, &str)]) -> Results {
+    let loaded = load(&with(changes)).unwrap();
+    loaded.run(1, &Cell::new(0), &mut |_| {}).unwrap()
+}
+
+/// The only check, which is replaced by one of this text.
+fn judged(check: &str) -> CheckResult {
+    let (whole, _) = SOUND.split_once("[[check]]").unwrap();
+    let text = format!("{whole}[[check]]\nname = \"c\"\nsource = \"s\"\n{check}");
+    let loaded = load(&text).unwrap();
+    let mut results = loaded.run(1, &Cell::new(0), &mut |_| {}).unwrap();
+    results.checks.remove(0)
+}
+
+const BOTH: &str = "from = \"before\"\nat = [\"after\"]";
+
+/// Kind, figure, variants and bound of a check; what it comes to, what is wanted, and
+/// whether that holds.
+type Case = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    f64,
+    &'static str,
+    bool,
+);
+
+const CASES: &[Case] = &[
+    (
+        "reduction",
+        "rtt.p99",
+        BOTH,
+        "at_least = 0.75",
+        0.75,
+        ">= 0.75",
+        true,
+    ),
+    (
+        "reduction",
+        "rtt.mean",
+        BOTH,
+        "at_least = 0.76",
+        0.75,
+        ">= 0.76",
+        false,
+    ),
+    (
+        "reduction",
+        "rate",
+        BOTH,
+        "at_most = 0.03",
+        0.02,
+        "<= 0.03",
+        true,
+    ),
+    (
+        "increase",
+        "rate",
+        BOTH,
+        "at_least = -0.03",
+        -0.02,
+        ">= -0.03",
+        true,
+    ),
+    (
+        "times-lower",
+        "rtt.max",
+        BOTH,
+        "at_least = 4",
+        4.0,
+        ">= 4",
+        true,
+    ),
+    (
+        "ratio",
+        "rtt.p50",
+        BOTH,
+        "at_most = 0.2",
+        0.25,
+        "<= 0.2",
+        false,
+    ),
+    (
+        "difference",
+        "rate",
+        BOTH,
+        "at_least = -4",
+        -4.0,
+        ">= -4op/s",
+        true,
+    ),
+    (
+        "of-promise",
+        "rtt.p50",
+        "at = [\"after\"]",
+        "at_most = 1",
+        0.5,
+        "<= 1",
+        true,
+    ),
+    (
+        "value",
+        "rtt.p50",
+        "at = [\"after\"]",
+        "at_most = 249",
+        250e-6,
+        "<= 0.000249 ms",
+        false,
+    ),
+    (
+        "value",
+        "rtt.count",
+        "at = [\"after\"]",
+        "at_least = 99\nat_most = 100",
+        100.0,
+        "99 to 100",
+        true,
+    ),
+    (
+        "distance",
+        "rates",
+        "from = \"paper\"",
+        "at_most = 6",
+        6.0,
+        "<= 6op/s",
+        true,
+    ),
+];
+
+#[test]
+fn each_kind_is_computed_as_it_says() {
+    for &(kind, of, variants, bound, got, want, pass) in CASES {
+        let text = format!("kind = \"{kind}\"\nof = \"{of}\"\n{variants}\n{bound}\n");
+        let result = judged(&text);
+        let off = (result.got.unwrap() - got).abs();
+        assert!(off < 1e-9, "{text}: {result:?}");
+        assert_eq!((result.want.as_str(), result.pass), (want, pass), "{text}");
+    }
+}
+
+#[test]
+fn of_several_variants_the_furthest_from_what_is_expected_counts() {
+    let text = "of = \"rtt.p50\"\nat = [\"after\", \"before\", \"spare\"]\nat_most = \"500ns\"\n";
+    let result = judged(text);
+    assert!(
+        !result.pass && (result.got.unwrap() - 1e-3).abs() < 1e-9,
+        "{result:?}"
+    );
+    assert_eq!(result.note.as_deref(), Some("the furthest of 3: before"));
+}
+
+const AWAY: (&str, &str) = (
+    "name = \"after\"",
+    "name = \"after\"\nunavailable = \"no reason\"",
+);
+
+#[test]
+fn where_a_variant_did_not_run_the_next_is_judged_and_the_result_says_so() {
+    let spare = (
+        "at = [\"after\"]",
+        "at = [\"after\"]\ninstead = [\"spare\"]",
+    );
+    let results = run(&[AWAY, spare]);
+    let check = &results.checks[0];
+    assert!(check.pass, "{check:?}");
+    assert_eq!(check.note.as_deref(), Some("of variant spare"));
+}
+
+#[test]
+fn not_judged_is_what_rests_on_a_variant_that_did_not_run_and_nothing_else() {
+    let results = run(&[AWAY]);
+    let check = &results.checks[0];
+    let why = "variant after could not run: no reason";
+    assert_eq!(check.not_judged.as_deref(), Some(why));
+    assert_eq!(
+        (check.pass, check.got, check.outcome()),
+        (false, None, "not judged")
+    );
+    assert_eq!(results.verdict, Verdict::Noisy);
+    let reason = format!("no check could be judged: {why}; no noise, time is virtual");
+    assert_eq!(results.verdict_reason, reason);
+    // It ran and shows nothing: that is no excuse.
+    let results = run(&[("rtt = 250", "rtt = 0")]);
+    let check = &results.checks[0];
+    assert_eq!(
+        (check.pass, check.got, check.outcome()),
+        (false, None, "FAIL")
+    );
+    assert_eq!(check.note.as_deref(), Some("variant after has no rtt.p99"));
+    assert_eq!(results.verdict, Verdict::Fail);
+}
+
+#[test]
+fn a_division_by_nothing_fails() {
+    let results = run(&[
+        ("rate = 200", "rate = 0"),
+        ("of = \"rtt.p99\"", "of = \"rate\""),
+    ]);
+    assert_eq!(results.verdict, Verdict::Fail);
+    let note = results.checks[0].note.as_deref();
+    assert_eq!(note, Some("rate went from 0 to 196"));
+}
+
+const MORE: &str = "\n[[check]]\nname = \"more\"\nof = \"rate\"\nat = [\"spare\"]\nat_most = 1\n\
+                    source = \"s\"\n";
+
+#[test]
+fn the_verdict_counts_what_held_and_names_the_rest() {
+    let results = run(&[]);
+    assert_eq!(results.verdict, Verdict::Pass);
+    let reason = "the check holds; no noise, time is virtual";
+    assert_eq!(results.verdict_reason, reason);
+    let load = |text: String| {
+        load(&text)
+            .unwrap()
+            .run(1, &Cell::new(0), &mut |_| {})
+            .unwrap()
+    };
+    let results = load(format!("{SOUND}{MORE}"));
+    assert_eq!(results.verdict, Verdict::Fail);
+    let reason = "1 of 2 checks failed: more; no noise, time is virtual";
+    assert_eq!(results.verdict_reason, reason);
+    let results = load(format!("{}{MORE}", with(&[AWAY])));
+    let reason = "1 of 1 checks failed: more, 1 not judged: faster; no noise, time is virtual";
+    assert_eq!(results.verdict_reason, reason);
+    let results = load(format!(
+        "{}{}",
+        with(&[AWAY]),
+        MORE.replace("at_most", "at_least")
+    ));
+    assert_eq!(results.verdict, Verdict::Pass);
+    let reason = "the check holds, 1 not judged: faster; no noise, time is virtual";
+    assert_eq!(results.verdict_reason, reason);
+}
+
+const WATCHED: (&str, &str) = ("source = \"s\"\n", "source = \"s\"\nwatched = true\n");
+
+#[test]
+fn noise_is_named_in_every_verdict_and_too_much_of_it_forbids_one() {
+    for (stolen, rtt, verdict, reason) in [
+        (
+            0,
+            250,
+            Verdict::Pass,
+            "the check holds; noise hit none of 300 samples",
+        ),
+        (
+            5,
+            250,
+            Verdict::Pass,
+            "the check holds; noise hit 5 (5 stolen, 0 ours) of 300 samples",
+        ),
+        (
+            5,
+            900,
+            Verdict::Fail,
+            "1 of 1 checks failed: faster; noise hit 5 (5 stolen, 0 ours) of 300 samples",
+        ),
+        (
+            6,
+            250,
+            Verdict::Noisy,
+            "6 (6 stolen, 0 ours) of 100 samples of rtt in variant after were hit by the machine's \
+             own noise: too noisy to judge, use --repeat or a quieter machine",
+        ),
+    ] {
+        let after = format!("rtt = {rtt}\nstolen = {stolen}\n");
+        let results = run(&[WATCHED, ("rtt = 250\n", &after)]);
+        assert_eq!(
+            (results.verdict, results.verdict_reason.as_str()),
+            (verdict, reason)
+        );
+    }
+    // Nothing rests on that one.
+    let results = run(&[WATCHED, ("rtt = 400\n", "rtt = 400\nstolen = 50\n")]);
+    assert_eq!(results.verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_disturbed_value_is_not_judged_and_what_does_not_rest_on_it_is() {
+    let disturbed = ("rate = 196\n", "rate = 196\ndisturbed = true\n");
+    let results = run(&[WATCHED, disturbed]);
+    assert_eq!(results.verdict, Verdict::Pass);
+    let told = "; noise hit none of 300 samples, a neighbour took the core";
+    assert!(
+        results.verdict_reason.ends_with(told),
+        "{}",
+        results.verdict_reason
+    );
+    let results = run(&[WATCHED, disturbed, ("of = \"rtt.p99\"", "of = \"rate\"")]);
+    assert_eq!(results.verdict, Verdict::Noisy);
+    let told = "rate of variant after was disturbed: a neighbour took the core: too noisy";
+    assert!(
+        results.verdict_reason.starts_with(told),
+        "{}",
+        results.verdict_reason
+    );
+}
+
+/// What is replaced in [`SOUND`], by what, and the whole message.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "at = [\"after\"]",
+        "at = [\"aftr\"]",
+        "x.toml:37:7: unknown variant `aftr`; did you mean `after`?",
+    ),
+    (
+        "of = \"rtt.p99\"",
+        "of = \"of_nothing\"",
+        "x.toml:35:6: unknown value `of_nothing`; known here: rate",
+    ),
+    (
+        "of = \"rtt.p99\"",
+        "of = \"fct.p99\"",
+        "x.toml:35:6: unknown series `fct`; known here: rtt",
+    ),
+    (
+        "of = \"rtt.p99\"",
+        "of = \"rtt.p98\"",
+        "x.toml:35:6: unknown statistic `p98`; did you mean `p99`?",
+    ),
+    (
+        "at_least = 0.5",
+        "at_least = 40",
+        "x.toml:38:12: at_least 40: a reduction is a fraction, 1 at most; write 0.4 for 40 %",
+    ),
+    (
+        "at_least = 0.5",
+        "at_least = 0.5\nat_most = 0.4",
+        "x.toml:33:8: at_least is more than at_most: nothing is both",
+    ),
+    (
+        "at_least = 0.5\n",
+        "",
+        "x.toml:33:8: needs at_least or at_most, or both",
+    ),
+    (
+        "from = \"before\"\n",
+        "",
+        "x.toml:33:8: needs a `from` to compare with",
+    ),
+    (
+        "kind = \"reduction\"\n",
+        "",
+        "x.toml:33:8: has a `from`, but its kind compares nothing: give it another kind",
+    ),
+    (
+        "at = [\"after\"]\n",
+        "",
+        "x.toml:33:8: judges no variant: name some in `at`",
+    ),
+    (
+        "kind = \"reduction\"\nof = \"rtt.p99\"\nfrom = \"before\"",
+        "kind = \"of-promise\"\nof = \"rtt.p99\"\ninstead = [\"spare\"]",
+        "x.toml:35:6: variant \"spare\" is promised nothing for it",
+    ),
+    (
+        "kind = \"reduction\"\nof = \"rtt.p99\"",
+        "kind = \"distance\"\nof = \"rate\"",
+        "x.toml:35:6: unknown chart `rate`; did you mean `rates`?",
+    ),
+    (
+        "kind = \"reduction\"\nof = \"rtt.p99\"",
+        "kind = \"distance\"\nof = \"rates\"",
+        "x.toml:36:8: unknown line of the paper `before`; known here: paper",
+    ),
+    (
+        "of = [\"rate\"]",
+        "of = [\"rat\"]",
+        "x.toml:29:7: unknown value `rat`; did you mean `rate`?",
+    ),
+    (
+        "name = \"one\"",
+        "name = \"../one\"",
+        "x.toml:2:8: the name \"../one\": use up to 60 letters, digits, '-', '_' and '.'",
+    ),
+    (
+        "name = \"spare\"",
+        "name = \"after\"",
+        "x.toml:20:8: variant \"after\" is there twice: give it another name",
+    ),
+];
+
+#[test]
+fn what_is_wrong_is_said_once_with_its_place_before_anything_runs() {
+    let mut wrong = Vec::new();
+    for (from, to, message) in MISTAKES {
+        let got = load(&with(&[(from, to)])).map(drop).unwrap_err();
+        if got != *message {
+            wrong.push(format!("{to}\nwanted {message}\ngot    {got}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_the_text() {
+    let error = load(&with(&[
+        ("name = \"spare\"", "name = \"a/b\""),
+        ("of = [\"rate\"]", "of = []"),
+        ("at = [\"after\"]", "at = [\"later\", \"never\"]"),
+        ("at_least = 0.5", "at_least = 50"),
+    ]));
+    let error = error.map(drop).unwrap_err();
+    let places: Vec<_> = error
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    let expected = [
+        "x.toml:20:8:",
+        "x.toml:25:8:",
+        "x.toml:37:7:",
+        "x.toml:37:16:",
+        "x.toml:38:12:",
+    ];
+    assert_eq!(places, expected, "{error}");
+    // Values of the wrong type come first: the rest says nothing before they are right.
+    let error = load(&with(&[
+        ("title = \"t\"", "titel = \"t\""),
+        ("rtt = 1000", "rtt = \"fast\""),
+        ("rtt = 250", "wrt = 250"),
+        ("at_least = 0.5", "at_least = nan"),
+    ]));
+    let error = error.map(drop).unwrap_err();
+    let told: Vec<_> = error
+        .lines()
+        .map(|line| line.split(';').next().unwrap())
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "x.toml:2:1: the key `title` is missing",
+            "x.toml:3:1: unknown key `titel`",
+            "x.toml:9:7: invalid type: string \"fast\"",
+            "x.toml:15:1: unknown key `wrt`",
+            "x.toml:38:12: not a number",
+        ],
+        "{error}"
+    );
+}
+
+#[test]
+fn a_mistake_costs_no_run() {
+    let runs = Cell::new(0);
+    if let Ok(loaded) = load(&with(&[("at = [\"after\"]", "at = [\"typo\"]")])) {
+        loaded.run(1, &runs, &mut |_| {}).unwrap();
+    }
+    assert_eq!(runs.get(), 0);
+    load(SOUND).unwrap().run(1, &runs, &mut |_| {}).unwrap();
+    assert_eq!(runs.get(), 1);
+}
+
+#[test]
+fn charts_are_drawn_from_the_variants_that_have_a_place() {
+    let results = run(&[]);
+    let lines: Vec<_> = results.charts[0]
+        .lines
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
+    assert_eq!(lines, ["measured", "paper"]);
+    let points: Vec<f64> = results.charts[0].lines[0]
+        .points
+        .iter()
+        .map(|it| it.1)
+        .collect();
+    assert_eq!(points, [200.0, 196.0]);
+}
+
+#[test]
+fn an_experiment_is_found_by_its_name_or_its_path_or_those_that_there_are_are_named() {
+    let source = Toy::CATALOGUE.source("one").unwrap();
+    assert_eq!(
+        (source.text.as_str(), source.file.as_str()),
+        (SOUND, "toys/one.toml")
+    );
+    let error = Toy::CATALOGUE.source("two").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "there is no experiment \"two\"; name a file, or one of one"
+    );
+    let error = Toy::CATALOGUE
+        .source("no/such.toml")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("no/such.toml: cannot be read: "),
+        "{error}"
+    );
+    let value = Value::new("op/s", 200.0);
+    assert_eq!(run(&[]).variants[0].values["rate"], value);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_accepted_or_refused_and_never_panics(text: String) {
+        let _ = load(&text);
+    }
+
+    #[test]
+    fn a_sound_text_with_something_else_in_it_never_panics(
+        at in 0..SOUND.len(), length in 0usize..20, other in "[ -~\n]{0,10}|.{0,3}",
+    ) {
+        let end = (at + length).min(SOUND.len());
+        let text = format!("{}{other}{}", &SOUND[..at], &SOUND[end..]);
+        let _ = load(&text);
+    }
+}

@@ -1,0 +1,86 @@
+//! What experiments of every kind share: `list`, `show`, and what a run prints.
+
+use super::output::{self, Output};
+use crate::exit::{Exit, Failure};
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::path::PathBuf;
+use tailbound_experiment::{Experiment, Loaded};
+use tailbound_report::Results;
+
+/// Where reports go, and what is printed.
+#[derive(Debug, clap::Args)]
+pub(super) struct Report {
+    /// Where the reports go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    out: PathBuf,
+    /// What to print; of several experiments as JSON, one document after the other
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Report {
+    /// Writes a report and prints the verdict. Returns how the command ends.
+    pub(super) fn finish(&self, results: &Results) -> Result<Exit, Failure> {
+        let written = results.write(&self.out)?;
+        output::print(&match self.output {
+            Output::Json => results.to_json(),
+            Output::Text => format!(
+                "{}report  {}\ndata    {}\n",
+                results.summary(stdout().is_terminal()),
+                written.html.display(),
+                written.json.display()
+            ),
+        });
+        Ok(results.verdict.into())
+    }
+
+    /// What stands between the reports of two experiments.
+    pub(super) fn separate(&self) {
+        if self.output == Output::Text {
+            output::print("\n");
+        }
+    }
+}
+
+/// Lists the experiments that come with the program.
+pub(super) fn list<E: Experiment>() -> Result<Exit, Failure> {
+    for name in E::CATALOGUE.names() {
+        let loaded = Loaded::<E>::parse(&E::CATALOGUE.source(name)?)?;
+        let (title, source) = (loaded.title(), loaded.source());
+        output::print(&format!("{name:<24}{title} ({source})\n"));
+    }
+    Ok(Exit::Holds)
+}
+
+/// Prints the text of an experiment.
+pub(super) fn show<E: Experiment>(name: &str) -> Result<Exit, Failure> {
+    output::print(&E::CATALOGUE.source(name)?.text);
+    Ok(Exit::Holds)
+}
+
+/// A line on a terminal that says how far a run is; silence elsewhere.
+pub(super) struct Line {
+    terminal: bool,
+}
+
+impl Line {
+    pub(super) fn new() -> Self {
+        Self {
+            terminal: stderr().is_terminal(),
+        }
+    }
+
+    /// Puts `text` in place of what the line said.
+    pub(super) fn show(&self, text: &str) {
+        if self.terminal {
+            // A terminal that went away is no reason to stop.
+            let _ = write!(stderr(), "\r\x1b[K{text}");
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.show("");
+    }
+}

@@ -409,8 +409,15 @@ fn do_task(path: &Path) -> Result<Task, TaskError> {
     if let Some(least) = std::num::NonZeroU64::new(1) {
         let _ = rustix::thread::set_current_timer_slack(Some(least));
     }
-    let starter = Starter(&task);
-    let (what, result) = match &task.work {
+    let (what, result) = work(&task);
+    result.map_err(|source| TaskError::Failed { what, source })?;
+    Ok(task)
+}
+
+/// Does the work of a task; what it is called, and how it ended.
+fn work(task: &Task) -> (&'static str, io::Result<()>) {
+    let starter = Starter(task);
+    match &task.work {
         Work::Server { port } => ("server", server::run(&starter, *port)),
         Work::Query {
             servers,
@@ -428,7 +435,7 @@ fn do_task(path: &Path) -> Result<Task, TaskError> {
                 connections: *connections,
                 seed: *seed,
             };
-            ("query client", query::run(&starter, &task, &config))
+            ("query client", query::run(&starter, task, &config))
         }
         Work::Etc {
             server,
@@ -471,7 +478,5 @@ fn do_task(path: &Path) -> Result<Task, TaskError> {
             "wakeup",
             wakeup::run(&starter, task.warmup + task.duration, *mean_gap, *seed),
         ),
-    };
-    result.map_err(|source| TaskError::Failed { what, source })?;
-    Ok(task)
+    }
 }

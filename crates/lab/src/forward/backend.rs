@@ -231,6 +231,11 @@ fn open_vswitch(
             "--disable-system-route",
         ],
     )?;
+    connect_ports(&remote)
+}
+
+/// Makes a bridge of the switch that listens at `remote`, with both ports.
+fn connect_ports(remote: &str) -> Result<(), LabError> {
     let ports = [
         "add-port", "bridge", "port1", "--", "add-port", "bridge", "port2",
     ];
@@ -244,7 +249,7 @@ fn open_vswitch(
         "datapath_type=netdev",
         "--",
     ];
-    let all = [&["-t", "10", "--retry", &remote][..], &bridge, &ports].concat();
+    let all = [&["-t", "10", "--retry", remote][..], &bridge, &ports].concat();
     tool("ovs-vsctl", &all)
 }
 

@@ -97,6 +97,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 	@scripts/need build lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path tools/arrows/Cargo.toml --check
+	$(CARGO) run $(ARROWS) --quiet -- .
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings

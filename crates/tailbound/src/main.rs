@@ -46,16 +46,25 @@ fn refuse(error: &clap::Error) -> Exit {
     Failure::wrong_arguments(message).report()
 }
 
+/// Logs to standard error what `TAILBOUND_LOG` asks for: a level, or levels of modules
+/// (`info,tailbound_host=debug`).
 #[cfg(any(feature = "host", feature = "place"))]
 fn log() {
     use std::io::IsTerminal as _;
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("TAILBOUND_LOG")
-                .unwrap_or_else(|_| "info".into()),
-        )
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
+
+    let wanted = std::env::var("TAILBOUND_LOG")
+        .ok()
+        .filter(|text| !text.is_empty());
+    let wanted = wanted.and_then(|text| text.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
+        .with_target(false);
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO)))
         .init();
 }

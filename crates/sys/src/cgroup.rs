@@ -261,7 +261,7 @@ pub fn weight(directory: &Path, kind: WeightKind) -> Option<u64> {
     read(directory, kind.file())?.parse().ok()
 }
 
-/// Gives a group a weight.
+/// Sets the weight of a group.
 ///
 /// # Errors
 /// It is gone, belongs to somebody else, or the weight is out of range.

@@ -97,7 +97,7 @@ impl Spawn {
         self
     }
 
-    /// Gives it a pipe as its standard input: [`Child::stdin`].
+    /// Makes its standard input a pipe: [`Child::stdin`].
     #[must_use]
     pub fn piped_stdin(mut self) -> Self {
         self.command.stdin(Stdio::piped());

@@ -58,7 +58,7 @@ const NORMAL: u32 = libc::SCHED_OTHER.cast_unsigned();
 const FIFO: u32 = libc::SCHED_FIFO.cast_unsigned();
 const DEADLINE: u32 = libc::SCHED_DEADLINE.cast_unsigned();
 
-/// Gives a thread (0: the calling one) a scheduling class.
+/// Sets the scheduling class of a thread (0: the calling one).
 ///
 /// # Errors
 /// All but proportional shares need `CAP_SYS_NICE` in the initial user

@@ -175,7 +175,7 @@ impl Tap {
         self.persistent
     }
 
-    /// Gives the interface a MAC address.
+    /// Sets the MAC address of the interface.
     ///
     /// # Errors
     /// The address is a multicast one, or the interface is in use in a way that

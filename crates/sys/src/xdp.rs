@@ -147,28 +147,28 @@ pub enum XdpError {
     },
 }
 
-/// Which of the ways that the kernel has are to be taken.
+/// Which attach modes are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wish {
-    /// The fastest there is.
+pub enum AttachPreference {
+    /// All of them; the fastest that works is taken.
     #[default]
     Any,
-    /// Zero-copy, or none.
+    /// Zero-copy alone.
     ZeroCopy,
-    /// With a copy, in the driver where that can be.
+    /// Those with a copy; in the driver where it can.
     Copy,
 }
 
-/// A way that the kernel has to connect sockets with an interface.
+/// How sockets are attached to an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way {
+pub struct AttachMode {
     /// Whether the NIC reads and writes the sockets' memory itself.
     pub zero_copy: bool,
     /// Where the program is.
     pub attachment: Attachment,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for AttachMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (self.zero_copy, self.attachment) {
             (true, _) => "zero-copy",
@@ -178,17 +178,17 @@ impl fmt::Display for Way {
     }
 }
 
-/// The ways, the fastest first.
-const WAYS: [Way; 3] = [
-    Way {
+/// All attach modes, the fastest first.
+const ATTACH_MODES: [AttachMode; 3] = [
+    AttachMode {
         zero_copy: true,
         attachment: Attachment::Driver,
     },
-    Way {
+    AttachMode {
         zero_copy: false,
         attachment: Attachment::Driver,
     },
-    Way {
+    AttachMode {
         zero_copy: false,
         attachment: Attachment::Generic,
     },
@@ -199,10 +199,10 @@ const WAYS: [Way; 3] = [
 pub struct Xdp {
     /// A socket for each receive queue; the first also sends.
     pub queues: Vec<Queue>,
-    /// How they are connected.
-    pub way: Way,
-    /// The faster ways that were tried before, and why they failed.
-    pub failed: Vec<(Way, io::Error)>,
+    /// How they are attached.
+    pub mode: AttachMode,
+    /// The faster modes that were tried before, and why they failed.
+    pub failed: Vec<(AttachMode, io::Error)>,
     /// How many receive queues the interface has.
     pub receive_queues: u32,
     /// The interface's MAC address.
@@ -225,43 +225,49 @@ impl Xdp {
     pub fn open(
         interface: &str,
         netns: Option<&Path>,
-        wish: Wish,
+        preference: AttachPreference,
         queues: Option<u32>,
     ) -> Result<Self, XdpError> {
         match netns {
-            None => Self::open_here(interface, wish, queues),
-            Some(path) => crate::netns::within(path, || Self::open_here(interface, wish, queues))
-                .map_err(|source| XdpError::Namespace {
-                path: path.to_owned(),
-                source,
-            })?,
+            None => Self::open_here(interface, preference, queues),
+            Some(path) => {
+                crate::netns::within(path, || Self::open_here(interface, preference, queues))
+                    .map_err(|source| XdpError::Namespace {
+                        path: path.to_owned(),
+                        source,
+                    })?
+            }
         }
     }
 
-    fn open_here(interface: &str, wish: Wish, queues: Option<u32>) -> Result<Self, XdpError> {
+    fn open_here(
+        interface: &str,
+        preference: AttachPreference,
+        queues: Option<u32>,
+    ) -> Result<Self, XdpError> {
         let failed = |step| move |source| error(interface, step, source);
         let facts = Facts::gather(interface, queues)?;
         let step = "load the XDP program";
         let mut program = Program::load(facts.address, facts.queues).map_err(failed(step))?;
         let launch_times = facts.features.launch_time && facts.clock.is_some();
         let mut refused = Vec::new();
-        let wanted = |way: &Way| match wish {
-            Wish::Any => true,
-            Wish::ZeroCopy => way.zero_copy,
-            Wish::Copy => !way.zero_copy,
+        let wanted = |mode: &AttachMode| match preference {
+            AttachPreference::Any => true,
+            AttachPreference::ZeroCopy => mode.zero_copy,
+            AttachPreference::Copy => !mode.zero_copy,
         };
-        let mut ways = WAYS.into_iter().filter(wanted).peekable();
-        while let Some(way) = ways.next() {
+        let mut modes = ATTACH_MODES.into_iter().filter(wanted).peekable();
+        while let Some(mode) = modes.next() {
             let plan = Plan {
                 chunk: facts.chunk,
                 sends: true,
-                launch_times: launch_times && way.zero_copy,
+                launch_times: launch_times && mode.zero_copy,
             };
-            match connect(&mut program, &facts, way, plan) {
+            match connect(&mut program, &facts, mode, plan) {
                 Ok(queues) => {
                     return Ok(Self {
                         queues,
-                        way,
+                        mode,
                         failed: refused,
                         receive_queues: facts.receive_queues,
                         address: facts.address,
@@ -271,23 +277,23 @@ impl Xdp {
                     });
                 }
                 Err((_, source))
-                    if wish == Wish::ZeroCopy
+                    if preference == AttachPreference::ZeroCopy
                         && source.raw_os_error() == Some(libc::EOPNOTSUPP) =>
                 {
                     let interface = interface.to_owned();
                     return Err(XdpError::NoZeroCopy { interface });
                 }
-                // What is missing is not a way, or there is no other.
-                Err((step, source)) if ways.peek().is_none() || is_final(&source) => {
+                // Another mode would fail as well, or there is no other.
+                Err((step, source)) if modes.peek().is_none() || is_final(&source) => {
                     return Err(error(interface, step, source));
                 }
-                Err((_, source)) => refused.push((way, source)),
+                Err((_, source)) => refused.push((mode, source)),
             }
         }
-        // Each wish has a way, and the last one returns.
+        // Each preference has a mode, and the last one returns.
         Err(error(
             interface,
-            "find a way",
+            "find an attach mode",
             io::ErrorKind::Unsupported.into(),
         ))
     }
@@ -346,17 +352,17 @@ impl Facts {
     }
 }
 
-/// Attaches the program and binds sockets to queues in one way, or says which
-/// step failed.
+/// Attaches the program and binds sockets to queues in one mode, or returns which step
+/// failed and why.
 fn connect(
     program: &mut Program,
     facts: &Facts,
-    way: Way,
+    mode: AttachMode,
     plan: Plan,
 ) -> Result<Vec<Queue>, (&'static str, io::Error)> {
     let failed = |step| move |source| (step, source);
     program
-        .attach(facts.index, way.attachment)
+        .attach(facts.index, mode.attachment)
         .map_err(failed("attach the XDP program"))?;
     let mut queues = Vec::with_capacity(facts.queues as usize);
     for number in 0..facts.queues {
@@ -366,7 +372,7 @@ fn connect(
             ..plan
         };
         let queue = Queue::new(plan).map_err(failed("make the socket"))?;
-        bind(&queue, facts.index, number, way.zero_copy).map_err(failed("bind the socket"))?;
+        bind(&queue, facts.index, number, mode.zero_copy).map_err(failed("bind the socket"))?;
         queues.push(queue);
     }
     for (number, queue) in (0..).zip(&queues) {
@@ -392,7 +398,7 @@ fn bind(queue: &Queue, interface: u32, number: u32, zero_copy: bool) -> io::Resu
     result
 }
 
-/// Whether an error is none that another way would not have.
+/// Whether every other attach mode would fail with this error too.
 fn is_final(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

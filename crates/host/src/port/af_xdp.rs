@@ -19,7 +19,7 @@ use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Packet, Pool, VoidFrame};
 use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use tailbound_sys::packet::PacketError;
-use tailbound_sys::xdp::{Losses, NicClock, Queue, Refused, Wish, Xdp, XdpError};
+use tailbound_sys::xdp::{AttachPreference, Losses, NicClock, Queue, Refused, Xdp, XdpError};
 use tailbound_units::Nanos;
 
 /// Whether the NIC is to read and write the sockets' memory itself.
@@ -87,12 +87,12 @@ impl AfXdpPort {
     ) -> Result<Self, AfXdpError> {
         // First: whoever may not even have a packet socket learns that of it.
         let groups = AfPacketPort::open_for_groups(interface, netns)?;
-        let wish = match mode {
-            AfXdpMode::Auto => Wish::Any,
-            AfXdpMode::ZeroCopy => Wish::ZeroCopy,
-            AfXdpMode::Copy => Wish::Copy,
+        let preference = match mode {
+            AfXdpMode::Auto => AttachPreference::Any,
+            AfXdpMode::ZeroCopy => AttachPreference::ZeroCopy,
+            AfXdpMode::Copy => AttachPreference::Copy,
         };
-        let mut sockets = Xdp::open(interface, netns, wish, queues)?;
+        let mut sockets = Xdp::open(interface, netns, preference, queues)?;
         tell(interface, &sockets);
         let voids = VoidFrame::new(sockets.address);
         if let Some(queue) = sockets.queues.first_mut() {
@@ -140,12 +140,12 @@ impl AfXdpPort {
 
 /// Says how the interface is used, and loudly what is worse than it could be.
 fn tell(interface: &str, sockets: &Xdp) {
-    for (way, error) in &sockets.failed {
-        tracing::warn!(interface, %way, %error, "this way of AF_XDP is not to be had here");
+    for (mode, error) in &sockets.failed {
+        tracing::warn!(interface, %mode, %error, "AF_XDP cannot attach in this mode here");
     }
     let queues = sockets.queues.len();
     let launch_times = sockets.clock.is_some();
-    tracing::info!(interface, way = %sockets.way, queues, launch_times, "AF_XDP");
+    tracing::info!(interface, mode = %sockets.mode, queues, launch_times, "AF_XDP");
     if queues < sockets.receive_queues as usize {
         tracing::warn!(
             interface,

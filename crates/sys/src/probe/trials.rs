@@ -166,7 +166,7 @@ pub(super) fn af_xdp() -> Outcome {
     if let Err(error) = steps.iter().try_for_each(|step| command("ip", step)) {
         return Outcome::lacks(error, module_or_kernel("veth", "VETH"));
     }
-    match xdp::Xdp::open("tbprobe4", None, xdp::Wish::Any, None) {
+    match xdp::Xdp::open("tbprobe4", None, xdp::AttachPreference::Any, None) {
         Ok(opened) => {
             let wakes = if opened.queues.iter().all(xdp::Queue::tells_when_to_wake) {
                 "the kernel says when it wants to be woken"

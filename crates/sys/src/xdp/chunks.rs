@@ -18,7 +18,7 @@ pub(super) struct Chunks {
     with_kernel: Box<[bool]>,
     /// Chunks to send from that are ours.
     free: Vec<u64>,
-    /// What the kernel gave back that was not its to give.
+    /// Chunks that the kernel returned although they were not with it.
     invalid: u64,
 }
 
@@ -69,7 +69,7 @@ impl Chunks {
         Some(address as usize..end as usize)
     }
 
-    /// Gives the chunk of a frame that was received back to the kernel; returns
+    /// Returns the chunk of a frame that was received to the kernel; says
     /// its address.
     pub(super) fn give_back(&mut self, frame: &Range<usize>) -> u64 {
         let chunk = frame.start as u64 / self.size;

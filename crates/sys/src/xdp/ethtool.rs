@@ -31,7 +31,7 @@ impl Ethtool {
         self.socket.as_fd()
     }
 
-    /// Gives `words`, the first of which is the command, to the kernel, which
+    /// Passes `words`, the first of which is the command, to the kernel, which
     /// fills in the others.
     fn ask<const N: usize>(&self, command: u32) -> io::Result<[u32; N]> {
         let mut words = [0; N];

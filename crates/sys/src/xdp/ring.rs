@@ -254,7 +254,7 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the places of what was taken back to the other side.
+    /// Returns the places of what was taken to the other side.
     pub(super) fn release(&mut self) {
         self.0.consumer().store(self.0.mine, Ordering::Release);
     }

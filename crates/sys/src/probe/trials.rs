@@ -173,7 +173,7 @@ pub(super) fn af_xdp() -> Outcome {
             } else {
                 "the kernel is woken each time, it has no need-wakeup"
             };
-            Outcome::works(format!("on a veth: {}; {wakes}", opened.way))
+            Outcome::works(format!("on a veth: {}; {wakes}", opened.mode))
         }
         Err(xdp::XdpError::NoXdp) => Outcome::lacks(
             "the kernel has no AF_XDP",

@@ -34,6 +34,7 @@ impl Report {
         Ok(results.verdict.into())
     }
 
+    #[cfg(feature = "sim")]
     /// What stands between the reports of two experiments.
     pub(super) fn separate(&self) {
         if self.output == Output::Text {

@@ -610,7 +610,7 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_text() {
     assert_eq!(
         told,
         [
-            "x.toml:2:1: the key `title` is missing",
+            "x.toml:1:1: the key `title` is missing",
             "x.toml:3:1: unknown key `titel`",
             "x.toml:9:7: invalid type: string \"fast\"",
             "x.toml:15:1: unknown key `wrt`",

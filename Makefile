@@ -12,7 +12,7 @@ GUNGRAUN := $(shell sed -n 's/^gungraun = "\(.*\)"/\1/p' Cargo.toml)
 
 TAILBOUND := target/release/tailbound
 # The lab and what it runs, without the rest and without link-time optimisation: built
-# in a quarter of the time.
+# in less than half of the time.
 DEMO := target/demo/tailbound
 
 # The pinned Rust under another name, where it has one here.
@@ -26,10 +26,10 @@ help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 .PHONY: demo
-demo: ## Build the lab and run it: three latency traps open and close on this machine (two minutes each)
+demo: ## Build the lab and run it: three latency traps open and close on this machine (three minutes, then two)
 	@scripts/need compile lab
 	@test -x $(DEMO) || echo "Building the lab: 190 crates from crates.io and of our own," \
-		"two minutes on two quiet cores. The run takes two more, needs no root, and leaves nothing behind."
+		"three minutes on two quiet cores. The run takes two more, needs no root, and leaves nothing behind."
 	$(CARGO) build --profile demo --locked -p tailbound --bin tailbound --no-default-features --features lab
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT)
 

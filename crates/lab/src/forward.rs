@@ -79,8 +79,8 @@ struct Bench<'a> {
     signal: Arc<AtomicUsize>,
 }
 
-/// Measures all backends. Moves this process into namespaces of its own, as
-/// [`crate::run()`] does.
+/// Measures all backends. Moves this process into namespaces of its own, as a run
+/// of an experiment does.
 ///
 /// # Errors
 /// See [`LabError`].

@@ -22,7 +22,7 @@ pub enum ExperimentError {
     Run {
         /// The variant.
         variant: String,
-        /// Why.
+        /// What went wrong.
         message: String,
     },
     /// The result could not be written.

@@ -374,15 +374,15 @@ pub enum TaskError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
     /// It failed.
     #[error("{what}: {source}")]
     Failed {
-        /// Which work.
+        /// What was tried.
         what: &'static str,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
 }

@@ -49,7 +49,7 @@ impl Pacing {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guaranteed {
-    /// Whose.
+    /// The tenant whose machines these are.
     pub tenant: Name,
     /// B.
     pub bandwidth: Rate,

@@ -25,11 +25,11 @@ const DRAIN: Nanos = Nanos::from_millis(300);
 /// What is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Messages {
-    /// To whom.
+    /// The address of the receiver.
     pub to: SocketAddrV4,
     /// The size of a message on the wire, all overhead included.
     pub size: Bytes,
-    /// When.
+    /// When messages are sent.
     pub moments: Moments,
 }
 

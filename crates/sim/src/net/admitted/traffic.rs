@@ -18,7 +18,7 @@ pub(super) enum Traffic {
     Shuffle,
 }
 
-/// When.
+/// When a source sends its bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timing {
     /// All at once.

@@ -114,7 +114,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 
 # Each crate with records of its own has tests named `golden...`; a long one of
 # them is `#[ignore]`d.
-GOLDEN_TESTS := tailbound-agent tailbound-hose
+GOLDEN_TESTS := tailbound-agent tailbound-hose tailbound-switch
 
 .PHONY: golden
 golden: build ## Hold what simulations find against golden records: parts of all (a minute)

@@ -68,9 +68,10 @@ fn a_file_without_bounds_says_where_and_why() {
     let output = calc(&[path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
+    let path = path.display();
     let expected = format!(
-        "{}:4:1: unknown field `rte`, expected one of `name`, `rate`, `latency`, `buffer`\n",
-        path.display()
+        "{path}:1:1: the network has no flow, so nothing has a bound; add `[[flow]]`\n\
+         {path}:4:1: unknown key `rte`; did you mean `rate`?\n"
     );
     assert_eq!(text(output.stderr), expected);
 }

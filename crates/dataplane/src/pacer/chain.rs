@@ -240,7 +240,8 @@ impl<F: Frame> Pacer<F> {
         let wheel = match stage {
             Stage::Destination => &mut self.destination_stage,
             Stage::Link => {
-                self.link_stage.start_from(self.wire);
+                // After a long rest the wire is far behind, further than the wheel reaches.
+                self.link_stage.start_from(self.wire.max(self.position));
                 &mut self.link_stage
             }
         };

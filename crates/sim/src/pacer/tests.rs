@@ -112,9 +112,9 @@ fn mistakes_are_named_with_their_place() {
             "silo-table1",
             "[100, 140",
             "[90, 140",
-            "percent 90: choose 100 to",
+            "bandwidths 90: choose 100 to",
         ),
-        ("limits", "\"30KB\", ", "\"1KB\", ", "bursts 1kB: choose"),
+        ("limits", "\"30KB\", ", "\"1KB\", ", "bursts 1KB: choose"),
         (
             "spacing",
             "frames = [84, 1538]",

@@ -286,3 +286,21 @@ proptest! {
         prop_assert_eq!(host.pacer.waiting(), 0);
     }
 }
+
+/// The wheel's last level turns around every 2^40 bytes of the wire, 880 s at 10 Gbit/s.
+#[test]
+fn frames_after_a_long_rest_leave_in_order_where_the_wheel_turns_around() {
+    const TURN: u64 = 1 << 40;
+    for turns in 1..4 {
+        let mut host = host();
+        let before_the_turn = LINK.time_for(Bytes(turns * TURN - 15_000));
+        for id in 0..4 {
+            // At most `PEAK`: 30,760 B of the wire apart, the second is behind the turn.
+            host.ring(1, before_the_turn, frame(id, 1, 1538));
+        }
+        host.run_until(before_the_turn + Nanos::from_millis(1));
+        let ids: Vec<_> = host.of(1).map(|(_, record)| record.id).collect();
+        assert_eq!(ids, [0, 1, 2, 3], "after {turns} turns");
+        check_wire(&host.sent);
+    }
+}

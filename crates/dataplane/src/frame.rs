@@ -1,5 +1,7 @@
 //! What a mechanism may know of a packet, and nothing more.
 
+use tailbound_units::Bytes;
+
 /// A guest of this host: its place in the host's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestId(pub u32);
@@ -25,6 +27,16 @@ pub struct FlowKey {
     pub destination: u128,
 }
 
+/// The hash of a frame's connection under secret keys.
+///
+/// A connection is protocol, addresses and ports; addresses and protocol where no ports
+/// are to be found (fragments, ICMP); MAC addresses and type where it is not IP. Frames
+/// of one connection have the same hash. Two connections have the same one with a
+/// chance of 2^-32 over the keys, whatever they are: who does not know the keys cannot
+/// choose connections that meet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Connection(pub u32);
+
 /// A packet as the mechanisms see it.
 ///
 /// The host implements it for bytes from a port ([`crate::Packet`]), a
@@ -41,6 +53,18 @@ pub trait Frame: Sized {
 
     /// The flow it belongs to; `None` where it is not IP or has no source here.
     fn flow(&self) -> Option<FlowKey>;
+
+    /// The connection it belongs to, for flows within a guest. By default all frames
+    /// belong to one.
+    fn connection(&self) -> Connection {
+        Connection::default()
+    }
+
+    /// The memory of this host that it holds until it is gone: what queues bound, as
+    /// Linux does with `sk_buff.truesize`. By default its length.
+    fn truesize(&self) -> Bytes {
+        Bytes(self.len() as u64)
+    }
 
     /// The class it was given last.
     fn class(&self) -> Class;

@@ -1,11 +1,11 @@
 //! The hash of flows, with secret keys.
 
-use crate::FlowKey;
+use crate::{Connection, FlowKey};
 use std::hash::{BuildHasher, RandomState};
 
 /// The secret keys of a table of flows.
 #[derive(Debug, Clone, Copy)]
-pub struct HashKeys(pub(crate) [u64; 7]);
+pub struct HashKeys(pub(crate) [u64; 11]);
 
 impl HashKeys {
     /// Digits of pi: the same in every run, for benchmarks that count instructions.
@@ -18,6 +18,10 @@ impl HashKeys {
         0x4528_21e6_38d0_1377,
         0xbe54_66cf_34e9_0c6c,
         0xc0ac_29b7_c97c_50dd,
+        0x3f84_d5b5_b547_0917,
+        0x9216_d5d9_8979_fb1b,
+        0xd131_0ba6_98df_b5ac,
+        0x2ffd_72db_d01a_dfb7,
     ]);
 
     /// Returns keys that no guest knows, from the standard library's random state.
@@ -50,10 +54,10 @@ pub(crate) struct MultilinearHash {
 const IPV4: u64 = 0xffff;
 
 impl MultilinearHash {
-    pub(crate) fn new(HashKeys([a, b, high @ ..]): HashKeys) -> Self {
+    pub(crate) fn new(HashKeys([a, b, rest @ ..]): HashKeys) -> Self {
         let mut hash = Self {
             low: [a, b],
-            high,
+            high: std::array::from_fn(|i| rest[i]),
             ipv4: 0,
         };
         hash.ipv4 = hash.of_high(0, IPV4);
@@ -78,6 +82,39 @@ impl MultilinearHash {
         added
             .wrapping_add(pair((upper as u32, (upper >> 32) as u32), [a, b]))
             .wrapping_add(pair((rest as u32, 0), [c, d]))
+    }
+}
+
+/// The same for connections, whose keys are of up to ten pieces.
+///
+/// What is shorter counts as ended by zeros; the first piece tells the kinds apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionHash {
+    added: u64,
+    keys: [[u64; 2]; 5],
+    /// The sum over pieces that are 0, from each pair on.
+    zeros: [u64; 6],
+}
+
+impl ConnectionHash {
+    pub(crate) fn new(HashKeys([added, keys @ ..]): HashKeys) -> Self {
+        let keys = std::array::from_fn(|i| [keys[2 * i], keys[2 * i + 1]]);
+        let mut zeros = [0_u64; 6];
+        for i in (0..5).rev() {
+            zeros[i] = zeros[i + 1].wrapping_add(pair((0, 0), keys[i]));
+        }
+        Self { added, keys, zeros }
+    }
+
+    /// The hash of at most five pairs of pieces.
+    pub(crate) fn of<const N: usize>(&self, pieces: [(u32, u32); N]) -> Connection {
+        const { assert!(N <= 5, "there are keys for five pairs") }
+        let sums = pieces.into_iter().zip(self.keys);
+        let start = self.added.wrapping_add(self.zeros[N]);
+        let total = sums.fold(start, |sum, (pieces, keys)| {
+            sum.wrapping_add(pair(pieces, keys))
+        });
+        Connection((total >> 32) as u32)
     }
 }
 

@@ -20,7 +20,7 @@ pub mod queue;
 #[cfg(test)]
 mod testing;
 
-pub use frame::{Class, FlowKey, Frame, GuestId};
+pub use frame::{Class, Connection, FlowKey, Frame, GuestId};
 pub use hash::HashKeys;
 pub use meter::{Meter, MeterConfig, MeterStats};
 pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock};

@@ -6,6 +6,7 @@
 //! says what is still to be done to the packet.
 
 mod checksum;
+mod connection;
 mod offload;
 mod pool;
 pub mod segment;
@@ -17,12 +18,14 @@ mod wire;
 pub use offload::{Checksum, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 
-use crate::{Class, FlowKey, Frame, GuestId};
+use crate::{Class, Connection, FlowKey, Frame, GuestId};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tailbound_units::Bytes;
 use wire::{ETHERNET, Headers, ICMPV6, Network, TAG, be16, is_tag};
 
 use checksum::{fold, pseudo_header, sum};
+use connection::connection;
 
 /// Why bytes are not a packet that may be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,7 +130,7 @@ pub enum Claim {
 }
 
 /// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
-/// are, and what is still to be done to it. Seven words; cheap to move.
+/// are, and what is still to be done to it. Eight words; cheap to move.
 pub struct Packet {
     buffer: Buffer,
     source: Option<GuestId>,
@@ -138,7 +141,10 @@ pub struct Packet {
     headers: Headers,
     class: Class,
     offload: Offload,
+    connection: Connection,
 }
+
+const _: () = assert!(size_of::<Packet>() == 64, "a cache line");
 
 impl Packet {
     /// Room in front of the frame for a virtio header, and 4 more bytes for a
@@ -150,6 +156,9 @@ impl Packet {
     /// DSCP of [`Class::High`]: Expedited Forwarding (RFC 3246), which switches
     /// serve first as they come. [`Class::BestEffort`] is 0 (RFC 2474).
     pub const HIGH_DSCP: u8 = 46;
+    /// What a packet takes beside its buffer: itself, its place in a queue, and the
+    /// allocator's and the pool's notes of the buffer.
+    const OVERHEAD: u64 = 256;
     /// PCP of [`Class::High`] where the frame has a VLAN tag: the upper three
     /// bits of its DSCP. [`Class::BestEffort`] is 0.
     pub const HIGH_PCP: u8 = Self::HIGH_DSCP >> 3;
@@ -190,6 +199,7 @@ impl Packet {
             headers,
             class: Class::BestEffort,
             offload,
+            connection: connection(buffer.pool().hash(), frame, headers),
             buffer,
         };
         if packet.buffer.len() > Pool::SMALL && Self::HEADROOM + len <= Pool::SMALL {
@@ -484,6 +494,17 @@ impl Frame for Packet {
     #[inline]
     fn class(&self) -> Class {
         self.class
+    }
+
+    #[inline]
+    fn connection(&self) -> Connection {
+        self.connection
+    }
+
+    /// The buffer's capacity, whatever of it the frame uses, and what stands beside it.
+    #[inline]
+    fn truesize(&self) -> Bytes {
+        Bytes(self.buffer.len() as u64 + Self::OVERHEAD)
     }
 
     #[inline]

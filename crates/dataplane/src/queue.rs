@@ -77,24 +77,30 @@ impl Count {
 pub struct Backlog {
     /// How many packets.
     pub packets: usize,
-    /// How many bytes.
+    /// How many bytes, as [`Frame::len`] counts them.
     pub bytes: Bytes,
+    /// The memory that they hold, as [`Frame::truesize`] counts it.
+    pub memory: Bytes,
 }
 
 impl Backlog {
-    fn add(&mut self, len: usize) {
+    #[inline]
+    fn add(&mut self, frame: &impl Frame) {
         self.packets += 1;
-        self.bytes.0 += len as u64;
+        self.bytes.0 += frame.len() as u64;
+        self.memory.0 += frame.truesize().0;
     }
 
-    fn remove(&mut self, len: usize) {
+    #[inline]
+    fn remove(&mut self, frame: &impl Frame) {
         self.packets -= 1;
-        self.bytes.0 -= len as u64;
+        self.bytes.0 -= frame.len() as u64;
+        self.memory.0 -= frame.truesize().0;
     }
 
-    /// Whether one more frame of `len` bytes stays within both limits.
-    fn has_room(&self, len: usize, packets: usize, memory: Bytes) -> bool {
-        self.packets < packets && self.bytes.0 + len as u64 <= memory.0
+    /// Whether one more frame stays within both limits.
+    fn has_room(&self, frame: &impl Frame, packets: usize, memory: Bytes) -> bool {
+        self.packets < packets && self.memory.0 + frame.truesize().0 <= memory.0
     }
 }
 

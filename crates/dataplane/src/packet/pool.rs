@@ -1,6 +1,8 @@
 //! Buffers that are used again and again, so that the packet path allocates
 //! nothing once it is warm.
 
+use crate::HashKeys;
+use crate::hash::ConnectionHash;
 use std::cell::RefCell;
 use std::fmt;
 use std::mem;
@@ -13,11 +15,14 @@ use std::rc::Rc;
 /// A clone is another handle on the same lists. A buffer goes back when it is
 /// dropped. The lists keep what the busiest moment needed; the limits of the
 /// queues bound that. One thread uses a pool.
-#[derive(Clone, Default)]
+///
+/// It has the secret keys under which [`Connection`](crate::Connection)s of its packets
+/// are hashed, so that they are the same in every queue.
+#[derive(Clone)]
 pub struct Pool(Rc<Lists>);
 
-#[derive(Default)]
 struct Lists {
+    hash: ConnectionHash,
     small: RefCell<Vec<Box<[u8]>>>,
     large: RefCell<Vec<Box<[u8]>>>,
 }
@@ -29,9 +34,22 @@ impl Pool {
     /// and headroom.
     pub const LARGE: usize = 68 * 1024;
 
-    /// An empty pool.
+    /// An empty pool, with keys that no guest knows.
     pub fn new() -> Self {
-        Self::default()
+        Self::with_keys(HashKeys::random())
+    }
+
+    /// The same with given keys.
+    pub fn with_keys(keys: HashKeys) -> Self {
+        Self(Rc::new(Lists {
+            hash: ConnectionHash::new(keys),
+            small: RefCell::default(),
+            large: RefCell::default(),
+        }))
+    }
+
+    pub(super) fn hash(&self) -> &ConnectionHash {
+        &self.0.hash
     }
 
     /// A buffer of at least `at_least` bytes. Its contents are whatever was
@@ -61,6 +79,12 @@ impl Pool {
     /// How many small and large buffers lie unused.
     pub fn free(&self) -> (usize, usize) {
         (self.0.small.borrow().len(), self.0.large.borrow().len())
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

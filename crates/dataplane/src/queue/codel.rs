@@ -27,7 +27,7 @@ pub struct CodelConfig {
     pub ecn: bool,
     /// Most packets; 1000, as in Linux.
     pub packets: usize,
-    /// Most bytes; 64 MiB, so that 1000 packets of 64 KiB fit.
+    /// Most memory that they hold; 68 MiB, so that 1000 packets of 64 KiB fit.
     pub memory: Bytes,
 }
 
@@ -38,7 +38,7 @@ impl Default for CodelConfig {
             interval: Nanos::from_millis(100),
             ecn: false,
             packets: 1000,
-            memory: Bytes(64 << 20),
+            memory: Bytes(68 << 20),
         }
     }
 }
@@ -63,7 +63,7 @@ struct Waiting<F> {
 impl<F: Frame> Waiting<F> {
     fn pop(&mut self) -> Option<Queued<F>> {
         let queued = self.frames.pop_front()?;
-        self.backlog.remove(queued.frame.len());
+        self.backlog.remove(&queued.frame);
         Some(queued)
     }
 }
@@ -103,7 +103,7 @@ impl<F: Frame> Codel<F> {
             packets, memory, ..
         } = self.config;
         let backlog = self.waiting.backlog;
-        if backlog.has_room(queued.frame.len(), packets, memory) {
+        if backlog.has_room(&queued.frame, packets, memory) {
             self.restore(queued);
         } else {
             stats.drops.full += 1;
@@ -113,7 +113,7 @@ impl<F: Frame> Codel<F> {
     pub(super) fn restore(&mut self, queued: Queued<F>) {
         let waiting = &mut self.waiting;
         let len = queued.frame.len();
-        waiting.backlog.add(len);
+        waiting.backlog.add(&queued.frame);
         waiting.largest = waiting.largest.max(len as u64);
         waiting.frames.push_back(queued);
     }

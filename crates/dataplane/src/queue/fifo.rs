@@ -14,8 +14,8 @@ use tailbound_units::{Bytes, Nanos};
 pub struct FifoConfig {
     /// Most packets; 1000, Linux's `txqueuelen` for Ethernet.
     pub packets: usize,
-    /// Most bytes; 64 MiB, which 1000 packets of 64 KiB do not reach: the limit
-    /// in packets is the one that Linux has, this one only bounds memory.
+    /// Most memory that they hold; 68 MiB, which 1000 packets of 64 KiB do not reach:
+    /// the limit in packets is the one that Linux has.
     pub memory: Bytes,
 }
 
@@ -23,7 +23,7 @@ impl Default for FifoConfig {
     fn default() -> Self {
         Self {
             packets: 1000,
-            memory: Bytes(64 << 20),
+            memory: Bytes(68 << 20),
         }
     }
 }
@@ -47,7 +47,7 @@ impl<F: Frame> Fifo<F> {
 
     pub(super) fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
         let FifoConfig { packets, memory } = self.config;
-        if self.backlog.has_room(queued.frame.len(), packets, memory) {
+        if self.backlog.has_room(&queued.frame, packets, memory) {
             self.restore(queued);
         } else {
             stats.drops.full += 1;
@@ -55,13 +55,13 @@ impl<F: Frame> Fifo<F> {
     }
 
     pub(super) fn restore(&mut self, queued: Queued<F>) {
-        self.backlog.add(queued.frame.len());
+        self.backlog.add(&queued.frame);
         self.frames.push_back(queued);
     }
 
     pub(super) fn dequeue(&mut self, _now: Nanos, _stats: &mut QueueStats) -> Option<Queued<F>> {
         let queued = self.frames.pop_front()?;
-        self.backlog.remove(queued.frame.len());
+        self.backlog.remove(&queued.frame);
         Some(queued)
     }
 

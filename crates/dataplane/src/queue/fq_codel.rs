@@ -28,7 +28,7 @@ pub struct FqCodelConfig {
     pub quantum: Bytes,
     /// Most packets in all flows; 10,240 (RFC 8290, 5.2.3).
     pub packets: usize,
-    /// Most bytes in all flows; 32 MiB, as in Linux: beyond 2.5 s at 100 Mbit/s.
+    /// Most memory that all flows hold; 32 MiB, as in Linux.
     pub memory: Bytes,
     /// How many flows have a queue of their own; 1024 (RFC 8290, 5.2.5). Guests
     /// beyond that share.
@@ -121,7 +121,7 @@ impl<F: Frame> Frames<F> {
     #[inline]
     fn append(&mut self, flow: &mut Waiting, queued: Queued<F>) {
         let len = queued.frame.len();
-        self.backlog.add(len);
+        self.backlog.add(&queued.frame);
         self.largest = self.largest.max(len as u64);
         flow.bytes += len as u64;
         let index = if let Some(node) = self.nodes.get_mut(self.free as usize) {
@@ -155,7 +155,7 @@ impl<F: Frame> Frames<F> {
         node.next = self.free;
         self.free = index;
         let len = queued.frame.len();
-        self.backlog.remove(len);
+        self.backlog.remove(&queued.frame);
         flow.bytes -= len as u64;
         Some(queued)
     }
@@ -237,8 +237,10 @@ impl<F: Frame> FqCodel<F> {
     }
 
     fn is_over(&self) -> bool {
-        let Backlog { packets, bytes } = self.frames.backlog;
-        packets > self.config.packets || bytes > self.config.memory
+        let Backlog {
+            packets, memory, ..
+        } = self.frames.backlog;
+        packets > self.config.packets || memory > self.config.memory
     }
 
     #[inline]

@@ -70,6 +70,7 @@ impl<F: Frame> Priority<F> {
         Backlog {
             packets: high.packets + best_effort.packets,
             bytes: Bytes(high.bytes.0 + best_effort.bytes.0),
+            memory: Bytes(high.memory.0 + best_effort.memory.0),
         }
     }
 

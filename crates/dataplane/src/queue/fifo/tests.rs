@@ -55,3 +55,33 @@ fn a_thousand_packets_of_64_kib_fit_by_default() {
     }
     assert_eq!(fifo.backlog().packets, 1000);
 }
+
+#[test]
+fn memory_is_what_buffers_hold_and_not_what_frames_say() {
+    // 2,100 bytes lie in a buffer of 68 KiB: 32 times what their length says.
+    use crate::{Packet, Pool};
+    const MEMORY: u64 = 1 << 20;
+    let pool = Pool::new();
+    let mut fifo = Fifo::new(FifoConfig {
+        memory: Bytes(MEMORY),
+        ..FifoConfig::default()
+    });
+    let mut stats = QueueStats::default();
+    let mut held = 0;
+    for _ in 0..400 {
+        let mut buffer = pool.buffer(Packet::HEADROOM + 2100);
+        buffer[Packet::HEADROOM..][..14].copy_from_slice(&[2; 14]);
+        let before = stats.drops.full;
+        let capacity = buffer.len() as u64;
+        let frame = Packet::new(buffer, Packet::HEADROOM, 2100, None, None).expect("well formed");
+        let enqueued = Nanos::ZERO;
+        fifo.enqueue(Queued { frame, enqueued }, &mut stats);
+        held += capacity * u64::from(stats.drops.full == before);
+        assert!(held <= MEMORY, "{held} bytes held");
+    }
+    assert!(stats.drops.full > 0 && held > MEMORY / 2);
+    let Backlog { bytes, memory, .. } = fifo.backlog();
+    assert!(bytes.0 < memory.0 && memory.0 <= MEMORY);
+    while fifo.dequeue(Nanos::ZERO, &mut stats).is_some() {}
+    assert_eq!(fifo.backlog(), Backlog::default());
+}

@@ -1,0 +1,58 @@
+//! Which connection a frame belongs to.
+
+use super::wire::{ETHERNET, Headers, TCP, UDP, be16};
+use crate::Connection;
+use crate::hash::ConnectionHash;
+
+/// Other protocols whose header begins with two ports (RFC 4340, 9260, 3828).
+const DCCP: u8 = 33;
+const SCTP: u8 = 132;
+const UDP_LITE: u8 = 136;
+
+/// The hash of a frame's connection. `headers` are the frame's.
+pub(super) fn connection(hash: &ConnectionHash, frame: &[u8], headers: Headers) -> Connection {
+    let addresses = headers.addresses(frame);
+    // The kind is in the first piece, so that no two kinds have a key in common.
+    let first = |kind: u32| {
+        (
+            kind << 8 | u32::from(headers.protocol),
+            ports(frame, headers),
+        )
+    };
+    if let Some(both) = addresses
+        .first_chunk::<8>()
+        .filter(|_| addresses.len() == 8)
+    {
+        hash.of([first(4), (be32(both, 0), be32(both, 4))])
+    } else if let Some(both) = addresses.first_chunk::<32>() {
+        let two = |i: usize| (be32(both, i), be32(both, i + 4));
+        hash.of([first(6), two(0), two(8), two(16), two(24)])
+    } else {
+        let kind = u32::from(be16(frame, usize::from(headers.network) - 2));
+        debug_assert!(frame.len() >= ETHERNET, "a frame has addresses");
+        let stations = [(be32(frame, 0), be32(frame, 4)), (be32(frame, 8), 0)];
+        hash.of([(kind << 8, 0), stations[0], stations[1]])
+    }
+}
+
+/// Four bytes in network order. The caller has checked that they are there.
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// Both ports; 0 where the frame has none.
+fn ports(frame: &[u8], headers: Headers) -> u32 {
+    let has_ports = matches!(headers.protocol, TCP | UDP | DCCP | SCTP | UDP_LITE);
+    let transport = usize::from(headers.transport);
+    let end = headers.end(frame);
+    let ports = frame
+        .get(transport..end)
+        .and_then(|rest| rest.first_chunk());
+    match ports {
+        Some(ports) if has_ports && transport != 0 => u32::from_be_bytes(*ports),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

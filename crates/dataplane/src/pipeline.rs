@@ -215,6 +215,11 @@ impl<F: Frame> Pipeline<F> {
         self.config = config.clone();
     }
 
+    /// Whether packets are cut to one MTU.
+    pub const fn segments(&self) -> bool {
+        self.config.segment
+    }
+
     /// What waits in the software queue.
     pub fn backlog(&self) -> Backlog {
         self.queue.backlog()

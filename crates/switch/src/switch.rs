@@ -27,6 +27,7 @@ mod snapshot;
 mod state;
 mod transmit;
 mod uplink;
+mod work;
 
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
 pub use guarantees::GuaranteeError;
@@ -38,6 +39,7 @@ use crate::forward::{Forwarding, PortIndex};
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
 use guest::GuestPort;
+use receive::Round;
 use state::PortState;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
@@ -153,9 +155,10 @@ impl Switch {
         })
     }
 
-    /// Does one turn: receives a burst from each port that is readable, in turn,
-    /// and transmits what is due. Its work is bounded by two bursts a port, and by what
-    /// their packets may be cut to.
+    /// Does one turn: serves each port that has something to receive, in turn, and
+    /// transmits what is due. What a port causes by what it sends is bounded, by a share
+    /// that is the same for all of them and one packet; on its way out by two bursts a
+    /// port.
     pub fn poll(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
         let mut turn = Turn::default();
         let count = self.states.len();
@@ -165,23 +168,33 @@ impl Switch {
             0
         };
         self.offer_again(now, ports);
-        for offset in 0..count {
-            let index = PortIndex((self.first + offset) % count);
-            if self.states[index.0].readable {
-                self.receive(now, index, ports, &mut turn);
-            }
-            self.forward_received(now, index, ports, &mut turn);
-        }
+        // Where all that have work caused more than their share, nobody waits for the
+        // rounds that make up for it.
+        while self.receive_round(now, ports, &mut turn) == Round::InDebt {}
         self.transmit(now, ports, &mut turn);
         turn
+    }
+
+    /// Serves all ports once; returns the most that any of them did.
+    fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
+        let count = self.states.len();
+        let mut round = Round::Idle;
+        for offset in 0..count {
+            let index = PortIndex((self.first + offset) % count);
+            round = round.max(self.serve(now, index, ports, turn));
+        }
+        round
     }
 
     /// Transmits what is due, and receives nothing.
     pub fn drain(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
         let mut turn = Turn::default();
         self.offer_again(now, ports);
-        for index in 0..self.states.len() {
-            self.forward_received(now, PortIndex(index), ports, &mut turn);
+        for index in (0..self.states.len()).map(PortIndex) {
+            if self.states[index.0].has_received() && self.is_read(index) {
+                self.states[index.0].credit.begin_round();
+                self.forward_received(now, index, ports, &mut turn);
+            }
         }
         self.transmit(now, ports, &mut turn);
         turn

@@ -1,6 +1,7 @@
 //! What comes from a port, checked, and on its way to others.
 
 use super::uplink::Uplink;
+use super::work::Cost;
 use super::{Ports, Switch, Turn};
 use crate::forward::{Learned, NoRoute, PortIndex, Verdict};
 use crate::mac::Mac;
@@ -9,26 +10,51 @@ use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet};
 use tailbound_units::Nanos;
 
-/// Segments that a burst may have. A port whose packets have more is not read, and
-/// they come in the next turns; of full frames no burst has as many. A
-/// packet may be cut to hundreds of frames, so a count of packets bounds no work.
-pub(super) const SEGMENTS: usize = 256;
+/// What a port did in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Round {
+    /// Nothing: it had nothing to do, or may not be read.
+    Idle,
+    /// Nothing: it has something to do, and caused more than its share before.
+    InDebt,
+    /// It forwarded something.
+    Served,
+}
 
 impl Switch {
-    /// Receives a burst, where the port may be read and nothing of the last one is
-    /// left.
-    pub(super) fn receive(
+    /// Serves one port for a round: receives a burst, where nothing of the last one is
+    /// left, and forwards as much as the port's share of the work allows.
+    pub(super) fn serve(
         &mut self,
         now: Nanos,
         from: PortIndex,
         ports: &mut Ports,
         turn: &mut Turn,
-    ) {
-        if !self.is_read(from) {
-            return;
+    ) -> Round {
+        let state = &mut self.states[from.0];
+        if !(state.readable || state.has_received()) || !self.is_read(from) {
+            return Round::Idle;
         }
         let state = &mut self.states[from.0];
-        if !state.received.is_empty() {
+        state.credit.begin_round();
+        if state.credit.is_spent() {
+            turn.busy = true;
+            return Round::InDebt;
+        }
+        if state.readable {
+            self.receive(now, from, ports, turn);
+        }
+        if !self.states[from.0].has_received() {
+            return Round::Idle;
+        }
+        self.forward_received(now, from, ports, turn);
+        Round::Served
+    }
+
+    /// Receives a burst, where nothing of the last one is left.
+    fn receive(&mut self, now: Nanos, from: PortIndex, ports: &mut Ports, turn: &mut Turn) {
+        let state = &mut self.states[from.0];
+        if state.has_received() {
             return;
         }
         let Some(port) = &mut ports[from.0] else {
@@ -48,7 +74,7 @@ impl Switch {
         state.received.extend(self.burst.frames.drain(..));
     }
 
-    /// Forwards what was received from a port, as far as a turn's work goes.
+    /// Forwards what was received from a port, as far as its share of the work goes.
     pub(super) fn forward_received(
         &mut self,
         now: Nanos,
@@ -56,28 +82,27 @@ impl Switch {
         ports: &Ports,
         turn: &mut Turn,
     ) {
-        if self.states[from.0].received.is_empty() || !self.is_read(from) {
-            return;
-        }
         let dropped = self.uplink_drops();
-        let mut segments = 0;
+        let mut total = Cost::default();
         let mut refused = 0;
-        while segments < SEGMENTS
+        while !self.states[from.0].credit.is_spent()
             && let Some(received) = self.states[from.0].received.pop_front()
         {
-            match self.forward(now, from, received, ports) {
-                Ok(cut_to) => segments += cut_to,
+            let cost = match self.forward(now, from, received, ports) {
+                Ok(cost) => cost,
                 Err(reason) => {
                     self.states[from.0].counters.drop(reason, 1);
-                    segments += 1;
                     refused += 1;
+                    Cost::DROPPED
                 }
-            }
+            };
+            self.states[from.0].credit.charge(cost);
+            total += cost;
         }
         if self.uplink_drops() > dropped || refused > BURST / 2 {
-            self.throttle(now, from, segments);
+            self.throttle(now, from, total.frames);
         }
-        turn.busy |= !self.states[from.0].received.is_empty() && self.is_read(from);
+        turn.busy |= self.states[from.0].has_received() && self.is_read(from);
     }
 
     /// Frames that a paced uplink dropped for want of room.
@@ -98,15 +123,15 @@ impl Switch {
         }
     }
 
-    /// Brings one frame into the egress of the ports it goes to; returns how many
-    /// segments it may be cut to.
+    /// Brings one frame into the egress of the ports it goes to; returns what that
+    /// costs, until it has left by them.
     fn forward(
         &mut self,
         now: Nanos,
         from: PortIndex,
         received: Received,
         ports: &Ports,
-    ) -> Result<usize, Reason> {
+    ) -> Result<Cost, Reason> {
         let state = &mut self.states[from.0];
         state.counters.received.add(received.len);
         let guest = from.0.checked_sub(usize::from(self.uplink.is_some()));
@@ -125,7 +150,6 @@ impl Switch {
         if let Some(filter) = guest.and_then(|guest| guest.filter.as_ref()) {
             filter.check(&packet)?;
         }
-        let segments = packet.segments();
         match self.forwarding.learn(now, from, Mac(packet.source_mac())) {
             Learned::Accepted | Learned::Full => {}
             Learned::ForbiddenMove => return Err(Reason::MacMove),
@@ -135,20 +159,36 @@ impl Switch {
             .forwarding
             .route(now, from, Mac(packet.destination_mac()))
         {
-            Verdict::To(to) => self.push(now, from, to, packet, ports),
-            Verdict::Flood => self.flood(now, from, packet, ports),
-            Verdict::Drop(NoRoute::LinkLocal) => return Err(Reason::LinkLocalGroup),
-            Verdict::Drop(NoRoute::SamePort) => return Err(Reason::SamePort),
-            Verdict::Drop(NoRoute::Unknown) => return Err(Reason::UnknownDestination),
+            Verdict::To(to) => {
+                let cost = self.cost(&packet, to);
+                self.push(now, from, to, packet, ports);
+                Ok(cost)
+            }
+            Verdict::Flood => Ok(self.flood(now, from, packet, ports)),
+            Verdict::Drop(NoRoute::LinkLocal) => Err(Reason::LinkLocalGroup),
+            Verdict::Drop(NoRoute::SamePort) => Err(Reason::SamePort),
+            Verdict::Drop(NoRoute::Unknown) => Err(Reason::UnknownDestination),
         }
-        Ok(segments)
+    }
+
+    /// What it costs to bring a packet out by a port: by the uplink it is cut, here or
+    /// in the kernel; to a guest it may go whole.
+    fn cost(&self, packet: &Packet, to: PortIndex) -> Cost {
+        let guest = to.0.checked_sub(self.first_guest());
+        let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments());
+        Cost {
+            frames: if cut { packet.segments() } else { 1 },
+            bytes: if cut { packet.wire_len() } else { packet.len() },
+        }
     }
 
     /// Copies a frame for every port but the one it came from; the last takes
-    /// the frame itself.
-    fn flood(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) {
+    /// the frame itself. Returns what all of them cost.
+    fn flood(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) -> Cost {
+        let mut cost = Cost::default();
         let mut last = None;
         for index in (0..self.states.len()).filter(|index| *index != from.0) {
+            cost += self.cost(&packet, PortIndex(index));
             if let Some(port) = last.replace(PortIndex(index)) {
                 self.push(now, from, port, packet.duplicate(), ports);
             }
@@ -156,5 +196,6 @@ impl Switch {
         if let Some(port) = last {
             self.push(now, from, port, packet, ports);
         }
+        cost
     }
 }

@@ -1,5 +1,6 @@
 //! What every port has, the uplink's and a guest's.
 
+use super::work::Credit;
 use crate::port::{BURST, Outgoing, Port, Received};
 use crate::reason::Reason;
 use std::collections::VecDeque;
@@ -46,6 +47,8 @@ pub(super) struct PortState {
     pub(super) name: String,
     /// What was received from the port and not looked at yet: a burst at most.
     pub(super) received: VecDeque<Received>,
+    /// What forwarding that may still cost in this round.
+    pub(super) credit: Credit,
     /// What is on its way out and the port has not taken yet.
     pub(super) outgoing: VecDeque<Outgoing>,
     /// The port may have something to receive.
@@ -60,11 +63,17 @@ impl PortState {
         Self {
             name,
             received: VecDeque::with_capacity(BURST),
+            credit: Credit::default(),
             outgoing: VecDeque::with_capacity(BURST),
             readable: true,
             full: false,
             counters: Counters::default(),
         }
+    }
+
+    /// Whether anything of the last burst is still to be forwarded.
+    pub(super) fn has_received(&self) -> bool {
+        !self.received.is_empty()
     }
 
     /// The same port after a reload: it may be another device now.

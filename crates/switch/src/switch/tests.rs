@@ -1,5 +1,6 @@
 mod paced;
 mod queued;
+mod share;
 
 use super::*;
 use crate::SpoofFilter;

@@ -1,7 +1,6 @@
 //! Guests that send more than there is room for, or make much work of little.
 
 use super::*;
-use crate::switch::receive::SEGMENTS;
 
 #[test]
 fn a_guest_whose_frames_find_no_room_is_read_no_faster_than_the_link() {
@@ -46,9 +45,9 @@ fn a_guest_that_sends_what_it_may_not_is_read_no_faster_than_the_link() {
     assert!((500..=813 + BURST as u64).contains(&read), "{read} read");
 }
 
-/// Segments that one turn may cut for one port: the bound, and the packet that
-/// reaches it.
-const TURN: usize = SEGMENTS + CRUMBS;
+/// Segments that one turn may cut for one port: its share is less than one such packet,
+/// so that a turn takes one and leaves the next.
+const TURN: usize = CRUMBS;
 /// Segments of one packet of [`crumbs`]: as many as a packet may have.
 const CRUMBS: usize = 512;
 

@@ -1,6 +1,6 @@
 //! Limits by destination.
 
-use super::harness::{Host, LINK, ROUNDING, Record, check_wire, excess, frame};
+use super::harness::{Host, LINK, ROUNDING, Record, Sent, check_wire, excess, frame};
 use super::*;
 use proptest::prelude::*;
 
@@ -351,6 +351,63 @@ fn a_frame_behind_those_that_are_moved_comes_behind_them() {
     }
 }
 
+/// The most that frames exceed their burst by where rates step, each from its position
+/// on: in bytes times the link's rate.
+fn excess_of_steps(rates: &[(Position, Rate)], flow: &[(Sent, Record)]) -> i128 {
+    let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
+    let (mut least, mut open, mut next) = (0, rates[0].1, 1);
+    let mut worst = i128::MIN;
+    for (frame, _) in flow {
+        let departure = Position(frame.departure.expect("guaranteed"));
+        loop {
+            let step = rates.get(next);
+            let until = step.map_or(departure, |(from, _)| departure.min(*from));
+            earned += i128::from((until - at).0) * i128::from(open.0);
+            at = until;
+            if until == departure && step.is_none_or(|(from, _)| *from > departure) {
+                break;
+            }
+            open = rates[next].1;
+            next += 1;
+        }
+        least = least.min(sent - earned);
+        sent += i128::from(frame.wire) * i128::from(LINK.0);
+        worst = worst.max(sent - earned - least - 3076 * i128::from(LINK.0));
+    }
+    worst
+}
+
+/// Sets a destination's rate, and notes in `rates` from when on it holds.
+fn step(
+    host: &mut Host,
+    rates: &mut Vec<(Position, Rate)>,
+    horizon: Nanos,
+    (destination, rate): (u128, Rate),
+) {
+    // What is released within the horizon stands, and what stood before does.
+    let flow = FlowKey {
+        source: GuestId(0),
+        destination,
+    };
+    let horizon = LINK.bytes_in(horizon).into();
+    let mut from = host.pacer.advance(host.now).max(host.pacer.wire);
+    if let Some(limit) = host.pacer.limits.get_mut(flow) {
+        // It is closed when what waits has left.
+        let moves = rate.0 > 0 && limit.last_release > from + horizon;
+        from = from.max(if moves {
+            limit.frozen_until
+        } else {
+            limit.last_release
+        });
+    }
+    limit(host, destination, Some(rate));
+    // Opened before it could be closed.
+    rates.pop_if(|last| last.0 > from);
+    if rates.last().is_none_or(|last| last.1 != rate) {
+        rates.push((from, rate));
+    }
+}
+
 proptest! {
     /// Whatever rates follow each other, closed destinations among them: nothing is
     /// lost, flows keep their order, none gets more than its rates, and after the
@@ -367,22 +424,7 @@ proptest! {
         // Each destination's rates, from when on.
         let mut rates: Vec<Vec<(Position, Rate)>> = vec![Vec::new(); 4];
         let mut set = |host: &mut Host, destination: u128, rate: Rate| {
-            // What is released within the horizon stands, and what stood before does.
-            let flow = FlowKey { source: GuestId(0), destination };
-            let horizon = LINK.bytes_in(guest.horizon).into();
-            let mut from = host.pacer.advance(host.now).max(host.pacer.wire);
-            if let Some(limit) = host.pacer.limits.get_mut(flow) {
-                // It is closed when what waits has left.
-                let moves = rate.0 > 0 && limit.last_release > from + horizon;
-                from = from.max(if moves { limit.frozen_until } else { limit.last_release });
-            }
-            limit(host, destination, Some(rate));
-            let rates = &mut rates[destination as usize];
-            // Opened before it could be closed.
-            rates.pop_if(|last| last.0 > from);
-            if rates.last().is_none_or(|last| last.1 != rate) {
-                rates.push((from, rate));
-            }
+            step(host, &mut rates[destination as usize], guest.horizon, (destination, rate));
         };
         for destination in 1..=3 {
             set(&mut host, destination, Rate::from_mbit(50));
@@ -423,26 +465,8 @@ proptest! {
                 // {B, S} may press releases together where others are scheduled as well.
                 continue;
             }
-            // Each step at its rate.
-            let (mut earned, mut at, mut sent) = (0_i128, rates[0].0, 0_i128);
-            let (mut least, mut open, mut next) = (0, rates[0].1, 1);
-            for (frame, _) in flow {
-                let departure = Position(frame.departure.expect("guaranteed"));
-                loop {
-                    let until = rates.get(next).map_or(departure, |(from, _)| departure.min(*from));
-                    earned += i128::from((until - at).0) * i128::from(open.0);
-                    at = until;
-                    if until == departure && rates.get(next).is_none_or(|(from, _)| *from > departure) {
-                        break;
-                    }
-                    open = rates[next].1;
-                    next += 1;
-                }
-                least = least.min(sent - earned);
-                sent += i128::from(frame.wire) * i128::from(LINK.0);
-                let over = sent - earned - least - 3076 * i128::from(LINK.0);
-                prop_assert!(over < 2 * ROUNDING, "{over}");
-            }
+            let over = excess_of_steps(rates, &flow);
+            prop_assert!(over < 2 * ROUNDING, "{over}");
         }
     }
 

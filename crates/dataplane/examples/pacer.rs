@@ -12,7 +12,7 @@ use std::error::Error;
 use std::fs;
 use std::process::ExitCode;
 use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig};
-use tailbound_dataplane::{Class, FlowKey, Frame, GuestId};
+use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Frames a second that must be reached where the wire needs voids of all sizes.
@@ -22,48 +22,13 @@ const SCALING: f64 = 1.3;
 const LINK: Rate = Rate::from_mbit(10_000);
 const START: Nanos = Nanos::from_secs(1);
 
-/// A frame that is only a record, of the size of a real packet's.
-#[derive(Debug, Clone, Copy)]
-struct Record {
-    guest: u32,
-    len: u32,
-    destination: u64,
-    _rest: [u64; 5],
-}
-
-impl Record {
-    const fn new(guest: u32, len: u32) -> Self {
-        Self {
-            guest,
-            len,
-            destination: 1,
-            _rest: [0; 5],
-        }
-    }
-}
-
-impl Frame for Record {
-    fn len(&self) -> usize {
-        self.len as usize
-    }
-    fn source(&self) -> Option<GuestId> {
-        Some(GuestId(self.guest))
-    }
-    fn flow(&self) -> Option<FlowKey> {
-        Some(FlowKey {
-            source: GuestId(self.guest),
-            destination: self.destination.into(),
-        })
-    }
-    fn class(&self) -> Class {
-        Class::BestEffort
-    }
-    fn set_class(&mut self, _: Class) {}
-    fn segments(&self) -> usize {
-        1
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        sink(self);
+/// A frame of a guest; none is segmented.
+const fn frame(guest: u32, len: usize) -> PacketRecord {
+    PacketRecord {
+        guest,
+        destination: 1,
+        cut: false,
+        ..PacketRecord::new(len)
     }
 }
 
@@ -86,7 +51,13 @@ struct Sent {
 
 /// Guests that always have frames waiting share `rate` of the wire evenly, until
 /// so many things have been sent.
-fn fill(guests: u32, each: u32, rate: Rate, len: u32, count: u64) -> Result<Sent, Box<dyn Error>> {
+fn fill(
+    guests: u32,
+    each: u32,
+    rate: Rate,
+    len: usize,
+    count: u64,
+) -> Result<Sent, Box<dyn Error>> {
     let mut pacer = Pacer::new(&PacerConfig::new(LINK))?;
     let share = Rate(rate.0 / u64::from(guests));
     let guarantee = Guarantee {
@@ -97,7 +68,7 @@ fn fill(guests: u32, each: u32, rate: Rate, len: u32, count: u64) -> Result<Sent
     let mut free = Vec::new();
     for guest in 0..guests {
         pacer.set_guest(START, GuestId(guest), Some(&guarantee))?;
-        free.extend((0..each).map(|_| Record::new(guest, len)));
+        free.extend((0..each).map(|_| frame(guest, len)));
     }
     let mut now = START;
     let mut sent = Sent::default();
@@ -113,7 +84,7 @@ fn fill(guests: u32, each: u32, rate: Rate, len: u32, count: u64) -> Result<Sent
         pacer.batch(now).for_each(|paced| match paced {
             Paced::Guaranteed { frame, .. } => {
                 sent.data += 1;
-                sent.data_bytes += u64::from(frame.len) + 24;
+                sent.data_bytes += frame.wire().0;
                 free.push(frame);
             }
             Paced::BestEffort { .. } => {}
@@ -185,9 +156,9 @@ fn hose() -> Result<(), Box<dyn Error>> {
     for id in 0..10 {
         for guest in 0..GUESTS {
             let destination = (u64::from(guest) + 7 * id) % DESTINATIONS;
-            let frame = Record {
-                destination,
-                ..Record::new(guest, 1514)
+            let frame = PacketRecord {
+                destination: destination.into(),
+                ..frame(guest, 1514)
             };
             pacer
                 .enqueue(START, frame)

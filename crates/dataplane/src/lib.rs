@@ -17,6 +17,7 @@ pub mod pacer;
 pub mod packet;
 pub mod pipeline;
 pub mod queue;
+mod record;
 #[cfg(test)]
 mod testing;
 
@@ -35,3 +36,4 @@ pub use queue::{
     Backlog, CodelConfig, Count, Drops, FifoConfig, FqCodelConfig, Nic, NicConfig, PriorityConfig,
     Queue, QueueConfig, QueueStats,
 };
+pub use record::PacketRecord;

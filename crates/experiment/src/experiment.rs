@@ -48,12 +48,17 @@ pub trait Experiment: Sized {
     ///
     /// # Errors
     /// It could not be run to its end.
-    fn run(
-        &self,
-        seed: u64,
-        options: &Self::Options,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, Self::Error>;
+    fn run(&self, run: &mut Run<'_, Self::Options>) -> Result<Found, Self::Error>;
+}
+
+/// What a run follows from beside its experiment, and who hears of it.
+pub struct Run<'r, O> {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// What else a run of this kind needs to know.
+    pub options: &'r O,
+    /// Hears how far it is.
+    pub progress: &'r mut Progress<'r>,
 }
 
 /// Hears how far a run is, in words.
@@ -73,6 +78,14 @@ pub struct Found {
 }
 
 impl Found {
+    /// These variants, under no condition yet.
+    pub fn of(variants: Vec<Variant>) -> Self {
+        Self {
+            variants,
+            ..Self::default()
+        }
+    }
+
     /// Says under which condition it was found.
     pub fn condition(&mut self, name: impl Into<String>, value: impl Into<Json>) {
         self.conditions.insert(name.into(), value.into());
@@ -171,7 +184,11 @@ impl<E: Experiment> Loaded<E> {
         options: &E::Options,
         progress: &mut Progress<'_>,
     ) -> Result<Results, E::Error> {
-        let found = self.experiment.run(seed, options, progress)?;
+        let found = self.experiment.run(&mut Run {
+            seed,
+            options,
+            progress,
+        })?;
         let curves = self.experiment.curves();
         let asked = self.experiment.charts().iter();
         let asked = asked.map(|chart| chart.draw(&curves, &found.variants));

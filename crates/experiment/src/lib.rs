@@ -20,7 +20,7 @@ mod verdict;
 pub use chart::{AxisSpec, ChartSpec, Curve, KnownLine};
 pub use check::{Check, CheckKind, PROMISED};
 pub use error::ExperimentError;
-pub use experiment::{Experiment, Found, Loaded, Progress};
+pub use experiment::{Experiment, Found, Loaded, Progress, Run};
 pub use figure::{Figure, figure_of};
 pub use mistakes::{Mistakes, Name, Section};
 pub use source::{Catalogue, Source};

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use tailbound_document::{Document, Mistake};
 use tailbound_experiment::{
     Catalogue, ChartSpec, Curve, Disturbance, Experiment, ExperimentError, Found, Loaded, Mistakes,
-    Name, Noise, Progress, Source,
+    Name, Noise, Run, Source,
 };
 use tailbound_report::{
     Bound, CheckResult, Results, Series, Value, Variant, Verdict, empty_histogram,
@@ -100,8 +100,8 @@ impl Experiment for Toy {
         }]
     }
 
-    fn run(&self, _: u64, runs: &Cell<u32>, _: &mut Progress<'_>) -> Result<Found, Self::Error> {
-        runs.set(runs.get() + 1);
+    fn run(&self, run: &mut Run<'_, Cell<u32>>) -> Result<Found, Self::Error> {
+        run.options.set(run.options.get() + 1);
         let disturbed = self.variant.iter().filter(|it| it.disturbed);
         let disturbed = disturbed.map(|it| Disturbance {
             variant: it.name.get_ref().clone(),

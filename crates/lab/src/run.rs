@@ -79,12 +79,8 @@ impl Experiment for LabExperiment {
 
     /// Moves this process into namespaces of its own, so it must have a single thread,
     /// and cannot go back. Nothing of the run is left when it failed, either.
-    fn run(
-        &self,
-        seed: u64,
-        options: &Options,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, LabError> {
+    fn run(&self, run: &mut tailbound_experiment::Run<'_, Options>) -> Result<Found, LabError> {
+        let (options, progress) = (run.options, &mut run.progress);
         let chosen = choose(self, options)?;
         require_tools(self, &chosen)?;
         let _lock = Lock::take()?;
@@ -109,7 +105,7 @@ impl Experiment for LabExperiment {
             real_time,
             run_dir: &run_dir,
             program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
-            seed,
+            seed: run.seed,
             kernel,
             signal,
         };

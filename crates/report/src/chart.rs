@@ -77,6 +77,21 @@ pub struct Line {
     pub points: Vec<Point>,
 }
 
+impl Line {
+    /// A line of points x, y.
+    pub fn new(
+        name: impl Into<String>,
+        style: LineStyle,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            style,
+            points: points.into_iter().map(|(x, y)| Point(x, y)).collect(),
+        }
+    }
+}
+
 /// Where the points of a line come from, and so how it is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

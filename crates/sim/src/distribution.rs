@@ -1,6 +1,14 @@
 //! How figures are distributed.
 
-use tailbound_report::{Line, LineStyle, Point};
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+use tailbound_report::{Line, LineStyle};
+
+/// A random figure of an exponential distribution with this mean.
+pub(crate) fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
+    // In (0, 1], so that the logarithm is finite.
+    -(1.0 - random.random::<f64>()).ln() * mean
+}
 
 /// The figure that so many percent of the sorted ones do not exceed.
 pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
@@ -20,11 +28,7 @@ pub(crate) fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
 pub(crate) fn distribution(name: &str, figures: &[f64]) -> Line {
     let points = (0..=100).map(|percent| {
         let percent = f64::from(percent);
-        Point(100.0 * percentile(figures, percent), percent)
+        (100.0 * percentile(figures, percent), percent)
     });
-    Line {
-        name: name.to_owned(),
-        style: LineStyle::Measured,
-        points: points.collect(),
-    }
+    Line::new(name, LineStyle::Measured, points)
 }

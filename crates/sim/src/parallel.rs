@@ -3,7 +3,7 @@
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
-use tailbound_experiment::Progress;
+use tailbound_experiment::{ExperimentError, Run};
 
 /// How many threads share the work of a run. They change nothing but the time it
 /// takes.
@@ -16,34 +16,49 @@ pub struct Threads(pub usize);
 /// A panic of a job goes on in the caller.
 ///
 /// # Errors
-/// That of the first item with one.
-pub(crate) fn map<T: Sync, R: Send, E: Send>(
+/// That of the first item with one, which is called as `name` says.
+pub(crate) fn map<T: Sync, R: Send, E: ToString>(
+    run: &mut Run<'_, Threads>,
     items: &[T],
-    threads: Threads,
-    progress: &mut Progress<'_>,
+    name: impl Fn(&T) -> String + Sync,
     job: impl Fn(&T) -> Result<R, E> + Sync,
-) -> Result<Vec<R>, E> {
+) -> Result<Vec<R>, ExperimentError> {
     let all = items.len();
-    progress(&format!("0 of {all}"));
-    let heard = Mutex::new((0, progress));
+    (run.progress)(&format!("0 of {all}"));
+    let heard = Mutex::new((0, &mut run.progress));
     let job = |item: &T| {
-        let result = job(item);
+        let result = job(item).map_err(|error| ExperimentError::run(&name(item), error));
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.0 += 1;
         let done = format!("{} of {all}", heard.0);
         (heard.1)(&done);
         result
     };
-    let pool = ThreadPoolBuilder::new().num_threads(threads.0.max(1));
+    let pool = ThreadPoolBuilder::new().num_threads(run.options.0.max(1));
     let pool = pool.build().expect("the system has threads to give");
     let jobs = || items.par_iter().with_max_len(1).map(job).collect();
-    let results: Vec<Result<R, E>> = pool.install(jobs);
+    let results: Vec<Result<R, ExperimentError>> = pool.install(jobs);
     results.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tailbound_experiment::Progress;
+
+    fn with<R: Send>(
+        threads: usize,
+        progress: &mut Progress<'_>,
+        items: &[u64],
+        job: impl Fn(&u64) -> Result<R, u64> + Sync,
+    ) -> Result<Vec<R>, ExperimentError> {
+        let mut run = Run {
+            seed: 1,
+            options: &Threads(threads),
+            progress,
+        };
+        map(&mut run, items, |item| format!("item {item}"), job)
+    }
 
     #[test]
     fn results_stand_in_order_whatever_the_number_of_threads() {
@@ -51,23 +66,24 @@ mod tests {
         // The first items take longest.
         let job = |item: &u64| {
             let work = 0..(50 - item) * 1000;
-            Ok::<_, ()>(work.fold(*item, |sum, _| std::hint::black_box(sum)))
+            Ok(work.fold(*item, |sum, _| std::hint::black_box(sum)))
         };
         for threads in [0, 1, 3, 64] {
             let mut heard = Vec::new();
             let mut progress = |done: &str| heard.push(done.to_owned());
-            let results = map(&items, Threads(threads), &mut progress, job);
-            assert_eq!(results, Ok(items.clone()));
+            let results = with(threads, &mut progress, &items, job);
+            assert_eq!(results.unwrap(), items);
             let all: Vec<_> = (0..=50).map(|done| format!("{done} of 50")).collect();
             assert_eq!(heard, all);
         }
-        assert_eq!(map(&[], Threads(4), &mut |_| {}, job), Ok(Vec::new()));
+        assert!(with(4, &mut |_| {}, &[], job).unwrap().is_empty());
     }
 
     #[test]
     fn of_several_errors_that_of_the_first_item_is_told() {
         let items: Vec<u64> = (0..50).collect();
         let job = |item: &u64| if item % 20 == 7 { Err(*item) } else { Ok(()) };
-        assert_eq!(map(&items, Threads(3), &mut |_| {}, job), Err(7));
+        let error = with(3, &mut |_| {}, &items, job).unwrap_err();
+        assert_eq!(error.to_string(), "variant item 7: 7");
     }
 }

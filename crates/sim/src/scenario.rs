@@ -2,8 +2,7 @@
 //! things: exactly one of them is in its file.
 
 use crate::Threads;
-use serde_json::json;
-use tailbound_experiment::{ExperimentError, Found, Mistakes, Progress, Section};
+use tailbound_experiment::{ExperimentError, Found, Mistakes, Run, Section};
 use tailbound_report::Variant;
 
 /// What is simulated, under a key of its own.
@@ -19,12 +18,7 @@ pub(crate) trait Scenario {
     ///
     /// # Errors
     /// A variant that came to no end.
-    fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError>;
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError>;
 }
 
 /// The scenarios of an experiment: the key of each, and what is there.
@@ -62,13 +56,11 @@ pub(crate) fn outline<const N: usize>(scenarios: &Scenarios<'_, N>) -> Vec<Varia
 /// Simulates the one scenario.
 pub(crate) fn run<const N: usize>(
     scenarios: &Scenarios<'_, N>,
-    seed: u64,
-    threads: Threads,
-    progress: &mut Progress<'_>,
+    run: &mut Run<'_, Threads>,
 ) -> Result<Found, ExperimentError> {
     let mut there = scenarios.iter().filter_map(|(_, scenario)| *scenario);
     let only = there.next().expect("a checked experiment has a scenario");
-    let mut found = only.run(seed, threads, progress)?;
-    found.condition("virtual_time", json!(true));
+    let mut found = only.run(run)?;
+    found.condition("virtual_time", true);
     Ok(found)
 }

@@ -10,6 +10,7 @@ mod traffic;
 pub use judge::{CentreOutcome, Worst};
 
 use super::Time;
+use crate::distribution::exponential;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
@@ -97,8 +98,7 @@ impl Admitted {
             ticket = ticket.saturating_sub(class.weight);
             drawn
         });
-        let even: f64 = random.random();
-        let vms = (-(1.0 - even).ln() * f64::from(self.mean_vms)).round();
+        let vms = exponential(random, f64::from(self.mean_vms)).round();
         Request {
             vms: (vms as u32).max(2),
             guarantee: class.map(|class| class.guarantee),

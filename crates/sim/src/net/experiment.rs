@@ -7,7 +7,7 @@ use crate::Threads;
 use crate::scenario::{self, Scenarios, under};
 use serde::Deserialize;
 use tailbound_experiment::{
-    Catalogue, Document, Experiment, ExperimentError, Found, Loaded, Mistake, Mistakes, Progress,
+    Catalogue, Document, Experiment, ExperimentError, Found, Loaded, Mistake, Mistakes, Run,
     catalogue,
 };
 use tailbound_report::Variant;
@@ -70,12 +70,7 @@ impl Experiment for NetExperiment {
         scenario::outline(&self.scenarios())
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: &Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
-        scenario::run(&self.scenarios(), seed, *threads, progress)
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        scenario::run(&self.scenarios(), run)
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tailbound_experiment::{
-    Catalogue, ExperimentError, Found, Mistakes, Name, Progress, Section, catalogue,
+    Catalogue, ExperimentError, Found, Mistakes, Name, Run, Section, catalogue,
 };
 use tailbound_netcalc::{
     ArrivalCurve, Bound, Flow, Network, NetworkFile, Overflow, Ratio, TokenBucket,
@@ -132,16 +132,11 @@ impl Scenario for Vec<GivenNetwork> {
             .collect()
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        _: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let mut found = Found::default();
         for (done, network) in self.iter().enumerate() {
-            progress(&format!("{done} of {}", self.len()));
-            found.variants.push(network.measure(seed)?);
+            (run.progress)(&format!("{done} of {}", self.len()));
+            found.variants.push(network.measure(run.seed)?);
         }
         Ok(found)
     }

@@ -14,10 +14,10 @@ use crate::{Threads, parallel};
 use draw::{Drawn, Guest};
 use serde::Deserialize;
 use serde_json::json;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
-use tailbound_experiment::{ExperimentError, Found, Progress, Section};
+use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError, void};
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_netcalc::{Flow, Network, NetworkError, Overflow, Ratio};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Variant};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What random networks are like.
@@ -112,16 +112,12 @@ impl Scenario for Conformance {
         vec![summary(&[])]
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let seed = run.seed;
         let numbers: Vec<u32> = (0..self.networks).collect();
-        let outcomes = parallel::map(&numbers, threads, progress, |number| {
-            let judged = self.judge(&self.draw(seed, *number));
-            judged.map_err(|error| ExperimentError::run(&format!("network {number}"), error))
+        let name = |number: &u32| format!("network {number}");
+        let outcomes = parallel::map(run, &numbers, name, |number| {
+            self.judge(&self.draw(seed, *number))
         })?;
         let mut found = Found {
             variants: vec![summary(&outcomes)],
@@ -241,15 +237,7 @@ impl Conformance {
         // A byte of the wire in picoseconds: a whole number.
         let byte = 8_000_000_000_000 / self.link.0;
         let mut all = Vec::new();
-        host.run(Nanos::MAX, |paced| {
-            let Paced::Guaranteed {
-                frame,
-                departure,
-                at,
-            } = paced
-            else {
-                return;
-            };
+        host.run(Nanos::MAX, |frame, departure, at| {
             let (guest, wire) = (frame.guest as usize, frame.wire());
             for curve in &mut scheduled[guest] {
                 curve.add(departure, wire);
@@ -380,13 +368,10 @@ fn charts(outcomes: &[Outcome]) -> Vec<Chart> {
     let all = sorted(flows.iter().map(|it| tightness(it.longest, it.bound)));
     flows.truncate(DRAWN);
     flows.sort_by_key(|it| it.bound);
-    let line = |name: &str, style, figure: fn(&FlowSeen) -> Ratio| Line {
-        name: name.to_owned(),
-        style,
-        points: (1..)
-            .zip(&flows)
-            .map(|(x, flow)| Point(f64::from(x), as_f64(figure(flow))))
-            .collect(),
+    let line = |name: &str, style, figure: fn(&FlowSeen) -> Ratio| {
+        let flows = (1..).zip(&flows);
+        let points = flows.map(|(x, flow)| (f64::from(x), as_f64(figure(flow))));
+        Line::new(name, style, points)
     };
     vec![
         Chart {

@@ -1,109 +1,31 @@
 //! A host in virtual time: guests with rings, the pacer of the data path, a wire.
 
-use tailbound_dataplane::pacer::{
-    Guarantee, Paced, Pacer, PacerConfig, PacerError, WireClock, void,
-};
-use tailbound_dataplane::{Class, FlowKey, Frame, GuestId};
+use super::FRAME;
+use crate::distribution::exponential;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use tailbound_dataplane::pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerError, WireClock};
+use tailbound_dataplane::{GuestId, PacketRecord};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
-
-/// The longest frame without FCS, and the headers of each segment of a longer
-/// packet: Ethernet, IPv4, TCP with time departures.
-const FULL: u32 = 1514;
-const HEADERS: u32 = 66;
 
 /// When traffic begins. Guests get their guarantees at zero, with empty buckets;
 /// by then those are full, whatever their depth and rate.
 pub(super) const START: Nanos = Nanos::from_secs(10_000);
 
-/// A packet that is only a record: a frame, or what TCP hands over at once.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Packet {
-    /// Its number, as its sender counts.
-    pub(super) id: u64,
-    /// When it comes into its guest's ring.
-    pub(super) came: Nanos,
-    /// Bytes without FCS.
-    pub(super) len: u32,
-    pub(super) guest: u32,
-    pub(super) destination: u32,
-}
-
-impl Packet {
-    /// A packet that takes `wire` bytes of the wire.
-    pub(super) fn on_wire(wire: u64) -> Self {
-        Self::of_len((wire - void::OVERHEAD.0) as u32)
-    }
-
-    pub(super) const fn of_len(len: u32) -> Self {
-        Self {
-            id: 0,
-            came: START,
-            len,
-            guest: 0,
-            destination: 0,
-        }
-    }
-
-    /// What it takes of the wire.
-    pub(super) fn wire(&self) -> WireBytes {
-        void::on_the_wire(self.len as usize)
-    }
-}
-
-impl Frame for Packet {
-    fn len(&self) -> usize {
-        self.len as usize
-    }
-    fn source(&self) -> Option<GuestId> {
-        Some(GuestId(self.guest))
-    }
-    fn flow(&self) -> Option<FlowKey> {
-        Some(FlowKey {
-            source: GuestId(self.guest),
-            destination: self.destination.into(),
-        })
-    }
-    fn class(&self) -> Class {
-        Class::BestEffort
-    }
-    fn set_class(&mut self, _: Class) {}
-    fn segments(&self) -> usize {
-        if self.len > FULL {
-            (self.len - HEADERS).div_ceil(FULL - HEADERS) as usize
-        } else {
-            1
-        }
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        if self.segments() == 1 {
-            return sink(self);
-        }
-        let mut left = self.len - HEADERS;
-        while left > 0 {
-            let payload = left.min(FULL - HEADERS);
-            sink(Self {
-                len: HEADERS + payload,
-                ..self
-            });
-            left -= payload;
-        }
-    }
-}
-
-/// What a guest sends, in the order of [`Packet::came`].
-pub(super) type Traffic = Box<dyn Iterator<Item = Packet>>;
+/// What a guest sends, in the order of [`PacketRecord::came`].
+pub(super) type Traffic = Box<dyn Iterator<Item = PacketRecord>>;
 
 /// A guest's ring: what it has not handed over yet.
 struct Ring {
     traffic: Traffic,
-    next: Option<Packet>,
+    next: Option<PacketRecord>,
     /// Not before then: what the pacer gave back is for later.
     retry: Nanos,
 }
 
 /// Guests, a pacer, and a packet loop around it.
 pub(super) struct Host {
-    pub(super) pacer: Pacer<Packet>,
+    pub(super) pacer: Pacer<PacketRecord>,
     rings: Vec<Ring>,
     now: Nanos,
     /// By how much the loop is late for each of its turns.
@@ -132,14 +54,14 @@ impl Host {
     pub(super) fn add(
         &mut self,
         guarantee: Option<&Guarantee>,
-        traffic: impl Iterator<Item = Packet> + 'static,
+        traffic: impl Iterator<Item = PacketRecord> + 'static,
     ) -> Result<GuestId, PacerError> {
         let guest = self.rings.len() as u32;
         if guarantee.is_some() {
             self.pacer
                 .set_guest(Nanos::ZERO, GuestId(guest), guarantee)?;
         }
-        let mut traffic = traffic.map(move |packet| Packet { guest, ..packet });
+        let mut traffic = traffic.map(move |packet| PacketRecord { guest, ..packet });
         let next = traffic.next();
         self.rings.push(Ring {
             traffic: Box::new(traffic),
@@ -150,7 +72,7 @@ impl Host {
     }
 
     /// One turn of the packet loop: rings, then the batch, with one `now`.
-    fn turn(&mut self, sink: &mut impl FnMut(Paced<Packet>)) {
+    fn turn(&mut self, sink: &mut impl FnMut(PacketRecord, Position, Position)) {
         let now = self.now;
         for ring in &mut self.rings {
             while ring.retry <= now
@@ -165,7 +87,16 @@ impl Host {
                 }
             }
         }
-        self.pacer.batch(now).for_each(sink);
+        self.pacer.batch(now).for_each(|paced| {
+            if let Paced::Guaranteed {
+                frame,
+                departure,
+                at,
+            } = paced
+            {
+                sink(frame, departure, at);
+            }
+        });
     }
 
     /// When there is something to do next.
@@ -177,9 +108,13 @@ impl Host {
         tries.chain(self.pacer.poll_at()).min()
     }
 
-    /// Turns until nothing is left to do before `end`; `sink` takes what goes on
-    /// the wire.
-    pub(super) fn run(&mut self, end: Nanos, mut sink: impl FnMut(Paced<Packet>)) {
+    /// Turns until nothing is left to do before `end`; `sink` takes each guaranteed
+    /// frame, its departure, and where on the wire it begins.
+    pub(super) fn run(
+        &mut self,
+        end: Nanos,
+        mut sink: impl FnMut(PacketRecord, Position, Position),
+    ) {
         while let Some(at) = self.wake_at().map(|at| at.max(self.now)) {
             if at >= end {
                 break;
@@ -192,6 +127,45 @@ impl Host {
     /// The wire's clock.
     pub(super) fn clock(&self) -> WireClock {
         self.pacer.clock()
+    }
+}
+
+/// Messages that come as a Poisson process, as frames.
+pub(super) struct PoissonMessages {
+    frames: u64,
+    mean: f64,
+    came: Nanos,
+    id: u64,
+    random: Pcg64Mcg,
+}
+
+impl PoissonMessages {
+    /// Messages of so many full frames, with a mean time between them in nanoseconds.
+    pub(super) fn new(frames: u64, mean: u64, seed: u64) -> Self {
+        Self {
+            frames,
+            mean: mean as f64,
+            came: START,
+            id: 0,
+            random: Pcg64Mcg::seed_from_u64(seed),
+        }
+    }
+}
+
+impl Iterator for PoissonMessages {
+    type Item = PacketRecord;
+
+    fn next(&mut self) -> Option<PacketRecord> {
+        if self.id.is_multiple_of(self.frames) {
+            self.came += Nanos(exponential(&mut self.random, self.mean) as u64);
+        }
+        let id = self.id;
+        self.id += 1;
+        Some(PacketRecord {
+            id,
+            came: self.came,
+            ..PacketRecord::on_wire(FRAME)
+        })
     }
 }
 

@@ -1,16 +1,16 @@
 //! A guest that keeps to its guarantee, beside others that do not.
 
 use super::FRAME;
-use super::host::{Host, Packet, START};
+use super::host::{Host, PoissonMessages, START};
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
 use std::iter;
-use tailbound_dataplane::GuestId;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
-use tailbound_experiment::{ExperimentError, Found, Progress, Section};
+use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError, void};
+use tailbound_dataplane::{GuestId, PacketRecord};
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_report::{Series, Variant, empty_histogram};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -102,15 +102,11 @@ impl Scenario for Isolation {
             .collect()
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
-        let outcomes = parallel::map(&VARIANTS, threads, progress, |(name, neighbours)| {
-            let outcome = self.watch(*neighbours, seed);
-            outcome.map_err(|refused| ExperimentError::run(name, refused))
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let seed = run.seed;
+        let name = |(name, _): &(&str, _)| (*name).to_owned();
+        let outcomes = parallel::map(run, &VARIANTS, name, |(_, neighbours)| {
+            self.watch(*neighbours, seed)
         })?;
         let mut found = Found::default();
         for ((name, _), it) in VARIANTS.iter().zip(&outcomes) {
@@ -174,7 +170,7 @@ impl Isolation {
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mean = self.between(self.guest.bandwidth.percent(self.load));
-        let messages = Messages::new(self.frames, mean, random.random());
+        let messages = PoissonMessages::new(self.frames, mean, random.random());
         let messages = messages.take((self.messages * self.frames) as usize);
         let guest = host.add(Some(&self.guest), messages)?;
         self.add_neighbours(&mut host, neighbours, &mut random)?;
@@ -185,11 +181,8 @@ impl Isolation {
         while (latencies.len() as u64) < self.messages {
             end += Nanos::from_millis(10);
             let link = self.link;
-            host.run(end, |paced| {
-                if let Paced::Guaranteed { frame, at, .. } = paced
-                    && frame.guest == guest.0
-                    && frame.id % self.frames == self.frames - 1
-                {
+            host.run(end, |frame, _, at| {
+                if frame.guest == guest.0 && frame.id % self.frames == self.frames - 1 {
                     let came = Position(link.bytes_in(frame.came).0);
                     let took = at + frame.wire() - came;
                     latencies.push(link.time_for(took.into()).0);
@@ -202,18 +195,16 @@ impl Isolation {
     fn rate(&self, neighbours: Neighbours, seed: u64) -> Result<f64, PacerError> {
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let guest = host.add(Some(&self.guest), iter::repeat(Packet::on_wire(FRAME)))?;
+        let guest = host.add(
+            Some(&self.guest),
+            iter::repeat(PacketRecord::on_wire(FRAME)),
+        )?;
         self.add_neighbours(&mut host, neighbours, &mut random)?;
         // Its burst is over after a tenth.
         let start = Position(self.link.bytes_in(START + Nanos(self.time.0 / 10)).0);
         let (mut bytes, mut first, mut last) = (WireBytes::ZERO, None, Position::ZERO);
-        host.run(START + self.time, |paced| {
-            if let Paced::Guaranteed {
-                frame, departure, ..
-            } = paced
-                && frame.guest == guest.0
-                && departure >= start
-            {
+        host.run(START + self.time, |frame, departure, _| {
+            if frame.guest == guest.0 && departure >= start {
                 if first.is_some() {
                     bytes += frame.wire();
                 }
@@ -270,18 +261,21 @@ impl Isolation {
             Neighbours::Alone | Neighbours::All => {}
             Neighbours::Conforming => {
                 let mean = self.between(self.neighbour.bandwidth.percent(90));
-                host.add(promised, Messages::new(self.frames, mean, seed))?;
+                host.add(promised, PoissonMessages::new(self.frames, mean, seed))?;
             }
             Neighbours::Flood => {
-                host.add(promised, iter::repeat(Packet::of_len(65_226)))?;
+                host.add(promised, iter::repeat(PacketRecord::new(65_226)))?;
             }
             Neighbours::Tiny => {
-                host.add(promised, iter::repeat(Packet::on_wire(void::SHORTEST.0)))?;
+                host.add(
+                    promised,
+                    iter::repeat(PacketRecord::on_wire(void::SHORTEST.0)),
+                )?;
             }
             Neighbours::Flows => {
-                let frames = (0..flows).cycle().map(|destination| Packet {
-                    destination,
-                    ..Packet::on_wire(FRAME)
+                let frames = (0..flows).cycle().map(|destination| PacketRecord {
+                    destination: destination.into(),
+                    ..PacketRecord::on_wire(FRAME)
                 });
                 let guest = host.add(promised, frames)?;
                 self.limit(host, guest)?;
@@ -294,10 +288,10 @@ impl Isolation {
                 let mut came = START;
                 let frames = (0..flows).cycle().map(move |destination| {
                     came += pause;
-                    Packet {
+                    PacketRecord {
                         came,
-                        destination,
-                        ..Packet::on_wire(FRAME)
+                        destination: destination.into(),
+                        ..PacketRecord::on_wire(FRAME)
                     }
                 });
                 host.add(None, frames)?;
@@ -317,45 +311,5 @@ impl Isolation {
             pacer.set_destination(Nanos::ZERO, guest, destination.into(), Some(share))?;
         }
         Ok(())
-    }
-}
-
-/// Messages that come as a Poisson process, as frames.
-struct Messages {
-    frames: u64,
-    mean: f64,
-    came: Nanos,
-    id: u64,
-    random: Pcg64Mcg,
-}
-
-impl Messages {
-    fn new(frames: u64, mean: u64, seed: u64) -> Self {
-        Self {
-            frames,
-            mean: mean as f64,
-            came: START,
-            id: 0,
-            random: Pcg64Mcg::seed_from_u64(seed),
-        }
-    }
-}
-
-impl Iterator for Messages {
-    type Item = Packet;
-
-    fn next(&mut self) -> Option<Packet> {
-        if self.id.is_multiple_of(self.frames) {
-            // In (0, 1], so that the logarithm is finite.
-            let pause = -(1.0 - self.random.random::<f64>()).ln() * self.mean;
-            self.came += Nanos(pause as u64);
-        }
-        let id = self.id;
-        self.id += 1;
-        Some(Packet {
-            id,
-            came: self.came,
-            ..Packet::on_wire(FRAME)
-        })
     }
 }

@@ -1,14 +1,15 @@
 //! What is configured against what comes out: rates and pauses.
 
 use super::FRAME;
-use super::host::{Host, Packet, START};
+use super::host::{Host, START};
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use serde::Deserialize;
 use std::iter;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError};
-use tailbound_experiment::{ExperimentError, Found, Progress, Section};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Value, Variant};
+use tailbound_dataplane::PacketRecord;
+use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError};
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// All rates with all buckets and all lengths.
@@ -22,7 +23,7 @@ pub struct Limits {
     /// The buckets' depths.
     pub bursts: Vec<Bytes>,
     /// Packets, without FCS, preamble and gap.
-    pub lengths: Vec<u32>,
+    pub lengths: Vec<usize>,
     /// Over how long a rate is measured, after the burst.
     pub time: Nanos,
     /// What others do, measured elsewhere: shown beside, not judged.
@@ -53,7 +54,7 @@ pub struct Other {
 struct Case {
     rate: Rate,
     burst: Bytes,
-    length: u32,
+    length: usize,
 }
 
 /// What came out.
@@ -88,17 +89,10 @@ impl Scenario for Limits {
         self.variants(&cases, &vec![Measured::default(); cases.len()])
     }
 
-    fn run(
-        &self,
-        _: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let cases = self.cases();
-        let measured = parallel::map(&cases, threads, progress, |case| {
-            let measured = self.measure(*case);
-            measured.map_err(|refused| ExperimentError::run("all", refused))
-        })?;
+        let name = |_: &_| "all".to_owned();
+        let measured = parallel::map(run, &cases, name, |case| self.measure(*case))?;
         let mut found = Found {
             variants: self.variants(&cases, &measured),
             charts: vec![
@@ -155,16 +149,13 @@ impl Limits {
         } = case;
         let mut host = Host::new(&PacerConfig::new(self.link))?;
         let guarantee = Guarantee::new(rate, burst, self.link);
-        host.add(Some(&guarantee), iter::repeat(Packet::of_len(length)))?;
+        host.add(Some(&guarantee), iter::repeat(PacketRecord::new(length)))?;
         let start = Position(self.link.bytes_in(START).0) + self.burst_time(rate, burst);
         let end = start + self.link.bytes_in(self.time).into();
         let (mut first, mut last) = (None, Position::ZERO);
         let [mut bytes, mut pause, mut longest] = [WireBytes::ZERO; 3];
         let mut frames = 0;
-        host.run(host.clock().moment(end), |paced| {
-            let Paced::Guaranteed { frame, at, .. } = paced else {
-                return;
-            };
+        host.run(host.clock().moment(end), |frame, _, at| {
             if at < start || at > end {
                 return;
             }
@@ -205,17 +196,16 @@ impl Limits {
         figure: impl Fn(&Measured) -> f64,
         is_worse: impl Fn(f64, f64) -> bool,
     ) -> Vec<Line> {
-        let point = |rate: &Rate, length: u32| {
+        let point = |rate: &Rate, length: usize| {
             let same = cases.iter().zip(measured);
             let same = same.filter(|(case, _)| case.rate == *rate && case.length == length);
             let figures = same.map(|(_, it)| figure(it));
             let most = figures.reduce(|a, b| if is_worse(b, a) { b } else { a });
-            Point(rate.0 as f64, most.unwrap_or(f64::NAN))
+            (rate.0 as f64, most.unwrap_or(f64::NAN))
         };
-        let line = |length: &u32| Line {
-            name: format!("{length} B"),
-            style: LineStyle::Measured,
-            points: self.rates.iter().map(|rate| point(rate, *length)).collect(),
+        let line = |length: &usize| {
+            let points = self.rates.iter().map(|rate| point(rate, *length));
+            Line::new(format!("{length} B"), LineStyle::Measured, points)
         };
         self.lengths.iter().map(line).collect()
     }
@@ -224,10 +214,10 @@ impl Limits {
         let got = |it: &Measured| 100.0 + it.error;
         let away = |a: f64, b: f64| (a - 100.0).abs() > (b - 100.0).abs();
         let mut lines = self.lines(cases, measured, got, away);
-        let other = |other: &Other| Line {
-            name: format!("{}, {} B", other.name, other.length),
-            style: LineStyle::Paper,
-            points: vec![Point(other.rate.0 as f64, 100.0 + other.error())],
+        let other = |other: &Other| {
+            let name = format!("{}, {} B", other.name, other.length);
+            let point = (other.rate.0 as f64, 100.0 + other.error());
+            Line::new(name, LineStyle::Paper, [point])
         };
         // A name with a length is one line.
         for other in self.other.iter().map(other) {
@@ -252,15 +242,8 @@ impl Limits {
     fn pause_chart(&self, cases: &[Case], measured: &[Measured]) -> Chart {
         let mut lines = self.lines(cases, measured, |it| it.pause, |a, b| a > b);
         let ends = [self.rates.iter().min(), self.rates.iter().max()];
-        lines.push(Line {
-            name: "two packet times".to_owned(),
-            style: LineStyle::Bound,
-            points: ends
-                .iter()
-                .flatten()
-                .map(|rate| Point(rate.0 as f64, 2.0))
-                .collect(),
-        });
+        let ends = ends.iter().flatten().map(|rate| (rate.0 as f64, 2.0));
+        lines.push(Line::new("two packet times", LineStyle::Bound, ends));
         Chart {
             name: "pause".to_owned(),
             title: "Longest pause of a sender that always has packets waiting".to_owned(),

@@ -2,15 +2,13 @@
 //! table 1).
 
 use super::FRAME;
-use super::host::{Host, Packet, START};
+use super::host::{Host, PoissonMessages};
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError};
-use tailbound_experiment::{ExperimentError, Found, Progress, Section};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Value, Variant};
+use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError};
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 /// What messages come, and what their guest is guaranteed.
@@ -69,17 +67,13 @@ impl Scenario for Messages {
         rows.map(|row| self.variant(row, &nothing)).collect()
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let seed = run.seed;
         let bandwidths = |row| self.bandwidths.iter().map(move |percent| (row, *percent));
         let cells: Vec<_> = self.paper.iter().flat_map(bandwidths).collect();
-        let late = parallel::map(&cells, threads, progress, |(row, percent)| {
-            let late = self.late(row.burst, *percent, seed);
-            late.map_err(|refused| ExperimentError::run("table", refused))
+        let name = |_: &_| "table".to_owned();
+        let late = parallel::map(run, &cells, name, |(row, percent)| {
+            self.late(row.burst, *percent, seed)
         })?;
         let mut found = Found::default();
         let rows = late.chunks(self.bandwidths.len());
@@ -110,11 +104,7 @@ impl Messages {
     fn line(&self, name: String, style: LineStyle, late: &[f64]) -> Line {
         let drawn = |late: f64| if late > 0.0 { late } else { f64::NAN };
         let points = self.bandwidths.iter().zip(late);
-        Line {
-            name,
-            style,
-            points: points.map(|(x, y)| Point(*x as f64, drawn(*y))).collect(),
-        }
+        Line::new(name, style, points.map(|(x, y)| (*x as f64, drawn(*y))))
     }
 
     fn variant(&self, row: &PaperRow, late: &[f64]) -> Variant {
@@ -166,30 +156,17 @@ impl Messages {
                 self.link,
             )
         };
-        let mean = self.average.time_for(Bytes(size)).0 as f64;
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut came = START;
-        let frames = self.frames;
-        let traffic = (0..self.messages).flat_map(move |_| {
-            // In (0, 1], so that the logarithm is finite.
-            let pause = -(1.0 - random.random::<f64>()).ln() * mean;
-            came += Nanos(pause as u64);
-            (0..frames).map(move |id| Packet {
-                id,
-                came,
-                ..Packet::on_wire(FRAME)
-            })
-        });
-        host.add(Some(&guarantee), traffic)?;
+        let (link, frames) = (self.link, self.frames);
+        let mean = self.average.time_for(Bytes(size)).0;
+        let traffic = PoissonMessages::new(frames, mean, seed);
+        host.add(
+            Some(&guarantee),
+            traffic.take((self.messages * frames) as usize),
+        )?;
         let promised = self.link.bytes_in(self.link.time_for(Bytes(2 * size)));
         let mut late = 0_u64;
-        let link = self.link;
-        host.run(Nanos::MAX, |paced| {
-            if let Paced::Guaranteed {
-                frame, departure, ..
-            } = paced
-                && frame.id + 1 == frames
-            {
+        host.run(Nanos::MAX, |frame, departure, _| {
+            if frame.id % frames == frames - 1 {
                 let came = Position(link.bytes_in(frame.came).0);
                 late += u64::from(departure + WireBytes(FRAME) > came + promised.into());
             }

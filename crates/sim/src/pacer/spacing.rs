@@ -1,14 +1,15 @@
 //! Where frames are on the wire, against their departures.
 
 use super::FRAME;
-use super::host::{Host, Packet};
+use super::host::Host;
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
-use tailbound_dataplane::pacer::{Guarantee, Paced, PacerConfig, PacerError, void};
-use tailbound_experiment::{ExperimentError, Found, Progress, Section};
+use tailbound_dataplane::PacketRecord;
+use tailbound_dataplane::pacer::{Guarantee, PacerConfig, PacerError, void};
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -81,21 +82,13 @@ impl Scenario for Spacing {
             .collect()
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
-        let variants = parallel::map(&self.load, threads, progress, |load| {
-            let outcome = self.watch(load, seed);
-            let outcome = outcome.map(|outcome| self.variant(load, &outcome));
-            outcome.map_err(|refused| ExperimentError::run(&load.name, refused))
-        })?;
-        let mut found = Found {
-            variants,
-            ..Found::default()
-        };
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let seed = run.seed;
+        let name = |load: &Load| load.name.clone();
+        let mut found = Found::of(parallel::map(run, &self.load, name, |load| {
+            let watched = self.watch(load, seed);
+            watched.map(|seen| self.variant(load, &seen))
+        })?);
         found.condition("link", self.link.to_string());
         for load in &self.load {
             let text = format!(
@@ -124,7 +117,7 @@ impl Spacing {
             let guarantee = Guarantee::new(Rate(rate), Bytes(FRAME), self.link);
             let mut random = Pcg64Mcg::seed_from_u64(random.random());
             let (short, long) = load.frames;
-            let frame = move || Packet::on_wire(random.random_range(short..=long));
+            let frame = move || PacketRecord::on_wire(random.random_range(short..=long));
             if rates.is_empty() {
                 let frames = std::iter::repeat_with(frame).take(load.count as usize);
                 host.add(Some(&guarantee), frames)?;
@@ -141,15 +134,7 @@ impl Spacing {
         // Up to where a wire without voids would be taken, and what the first guest
         // has sent since which byte.
         let (mut ideal, mut sent, mut since) = (Position::ZERO, 0_i128, None);
-        host.run(Nanos::MAX, |paced| {
-            let Paced::Guaranteed {
-                frame,
-                departure,
-                at,
-            } = paced
-            else {
-                return;
-            };
+        host.run(Nanos::MAX, |frame, departure, at| {
             let wire = frame.wire();
             let free = ideal.max(departure);
             ideal = free + wire;

@@ -6,7 +6,7 @@ use super::workload::Workload;
 use std::fmt::Debug;
 use tailbound_experiment::{
     Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Found, Mistake, Mistakes,
-    Noise, Progress, catalogue,
+    Noise, catalogue,
 };
 use tailbound_placement::{
     AdmitError, Datacentre, Direction, NodeId, Policy, PortId, Request, TenantId, Topology,
@@ -58,9 +58,7 @@ impl Experiment for PlacementExperiment {
 
     fn run(
         &self,
-        seed: u64,
-        stopwatch: &Box<dyn Stopwatch>,
-        progress: &mut Progress<'_>,
+        run: &mut tailbound_experiment::Run<'_, Box<dyn Stopwatch>>,
     ) -> Result<Found, ExperimentError> {
         let mut found = Found {
             noise: Noise::Unknown,
@@ -69,8 +67,8 @@ impl Experiment for PlacementExperiment {
         found.condition("virtual_time", false);
         found.condition("explain_every", self.explain_every);
         for (done, point) in self.point.iter().enumerate() {
-            progress(&format!("{done} of {}", self.point.len()));
-            let variant = measure(self, point, seed, stopwatch.as_ref())?;
+            (run.progress)(&format!("{done} of {}", self.point.len()));
+            let variant = measure(self, point, run.seed, run.options.as_ref())?;
             found.variants.push(variant);
             let text = format!(
                 "{} pods of {}, mean {} machines, {} requests",

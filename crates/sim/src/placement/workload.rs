@@ -1,6 +1,7 @@
 //! Who comes next, and who leaves.
 
 use super::experiment::{Class, Point};
+use crate::distribution::exponential;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tailbound_placement::{Guarantee, Request};
@@ -37,7 +38,7 @@ impl<'e> Workload<'e> {
 
     /// The next request, and the number of its class.
     pub(super) fn next(&mut self) -> (usize, Request) {
-        let vms = self.exponential(self.mean_vms).ceil();
+        let vms = exponential(&mut self.requests, self.mean_vms).ceil();
         let mut place = self.requests.random_range(0..self.weights);
         let mut number = 0;
         while place >= self.classes[number].weight {
@@ -66,19 +67,14 @@ impl<'e> Workload<'e> {
     }
 
     fn varied(&mut self, mean: Guarantee) -> Guarantee {
-        let bandwidth = self.exponential(mean.bandwidth.0 as f64);
+        let bandwidth = exponential(&mut self.requests, mean.bandwidth.0 as f64);
         let bandwidth = Rate(bandwidth.clamp(BANDWIDTHS.0, BANDWIDTHS.1) as u64);
-        let burst = self.exponential(mean.burst.0 as f64).min(MOST_BURST);
+        let burst = exponential(&mut self.requests, mean.burst.0 as f64).min(MOST_BURST);
         Guarantee {
             bandwidth,
             burst: Bytes(burst as u64),
             burst_rate: mean.burst_rate.map(|rate| rate.max(bandwidth)),
             ..mean
         }
-    }
-
-    fn exponential(&mut self, mean: f64) -> f64 {
-        let uniform: f64 = self.requests.random();
-        -mean * (1.0 - uniform).ln()
     }
 }

@@ -9,7 +9,7 @@ use super::{check, point};
 use crate::{Threads, parallel};
 use tailbound_experiment::{
     Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Found, Mistake, Mistakes,
-    Progress, catalogue,
+    Run, catalogue,
 };
 use tailbound_report::Variant;
 
@@ -72,37 +72,23 @@ impl Experiment for VcpuExperiment {
         }
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: &Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let mut found = match self {
-            Self::Sweep(sweep) => run_sweep(sweep, seed, *threads, progress)?,
-            Self::Population(population) => population.run(seed, *threads, progress)?,
+            Self::Sweep(sweep) => run_sweep(sweep, run)?,
+            Self::Population(population) => population.run(run)?,
         };
         found.condition("virtual_time", true);
         Ok(found)
     }
 }
 
-fn run_sweep(
-    sweep: &Sweep,
-    seed: u64,
-    threads: Threads,
-    progress: &mut Progress<'_>,
-) -> Result<Found, ExperimentError> {
+fn run_sweep(sweep: &Sweep, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+    let seed = run.seed;
     let runs: Vec<_> = sweep.runs().collect();
-    let variants = parallel::map(&runs, threads, progress, |&(scheduler, point)| {
-        let done = point::measure(sweep, scheduler, point, seed);
-        let name = || sweep.variant_name(scheduler, point);
-        done.map_err(|message| ExperimentError::run(&name(), message))
-    })?;
-    let mut found = Found {
-        variants,
-        ..Found::default()
-    };
+    let name = |&(scheduler, point): &_| sweep.variant_name(scheduler, point);
+    let mut found = Found::of(parallel::map(run, &runs, name, |&(scheduler, point)| {
+        point::measure(sweep, scheduler, point, seed)
+    })?);
     let costs = sweep.costs;
     found.condition("duration_ns", sweep.duration.as_nanos());
     found.condition("warmup_ns", sweep.warmup.as_nanos());

@@ -12,7 +12,7 @@ use super::sweep::CreditSpec;
 use crate::{Threads, parallel};
 use node::{Node, Test};
 use serde::Deserialize;
-use tailbound_experiment::{ExperimentError, Found, Mistakes, Name, Progress, Section};
+use tailbound_experiment::{ExperimentError, Found, Mistakes, Name, Run, Section};
 use tailbound_hypervisor::{Load, Task};
 use tailbound_probe::{Config, ConfigError, Rule};
 use tailbound_report::Variant;
@@ -126,18 +126,14 @@ impl Population {
     }
 
     /// Judges all nodes.
-    pub(super) fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    pub(super) fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let seed = run.seed;
         let rule = self.rule();
         let rule = rule.map_err(|error| ExperimentError::run("nodes", error))?;
         let nodes: Vec<u32> = (0..self.population.nodes).collect();
-        let judged = parallel::map(&nodes, threads, progress, |&index| {
-            let judged = Node::draw(self, index, seed).judge(self, &rule);
-            judged.map_err(|message| ExperimentError::run(&format!("node {index}"), message))
+        let name = |index: &u32| format!("node {index}");
+        let judged = parallel::map(run, &nodes, name, |index| {
+            Node::draw(self, *index, seed).judge(self, &rule)
         })?;
         let mut found = Found {
             variants: vec![summary::variant(&judged, &rule)],

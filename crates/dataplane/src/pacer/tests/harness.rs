@@ -2,7 +2,7 @@
 //! on the wire: that counts in plain integers, with no arithmetic of the pacer's.
 
 use super::*;
-use crate::Class;
+pub(super) use crate::PacketRecord as Record;
 use std::collections::VecDeque;
 
 pub(super) const LINK: Rate = Rate::from_mbit(10_000);
@@ -17,81 +17,20 @@ pub(super) fn pacer(config: &PacerConfig, guarantees: &[Guarantee]) -> Pacer<Rec
     pacer
 }
 
-/// A packet that is only a record: a frame, or what TCP hands over at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) id: u64,
-    pub(super) guest: u32,
-    pub(super) len: usize,
-    pub(super) destination: u128,
-    /// Whether it may be cut.
-    pub(super) cut: bool,
-    pub(super) marked: bool,
-}
-
-/// Headers of each segment, and the longest frame.
-const HEADERS: usize = 66;
-const FULL: usize = 1514;
-
 /// A packet of `len` bytes from `guest`.
 pub(super) fn packet(id: u64, guest: u32, len: usize) -> Record {
     Record {
         id,
         guest,
-        len,
         destination: 1,
-        cut: true,
-        marked: false,
+        takes_marks: true,
+        ..Record::new(len)
     }
 }
 
 /// A frame of `guest` that takes `wire` bytes of the wire.
 pub(super) fn frame(id: u64, guest: u32, wire: u64) -> Record {
     packet(id, guest, (wire - void::OVERHEAD.0) as usize)
-}
-
-impl Frame for Record {
-    fn len(&self) -> usize {
-        self.len
-    }
-    fn source(&self) -> Option<GuestId> {
-        Some(GuestId(self.guest))
-    }
-    fn flow(&self) -> Option<FlowKey> {
-        Some(FlowKey {
-            source: GuestId(self.guest),
-            destination: self.destination,
-        })
-    }
-    fn class(&self) -> Class {
-        Class::BestEffort
-    }
-    fn set_class(&mut self, _: Class) {}
-    fn mark_congestion(&mut self) -> bool {
-        self.marked = true;
-        true
-    }
-    fn segments(&self) -> usize {
-        if self.cut && self.len > FULL {
-            (self.len - HEADERS).div_ceil(FULL - HEADERS)
-        } else {
-            1
-        }
-    }
-    fn segment(self, mut sink: impl FnMut(Self)) {
-        if self.segments() == 1 {
-            return sink(self);
-        }
-        let mut left = self.len - HEADERS;
-        while left > 0 {
-            let payload = left.min(FULL - HEADERS);
-            sink(Self {
-                len: HEADERS + payload,
-                ..self
-            });
-            left -= payload;
-        }
-    }
 }
 
 /// One thing that was on the wire.

@@ -7,7 +7,7 @@ use crate::net::random::{LONGEST_FRAME, exact};
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use std::iter;
-use tailbound_experiment::{ExperimentError, Found, Progress, Section};
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
 use tailbound_placement::Policy;
 use tailbound_report::{Chart, ChartAxis, Variant};
 use tailbound_units::{Nanos, Rate};
@@ -55,17 +55,13 @@ impl Scenario for Admitted {
         names.map(|name| of_policy(name, &[])).collect()
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let seed = run.seed;
         let centres = |policy| (0..self.centres).map(move |number| (policy, number));
         let items: Vec<(Policy, u32)> = self.policies().flat_map(centres).collect();
-        let outcomes = parallel::map(&items, threads, progress, |&(policy, number)| {
-            let outcome = self.judge(policy, seed, number);
-            outcome.map_err(|error| ExperimentError::run(policy_name(policy), error))
+        let name = |&(policy, _): &_| policy_name(policy).to_owned();
+        let outcomes = parallel::map(run, &items, name, |&(policy, number)| {
+            self.judge(policy, seed, number)
         })?;
         let mut found = Found::default();
         let mut lines = Vec::new();

@@ -6,8 +6,8 @@ use crate::net::Wire;
 use crate::scenario::Scenario;
 use crate::{Threads, parallel};
 use serde_json::json;
-use tailbound_experiment::{ExperimentError, Found, Progress, Section};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Variant};
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
 use tailbound_units::Rate;
 
 /// The longest frame that is simulated, in bytes.
@@ -51,17 +51,12 @@ impl Scenario for RandomNetworks {
         vec![Tight::of(&[]).variant(&[])]
     }
 
-    fn run(
-        &self,
-        seed: u64,
-        threads: Threads,
-        progress: &mut Progress<'_>,
-    ) -> Result<Found, ExperimentError> {
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let seed = run.seed;
         let numbers: Vec<u32> = (0..self.networks).collect();
-        let outcomes = parallel::map(&numbers, threads, progress, |&number| {
-            let drawn = self.draw(seed, number);
-            let outcome = self.judge(&drawn, seed, number, &|_| {});
-            outcome.map_err(|error| ExperimentError::run(&format!("network {number}"), error))
+        let name = |number: &u32| format!("network {number}");
+        let outcomes = parallel::map(run, &numbers, name, |&number| {
+            self.judge(&self.draw(seed, number), seed, number, &|_| {})
         })?;
         let tight = Tight::of(&outcomes);
         let mut found = Found {
@@ -217,14 +212,10 @@ fn by_hops(outcomes: &[Outcome]) -> Chart {
             )
         })
         .collect();
-    let line = |name: &str, percent: f64| Line {
-        name: name.to_owned(),
-        style: LineStyle::Measured,
-        points: by_hops
-            .iter()
-            .enumerate()
-            .map(|(index, figures)| Point((index + 1) as f64, 100.0 * percentile(figures, percent)))
-            .collect(),
+    let line = |name: &str, percent: f64| {
+        let points = (1..).zip(&by_hops);
+        let points = points.map(|(hops, it)| (f64::from(hops), 100.0 * percentile(it, percent)));
+        Line::new(name, LineStyle::Measured, points)
     };
     Chart {
         name: "delay-tightness-by-hops".to_owned(),

@@ -2,9 +2,10 @@
 
 use super::{Arrivals, Conformance};
 use crate::pacer::FRAME;
-use crate::pacer::host::{Packet, START};
+use crate::pacer::host::START;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use tailbound_dataplane::PacketRecord;
 use tailbound_dataplane::pacer::{Guarantee, void};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -62,7 +63,10 @@ impl Conformance {
 
 impl Guest {
     /// Its frames: three bursts' worth and some more.
-    pub(super) fn traffic(&self, arrivals: Arrivals) -> impl Iterator<Item = Packet> + 'static {
+    pub(super) fn traffic(
+        &self,
+        arrivals: Arrivals,
+    ) -> impl Iterator<Item = PacketRecord> + 'static {
         let mut random = Pcg64Mcg::seed_from_u64(self.seed);
         let frames = 3 * self.guarantee.burst.0 / FRAME + 10;
         let mean = self.guarantee.bandwidth.time_for(Bytes(FRAME)).0;
@@ -81,10 +85,10 @@ impl Guest {
                 }
             };
             came += Nanos(pause);
-            Packet {
+            PacketRecord {
                 id,
                 came,
-                ..Packet::on_wire(wire)
+                ..PacketRecord::on_wire(wire)
             }
         })
     }

@@ -3,7 +3,7 @@
 use super::node::{Judged, times};
 use std::collections::BTreeMap;
 use tailbound_probe::{Outcome, Rule};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Series, Variant};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Series, Variant};
 
 /// The charts of a population.
 pub(super) fn charts(judged: &[Judged], rule: &Rule) -> Vec<Chart> {
@@ -75,27 +75,15 @@ fn curve(judged: &[Judged]) -> Chart {
             let of = |truth| judged.iter().filter(move |node| node.truth == truth);
             let good = |node: &Judged| node.late <= low;
             let bad = |node: &Judged| node.late > low * factor;
-            Point(
+            (
                 percent(of(Outcome::Bad), &good),
                 percent(of(Outcome::Good), &bad),
             )
         };
-        Line {
-            name: name.to_owned(),
-            style: LineStyle::Measured,
-            points: (0..=100).map(point).collect(),
-        }
+        Line::new(name, LineStyle::Measured, (0..=100).map(point))
     };
-    let paper = |name: &str, y: f64| Line {
-        name: name.to_owned(),
-        style: LineStyle::Paper,
-        points: vec![Point(10.0, y)],
-    };
-    let bound = |points: [(f64, f64); 3]| Line {
-        name: "10 % each".to_owned(),
-        style: LineStyle::Bound,
-        points: points.map(|(x, y)| Point(x, y)).into(),
-    };
+    let paper = |name: &str, y: f64| Line::new(name, LineStyle::Paper, [(10.0, y)]);
+    let bound = [(0.0, 10.0), (10.0, 10.0), (10.0, 0.0)];
     Chart {
         name: "figure_9".to_owned(),
         title: "Bad nodes called good against good nodes called bad, LOW_MARK from 0 to 100"
@@ -107,7 +95,7 @@ fn curve(judged: &[Judged]) -> Chart {
             line("with network test", 5),
             paper("paper: alone", 30.0),
             paper("paper: with test", 10.0),
-            bound([(0.0, 10.0), (10.0, 10.0), (10.0, 0.0)]),
+            Line::new("10 % each", LineStyle::Bound, bound),
         ],
         note: Some(
             "With the network test, nodes between LOW_MARK and five times that are not called \
@@ -131,19 +119,14 @@ fn late_sleeps(judged: &[Judged], rule: &Rule) -> Chart {
         let all = counts.len() as f64;
         let points = (1..).zip(&counts).map(|(rank, &late)| {
             // A logarithmic axis has no zero.
-            Point((late as f64).max(0.5), 100.0 * f64::from(rank) / all)
+            ((late as f64).max(0.5), 100.0 * f64::from(rank) / all)
         });
-        Line {
-            name: name.to_owned(),
-            style: LineStyle::Measured,
-            points: points.collect(),
-        }
+        Line::new(name, LineStyle::Measured, points)
     };
     let config = rule.config();
-    let mark = |name: &str, at: u64| Line {
-        name: format!("{name} {at}"),
-        style: LineStyle::Bound,
-        points: vec![Point(at as f64, 0.0), Point(at as f64, 100.0)],
+    let mark = |name: &str, at: u64| {
+        let ends = [0.0, 100.0].map(|percent| (at as f64, percent));
+        Line::new(format!("{name} {at}"), LineStyle::Bound, ends)
     };
     Chart {
         name: "late_sleeps".to_owned(),

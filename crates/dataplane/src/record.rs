@@ -1,0 +1,103 @@
+//! A packet that is only a record: what simulations, tests and benchmarks send.
+
+use crate::pacer::void;
+use crate::{Class, FlowKey, Frame, GuestId};
+use tailbound_units::{Nanos, WireBytes};
+
+/// A packet without bytes: a frame, or what TCP hands over at once.
+///
+/// It is always best effort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketRecord {
+    /// Its number, as its sender counts.
+    pub id: u64,
+    /// When its guest sends it; no mechanism reads it.
+    pub came: Nanos,
+    /// Who sends it.
+    pub guest: u32,
+    /// Bytes without FCS.
+    pub len: usize,
+    /// The address that it goes to.
+    pub destination: u128,
+    /// Whether it may be segmented.
+    pub cut: bool,
+    /// Whether its sender takes marks of congestion,
+    pub takes_marks: bool,
+    /// and whether it bears one.
+    pub marked: bool,
+}
+
+/// The longest frame without FCS, and the headers of each segment of a longer
+/// packet: Ethernet, IPv4, TCP with timestamps.
+const FULL: usize = 1514;
+const HEADERS: usize = 66;
+
+impl PacketRecord {
+    /// A packet of `len` bytes from guest 0 that may be segmented.
+    pub const fn new(len: usize) -> Self {
+        Self {
+            id: 0,
+            came: Nanos::ZERO,
+            guest: 0,
+            len,
+            destination: 0,
+            cut: true,
+            takes_marks: false,
+            marked: false,
+        }
+    }
+
+    /// The same for a frame that takes `wire` bytes of the wire.
+    pub const fn on_wire(wire: u64) -> Self {
+        Self::new((wire - void::OVERHEAD.0) as usize)
+    }
+
+    /// What it takes of the wire, unsegmented.
+    pub fn wire(&self) -> WireBytes {
+        void::on_the_wire(self.len)
+    }
+}
+
+impl Frame for PacketRecord {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn source(&self) -> Option<GuestId> {
+        Some(GuestId(self.guest))
+    }
+    fn flow(&self) -> Option<FlowKey> {
+        Some(FlowKey {
+            source: GuestId(self.guest),
+            destination: self.destination,
+        })
+    }
+    fn class(&self) -> Class {
+        Class::BestEffort
+    }
+    fn set_class(&mut self, _: Class) {}
+    fn mark_congestion(&mut self) -> bool {
+        self.marked = self.takes_marks;
+        self.takes_marks
+    }
+    fn segments(&self) -> usize {
+        if self.cut && self.len > FULL {
+            (self.len - HEADERS).div_ceil(FULL - HEADERS)
+        } else {
+            1
+        }
+    }
+    fn segment(self, mut sink: impl FnMut(Self)) {
+        if self.segments() == 1 {
+            return sink(self);
+        }
+        let mut left = self.len - HEADERS;
+        while left > 0 {
+            let payload = left.min(FULL - HEADERS);
+            sink(Self {
+                len: HEADERS + payload,
+                ..self
+            });
+            left -= payload;
+        }
+    }
+}

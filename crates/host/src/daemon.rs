@@ -253,7 +253,7 @@ impl Daemon {
             } else {
                 self.next_event()
             };
-            woken = self.wait(now, until, true)?;
+            woken = self.wait(now, until)?;
         }
     }
 
@@ -291,18 +291,12 @@ impl Daemon {
 
     /// Sleeps until `until`, a port is ready or somebody wakes the loop; returns
     /// whether that was so.
-    fn wait(
-        &mut self,
-        now: Nanos,
-        until: Option<Nanos>,
-        receiving: bool,
-    ) -> Result<bool, HostError> {
-        for (index, port) in self.ports.iter().enumerate() {
-            if let Some(port) = port.as_ref().and_then(|port| port.descriptor()) {
-                let full = self.switch.is_full(PortIndex(index));
-                let receive = receiving && self.switch.is_read(PortIndex(index));
+    fn wait(&mut self, now: Nanos, until: Option<Nanos>) -> Result<bool, HostError> {
+        while let Some((index, interest)) = self.switch.poll_interest() {
+            let port = self.ports[index.0].as_ref();
+            if let Some(port) = port.and_then(|port| port.descriptor()) {
                 self.poller
-                    .watch(index, port, receive, full)
+                    .watch(index.0, port, interest)
                     .map_err(system("wait for a port"))?;
             }
         }
@@ -334,14 +328,6 @@ impl Daemon {
         }
         if woken {
             self.signals.clear();
-        }
-        for (index, port) in self.ports.iter().enumerate() {
-            if port
-                .as_ref()
-                .is_some_and(|port| port.descriptor().is_none())
-            {
-                self.switch.handle_readable(PortIndex(index));
-            }
         }
         Ok(woken)
     }
@@ -400,8 +386,7 @@ impl Daemon {
                 Ok(port) => {
                     tracing::info!(port = plan.name, interface = %plan.port, "port is back");
                     ports[missing.index] = Some(port);
-                    switch.handle_readable(PortIndex(missing.index));
-                    switch.handle_writable(PortIndex(missing.index));
+                    switch.handle_opened(PortIndex(missing.index));
                     false
                 }
                 Err(error) => {
@@ -587,7 +572,7 @@ impl Daemon {
                 return Ok(());
             }
             let next = self.switch.poll_at(&self.ports).unwrap_or(deadline);
-            self.wait(now, Some(next.min(deadline)), false)?;
+            self.wait(now, Some(next.min(deadline)))?;
         }
     }
 }

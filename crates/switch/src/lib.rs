@@ -21,6 +21,6 @@ pub use forward::{Forwarding, Learned, NoRoute, PortIndex, Verdict};
 pub use mac::{Mac, MacError};
 pub use reason::Reason;
 pub use switch::{
-    GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, PortSnapshot, Ports, Snapshot,
-    Sojourn, Switch, SwitchConfig, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
+    GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PortSnapshot, Ports,
+    Snapshot, Sojourn, Switch, SwitchConfig, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
 };

@@ -121,7 +121,7 @@ pub trait Port {
     fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent>;
 
     /// The descriptor that tells when the port can receive and transmit; `None`
-    /// where [`Port::poll_at`] does.
+    /// where [`Port::receive_at`] does.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -137,15 +137,19 @@ pub trait Port {
         false
     }
 
-    /// Hands on what the port has taken and could not hand on at once. Called in
-    /// each turn, since no descriptor tells when that works.
+    /// When there is something to receive, for a port without a descriptor.
+    fn receive_at(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Hands on what the port has taken and could not hand on at once. Called at
+    /// [`Port::flush_at`], since no descriptor tells when that works.
     fn flush(&mut self, _now: Nanos) -> io::Result<()> {
         Ok(())
     }
 
-    /// When there is something to receive, for a port without a descriptor, or to go
-    /// on with.
-    fn poll_at(&self) -> Option<Nanos> {
+    /// When [`Port::flush`] is to be called.
+    fn flush_at(&self) -> Option<Nanos> {
         None
     }
 

@@ -15,8 +15,9 @@
 //! arguments, so the daemon runs it on real ones and tests run it on memory
 //! ports in virtual time. Between turns, [`Switch::poll_at`] says how long to
 //! sleep; [`Switch::handle_readable`] and [`Switch::handle_writable`] say what woke the
-//! caller. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`].
+//! caller, [`Switch::poll_interest`] what to wait for. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`].
 
+mod agenda;
 mod config;
 mod guarantees;
 mod guest;
@@ -38,8 +39,10 @@ pub use snapshot::{
 use crate::forward::{Forwarding, PortIndex};
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
+use agenda::Agenda;
 use guest::GuestPort;
 use receive::Round;
+pub use state::Interest;
 use state::PortState;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
@@ -75,8 +78,11 @@ pub struct Switch {
     ids: Vec<Option<PortIndex>>,
     /// How often guarantees were refused.
     refusals: u64,
-    /// The port that is served first in the next turn.
+    /// The port that is served first in the next turn, where it has anything to receive.
     first: usize,
+    /// Ports are read, where nothing is against it: not while the switch is drained.
+    reads: bool,
+    agenda: Agenda,
     burst: Burst,
 }
 
@@ -95,6 +101,8 @@ impl Switch {
             ids: Vec::new(),
             refusals: 0,
             first: 0,
+            reads: true,
+            agenda: Agenda::default(),
             burst: Burst::default(),
         };
         switch.reconfigure(Nanos::ZERO, config)?;
@@ -122,8 +130,11 @@ impl Switch {
     /// send faster now. One whose port is throttled as well waits for that first.
     pub fn expedite(&mut self, guest: GuestId) {
         let port = self.ids.get(guest.0 as usize).copied().flatten();
-        if let Some(guest) = port.and_then(|port| self.guest_at(port)) {
+        if let Some(port) = port
+            && let Some(guest) = self.guest_at(port)
+        {
             guest.ingress.expedite();
+            self.note_ingress(port);
         }
     }
 
@@ -131,6 +142,7 @@ impl Switch {
     pub fn handle_readable(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.readable = true;
+            self.agenda.ready.set(port.0, true);
         }
     }
 
@@ -138,16 +150,29 @@ impl Switch {
     pub fn handle_writable(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.full = false;
+            self.agenda.sending.set(port.0, true);
         }
     }
 
-    /// Whether the port was full when it was last offered a frame.
-    pub fn is_full(&self, port: PortIndex) -> bool {
-        self.states.get(port.0).is_some_and(|state| state.full)
+    /// There is a port where there was none.
+    pub fn handle_opened(&mut self, port: PortIndex) {
+        if port.0 < self.states.len() {
+            self.handle_readable(port);
+            self.handle_writable(port);
+            self.agenda.changed.set(port.0, true);
+        }
     }
 
-    /// Whether the port is read: not where its guest met backpressure or is throttled.
-    pub fn is_read(&self, port: PortIndex) -> bool {
+    /// A port for which the caller is to wait for something else than before, and for
+    /// what: to be called after each turn until there is none.
+    pub fn poll_interest(&mut self) -> Option<(PortIndex, Interest)> {
+        let port = self.agenda.changed.pop()?;
+        Some((PortIndex(port), self.states[port].interest))
+    }
+
+    /// Whether the port is to be read: not where its guest met backpressure or is
+    /// throttled.
+    fn is_open(&self, port: PortIndex) -> bool {
         let guest = port.0.checked_sub(self.first_guest());
         guest.is_none_or(|guest| {
             let guest = self.guests.get(guest);
@@ -158,68 +183,107 @@ impl Switch {
     /// Does one turn: serves each port that has something to receive, in turn, and
     /// transmits what is due. What a port causes by what it sends is bounded, by a share
     /// that is the same for all of them and one packet; on its way out by two bursts a
-    /// port.
+    /// port. What it costs is that of the ports that have something to do, however many
+    /// there are.
     pub fn poll(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
+        self.turn(now, ports, true)
+    }
+
+    /// Transmits what is due, and receives nothing.
+    pub fn drain(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
+        self.turn(now, ports, false)
+    }
+
+    fn turn(&mut self, now: Nanos, ports: &mut Ports, reads: bool) -> Turn {
         let mut turn = Turn::default();
+        if std::mem::replace(&mut self.reads, reads) != reads {
+            self.note_all();
+        }
+        self.offer_again(now, ports);
+        self.handle_timers(now, ports, &mut turn);
         let count = self.states.len();
         self.first = if self.first + 1 < count {
             self.first + 1
         } else {
             0
         };
-        self.offer_again(now, ports);
-        // Where all that have work caused more than their share, nobody waits for the
-        // rounds that make up for it.
-        while self.receive_round(now, ports, &mut turn) == Round::InDebt {}
+        if reads {
+            // Where all that have work caused more than their share, nobody waits for the
+            // rounds that make up for it.
+            while self.receive_round(now, ports, &mut turn) == Round::InDebt {}
+        } else {
+            self.forward_rest(now, ports, &mut turn);
+        }
         self.transmit(now, ports, &mut turn);
         turn
     }
 
-    /// Serves all ports once; returns the most that any of them did.
+    /// Serves all ports once that have something to receive; returns the most that any
+    /// of them did.
     fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
-        let count = self.states.len();
+        let (first, count) = (self.first, self.states.len());
         let mut round = Round::Idle;
-        for offset in 0..count {
-            let index = PortIndex((self.first + offset) % count);
-            round = round.max(self.serve(now, index, ports, turn));
+        for range in [first..count, 0..first] {
+            let mut next = range.start;
+            while let Some(port) = self.agenda.ready.next(next)
+                && port < range.end
+            {
+                next = port + 1;
+                round = round.max(self.serve(now, PortIndex(port), ports, turn));
+                self.note(PortIndex(port), ports);
+            }
         }
         round
     }
 
-    /// Transmits what is due, and receives nothing.
-    pub fn drain(&mut self, now: Nanos, ports: &mut Ports) -> Turn {
-        let mut turn = Turn::default();
-        self.offer_again(now, ports);
-        for index in (0..self.states.len()).map(PortIndex) {
-            if self.states[index.0].has_received() && self.is_read(index) {
-                self.states[index.0].credit.begin_round();
-                self.forward_received(now, index, ports, &mut turn);
+    /// Forwards what was received already.
+    fn forward_rest(&mut self, now: Nanos, ports: &Ports, turn: &mut Turn) {
+        let mut next = 0;
+        while let Some(port) = self.agenda.ready.next(next) {
+            next = port + 1;
+            let index = PortIndex(port);
+            if self.states[port].has_received() && self.is_open(index) {
+                self.states[port].credit.begin_round();
+                self.forward_received(now, index, ports, turn);
             }
+            self.note(index, ports);
         }
-        self.transmit(now, ports, &mut turn);
-        turn
+    }
+
+    /// Ports that do something at a certain time do it.
+    fn handle_timers(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
+        let mut next = 0;
+        while let Some(index) = self.agenda.timers.next_due(next, now) {
+            next = index + 1;
+            let Some(port) = &mut ports[index] else {
+                self.agenda.timers.set(index, None);
+                continue;
+            };
+            if port.receive_at().is_some_and(|at| at <= now) {
+                self.states[index].readable = true;
+            }
+            if let Err(error) = port.flush(now) {
+                self.states[index].readable = false;
+                turn.gone.push((PortIndex(index), error));
+            }
+            self.note(PortIndex(index), ports);
+        }
     }
 
     /// When the next frame may leave, unless something wakes the caller before;
     /// `None` when nothing waits that time alone can move.
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
-        let first = self.first_guest();
-        let can_send = |index: usize| {
-            let there = ports.get(index).is_some_and(Option::is_some);
-            there && !self.states[index].full
-        };
+        let can_send = ports.first().is_some_and(Option::is_some);
         let uplink = self.uplink.as_ref();
-        let leaving = uplink.filter(|_| can_send(0));
+        let leaving = uplink.filter(|_| can_send && !self.states[0].full);
         let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
-        let to_guests = self.guests.iter().zip(first..);
-        let to_guests = to_guests.filter(|(_, index)| can_send(*index));
-        let to_guests = to_guests.filter_map(|(guest, _)| guest.pipeline.poll_at());
-        let blocked = self.is_uplink_blocked(ports);
-        let guests = self.guests.iter().filter(|_| !blocked);
-        let retries = guests.filter_map(|guest| guest.ingress.poll_at());
-        let coming = ports.iter().flatten().filter_map(|port| port.poll_at());
-        let times = leaving.into_iter().chain(to_guests);
-        times.chain(retries).chain(coming).min()
+        let agenda = &self.agenda;
+        let at_once = (!agenda.sending.is_empty()).then_some(Nanos::ZERO);
+        let to_guests = agenda.departures.first();
+        let retries = agenda.retries.first();
+        let retries = retries.filter(|_| !self.is_uplink_blocked(ports));
+        let times = [leaving, at_once, to_guests, retries, agenda.timers.first()];
+        times.into_iter().flatten().min()
     }
 
     /// Whether the uplink is paced and its port full: then offering the pacer more is
@@ -254,22 +318,31 @@ impl Switch {
 
     /// Begins a turn: offers the uplink again what it did not take, where that is due.
     fn offer_again(&mut self, now: Nanos, ports: &Ports) {
-        let blocked = self.is_uplink_blocked(ports);
-        let Some(uplink) = &mut self.uplink else {
-            return;
-        };
-        if blocked {
+        if self.is_uplink_blocked(ports) {
             return;
         }
-        uplink.note_lateness(now);
-        let is_there = ports[0].is_some();
-        for guest in &mut self.guests {
-            while let Some(frame) = guest.ingress.next_due(now) {
-                if !is_there {
-                    self.states[0].counters.drop(Reason::PortMissing, 1);
-                } else if let Err(blocked) = uplink.push(now, frame, guest) {
-                    guest.ingress.block_again(blocked);
-                }
+        if let Some(uplink) = &mut self.uplink {
+            uplink.note_lateness(now);
+        }
+        let mut next = 0;
+        while let Some(port) = self.agenda.retries.next_due(next, now) {
+            next = port + 1;
+            self.offer_again_from(now, PortIndex(port), ports);
+            self.note(PortIndex(port), ports);
+        }
+    }
+
+    fn offer_again_from(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
+        let guest = port.0.checked_sub(self.first_guest());
+        let guest = guest.and_then(|guest| self.guests.get_mut(guest));
+        let (Some(uplink), Some(guest)) = (&mut self.uplink, guest) else {
+            return;
+        };
+        while let Some(frame) = guest.ingress.next_due(now) {
+            if ports[0].is_none() {
+                self.states[0].counters.drop(Reason::PortMissing, 1);
+            } else if let Err(blocked) = uplink.push(now, frame, guest) {
+                guest.ingress.block_again(blocked);
             }
         }
     }
@@ -288,6 +361,9 @@ impl Switch {
         if let Some(guest) = to.0.checked_sub(first) {
             if is_there {
                 self.guests[guest].pipeline.push(now, packet);
+                // A port that is full is offered nothing until it is writable.
+                let offered = !self.states[to.0].full;
+                self.agenda.sending.set(to.0, offered);
             } else {
                 self.states[to.0].counters.drop(Reason::PortMissing, 1);
             }

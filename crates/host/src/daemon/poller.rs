@@ -5,6 +5,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use tailbound_switch::Interest;
 use tailbound_switch::port::Port;
 use tailbound_units::Nanos;
 
@@ -63,7 +64,11 @@ impl Poller {
         for (index, port) in ports.into_iter().enumerate() {
             poller.watched.push(None);
             if let Some(descriptor) = port.as_ref().and_then(|port| port.descriptor()) {
-                poller.watch(index, descriptor, true, false)?;
+                let interest = Interest {
+                    receive: true,
+                    transmit: false,
+                };
+                poller.watch(index, descriptor, interest)?;
             }
         }
         poller.events = Vec::with_capacity(poller.watched.len() + 2);
@@ -76,12 +81,11 @@ impl Poller {
         &mut self,
         index: usize,
         port: BorrowedFd<'_>,
-        receive: bool,
-        transmit: bool,
+        interest: Interest,
     ) -> io::Result<()> {
         let mut wanted = EventFlags::empty();
-        wanted.set(EventFlags::IN, receive);
-        wanted.set(EventFlags::OUT, transmit);
+        wanted.set(EventFlags::IN, interest.receive);
+        wanted.set(EventFlags::OUT, interest.transmit);
         let data = EventData::new_u64(index as u64);
         match self.watched[index] {
             Some(known) if known == wanted => return Ok(()),

@@ -282,7 +282,7 @@ impl Port for AfXdpPort {
         Ok(())
     }
 
-    fn poll_at(&self) -> Option<Nanos> {
+    fn flush_at(&self) -> Option<Nanos> {
         self.wake_at
     }
 

@@ -199,7 +199,7 @@ impl Port for PcapPort {
         Ok(sent)
     }
 
-    fn poll_at(&self) -> Option<Nanos> {
+    fn receive_at(&self) -> Option<Nanos> {
         self.due()
     }
 }
@@ -251,15 +251,15 @@ mod tests {
         );
         let mut port = PcapPort::open(Some(file.path()), None, Duration::ZERO).expect("a capture");
         let start = Nanos::from_secs(50);
-        assert_eq!(port.poll_at(), Some(Nanos::ZERO));
+        assert_eq!(port.receive_at(), Some(Nanos::ZERO));
         assert_eq!(bytes(&receive(&mut port, start)), [frame(0)]);
-        assert_eq!(port.poll_at(), Some(start + Nanos(1)));
+        assert_eq!(port.receive_at(), Some(start + Nanos(1)));
         assert_eq!(bytes(&receive(&mut port, start + Nanos(1))), [frame(1)]);
         let last = start + Nanos(1_999_999_993);
-        assert_eq!(port.poll_at(), Some(last));
+        assert_eq!(port.receive_at(), Some(last));
         assert!(bytes(&receive(&mut port, last.saturating_sub(Nanos(1)))).is_empty());
         assert_eq!(bytes(&receive(&mut port, last)), [frame(2)]);
-        assert_eq!(port.poll_at(), None);
+        assert_eq!(port.receive_at(), None);
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         std::fs::write(file.path(), &bytes[..bytes.len() - 5]).expect("written");
         let mut port = PcapPort::open(Some(file.path()), None, Duration::ZERO).expect("a capture");
         assert_eq!(receive(&mut port, Nanos(0)).frames.len(), 1);
-        assert_eq!(port.poll_at(), None);
+        assert_eq!(port.receive_at(), None);
         assert!(receive(&mut port, Nanos::from_secs(9)).frames.is_empty());
     }
 }

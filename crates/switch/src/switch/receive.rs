@@ -32,7 +32,7 @@ impl Switch {
         turn: &mut Turn,
     ) -> Round {
         let state = &mut self.states[from.0];
-        if !(state.readable || state.has_received()) || !self.is_read(from) {
+        if !(state.readable || state.has_received()) || !self.is_open(from) {
             return Round::Idle;
         }
         let state = &mut self.states[from.0];
@@ -102,7 +102,7 @@ impl Switch {
         if self.uplink_drops() > dropped || refused > BURST / 2 {
             self.throttle(now, from, total.frames);
         }
-        turn.busy |= self.states[from.0].has_received() && self.is_read(from);
+        turn.busy |= self.states[from.0].has_received() && self.is_open(from);
     }
 
     /// Frames that a paced uplink dropped for want of room.

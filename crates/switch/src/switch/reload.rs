@@ -50,6 +50,7 @@ impl Switch {
         if self.uplink.is_none() {
             self.drop_backpressured();
         }
+        self.note_all();
         debug_assert_eq!(self.states.len(), self.first_guest() + self.guests.len());
         Ok(())
     }

@@ -41,6 +41,15 @@ impl Counters {
     }
 }
 
+/// What to wait for at a port that has a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interest {
+    /// Something to receive.
+    pub receive: bool,
+    /// Room to transmit: the port was full when it was last offered a frame.
+    pub transmit: bool,
+}
+
 /// What every port has, the uplink's and a guest's.
 #[derive(Debug)]
 pub(super) struct PortState {
@@ -55,6 +64,8 @@ pub(super) struct PortState {
     pub(super) readable: bool,
     /// The port had no room when it was last offered a frame.
     pub(super) full: bool,
+    /// What the caller was last told to wait for.
+    pub(super) interest: Interest,
     pub(super) counters: Counters,
 }
 
@@ -67,6 +78,10 @@ impl PortState {
             outgoing: VecDeque::with_capacity(BURST),
             readable: true,
             full: false,
+            interest: Interest {
+                receive: true,
+                transmit: false,
+            },
             counters: Counters::default(),
         }
     }

@@ -1,3 +1,4 @@
+mod many;
 mod paced;
 mod queued;
 mod share;
@@ -111,6 +112,16 @@ impl Bench {
     fn guest(&mut self, port: usize) -> GuestSnapshot {
         let mut snapshot = self.switch.snapshot(&mut self.ports);
         snapshot.guests.swap_remove(port - A)
+    }
+
+    /// Whether the caller is to wait for something to receive from a port.
+    fn is_read(&self, port: usize) -> bool {
+        self.switch.states[port].interest.receive
+    }
+
+    /// Whether the caller is to wait for room to transmit.
+    fn is_full(&self, port: usize) -> bool {
+        self.switch.states[port].interest.transmit
     }
 
     fn drops(&mut self, port: usize, reason: &str) -> u64 {

@@ -8,22 +8,52 @@ use tailbound_dataplane::{Egress, Frame, Packet, Pipeline};
 use tailbound_units::Nanos;
 
 impl Switch {
+    /// Transmits what is due, by the uplink and to the guests for whom anything is.
     pub(super) fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
-        for (index, port) in ports.iter_mut().enumerate() {
-            let Some(port) = port else {
-                continue;
-            };
-            let index = PortIndex(index);
-            if turn.gone.iter().any(|(gone, _)| *gone == index) {
-                continue;
-            }
-            let result = port
-                .flush(now)
-                .and_then(|()| self.transmit_to(now, index, port.as_mut(), turn));
-            if let Err(error) = result {
-                turn.gone.push((index, error));
-            }
+        if self.uplink.is_some() {
+            self.transmit_by(now, PortIndex(0), ports, turn);
         }
+        let mut next = 0;
+        while let Some(due) = self.agenda.departures.next_due(next, now) {
+            next = due + 1;
+            self.agenda.departures.set(due, None);
+            self.agenda.sending.set(due, true);
+        }
+        let mut next = self.first_guest();
+        while let Some(index) = self.agenda.sending.next(next) {
+            next = index + 1;
+            self.transmit_by(now, PortIndex(index), ports, turn);
+        }
+    }
+
+    fn transmit_by(&mut self, now: Nanos, index: PortIndex, ports: &mut Ports, turn: &mut Turn) {
+        let is_gone = turn.gone.iter().any(|(gone, _)| *gone == index);
+        let port = ports[index.0].as_mut().filter(|_| !is_gone);
+        let can_send = match port {
+            None => false,
+            Some(port) => match self.transmit_to(now, index, port.as_mut(), turn) {
+                Ok(()) => true,
+                Err(error) => {
+                    turn.gone.push((index, error));
+                    false
+                }
+            },
+        };
+        let departure = self.departure(index).filter(|_| can_send);
+        self.agenda
+            .sending
+            .set(index.0, departure.is_some_and(|at| at <= now));
+        let later = departure.filter(|at| *at > now);
+        self.agenda.departures.set(index.0, later);
+        self.note(index, ports);
+    }
+
+    /// When the next frame may leave by a guest's port, as far as time decides.
+    fn departure(&mut self, index: PortIndex) -> Option<Nanos> {
+        if self.states[index.0].full {
+            return None;
+        }
+        self.guest_at(index)?.pipeline.poll_at()
     }
 
     fn transmit_to(

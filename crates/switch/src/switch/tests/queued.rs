@@ -90,7 +90,7 @@ fn a_full_port_keeps_its_frames_and_nobody_spins_on_it() {
     }
     bench.settle();
     assert_eq!(bench.sent(B).len(), 3);
-    assert!(bench.switch.is_full(PortIndex(B)));
+    assert!(bench.is_full(B));
     assert_eq!(bench.switch.poll_at(&bench.ports), None);
     assert!(!bench.switch.poll(bench.now, &mut bench.ports).busy);
     // It is not offered anything before it says that there is room.
@@ -343,7 +343,7 @@ impl Port for BusyPort {
         Ok(())
     }
 
-    fn poll_at(&self) -> Option<Nanos> {
+    fn flush_at(&self) -> Option<Nanos> {
         (!self.taken.is_empty()).then_some(self.until)
     }
 }

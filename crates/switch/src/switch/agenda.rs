@@ -1,0 +1,282 @@
+//! What there is to do, by port: so that a turn's work is that of the ports that have
+//! some, however many there are.
+//!
+//! A [`PortSet`] has the ports with work at once, [`Deadlines`] those with work later.
+
+use super::state::Interest;
+use super::{PortIndex, Ports, Switch};
+use tailbound_units::Nanos;
+
+/// What there is to do, by port.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    /// Ports to receive from, or with frames that were received and not looked at.
+    pub(super) ready: PortSet,
+    /// Guests' ports with frames on their way out, which may leave now.
+    pub(super) sending: PortSet,
+    /// When the frames before guests' ports may leave, where that is later.
+    pub(super) departures: Deadlines,
+    /// When what a guest's ingress waits for is due.
+    pub(super) retries: Deadlines,
+    /// When a port has something to do by itself.
+    pub(super) timers: Deadlines,
+    /// Ports that the caller is to watch for something else.
+    pub(super) changed: PortSet,
+}
+
+impl Agenda {
+    /// Room for so many ports, which all may have something to do.
+    pub(super) fn reset(&mut self, ports: usize) {
+        for set in [&mut self.ready, &mut self.sending, &mut self.changed] {
+            *set = PortSet::full(ports);
+        }
+        for deadlines in [&mut self.departures, &mut self.retries, &mut self.timers] {
+            *deadlines = Deadlines::new(ports);
+        }
+    }
+}
+
+impl Switch {
+    /// Notes what there is to do for a port from now on: after each event and each turn
+    /// that did something with it.
+    pub(super) fn note(&mut self, index: PortIndex, ports: &Ports) {
+        let port = index.0;
+        let is_open = self.is_open(index);
+        let is_read = is_open && self.reads;
+        let state = &mut self.states[port];
+        let is_pending = state.has_received();
+        let is_ready = is_open && (is_pending || (is_read && state.readable));
+        self.agenda.ready.set(port, is_ready);
+        let interest = Interest {
+            receive: is_read,
+            transmit: state.full,
+        };
+        if std::mem::replace(&mut state.interest, interest) != interest {
+            self.agenda.changed.set(port, true);
+        }
+        let timer = ports[port].as_ref().and_then(|port| {
+            // What comes for a port that is not read wakes nobody.
+            let receive = port.receive_at().filter(|_| is_read && !is_pending);
+            port.flush_at().into_iter().chain(receive).min()
+        });
+        self.agenda.timers.set(port, timer);
+        self.note_ingress(index);
+    }
+
+    /// Notes when what a guest's ingress waits for is due.
+    pub(super) fn note_ingress(&mut self, index: PortIndex) {
+        let retry = self
+            .guest_at(index)
+            .and_then(|guest| guest.ingress.poll_at());
+        self.agenda.retries.set(index.0, retry);
+    }
+
+    /// Every port may have something to do: looks at each in the next turn.
+    pub(super) fn note_all(&mut self) {
+        self.agenda.reset(self.states.len());
+        for index in 0..self.states.len() {
+            self.note_ingress(PortIndex(index));
+        }
+    }
+}
+
+/// A set of ports, in their order. Its cost is that of the ports in it, and one look a
+/// 4,096 others.
+#[derive(Debug, Default, Clone)]
+pub(super) struct PortSet {
+    words: Vec<u64>,
+    /// Which words have a port.
+    summary: Vec<u64>,
+}
+
+impl PortSet {
+    /// All of so many ports.
+    fn full(ports: usize) -> Self {
+        let words = ports.div_ceil(64);
+        let mut set = Self {
+            words: vec![0; words],
+            summary: vec![0; words.div_ceil(64)],
+        };
+        for port in 0..ports {
+            set.set(port, true);
+        }
+        set
+    }
+
+    /// Puts a port in, or takes it out.
+    pub(super) fn set(&mut self, port: usize, is_in: bool) {
+        let word = port / 64;
+        let (bit, summary) = (1 << (port % 64), 1 << (word % 64));
+        if is_in {
+            self.words[word] |= bit;
+            self.summary[word / 64] |= summary;
+        } else {
+            self.words[word] &= !bit;
+            if self.words[word] == 0 {
+                self.summary[word / 64] &= !summary;
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.summary.iter().all(|word| *word == 0)
+    }
+
+    /// The first port in it that is not before `from`.
+    pub(super) fn next(&self, from: usize) -> Option<usize> {
+        let first = from / 64;
+        let here = self.words.get(first)? >> (from % 64);
+        if here != 0 {
+            return Some(from + here.trailing_zeros() as usize);
+        }
+        let word = next_bit(&self.summary, first + 1)?;
+        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+    }
+
+    /// Takes the first port out.
+    pub(super) fn pop(&mut self) -> Option<usize> {
+        let port = self.next(0)?;
+        self.set(port, false);
+        Some(port)
+    }
+}
+
+/// The first bit that is set and not before `from`.
+fn next_bit(words: &[u64], from: usize) -> Option<usize> {
+    let mut index = from / 64;
+    let mut word = words.get(index)? & (u64::MAX << (from % 64));
+    while word == 0 {
+        index += 1;
+        word = *words.get(index)?;
+    }
+    Some(index * 64 + word.trailing_zeros() as usize)
+}
+
+/// One deadline a port, or none: a tree in which each node has the earlier one of its
+/// two children's, so that a change costs the tree's height at most.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Deadlines {
+    /// The root at 1, the leaves in the second half; a leaf without a deadline has
+    /// [`NEVER`].
+    tree: Vec<Nanos>,
+}
+
+const NEVER: Nanos = Nanos::MAX;
+
+impl Deadlines {
+    /// None for so many ports.
+    fn new(ports: usize) -> Self {
+        Self {
+            tree: vec![NEVER; 2 * ports.next_power_of_two()],
+        }
+    }
+
+    /// Where the leaves begin.
+    fn leaves(&self) -> usize {
+        self.tree.len() / 2
+    }
+
+    /// Sets a port's deadline, or takes it away.
+    pub(super) fn set(&mut self, port: usize, at: Option<Nanos>) {
+        let at = at.unwrap_or(NEVER);
+        let mut node = self.leaves() + port;
+        if self.tree[node] == at {
+            return;
+        }
+        self.tree[node] = at;
+        while node > 1 {
+            let earlier = self.tree[node].min(self.tree[node ^ 1]);
+            node /= 2;
+            if self.tree[node] == earlier {
+                return;
+            }
+            self.tree[node] = earlier;
+        }
+    }
+
+    /// The earliest deadline.
+    pub(super) fn first(&self) -> Option<Nanos> {
+        let first = self.tree.get(1).copied();
+        first.filter(|at| *at != NEVER)
+    }
+
+    /// The first port not before `from` whose deadline is not after `now`.
+    pub(super) fn next_due(&self, from: usize, now: Nanos) -> Option<usize> {
+        let leaves = self.leaves();
+        if from >= leaves || self.tree[1] > now {
+            return None;
+        }
+        let mut node = leaves + from;
+        while self.tree[node] > now {
+            // To the next subtree on the right.
+            node >>= node.trailing_ones();
+            if node == 0 {
+                return None;
+            }
+            node += 1;
+        }
+        while node < leaves {
+            node *= 2;
+            if self.tree[node] > now {
+                node += 1;
+            }
+        }
+        Some(node - leaves)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    proptest! {
+        #[test]
+        fn a_set_has_what_was_put_in(
+            ports in 1usize..10_000,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..200),
+            from in 0usize..12_000,
+        ) {
+            let mut set = PortSet::full(ports);
+            let mut model: BTreeSet<_> = (0..ports).collect();
+            // So that it is nearly empty, or nearly full.
+            if changes.len() % 2 == 0 {
+                model.clear();
+                while set.pop().is_some() {}
+            }
+            for (port, is_in) in changes {
+                let port = port.index(ports);
+                set.set(port, is_in);
+                if is_in { model.insert(port); } else { model.remove(&port); }
+            }
+            prop_assert_eq!(set.is_empty(), model.is_empty());
+            prop_assert_eq!(set.next(from), model.range(from..).next().copied());
+            let popped: Vec<_> = std::iter::from_fn(|| set.pop()).collect();
+            prop_assert_eq!(popped, model.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn deadlines_are_found_in_the_order_of_ports(
+            ports in 1usize..600,
+            changes in prop::collection::vec(
+                (any::<prop::sample::Index>(), prop::option::of(0u64..50)), 0..200),
+            now in 0u64..60,
+            from in 0usize..700,
+        ) {
+            let mut deadlines = Deadlines::new(ports);
+            let mut model = BTreeMap::new();
+            for (port, at) in changes {
+                let port = port.index(ports);
+                deadlines.set(port, at.map(Nanos));
+                match at {
+                    Some(at) => { model.insert(port, at); }
+                    None => { model.remove(&port); }
+                }
+            }
+            prop_assert_eq!(deadlines.first(), model.values().min().copied().map(Nanos));
+            let due = model.range(from..).find(|(_, at)| **at <= now);
+            prop_assert_eq!(deadlines.next_due(from, Nanos(now)), due.map(|(port, _)| *port));
+        }
+    }
+}

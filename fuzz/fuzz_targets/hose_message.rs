@@ -5,11 +5,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use tailbound_hose::Key;
-use tailbound_hose::wire::{Message, Writer};
+use tailbound_hose::wire::{Envelope, Message, Writer};
 
 fuzz_target!(|data: &[u8]| {
-    let key = Key::new(&[7; 32]).expect("it is long enough");
-    assert!(key.open(data).is_err());
+    let key = Key::new([7; 32]);
+    if let Ok(envelope) = Envelope::read(data) {
+        assert!(envelope.open(&key).is_err());
+    }
     let Ok(message) = Message::parse(data) else {
         return;
     };
@@ -19,5 +21,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(writer.push(entry));
     }
     let datagram = writer.finish(&key);
-    assert_eq!(key.open(datagram), Ok(data));
+    let envelope = Envelope::read(datagram).expect("it is as long as a datagram");
+    assert_eq!((envelope.from, envelope.to), (message.header.from, message.header.to));
+    assert_eq!(envelope.open(&key), Ok(data));
 });

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tailbound_hose::{
-    Address, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Key, Machine,
+    Address, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Machine, Secret, TimeOfDay,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -17,8 +17,12 @@ const STEP: Nanos = Nanos::from_micros(50);
 /// Intervals that are timed.
 const INTERVALS: u64 = 200;
 
+fn name(host: usize) -> String {
+    format!("host-{host}")
+}
+
 fn id(host: usize) -> HostId {
-    HostId::of(&format!("host-{host}"))
+    HostId::of(&name(host))
 }
 
 fn address(host: usize) -> Address {
@@ -32,8 +36,11 @@ fn host(index: usize, count: usize) -> HoseState {
         interval: INTERVAL,
         peers: (0..count).filter(|i| *i != index).map(id).collect(),
     };
-    let key = Key::new(&[7; 32]).expect("it is long enough");
-    let mut state = HoseState::new(Nanos::ZERO, config, key);
+    let mut state = HoseState::new(Nanos::ZERO, config);
+    let secret = Secret::new(&[7; 32]).expect("it is long enough");
+    let keys = (0..count).map(|other| (id(other), secret.pair_key(&name(index), &name(other))));
+    let keys: HashMap<_, _> = keys.collect();
+    state.set_keys(Nanos::ZERO, |host| keys.get(&host).cloned());
     let machine = Machine {
         guest: GuestId(0),
         name: format!("acme/web/{index}"),
@@ -67,14 +74,14 @@ fn main() {
             let arriving = std::mem::take(&mut flying);
             for (to, datagram) in &arriving {
                 if *to != 0 {
-                    let _ = hosts[*to].handle_datagram(now, datagram);
+                    let _ = hosts[*to].handle_datagram(now, TimeOfDay(1), datagram);
                 }
             }
             for (index, state) in hosts.iter_mut().enumerate() {
                 let start = Instant::now();
                 if index == 0 {
                     for (_, datagram) in arriving.iter().filter(|(to, _)| *to == 0) {
-                        let _ = state.handle_datagram(now, datagram);
+                        let _ = state.handle_datagram(now, TimeOfDay(1), datagram);
                     }
                 }
                 if now.0.is_multiple_of(INTERVAL.0) {
@@ -88,7 +95,7 @@ fn main() {
                     }
                     state.handle_sample_end(now);
                 }
-                state.poll_datagrams(now, |to, datagram| {
+                state.poll_datagrams(now, TimeOfDay(1), |to, datagram| {
                     // Others need not hear each other.
                     if index == 0 || to == id(0) {
                         flying.push((places[&to], datagram.to_vec()));

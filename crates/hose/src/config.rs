@@ -18,7 +18,7 @@ const PLEDGE: u64 = 600;
 pub struct HoseConfig {
     /// Which host this is.
     pub host: HostId,
-    /// Higher than at every start before; the time of day in nanoseconds will do.
+    /// The epoch that it begins with: see [`Epoch::starting`].
     pub epoch: Epoch,
     /// How often rates are exchanged while there is traffic; 1 ms. Leases,
     /// pledges and heartbeats are multiples of it.

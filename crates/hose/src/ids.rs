@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
+use tailbound_units::Nanos;
 
 /// A guest of this host, by a number that the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,9 +52,45 @@ impl HostId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MachineId(pub u32);
 
-/// One life of a host: higher at each start. 0 is no life, and means "never heard".
+/// The time of day, in nanoseconds since 1970. Unlike [`Nanos`], it may be wrong, and
+/// may jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeOfDay(pub u64);
+
+/// One life of a host, as towards one other: the time of day at its start, or later
+/// than that where the other has heard of a later one. 0 is no life, and means "never
+/// heard".
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// How far apart the clocks of two hosts may be.
+    const CLOCKS: Nanos = Nanos::from_secs(3600);
+
+    /// The epoch of a life that starts now.
+    pub fn starting(today: TimeOfDay) -> Self {
+        Self(today.0.max(1))
+    }
+
+    /// The last one that may have started by now on any host whose clock is right.
+    pub(crate) const fn latest(today: TimeOfDay) -> Self {
+        Self(today.0).an_hour_on()
+    }
+
+    /// The last one that one who knows this takes from its host, whatever the time of
+    /// day is.
+    pub(crate) const fn an_hour_on(self) -> Self {
+        Self(self.0.saturating_add(Self::CLOCKS.0))
+    }
+
+    /// The one that the life which began as `life` goes on with, where this is taken;
+    /// `None` where there is none. Another life goes on with another one, though it
+    /// hears of the same: below 20 minutes later, by the digits of its own beginning.
+    pub(crate) fn after(self, life: Self) -> Option<Self> {
+        let later = life.0 % (1 << 40);
+        self.0.checked_add(1 + later).map(Self)
+    }
+}
 
 /// The number of a datagram: rises by one with each from one host to another in
 /// one epoch. The first is 1; 0 is none.

@@ -25,7 +25,8 @@
 //! - `handle_*` take what has happened: [`HoseState::handle_datagram`] for each
 //!   datagram, [`HoseState::handle_usage`] for each flow that was used and
 //!   [`HoseState::handle_sample_end`] after them; [`HoseState::set_machines`] when
-//!   the machines here or their guarantees are others.
+//!   the machines here or their guarantees are others, [`HoseState::set_keys`] when the
+//!   keys are.
 //! - `poll_*` hand over what follows: [`HoseState::poll_datagrams`] what is to be
 //!   sent, then [`HoseState::poll_changes`] the rates that are to be set. Call both
 //!   after any of the above, and at [`HoseState::poll_at`].
@@ -33,12 +34,13 @@
 //!
 //! Read `state` first; `sender` and `receiver` are the two ends of a pair, `view`
 //! is what a host knows of others, `schedule` when it does what, `share` the
-//! division; [`wire`] has the datagrams.
+//! division; [`wire`] has the datagrams, `keys` what they are signed with.
 
 mod config;
 mod context;
 mod directory;
 mod ids;
+mod keys;
 mod machines;
 mod peers;
 mod receiver;
@@ -55,12 +57,13 @@ pub mod wire;
 pub use config::{HoseConfig, MAX_PAIRS};
 pub use ids::{
     Address, Epoch, FlowKey, GuestId, HostId, MachineId, PairId, Revision, SequenceNumber,
+    TimeOfDay,
 };
+pub use keys::{Key, KeyTextError, SHORTEST_SECRET, Secret};
 pub use machines::Machine;
 pub use sender::Change;
 pub use state::HoseState;
 pub use stats::{Dropped, HoseDrops, HoseStats};
-pub use wire::Key;
 
 #[cfg(test)]
 mod tests;

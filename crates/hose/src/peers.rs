@@ -2,7 +2,8 @@
 //! machines that it announces.
 
 use crate::config::Times;
-use crate::ids::{Epoch, HostId, MachineId, PeerIndex, Revision, SequenceNumber};
+use crate::ids::{Epoch, HostId, MachineId, PeerIndex, Revision, SequenceNumber, TimeOfDay};
+use crate::keys::Key;
 use crate::machines::MAX_MACHINES;
 use crate::replay::Window;
 use crate::wire::{Announced, Header};
@@ -21,6 +22,13 @@ struct List {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) id: HostId,
+    /// What datagrams from and to it are signed with; without, there are none.
+    pub(crate) key: Option<Key>,
+    /// Our epoch as it began, as it is towards this peer, and the latest one that this
+    /// peer has heard of.
+    life: Epoch,
+    pub(crate) epoch: Epoch,
+    epoch_known: Epoch,
     pub(crate) window: Window,
     /// The number of the last datagram to it.
     sent: SequenceNumber,
@@ -48,12 +56,18 @@ pub(crate) struct Greeting {
     pub(crate) was_silent: bool,
     /// Its pledge had run out, and holds again.
     pub(crate) pledged_again: bool,
+    /// It takes nothing of our epoch, as it knows a later one.
+    pub(crate) knows_later: bool,
 }
 
 impl Peer {
-    fn new(id: HostId) -> Self {
+    fn new(id: HostId, epoch: Epoch) -> Self {
         Self {
             id,
+            key: None,
+            life: epoch,
+            epoch,
+            epoch_known: Epoch::default(),
             window: Window::default(),
             sent: SequenceNumber::default(),
             heard: None,
@@ -95,13 +109,12 @@ impl Peer {
         self.heard.is_none_or(|heard| now.since(heard) > heartbeats)
     }
 
-    /// Notes what a header says. `epoch` and `revision` are ours.
+    /// Notes what a header says. `revision` is ours.
     pub(crate) fn handle_header(
         &mut self,
         now: Nanos,
         times: Times,
         header: &Header,
-        epoch: Epoch,
         revision: Revision,
     ) -> Greeting {
         let heartbeat = times.heartbeat();
@@ -110,9 +123,10 @@ impl Peer {
         if header.time >= self.time {
             self.time = header.time;
             self.time_heard = now;
+            self.epoch_known = header.echo_epoch;
         }
         let before = self.pledged_to_us;
-        if header.echo_epoch == epoch && header.echo_time <= now {
+        if self.is_about_us(now, header) {
             self.echo = self.echo.max(Some(header.echo_time));
             self.known = self.known.max(header.known.min(revision));
             if header.pledge {
@@ -123,7 +137,35 @@ impl Peer {
         Greeting {
             was_silent,
             pledged_again: before <= now && self.pledged_to_us > now,
+            knows_later: self.epoch_known > self.epoch,
         }
+    }
+
+    /// Whether what a header says of grants and pledges is about our epoch.
+    pub(crate) fn is_about_us(&self, now: Nanos, header: &Header) -> bool {
+        header.echo_epoch == self.epoch && header.echo_time <= now
+    }
+
+    /// Changes our epoch towards it to one that it takes, where it would not take the
+    /// one that is: it knows a later one; or it knows none as late, and ours is so far ahead of the time of day that it may be refused.
+    /// Returns whether there is another one now.
+    ///
+    /// To it we have started again then: it will forget what we granted it and it
+    /// granted us, and our list of machines.
+    pub(crate) fn settle_epoch(&mut self, today: TimeOfDay) -> bool {
+        let Some(next) = self.epoch_known.after(self.life) else {
+            return false;
+        };
+        let epoch = if self.epoch_known > self.epoch {
+            next
+        } else if self.epoch > next && self.epoch > Epoch::latest(today) {
+            next.max(Epoch::starting(today))
+        } else {
+            return false;
+        };
+        self.epoch = epoch;
+        self.known = Revision::default();
+        true
     }
 
     /// Takes one machine of the list `revision`, which has `count` in all. Returns
@@ -160,6 +202,7 @@ impl Peer {
     pub(crate) fn handle_restart(&mut self) {
         self.time = Nanos::ZERO;
         self.echo = None;
+        self.epoch_known = Epoch::default();
         self.known = Revision::default();
         self.list.revision = Revision::default();
         self.draft = List::default();
@@ -174,8 +217,9 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Peers that were never heard: each of `hosts` once, without this host.
-    pub(crate) fn new(this: HostId, hosts: &[HostId]) -> Self {
+    /// Peers that were never heard: each of `hosts` once, without this host, which
+    /// begins with `epoch`.
+    pub(crate) fn new(this: HostId, hosts: &[HostId], epoch: Epoch) -> Self {
         let mut peers = Self {
             peers: Vec::new(),
             by_host: HashMap::new(),
@@ -183,7 +227,7 @@ impl Peers {
         for id in hosts {
             if *id != this && !peers.by_host.contains_key(id) {
                 peers.by_host.insert(*id, PeerIndex(peers.peers.len()));
-                peers.peers.push(Peer::new(*id));
+                peers.peers.push(Peer::new(*id, epoch));
             }
         }
         peers

@@ -1,6 +1,6 @@
 //! Which datagrams of a peer were seen (as RFC 4303, 3.4.3, but with epochs).
 
-use crate::ids::{Epoch, SequenceNumber};
+use crate::ids::{Epoch, SequenceNumber, TimeOfDay};
 
 /// Numbers below the highest that may still arrive.
 const WINDOW: u64 = 64;
@@ -21,6 +21,8 @@ pub(crate) enum Stale {
     Duplicate,
     /// It is of an earlier epoch, or too old to tell whether it was seen.
     Old,
+    /// Its epoch lies so far ahead that a clock must be wrong.
+    Ahead,
 }
 
 /// What a new datagram begins.
@@ -33,12 +35,24 @@ pub(crate) enum Fresh {
 }
 
 impl Window {
-    /// Notes a datagram whose MAC was right, if it is new.
-    pub(crate) fn note(&mut self, epoch: Epoch, sequence: SequenceNumber) -> Result<Fresh, Stale> {
+    /// Notes a datagram whose MAC was right, if it is new. `today` is the time of day
+    /// here.
+    ///
+    /// What is at most an hour after the last epoch is never too far ahead: a peer that
+    /// learns of an epoch of its own that it does not know goes on from there.
+    pub(crate) fn note(
+        &mut self,
+        today: TimeOfDay,
+        epoch: Epoch,
+        sequence: SequenceNumber,
+    ) -> Result<Fresh, Stale> {
         if epoch < self.epoch || epoch == Epoch(0) {
             return Err(Stale::Old);
         }
         if epoch > self.epoch {
+            if epoch > Epoch::latest(today).max(self.epoch.an_hour_on()) {
+                return Err(Stale::Ahead);
+            }
             *self = Self {
                 epoch,
                 highest: sequence,
@@ -69,7 +83,7 @@ mod tests {
     use super::*;
 
     fn note(window: &mut Window, epoch: u64, sequence: u64) -> Result<Fresh, Stale> {
-        window.note(Epoch(epoch), SequenceNumber(sequence))
+        window.note(TimeOfDay(0), Epoch(epoch), SequenceNumber(sequence))
     }
 
     #[test]
@@ -93,5 +107,19 @@ mod tests {
         assert_eq!(note(&mut window, 4, 101), Err(Stale::Old));
         assert_eq!(note(&mut window, 6, 1), Ok(Fresh::Restarted));
         assert_eq!(note(&mut window, 5, 102), Err(Stale::Old));
+    }
+
+    #[test]
+    fn an_epoch_more_than_an_hour_ahead_of_the_clock_and_of_the_last_one_is_refused() {
+        let hour = 3_600_000_000_000;
+        let today = TimeOfDay(50 * hour);
+        let mut window = Window::default();
+        let mut note = |epoch| window.note(today, Epoch(epoch), SequenceNumber(1));
+        assert_eq!(note(u64::MAX), Err(Stale::Ahead));
+        assert_eq!(note(51 * hour + 1), Err(Stale::Ahead));
+        assert_eq!(note(51 * hour), Ok(Fresh::Restarted));
+        assert_eq!(note(52 * hour + 1), Err(Stale::Ahead));
+        assert_eq!(note(52 * hour), Ok(Fresh::Restarted));
+        assert_eq!(note(51 * hour), Err(Stale::Old));
     }
 }

@@ -487,6 +487,11 @@ impl SendingSide {
         self.start_over(cx, peer);
     }
 
+    /// To a peer, this host has started again: what the peer granted is void.
+    pub(crate) fn handle_own_restart(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
+        self.start_over(cx, peer);
+    }
+
     /// Forgets what a peer granted, and sets what each pair may use without.
     fn start_over(&mut self, cx: &mut Context<'_>, peer: PeerIndex) {
         for place in 0..self.pairs.to(peer).len() {

@@ -3,7 +3,8 @@
 
 use crate::config::{HoseConfig, Times};
 use crate::context::Context;
-use crate::ids::{FlowKey, HostId, PairKey, PeerIndex};
+use crate::ids::{FlowKey, HostId, PairKey, PeerIndex, TimeOfDay};
+use crate::keys::Key;
 use crate::machines::{LocalIndex, Machine};
 use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
@@ -11,7 +12,7 @@ use crate::schedule::Schedule;
 use crate::sender::{Change, IncomingGrant, SendingSide};
 use crate::stats::{Dropped, HoseStats};
 use crate::view::View;
-use crate::wire::{Entry, Header, Key, MAX_DATAGRAM, Message, Writer};
+use crate::wire::{Entry, Envelope, Header, MAX_DATAGRAM, Message, Writer};
 use std::collections::BTreeMap;
 use std::mem;
 use tailbound_units::{Bytes, Nanos};
@@ -25,7 +26,6 @@ const REPEAT: u64 = 8;
 #[derive(Debug)]
 pub struct HoseState {
     config: HoseConfig,
-    key: Key,
     pub(crate) view: View,
     pub(crate) sending: SendingSide,
     pub(crate) receiving: ReceivingSide,
@@ -47,15 +47,14 @@ enum About {
 }
 
 impl HoseState {
-    /// A host without machines, that has heard of nobody.
-    pub fn new(now: Nanos, config: HoseConfig, key: Key) -> Self {
+    /// A host without machines and keys, that has heard of nobody.
+    pub fn new(now: Nanos, config: HoseConfig) -> Self {
         let times = Times {
             interval: config.interval,
         };
-        let view = View::new(config.host, &config.peers);
+        let view = View::new(config.host, &config.peers, config.epoch);
         let peers = view.peers.len();
         Self {
-            key,
             sending: SendingSide::new(now, times, peers),
             receiving: ReceivingSide::new(now, times, peers),
             schedule: Schedule::new(now, config.interval, peers),
@@ -64,6 +63,19 @@ impl HoseState {
             entries: Vec::new(),
             stats: HoseStats::default(),
             config,
+        }
+    }
+
+    /// Sets the key of this host and each peer. There are no datagrams to and from one
+    /// without; what was granted and pledged before runs out.
+    pub fn set_keys(&mut self, now: Nanos, mut key_with: impl FnMut(HostId) -> Option<Key>) {
+        for index in self.view.peers.indices() {
+            let peer = &mut self.view.peers[index];
+            let key = key_with(peer.id);
+            if key != peer.key {
+                peer.key = key;
+                self.schedule.expedite_datagram(now, index);
+            }
         }
     }
 
@@ -132,12 +144,18 @@ impl HoseState {
         sending.set_pairs(&mut cx, peer, wanted, latest);
     }
 
-    /// Takes a datagram, whoever sent it.
+    /// Takes a datagram, whoever sent it. `today` is the time of day, which decides
+    /// about epochs alone.
     ///
     /// # Errors
     /// Why it changed nothing; it is counted.
-    pub fn handle_datagram(&mut self, now: Nanos, datagram: &[u8]) -> Result<(), Dropped> {
-        let accepted = self.accept(now, datagram);
+    pub fn handle_datagram(
+        &mut self,
+        now: Nanos,
+        today: TimeOfDay,
+        datagram: &[u8],
+    ) -> Result<(), Dropped> {
+        let accepted = self.accept(now, today, datagram);
         match accepted {
             Ok(()) => self.stats.received += 1,
             Err(dropped) => self.stats.dropped.count(dropped),
@@ -150,22 +168,25 @@ impl HoseState {
         self.stats.dropped.count(dropped);
     }
 
-    fn accept(&mut self, now: Nanos, datagram: &[u8]) -> Result<(), Dropped> {
-        let Message { header, entries } = Message::parse(self.key.open(datagram)?)?;
-        if header.to != self.config.host {
+    fn accept(&mut self, now: Nanos, today: TimeOfDay, datagram: &[u8]) -> Result<(), Dropped> {
+        let envelope = Envelope::read(datagram)?;
+        if envelope.to != self.config.host {
             return Err(Dropped::Misdirected);
         }
-        let from = self.view.peers.find(header.from);
+        let from = self.view.peers.find(envelope.from);
         let from = from.ok_or(Dropped::Stranger)?;
-        let window = &mut self.view.peers[from].window;
-        match window.note(header.epoch, header.sequence) {
+        let peer = &mut self.view.peers[from];
+        let key = peer.key.as_ref().ok_or(Dropped::NoKey)?;
+        let Message { header, entries } = Message::parse(envelope.open(key)?)?;
+        match peer.window.note(today, header.epoch, header.sequence) {
             Err(Stale::Duplicate) => return Err(Dropped::Duplicate),
             Err(Stale::Old) => return Err(Dropped::Old),
+            Err(Stale::Ahead) => return Err(Dropped::Ahead),
             Ok(Fresh::Restarted) => self.handle_restart(now, from),
             Ok(Fresh::Next) => {}
         }
         self.handle_header(now, from, &header);
-        let about = if header.echo_epoch == self.config.epoch && header.echo_time <= now {
+        let about = if self.view.peers[from].is_about_us(now, &header) {
             About::ThisEpoch
         } else {
             About::Another
@@ -228,9 +249,9 @@ impl HoseState {
         let times = self.times();
         let revision = self.view.locals.revision;
         let peer = &mut self.view.peers[from];
-        let greeting = peer.handle_header(now, times, header, self.config.epoch, revision);
+        let greeting = peer.handle_header(now, times, header, revision);
         // Whoever begins is answered at once.
-        if greeting.was_silent {
+        if greeting.was_silent || greeting.knows_later {
             self.schedule.expedite_datagram(now, from);
         }
         if greeting.pledged_again {
@@ -290,10 +311,16 @@ impl HoseState {
     }
 
     /// Hands over what is to be sent now: `send` gets each datagram and the host it
-    /// is for.
-    pub fn poll_datagrams(&mut self, now: Nanos, mut send: impl FnMut(HostId, &[u8])) {
+    /// is for. `today` is the time of day, which decides about epochs alone.
+    pub fn poll_datagrams(
+        &mut self,
+        now: Nanos,
+        today: TimeOfDay,
+        mut send: impl FnMut(HostId, &[u8]),
+    ) {
         self.recompute(now);
         while let Some(peer) = self.schedule.datagram_due(now) {
+            self.settle_epoch(now, today, peer);
             self.send(now, peer, &mut send);
             let next = now + self.until_next(now, peer);
             self.schedule.set_datagram(next, peer);
@@ -323,9 +350,22 @@ impl HoseState {
         }
     }
 
-    /// Sends a peer all that it is to know, in as many datagrams as that takes.
+    /// Goes on in another epoch towards a peer that would not take this one.
+    fn settle_epoch(&mut self, now: Nanos, today: TimeOfDay, index: PeerIndex) {
+        if self.view.peers[index].settle_epoch(today) {
+            self.stats.epochs_changed += 1;
+            let (mut cx, sending, _) = self.sides(now);
+            sending.handle_own_restart(&mut cx, index);
+        }
+    }
+
+    /// Sends a peer all that it is to know, in as many datagrams as that takes; nothing
+    /// where there is no key for that.
     fn send(&mut self, now: Nanos, index: PeerIndex, send: &mut impl FnMut(HostId, &[u8])) {
         let pledge = self.renew_pledge(now, index);
+        let Some(key) = self.view.peers[index].key.clone() else {
+            return;
+        };
         let mut entries = mem::take(&mut self.entries);
         entries.clear();
         if self.view.peers[index].lacks(self.view.locals.revision) {
@@ -354,7 +394,7 @@ impl HoseState {
                 self.receiving
                     .grant_sent(index, grant, header.sequence, until);
             }
-            let datagram = self.writer.finish(&self.key);
+            let datagram = self.writer.finish(&key);
             debug_assert!(datagram.len() <= MAX_DATAGRAM);
             send(header.to, datagram);
             self.stats.sent += 1;
@@ -372,7 +412,7 @@ impl HoseState {
         Header {
             from: self.config.host,
             to: peer.id,
-            epoch: self.config.epoch,
+            epoch: peer.epoch,
             sequence: peer.next_sequence(),
             time: now,
             echo_epoch: peer.window.epoch,

@@ -14,12 +14,18 @@ pub enum Dropped {
     /// No such peer is configured.
     #[error("it is from a host that is no peer")]
     Stranger,
+    /// There is no key for it and this host yet.
+    #[error("there is no key for its host and this one yet")]
+    NoKey,
     /// It came before.
     #[error("it came before")]
     Duplicate,
     /// It is of an earlier epoch, or too late.
     #[error("it is of an earlier epoch, or too late")]
     Old,
+    /// Its epoch is more than an hour ahead of the time of day here.
+    #[error("its epoch is more than an hour ahead; the time of day is wrong there, or here")]
+    Ahead,
 }
 
 /// How many datagrams changed nothing, by reason.
@@ -31,8 +37,10 @@ pub struct HoseDrops {
     entries: u64,
     misdirected: u64,
     stranger: u64,
+    no_key: u64,
     duplicate: u64,
     old: u64,
+    ahead: u64,
 }
 
 impl HoseDrops {
@@ -44,13 +52,15 @@ impl HoseDrops {
             Dropped::Malformed(Malformed::Entries) => &mut self.entries,
             Dropped::Misdirected => &mut self.misdirected,
             Dropped::Stranger => &mut self.stranger,
+            Dropped::NoKey => &mut self.no_key,
             Dropped::Duplicate => &mut self.duplicate,
             Dropped::Old => &mut self.old,
+            Dropped::Ahead => &mut self.ahead,
         } += 1;
     }
 
     /// Each reason as one word for a counter's label, and its count.
-    pub const fn by_reason(&self) -> [(&'static str, u64); 8] {
+    pub const fn by_reason(&self) -> [(&'static str, u64); 10] {
         [
             ("length", self.length),
             ("version", self.version),
@@ -58,8 +68,10 @@ impl HoseDrops {
             ("entries", self.entries),
             ("misdirected", self.misdirected),
             ("stranger", self.stranger),
+            ("no_key", self.no_key),
             ("duplicate", self.duplicate),
             ("old", self.old),
+            ("ahead", self.ahead),
         ]
     }
 }
@@ -84,6 +96,9 @@ pub struct HoseStats {
     pub silences: u64,
     /// Peers that started again.
     pub restarts: u64,
+    /// Times that a peer did not take this host's epoch, which was changed to one that
+    /// it takes.
+    pub epochs_changed: u64,
     /// Peers that were heard within four heartbeats.
     pub alive: u64,
     /// Peers that are configured.

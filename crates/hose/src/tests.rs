@@ -2,6 +2,7 @@
 
 mod allocations;
 mod bound;
+mod clocks;
 mod converge;
 mod golden;
 mod net;

@@ -1,7 +1,7 @@
 //! What a host knows of the machines and hosts around it.
 
 use crate::directory::Directory;
-use crate::ids::{Address, HostId, PairId, PeerIndex};
+use crate::ids::{Address, Epoch, HostId, PairId, PeerIndex};
 use crate::machines::{LocalIndex, Locals, tenant};
 use crate::peers::Peers;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,11 +27,11 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// No machine here, and nobody was heard.
-    pub(crate) fn new(this: HostId, peers: &[HostId]) -> Self {
+    /// No machine here, which begins with `epoch`, and nobody was heard.
+    pub(crate) fn new(this: HostId, peers: &[HostId], epoch: Epoch) -> Self {
         Self {
             locals: Locals::new(),
-            peers: Peers::new(this, peers),
+            peers: Peers::new(this, peers, epoch),
             directory: Directory::default(),
         }
     }

@@ -1,21 +1,17 @@
 //! What goes between hosts, byte for byte. docs/hose.md draws it.
 //!
-//! A datagram is a [`Header`], entries, and a MAC over both. [`Key::open`] checks
-//! the MAC before anything else is looked at; [`Message::parse`] then walks all
-//! entries once, so that reading them later cannot fail.
+//! A datagram is a [`Header`], entries, and a MAC over both. [`Envelope::read`] says
+//! between which hosts it is, so that their key is found; [`Envelope::open`] checks
+//! the MAC before anything else is believed; [`Message::parse`] then walks all entries
+//! once, so that reading them later cannot fail.
 
 use crate::ids::{Address, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber};
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
-use std::fmt;
+use crate::keys::{self, Key};
 use tailbound_units::{Nanos, Rate};
 
 /// The longest datagram, in bytes of UDP payload: below any path's MTU of 1500
 /// with IPv6 and a tunnel.
 pub const MAX_DATAGRAM: usize = 1400;
-
-/// The shortest key that is taken, in bytes: as long as the hash (RFC 2104, 3).
-pub const SHORTEST_KEY: usize = 32;
 
 /// Addresses of one machine that are announced.
 pub const MAX_ADDRESSES: usize = 32;
@@ -24,9 +20,9 @@ pub const MAX_ADDRESSES: usize = 32;
 pub const MAX_NAME: usize = 140;
 
 /// What every datagram of this version starts with.
-const MAGIC: [u8; 4] = *b"TBH1";
+const MAGIC: [u8; 4] = *b"TBH2";
 const HEADER: usize = 72;
-const MAC: usize = 32;
+const MAC: usize = keys::LENGTH;
 
 const MACHINE: u8 = 1;
 const REQUEST: u8 = 2;
@@ -35,56 +31,6 @@ const GRANT: u8 = 3;
 /// The bit of the header's flags that pledges.
 const PLEDGE: u16 = 1;
 
-/// The key that all hosts share, for HMAC-SHA256 (RFC 2104). `Debug` does not show it.
-#[derive(Clone)]
-pub struct Key(Hmac<Sha256>);
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key")
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.clone().finalize() == other.0.clone().finalize()
-    }
-}
-
-impl Eq for Key {}
-
-impl Key {
-    /// The key of these bytes; `None` where they are fewer than [`SHORTEST_KEY`].
-    pub fn new(secret: &[u8]) -> Option<Self> {
-        if secret.len() < SHORTEST_KEY {
-            return None;
-        }
-        Hmac::new_from_slice(secret).ok().map(Self)
-    }
-
-    /// Appends the MAC of all that is in `datagram`.
-    fn seal(&self, datagram: &mut Vec<u8>) {
-        let mac = self.0.clone().chain_update(&datagram).finalize();
-        datagram.extend_from_slice(&mac.into_bytes());
-    }
-
-    /// Checks a datagram's MAC, in constant time, and returns all before it.
-    ///
-    /// # Errors
-    /// [`Malformed::Length`], [`Malformed::Version`] and [`Malformed::Mac`].
-    pub fn open<'d>(&self, datagram: &'d [u8]) -> Result<&'d [u8], Malformed> {
-        if !(HEADER + MAC..=MAX_DATAGRAM).contains(&datagram.len()) {
-            return Err(Malformed::Length);
-        }
-        if !datagram.starts_with(&MAGIC) {
-            return Err(Malformed::Version);
-        }
-        let (body, mac) = datagram.split_at(datagram.len() - MAC);
-        let verified = self.0.clone().chain_update(body).verify_slice(mac);
-        verified.map_err(|_| Malformed::Mac).map(|()| body)
-    }
-}
-
 /// Why a datagram cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -92,14 +38,60 @@ pub enum Malformed {
     #[error("its length is not between a header's and {MAX_DATAGRAM} B")]
     Length,
     /// It is something else, or of another version.
-    #[error("it does not start as version 1 does")]
+    #[error("it does not start as version 2 does")]
     Version,
-    /// Whoever made it does not have the key.
+    /// Whoever made it does not have the key of the two hosts.
     #[error("its MAC is wrong")]
     Mac,
     /// The MAC is right, but its entries are none.
     #[error("its entries cannot be read")]
     Entries,
+}
+
+/// A datagram of which nothing is believed yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Envelope<'d> {
+    /// The host that it says it is from: whose key with the receiver opens it.
+    pub from: HostId,
+    /// The host that it says it is for.
+    pub to: HostId,
+    body: &'d [u8],
+    mac: &'d [u8],
+}
+
+impl<'d> Envelope<'d> {
+    /// Looks at a datagram's length, version and hosts.
+    ///
+    /// # Errors
+    /// [`Malformed::Length`] and [`Malformed::Version`].
+    pub fn read(datagram: &'d [u8]) -> Result<Self, Malformed> {
+        if !(HEADER + MAC..=MAX_DATAGRAM).contains(&datagram.len()) {
+            return Err(Malformed::Length);
+        }
+        let (body, mac) = datagram.split_at(datagram.len() - MAC);
+        let mut bytes = Reader(body);
+        if bytes.take() != Some(&MAGIC) {
+            return Err(Malformed::Version);
+        }
+        let (from, to) = (bytes.u64(), bytes.u64());
+        let (from, to) = from.zip(to).ok_or(Malformed::Length)?;
+        let (from, to) = (HostId(from), HostId(to));
+        Ok(Self {
+            from,
+            to,
+            body,
+            mac,
+        })
+    }
+
+    /// Checks the MAC, in constant time, and returns all before it.
+    ///
+    /// # Errors
+    /// [`Malformed::Mac`].
+    pub fn open(self, key: &Key) -> Result<&'d [u8], Malformed> {
+        let verified = key.verifies(self.body, self.mac);
+        verified.then_some(self.body).ok_or(Malformed::Mac)
+    }
 }
 
 /// What each datagram starts with.
@@ -109,7 +101,7 @@ pub struct Header {
     pub from: HostId,
     /// The host that it is for.
     pub to: HostId,
-    /// The sender's epoch, never 0.
+    /// The sender's epoch towards this receiver, never 0.
     pub epoch: Epoch,
     /// Its number among those from this sender to this receiver in this epoch.
     pub sequence: SequenceNumber,
@@ -292,7 +284,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads what [`Key::open`] returned. Never panics, whatever the bytes.
+    /// Reads what [`Envelope::open`] returned. Never panics, whatever the bytes.
     ///
     /// # Errors
     /// [`Malformed::Length`], [`Malformed::Version`] and [`Malformed::Entries`].
@@ -374,7 +366,7 @@ impl Writer {
         fits
     }
 
-    /// Signs the datagram and returns all of it.
+    /// Signs the datagram with the key of its two hosts and returns all of it.
     pub fn finish(&mut self, key: &Key) -> &[u8] {
         key.seal(&mut self.body);
         &self.body

@@ -22,7 +22,7 @@ use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
     self as hose, Address, Change, Dropped, Epoch, FlowKey, HoseState, HoseStats, HostId, Key,
-    Machine,
+    Machine, TimeOfDay,
 };
 use tailbound_units::{Nanos, Rate};
 
@@ -80,7 +80,8 @@ pub struct HoseSnapshot {
 #[derive(Debug)]
 pub struct Hose {
     config: HoseConfig,
-    key: Key,
+    /// The key of this host and each peer.
+    keys: HashMap<HostId, Key>,
     socket: UdpSocket,
     state: HoseState,
     /// What is left of the state before a reload: limits to be taken away.
@@ -91,7 +92,6 @@ pub struct Hose {
     guests: Vec<HoseGuest>,
     /// Whose rates were set since the last [`Self::poll_changed_guests`].
     changed: Vec<GuestId>,
-    epoch: Epoch,
     next_sample: Nanos,
     /// Whether anything may have been used since the last sample.
     unsampled: bool,
@@ -106,20 +106,18 @@ impl Hose {
     /// # Errors
     /// The key or the address cannot be used.
     pub fn open(config: &HoseConfig, now: Nanos) -> Result<Self, HoseError> {
-        let key = read_key(config)?;
+        let keys = read_keys(config)?;
         let socket = listen(config.listen)?;
-        let epoch = epoch(Epoch(0));
         Ok(Self {
-            state: state(config, now, epoch, key.clone()),
+            state: state(config, now, &keys),
             addresses: addresses(config),
             senders: senders(config),
             config: config.clone(),
-            key,
+            keys,
             socket,
             withdrawn: Vec::new(),
             guests: Vec::new(),
             changed: Vec::new(),
-            epoch,
             next_sample: now,
             unsampled: false,
             now,
@@ -156,8 +154,8 @@ impl Hose {
     /// The key or the address cannot be used; then nothing has changed.
     pub fn reconfigure(&mut self, now: Nanos, config: &HoseConfig) -> Result<(), HoseError> {
         // A new key may be in the same file.
-        let key = read_key(config)?;
-        if *config == self.config && key == self.key {
+        let keys = read_keys(config)?;
+        if *config == self.config && keys == self.keys {
             return Ok(());
         }
         if config.listen != self.config.listen {
@@ -165,9 +163,8 @@ impl Hose {
         }
         self.state.set_machines(now, Vec::new());
         self.withdrawn.extend(self.state.poll_changes());
-        self.epoch = epoch(self.epoch);
-        self.state = state(config, now, self.epoch, key.clone());
-        self.key = key;
+        self.state = state(config, now, &keys);
+        self.keys = keys;
         self.addresses = addresses(config);
         self.senders = senders(config);
         self.config = config.clone();
@@ -186,13 +183,14 @@ impl Hose {
     pub fn handle_readable(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
         // A byte more than any datagram has: what is longer shows.
         let mut buffer = [0; MAX_DATAGRAM + 1];
+        let today = today();
         for _ in 0..DATAGRAMS {
             match self.socket.recv_from(&mut buffer) {
                 Ok((len, from)) => {
                     // Before the MAC is computed: a guest may not send from a peer's
                     // address, and could else have this host hash all that it sends.
                     let handled = if self.senders.contains(&from.ip()) {
-                        self.state.handle_datagram(now, &buffer[..len])
+                        self.state.handle_datagram(now, today, &buffer[..len])
                     } else {
                         self.state.handle_dropped(Dropped::Stranger);
                         Err(Dropped::Stranger)
@@ -242,7 +240,7 @@ impl Hose {
             refused,
             ..
         } = self;
-        state.poll_datagrams(now, |host, datagram| {
+        state.poll_datagrams(now, today(), |host, datagram| {
             let sent = match addresses.get(&host) {
                 Some(address) => socket.send_to(datagram, address).is_ok(),
                 None => false,
@@ -311,21 +309,27 @@ fn listen(address: SocketAddr) -> Result<UdpSocket, HoseError> {
     bound.map_err(|source| HoseError::Listen { address, source })
 }
 
-fn read_key(config: &HoseConfig) -> Result<Key, HoseError> {
-    key::read(&config.key_file).map_err(|source| HoseError::Key {
+/// The key of this host and each peer, of the secret that all of them share.
+fn read_keys(config: &HoseConfig) -> Result<HashMap<HostId, Key>, HoseError> {
+    let secret = key::read(&config.key_file).map_err(|source| HoseError::Key {
         path: config.key_file.clone(),
         source,
-    })
+    })?;
+    let peers = config.peers.iter().map(|peer| peer.host.as_str());
+    let keys = peers.map(|peer| (HostId::of(peer), secret.pair_key(&config.host, peer)));
+    Ok(keys.collect())
 }
 
-fn state(config: &HoseConfig, now: Nanos, epoch: Epoch, key: Key) -> HoseState {
+fn state(config: &HoseConfig, now: Nanos, keys: &HashMap<HostId, Key>) -> HoseState {
     let hose = hose::HoseConfig {
         host: HostId::of(&config.host),
-        epoch,
+        epoch: Epoch::starting(today()),
         interval: config.interval,
         peers: addresses(config).into_keys().collect(),
     };
-    HoseState::new(now, hose, key)
+    let mut state = HoseState::new(now, hose);
+    state.set_keys(now, |host| keys.get(&host).cloned());
+    state
 }
 
 fn addresses(config: &HoseConfig) -> HashMap<HostId, SocketAddr> {
@@ -339,11 +343,10 @@ fn senders(config: &HoseConfig) -> HashSet<IpAddr> {
     config.peers.iter().map(|peer| peer.address.ip()).collect()
 }
 
-/// An epoch that is higher than `last`: the time of day in nanoseconds.
-fn epoch(last: Epoch) -> Epoch {
+fn today() -> TimeOfDay {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let nanos = since.map_or(0, |since| since.as_nanos());
-    Epoch(u64::try_from(nanos).unwrap_or(u64::MAX).max(last.0 + 1))
+    TimeOfDay(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

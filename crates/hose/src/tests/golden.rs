@@ -6,7 +6,7 @@
 
 use super::bound::{everyone, upset};
 use super::net::{Faults, Net, key, machine};
-use crate::wire::{Announced, Entry, Header, Message, Writer};
+use crate::wire::{Announced, Entry, Envelope, Header, Message, Writer};
 use crate::{Address, Change, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -31,7 +31,8 @@ impl Trace {
         self.digest.update(now.0.to_be_bytes());
         self.digest.update([from as u8, to as u8]);
         self.digest.update(datagram);
-        let body = key().open(datagram).unwrap();
+        let envelope = Envelope::read(datagram).unwrap();
+        let body = envelope.open(&key(from, to)).unwrap();
         let Message { header, entries } = Message::parse(body).unwrap();
         let text = &mut self.text;
         write!(text, "{} {from}>{to} {:?}", now.0 / 1000, header.sequence.0).unwrap();
@@ -144,7 +145,7 @@ fn golden_datagram() {
     ] {
         assert!(writer.push(&entry));
     }
-    let datagram = writer.finish(&key());
+    let datagram = writer.finish(&key(0, 1));
     let lines: Vec<_> = datagram.chunks(16).map(hex).collect();
     compare("datagram.txt", &(lines.join("\n") + "\n"));
 }

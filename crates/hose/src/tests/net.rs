@@ -4,15 +4,22 @@
 use super::golden::Trace;
 use super::paced::Paces;
 use crate::{
-    Address, Change, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Key, Machine,
+    Address, Change, Dropped, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Key, Machine,
+    Secret, TimeOfDay,
 };
 use std::collections::BTreeMap;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 pub(super) const SECRET: &[u8] = b"a secret that all of the hosts share";
 pub(super) const INTERVAL: Nanos = Nanos::from_millis(1);
-pub(super) fn key() -> Key {
-    Key::new(SECRET).unwrap()
+/// The time of day at the beginning of virtual time.
+const DAY: u64 = 1_800_000_000_000_000_000;
+
+/// The key of two hosts of a net.
+pub(super) fn key(one: usize, other: usize) -> Key {
+    Secret::new(SECRET)
+        .unwrap()
+        .pair_key(&name(one), &name(other))
 }
 
 /// Pseudo-random numbers (xorshift64*), so that a run can be repeated.
@@ -69,7 +76,8 @@ pub(super) struct Host {
     born: Nanos,
     next_sample: Nanos,
     sampled: Nanos,
-    starts: u64,
+    /// How far its time of day is ahead of the right one, in ns.
+    pub(super) clock_error: i64,
 }
 
 pub(super) struct Net {
@@ -131,7 +139,7 @@ impl Net {
         let hosts = hosts
             .map(|(index, machines)| {
                 let born = Nanos(random.below(1_000_000));
-                Host::new(index, count, machines, born, Nanos::ZERO, 1)
+                Host::new(index, count, machines, born, Nanos::ZERO, 0)
             })
             .collect();
         Self {
@@ -157,9 +165,9 @@ impl Net {
         let old = &mut self.hosts[index];
         let machines = std::mem::take(&mut old.machines);
         let demands = std::mem::take(&mut old.demands);
-        let starts = old.starts + 1;
+        let clock_error = old.clock_error;
         let born = Nanos(self.now.0 - self.random.below(self.now.0));
-        self.hosts[index] = Host::new(index, count, machines, born, self.now, starts);
+        self.hosts[index] = Host::new(index, count, machines, born, self.now, clock_error);
         self.hosts[index].demands = demands;
     }
 
@@ -182,13 +190,20 @@ impl Net {
                 if self.cut[to] {
                     continue;
                 }
-                let host = &mut self.hosts[to];
-                let clock = Nanos(self.now.0 - host.born.0);
-                let _ = host.state.handle_datagram(clock, &datagram);
-                host.take_changes(clock);
-                self.trace_changes(to);
+                let _ = self.deliver(to, &datagram);
             }
         }
+    }
+
+    /// Has a datagram arrive.
+    pub(super) fn deliver(&mut self, to: usize, datagram: &[u8]) -> Result<(), Dropped> {
+        let host = &mut self.hosts[to];
+        let clock = Nanos(self.now.0 - host.born.0);
+        let today = today(self.now, host.clock_error);
+        let taken = host.state.handle_datagram(clock, today, datagram);
+        host.take_changes(clock);
+        self.trace_changes(to);
+        taken
     }
 
     fn turn(&mut self, index: usize) {
@@ -196,8 +211,10 @@ impl Net {
         let clock = Nanos(self.now.0 - host.born.0);
         host.use_destinations(clock);
         let mut sent = Vec::new();
-        host.state
-            .poll_datagrams(clock, |to, datagram| sent.push((to, datagram.to_vec())));
+        let today = today(self.now, host.clock_error);
+        host.state.poll_datagrams(clock, today, |to, datagram| {
+            sent.push((to, datagram.to_vec()));
+        });
         host.take_changes(clock);
         let poll_at = host.state.poll_at();
         self.trace_changes(index);
@@ -294,6 +311,11 @@ impl Net {
     }
 }
 
+/// What a clock shows that is ahead by `error` ns.
+fn today(now: Nanos, error: i64) -> TimeOfDay {
+    TimeOfDay((DAY + now.0).saturating_add_signed(error))
+}
+
 impl Host {
     fn new(
         index: usize,
@@ -301,19 +323,24 @@ impl Host {
         machines: Vec<Machine>,
         born: Nanos,
         now: Nanos,
-        starts: u64,
+        clock_error: i64,
     ) -> Self {
+        let others = (0..count).filter(|other| *other != index);
+        let keys: Vec<_> = others
+            .map(|other| (HostId::of(&name(other)), key(index, other)))
+            .collect();
         let config = HoseConfig {
             host: HostId::of(&name(index)),
-            epoch: Epoch(1_000_000 * starts + index as u64),
+            epoch: Epoch::starting(today(now, clock_error)),
             interval: INTERVAL,
-            peers: (0..count)
-                .filter(|other| *other != index)
-                .map(|other| HostId::of(&name(other)))
-                .collect(),
+            peers: keys.iter().map(|(host, _)| *host).collect(),
         };
         let clock = now.saturating_sub(born);
-        let mut state = HoseState::new(clock, config, key());
+        let mut state = HoseState::new(clock, config);
+        state.set_keys(clock, |host| {
+            let (_, key) = keys.iter().find(|(other, _)| *other == host)?;
+            Some(key.clone())
+        });
         state.set_machines(clock, machines.clone());
         Self {
             state,
@@ -325,7 +352,7 @@ impl Host {
             born,
             next_sample: clock,
             sampled: clock,
-            starts,
+            clock_error,
         }
     }
 

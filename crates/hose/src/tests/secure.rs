@@ -2,9 +2,9 @@
 
 use super::net::{Faults, Net, SECRET, key, machine};
 use crate::wire::{
-    Announced, Entry, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
+    Announced, Entry, Envelope, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
 };
-use crate::{Address, Dropped, Epoch, HostId, Key, MachineId, PairId, Revision, SequenceNumber};
+use crate::{Address, Dropped, Epoch, HostId, MachineId, PairId, Revision, Secret, SequenceNumber};
 use proptest::prelude::*;
 use tailbound_units::{Nanos, Rate};
 
@@ -34,13 +34,12 @@ fn shown(net: &Net, host: usize) -> String {
 #[test]
 fn a_replayed_datagram_changes_nothing_and_is_counted() {
     let mut net = tapped();
-    let now = Nanos(net.now.0 * 2);
     let tapped = net.tapped.take().unwrap();
     assert!(tapped.len() > 20);
     net.run_for(Nanos::from_millis(1));
     for (to, datagram) in &tapped {
         let before = shown(&net, *to);
-        let taken = net.hosts[*to].state.handle_datagram(now, datagram);
+        let taken = net.deliver(*to, datagram);
         assert!(
             matches!(taken, Err(Dropped::Duplicate | Dropped::Old)),
             "{taken:?}"
@@ -49,11 +48,11 @@ fn a_replayed_datagram_changes_nothing_and_is_counted() {
         // Nor at a host that it was not meant for.
         let other = (*to + 1) % 3;
         let before = shown(&net, other);
-        let taken = net.hosts[other].state.handle_datagram(now, datagram);
+        let taken = net.deliver(other, datagram);
         assert_eq!(taken, Err(Dropped::Misdirected));
         assert_eq!(before, shown(&net, other));
     }
-    let stats = net.hosts[0].state.stats(now);
+    let stats = net.hosts[0].state.stats(net.now);
     let counts: u64 = stats.dropped.by_reason().iter().map(|(_, n)| n).sum();
     assert!(counts > 10, "{stats:?}");
 }
@@ -61,28 +60,33 @@ fn a_replayed_datagram_changes_nothing_and_is_counted() {
 #[test]
 fn every_flipped_bit_and_every_cut_is_seen() {
     let mut net = tapped();
-    let now = net.now;
     let (to, datagram) = net.tapped.take().unwrap().pop().unwrap();
     let before = shown(&net, to);
     for bit in 0..8 * datagram.len() {
         let mut forged = datagram.clone();
         forged[bit / 8] ^= 1 << (bit % 8);
-        let taken = net.hosts[to].state.handle_datagram(now, &forged);
-        assert!(matches!(taken, Err(Dropped::Malformed(_))), "{bit}");
+        let taken = net.deliver(to, &forged);
+        // Whose key it is said to be of is not covered before that is found.
+        let expected = match bit / 8 {
+            0..4 => Dropped::Malformed(Malformed::Version),
+            4..12 => Dropped::Stranger,
+            12..20 => Dropped::Misdirected,
+            _ => Dropped::Malformed(Malformed::Mac),
+        };
+        assert_eq!(taken, Err(expected), "{bit}");
     }
     for len in 0..datagram.len() {
-        let taken = net.hosts[to].state.handle_datagram(now, &datagram[..len]);
+        let taken = net.deliver(to, &datagram[..len]);
         assert!(matches!(taken, Err(Dropped::Malformed(_))), "{len}");
     }
     assert_eq!(before, shown(&net, to));
 }
 
-#[test]
-fn another_key_and_an_unknown_host_are_refused() {
-    let mut net = tapped();
+/// A datagram that nobody has sent.
+fn datagram(from: &str, to: &str, key: &crate::Key) -> Vec<u8> {
     let header = Header {
-        from: HostId::of("mallory"),
-        to: HostId::of("host-0"),
+        from: HostId::of(from),
+        to: HostId::of(to),
         epoch: Epoch(u64::MAX),
         sequence: SequenceNumber(1),
         time: Nanos(1),
@@ -95,18 +99,77 @@ fn another_key_and_an_unknown_host_are_refused() {
     };
     let mut writer = Writer::default();
     writer.start(&header);
-    let datagram = writer.finish(&key()).to_vec();
-    let state = &mut net.hosts[0].state;
-    assert_eq!(
-        state.handle_datagram(net.now, &datagram),
-        Err(Dropped::Stranger)
-    );
-    let other = Key::new(&[SECRET, b"!"].concat()).unwrap();
-    writer.start(&header);
-    let datagram = writer.finish(&other).to_vec();
+    writer.finish(key).to_vec()
+}
+
+#[test]
+fn another_key_and_an_unknown_host_are_refused() {
+    let mut net = tapped();
+    let forged = datagram("mallory", "host-0", &key(0, 1));
+    assert_eq!(net.deliver(0, &forged), Err(Dropped::Stranger));
+    let other = Secret::new(&[SECRET, b"!"].concat()).unwrap();
+    let other = other.pair_key("host-1", "host-0");
+    let forged = datagram("host-1", "host-0", &other);
     let wrong = Err(Dropped::Malformed(Malformed::Mac));
-    assert_eq!(state.handle_datagram(net.now, &datagram), wrong);
-    assert!(Key::new(&SECRET[..31]).is_none());
+    assert_eq!(net.deliver(0, &forged), wrong);
+}
+
+#[test]
+fn a_host_cannot_speak_for_another() {
+    let mut net = tapped();
+    let before = shown(&net, 0);
+    // Host 1 has the keys of its own pairs. With none of them it can say anything to
+    // host 0 that host 2 might have said.
+    for own in [key(1, 0), key(1, 2)] {
+        let forged = datagram("host-2", "host-0", &own);
+        let wrong = Err(Dropped::Malformed(Malformed::Mac));
+        assert_eq!(net.deliver(0, &forged), wrong);
+    }
+    assert_eq!(before, shown(&net, 0));
+    // Nor does what 2 said to it pass as said to 0.
+    let mut heard = net.tapped.take().unwrap();
+    heard.retain(|(to, datagram)| {
+        *to == 1 && Envelope::read(datagram).unwrap().from == HostId::of("host-2")
+    });
+    let (_, mut heard) = heard.pop().unwrap();
+    heard[12..20].copy_from_slice(&HostId::of("host-0").0.to_be_bytes());
+    let wrong = Err(Dropped::Malformed(Malformed::Mac));
+    assert_eq!(net.deliver(0, &heard), wrong);
+    assert_eq!(before, shown(&net, 0));
+}
+
+#[test]
+fn without_a_key_nothing_is_said_nor_heard_and_with_one_all_is_again() {
+    let mut net = tapped();
+    let clock = net.clock(0);
+    let from_1 = |keys: &dyn Fn(HostId) -> Option<crate::Key>, net: &mut Net| {
+        net.hosts[0].state.set_keys(clock, keys);
+    };
+    let only_2 = |host| (host == HostId::of("host-2")).then(|| key(0, 2));
+    from_1(&only_2, &mut net);
+    net.run_for(Nanos::from_millis(700));
+    // Host 1 keeps to its static share, and host 2 gets the rest.
+    assert_eq!(net.rate((1, 0), (0, 0)), B / 2);
+    assert_eq!(net.rate((2, 0), (0, 0)), B / 2);
+    let stats = net.hosts[0].state.stats(net.clock(0));
+    let dropped = stats.dropped.by_reason();
+    assert!(
+        dropped
+            .iter()
+            .any(|(reason, count)| *reason == "no_key" && *count > 0)
+    );
+    assert_eq!(
+        stats.alive,
+        1 + u64::from(net.clock(0) < clock + Nanos::from_millis(400))
+    );
+    net.demand((2, 0), (0, 0), 0);
+    let clock = net.clock(0);
+    net.hosts[0].state.set_keys(clock, |host| {
+        let place = if host == HostId::of("host-1") { 1 } else { 2 };
+        Some(key(0, place))
+    });
+    net.run_for(Nanos::from_millis(250));
+    assert_eq!(net.rate((1, 0), (0, 0)), B);
 }
 
 #[test]
@@ -133,9 +196,9 @@ fn the_layout_is_the_documented_one() {
         },
         rate: Rate(13),
     }));
-    let bytes = writer.finish(&key());
+    let bytes = writer.finish(&key(0, 1));
     assert_eq!(bytes.len(), 72 + 17 + 32);
-    assert_eq!(&bytes[..4], b"TBH1");
+    assert_eq!(&bytes[..4], b"TBH2");
     for (place, number) in [(11, 1), (19, 2), (27, 3), (35, 4), (43, 5), (51, 6)] {
         assert_eq!(bytes[place], number);
     }
@@ -209,9 +272,11 @@ proptest! {
         let mut writer = Writer::default();
         writer.start(&header);
         let fitting = entries.iter().take_while(|entry| writer.push(entry)).count();
-        let datagram = writer.finish(&key());
+        let datagram = writer.finish(&key(0, 1));
         prop_assert!(datagram.len() <= MAX_DATAGRAM);
-        let body = key().open(datagram).unwrap().to_vec();
+        let envelope = Envelope::read(datagram).unwrap();
+        prop_assert_eq!((envelope.from, envelope.to), (header.from, header.to));
+        let body = envelope.open(&key(0, 1)).unwrap().to_vec();
         let message = Message::parse(&body).unwrap();
         prop_assert_eq!(message.header, header);
         prop_assert_eq!(&message.entries[..], &entries[..fitting]);
@@ -223,11 +288,13 @@ proptest! {
         like_ours: bool,
     ) {
         if like_ours && bytes.len() >= 73 {
-            bytes[..4].copy_from_slice(b"TBH1");
+            bytes[..4].copy_from_slice(b"TBH2");
             bytes[70..72].fill(0);
             bytes[72] = 1 + bytes[72] % 3;
         }
-        prop_assert!(key().open(&bytes).is_err());
+        if let Ok(envelope) = Envelope::read(&bytes) {
+            prop_assert_eq!(envelope.open(&key(0, 1)), Err(Malformed::Mac));
+        }
         let _ = Message::parse(&bytes);
     }
 }

@@ -1,12 +1,11 @@
-//! The key that hosts share.
+//! The secret that hosts share, from which the key of each two of them follows.
 
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use tailbound_hose::Key;
-use tailbound_hose::wire::SHORTEST_KEY;
+use tailbound_hose::{SHORTEST_SECRET, Secret};
 
 /// The longest key: more would not make it safer.
 const LONGEST: u64 = 4096;
@@ -25,7 +24,7 @@ pub enum KeyError {
     Open(u32),
     /// It is so short that it can be guessed.
     #[error(
-        "has {0} B without the white space around them; use at least {SHORTEST_KEY}, for example \
+        "has {0} B without the white space around them; use at least {SHORTEST_SECRET}, for example \
          from `openssl rand -hex 32`"
     )]
     Short(usize),
@@ -34,8 +33,8 @@ pub enum KeyError {
     NoKey,
 }
 
-/// Reads a key: all bytes of the file but white space around them.
-pub(super) fn read(path: &Path) -> Result<Key, KeyError> {
+/// Reads a secret: all bytes of the file but white space around them.
+pub(super) fn read(path: &Path) -> Result<Secret, KeyError> {
     // Whoever opens a pipe waits for its other end, for ever perhaps.
     let file = OpenOptions::new()
         .read(true)
@@ -56,7 +55,7 @@ pub(super) fn read(path: &Path) -> Result<Key, KeyError> {
         return Err(KeyError::NoKey);
     }
     let secret = secret.trim_ascii();
-    Key::new(secret).ok_or(KeyError::Short(secret.len()))
+    Secret::new(secret).ok_or(KeyError::Short(secret.len()))
 }
 
 /// Whether none but its owner may use a file. Root may let a group read it: a

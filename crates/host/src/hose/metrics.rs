@@ -105,6 +105,11 @@ fn encode_events(
             state.restarts,
         ),
         (
+            "tailbound_hose_epochs_changed",
+            "Other hosts that did not take this one's epoch, as a clock was wrong, and take another",
+            state.epochs_changed,
+        ),
+        (
             "tailbound_hose_rates_refused",
             "Rates that the pacer did not take",
             snapshot.refused,

@@ -53,7 +53,7 @@ fn packet(pool: &Pool, tcp: &Tcp, guest: u32, destination: u8) -> Packet {
     let start = Packet::HEADROOM;
     let mut buffer = pool.buffer(start + frame.len());
     buffer[start..start + frame.len()].copy_from_slice(&frame);
-    let source = Some(GuestId(guest));
+    let source = Some(GuestId::first(guest));
     Packet::new(buffer, start, frame.len(), Some(tcp.virtio()), source).expect("well formed")
 }
 

@@ -46,7 +46,7 @@ fn packet(pool: &Pool, guest: u32, destination: u8, payload: usize) -> Packet {
     let start = Packet::HEADROOM;
     let mut buffer = pool.buffer(start + frame.len());
     buffer[start..start + frame.len()].copy_from_slice(&frame);
-    let source = Some(GuestId(guest));
+    let source = Some(GuestId::first(guest));
     Packet::new(buffer, start, frame.len(), Some(tcp.virtio()), source).expect("well formed")
 }
 
@@ -86,7 +86,7 @@ fn sending(guests: u32, limit: Option<Rate>, payloads: [usize; 2]) -> Host {
     let mut free = VecDeque::new();
     for guest in 0..guests {
         pacer
-            .set_guest(START, GuestId(guest), Some(&guarantee(guest)))
+            .set_guest(START, GuestId::first(guest), Some(&guarantee(guest)))
             .expect("sound");
     }
     let each = (5000 / guests).clamp(1, 16);
@@ -95,7 +95,7 @@ fn sending(guests: u32, limit: Option<Rate>, payloads: [usize; 2]) -> Host {
             let frame = packet(&pool, guest, to as u8, payloads[to as usize % 2]);
             let flow = frame.flow().expect("IPv4");
             pacer
-                .set_destination(START, GuestId(guest), flow.destination, limit)
+                .set_destination(START, GuestId::first(guest), flow.destination, limit)
                 .expect("sound");
             free.push_back(frame);
         }
@@ -183,7 +183,7 @@ fn slow(voids: bool) -> Pacer<Packet> {
         ..Guarantee::new(rate, Bytes(1538), rate)
     };
     pacer
-        .set_guest(Nanos::ZERO, GuestId(0), Some(&guarantee))
+        .set_guest(Nanos::ZERO, GuestId::first(0), Some(&guarantee))
         .expect("sound");
     let pool = Pool::new();
     for _ in 0..=PACKETS / 20 {

@@ -67,7 +67,7 @@ fn fill(
     };
     let mut free = Vec::new();
     for guest in 0..guests {
-        pacer.set_guest(START, GuestId(guest), Some(&guarantee))?;
+        pacer.set_guest(START, GuestId::first(guest), Some(&guarantee))?;
         free.extend((0..each).map(|_| frame(guest, len)));
     }
     let mut now = START;
@@ -146,11 +146,16 @@ fn hose() -> Result<(), Box<dyn Error>> {
     let share = Rate(LINK.0 / u64::from(GUESTS));
     let guarantee = Guarantee::new(share, Bytes(30_000), LINK);
     for guest in 0..GUESTS {
-        pacer.set_guest(Nanos::ZERO, GuestId(guest), Some(&guarantee))?;
+        pacer.set_guest(Nanos::ZERO, GuestId::first(guest), Some(&guarantee))?;
     }
     for guest in 0..GUESTS {
         for destination in 0..DESTINATIONS {
-            pacer.set_destination(START, GuestId(guest), destination.into(), Some(share))?;
+            pacer.set_destination(
+                START,
+                GuestId::first(guest),
+                destination.into(),
+                Some(share),
+            )?;
         }
     }
     for id in 0..10 {

@@ -1,10 +1,65 @@
 //! What a mechanism may know of a packet, and nothing more.
 
+use std::fmt;
+use std::num::NonZeroU64;
 use tailbound_units::Bytes;
 
-/// A guest of this host: its place in the host's configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GuestId(pub u32);
+/// A guest of this host: its slot, and which of the guests that had the slot it is.
+///
+/// Slots are dense: whoever knows guests by number can keep a table of them that is no
+/// longer than the most guests there were at once. The generation tells a guest from
+/// those that had its slot before, and their packets from its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuestId(NonZeroU64);
+
+impl GuestId {
+    /// The first guest of a slot.
+    pub const fn first(slot: u32) -> Self {
+        // The generation is in the upper half.
+        Self(NonZeroU64::MIN.saturating_add((1 << 32) - 1 + slot as u64))
+    }
+
+    /// The guest that gets this one's slot after it. After 2^32 of them generations
+    /// begin again.
+    #[must_use]
+    pub const fn successor(self) -> Self {
+        match NonZeroU64::new(self.0.get().wrapping_add(1 << 32)) {
+            Some(id) if id.get() >> 32 != 0 => Self(id),
+            _ => Self::first(self.slot() as u32),
+        }
+    }
+
+    /// Its place in tables of guests.
+    #[inline]
+    pub const fn slot(self) -> usize {
+        self.0.get() as u32 as usize
+    }
+
+    /// Slot and generation as one number, for whoever keeps it elsewhere.
+    pub const fn get(self) -> NonZeroU64 {
+        self.0
+    }
+}
+
+impl From<NonZeroU64> for GuestId {
+    /// The guest of a number that [`GuestId::get`] returned.
+    fn from(number: NonZeroU64) -> Self {
+        Self(number)
+    }
+}
+
+impl fmt::Display for GuestId {
+    /// Slot and generation.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot(), self.0.get() >> 32)
+    }
+}
+
+impl fmt::Debug for GuestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GuestId({self})")
+    }
+}
 
 /// What a packet's flow is worth to the switches on its way (Small is Better,
 /// 4.3): small flows go first.

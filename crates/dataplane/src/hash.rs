@@ -37,12 +37,13 @@ impl HashKeys {
 ///
 /// For any two different flows the chance that they meet in a chain, over the
 /// keys, is that of a random function; a guest that does not know the keys cannot
-/// choose destinations that meet. The keys
+/// choose destinations that meet. (Of a slot's guests only one is there; flows of those
+/// before it meet its own to the same destination until they are forgotten.) The keys
 /// change nothing but the order inside the chains, so results do not depend on
 /// them.
 #[derive(Debug)]
 pub(crate) struct MultilinearHash {
-    /// For the source and the lowest 32 bits of the destination.
+    /// For the source's slot and the lowest 32 bits of the destination.
     low: [u64; 2],
     /// For the upper 96 bits of the destination: added, and two pairs.
     high: [u64; 5],
@@ -68,7 +69,7 @@ impl MultilinearHash {
     #[expect(clippy::inline_always, reason = "once for every frame")]
     pub(crate) fn of(&self, key: FlowKey) -> u32 {
         let [upper, lower] = halves(key.destination);
-        let low = pair((lower as u32, key.source.0), self.low);
+        let low = pair((lower as u32, key.source.slot() as u32), self.low);
         let high = if upper == 0 && lower >> 32 == IPV4 {
             self.ipv4
         } else {

@@ -235,13 +235,13 @@ impl<F: Frame> Pacer<F> {
 
     /// A guest that has a guarantee.
     fn guaranteed(&self, id: GuestId) -> Option<&Guest> {
-        let guest = self.guests.get(id.0 as usize)?.as_ref()?;
+        let guest = guest::find(&self.guests, id)?;
         (guest.contract == Contract::Guaranteed).then_some(guest)
     }
 
     /// What was done with a guest's frames while it had a guarantee.
     pub fn guest_stats(&self, id: GuestId) -> Option<GuestStats> {
-        let guest = self.guests.get(id.0 as usize)?.as_ref()?;
+        let guest = guest::find(&self.guests, id)?;
         Some(guest.stats)
     }
 

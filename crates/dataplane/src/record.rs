@@ -63,11 +63,11 @@ impl Frame for PacketRecord {
         self.len
     }
     fn source(&self) -> Option<GuestId> {
-        Some(GuestId(self.guest))
+        Some(GuestId::first(self.guest))
     }
     fn flow(&self) -> Option<FlowKey> {
         Some(FlowKey {
-            source: GuestId(self.guest),
+            source: GuestId::first(self.guest),
             destination: self.destination,
         })
     }

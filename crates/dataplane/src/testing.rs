@@ -21,7 +21,7 @@ impl Record {
         Self {
             id,
             len,
-            source: Some(GuestId(guest)),
+            source: Some(GuestId::first(guest)),
             destination: Some(1),
             class: Class::BestEffort,
             takes_marks: false,
@@ -71,7 +71,7 @@ impl Frame for Record {
 
 /// A packet of `frame` from guest 1, in a pool of its own.
 pub(crate) fn packet(frame: &[u8], virtio: Option<[u8; 10]>) -> Result<Packet, Malformed> {
-    packet_from(frame, virtio, Some(GuestId(1)))
+    packet_from(frame, virtio, Some(GuestId::first(1)))
 }
 
 pub(crate) fn packet_from(

@@ -15,7 +15,7 @@ fn read(pool: &Pool, frame: &[u8], virtio: [u8; 10], guest: u32) -> Packet {
     let mut buffer = pool.buffer(Pool::LARGE);
     let start = Packet::HEADROOM;
     buffer[start..start + frame.len()].copy_from_slice(frame);
-    let source = Some(GuestId(guest));
+    let source = Some(GuestId::first(guest));
     Packet::new(buffer, start, frame.len(), Some(virtio), source).expect("well formed")
 }
 
@@ -138,12 +138,12 @@ fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
     let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(30_000), link);
     for guest in 0..2 {
         pacer
-            .set_guest(Nanos(1), GuestId(guest), Some(&guarantee))
+            .set_guest(Nanos(1), GuestId::first(guest), Some(&guarantee))
             .expect("sound");
     }
     let limit = Some(Rate::from_mbit(50));
     pacer
-        .set_destination(Nanos(1), GuestId(0), destination, limit)
+        .set_destination(Nanos(1), GuestId::first(0), destination, limit)
         .expect("sound");
     let pool = Pool::new();
     for round in 0..3 {

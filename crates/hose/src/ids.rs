@@ -6,7 +6,7 @@ use tailbound_units::Nanos;
 
 /// A guest of this host, by a number that the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GuestId(pub u32);
+pub struct GuestId(pub u64);
 
 /// An IP address; IPv4 as an IPv4-mapped IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

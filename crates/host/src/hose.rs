@@ -13,6 +13,7 @@ pub use key::KeyError;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -134,7 +135,7 @@ impl Hose {
             let told = guest.tenant_vms;
             let size = told.or_else(|| self.config.machines.get(&tenant).copied());
             Some(Machine {
-                guest: hose::GuestId(guest.id.0),
+                guest: hose::GuestId(guest.id.get().get()),
                 name: guest.vm.to_string(),
                 addresses: guest.ips.iter().copied().map(Address::from).collect(),
                 bandwidth: guarantee.bandwidth,
@@ -217,7 +218,7 @@ impl Hose {
             self.next_sample = now + self.state.interval();
             pacer.destinations_used(now, |used| {
                 let flow = FlowKey {
-                    guest: hose::GuestId(used.flow.source.0),
+                    guest: hose::GuestId(used.flow.source.get().get()),
                     destination: Address(used.flow.destination),
                 };
                 let taken = used.taken.into();
@@ -250,9 +251,9 @@ impl Hose {
         for change in withdrawn.drain(..).chain(state.poll_changes()) {
             match set(now, pacer, change) {
                 Ok(()) => {
-                    let guest = GuestId(change.flow.guest.0);
-                    if changed.last() != Some(&guest) {
-                        changed.push(guest);
+                    let guest = guest_of(change);
+                    if changed.last() != guest.as_ref() {
+                        changed.extend(guest);
                     }
                 }
                 Err(error) => {
@@ -289,7 +290,9 @@ impl Hose {
 /// Sets a rate, or the nearest that the pacer can count.
 fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), PacerError> {
     let Change { flow, rate } = change;
-    let guest = GuestId(flow.guest.0);
+    let Some(guest) = guest_of(change) else {
+        return Ok(());
+    };
     let destination = flow.destination.0;
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
         Err(PacerError::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
@@ -299,6 +302,11 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Pace
         other => return other,
     };
     pacer.set_destination(now, guest, destination, Some(nearest))
+}
+
+/// The guest whose rate changes, by the number that it was announced under.
+fn guest_of(change: Change) -> Option<GuestId> {
+    NonZeroU64::new(change.flow.guest.0).map(GuestId::from)
 }
 
 fn listen(address: SocketAddr) -> Result<UdpSocket, HoseError> {

@@ -24,6 +24,7 @@ mod guest;
 mod ingress;
 mod receive;
 mod reload;
+mod slots;
 mod snapshot;
 mod state;
 mod transmit;
@@ -42,6 +43,7 @@ use crate::reason::Reason;
 use agenda::Agenda;
 use guest::GuestPort;
 use receive::Round;
+use slots::Slots;
 pub use state::Interest;
 use state::PortState;
 use std::io;
@@ -72,10 +74,9 @@ pub struct Switch {
     states: Vec<PortState>,
     uplink: Option<Uplink>,
     guests: Vec<GuestPort>,
-    /// The port of each guest, by [`GuestId`]; `None` for guests that are gone.
-    /// Ids are never used again, so a packet that still waits cannot be taken
-    /// for another guest's.
-    ids: Vec<Option<PortIndex>>,
+    /// Which guest has which slot. A packet that still waits cannot be taken for that
+    /// of a later guest of its slot: the generation tells them apart.
+    slots: Slots,
     /// How often guarantees were refused.
     refusals: u64,
     /// The port that is served first in the next turn, where it has anything to receive.
@@ -98,7 +99,7 @@ impl Switch {
             states: Vec::new(),
             uplink: None,
             guests: Vec::new(),
-            ids: Vec::new(),
+            slots: Slots::default(),
             refusals: 0,
             first: 0,
             reads: true,
@@ -129,8 +130,7 @@ impl Switch {
     /// Offers the pacer again in the next turn what it did not take of a guest: it may
     /// send faster now. One whose port is throttled as well waits for that first.
     pub fn expedite(&mut self, guest: GuestId) {
-        let port = self.ids.get(guest.0 as usize).copied().flatten();
-        if let Some(port) = port
+        if let Some(port) = self.slots.port_of(guest)
             && let Some(guest) = self.guest_at(port)
         {
             guest.ingress.expedite();

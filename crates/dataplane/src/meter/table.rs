@@ -44,7 +44,7 @@ struct Slot<V> {
     destination: [u64; 2],
     value: V,
     last: Nanos,
-    source: u32,
+    source: GuestId,
     older: u32,
     newer: u32,
     /// The next slot of the same hash chain.
@@ -54,13 +54,13 @@ struct Slot<V> {
 impl<V> Slot<V> {
     #[inline]
     fn is(&self, key: FlowKey) -> bool {
-        self.destination == halves(key.destination) && self.source == key.source.0
+        self.destination == halves(key.destination) && self.source == key.source
     }
 
     fn key(&self) -> FlowKey {
         let [upper, lower] = self.destination;
         FlowKey {
-            source: GuestId(self.source),
+            source: self.source,
             destination: u128::from(upper) << 64 | u128::from(lower),
         }
     }
@@ -161,7 +161,7 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         }
         let slot = Slot {
             destination: halves(key.destination),
-            source: key.source.0,
+            source: key.source,
             value,
             last: now,
             older: NIL,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 fn key(guest: u32, destination: u128) -> FlowKey {
     FlowKey {
-        source: GuestId(guest),
+        source: GuestId::first(guest),
         destination,
     }
 }

@@ -1,6 +1,6 @@
 //! The chain of buckets: which frame departs when.
 
-use super::guest::{Contract, Guest, Patience, Scheduled, Stage, TooLate, next_byte};
+use super::guest::{self, Contract, Guest, Patience, Scheduled, Stage, TooLate, next_byte};
 use super::limits::Limit;
 use super::wheel::{self, First, Wheel};
 use super::{Pacer, WouldBlock, void};
@@ -63,18 +63,18 @@ impl<F: Frame> Pacer<F> {
     #[inline(never)]
     fn enqueue_other(&mut self, now: Nanos, frame: F) -> Result<(), WouldBlock<F>> {
         if let Some(id) = frame.source()
-            && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
+            && let Some(guest) = guest::find(&self.guests, id)
             && guest.contract == Contract::Draining
         {
-            if guest.at_destinations > WireBytes::ZERO
-                || self.link_stage.first().departure <= guest.last_departure
-            {
+            if self.is_draining(guest) {
                 let departure = guest
                     .last_departure
                     .max(next_byte(self.position + guest.horizon));
                 return Err(self.would_block(self.position, frame, TooLate(departure)));
             }
-            guest.contract = Contract::BestEffort;
+            if let Some(guest) = guest::find_mut(&mut self.guests, id) {
+                guest.contract = Contract::BestEffort;
+            }
         }
         self.enqueue_best_effort(now, frame);
         Ok(())
@@ -160,7 +160,7 @@ impl<F: Frame> Pacer<F> {
     /// Counts a frame that was dropped with its guest.
     fn count_drop(&mut self, source: Option<GuestId>) {
         if let Some(id) = source
-            && let Some(Some(guest)) = self.guests.get_mut(id.0 as usize)
+            && let Some(guest) = guest::find_mut(&mut self.guests, id)
         {
             guest.stats.dropped += 1;
         }
@@ -178,8 +178,8 @@ impl<F: Frame> Pacer<F> {
         patience: Patience,
     ) -> Result<Scheduled, Unscheduled> {
         let id = frame.source().ok_or(Unscheduled::BestEffort)?;
-        let guest = match self.guests.get_mut(id.0 as usize) {
-            Some(Some(guest)) if guest.contract == Contract::Guaranteed => guest,
+        let guest = match guest::find_mut(&mut self.guests, id) {
+            Some(guest) if guest.contract == Contract::Guaranteed => guest,
             _ => return Err(Unscheduled::BestEffort),
         };
         let wire = void::on_the_wire(frame.len());
@@ -222,7 +222,7 @@ impl<F: Frame> Pacer<F> {
         };
         guest.count(position, frame, wire, departure);
         Ok(Scheduled {
-            guest: id.0,
+            guest: id.slot() as u32,
             stage,
             departure,
         })
@@ -278,7 +278,7 @@ impl<F: Frame> Pacer<F> {
     /// Counts a frame that would block with its guest, and returns that.
     fn count_blocked(&mut self, source: Option<GuestId>) -> Option<&Guest> {
         self.stats.blocked += 1;
-        let guest = self.guests.get_mut(source?.0 as usize)?.as_mut()?;
+        let guest = guest::find_mut(&mut self.guests, source?)?;
         guest.stats.blocked += 1;
         Some(guest)
     }

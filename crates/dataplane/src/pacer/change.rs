@@ -1,7 +1,7 @@
 //! What is guaranteed, and on which wire, as it changes.
 
 use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
-use super::guest::{Contract, Guest};
+use super::guest::{self, Contract, Guest};
 use super::limits::{FlowUse, RateChange};
 use super::wheel::{self, Node, Wheel};
 use super::{Pacer, WireClock};
@@ -30,12 +30,11 @@ impl<F: Frame> Pacer<F> {
     ) -> Result<(), PacerError> {
         let position = self.advance(now);
         self.rescale_pending();
-        let index = id.0 as usize;
-        let before = self.guests.get(index).and_then(Option::as_ref);
+        let before = guest::find(&self.guests, id);
         let before = before.map_or(Contract::BestEffort, |guest| guest.contract);
         let held = self.bandwidth_of(id);
         let Some(guarantee) = guarantee else {
-            if let Some(Some(guest)) = self.guests.get_mut(index)
+            if let Some(guest) = guest::find_mut(&mut self.guests, id)
                 && guest.contract == Contract::Guaranteed
             {
                 guest.contract = Contract::Draining;
@@ -45,13 +44,22 @@ impl<F: Frame> Pacer<F> {
             }
             return Ok(());
         };
-        if id.0 >= MAX_GUESTS {
-            return Err(PacerError::Guest(id.0));
+        let index = id.slot();
+        if index >= MAX_GUESTS {
+            return Err(PacerError::Guest(index));
         }
-        let fresh = fresh_guest(&self.config, guarantee)?;
+        let fresh = fresh_guest(&self.config, id, guarantee)?;
         // Every term is at most the link's rate.
         let committed = Rate(self.committed.0 - held.0 + guarantee.bandwidth.0);
         check_sum(committed, self.config.link)?;
+        if let Some(Some(former)) = self.guests.get(index)
+            && former.id != id
+        {
+            let former = former.id;
+            if !self.forget(former) {
+                return Err(PacerError::Occupied { id, former });
+            }
+        }
         if self.guests.len() <= index {
             self.guests.resize_with(index + 1, || None);
         }
@@ -74,6 +82,29 @@ impl<F: Frame> Pacer<F> {
             self.schedule_best_effort(start, id);
         }
         Ok(())
+    }
+
+    /// Forgets a guest that has no guarantee any more, so that its slot can become
+    /// another's. Returns false where it has one, or its scheduled frames still wait.
+    pub fn forget(&mut self, id: GuestId) -> bool {
+        let Some(guest) = guest::find(&self.guests, id) else {
+            return true;
+        };
+        let waits = match guest.contract {
+            Contract::Guaranteed => true,
+            Contract::Draining => self.is_draining(guest),
+            Contract::BestEffort => false,
+        };
+        if !waits {
+            self.guests[id.slot()] = None;
+        }
+        !waits
+    }
+
+    /// Whether scheduled frames of a guest, that has no guarantee any more, may wait.
+    pub(super) fn is_draining(&self, guest: &Guest) -> bool {
+        guest.at_destinations > WireBytes::ZERO
+            || self.link_stage.first().departure <= guest.last_departure
     }
 
     /// What of the link is guaranteed to a guest.
@@ -111,9 +142,9 @@ impl<F: Frame> Pacer<F> {
         if self.limits.is_moving(key) {
             self.rescale_pending();
         }
-        let guest = match self.guests.get_mut(id.0 as usize) {
-            Some(Some(guest)) if guest.contract == Contract::Guaranteed => guest,
-            _ => return Err(PacerError::NotGuaranteed(id.0)),
+        let guest = match guest::find_mut(&mut self.guests, id) {
+            Some(guest) if guest.contract == Contract::Guaranteed => guest,
+            _ => return Err(PacerError::NotGuaranteed(id)),
         };
         let link = self.config.link;
         let burst = guest.guarantee.burst;
@@ -169,7 +200,7 @@ impl<F: Frame> Pacer<F> {
     /// Removes a flow's limit. Its next frames wait only for those that wait now.
     fn forget_destination(&mut self, key: FlowKey) {
         if let Some(last) = self.limits.remove(key)
-            && let Some(Some(guest)) = self.guests.get_mut(key.source.0 as usize)
+            && let Some(guest) = guest::find_mut(&mut self.guests, key.source)
         {
             guest.not_before = guest.not_before.max(last);
             guest.limited -= 1;
@@ -260,7 +291,7 @@ impl<F: Frame> Pacer<F> {
     fn fresh_guests(&self, config: &PacerConfig) -> Result<Vec<Option<Guest>>, PacerError> {
         let fresh = |guest: &Option<Guest>| match guest {
             Some(guest) if guest.contract != Contract::BestEffort => {
-                fresh_guest(config, &guest.guarantee).map(Some)
+                fresh_guest(config, guest.id, &guest.guarantee).map(Some)
             }
             _ => Ok(None),
         };
@@ -356,7 +387,11 @@ fn translate_all<T>(
 }
 
 /// A guest under a guarantee, with full buckets, where that keeps the rules.
-fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, PacerError> {
+fn fresh_guest(
+    config: &PacerConfig,
+    id: GuestId,
+    guarantee: &Guarantee,
+) -> Result<Guest, PacerError> {
     let Guarantee {
         bandwidth,
         burst,
@@ -386,7 +421,7 @@ fn fresh_guest(config: &PacerConfig, guarantee: &Guarantee) -> Result<Guest, Pac
             most,
         });
     }
-    Guest::new(config, guarantee).ok_or(PacerError::BurstTooLong(burst))
+    Guest::new(config, id, guarantee).ok_or(PacerError::BurstTooLong(burst))
 }
 
 /// A full bucket as that of a limit, on another link: at its rate, or the nearest

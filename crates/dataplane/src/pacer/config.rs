@@ -1,8 +1,8 @@
 //! What a pacer is told, and which rules that follows.
 
 use super::{void, wheel};
-use crate::Packet;
 use crate::queue::{FqCodelConfig, QueueConfig};
+use crate::{GuestId, Packet};
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
 
@@ -157,7 +157,15 @@ pub enum PacerError {
     },
     /// More guests than the table may have.
     #[error("guest {0} is not below {MAX_GUESTS}")]
-    Guest(u32),
+    Guest(usize),
+    /// Frames of the guest that had the slot before still wait.
+    #[error("frames of guest {former} wait in the slot of guest {id}")]
+    Occupied {
+        /// Who is to have the slot.
+        id: GuestId,
+        /// Who had it.
+        former: GuestId,
+    },
     /// A guest that would never send.
     #[error("bandwidth is zero")]
     NoBandwidth,
@@ -221,11 +229,11 @@ pub enum PacerError {
     TooFarAhead(Rate),
     /// Only a guaranteed guest has destinations with a limit.
     #[error("guest {0} has no guarantee")]
-    NotGuaranteed(u32),
+    NotGuaranteed(GuestId),
 }
 
-/// Guests are numbered from zero to one less.
-pub const MAX_GUESTS: u32 = 1 << 20;
+/// Guests' slots are numbered from zero to one less.
+pub const MAX_GUESTS: usize = 1 << 20;
 
 /// The link may be so many times as fast as a guarantee: a packet of 64 KiB with
 /// all its segments' headers is then scheduled within half the wheel.

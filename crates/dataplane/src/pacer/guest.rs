@@ -1,7 +1,7 @@
 //! One guest's guarantee, its buckets and what waits of it.
 
 use super::{Guarantee, GuestStats, PacerConfig};
-use crate::Frame;
+use crate::{Frame, GuestId};
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Position, WireBytes};
 
@@ -38,6 +38,7 @@ pub(super) fn next_byte(position: Position) -> Position {
 /// The lower two thirds of the chain.
 #[derive(Debug)]
 pub(super) struct Guest {
+    pub(super) id: GuestId,
     pub(super) contract: Contract,
     pub(super) guarantee: Guarantee,
     /// {B, S}.
@@ -65,9 +66,10 @@ pub(super) struct Guest {
 impl Guest {
     /// Returns a guest that is guaranteed, with full buckets. `None` where a bucket
     /// would be too deep.
-    pub(super) fn new(config: &PacerConfig, guarantee: &Guarantee) -> Option<Self> {
+    pub(super) fn new(config: &PacerConfig, id: GuestId, guarantee: &Guarantee) -> Option<Self> {
         let link = config.link;
         Some(Self {
+            id,
             contract: Contract::Guaranteed,
             guarantee: *guarantee,
             average: TokenBucket::on_wire(link, guarantee.bandwidth, guarantee.burst.into())?,
@@ -183,6 +185,20 @@ impl Guest {
     pub(super) fn is_crowded(&self) -> bool {
         self.at_destinations > self.headroom
     }
+}
+
+/// The guest of that id among those by slot; none where another one has its slot.
+#[inline(always)]
+pub(super) fn find(guests: &[Option<Guest>], id: GuestId) -> Option<&Guest> {
+    let guest = guests.get(id.slot())?.as_ref();
+    guest.filter(|guest| guest.id == id)
+}
+
+/// The same, to be changed.
+#[inline(always)]
+pub(super) fn find_mut(guests: &mut [Option<Guest>], id: GuestId) -> Option<&mut Guest> {
+    let guest = guests.get_mut(id.slot())?.as_mut();
+    guest.filter(|guest| guest.id == id)
 }
 
 /// Where a frame waits.

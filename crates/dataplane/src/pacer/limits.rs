@@ -288,7 +288,7 @@ impl Limits {
         last: Position,
         closed: Option<Position>,
     ) {
-        let guest = key.source.0 as usize;
+        let guest = key.source.slot();
         if self.guests.len() <= guest {
             self.guests.resize(guest + 1, NIL);
         }
@@ -343,7 +343,7 @@ impl Limits {
     pub(super) fn remove(&mut self, key: FlowKey) -> Option<Position> {
         let (index, limit) = self.find(key)?;
         let next = limit.sibling;
-        let mut link = &mut self.guests[key.source.0 as usize];
+        let mut link = &mut self.guests[key.source.slot()];
         while *link != index {
             let before = *link as usize;
             link = &mut self.all[before].sibling;
@@ -355,7 +355,7 @@ impl Limits {
     /// Forgets all of a guest, and returns when the last of its frames that waited
     /// for any of them is released.
     pub(super) fn remove_all(&mut self, guest: GuestId) -> Position {
-        let Some(first) = self.guests.get_mut(guest.0 as usize) else {
+        let Some(first) = self.guests.get_mut(guest.slot()) else {
             return Position::ZERO;
         };
         let mut index = mem::replace(first, NIL);

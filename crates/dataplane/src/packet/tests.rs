@@ -113,7 +113,7 @@ fn only_a_packet_from_outside_is_believed_its_tag() {
         };
         let class = |source| packet_from(&tcp.frame(), None, source).map(|p| p.class());
         assert_eq!(class(None), Ok(Class::High));
-        assert_eq!(class(Some(GuestId(1))), Ok(Class::BestEffort));
+        assert_eq!(class(Some(GuestId::first(1))), Ok(Class::BestEffort));
     }
 }
 
@@ -367,7 +367,7 @@ fn flows_are_source_guest_and_destination_address() {
     let v4 = flow(false).expect("IP");
     assert_eq!(v4.destination, 0xffff_0a4d_0002);
     assert_eq!(flow(true).expect("IP").destination & 0xff, 2);
-    assert_eq!(v4.source, GuestId(1));
+    assert_eq!(v4.source, GuestId::first(1));
 }
 
 /// Everything that is done to a packet that was let in.

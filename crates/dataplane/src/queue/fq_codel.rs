@@ -312,7 +312,7 @@ impl<F: Frame> FqCodel<F> {
     fn flow_of(&mut self, source: Option<GuestId>) -> u32 {
         let index = match source {
             None => 0,
-            Some(GuestId(guest)) => 1 + guest % self.config.guests(),
+            Some(guest) => 1 + guest.slot() as u32 % self.config.guests(),
         };
         if index as usize >= self.flows.len() {
             self.grow(index);

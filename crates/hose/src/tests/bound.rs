@@ -11,7 +11,7 @@ const ALL: u64 = u64::MAX;
 pub(super) fn everyone(net: &Net) -> Vec<(usize, u32)> {
     let hosts = net.hosts.iter().enumerate();
     hosts
-        .flat_map(|(host, state)| state.machines.iter().map(move |m| (host, m.guest.0)))
+        .flat_map(|(host, state)| state.machines.iter().map(move |m| (host, m.guest.0 as u32)))
         .collect()
 }
 

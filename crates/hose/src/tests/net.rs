@@ -108,7 +108,7 @@ pub(super) fn address(host: usize, guest: u32) -> Address {
 /// What a guest sends to another.
 fn flow(from: (usize, u32), to: (usize, u32)) -> FlowKey {
     FlowKey {
-        guest: GuestId(from.1),
+        guest: GuestId(from.1.into()),
         destination: address(to.0, to.1),
     }
 }
@@ -120,7 +120,7 @@ fn name(host: usize) -> String {
 /// Guest `guest` of host `host`, one of `machines` of the tenant.
 pub(super) fn machine(host: usize, guest: u32, bandwidth: Rate, machines: u32) -> Machine {
     Machine {
-        guest: GuestId(guest),
+        guest: GuestId(guest.into()),
         name: format!("acme/web/{}", host * 100 + guest as usize),
         addresses: vec![address(host, guest)],
         bandwidth,

@@ -32,7 +32,7 @@ impl Paces {
 
     /// Sets a limit.
     pub(super) fn set(&mut self, clock: Nanos, change: Change) {
-        let guest = dataplane::GuestId(change.flow.guest.0);
+        let guest = dataplane::GuestId::first(change.flow.guest.0 as u32);
         self.pacer
             .set_destination(clock, guest, change.flow.destination.0, change.rate)
             .unwrap();
@@ -44,7 +44,7 @@ impl Paces {
     pub(super) fn used(&mut self, clock: Nanos, mut tell: impl FnMut(FlowKey, Bytes, bool)) {
         self.pacer.destinations_used(clock, |used| {
             let flow = FlowKey {
-                guest: GuestId(used.flow.source.0),
+                guest: GuestId(used.flow.source.slot() as u64),
                 destination: Address(used.flow.destination),
             };
             tell(flow, used.taken.into(), used.backlogged);
@@ -84,11 +84,11 @@ impl Frame for Record {
         self.len
     }
     fn source(&self) -> Option<dataplane::GuestId> {
-        Some(dataplane::GuestId(0))
+        Some(dataplane::GuestId::first(0))
     }
     fn flow(&self) -> Option<dataplane::FlowKey> {
         Some(dataplane::FlowKey {
-            source: dataplane::GuestId(0),
+            source: dataplane::GuestId::first(0),
             destination: self.destination.0,
         })
     }
@@ -122,7 +122,7 @@ fn four() -> Net {
         guarantee.horizon = Nanos::from_millis(10);
         let mut pacer = Pacer::new(&config).unwrap();
         pacer
-            .set_guest(Nanos::ZERO, dataplane::GuestId(0), Some(&guarantee))
+            .set_guest(Nanos::ZERO, dataplane::GuestId::first(0), Some(&guarantee))
             .unwrap();
         net.pace(host, Paces::new(pacer));
     }

@@ -122,7 +122,7 @@ fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Prob
 
 /// What is wrong with the guarantee of a guest beside those before it.
 fn guarantee(pacer: &mut Pacer<Packet>, index: usize, guest: &GuestConfig) -> Option<Problem> {
-    let id = GuestId(u32::try_from(index).ok()?);
+    let id = GuestId::first(u32::try_from(index).ok()?);
     let rule = pacer
         .set_guest(Nanos::ZERO, id, guest.guarantee.as_ref())
         .err()?;
@@ -146,7 +146,9 @@ fn advice(rule: &PacerError) -> (&'static str, String) {
             "frame",
             "give a longer `batch`, or a frame that fits into it".to_owned(),
         ),
-        PacerError::Guest(_) => ("bandwidth", "run fewer guests".to_owned()),
+        PacerError::Guest(_) | PacerError::Occupied { .. } => {
+            ("bandwidth", "run fewer guests".to_owned())
+        }
         PacerError::NoBandwidth => (
             "bandwidth",
             "leave the guarantee out for a guest of best effort".to_owned(),

@@ -59,7 +59,7 @@ impl Host {
         let guest = self.rings.len() as u32;
         if guarantee.is_some() {
             self.pacer
-                .set_guest(Nanos::ZERO, GuestId(guest), guarantee)?;
+                .set_guest(Nanos::ZERO, GuestId::first(guest), guarantee)?;
         }
         let mut traffic = traffic.map(move |packet| PacketRecord { guest, ..packet });
         let next = traffic.next();
@@ -68,7 +68,7 @@ impl Host {
             next,
             retry: Nanos::ZERO,
         });
-        Ok(GuestId(guest))
+        Ok(GuestId::first(guest))
     }
 
     /// One turn of the packet loop: rings, then the batch, with one `now`.

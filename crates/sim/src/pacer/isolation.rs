@@ -182,7 +182,8 @@ impl Isolation {
             end += Nanos::from_millis(10);
             let link = self.link;
             host.run(end, |frame, _, at| {
-                if frame.guest == guest.0 && frame.id % self.frames == self.frames - 1 {
+                if frame.guest as usize == guest.slot() && frame.id % self.frames == self.frames - 1
+                {
                     let came = Position(link.bytes_in(frame.came).0);
                     let took = at + frame.wire() - came;
                     latencies.push(link.time_for(took.into()).0);
@@ -204,7 +205,7 @@ impl Isolation {
         let start = Position(self.link.bytes_in(START + Nanos(self.time.0 / 10)).0);
         let (mut bytes, mut first, mut last) = (WireBytes::ZERO, None, Position::ZERO);
         host.run(START + self.time, |frame, departure, _| {
-            if frame.guest == guest.0 && departure >= start {
+            if frame.guest as usize == guest.slot() && departure >= start {
                 if first.is_some() {
                     bytes += frame.wire();
                 }

@@ -12,7 +12,7 @@ use tailbound_units::Nanos;
 pub enum GuaranteeError {
     /// There is no such guest (any more).
     #[error("there is no guest of number {0}")]
-    NoGuest(u32),
+    NoGuest(GuestId),
     /// It breaks a rule of the pacer.
     #[error(transparent)]
     Refused(#[from] PacerError),
@@ -46,7 +46,7 @@ impl Switch {
         guarantee: Option<Guarantee>,
     ) -> Result<(), GuaranteeError> {
         let known = self.guests.iter_mut().find(|known| known.id == guest);
-        known.ok_or(GuaranteeError::NoGuest(guest.0))?.guarantee = guarantee;
+        known.ok_or(GuaranteeError::NoGuest(guest))?.guarantee = guarantee;
         self.apply(now, []);
         let refusal = self.guests.iter().find(|known| known.id == guest);
         match refusal.and_then(|known| known.refusal) {
@@ -106,7 +106,7 @@ impl Switch {
         let Some(paced) = uplink else { return Ok(()) };
         let mut trial = Pacer::<Packet>::new(&paced.pacer)?;
         for (index, guest) in config.guests.iter().enumerate() {
-            let id = GuestId(index as u32);
+            let id = GuestId::first(index as u32);
             let wanted = trial.set_guest(Nanos::ZERO, id, guest.guarantee.as_ref());
             let known = self.guests().find(|(_, name)| *name == guest.name);
             if wanted.is_err()

@@ -103,24 +103,26 @@ impl Switch {
         if let Some(uplink) = self.states.pop() {
             self.states.push(uplink.reopened());
         }
-        self.ids.fill(None);
         for (config, index) in configs.into_iter().zip(first..) {
             let (state, guest) = if let Some((state, mut guest, port)) = old.remove(&config.name) {
                 moved[port] = Some(PortIndex(index));
                 guest.reconfigure(now, config);
                 (state.reopened(), guest)
             } else {
-                self.ids.push(None);
-                let id = GuestId(self.ids.len() as u32 - 1);
+                let uplink = &mut self.uplink;
+                let id = self.slots.assign(|former| forget(uplink, former));
                 let guest = GuestPort::new(id, &config);
                 (PortState::new(config.name), guest)
             };
-            self.ids[guest.id.0 as usize] = Some(PortIndex(index));
+            self.slots.place(guest.id, PortIndex(index));
             self.states.push(state);
             self.guests.push(guest);
         }
         let mut gone: Vec<_> = old.into_values().map(|(_, guest, _)| guest.id).collect();
         gone.sort_unstable();
+        for guest in &gone {
+            self.slots.release(*guest);
+        }
         gone
     }
 
@@ -145,4 +147,11 @@ impl Switch {
             state.counters.drop(Reason::UnknownDestination, dropped);
         }
     }
+}
+
+/// Whether nothing waits of a guest that is gone where guests are known by slot alone.
+fn forget(uplink: &mut Option<Uplink>, former: GuestId) -> bool {
+    let uplink = uplink.as_mut();
+    let pacer = uplink.and_then(|uplink| uplink.egress.pacer_mut());
+    pacer.is_none_or(|pacer| pacer.forget(former))
 }

@@ -1,3 +1,4 @@
+mod churn;
 mod many;
 mod paced;
 mod queued;

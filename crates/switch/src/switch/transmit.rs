@@ -125,7 +125,7 @@ impl Switch {
         let sojourns = match frame.source() {
             None => self.guest_at(index).map(|guest| &mut guest.received),
             Some(id) => {
-                let port = self.ids.get(id.0 as usize).copied().flatten();
+                let port = self.slots.port_of(id);
                 let guest = port.and_then(|port| self.guest_at(port));
                 guest.map(|guest| &mut guest.sent)
             }

@@ -176,12 +176,12 @@ impl Bench {
     ) {
         let now = self.now;
         let destination = station.ip.to_ipv6_mapped().to_bits();
-        let guest = GuestId(guest);
+        let guest = GuestId::first(guest);
         let set = self.pacer().set_destination(now, guest, destination, rate);
         set.expect("no rule is broken");
         self.switch.expedite(guest);
         let rate = rate.map_or("no limit".to_owned(), |rate| rate.to_string());
-        self.note(format!("limit: {} to {}: {rate}", guest.0, station.ip));
+        self.note(format!("limit: {} to {}: {rate}", guest.slot(), station.ip));
     }
 
     pub(crate) fn now(&self) -> Nanos {
@@ -241,7 +241,7 @@ impl Bench {
             let backlogged = if flow.backlogged { " backlogged" } else { "" };
             used.push(format!(
                 "used: {} to {}: {} B{backlogged}",
-                flow.flow.source.0,
+                flow.flow.source.slot(),
                 std::net::Ipv4Addr::from_bits(destination),
                 flow.taken.0,
             ));

@@ -237,7 +237,7 @@ fn golden_reload() {
     bench.reconfigure("more than the wire carries", crowded);
     bench.run(28);
     let apply = |bench: &mut Bench, what: &str, guarantees: [Option<Guarantee>; 3]| {
-        let guests = (0..3).map(GuestId);
+        let guests = (0..3).map(GuestId::first);
         bench.switch.apply(bench.now(), guests.zip(guarantees));
         bench.note(format!("guarantees: {what}"));
     };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 fn key(destination: u128) -> FlowKey {
     FlowKey {
-        source: GuestId(0),
+        source: GuestId::first(0),
         destination,
     }
 }

@@ -11,7 +11,7 @@ proptest! {
         let mut limits = Limits::new(HashKeys::random());
         let mut model = BTreeMap::new();
         for (moment, (kind, source, destination)) in (1..).map(Position).zip(steps) {
-            let key = FlowKey { source: GuestId(source), destination };
+            let key = FlowKey { source: GuestId::first(source), destination };
             match (kind, limits.get_mut(key)) {
                 (0, _) => {
                     let of_guest = |(guest, _): &(u32, u128), last: &mut Position| (*guest == source).then_some(*last);
@@ -34,7 +34,7 @@ proptest! {
         }
         for source in 0..4 {
             for destination in 0..40 {
-                let key = FlowKey { source: GuestId(source), destination };
+                let key = FlowKey { source: GuestId::first(source), destination };
                 let limit = limits.get_mut(key).map(|limit| limit.last_release);
                 prop_assert_eq!(limit, model.get(&(source, destination)).copied());
             }

@@ -15,7 +15,7 @@ fn ids(host: &Host, guest: u32) -> Vec<u64> {
 fn set(host: &mut Host, guest: u32, guarantee: Option<&Guarantee>) {
     let now = host.now;
     host.pacer
-        .set_guest(now, GuestId(guest), guarantee)
+        .set_guest(now, GuestId::first(guest), guarantee)
         .expect("sound");
 }
 
@@ -102,7 +102,7 @@ fn a_guest_that_loses_its_guarantee_keeps_its_order() {
     }
     host.run_until(Nanos::from_millis(2));
     set(&mut host, 0, None);
-    assert_eq!(host.pacer.guarantee(GuestId(0)), None);
+    assert_eq!(host.pacer.guarantee(GuestId::first(0)), None);
     host.run_until(Nanos::from_secs(1));
     assert_eq!(ids(&host, 0), (0..100).collect::<Vec<_>>());
     // Scheduled ones first, at their departures; the rest at the link's rate.
@@ -156,13 +156,13 @@ proptest! {
                 }
                 Step::Guarantee(guest, to) => {
                     let to = to.map(|(mbit, burst)| Guarantee::new(Rate::from_mbit(mbit), Bytes(burst), LINK));
-                    host.pacer.set_guest(host.now, GuestId(guest), to.as_ref()).expect("sound");
+                    host.pacer.set_guest(host.now, GuestId::first(guest), to.as_ref()).expect("sound");
                     contract.push((guest, to, Vec::new()));
                 }
                 Step::Limit(guest, to, mbit) => {
                     let rate = mbit.map(Rate::from_mbit);
                     // Refused where the guest has no guarantee.
-                    let _ = host.pacer.set_destination(host.now, GuestId(guest), to.into(), rate);
+                    let _ = host.pacer.set_destination(host.now, GuestId::first(guest), to.into(), rate);
                 }
                 Step::Pass(nanos) => host.run_until(host.now + Nanos(nanos)),
             }

@@ -11,7 +11,7 @@ pub(super) fn pacer(config: &PacerConfig, guarantees: &[Guarantee]) -> Pacer<Rec
     let mut pacer = Pacer::new(config).expect("a sound configuration");
     for (id, guarantee) in (0..).zip(guarantees) {
         pacer
-            .set_guest(Nanos::ZERO, GuestId(id), Some(guarantee))
+            .set_guest(Nanos::ZERO, GuestId::first(id), Some(guarantee))
             .expect("a sound guarantee");
     }
     pacer

@@ -22,7 +22,7 @@ fn host(limits: &[(u128, u64)]) -> Host {
         host.pacer
             .set_destination(
                 host.now,
-                GuestId(0),
+                GuestId::first(0),
                 destination,
                 Some(Rate::from_mbit(mbit)),
             )
@@ -76,10 +76,10 @@ fn a_destination_without_a_limit_goes_past_one_that_waits() {
     host.pacer
         .set_guest(
             host.now,
-            GuestId(0),
+            GuestId::first(0),
             Some(&Guarantee {
                 horizon: Nanos::from_millis(50),
-                ..*host.pacer.guarantee(GuestId(0)).expect("guaranteed")
+                ..*host.pacer.guarantee(GuestId::first(0)).expect("guaranteed")
             }),
         )
         .expect("sound");
@@ -120,7 +120,7 @@ fn a_flow_keeps_its_order_when_its_limit_goes_and_comes_back() {
         let rate = (round % 3 != 0).then(|| Rate::from_mbit(5 + 40 * (round % 7)));
         let now = host.now;
         host.pacer
-            .set_destination(now, GuestId(0), 1 + u128::from(round % 2), rate)
+            .set_destination(now, GuestId::first(0), 1 + u128::from(round % 2), rate)
             .expect("sound");
         host.run_until(now + Nanos::from_micros(700));
     }
@@ -155,7 +155,7 @@ fn what_waits_for_destinations_is_bounded_by_the_horizon_too() {
 fn uses(host: &mut Host) -> Vec<(u128, u64, bool)> {
     let mut uses = Vec::new();
     host.pacer.destinations_used(host.now, |used| {
-        assert_eq!(used.flow.source, GuestId(0));
+        assert_eq!(used.flow.source, GuestId::first(0));
         uses.push((used.flow.destination, used.taken.0, used.backlogged));
     });
     uses.sort_unstable();
@@ -195,7 +195,9 @@ fn a_frame_that_is_given_back_makes_its_destination_backlogged() {
         assert_eq!(uses(&mut host), [(1, 0, true)]);
     }
     let limit = |host: &mut Host, rate| {
-        let set = host.pacer.set_destination(host.now, GuestId(0), 1, rate);
+        let set = host
+            .pacer
+            .set_destination(host.now, GuestId::first(0), 1, rate);
         set.expect("sound");
     };
     limit(&mut host, None);
@@ -205,7 +207,7 @@ fn a_frame_that_is_given_back_makes_its_destination_backlogged() {
 fn limit(host: &mut Host, destination: u128, rate: Option<Rate>) {
     let now = host.now;
     host.pacer
-        .set_destination(now, GuestId(0), destination, rate)
+        .set_destination(now, GuestId::first(0), destination, rate)
         .expect("sound");
 }
 
@@ -233,7 +235,10 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
     host.run_until(Nanos::from_secs(1));
     assert_eq!(host.of(0).count(), 2);
     refuse(&mut host, to(1, 2, 84));
-    let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
+    let stats = host
+        .pacer
+        .guest_stats(GuestId::first(0))
+        .expect("guaranteed");
     assert_eq!((stats.taken.packets, stats.blocked), (2, 3));
     host.pacer.destinations_used(host.now, |used| {
         let FlowUse {
@@ -269,7 +274,7 @@ fn a_large_packet_goes_to_a_closed_destination_where_all_of_it_may() {
     let mut host = host(&[]);
     let more = Guarantee::new(LINK, Bytes(20_000), LINK);
     host.pacer
-        .set_guest(host.now, GuestId(0), Some(&more))
+        .set_guest(host.now, GuestId::first(0), Some(&more))
         .expect("sound");
     limit(&mut host, 1, Some(Rate(0)));
     let large = Record {
@@ -386,7 +391,7 @@ fn step(
 ) {
     // What is released within the horizon stands, and what stood before does.
     let flow = FlowKey {
-        source: GuestId(0),
+        source: GuestId::first(0),
         destination,
     };
     let horizon = LINK.bytes_in(horizon).into();
@@ -420,7 +425,7 @@ proptest! {
     ) {
         let mut host = host(&[]);
         let guest = Guarantee { mark: None, ..Guarantee::new(LINK, Bytes(3076), LINK) };
-        host.pacer.set_guest(host.now, GuestId(0), Some(&guest)).expect("sound");
+        host.pacer.set_guest(host.now, GuestId::first(0), Some(&guest)).expect("sound");
         // Each destination's rates, from when on.
         let mut rates: Vec<Vec<(Position, Rate)>> = vec![Vec::new(); 4];
         let mut set = |host: &mut Host, destination: u128, rate: Rate| {
@@ -484,7 +489,7 @@ proptest! {
                 3 => host.run_until(host.now + Nanos(amount * 100)),
                 4 => {
                     let rate = Some(Rate::from_mbit(amount / 2));
-                    let set = host.pacer.set_destination(host.now, GuestId(0), destination, rate);
+                    let set = host.pacer.set_destination(host.now, GuestId::first(0), destination, rate);
                     prop_assert_eq!(set, Ok(()));
                 }
                 _ => told += uses(&mut host).iter().map(|(_, taken, _)| taken).sum::<u64>(),
@@ -492,7 +497,7 @@ proptest! {
         }
         host.run_until(host.now + Nanos::from_secs(10));
         told += uses(&mut host).iter().map(|(_, taken, _)| taken).sum::<u64>();
-        let stats = host.pacer.guest_stats(GuestId(0)).expect("guaranteed");
+        let stats = host.pacer.guest_stats(GuestId::first(0)).expect("guaranteed");
         prop_assert_eq!(told, stats.taken.bytes.0);
         uses(&mut host);
         prop_assert_eq!(uses(&mut host), []);

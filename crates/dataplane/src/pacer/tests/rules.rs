@@ -13,14 +13,14 @@ fn refuse(change: impl FnOnce(&mut Guarantee)) -> PacerError {
     let mut pacer = fresh();
     let mut guarantee = Guarantee::new(B, Bytes(30_000), LINK);
     pacer
-        .set_guest(Nanos(5), GuestId(0), Some(&guarantee))
+        .set_guest(Nanos(5), GuestId::first(0), Some(&guarantee))
         .expect("sound");
     change(&mut guarantee);
     let refused = pacer
-        .set_guest(Nanos(5), GuestId(0), Some(&guarantee))
+        .set_guest(Nanos(5), GuestId::first(0), Some(&guarantee))
         .expect_err("a rule is broken");
     let kept = Guarantee::new(B, Bytes(30_000), LINK);
-    assert_eq!(pacer.guarantee(GuestId(0)), Some(&kept), "{refused}");
+    assert_eq!(pacer.guarantee(GuestId::first(0)), Some(&kept), "{refused}");
     refused
 }
 
@@ -68,8 +68,9 @@ fn a_guarantee_is_refused_with_the_rule_it_breaks() {
 fn all_guarantees_together_fit_the_link() {
     let mut pacer = fresh();
     let guarantee = Guarantee::new(Rate::from_mbit(4000), Bytes(30_000), LINK);
-    let mut set =
-        |id, guarantee: Option<&Guarantee>| pacer.set_guest(Nanos(0), GuestId(id), guarantee);
+    let mut set = |id, guarantee: Option<&Guarantee>| {
+        pacer.set_guest(Nanos(0), GuestId::first(id), guarantee)
+    };
     set(0, Some(&guarantee)).expect("4 of 10");
     set(1, Some(&guarantee)).expect("8 of 10");
     assert_eq!(
@@ -106,19 +107,19 @@ fn a_configuration_is_refused_with_the_rule_it_breaks() {
 fn a_destination_needs_a_guaranteed_guest_and_a_sound_rate() {
     let mut pacer = fresh();
     let set = |pacer: &mut Pacer<_>, guest, rate| {
-        pacer.set_destination(Nanos(0), GuestId(guest), 1, rate)
+        pacer.set_destination(Nanos(0), GuestId::first(guest), 1, rate)
     };
     assert_eq!(
         set(&mut pacer, 0, Some(B)),
-        Err(PacerError::NotGuaranteed(0))
+        Err(PacerError::NotGuaranteed(GuestId::first(0)))
     );
     let guarantee = Guarantee::new(B, Bytes(30_000), LINK);
     pacer
-        .set_guest(Nanos(0), GuestId(3), Some(&guarantee))
+        .set_guest(Nanos(0), GuestId::first(3), Some(&guarantee))
         .expect("sound");
     assert_eq!(
         set(&mut pacer, 2, Some(B)),
-        Err(PacerError::NotGuaranteed(2))
+        Err(PacerError::NotGuaranteed(GuestId::first(2)))
     );
     assert!(matches!(
         set(&mut pacer, 3, Some(Rate(9_999))),
@@ -131,8 +132,8 @@ fn a_destination_needs_a_guaranteed_guest_and_a_sound_rate() {
     assert_eq!(set(&mut pacer, 3, Some(B)), Ok(()));
     assert_eq!(set(&mut pacer, 3, None), Ok(()));
     assert_eq!(set(&mut pacer, 3, None), Ok(()));
-    let huge = pacer.set_guest(Nanos(0), GuestId(u32::MAX), Some(&guarantee));
-    assert_eq!(huge, Err(PacerError::Guest(u32::MAX)));
+    let huge = pacer.set_guest(Nanos(0), GuestId::first(u32::MAX), Some(&guarantee));
+    assert_eq!(huge, Err(PacerError::Guest(u32::MAX as usize)));
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn what_is_longer_than_a_frame_may_be_is_dropped_and_counted() {
     let mut pacer = fresh();
     let guarantee = Guarantee::new(B, Bytes(30_000), LINK);
     pacer
-        .set_guest(Nanos(0), GuestId(0), Some(&guarantee))
+        .set_guest(Nanos(0), GuestId::first(0), Some(&guarantee))
         .expect("sound");
     for (dropped, guest) in [(1, 0), (2, 1)] {
         let mut long = frame(1, guest, 1539);
@@ -149,7 +150,7 @@ fn what_is_longer_than_a_frame_may_be_is_dropped_and_counted() {
         assert_eq!(pacer.stats().drops.oversized, dropped);
         assert_eq!((pacer.waiting(), pacer.best_effort().packets), (0, 0));
     }
-    let stats = pacer.guest_stats(GuestId(0)).expect("guaranteed");
+    let stats = pacer.guest_stats(GuestId::first(0)).expect("guaranteed");
     assert_eq!((stats.taken.packets, stats.dropped), (0, 1));
 }
 

@@ -292,7 +292,7 @@ fn frames_that_would_wait_beyond_the_horizon_stay_in_the_ring() {
         });
     }
     assert_eq!(marked, [vec![false; 4], vec![true; 5]].concat());
-    let stats = pacer.guest_stats(GuestId(0)).expect("guaranteed");
+    let stats = pacer.guest_stats(GuestId::first(0)).expect("guaranteed");
     assert_eq!(
         (stats.taken.packets, stats.marked, stats.blocked),
         (10, 5, 1)

@@ -21,7 +21,7 @@ fn host() -> Host {
     for (destination, mbit) in [(1, 50), (2, 150)] {
         let rate = Some(Rate::from_mbit(mbit));
         host.pacer
-            .set_destination(host.now, GuestId(0), destination, rate)
+            .set_destination(host.now, GuestId::first(0), destination, rate)
             .expect("sound");
     }
     host
@@ -107,7 +107,9 @@ fn a_wire_that_breaks_a_rule_changes_nothing() {
     };
     host.pacer.reconfigure(host.now, &both).expect("400 of 500");
     let more = Guarantee::new(PEAK, S, PEAK);
-    let refused = host.pacer.set_guest(host.now, GuestId(1), Some(&more));
+    let refused = host
+        .pacer
+        .set_guest(host.now, GuestId::first(1), Some(&more));
     assert!(matches!(refused, Err(PacerError::SumAboveLink { .. })));
 }
 
@@ -117,7 +119,7 @@ fn a_limit_that_the_new_wire_cannot_count_becomes_the_nearest_and_a_closed_one_s
     let now = host.now;
     for (destination, rate) in [(3, 20_000), (4, LINK.0), (5, 0)] {
         host.pacer
-            .set_destination(now, GuestId(0), destination, Some(Rate(rate)))
+            .set_destination(now, GuestId::first(0), destination, Some(Rate(rate)))
             .expect("between 10 kbit/s and the link");
     }
     let mut rates = |mbit| {
@@ -252,7 +254,7 @@ proptest! {
             // At least what the NIC may hold still: a batch and a frame.
             host.now += Nanos(stands);
             host.pacer = Pacer::new(&config).expect("sound");
-            host.pacer.set_guest(host.now, GuestId(0), Some(&guarantee)).expect("sound");
+            host.pacer.set_guest(host.now, GuestId::first(0), Some(&guarantee)).expect("sound");
             host.retry[0] = Nanos::ZERO;
         }
         host.run_until(host.now + Nanos::from_secs(20));
@@ -270,7 +272,7 @@ proptest! {
     ) {
         let mut host = Host::new(&PacerConfig::new(LINK), &[]);
         let guarantee = Guarantee::new(Rate::from_mbit(mbit), Bytes(burst), LINK);
-        host.pacer.set_guest(host.now, GuestId(0), Some(&guarantee)).expect("sound");
+        host.pacer.set_guest(host.now, GuestId::first(0), Some(&guarantee)).expect("sound");
         let start = host.pacer.clock().advance(host.now).0;
         for (id, wire) in (0..).zip(lens) {
             host.ring(0, host.now, frame(id, 0, wire));

@@ -76,7 +76,7 @@ fn a_queue_becomes_a_pacer_and_a_queue_again_and_no_frame_is_lost_or_overtakes()
         .expect("no rule is broken");
     assert_eq!(egress.waiting(), 10);
     pacer(&mut egress)
-        .set_guest(NOW, GuestId(1), Some(&guarantee()))
+        .set_guest(NOW, GuestId::first(1), Some(&guarantee()))
         .expect("no rule is broken");
     for id in 10..20 {
         push(&mut egress, NOW, id, Coverage::AllDestinations);
@@ -117,13 +117,13 @@ fn a_guarantee_makes_frames_high_where_it_covers_their_destination() {
     let limited = Coverage::LimitedDestinations;
     assert_eq!(class(&mut egress, 0, all), Class::BestEffort);
     pacer(&mut egress)
-        .set_guest(NOW, GuestId(1), Some(&guarantee()))
+        .set_guest(NOW, GuestId::first(1), Some(&guarantee()))
         .expect("no rule is broken");
     assert_eq!(class(&mut egress, 1, all), Class::High);
     assert_eq!(class(&mut egress, 2, limited), Class::BestEffort);
     let rate = Some(Rate::from_mbit(5));
     pacer(&mut egress)
-        .set_destination(NOW, GuestId(1), 1, rate)
+        .set_destination(NOW, GuestId::first(1), 1, rate)
         .expect("no rule is broken");
     assert_eq!(class(&mut egress, 3, limited), Class::High);
 }
@@ -133,7 +133,7 @@ fn frames_have_launch_times_where_there_are_no_voids_between_them() {
     for voids in [true, false] {
         let mut egress = Egress::new(paced(voids)).expect("no rule is broken");
         pacer(&mut egress)
-            .set_guest(Nanos::ZERO, GuestId(1), Some(&guarantee()))
+            .set_guest(Nanos::ZERO, GuestId::first(1), Some(&guarantee()))
             .expect("no rule is broken");
         for id in 0..4 {
             push(&mut egress, NOW, id, Coverage::AllDestinations);

@@ -102,7 +102,7 @@ fn the_longest_flow_loses_from_its_head_in_batches() {
     let left: Vec<_> = std::iter::from_fn(|| pull(&mut queue)).collect();
     let of = |guest| {
         left.iter()
-            .filter(move |f| f.source == Some(GuestId(guest)))
+            .filter(move |f| f.source == Some(GuestId::first(guest)))
     };
     assert_eq!(of(2).count(), 11, "the small flow loses nothing");
     assert_eq!(of(1).map(|f| f.id).min(), Some(BATCH as u64));
@@ -162,7 +162,7 @@ fn each_guest_has_a_control_loop_of_its_own() {
         }
         let left = queue.dequeue(now, &mut stats).expect("a queue stands");
         let waited = now.since(left.enqueued);
-        assert!(left.frame.source == Some(GuestId(1)) || waited.0 <= 1_000_000);
+        assert!(left.frame.source == Some(GuestId::first(1)) || waited.0 <= 1_000_000);
     }
     assert!(stats.drops.codel > 10);
     let loops: Vec<_> = queue.flows.iter().map(|f| f.control.dropping()).collect();

@@ -133,7 +133,7 @@ pub(super) fn check_pacer(pipeline: &Pipeline, pacing: &Pacing, link: Rate) -> R
 fn taken(pacing: &Pacing, guaranteed: &Guaranteed, link: Rate) -> Result<(), String> {
     let guarantee = guaranteed.config(pacing, link);
     pacer(pacing, link)?
-        .set_guest(Nanos::ZERO, GuestId(0), Some(&guarantee))
+        .set_guest(Nanos::ZERO, GuestId::first(0), Some(&guarantee))
         .map_err(|refused| refused.to_string())
 }
 

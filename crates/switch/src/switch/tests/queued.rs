@@ -241,7 +241,7 @@ fn a_guest_that_comes_new_does_not_inherit_the_number_of_one_that_left() {
         .reconfigure(bench.now, config)
         .expect("no rule is broken");
     let ids: Vec<_> = bench.switch.guests().map(|(id, _)| id).collect();
-    assert_eq!(ids, [GuestId(0), GuestId(2)]);
+    assert_eq!(ids, [GuestId::first(0), GuestId::first(2)]);
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn with_the_hose_what_a_machine_sends_where_no_limit_is_set_leaves_as_best_effor
             .expect("no rule is broken");
         let pacer = bench.switch.pacer().expect("the uplink is paced");
         pacer
-            .set_destination(now, GuestId(0), far, limit)
+            .set_destination(now, GuestId::first(0), far, limit)
             .expect("no rule is broken");
         bench.send(A, &full(A, 0));
         bench.run(bench.now + Nanos::from_millis(100));
@@ -75,7 +75,7 @@ fn with_the_hose_what_a_machine_sends_where_no_limit_is_set_leaves_as_best_effor
     }
     // Paced all the same.
     let pacer = bench.switch.pacer().expect("the uplink is paced");
-    let stats = pacer.guest_stats(GuestId(0));
+    let stats = pacer.guest_stats(GuestId::first(0));
     assert_eq!(stats.map(|stats| stats.taken.packets), Some(5));
 }
 

@@ -4,13 +4,13 @@ use super::*;
 
 /// What a guest is held to, in megabits a second.
 fn held(bench: &Bench, guest: usize) -> Option<u64> {
-    let id = GuestId((guest - A) as u32);
+    let id = GuestId::first((guest - A) as u32);
     let held = bench.switch.guarantee(id)?;
     Some(held.bandwidth.0 / 1_000_000)
 }
 
 fn apply(bench: &mut Bench, a: Option<Guarantee>, b: Option<Guarantee>) {
-    let guests = [(GuestId(0), a), (GuestId(1), b)];
+    let guests = [(GuestId::first(0), a), (GuestId::first(1), b)];
     bench.switch.apply(bench.now, guests);
 }
 
@@ -19,11 +19,13 @@ fn a_guarantee_is_set_by_number_and_kept_until_the_uplink_is_paced() {
     let mut bench = Bench::new(&PipelineConfig::default());
     let set = bench
         .switch
-        .set_guarantee(bench.now, GuestId(0), Some(guarantee(100)));
+        .set_guarantee(bench.now, GuestId::first(0), Some(guarantee(100)));
     assert_eq!(set, Ok(()));
     assert_eq!(held(&bench, A), None, "nothing is paced");
-    let nobody = bench.switch.set_guarantee(bench.now, GuestId(7), None);
-    assert_eq!(nobody, Err(GuaranteeError::NoGuest(7)));
+    let nobody = bench
+        .switch
+        .set_guarantee(bench.now, GuestId::first(7), None);
+    assert_eq!(nobody, Err(GuaranteeError::NoGuest(GuestId::first(7))));
     // As a reload does it: the configuration names the guarantee again.
     let config = paced(&wire(), Some(guarantee(100)), None);
     bench
@@ -31,7 +33,9 @@ fn a_guarantee_is_set_by_number_and_kept_until_the_uplink_is_paced() {
         .reconfigure(bench.now, config)
         .expect("no rule is broken");
     assert_eq!(held(&bench, A), Some(100));
-    let set = bench.switch.set_guarantee(bench.now, GuestId(0), None);
+    let set = bench
+        .switch
+        .set_guarantee(bench.now, GuestId::first(0), None);
     assert_eq!((set, held(&bench, A)), (Ok(()), None));
 }
 
@@ -46,7 +50,7 @@ fn a_guarantee_that_breaks_a_rule_is_counted_once_and_the_old_one_stays() {
         for _ in 0..2 {
             let set = bench
                 .switch
-                .set_guarantee(bench.now, GuestId(0), Some(broken));
+                .set_guarantee(bench.now, GuestId::first(0), Some(broken));
             assert!(matches!(set, Err(GuaranteeError::Refused(_))));
         }
         apply(&mut bench, Some(broken), Some(guarantee(200)));
@@ -80,12 +84,12 @@ fn what_was_refused_is_set_once_a_change_of_others_makes_room() {
     let mut bench = bench(paced(&wire(), Some(guarantee(100)), Some(guarantee(600))));
     let set = bench
         .switch
-        .set_guarantee(bench.now, GuestId(0), Some(guarantee(500)));
+        .set_guarantee(bench.now, GuestId::first(0), Some(guarantee(500)));
     assert!(set.is_err());
     assert_eq!(held(&bench, A), Some(100));
     let set = bench
         .switch
-        .set_guarantee(bench.now, GuestId(1), Some(guarantee(300)));
+        .set_guarantee(bench.now, GuestId::first(1), Some(guarantee(300)));
     assert_eq!((set, held(&bench, A)), (Ok(()), Some(500)));
     assert!(!bench.guest_pacing(A).refused);
 }
@@ -132,7 +136,7 @@ fn a_reload_changes_a_link_on_which_destinations_have_limits() {
         let far = FAR.to_ipv6_mapped().to_bits();
         let pacer = bench.switch.pacer().expect("the uplink is paced");
         pacer
-            .set_destination(now, GuestId(0), far, Some(Rate(limit)))
+            .set_destination(now, GuestId::first(0), far, Some(Rate(limit)))
             .expect("no rule is broken");
         let config = paced(&on(to), Some(guarantee(100)), None);
         bench

@@ -64,7 +64,7 @@ proptest! {
                 }
                 Event::Apply(guarantees) => {
                     let guests = guarantees.into_iter();
-                    let guests = guests.map(|(guest, wanted)| (GuestId(guest), wanted));
+                    let guests = guests.map(|(guest, wanted)| (GuestId::first(guest), wanted));
                     bench.switch.apply(bench.now, guests);
                 }
                 Event::File(first, second) => {

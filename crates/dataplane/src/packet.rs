@@ -6,6 +6,7 @@
 //! says what is still to be done to the packet.
 
 mod checksum;
+mod claim;
 mod connection;
 mod offload;
 mod pool;
@@ -15,6 +16,7 @@ mod tag;
 mod tests;
 mod wire;
 
+pub use claim::Claim;
 pub use offload::{Checksum, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 
@@ -22,7 +24,7 @@ use crate::{Class, Connection, FlowKey, Frame, GuestId};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailbound_units::Bytes;
-use wire::{ETHERNET, Headers, ICMPV6, Network, TAG, be16, is_tag};
+use wire::{ETHERNET, Headers, Network, TAG, be16, is_tag};
 
 use checksum::{fold, pseudo_header, sum};
 use connection::connection;
@@ -110,23 +112,6 @@ impl Malformed {
             Self::NotTcp => "not_tcp",
         }
     }
-}
-
-/// What a frame tells its receivers about who owns an address: what a check
-/// against spoofing has to look at beside the source addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claim {
-    /// ARP's sender, or the target of a neighbour advertisement (RFC 4861, 4.4).
-    Address {
-        /// The address. `0.0.0.0` is an ARP probe (RFC 5227), which claims
-        /// nothing.
-        ip: IpAddr,
-        /// The MAC address that it is said to be at, where the frame says so.
-        mac: Option<[u8; 6]>,
-    },
-    /// A router advertisement or redirect (RFC 4861, 4.2 and 4.5): the sender
-    /// says that it is a router.
-    Router,
 }
 
 /// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
@@ -320,25 +305,6 @@ impl Packet {
         let addresses = self.headers.addresses(self.bytes());
         let (_, destination) = addresses.split_at(addresses.len() / 2);
         ip_address(destination)
-    }
-
-    /// What it claims about an address (ARP, neighbour discovery), if anything.
-    pub fn claim(&self) -> Option<Claim> {
-        let bytes = self.bytes();
-        match self.headers.network_kind {
-            Network::Arp => {
-                let arp = usize::from(self.headers.network);
-                Some(Claim::Address {
-                    ip: ip_address(&bytes[arp + 14..arp + 18])?,
-                    mac: Some(mac_at(bytes, arp + 8)),
-                })
-            }
-            Network::Ipv6 if self.headers.protocol == ICMPV6 && self.headers.transport != 0 => {
-                let message = &bytes[usize::from(self.headers.transport)..self.headers.end(bytes)];
-                neighbour_claim(message)
-            }
-            _ => None,
-        }
     }
 
     /// The virtio header that asks for what is still to be done, and the frame,
@@ -589,30 +555,4 @@ fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
         16 => Some(Ipv6Addr::from(*bytes.first_chunk()?).into()),
         _ => None,
     }
-}
-
-/// What an `ICMPv6` message claims (RFC 4861).
-fn neighbour_claim(message: &[u8]) -> Option<Claim> {
-    const ROUTER_ADVERTISEMENT: u8 = 134;
-    const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-    const REDIRECT: u8 = 137;
-    match *message.first()? {
-        ROUTER_ADVERTISEMENT | REDIRECT => Some(Claim::Router),
-        NEIGHBOUR_ADVERTISEMENT => Some(Claim::Address {
-            ip: ip_address(message.get(8..24)?)?,
-            mac: target_link_layer_address(message.get(24..)?),
-        }),
-        _ => None,
-    }
-}
-
-/// The target link-layer address option (RFC 4861, 4.6.1), where there is one.
-fn target_link_layer_address(mut options: &[u8]) -> Option<[u8; 6]> {
-    while let [kind, units, rest @ ..] = options {
-        if *kind == 2 {
-            return rest.first_chunk().copied();
-        }
-        options = options.get(usize::from(*units).max(1) * 8..)?;
-    }
-    None
 }

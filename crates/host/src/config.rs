@@ -7,6 +7,7 @@
 
 mod check;
 mod draft;
+mod guard;
 mod pacing;
 
 use crate::hose::HoseConfig;
@@ -14,13 +15,13 @@ use crate::port::AfXdpMode;
 use draft::Draft;
 use serde::Deserialize;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
 use tailbound_api::VmName;
 use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
 use tailbound_document::{Document, DocumentError, Mistake};
-use tailbound_switch::Mac;
+use tailbound_switch::{BudgetConfig, Mac, Prefix, SpoofFilter};
 
 /// What a host forwards for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -68,10 +69,29 @@ pub struct GuestConfig {
     pub name: String,
     /// Its MAC address.
     pub mac: Mac,
-    /// Its IP addresses. The IPv6 link-local address that follows from the MAC
-    /// need not be listed.
+    /// Its IP addresses and prefixes, nobody else's. IPv6 link-local addresses need
+    /// not be listed.
     #[serde(default)]
-    pub ip: Vec<IpAddr>,
+    pub ip: Vec<Prefix>,
+    /// Prefixes in which it chooses IPv6 addresses by itself; several guests may have
+    /// the same. None by default.
+    #[serde(default)]
+    pub slaac: Vec<Prefix>,
+    /// How many addresses it may choose at once, link-local ones among them; 16 by
+    /// default.
+    #[serde(default = "chosen_addresses")]
+    pub chosen_addresses: usize,
+    /// Whether it hands out addresses (DHCP); false by default.
+    #[serde(default)]
+    pub dhcp_server: bool,
+    /// What it may send to groups (broadcast and multicast), each copy counted;
+    /// 10 Mbit/s by default.
+    #[serde(default)]
+    pub groups: BudgetConfig,
+    /// What it may send to addresses that nobody is known to have; 10 Mbit/s by
+    /// default.
+    #[serde(default)]
+    pub unknown: BudgetConfig,
     /// Which machine of the placement service it is; none, without a promise, by
     /// default.
     #[serde(default)]
@@ -92,6 +112,10 @@ pub struct GuestConfig {
 
 fn yes() -> bool {
     true
+}
+
+fn chosen_addresses() -> usize {
+    SpoofFilter::MOST_ADDRESSES
 }
 
 /// Where frames come from and go to.

@@ -76,7 +76,7 @@ impl Guarantees {
         let guests = config.guests.iter().map(|guest| Guest {
             name: guest.name.clone(),
             vm: guest.vm.clone(),
-            ips: guest.ip.clone(),
+            ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             configured: guest.guarantee,
         });
         Self {

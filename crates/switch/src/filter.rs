@@ -1,25 +1,37 @@
 //! The anti-spoofing filter: a guest sends nothing in another one's name.
 //!
-//! A guest has one MAC address and a list of IP addresses, by configuration. A
-//! [`SpoofFilter`] lets pass what stays within them:
+//! A guest has one MAC address and a list of IP addresses and prefixes, by
+//! configuration. A [`SpoofFilter`] lets pass what stays within them:
 //!
 //! - the Ethernet source is the guest's MAC;
 //! - ARP speaks for the guest's MAC and one of its IPv4 addresses (or for none:
 //!   an address probe, RFC 5227);
 //! - the IPv4 source is one of the guest's; 0.0.0.0 only for a DHCP client
 //!   (UDP 68 to 67, RFC 2131);
-//! - the IPv6 source is one of the guest's or the link-local address that
-//!   follows from its MAC (RFC 4291, appendix A); `::` only for `ICMPv6`, which
-//!   needs it before there is an address (RFC 4862, 5.4; RFC 3590);
+//! - the IPv6 source is one of the guest's, the link-local address that follows from
+//!   its MAC (RFC 4291, appendix A), or one that it chose (see [`AddressBook`]); `::`
+//!   only for `ICMPv6`, which needs it before there is an address (RFC 4862, 5.4;
+//!   RFC 3590);
 //! - neighbour advertisements speak for such an address and for the guest's MAC
-//!   (RFC 4861, 4.4); router advertisements and redirects do not pass at all;
+//!   (RFC 4861, 4.4), and what asks whether an address is free (duplicate address
+//!   detection) does not ask for another guest's; router advertisements and redirects
+//!   do not pass at all;
+//! - no fragment hides any of this: neighbour discovery does not pass in fragments
+//!   (RFC 6980), and a first fragment shows all headers of its packet (RFC 7112);
+//! - nothing goes to a DHCP client, unless the guest is to be a DHCP server;
 //! - there is no VLAN tag, and nothing but ARP, IPv4 and IPv6: behind a tag or
 //!   in a protocol that is not looked into, all of the above could hide.
 //!
 //! A guest that routes, bridges or tags needs `anti_spoofing = false`.
 
+mod addresses;
+
+pub(crate) use addresses::{AddressBook, Sender};
+
 use crate::mac::Mac;
+use crate::prefix::Prefix;
 use crate::reason::Reason;
+use addresses::NotFree;
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, UdpPacket,
 };
@@ -30,28 +42,76 @@ use tailbound_dataplane::{Claim, Packet};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpoofFilter {
     mac: Mac,
-    addresses: Vec<IpAddr>,
+    /// Nobody else's.
+    own: Vec<Prefix>,
+    /// Where the guest may choose addresses of its own.
+    open: Vec<Prefix>,
+    /// How many it may choose.
+    most: usize,
+    dhcp_server: bool,
 }
 
 impl SpoofFilter {
-    /// The filter of the guest with `mac` and `addresses`.
-    pub fn new(mac: Mac, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        let link_local = IpAddr::from(link_local(mac));
-        let mut addresses: Vec<_> = addresses.into_iter().collect();
-        addresses.push(link_local);
-        Self { mac, addresses }
+    /// How many addresses a guest may choose by default: a link-local one, and for a
+    /// few prefixes a lasting one and a week's temporary ones (RFC 8981, 3.8).
+    pub const MOST_ADDRESSES: usize = 16;
+
+    /// The filter of the guest with `mac` and `own` addresses.
+    pub fn new(mac: Mac, own: impl IntoIterator<Item = Prefix>) -> Self {
+        let mut own: Vec<_> = own.into_iter().collect();
+        own.push(link_local(mac).into());
+        Self {
+            mac,
+            own,
+            open: vec![Prefix::LINK_LOCAL],
+            most: Self::MOST_ADDRESSES,
+            dhcp_server: false,
+        }
     }
 
-    /// Whether the guest may send `packet`; if not, why.
-    pub fn check(&self, packet: &Packet) -> Result<(), Reason> {
+    /// It may also choose addresses in `prefixes` by itself (SLAAC, RFC 4862), at most
+    /// `most` at once, those of the link among them.
+    #[must_use]
+    pub fn with_slaac(mut self, prefixes: impl IntoIterator<Item = Prefix>, most: usize) -> Self {
+        self.open.extend(prefixes);
+        self.most = most;
+        self
+    }
+
+    /// It may also hand out addresses.
+    #[must_use]
+    pub const fn with_dhcp_server(mut self, dhcp_server: bool) -> Self {
+        self.dhcp_server = dhcp_server;
+        self
+    }
+
+    /// Addresses that are the guest's alone.
+    pub(crate) fn own(&self) -> impl Iterator<Item = Prefix> + '_ {
+        self.own.iter().copied()
+    }
+
+    /// How many addresses the guest may choose.
+    pub(crate) const fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Whether the guest may choose `address`.
+    pub(crate) fn is_open(&self, address: IpAddr) -> bool {
+        self.open.iter().any(|prefix| prefix.contains(address))
+    }
+
+    /// Whether the guest may send `packet`; if not, why. An address of its choice that
+    /// nobody has becomes the guest's in `sender`'s book.
+    pub(crate) fn check(&self, packet: &Packet, sender: &mut Sender<'_>) -> Result<(), Reason> {
         if packet.source_mac() != self.mac.0 {
             return Err(Reason::SpoofedMac);
         }
         if packet.vlan().is_some() {
             return Err(Reason::VlanTag);
         }
+        let claim = packet.claim();
         let Some(source) = packet.ip_source() else {
-            return match packet.claim() {
+            return match claim {
                 Some(claim) => self.check_arp(claim),
                 None => Err(Reason::EtherType),
             };
@@ -60,20 +120,23 @@ impl SpoofFilter {
             if !may_have_no_source(packet.bytes()) {
                 return Err(Reason::SpoofedIp);
             }
-        } else if !self.owns(source) {
-            return Err(Reason::SpoofedIp);
+        } else {
+            self.has(source, sender, Reason::SpoofedIp)?;
         }
-        match packet.claim() {
+        match claim {
             None => Ok(()),
             Some(Claim::Router) => Err(Reason::RouterClaim),
+            Some(Claim::FragmentedDiscovery) => Err(Reason::FragmentedDiscovery),
+            Some(Claim::HiddenHeaders) => Err(Reason::HiddenHeaders),
+            Some(Claim::DhcpServer) if self.dhcp_server => Ok(()),
+            Some(Claim::DhcpServer) => Err(Reason::DhcpServer),
             Some(Claim::Address { ip, mac }) => {
-                let ours = self.owns(ip) && mac.is_none_or(|mac| mac == self.mac.0);
-                if ours {
-                    Ok(())
-                } else {
-                    Err(Reason::SpoofedNeighbour)
+                if mac.is_some_and(|mac| mac != self.mac.0) {
+                    return Err(Reason::SpoofedNeighbour);
                 }
+                self.has(ip, sender, Reason::SpoofedNeighbour)
             }
+            Some(Claim::Tentative(ip)) => self.check_tentative(ip, sender),
         }
     }
 
@@ -89,8 +152,37 @@ impl SpoofFilter {
         }
     }
 
+    /// The guest may ask for any address that nobody has: also for one that it may not
+    /// have, since it sends nothing else from there. A guest that asks for one that
+    /// another is about to take would keep it from that.
+    fn check_tentative(&self, ip: Ipv6Addr, sender: &mut Sender<'_>) -> Result<(), Reason> {
+        if self.owns(ip.into()) || self.is_open(ip.into()) {
+            return self.has(ip.into(), sender, Reason::SpoofedNeighbour);
+        }
+        if sender.is_anothers(ip) {
+            return Err(Reason::SpoofedNeighbour);
+        }
+        Ok(())
+    }
+
+    /// Whether the address is the guest's, or becomes it.
+    fn has(&self, ip: IpAddr, sender: &mut Sender<'_>, otherwise: Reason) -> Result<(), Reason> {
+        if self.owns(ip) {
+            return Ok(());
+        }
+        match ip {
+            IpAddr::V6(ip) if self.is_open(ip.into()) => {
+                sender.take(ip, self).map_err(|why| match why {
+                    NotFree::Anothers => otherwise,
+                    NotFree::Limit => Reason::AddressLimit,
+                })
+            }
+            _ => Err(otherwise),
+        }
+    }
+
     fn owns(&self, address: IpAddr) -> bool {
-        self.addresses.contains(&address)
+        self.own.iter().any(|own| own.contains(address))
     }
 }
 

@@ -24,6 +24,9 @@ pub struct PortIndex(pub usize);
 pub enum Verdict {
     /// To this port, which is not the one it came from.
     To(PortIndex),
+    /// To the uplink, since nobody is known to have its destination: whoever is behind
+    /// it may have to ask everybody.
+    Unknown(PortIndex),
     /// To every port but the one it came from.
     Flood,
     /// Nowhere.
@@ -175,7 +178,10 @@ impl Forwarding {
     }
 
     /// Where a frame from `from` to `destination` goes.
-    pub fn route(&self, now: Nanos, from: PortIndex, destination: Mac) -> Verdict {
+    ///
+    /// What stands behind the uplink stays known while it is sent to: a router may
+    /// answer with another address than the one that it is reached by.
+    pub fn route(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Verdict {
         if destination.is_multicast() {
             return if destination.is_link_local_group() {
                 Verdict::Drop(NoRoute::LinkLocal)
@@ -183,15 +189,46 @@ impl Forwarding {
                 Verdict::Flood
             };
         }
-        let known = self.guests.get(&destination).copied().or_else(|| {
-            let entry = self.entries.get(&destination)?;
-            (now.since(entry.seen) < Self::AGEING).then_some(entry.port)
-        });
-        match known.or(self.uplink) {
-            Some(port) if port != from => Verdict::To(port),
-            Some(_) => Verdict::Drop(NoRoute::SamePort),
+        if let Some(port) = self.known(now, from, destination) {
+            return if port == from {
+                Verdict::Drop(NoRoute::SamePort)
+            } else {
+                Verdict::To(port)
+            };
+        }
+        match self.uplink {
+            Some(uplink) if uplink == from => Verdict::Drop(NoRoute::SamePort),
+            // It may be one of those that there was no room for.
+            Some(uplink) if self.is_full(uplink) => Verdict::To(uplink),
+            Some(uplink) => Verdict::Unknown(uplink),
             None => Verdict::Drop(NoRoute::Unknown),
         }
+    }
+
+    /// The port behind which the destination of a frame from `from` is known to be.
+    fn known(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Option<PortIndex> {
+        if let Some(port) = self.guests.get(&destination) {
+            return Some(*port);
+        }
+        let entry = self.entries.get_mut(&destination)?;
+        if now.since(entry.seen) >= Self::AGEING {
+            return None;
+        }
+        if Some(entry.port) == self.uplink && from != entry.port {
+            entry.seen = now;
+        }
+        Some(entry.port)
+    }
+
+    fn is_full(&self, port: PortIndex) -> bool {
+        let entries = self.per_port.get(port.0);
+        entries.is_some_and(|entries| *entries >= Self::ENTRIES_PER_PORT)
+    }
+
+    /// The port that a station was last seen at, or that a guest's address is pinned to.
+    pub fn port_of(&self, mac: Mac) -> Option<PortIndex> {
+        let learned = || self.entries.get(&mac).map(|entry| entry.port);
+        self.guests.get(&mac).copied().or_else(learned)
     }
 
     /// The port behind which strangers are.
@@ -233,13 +270,13 @@ mod tests {
 
     #[test]
     fn an_unknown_address_goes_to_the_uplink_alone_and_never_back() {
-        let table = table();
-        assert_eq!(table.route(NOW, A, stranger(1)), Verdict::To(UPLINK));
+        let mut table = table();
+        assert_eq!(table.route(NOW, A, stranger(1)), Verdict::Unknown(UPLINK));
         assert_eq!(
             table.route(NOW, UPLINK, stranger(1)),
             Verdict::Drop(NoRoute::SamePort)
         );
-        let isolated = Forwarding::new(2, None, [(MAC_A, PortIndex(0)), (MAC_B, PortIndex(1))]);
+        let mut isolated = Forwarding::new(2, None, [(MAC_A, PortIndex(0)), (MAC_B, PortIndex(1))]);
         assert_eq!(
             isolated.route(NOW, PortIndex(0), stranger(1)),
             Verdict::Drop(NoRoute::Unknown)
@@ -248,7 +285,7 @@ mod tests {
 
     #[test]
     fn broadcast_and_multicast_flood_and_link_local_groups_do_not() {
-        let table = table();
+        let mut table = table();
         assert_eq!(table.route(NOW, A, Mac::BROADCAST), Verdict::Flood);
         assert_eq!(
             table.route(NOW, UPLINK, Mac([0x33, 0x33, 0, 0, 0, 1])),
@@ -284,7 +321,30 @@ mod tests {
         let last = NOW + Forwarding::AGEING - Nanos(1);
         assert_eq!(table.route(last, A, stranger(1)), Verdict::To(B));
         let late = NOW + Forwarding::AGEING;
-        assert_eq!(table.route(late, A, stranger(1)), Verdict::To(UPLINK));
+        assert_eq!(table.route(late, A, stranger(1)), Verdict::Unknown(UPLINK));
+    }
+
+    #[test]
+    fn a_router_that_never_sends_with_its_own_address_stays_known_while_it_is_used() {
+        let mut table = table();
+        table.learn(NOW, UPLINK, stranger(1));
+        let mut now = NOW;
+        for _ in 0..10 {
+            now += Forwarding::AGEING - Nanos(1);
+            assert_eq!(table.route(now, A, stranger(1)), Verdict::To(UPLINK));
+        }
+        // From outside alone it does not.
+        now += Forwarding::AGEING;
+        assert_eq!(table.route(now, A, stranger(1)), Verdict::Unknown(UPLINK));
+    }
+
+    #[test]
+    fn nobody_is_unknown_where_not_all_of_the_outside_could_be_learned() {
+        let mut table = table();
+        for n in 0..=1024 {
+            table.learn(NOW, UPLINK, stranger(n));
+        }
+        assert_eq!(table.route(NOW, A, stranger(2000)), Verdict::To(UPLINK));
     }
 
     #[test]

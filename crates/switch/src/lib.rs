@@ -7,18 +7,22 @@
 //! by. It knows guests by [`tailbound_dataplane::GuestId`]; who they are elsewhere is
 //! somebody else's matter.
 
+mod budget;
 mod filter;
 mod forward;
 mod mac;
 pub mod port;
+mod prefix;
 mod reason;
 mod switch;
 #[cfg(test)]
 mod test_frames;
 
+pub use budget::BudgetConfig;
 pub use filter::SpoofFilter;
 pub use forward::{Forwarding, Learned, NoRoute, PortIndex, Verdict};
 pub use mac::{Mac, MacError};
+pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
     GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PortSnapshot, Ports,

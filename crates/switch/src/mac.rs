@@ -37,6 +37,16 @@ impl Mac {
             mac[5],
         ]
     }
+
+    /// The address that an interface identifier was made of, where it looks like one of
+    /// [`Mac::eui64`].
+    pub const fn from_eui64(identifier: [u8; 8]) -> Option<Self> {
+        let [_, _, _, 0xff, 0xfe, ..] = identifier else {
+            return None;
+        };
+        let i = identifier;
+        Some(Self([i[0] ^ 2, i[1], i[2], i[5], i[6], i[7]]))
+    }
 }
 
 /// Why a text is not a MAC address.
@@ -101,6 +111,8 @@ mod tests {
     fn what_is_printed_parses_to_the_same() {
         let mac = Mac([0x02, 0xab, 0, 1, 0xff, 9]);
         assert_eq!(mac.to_string().parse(), Ok(mac));
+        assert_eq!(Mac::from_eui64(mac.eui64()), Some(mac));
+        assert_eq!(Mac::from_eui64([0; 8]), None);
     }
 
     #[test]

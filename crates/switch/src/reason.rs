@@ -18,6 +18,14 @@ pub enum Reason {
     SpoofedNeighbour,
     /// A guest says that it is a router (router advertisement, redirect).
     RouterClaim,
+    /// A guest hands out addresses (DHCP).
+    DhcpServer,
+    /// Its neighbour discovery is in a fragment.
+    FragmentedDiscovery,
+    /// It is a fragment that does not show all headers of its packet.
+    HiddenHeaders,
+    /// Its guest has chosen as many IPv6 addresses as it may.
+    AddressLimit,
     /// A guest sends with a VLAN tag.
     VlanTag,
     /// A guest sends what is neither IPv4, IPv6 nor ARP.
@@ -32,6 +40,11 @@ pub enum Reason {
     SamePort,
     /// Nobody here has its destination, and there is no uplink.
     UnknownDestination,
+    /// Its guest has spent its budget for frames to groups: broadcast and multicast.
+    GroupBudget,
+    /// Its guest has spent its budget for frames to addresses that nobody is known to
+    /// have.
+    UnknownBudget,
     /// The port it goes to has lost its interface.
     PortMissing,
     /// The interface it goes to is down.
@@ -46,7 +59,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of [`Reason::index`].
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 25] = [
         Self::Malformed,
         Self::Truncated,
         Self::SpoofedMac,
@@ -54,6 +67,10 @@ impl Reason {
         Self::SpoofedArp,
         Self::SpoofedNeighbour,
         Self::RouterClaim,
+        Self::DhcpServer,
+        Self::FragmentedDiscovery,
+        Self::HiddenHeaders,
+        Self::AddressLimit,
         Self::VlanTag,
         Self::EtherType,
         Self::MacMove,
@@ -61,6 +78,8 @@ impl Reason {
         Self::LinkLocalGroup,
         Self::SamePort,
         Self::UnknownDestination,
+        Self::GroupBudget,
+        Self::UnknownBudget,
         Self::PortMissing,
         Self::LinkDown,
         Self::DeviceFull,
@@ -83,6 +102,10 @@ impl Reason {
             Self::SpoofedArp => "spoofed_arp",
             Self::SpoofedNeighbour => "spoofed_neighbour",
             Self::RouterClaim => "router_claim",
+            Self::DhcpServer => "dhcp_server",
+            Self::FragmentedDiscovery => "fragmented_discovery",
+            Self::HiddenHeaders => "hidden_headers",
+            Self::AddressLimit => "address_limit",
             Self::VlanTag => "vlan_tag",
             Self::EtherType => "ethertype",
             Self::MacMove => "mac_move",
@@ -90,6 +113,8 @@ impl Reason {
             Self::LinkLocalGroup => "link_local_group",
             Self::SamePort => "same_port",
             Self::UnknownDestination => "unknown_destination",
+            Self::GroupBudget => "group_budget",
+            Self::UnknownBudget => "unknown_budget",
             Self::PortMissing => "port_missing",
             Self::LinkDown => "link_down",
             Self::DeviceFull => "device_full",

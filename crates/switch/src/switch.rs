@@ -20,6 +20,7 @@
 mod agenda;
 mod config;
 mod guarantees;
+mod guard;
 mod guest;
 mod ingress;
 mod receive;
@@ -37,6 +38,7 @@ pub use snapshot::{
     GuestPacing, GuestSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing, UplinkSnapshot,
 };
 
+use crate::filter::AddressBook;
 use crate::forward::{Forwarding, PortIndex};
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
@@ -69,6 +71,7 @@ pub struct Turn {
 pub struct Switch {
     pool: Pool,
     forwarding: Forwarding,
+    addresses: AddressBook,
     /// What every port has, by [`PortIndex`]: the uplink where there is one, then the
     /// guests.
     states: Vec<PortState>,
@@ -96,6 +99,7 @@ impl Switch {
         let mut switch = Self {
             pool: Pool::new(),
             forwarding: Forwarding::new(0, None, []),
+            addresses: AddressBook::default(),
             states: Vec::new(),
             uplink: None,
             guests: Vec::new(),

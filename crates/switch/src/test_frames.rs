@@ -1,7 +1,8 @@
 //! Frames for tests.
 
 use crate::mac::Mac;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use crate::prefix::Prefix;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use tailbound_dataplane::{GuestId, Malformed, Packet, Pool};
 
 pub(crate) const MAC_A: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -11,7 +12,7 @@ pub(crate) const B4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 pub(crate) const A6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 pub(crate) const B6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 
-pub(crate) fn addresses_of_a() -> Vec<IpAddr> {
+pub(crate) fn addresses_of_a() -> Vec<Prefix> {
     vec![A4.into(), A6.into()]
 }
 

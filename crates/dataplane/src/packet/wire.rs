@@ -20,6 +20,10 @@ pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const ICMP: u8 = 1;
 pub(super) const ICMPV6: u8 = 58;
+/// The IPv6 fragment header (RFC 8200, 4.5).
+pub(super) const FRAGMENT: u8 = 44;
+/// IPv6's authentication header (RFC 4302).
+const AUTHENTICATION: u8 = 51;
 
 /// What follows the Ethernet header and its tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +91,8 @@ impl Headers {
         }
         self.network_kind = Network::Ipv6;
         let payload = ip.payload();
-        if let Some((protocol, offset)) = behind_extensions(ip.next_header(), payload)? {
+        let (protocol, offset) = behind_extensions(ip.next_header(), payload)?;
+        if protocol != FRAGMENT {
             self.protocol = protocol;
             self.transport = u16::try_from(usize::from(self.network) + IPV6 + offset)
                 .map_err(|_| Malformed::Truncated("IPv6 extension"))?;
@@ -158,28 +163,26 @@ pub(super) const fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, 0x8100 | 0x88a8)
 }
 
-/// Protocol and offset behind IPv6 extension headers; none for a fragment.
-fn behind_extensions(
+/// Protocol and offset of what stands behind IPv6 extension headers; they end at a
+/// fragment header, which is returned as [`FRAGMENT`].
+pub(super) fn behind_extensions(
     mut next: IpProtocol,
     payload: &[u8],
-) -> Result<Option<(u8, usize)>, Malformed> {
+) -> Result<(u8, usize), Malformed> {
     let mut offset = 0;
     for _ in 0..=MAX_EXTENSIONS {
-        let unit_and_fixed = match u8::from(next) {
-            // Hop-by-hop, routing, destination options, mobility: units of 8
-            // bytes, the first not counted (RFC 8200, 4.3).
-            0 | 43 | 60 | 135 => (8, 8),
+        let protocol = u8::from(next);
+        let (unit, fixed) = match protocol {
+            _ if is_extension(protocol) => (8, 8),
             // Authentication: units of 4 bytes, two of them not counted (RFC
             // 4302, 2.2).
-            51 => (4, 8),
-            44 => return Ok(None),
-            protocol => return Ok(Some((protocol, offset))),
+            AUTHENTICATION => (4, 8),
+            _ => return Ok((protocol, offset)),
         };
         let header = payload
             .get(offset..)
             .and_then(|rest| rest.first_chunk::<2>())
             .ok_or(Malformed::Truncated("IPv6 extension"))?;
-        let (unit, fixed) = unit_and_fixed;
         next = IpProtocol::from(header[0]);
         offset += usize::from(header[1]) * unit + fixed;
         if offset > payload.len() {
@@ -188,6 +191,13 @@ fn behind_extensions(
     }
     // Passing it on unread would let a guest hide a neighbour advertisement.
     Err(Malformed::Extensions)
+}
+
+/// Whether it is an extension header in units of 8 bytes, the first not counted
+/// (RFC 8200, 4.3; RFC 7045, 4): hop-by-hop, routing, destination options, mobility,
+/// HIP, Shim6.
+pub(super) const fn is_extension(protocol: u8) -> bool {
+    matches!(protocol, 0 | 43 | 60 | 135 | 139 | 140)
 }
 
 /// Two bytes in network order. The caller has checked that they are there.

@@ -1,10 +1,9 @@
 //! What contradicts itself in a configuration that can be read.
 
 use super::draft::Draft;
-use super::{GuestConfig, PortConfig, pacing};
+use super::{GuestConfig, PortConfig, guard, pacing};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use tailbound_api::VmName;
 use tailbound_dataplane::{PipelineConfig, QueueConfig};
@@ -59,10 +58,10 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
 #[derive(Default)]
 struct Checks {
     wrong: Vec<Problem>,
+    addresses: guard::Addresses,
     names: HashMap<String, String>,
     macs: HashMap<tailbound_switch::Mac, String>,
     machines: HashMap<VmName, String>,
-    addresses: HashMap<IpAddr, String>,
     interfaces: HashMap<(String, Option<PathBuf>), String>,
     captures: HashMap<String, String>,
 }
@@ -92,7 +91,7 @@ impl Checks {
                 &guest.name,
             );
         }
-        self.ips(at, guest);
+        self.wrong.extend(self.addresses.guest(at, guest));
         self.port(at, &guest.name, &guest.port);
         self.whole_frames(at, &guest.port, &guest.pipeline);
         self.pipeline(at, &guest.pipeline);
@@ -134,37 +133,6 @@ impl Checks {
             guest.mac,
             &guest.name,
         );
-    }
-
-    fn ips(&mut self, at: &[Step], guest: &GuestConfig) {
-        let name = &guest.name;
-        for (index, address) in guest.ip.iter().enumerate() {
-            let place = join(at, &[Step::Key("ip"), Step::Index(index)]);
-            let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-            if address.is_unspecified() || address.is_multicast() || broadcast {
-                self.wrong(
-                    &place,
-                    format!("{address} is no single station's address; use the guest's own"),
-                );
-            }
-            unique(
-                &mut self.wrong,
-                &mut self.addresses,
-                &place,
-                "IP address",
-                *address,
-                name,
-            );
-        }
-        if guest.ip.is_empty() && guest.anti_spoofing {
-            self.wrong(
-                at,
-                format!(
-                    "{name} may send from no IP address; list them as `ip = [...]`, or let it send \
-                     whatever it likes with `anti_spoofing = false`"
-                ),
-            );
-        }
     }
 
     fn port(&mut self, at: &[Step], owner: &str, port: &PortConfig) {

@@ -45,9 +45,13 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
     let guests = guests.map(|(guest, guarantee)| GuestConfig {
         name: guest.name.clone(),
         mac: guest.mac,
-        filter: guest
-            .anti_spoofing
-            .then(|| SpoofFilter::new(guest.mac, guest.ip.iter().copied())),
+        filter: guest.anti_spoofing.then(|| {
+            SpoofFilter::new(guest.mac, guest.ip.iter().copied())
+                .with_slaac(guest.slaac.iter().copied(), guest.chosen_addresses)
+                .with_dhcp_server(guest.dhcp_server)
+        }),
+        groups: Some(guest.groups),
+        unknown: Some(guest.unknown),
         guarantee,
         // Rates are exchanged for machines alone.
         coverage: if config.hose.is_some() && guest.vm.is_some() {

@@ -1,11 +1,26 @@
 use super::*;
+use crate::forward::{Forwarding, PortIndex};
 use crate::test_frames::*;
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
+use tailbound_dataplane::GuestId;
+use tailbound_units::Nanos;
+
+/// Whether a guest that nobody is beside of may send `packet`.
+fn check_by(filter: &SpoofFilter, packet: &Packet) -> Result<(), Reason> {
+    let mut sender = Sender {
+        now: Nanos::ZERO,
+        guest: GuestId::first(1),
+        port: PortIndex(1),
+        book: &mut AddressBook::default(),
+        forwarding: &Forwarding::new(2, None, []),
+    };
+    filter.check(packet, &mut sender)
+}
 
 fn check(frame: &[u8]) -> Result<(), Reason> {
     let filter = SpoofFilter::new(MAC_A, addresses_of_a());
-    filter.check(&packet(frame, None).expect("well formed"))
+    check_by(&filter, &packet(frame, None).expect("well formed"))
 }
 
 fn from_a(ethertype: u16, payload: &[u8]) -> Result<(), Reason> {
@@ -95,6 +110,100 @@ fn a_guest_is_no_router() {
     }
 }
 
+/// A fragment header before `payload`: of an only fragment, or of the first of more.
+fn fragment(next: u8, more: bool, payload: &[u8]) -> Vec<u8> {
+    [&[next, 0, 0, u8::from(more), 0, 0, 0, 9][..], payload].concat()
+}
+
+#[test]
+fn a_fragment_hides_no_advertisement() {
+    let mut router = vec![0; 40];
+    router[0] = 134;
+    for more in [false, true] {
+        for message in [
+            &router,
+            &advertisement(B6, MAC_A),
+            &advertisement(A6, MAC_A),
+        ] {
+            assert_eq!(
+                from_a(IPV6, &ipv6(A6, B6, 44, &fragment(58, more, message))),
+                Err(Reason::FragmentedDiscovery)
+            );
+        }
+    }
+    let options = [&[58, 0, 1, 4, 0, 0, 0, 0][..], &router].concat();
+    for hidden in [
+        fragment(60, false, &options),
+        fragment(60, true, &options[..8]),
+        fragment(17, true, &udp(1, 2, b"")[..4]),
+    ] {
+        assert_eq!(
+            from_a(IPV6, &ipv6(A6, B6, 44, &hidden)),
+            Err(Reason::HiddenHeaders)
+        );
+    }
+    let whole = fragment(17, true, &udp(1, 2, b"the first of several"));
+    assert_eq!(from_a(IPV6, &ipv6(A6, B6, 44, &whole)), Ok(()));
+}
+
+#[test]
+fn only_a_dhcp_server_hands_out_addresses() {
+    let server = SpoofFilter::new(MAC_A, addresses_of_a()).with_dhcp_server(true);
+    for payload in [
+        (IPV4, ipv4(A4, B4, 17, &udp(67, 68, b"offer"))),
+        (IPV4, ipv4(A4, B4, 17, &udp(1067, 68, b"offer"))),
+        (IPV6, ipv6(A6, B6, 17, &udp(547, 546, b"advertise"))),
+        (
+            IPV6,
+            ipv6(
+                A6,
+                B6,
+                44,
+                &fragment(17, false, &udp(547, 546, b"advertise")),
+            ),
+        ),
+    ] {
+        let frame = ethernet(MAC_B, MAC_A, payload.0, &payload.1);
+        assert_eq!(check(&frame), Err(Reason::DhcpServer));
+        let packet = packet(&frame, None).expect("well formed");
+        assert_eq!(check_by(&server, &packet), Ok(()));
+    }
+    // Clients, and relays among themselves.
+    for (from, to) in [(68, 67), (67, 67)] {
+        assert_eq!(from_a(IPV4, &ipv4(A4, B4, 17, &udp(from, to, b""))), Ok(()));
+    }
+    assert_eq!(from_a(IPV6, &ipv6(A6, B6, 17, &udp(546, 547, b""))), Ok(()));
+}
+
+#[test]
+fn a_prefix_is_the_guests_whole() {
+    let own = ["10.0.0.0/24", "fd00::/64"].map(|text| text.parse().expect("a prefix"));
+    let filter = SpoofFilter::new(MAC_A, own);
+    let datagram = udp(1, 2, b"x");
+    let check = |ethertype, payload: &[u8]| {
+        let frame = ethernet(MAC_B, MAC_A, ethertype, payload);
+        check_by(&filter, &packet(&frame, None).expect("well formed"))
+    };
+    for (last, result) in [
+        ([10, 0, 0, 0], Ok(())),
+        ([10, 0, 0, 255], Ok(())),
+        ([10, 0, 1, 0], Err(Reason::SpoofedIp)),
+    ] {
+        let payload = ipv4(last.into(), B4, 17, &datagram);
+        assert_eq!(check(IPV4, &payload), result);
+    }
+    assert_eq!(check(ARP, &arp(2, MAC_A, [10, 0, 0, 7].into(), B4)), Ok(()));
+    let inside: Ipv6Addr = "fd00::1234".parse().expect("an address");
+    assert_eq!(check(IPV6, &ipv6(inside, B6, 17, &datagram)), Ok(()));
+    let claim = ipv6(inside, B6, 58, &advertisement(inside, MAC_A));
+    assert_eq!(check(IPV6, &claim), Ok(()));
+    let outside: Ipv6Addr = "fd00:0:0:1::1".parse().expect("an address");
+    assert_eq!(
+        check(IPV6, &ipv6(outside, B6, 17, &datagram)),
+        Err(Reason::SpoofedIp)
+    );
+}
+
 #[test]
 fn address_detection_and_listener_reports_need_no_address() {
     let mut solicitation = vec![135, 0, 0, 0, 0, 0, 0, 0];
@@ -150,7 +259,7 @@ proptest! {
             frame[at] = value;
         }
         let Ok(packet) = packet(&frame, None) else { return Ok(()) };
-        if SpoofFilter::new(MAC_A, addresses_of_a()).check(&packet).is_err() {
+        if check_by(&SpoofFilter::new(MAC_A, addresses_of_a()), &packet).is_err() {
             return Ok(());
         }
         prop_assert_eq!(&frame[6..12], &MAC_A.0);

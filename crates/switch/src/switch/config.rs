@@ -1,5 +1,6 @@
 //! What a switch is to be, as plain data.
 
+use crate::budget::BudgetConfig;
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use tailbound_dataplane::{Coverage, EgressConfig, Guarantee, PipelineConfig};
@@ -26,6 +27,11 @@ pub struct GuestConfig {
     pub mac: Mac,
     /// What it may send; `None`: anything.
     pub filter: Option<SpoofFilter>,
+    /// What it may send to groups (broadcast and multicast), each copy counted; `None`:
+    /// any number.
+    pub groups: Option<BudgetConfig>,
+    /// What it may send to addresses that nobody is known to have; `None`: any number.
+    pub unknown: Option<BudgetConfig>,
     /// What it is guaranteed on a paced uplink; `None`: best effort.
     pub guarantee: Option<Guarantee>,
     /// To which destinations that guarantee extends.
@@ -41,6 +47,8 @@ impl GuestConfig {
             name: name.into(),
             mac,
             filter: None,
+            groups: None,
+            unknown: None,
             guarantee: None,
             coverage: Coverage::default(),
             pipeline: PipelineConfig::default(),

@@ -2,6 +2,7 @@
 
 use super::config::GuestConfig;
 use super::ingress::Ingress;
+use crate::budget::{Budget, BudgetConfig};
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use tailbound_dataplane::pacer::PacerError;
@@ -15,6 +16,10 @@ pub(super) struct GuestPort {
     pub(super) id: GuestId,
     pub(super) mac: Mac,
     pub(super) filter: Option<SpoofFilter>,
+    /// For frames to groups.
+    pub(super) groups: Option<Budget>,
+    /// For frames to addresses that nobody is known to have.
+    pub(super) unknown: Option<Budget>,
     pub(super) coverage: Coverage,
     /// What it is to be guaranteed on a paced uplink.
     pub(super) guarantee: Option<Guarantee>,
@@ -42,6 +47,8 @@ impl GuestPort {
             id,
             mac: config.mac,
             filter: config.filter.clone(),
+            groups: config.groups.map(Budget::new),
+            unknown: config.unknown.map(Budget::new),
             coverage: config.coverage,
             guarantee: config.guarantee,
             refusal: None,
@@ -56,9 +63,19 @@ impl GuestPort {
     pub(super) fn reconfigure(&mut self, now: Nanos, config: GuestConfig) {
         self.mac = config.mac;
         self.filter = config.filter;
+        replace_budget(&mut self.groups, config.groups);
+        replace_budget(&mut self.unknown, config.unknown);
         self.coverage = config.coverage;
         self.guarantee = config.guarantee;
         self.pipeline.reconfigure(now, &config.pipeline);
+    }
+}
+
+/// A budget that stays keeps what was spent of it.
+fn replace_budget(budget: &mut Option<Budget>, config: Option<BudgetConfig>) {
+    match (budget.as_mut(), config) {
+        (Some(budget), Some(config)) => budget.reconfigure(config),
+        (_, config) => *budget = config.map(Budget::new),
     }
 }
 

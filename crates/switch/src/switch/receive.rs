@@ -1,10 +1,10 @@
 //! What comes from a port, checked, and on its way to others.
 
+use super::guard::Route;
 use super::uplink::Uplink;
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
-use crate::forward::{Learned, NoRoute, PortIndex, Verdict};
-use crate::mac::Mac;
+use crate::forward::PortIndex;
 use crate::port::{BURST, More, Received};
 use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet};
@@ -135,8 +135,7 @@ impl Switch {
         let state = &mut self.states[from.0];
         state.counters.received.add(received.len);
         let guest = from.0.checked_sub(usize::from(self.uplink.is_some()));
-        let guest = guest.map(|guest| &self.guests[guest]);
-        let source = guest.map(|guest| guest.id);
+        let source = guest.map(|guest| self.guests[guest].id);
         let Received {
             buffer,
             start,
@@ -147,27 +146,14 @@ impl Switch {
             tracing::debug!(port = state.name, %malformed, "dropped a frame");
             Reason::Malformed
         })?;
-        if let Some(filter) = guest.and_then(|guest| guest.filter.as_ref()) {
-            filter.check(&packet)?;
-        }
-        match self.forwarding.learn(now, from, Mac(packet.source_mac())) {
-            Learned::Accepted | Learned::Full => {}
-            Learned::ForbiddenMove => return Err(Reason::MacMove),
-            Learned::Invalid => return Err(Reason::InvalidSource),
-        }
-        match self
-            .forwarding
-            .route(now, from, Mac(packet.destination_mac()))
-        {
-            Verdict::To(to) => {
+        self.admit(now, from, &packet)?;
+        match self.route(now, from, &packet)? {
+            Route::To(to) => {
                 let cost = self.cost(&packet, to);
                 self.push(now, from, to, packet, ports);
                 Ok(cost)
             }
-            Verdict::Flood => Ok(self.flood(now, from, packet, ports)),
-            Verdict::Drop(NoRoute::LinkLocal) => Err(Reason::LinkLocalGroup),
-            Verdict::Drop(NoRoute::SamePort) => Err(Reason::SamePort),
-            Verdict::Drop(NoRoute::Unknown) => Err(Reason::UnknownDestination),
+            Route::Flood => Ok(self.flood(now, from, packet, ports)),
         }
     }
 

@@ -47,6 +47,11 @@ impl Switch {
         }
         self.apply(now, []);
         self.replace_forwarding(&moved);
+        self.addresses.reconfigure(
+            self.guests
+                .iter()
+                .filter_map(|guest| Some((guest.id, guest.filter.as_ref()?))),
+        );
         if self.uplink.is_none() {
             self.drop_backpressured();
         }

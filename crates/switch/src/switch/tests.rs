@@ -1,14 +1,15 @@
 mod churn;
+mod guarded;
 mod many;
 mod paced;
 mod queued;
 mod share;
 
 use super::*;
-use crate::SpoofFilter;
 use crate::mac::Mac;
 use crate::port::{BURST, MemoryPort, More, Outgoing, Sent, Wire};
 use crate::test_frames::*;
+use crate::{BudgetConfig, Prefix, SpoofFilter};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,7 +33,7 @@ struct Bench {
 
 /// An uplink behind `uplink`, and the guests A and B.
 fn config(uplink: &PipelineConfig) -> SwitchConfig {
-    let guest = |name: &str, mac, addresses: Vec<std::net::IpAddr>| GuestConfig {
+    let guest = |name: &str, mac, addresses: Vec<Prefix>| GuestConfig {
         filter: Some(SpoofFilter::new(mac, addresses)),
         ..GuestConfig::new(name, mac)
     };

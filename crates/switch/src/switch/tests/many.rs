@@ -97,7 +97,10 @@ fn nobody_asks_a_port_that_has_nothing_to_do() {
     let busy = [0, 1 + from, 1 + to];
     let idle = asked.iter().enumerate();
     let idle = idle.filter(|(port, asked)| asked.get() > 0 && !busy.contains(port));
-    assert_eq!(idle.map(|(port, _)| port).collect::<Vec<usize>>(), [0_usize; 0]);
+    assert_eq!(
+        idle.map(|(port, _)| port).collect::<Vec<usize>>(),
+        [0_usize; 0]
+    );
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! What a guest may have multiplied: frames that more than their receiver pays for.
+
+use serde::Deserialize;
+use tailbound_units::exact::Work;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// How much of some traffic a guest may send: `rate`, and `burst` at once.
+///
+/// It is counted on the wire, preamble, FCS and gap included, for each port that a
+/// frame is copied to: that is what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BudgetConfig {
+    /// How fast what was spent comes back; 10 Mbit/s: some 14,800 of the shortest
+    /// frames a second.
+    pub rate: Rate,
+    /// What may be spent at once; 1.25 MB, a second's worth.
+    pub burst: Bytes,
+}
+
+impl Default for BudgetConfig {
+    fn default() -> Self {
+        Self {
+            rate: Rate::from_mbit(10),
+            burst: Bytes(1_250_000),
+        }
+    }
+}
+
+/// What a guest has spent of a [`BudgetConfig`]: a leaky bucket.
+#[derive(Debug, Clone)]
+pub(crate) struct Budget {
+    config: BudgetConfig,
+    /// What was spent and has not come back at `at`.
+    spent: Work,
+    at: Nanos,
+}
+
+impl Budget {
+    /// Nothing spent.
+    pub(crate) const fn new(config: BudgetConfig) -> Self {
+        Self {
+            config,
+            spent: Work::ZERO,
+            at: Nanos::ZERO,
+        }
+    }
+
+    /// Keeps what was spent.
+    pub(crate) const fn reconfigure(&mut self, config: BudgetConfig) {
+        self.config = config;
+    }
+
+    /// Spends `cost`, where less than the burst is spent; returns whether it did. So the
+    /// burst is exceeded by one frame at most, which later ones wait for.
+    pub(crate) fn spend(&mut self, now: Nanos, cost: Bytes) -> bool {
+        let back = Work::done(self.config.rate, now.since(self.at));
+        self.spent = self.spent.less(back);
+        self.at = now;
+        let is_left = self.spent < Work::of(self.config.burst);
+        if is_left {
+            self.spent = self.spent.plus(Work::of(cost));
+        }
+        is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Over every interval: the rate's share of it, the burst, and one frame.
+        #[test]
+        fn no_interval_has_more_than_its_share(
+            frames in prop::collection::vec((0u64..2_000_000, 84u64..100_000), 1..200),
+            rate in 1u64..1_000_000_000, burst in 1u64..200_000,
+        ) {
+            let config = BudgetConfig { rate: Rate(rate), burst: Bytes(burst) };
+            let mut budget = Budget::new(config);
+            let mut now = Nanos::from_secs(1);
+            let mut passed = Vec::new();
+            for (gap, cost) in frames {
+                now += Nanos(gap);
+                if budget.spend(now, Bytes(cost)) {
+                    passed.push((now, cost));
+                }
+            }
+            for (first, (from, _)) in passed.iter().enumerate() {
+                let mut sum = 0;
+                for (to, cost) in &passed[first..] {
+                    let share = config.rate.bytes_in(to.since(*from)).0 + 1;
+                    prop_assert!(sum < share + burst, "before the frame at {to}");
+                    sum += cost;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_spent_comes_back_at_the_rate() {
+        let config = BudgetConfig {
+            rate: Rate(8_000),
+            burst: Bytes(1_000),
+        };
+        let mut budget = Budget::new(config);
+        let at = |millis| Nanos::from_millis(millis);
+        assert!(budget.spend(at(0), Bytes(1_000)));
+        assert!(!budget.spend(at(0), Bytes(1)));
+        assert!(budget.spend(at(1), Bytes(2_000)), "a byte is back");
+        assert!(!budget.spend(at(1_999), Bytes(1)), "it went into debt");
+        assert!(budget.spend(at(2_002), Bytes(1)));
+    }
+}

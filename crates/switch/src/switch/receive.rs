@@ -102,7 +102,10 @@ impl Switch {
         if self.uplink_drops() > dropped || refused > BURST / 2 {
             self.throttle(now, from, total.frames);
         }
-        turn.busy |= self.states[from.0].has_received() && self.is_open(from);
+        // Also where the last of a burst was forwarded turns after it was received: the
+        // port may have more, and nothing else says so.
+        let state = &self.states[from.0];
+        turn.busy |= (state.has_received() || state.readable) && self.is_open(from);
     }
 
     /// Frames that a paced uplink dropped for want of room.

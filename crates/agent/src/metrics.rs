@@ -1,4 +1,4 @@
-//! What the agent has measured, as `OpenMetrics` text.
+//! What the agent has measured, in the forms that Prometheus reads.
 
 use crate::watch::{AgentSnapshot, Meter, MeterKey};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -6,13 +6,17 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use tailbound_metrics::{counter, gauge, histogram};
+use tailbound_metrics::{Buckets, counter, gauge, histogram};
 
-/// Writes a snapshot.
+/// Writes a snapshot, its histograms with such buckets.
 ///
 /// # Errors
-/// The text cannot be written.
-pub fn encode(vcpus: &AgentSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+/// It cannot be written.
+pub fn encode(
+    vcpus: &AgentSnapshot,
+    buckets: Buckets,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_wait",
         "How long a guest's thread that could run waited for a CPU; each wait is entered with \
@@ -22,7 +26,7 @@ pub fn encode(vcpus: &AgentSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Res
     )?;
     for (key, meter) in &vcpus.meters {
         let labels = labels(key);
-        histogram(family.encode_family(&labels)?, &meter.waits)?;
+        histogram(family.encode_family(&labels)?, &meter.waits, buckets)?;
     }
     let mut family = encoder.encode_descriptor(
         "tailbound_vcpu_cpu",

@@ -10,6 +10,7 @@ mod notify;
 mod open;
 mod plan;
 mod poller;
+mod scrape;
 mod takeover;
 mod vcpu;
 
@@ -25,9 +26,11 @@ use notify::notify;
 pub use open::OpenError;
 use plan::{PortPlan, plan};
 use poller::{Poller, Ready};
+use scrape::Scrapes;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tailbound_document::DocumentError;
 use tailbound_switch::port::Port;
@@ -140,10 +143,11 @@ struct Daemon {
     poller: Poller,
     switch: Switch,
     plans: Vec<PortPlan>,
-    guarantees: Guarantees,
+    guarantees: Arc<Guarantees>,
     ports: Vec<Option<Box<dyn Port>>>,
     missing: Vec<Missing>,
     metrics: Option<Server>,
+    scrapes: Scrapes,
     core: Core,
     cpu: Option<u32>,
     vcpus: Vcpus,
@@ -201,10 +205,11 @@ impl Daemon {
             poller,
             switch,
             plans,
-            guarantees,
+            guarantees: Arc::new(guarantees),
             ports,
             missing: Vec::new(),
             metrics,
+            scrapes: Scrapes::default(),
             core,
             cpu: config.cpu,
             vcpus,
@@ -234,21 +239,22 @@ impl Daemon {
                     self.reload();
                 }
                 if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take) {
-                    self.guarantees.update(guarantees);
+                    Arc::make_mut(&mut self.guarantees).update(guarantees);
                     let guests: Vec<_> = self.switch.guests().map(|(id, _)| id).collect();
                     let wanted = guests.into_iter().zip(self.guarantees.wanted());
                     self.switch.apply(now, wanted);
                     self.tell_hose(now);
                 }
-                self.answer();
+                self.scrapes.handle_woken();
             }
+            self.answer();
             self.look_for_missing(now);
             let turn = self.switch.poll(now, &mut self.ports);
             for (port, error) in turn.gone {
                 self.lost(now, port, &error);
             }
             self.exchange(now);
-            let until = if turn.busy {
+            let until = if turn.busy || self.scrapes.is_busy() {
                 Some(now)
             } else {
                 self.next_event()
@@ -332,22 +338,30 @@ impl Daemon {
         Ok(woken)
     }
 
-    /// Answers the scrapes that wait.
+    /// Goes on with the answer to the scrapes that wait.
     fn answer(&mut self) {
         let Some(metrics) = &self.metrics else {
+            self.scrapes = Scrapes::default();
             return;
         };
-        for scrape in metrics.scrapes() {
-            scrape.answer(Exposition {
-                host: Some(HostCounts {
-                    snapshot: self.switch.snapshot(&mut self.ports),
-                    guarantees: self.guarantees.snapshot(),
-                    hose: self.hose.as_ref().map(Hose::snapshot),
-                    reloads_applied: self.reloads_applied,
-                    reloads_refused: self.reloads_refused,
-                }),
-                ..Exposition::default()
-            });
+        let answer = self
+            .scrapes
+            .poll(metrics, &mut self.switch, &mut self.ports);
+        let Some((snapshot, scrapes)) = answer else {
+            return;
+        };
+        let exposition = Exposition {
+            host: Some(HostCounts {
+                snapshot: Arc::new(snapshot),
+                guarantees: Arc::clone(&self.guarantees),
+                hose: self.hose.as_ref().map(Hose::snapshot),
+                reloads_applied: self.reloads_applied,
+                reloads_refused: self.reloads_refused,
+            }),
+            ..Exposition::default()
+        };
+        for scrape in scrapes {
+            scrape.answer(exposition.clone());
         }
     }
 
@@ -452,7 +466,8 @@ impl Daemon {
             self.metrics = metrics;
         }
         self.take(ports);
-        self.guarantees = guarantees;
+        self.guarantees = Arc::new(guarantees);
+        self.scrapes.handle_reload();
         self.switch.reconfigure(now, switch)?;
         self.tell_hose(now);
         Ok(())

@@ -1,9 +1,11 @@
-//! Sojourn times, counted in buckets: a record is a shift and an addition.
+//! Sojourn times, counted in buckets: a record is a shift, two comparisons and an
+//! addition.
 
 use tailbound_units::Nanos;
 
-/// Counts of times in fixed buckets, two to each power of two from 1 us to 34 s:
-/// a bound is at most 1.5 times the one below it.
+/// Counts of times in fixed buckets, two to each power of two from 1 us to 32 s: a bound
+/// is `sqrt(2)` times the one below it, as in Prometheus's native histograms of schema
+/// [`Histogram::SCHEMA`].
 #[derive(Debug, Clone)]
 pub struct Histogram {
     /// The last one takes whatever is beyond all bounds.
@@ -13,12 +15,33 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// log2 of the lowest bound: 1024 ns.
-    const LOWEST: u32 = 10;
-    /// log2 of the highest bound: 34.4 s.
-    const HIGHEST: u32 = 35;
+    /// Buckets to a power of two, as a power of two (Prometheus, *Native Histograms*).
+    pub const SCHEMA: i32 = 1;
+    /// log2 of the lowest bound in seconds: 0.95 us.
+    const LOWEST: i32 = -20;
+    /// log2 of the highest bound in seconds: 32 s.
+    const HIGHEST: i32 = 5;
     /// How many bounds there are.
     pub const BUCKETS: usize = 2 * (Self::HIGHEST - Self::LOWEST) as usize + 1;
+
+    /// The longest time of each bucket that has a bound, in nanoseconds.
+    const LONGEST: [u64; Self::BUCKETS] = {
+        let mut longest = [0; Self::BUCKETS];
+        let mut index = 0;
+        while index < Self::BUCKETS {
+            // The square of the bound: half powers of two are no whole numbers.
+            let square = 1_000_000_000_000_000_000_u128;
+            let power = Self::exponent(index);
+            let square = if power < 0 {
+                square >> -power
+            } else {
+                square << power
+            };
+            longest[index] = square.isqrt() as u64;
+            index += 1;
+        }
+        longest
+    };
 
     /// Counts one time.
     pub fn record(&mut self, time: Nanos) {
@@ -33,25 +56,24 @@ impl Histogram {
 
     /// The bucket of a time: the first whose bound is not below it.
     fn bucket(nanos: u64) -> usize {
-        // Bounds are inclusive: one less falls into the bucket's own interval.
-        let below = nanos.saturating_sub(1);
-        if below >> Self::LOWEST == 0 {
-            return 0;
+        // 2^(e / 2) s are 2^(e / 2 + 29.9) ns: no bucket before this one takes as much.
+        let from = (2 * nanos.max(1).ilog2() + 1).saturating_sub(20);
+        let mut bucket = (from as usize).min(Self::BUCKETS);
+        while bucket < Self::BUCKETS && Self::LONGEST[bucket] < nanos {
+            bucket += 1;
         }
-        let octave = below.ilog2();
-        let upper_half = (below >> (octave - 1)) & 1;
-        let bucket = 2 * (octave - Self::LOWEST) as usize + upper_half as usize + 1;
-        bucket.min(Self::BUCKETS)
+        bucket
     }
 
-    /// The upper bound of bucket `index`, inclusive.
-    pub const fn bound(index: usize) -> Nanos {
-        let power = 1 << (Self::LOWEST as usize + index / 2);
-        Nanos(if index.is_multiple_of(2) {
-            power
-        } else {
-            power + power / 2
-        })
+    /// The upper bound of bucket `index` is `2^(exponent / 2)` s, inclusive: its index in a
+    /// native histogram.
+    pub const fn exponent(index: usize) -> i32 {
+        (index as u32).cast_signed() + 2 * Self::LOWEST
+    }
+
+    /// The upper bound of bucket `index` in seconds, inclusive.
+    pub fn bound(index: usize) -> f64 {
+        2_f64.powf(f64::from(Self::exponent(index)) / 2.0)
     }
 
     /// The counts: of each bucket by itself, then of what is beyond them.
@@ -89,17 +111,26 @@ mod tests {
             let at = 1u64 << power;
             [at - 1, at, at + 1, at + at / 2, at + at / 2 + 1]
         });
-        for nanos in around.chain([0, u64::MAX]) {
+        let bounds = Histogram::LONGEST;
+        let bounds = bounds.into_iter().flat_map(|at| [at - 1, at, at + 1]);
+        for nanos in around.chain(bounds).chain([0, u64::MAX]) {
             let bucket = Histogram::bucket(nanos);
+            let longest = |bucket: usize| Histogram::LONGEST[bucket];
             if bucket < Histogram::BUCKETS {
-                assert!(nanos <= Histogram::bound(bucket).0, "{nanos} in {bucket}");
+                assert!(nanos <= longest(bucket), "{nanos} in {bucket}");
             }
             if bucket > 0 {
-                assert!(
-                    nanos > Histogram::bound(bucket - 1).0,
-                    "{nanos} in {bucket}"
-                );
+                assert!(nanos > longest(bucket - 1), "{nanos} in {bucket}");
             }
+        }
+    }
+
+    #[test]
+    fn bounds_are_those_of_a_native_histogram() {
+        for (bucket, longest) in Histogram::LONGEST.into_iter().enumerate() {
+            let bound = Histogram::bound(bucket) * 1e9;
+            let longest = longest as f64;
+            assert!((longest..longest + 1.0001).contains(&bound), "{bound} ns");
         }
     }
 

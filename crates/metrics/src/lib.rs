@@ -2,7 +2,7 @@
 //!
 //! A [`Histogram`] counts times at the cost of a shift and an addition. With the
 //! feature `text`, [`counter`], [`gauge`] and [`histogram`] write what was counted in
-//! the format of `OpenMetrics` 1.0, which Prometheus reads. [`check_address`] says
+//! the forms that Prometheus reads. [`check_address`] says
 //! where such text may be served.
 
 mod address;
@@ -12,5 +12,5 @@ mod histogram;
 
 pub use address::{NotLoopback, check_address};
 #[cfg(feature = "text")]
-pub use encode::{Labels, counter, gauge, histogram};
+pub use encode::{Buckets, Labels, counter, gauge, histogram};
 pub use histogram::Histogram;

@@ -25,6 +25,7 @@ pub use mac::{Mac, MacError};
 pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
-    GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PortSnapshot, Ports,
-    Snapshot, Sojourn, Switch, SwitchConfig, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
+    GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PartialSnapshot,
+    PortSnapshot, Ports, Snapshot, Sojourn, Switch, SwitchConfig, Turn, UPLINK, UplinkPacing,
+    UplinkSnapshot,
 };

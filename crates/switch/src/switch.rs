@@ -35,7 +35,8 @@ mod work;
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
 pub use guarantees::GuaranteeError;
 pub use snapshot::{
-    GuestPacing, GuestSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing, UplinkSnapshot,
+    GuestPacing, GuestSnapshot, PartialSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing,
+    UplinkSnapshot,
 };
 
 use crate::filter::AddressBook;

@@ -1,15 +1,16 @@
-//! What the pacer of the uplink does, as text.
+//! What the pacer of the uplink does, for a scrape.
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt::Error;
-use tailbound_metrics::{Labels, counter, gauge, histogram};
+use tailbound_metrics::{Buckets, Labels, counter, gauge, histogram};
 use tailbound_switch::{GuestPacing, PortSnapshot, Snapshot, UplinkPacing};
 
 /// Nothing where no uplink is paced.
 pub(super) fn encode(
     snapshot: &Snapshot,
+    buckets: Buckets,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
     let uplink = snapshot.uplink.as_ref();
@@ -17,6 +18,7 @@ pub(super) fn encode(
         return Ok(());
     };
     encode_uplink(uplink, snapshot.refusals, encoder)?;
+    encode_times(uplink, buckets, encoder)?;
     let guests = snapshot.guests.iter();
     let guests = guests.filter_map(|guest| Some((&guest.port, guest.pacing.as_ref()?)));
     encode_guests(&guests.collect::<Vec<_>>(), encoder)
@@ -77,11 +79,15 @@ fn encode_uplink(
     for (name, help, value) in counters {
         counter::<0>(encoder, name, help, &[([], value)])?;
     }
-    encode_times(uplink, encoder)
+    Ok(())
 }
 
 /// How late the pacer was, and how long it stood still.
-fn encode_times(uplink: &UplinkPacing, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+fn encode_times(
+    uplink: &UplinkPacing,
+    buckets: Buckets,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
     let stats = uplink.stats;
     encoder
         .encode_descriptor(
@@ -105,7 +111,7 @@ fn encode_times(uplink: &UplinkPacing, encoder: &mut DescriptorEncoder<'_>) -> R
         Some(&Unit::Seconds),
         MetricType::Histogram,
     )?;
-    histogram(lateness, &uplink.lateness)
+    histogram(lateness, &uplink.lateness, buckets)
 }
 
 type Guests<'s> = [(&'s PortSnapshot, &'s GuestPacing)];

@@ -1,16 +1,16 @@
-//! A snapshot as text, in the format of `OpenMetrics` 1.0.
+//! A snapshot in the forms that Prometheus reads: text (`OpenMetrics` 1.0), and protobuf.
 
 use crate::control::WatchStatus;
-use crate::guarantees::GuaranteesSnapshot;
+use crate::guarantees::Guarantees;
 use crate::hose::HoseSnapshot;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, prometheus_protobuf, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
+use std::sync::Arc;
 use tailbound_agent::watch::AgentSnapshot;
-use tailbound_metrics::{Labels, counter, gauge};
+use tailbound_metrics::{Buckets, Labels, counter, gauge};
 use tailbound_switch::{PortSnapshot, Snapshot, Sojourn};
 
 /// Everything that one scrape shows.
@@ -28,9 +28,9 @@ pub(crate) struct Exposition {
 #[derive(Debug, Clone)]
 pub(crate) struct HostCounts {
     /// What the switch has counted.
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: Arc<Snapshot>,
     /// What the placement service and the configuration guarantee.
-    pub(crate) guarantees: GuaranteesSnapshot,
+    pub(crate) guarantees: Arc<Guarantees>,
     /// What the exchange of rates has counted, where there is one.
     pub(crate) hose: Option<HoseSnapshot>,
     /// How many reloads were applied.
@@ -39,14 +39,62 @@ pub(crate) struct HostCounts {
     pub(crate) reloads_refused: u64,
 }
 
+/// A form that a scraper may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Protobuf,
+}
+
+impl Form {
+    /// The one that a scraper likes best of those that its `Accept` header (RFC 9110,
+    /// 12.5.1) names; text where it names neither.
+    pub(super) fn accepted_by(accept: &str) -> Self {
+        let quality = |wanted: &str| {
+            let range = accept.split(',').find(|range| range.contains(wanted))?;
+            let mut parameters = range.split(';').map(str::trim);
+            let quality = parameters.find_map(|parameter| parameter.strip_prefix("q="));
+            quality.map_or(Some(1.0), |quality| quality.parse::<f64>().ok())
+        };
+        let protobuf = quality("proto=io.prometheus.client.MetricFamily");
+        let text = quality("application/openmetrics-text").unwrap_or_default();
+        match protobuf {
+            Some(protobuf) if protobuf > text => Self::Protobuf,
+            _ => Self::Text,
+        }
+    }
+
+    /// What it is called.
+    pub(super) const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                 encoding=delimited"
+            }
+        }
+    }
+}
+
 impl Exposition {
-    /// The text.
-    pub(crate) fn text(self) -> Result<String, Error> {
+    /// Everything in one form.
+    pub(super) fn encode(self, form: Form) -> Result<Vec<u8>, String> {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(self));
-        let mut text = String::new();
-        encode(&mut text, &registry)?;
-        Ok(text)
+        let buckets = match form {
+            Form::Text => Buckets::Classic,
+            Form::Protobuf => Buckets::Native,
+        };
+        registry.register_collector(Box::new(Everything(self, buckets)));
+        match form {
+            Form::Text => {
+                let mut text = String::new();
+                text::encode(&mut text, &registry).map_err(|error| error.to_string())?;
+                Ok(text.into_bytes())
+            }
+            Form::Protobuf => {
+                prometheus_protobuf::encode_to_vec(&registry).map_err(|error| error.to_string())
+            }
+        }
     }
 }
 
@@ -64,30 +112,36 @@ fn label(port: &PortSnapshot) -> (&'static str, String) {
     ("port", port.name.clone())
 }
 
-impl Collector for Exposition {
+/// What is written, and how its histograms are.
+#[derive(Debug)]
+struct Everything(Exposition, Buckets);
+
+impl Collector for Everything {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        if let Some(host) = &self.host {
-            host.encode(&mut encoder)?;
-            super::pacing::encode(&host.snapshot, &mut encoder)?;
+        let Self(all, buckets) = self;
+        if let Some(host) = &all.host {
+            host.encode(*buckets, &mut encoder)?;
+            super::pacing::encode(&host.snapshot, *buckets, &mut encoder)?;
             if let Some(hose) = &host.hose {
                 crate::hose::metrics::encode(hose, &mut encoder)?;
             }
         }
-        if let Some(watch) = self.watch {
+        if let Some(watch) = all.watch {
             super::control::encode_status(watch, &mut encoder)?;
-            if let Some(host) = &self.host {
-                super::control::encode_guarantees(&host.guarantees, &mut encoder)?;
+            if let Some(host) = &all.host {
+                let guarantees = host.guarantees.snapshot();
+                super::control::encode_guarantees(&guarantees, &mut encoder)?;
             }
         }
-        match &self.vcpus {
-            Some(vcpus) => tailbound_agent::metrics::encode(vcpus, &mut encoder),
+        match &all.vcpus {
+            Some(vcpus) => tailbound_agent::metrics::encode(vcpus, *buckets, &mut encoder),
             None => Ok(()),
         }
     }
 }
 
 impl HostCounts {
-    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn encode(&self, buckets: Buckets, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         self.encode_crossed(encoder)?;
         self.encode_queued(encoder)?;
         gauge(
@@ -112,7 +166,7 @@ impl HostCounts {
                 result("refused", self.reloads_refused),
             ],
         )?;
-        self.sojourns(encoder)
+        self.sojourns(buckets, encoder)
     }
 
     /// What came and went by each port, and what did not.
@@ -190,7 +244,7 @@ impl HostCounts {
         )
     }
 
-    fn sojourns(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn sojourns(&self, buckets: Buckets, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = encoder.encode_descriptor(
             "tailbound_sojourn",
             "How long a guest's packets waited in software queues",
@@ -210,9 +264,72 @@ impl HostCounts {
                     ("direction", direction),
                 ];
                 let family = family.encode_family(&labels)?;
-                tailbound_metrics::histogram(family, histogram)?;
+                tailbound_metrics::histogram(family, histogram, buckets)?;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scraper_gets_the_form_that_it_likes_best() {
+        // What Prometheus 2.40 and later send with native histograms, and without.
+        let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                      encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,\
+                      application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;\
+                      q=0.5,*/*;q=0.1";
+        let classic = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                       application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                       encoding=delimited;q=0.5,text/plain;version=1.0.0;q=0.3,*/*;q=0.1";
+        assert_eq!(Form::accepted_by(native), Form::Protobuf);
+        for accept in [classic, "", "*/*", "text/html", "q=;;,,;q=x"] {
+            assert_eq!(Form::accepted_by(accept), Form::Text, "{accept}");
+        }
+    }
+
+    #[test]
+    fn in_protobuf_500_guests_with_full_histograms_are_a_megabyte_at_most() {
+        let mut histogram = tailbound_metrics::Histogram::default();
+        for micros in 1..5_000 {
+            histogram.record(tailbound_units::Nanos::from_micros(micros));
+        }
+        let guest = |number: usize| {
+            let sojourn = |direction| Sojourn {
+                direction,
+                class: "best_effort",
+                histogram: histogram.clone(),
+            };
+            tailbound_switch::GuestSnapshot {
+                id: tailbound_dataplane::GuestId::first(number as u32),
+                port: PortSnapshot {
+                    name: format!("guest-{number}"),
+                    ..PortSnapshot::default()
+                },
+                sojourns: vec![sojourn("sent"), sojourn("received")],
+                pacing: None,
+            }
+        };
+        let exposition = Exposition {
+            host: Some(HostCounts {
+                snapshot: Arc::new(Snapshot {
+                    guests: (0..500).map(guest).collect(),
+                    ..Snapshot::default()
+                }),
+                guarantees: Arc::default(),
+                hose: None,
+                reloads_applied: 0,
+                reloads_refused: 0,
+            }),
+            ..Exposition::default()
+        };
+        let protobuf = exposition.clone().encode(Form::Protobuf).expect("written");
+        assert!(protobuf.len() < 1_000_000, "{} bytes", protobuf.len());
+        let text = exposition.encode(Form::Text).expect("written");
+        let text = String::from_utf8(text).expect("text");
+        assert!(text.contains("le=\"32.0\"") && text.ends_with("# EOF\n"));
     }
 }

@@ -1,5 +1,5 @@
-//! What the switch has counted, as plain data: made on the packet loop's thread,
-//! read by the thread that serves metrics.
+//! What the switch has counted, as plain data: made on the packet loop's thread, a few
+//! guests a turn, and read by the thread that serves metrics.
 
 use super::guest::GuestPort;
 use super::state::PortState;
@@ -59,7 +59,7 @@ pub struct GuestSnapshot {
 }
 
 /// What is counted of one port.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct PortSnapshot {
     /// The guest's name, or `uplink`.
     pub name: String,
@@ -123,33 +123,62 @@ pub struct Sojourn {
     pub histogram: Histogram,
 }
 
+/// A snapshot of which some guests are copied. It is of no use after a reload.
+#[derive(Debug, Default)]
+pub struct PartialSnapshot(Vec<GuestSnapshot>);
+
 impl Switch {
     /// Everything that is counted, as of now.
     pub fn snapshot(&mut self, ports: &mut Ports) -> Snapshot {
-        for (state, port) in self.states.iter_mut().zip(ports.iter_mut()) {
-            if let Some(port) = port {
-                state.counters.drop(Reason::Overrun, port.take_overruns());
+        let mut partial = PartialSnapshot::default();
+        loop {
+            if let Some(snapshot) = self.continue_snapshot(ports, &mut partial, usize::MAX) {
+                return snapshot;
             }
         }
-        let mut up = ports.iter().map(Option::is_some);
-        let mut states = self.states.iter();
-        let uplink = self.uplink.as_ref().and_then(|uplink| {
-            let (state, up) = (states.next()?, up.next().unwrap_or_default());
-            Some(uplink.snapshot(state, up))
-        });
-        let paced = self
-            .uplink
-            .as_ref()
-            .and_then(|uplink| uplink.egress.paced());
-        let guests = self.guests.iter().zip(states);
-        Snapshot {
-            uplink,
-            guests: guests
-                .map(|(guest, state)| guest.snapshot(state, up.next().unwrap_or_default(), paced))
-                .collect(),
+    }
+
+    /// Copies what is counted of at most so many more guests. Once those of all are
+    /// copied, returns everything. What is counted of one port is of one moment.
+    pub fn continue_snapshot(
+        &mut self,
+        ports: &mut Ports,
+        partial: &mut PartialSnapshot,
+        guests: usize,
+    ) -> Option<Snapshot> {
+        let first = self.first_guest();
+        let copied = &mut partial.0;
+        copied.reserve_exact(self.guests.len().saturating_sub(copied.len()));
+        let end = self.guests.len().min(copied.len().saturating_add(guests));
+        for guest in copied.len()..end {
+            let up = self.count_overruns(first + guest, ports);
+            let paced = self.uplink.as_ref();
+            let paced = paced.and_then(|uplink| uplink.egress.paced());
+            let state = &self.states[first + guest];
+            copied.push(self.guests[guest].snapshot(state, up, paced));
+        }
+        if end < self.guests.len() {
+            return None;
+        }
+        let up = self.uplink.is_some() && self.count_overruns(0, ports);
+        let uplink = self.uplink.as_ref();
+        Some(Snapshot {
+            uplink: uplink.map(|uplink| uplink.snapshot(&self.states[0], up)),
+            guests: std::mem::take(copied),
             fdb_entries: self.forwarding.entries(),
             refusals: self.refusals,
-        }
+        })
+    }
+
+    /// Counts the frames that a port lost before they were received; returns whether it
+    /// is there.
+    fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> bool {
+        let Some(port) = &mut ports[index] else {
+            return false;
+        };
+        let overruns = port.take_overruns();
+        self.states[index].counters.drop(Reason::Overrun, overruns);
+        true
     }
 }
 

@@ -72,14 +72,28 @@ pub enum Class {
     BestEffort,
 }
 
-/// All IP packets from one guest to one address, whatever their ports (Small is
+/// All packets from one guest to one destination, whatever their ports (Small is
 /// Better, 4.3: a switch queue does not care how many connections fill it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// The guest that sends.
     pub source: GuestId,
-    /// The destination's address; IPv4 as an IPv4-mapped IPv6 address.
+    /// The destination's address, IPv4 as an IPv4-mapped IPv6 address; or what
+    /// [`FlowKey::station`] makes of a station.
     pub destination: u128,
+}
+
+impl FlowKey {
+    /// The destination of all that goes to one station, whatever IP address it names:
+    /// the station's MAC address in the prefix `100::/64`, where no machine can be (RFC
+    /// 6666). A guest that names an address of that prefix is taken to mean the station.
+    pub const fn station(mac: [u8; 6]) -> u128 {
+        let mut address = [0; 16];
+        address[0] = 0x01;
+        let (_, station) = address.split_at_mut(10);
+        station.copy_from_slice(&mac);
+        u128::from_be_bytes(address)
+    }
 }
 
 /// The hash of a frame's connection under secret keys.
@@ -106,7 +120,8 @@ pub trait Frame: Sized {
     /// The guest of this host that sent it; `None` for what came from outside.
     fn source(&self) -> Option<GuestId>;
 
-    /// The flow it belongs to; `None` where it is not IP or has no source here.
+    /// The flow it belongs to; `None` where it has no source here, or no destination is
+    /// known, as it is not IP.
     fn flow(&self) -> Option<FlowKey>;
 
     /// The connection it belongs to, for flows within a guest. By default all frames

@@ -114,6 +114,15 @@ impl Malformed {
     }
 }
 
+/// What says where a packet goes, for whoever limits flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Destination {
+    /// The IP address that it is sent to.
+    Ip,
+    /// The station that it is delivered to, by Ethernet.
+    Station,
+}
+
 /// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
 /// are, and what is still to be done to it. Eight words; cheap to move.
 pub struct Packet {
@@ -125,6 +134,7 @@ pub struct Packet {
     network_start: u16,
     headers: Headers,
     class: Class,
+    destination: Destination,
     offload: Offload,
     connection: Connection,
 }
@@ -183,6 +193,7 @@ impl Packet {
                 .map_err(|_| bounds)?,
             headers,
             class: Class::BestEffort,
+            destination: Destination::Ip,
             offload,
             connection: connection(buffer.pool().hash(), frame, headers),
             buffer,
@@ -291,6 +302,12 @@ impl Packet {
     pub fn vlan(&self) -> Option<u16> {
         let bytes = self.bytes();
         is_tag(be16(bytes, 12)).then(|| be16(bytes, ETHERNET) & 0xfff)
+    }
+
+    /// Has its flow be all that its guest sends to the station that it is delivered to,
+    /// whatever IP address it names, if any: see [`FlowKey::station`].
+    pub fn flow_by_station(&mut self) {
+        self.destination = Destination::Station;
     }
 
     /// The IP source address; `None` where it is not IP.
@@ -445,7 +462,9 @@ impl Frame for Packet {
     )]
     fn flow(&self) -> Option<FlowKey> {
         let source = self.source?;
-        let destination = if self.headers.network_kind == Network::Ipv4 {
+        let destination = if self.destination == Destination::Station {
+            FlowKey::station(self.destination_mac())
+        } else if self.headers.network_kind == Network::Ipv4 {
             let [.., a, b, c, d] = *self.network_header::<20>()?;
             0xffff_0000_0000 | u128::from(u32::from_be_bytes([a, b, c, d]))
         } else {

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tailbound_hose::{
-    Address, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Machine, Secret, TimeOfDay,
+    Address, Destination, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Machine, Secret,
+    Station, TimeOfDay,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -29,6 +30,11 @@ fn address(host: usize) -> Address {
     Address(0xffff_0a00_0000 + host as u128)
 }
 
+fn station(host: usize) -> Station {
+    let [high, low] = (host as u16).to_be_bytes();
+    Station::new([2, 0, 0, 0, high, low]).expect("it is no group's")
+}
+
 fn host(index: usize, count: usize) -> HoseState {
     let config = HoseConfig {
         host: id(index),
@@ -44,6 +50,7 @@ fn host(index: usize, count: usize) -> HoseState {
     let machine = Machine {
         guest: GuestId(0),
         name: format!("acme/web/{index}"),
+        station: Some(station(index)),
         addresses: vec![address(index)],
         bandwidth: Rate::from_mbit(1000),
         burst: Bytes(15_000),
@@ -89,7 +96,7 @@ fn main() {
                     for to in to {
                         let flow = FlowKey {
                             guest: GuestId(0),
-                            destination: address(to),
+                            destination: Destination::Station(station(to)),
                         };
                         state.handle_usage(now, flow, Bytes(1538), true);
                     }

@@ -21,13 +21,38 @@ impl From<IpAddr> for Address {
     }
 }
 
-/// All that a guest sends to one address.
+/// The MAC address of a station, which is no group's and not all zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Station([u8; 6]);
+
+impl Station {
+    /// The station of this MAC address; `None` where it is none.
+    pub fn new(mac: [u8; 6]) -> Option<Self> {
+        (mac[0] & 1 == 0 && mac != [0; 6]).then_some(Self(mac))
+    }
+
+    /// Its MAC address.
+    pub const fn mac(self) -> [u8; 6] {
+        self.0
+    }
+}
+
+/// What a machine is reached by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Destination {
+    /// What goes to it by Ethernet, whatever address it names.
+    Station(Station),
+    /// What goes to it through a station that nobody has announced: a router.
+    Address(Address),
+}
+
+/// All that a guest sends to one destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The guest that sends.
     pub guest: GuestId,
-    /// The address that it sends to.
-    pub destination: Address,
+    /// What it sends to.
+    pub destination: Destination,
 }
 
 /// A host, by a hash of its name.

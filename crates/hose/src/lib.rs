@@ -28,7 +28,8 @@
 //!   the machines here or their guarantees are others, [`HoseState::set_keys`] when the
 //!   keys are.
 //! - `poll_*` hand over what follows: [`HoseState::poll_datagrams`] what is to be
-//!   sent, then [`HoseState::poll_changes`] the rates that are to be set. Call both
+//!   sent, then [`HoseState::poll_changes`] the rates that are to be set, and
+//!   [`HoseState::poll_stations`] the stations that they are set for. Call all of them
 //!   after any of the above, and at [`HoseState::poll_at`].
 //! - All others are getters.
 //!
@@ -49,6 +50,7 @@ mod schedule;
 mod sender;
 mod share;
 mod state;
+mod stations;
 mod stats;
 mod table;
 mod view;
@@ -56,13 +58,14 @@ pub mod wire;
 
 pub use config::{HoseConfig, MAX_PAIRS};
 pub use ids::{
-    Address, Epoch, FlowKey, GuestId, HostId, MachineId, PairId, Revision, SequenceNumber,
-    TimeOfDay,
+    Address, Destination, Epoch, FlowKey, GuestId, HostId, MachineId, PairId, Revision,
+    SequenceNumber, Station, TimeOfDay,
 };
 pub use keys::{Key, KeyTextError, SHORTEST_SECRET, Secret};
 pub use machines::Machine;
 pub use sender::Change;
 pub use state::HoseState;
+pub use stations::StationChange;
 pub use stats::{Dropped, HoseDrops, HoseStats};
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The machines of this host.
 
-use crate::ids::{Address, GuestId, MachineId, Revision};
+use crate::ids::{Address, GuestId, MachineId, Revision, Station};
 use crate::table::{Table, place};
 use crate::wire::{Announced, Entry, MAX_ADDRESSES};
 use std::ops::{Index, IndexMut};
@@ -16,7 +16,10 @@ pub struct Machine {
     pub guest: GuestId,
     /// `OWNER/NAME/NUMBER`; all with the same `OWNER/NAME` are of one tenant.
     pub name: String,
-    /// Where it is reached. The first [`MAX_ADDRESSES`] are announced.
+    /// The station that takes what is sent to it by Ethernet; without, it is known by
+    /// its addresses alone.
+    pub station: Option<Station>,
+    /// Its addresses. The first [`MAX_ADDRESSES`] are announced.
     pub addresses: Vec<Address>,
     /// B.
     pub bandwidth: Rate,
@@ -121,6 +124,7 @@ impl Locals {
             let addresses = &local.machine.addresses;
             entries.push(Entry::Machine(Announced {
                 id: local.id,
+                station: local.machine.station,
                 name: local.machine.name.clone(),
                 bandwidth: local.machine.bandwidth,
                 share: local.share(),

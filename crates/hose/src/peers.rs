@@ -8,6 +8,7 @@ use crate::machines::MAX_MACHINES;
 use crate::replay::Window;
 use crate::wire::{Announced, Header};
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use std::ops::{Index, IndexMut};
 use tailbound_units::Nanos;
 
@@ -169,15 +170,15 @@ impl Peer {
     }
 
     /// Takes one machine of the list `revision`, which has `count` in all. Returns
-    /// true when this made the list whole.
+    /// the list before when this made the new one whole.
     pub(crate) fn handle_machine(
         &mut self,
         revision: Revision,
         count: u16,
         machine: Option<Announced>,
-    ) -> bool {
+    ) -> Option<BTreeMap<MachineId, Announced>> {
         if revision <= self.list.revision || revision < self.draft.revision {
-            return false;
+            return None;
         }
         if revision > self.draft.revision {
             self.draft.revision = revision;
@@ -189,11 +190,11 @@ impl Peer {
             self.draft.machines.insert(machine.id, machine);
         }
         if self.draft.machines.len() != usize::from(count) {
-            return false;
+            return None;
         }
         self.list.revision = revision;
-        self.list.machines = std::mem::take(&mut self.draft.machines);
-        true
+        let whole = mem::take(&mut self.draft.machines);
+        Some(mem::replace(&mut self.list.machines, whole))
     }
 
     /// Forgets what its former epoch said. What it pledged stands, since others

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// A rate that is to be set, or taken away, for what a guest sends to an address.
+/// A rate that is to be set, or taken away, for what a guest sends to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// What it is for.
@@ -140,7 +140,7 @@ impl SendingSide {
             let pair = &mut self.pairs[index];
             let id = pair.key.pair;
             match wanted.remove(&id) {
-                Some(same) if pair.is_to(&same.addresses) => {
+                Some(same) if pair.is_to(&same.destinations) => {
                     pair.share = same.share;
                     self.refresh(cx, index);
                 }
@@ -168,14 +168,11 @@ impl SendingSide {
             return;
         };
         let guest = cx.view.locals[wanted.local].machine.guest;
-        for address in &wanted.addresses {
-            let flow = FlowKey {
-                guest,
-                destination: *address,
-            };
-            // An address that two machines claim is the first one's.
+        for destination in wanted.destinations.iter().copied() {
+            let flow = FlowKey { guest, destination };
+            // What two machines claim is the first one's.
             self.flows.entry(flow).or_insert_with(|| {
-                self.pairs[index].flows.push(Flow::new(*address));
+                self.pairs[index].flows.push(Flow::new(destination));
                 index
             });
         }
@@ -189,7 +186,7 @@ impl SendingSide {
         for flow in mem::take(&mut self.pairs[index].flows) {
             let flow = FlowKey {
                 guest,
-                destination: flow.address,
+                destination: flow.destination,
             };
             self.flows.remove(&flow);
             self.changes.push(Change { flow, rate: None });
@@ -222,7 +219,7 @@ impl SendingSide {
         };
         let pair = &mut self.pairs[index];
         let mut flows = pair.flows.iter_mut();
-        if let Some(flow) = flows.find(|known| known.address == flow.destination) {
+        if let Some(flow) = flows.find(|known| known.destination == flow.destination) {
             flow.handle_usage(taken, waiting);
         }
         if !pair.state.is_open() {
@@ -295,7 +292,7 @@ impl SendingSide {
         self.set_rate(&cx.view.locals, index, rate);
     }
 
-    /// Sets what a pair may send, divided among its addresses in use.
+    /// Sets what a pair may send, divided among its destinations in use.
     fn set_rate(&mut self, locals: &Locals, index: PairIndex, rate: Rate) {
         let Buffers {
             divider,
@@ -329,7 +326,7 @@ impl SendingSide {
                 flow.rate = rate;
                 let flow = FlowKey {
                     guest,
-                    destination: flow.address,
+                    destination: flow.destination,
                 };
                 self.changes.push(Change { flow, rate });
             }

@@ -3,16 +3,17 @@
 
 use crate::config::{HoseConfig, Times};
 use crate::context::Context;
-use crate::ids::{FlowKey, HostId, PairKey, PeerIndex, TimeOfDay};
+use crate::ids::{FlowKey, HostId, MachineId, PairKey, PeerIndex, Station, TimeOfDay};
 use crate::keys::Key;
 use crate::machines::{LocalIndex, Machine};
 use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
 use crate::schedule::Schedule;
 use crate::sender::{Change, IncomingGrant, SendingSide};
+use crate::stations::{StationChange, Stations};
 use crate::stats::{Dropped, HoseStats};
 use crate::view::View;
-use crate::wire::{Entry, Envelope, Header, MAX_DATAGRAM, Message, Writer};
+use crate::wire::{Announced, Entry, Envelope, Header, MAX_DATAGRAM, Message, Writer};
 use std::collections::BTreeMap;
 use std::mem;
 use tailbound_units::{Bytes, Nanos};
@@ -27,6 +28,7 @@ const REPEAT: u64 = 8;
 pub struct HoseState {
     config: HoseConfig,
     pub(crate) view: View,
+    stations: Stations,
     pub(crate) sending: SendingSide,
     pub(crate) receiving: ReceivingSide,
     pub(crate) schedule: Schedule,
@@ -59,6 +61,7 @@ impl HoseState {
             receiving: ReceivingSide::new(now, times, peers),
             schedule: Schedule::new(now, config.interval, peers),
             view,
+            stations: Stations::default(),
             writer: Writer::default(),
             entries: Vec::new(),
             stats: HoseStats::default(),
@@ -94,6 +97,7 @@ impl HoseState {
                 Some(machine) if machine == local.machine => {}
                 Some(machine) if machine.guest == local.machine.guest => {
                     changed = true;
+                    self.stations.replace_local(&local.machine, &machine);
                     local.machine = machine;
                     self.sending.handle_guarantee(index);
                     self.receiving.handle_guarantee(index);
@@ -107,8 +111,10 @@ impl HoseState {
         }
         for machine in wanted.into_values() {
             changed = true;
+            let station = machine.station;
             match self.view.locals.insert(machine) {
                 Some(index) => {
+                    self.stations.add(station);
                     self.sending.add_local(index);
                     self.receiving.add_local(index);
                 }
@@ -129,6 +135,8 @@ impl HoseState {
     }
 
     fn remove_local(&mut self, now: Nanos, index: LocalIndex) {
+        self.stations
+            .remove(self.view.locals[index].machine.station);
         let (mut cx, sending, receiving) = self.sides(now);
         receiving.remove_local(&mut cx, index);
         sending.remove_local(&cx, index);
@@ -195,22 +203,23 @@ impl HoseState {
         let Header {
             revision, machines, ..
         } = header;
-        let mut whole = self.view.peers[from].handle_machine(revision, machines, None);
+        let mut before = self.view.peers[from].handle_machine(revision, machines, None);
         for entry in entries {
             if let Entry::Machine(machine) = entry {
                 let peer = &mut self.view.peers[from];
-                whole |= peer.handle_machine(revision, machines, Some(machine));
+                let whole = peer.handle_machine(revision, machines, Some(machine));
+                before = before.or(whole);
                 continue;
             }
-            if mem::take(&mut whole) {
-                self.handle_list(now, from);
+            if let Some(before) = before.take() {
+                self.handle_list(now, from, &before);
             }
             if about == About::ThisEpoch {
                 self.handle_pair_entry(now, from, &header, &entry);
             }
         }
-        if whole {
-            self.handle_list(now, from);
+        if let Some(before) = before {
+            self.handle_list(now, from, &before);
         }
         Ok(())
     }
@@ -275,11 +284,18 @@ impl HoseState {
         self.schedule.expedite_datagram(now, index);
     }
 
-    /// A peer's list of machines has become whole.
-    fn handle_list(&mut self, now: Nanos, from: PeerIndex) {
+    /// A peer's list of machines has become whole; `before` was the last one.
+    fn handle_list(
+        &mut self,
+        now: Nanos,
+        from: PeerIndex,
+        before: &BTreeMap<MachineId, Announced>,
+    ) {
         let View {
             directory, peers, ..
         } = &mut self.view;
+        let after = peers[from].machines();
+        self.stations.replace(before.values(), after.values());
         for changed in directory.handle_list(peers, from) {
             self.update_pairs(now, changed);
         }
@@ -297,7 +313,7 @@ impl HoseState {
         self.schedule.expedite_datagram(now, from);
     }
 
-    /// Notes what a guest sent to an address since the last sample: `taken` bytes
+    /// Notes what a guest sent to a destination since the last sample: `taken` bytes
     /// on the wire, and whether frames had to wait for the rate that is set.
     pub fn handle_usage(&mut self, now: Nanos, flow: FlowKey, taken: Bytes, waiting: bool) {
         let (mut cx, sending, _) = self.sides(now);
@@ -451,6 +467,19 @@ impl HoseState {
     /// changes.
     pub fn poll_changes(&mut self) -> impl Iterator<Item = Change> + '_ {
         self.sending.poll_changes()
+    }
+
+    /// Hands over the stations that machines are reached by, and are no longer, since
+    /// the last call: what guests send to these is one flow each, by
+    /// [`Destination::Station`](crate::Destination::Station), and all else goes by
+    /// address.
+    pub fn poll_stations(&mut self) -> impl Iterator<Item = StationChange> + '_ {
+        self.stations.poll_changes()
+    }
+
+    /// The stations that machines are reached by, here and elsewhere, in no order.
+    pub fn stations(&self) -> impl Iterator<Item = Station> + '_ {
+        self.stations.announced()
     }
 
     /// Whether any pair is in use here, so that usage is to be noted each interval.

@@ -8,3 +8,4 @@ mod golden;
 mod net;
 mod paced;
 mod secure;
+mod stations;

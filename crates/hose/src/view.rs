@@ -1,7 +1,7 @@
 //! What a host knows of the machines and hosts around it.
 
 use crate::directory::Directory;
-use crate::ids::{Address, Epoch, HostId, PairId, PeerIndex};
+use crate::ids::{Destination, Epoch, HostId, PairId, PeerIndex};
 use crate::machines::{LocalIndex, Locals, tenant};
 use crate::peers::Peers;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,8 +14,8 @@ pub(crate) struct Wanted {
     pub(crate) local: LocalIndex,
     /// The static share of the receiver's bandwidth.
     pub(crate) share: Rate,
-    /// Where the receiver is reached.
-    pub(crate) addresses: Vec<Address>,
+    /// What the receiver is reached by.
+    pub(crate) destinations: Vec<Destination>,
 }
 
 /// This host's machines, the other hosts, and who is where.
@@ -84,7 +84,7 @@ impl View {
                 let pair_wanted = Wanted {
                     local,
                     share: remote.share,
-                    addresses: remote.addresses.clone(),
+                    destinations: remote.destinations().collect(),
                 };
                 wanted.insert(pair, pair_wanted);
             }

@@ -5,7 +5,9 @@
 //! the MAC before anything else is believed; [`Message::parse`] then walks all entries
 //! once, so that reading them later cannot fail.
 
-use crate::ids::{Address, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber};
+use crate::ids::{
+    Address, Destination, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber, Station,
+};
 use crate::keys::{self, Key};
 use tailbound_units::{Nanos, Rate};
 
@@ -27,6 +29,9 @@ const MAC: usize = keys::LENGTH;
 const MACHINE: u8 = 1;
 const REQUEST: u8 = 2;
 const GRANT: u8 = 3;
+
+/// Where a machine's station is not known.
+const NO_STATION: [u8; 6] = [0; 6];
 
 /// The bit of the header's flags that pledges.
 const PLEDGE: u16 = 1;
@@ -127,14 +132,25 @@ pub struct Header {
 pub struct Announced {
     /// Its number in entries.
     pub id: MachineId,
+    /// The station that takes what is sent to it by Ethernet, where that is known.
+    pub station: Option<Station>,
     /// `OWNER/NAME/NUMBER`.
     pub name: String,
     /// B.
     pub bandwidth: Rate,
     /// The static share, which each of its senders may use unasked: B/(N-1).
     pub share: Rate,
-    /// Where it is reached.
+    /// Its addresses.
     pub addresses: Vec<Address>,
+}
+
+impl Announced {
+    /// All that it is reached by.
+    pub(crate) fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
+        let station = self.station.map(Destination::Station);
+        let addresses = self.addresses.iter().copied().map(Destination::Address);
+        station.into_iter().chain(addresses)
+    }
 }
 
 /// What one entry says.
@@ -169,6 +185,7 @@ impl Entry {
             Self::Machine(machine) => {
                 to.push(MACHINE);
                 to.extend(machine.id.0.to_be_bytes());
+                to.extend(machine.station.map_or(NO_STATION, Station::mac));
                 to.extend(machine.bandwidth.0.to_be_bytes());
                 to.extend(machine.share.0.to_be_bytes());
                 to.push(machine.name.len() as u8);
@@ -202,6 +219,10 @@ impl Entry {
         Some(match from.take::<1>()?[0] {
             MACHINE => {
                 let id = MachineId(from.u32()?);
+                let station = match *from.take()? {
+                    NO_STATION => None,
+                    mac => Some(Station::new(mac)?),
+                };
                 let bandwidth = Rate(from.u64()?);
                 let share = Rate(from.u64()?);
                 let len = usize::from(from.take::<1>()?[0]);
@@ -218,6 +239,7 @@ impl Entry {
                     .collect::<Option<_>>()?;
                 Self::Machine(Announced {
                     id,
+                    station,
                     name,
                     bandwidth,
                     share,

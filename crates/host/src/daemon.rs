@@ -282,6 +282,9 @@ impl Daemon {
             for guest in hose.poll_changed_guests() {
                 self.switch.expedite(guest);
             }
+            for (station, limited) in hose.poll_stations() {
+                self.switch.set_limited_by_station(station, limited);
+            }
         }
     }
 
@@ -520,11 +523,15 @@ impl Daemon {
         self.poller = Poller::new(&self.signals, hose.map(Hose::descriptor), views)
             .map_err(system("wait for the ports"))?;
         self.hose_ready = true;
-        if let (Some(over), None, Some(pacer)) = (&mut self.hose, &config.hose, self.switch.pacer())
-        {
-            // Takes its limits away.
-            over.set_guests(now, Vec::new());
-            over.poll(now, pacer);
+        if let (Some(over), None) = (&mut self.hose, &config.hose) {
+            for station in over.stations() {
+                self.switch.set_limited_by_station(station, false);
+            }
+            if let Some(pacer) = self.switch.pacer() {
+                // Takes its limits away.
+                over.set_guests(now, Vec::new());
+                over.poll(now, pacer);
+            }
         }
         if started.is_some() || config.hose.is_none() {
             self.hose = started;

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use tailbound_api::{HostGuarantees, HostState, VmGuarantee, VmName};
 use tailbound_dataplane::{Guarantee, PacerConfig};
-use tailbound_switch::Switch;
+use tailbound_switch::{Mac, Switch};
 use tailbound_units::Bytes;
 
 /// What the configuration and the placement service guarantee.
@@ -31,6 +31,7 @@ pub(crate) struct Guarantees {
 struct Guest {
     name: String,
     vm: Option<VmName>,
+    mac: Mac,
     ips: Vec<IpAddr>,
     configured: Option<Guarantee>,
 }
@@ -76,6 +77,7 @@ impl Guarantees {
         let guests = config.guests.iter().map(|guest| Guest {
             name: guest.name.clone(),
             vm: guest.vm.clone(),
+            mac: guest.mac,
             ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             configured: guest.guarantee,
         });
@@ -115,6 +117,7 @@ impl Guarantees {
             Some(HoseGuest {
                 id,
                 vm: guest.vm.clone()?,
+                mac: guest.mac,
                 ips: guest.ips.clone(),
                 guarantee: switch.guarantee(id).copied(),
                 tenant_vms: known.map(|known| known.tenant_vms),

@@ -19,12 +19,13 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_api::VmName;
 use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
-use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
+use tailbound_dataplane::{self as dataplane, Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
-    self as hose, Address, Change, Dropped, Epoch, FlowKey, HoseState, HoseStats, HostId, Key,
-    Machine, TimeOfDay,
+    self as hose, Address, Change, Destination, Dropped, Epoch, FlowKey, HoseState, HoseStats,
+    HostId, Key, Machine, Station, StationChange, TimeOfDay,
 };
+use tailbound_switch::Mac;
 use tailbound_units::{Nanos, Rate};
 
 /// Datagrams that are read in a turn.
@@ -58,6 +59,8 @@ pub struct HoseGuest {
     pub id: GuestId,
     /// The machine that it is.
     pub vm: VmName,
+    /// Its MAC address.
+    pub mac: Mac,
     /// Its IP addresses.
     pub ips: Vec<IpAddr>,
     /// Its guarantee; it takes no part without.
@@ -85,8 +88,10 @@ pub struct Hose {
     keys: HashMap<HostId, Key>,
     socket: UdpSocket,
     state: HoseState,
-    /// What is left of the state before a reload: limits to be taken away.
+    /// What is left of the state before a reload: limits to be taken away, and stations
+    /// that are announced no longer, or not yet again.
     withdrawn: Vec<Change>,
+    withdrawn_stations: Vec<Station>,
     addresses: HashMap<HostId, SocketAddr>,
     /// The addresses that datagrams may come from.
     senders: HashSet<IpAddr>,
@@ -117,6 +122,7 @@ impl Hose {
             keys,
             socket,
             withdrawn: Vec::new(),
+            withdrawn_stations: Vec::new(),
             guests: Vec::new(),
             changed: Vec::new(),
             next_sample: now,
@@ -137,6 +143,7 @@ impl Hose {
             Some(Machine {
                 guest: hose::GuestId(guest.id.get().get()),
                 name: guest.vm.to_string(),
+                station: Station::new(guest.mac.0),
                 addresses: guest.ips.iter().copied().map(Address::from).collect(),
                 bandwidth: guarantee.bandwidth,
                 burst: guarantee.burst,
@@ -164,6 +171,7 @@ impl Hose {
         }
         self.state.set_machines(now, Vec::new());
         self.withdrawn.extend(self.state.poll_changes());
+        self.withdrawn_stations.extend(self.state.stations());
         self.state = state(config, now, &keys);
         self.keys = keys;
         self.addresses = addresses(config);
@@ -219,7 +227,7 @@ impl Hose {
             pacer.destinations_used(now, |used| {
                 let flow = FlowKey {
                     guest: hose::GuestId(used.flow.source.get().get()),
-                    destination: Address(used.flow.destination),
+                    destination: destination(used.flow.destination),
                 };
                 let taken = used.taken.into();
                 self.state.handle_usage(now, flow, taken, used.backlogged);
@@ -270,6 +278,22 @@ impl Hose {
         self.changed.drain(..)
     }
 
+    /// Hands over the stations that are limited as such from now on, and those that are
+    /// not any more.
+    pub fn poll_stations(&mut self) -> impl Iterator<Item = (Mac, bool)> + '_ {
+        let withdrawn = self.withdrawn_stations.drain(..);
+        let withdrawn = withdrawn.map(|station| (Mac(station.mac()), false));
+        let changes = self.state.poll_stations();
+        withdrawn.chain(
+            changes.map(|StationChange { station, announced }| (Mac(station.mac()), announced)),
+        )
+    }
+
+    /// The stations that are limited as such.
+    pub fn stations(&self) -> impl Iterator<Item = Mac> + '_ {
+        self.state.stations().map(|station| Mac(station.mac()))
+    }
+
     /// When [`Self::poll`] is to be called next.
     pub fn poll_at(&self) -> Option<Nanos> {
         let sample = self.unsampled || self.state.has_open_pairs();
@@ -287,13 +311,26 @@ impl Hose {
     }
 }
 
+/// What the pacer calls a destination.
+fn destination(known_as: u128) -> Destination {
+    let [.., a, b, c, d, e, f] = known_as.to_be_bytes();
+    let station = Station::new([a, b, c, d, e, f]);
+    match station.filter(|station| dataplane::FlowKey::station(station.mac()) == known_as) {
+        Some(station) => Destination::Station(station),
+        None => Destination::Address(Address(known_as)),
+    }
+}
+
 /// Sets a rate, or the nearest that the pacer can count.
 fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), PacerError> {
     let Change { flow, rate } = change;
     let Some(guest) = guest_of(change) else {
         return Ok(());
     };
-    let destination = flow.destination.0;
+    let destination = match flow.destination {
+        Destination::Station(station) => dataplane::FlowKey::station(station.mac()),
+        Destination::Address(address) => address.0,
+    };
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
         Err(PacerError::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
         Err(PacerError::AboveLink { link, .. }) => link,
@@ -363,6 +400,17 @@ mod tests {
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
     use tailbound_dataplane::PacerConfig;
+
+    #[test]
+    fn a_destination_is_told_apart_from_an_address() {
+        let station = Station::new([2, 0, 0, 0, 0, 7]).unwrap();
+        let known_as = dataplane::FlowKey::station(station.mac());
+        assert_eq!(destination(known_as), Destination::Station(station));
+        for address in [0xffff_0a00_0001, 0xfd00 << 112 | 7, 0x0100 << 112] {
+            let expected = Destination::Address(Address(address));
+            assert_eq!(destination(address), expected);
+        }
+    }
 
     #[test]
     fn what_comes_from_no_peers_address_is_not_even_looked_at() {

@@ -41,6 +41,7 @@ pub use snapshot::{
 
 use crate::filter::AddressBook;
 use crate::forward::{Forwarding, PortIndex};
+use crate::mac::Mac;
 use crate::port::{Burst, Port};
 use crate::reason::Reason;
 use agenda::Agenda;
@@ -49,6 +50,7 @@ use receive::Round;
 use slots::Slots;
 pub use state::Interest;
 use state::PortState;
+use std::collections::HashSet;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Egress, GuestId, Pacer, Packet, Pool};
@@ -73,6 +75,8 @@ pub struct Switch {
     pool: Pool,
     forwarding: Forwarding,
     addresses: AddressBook,
+    /// Stations that are limited as such: see [`Switch::set_limited_by_station`].
+    by_station: HashSet<Mac>,
     /// What every port has, by [`PortIndex`]: the uplink where there is one, then the
     /// guests.
     states: Vec<PortState>,
@@ -101,6 +105,7 @@ impl Switch {
             pool: Pool::new(),
             forwarding: Forwarding::new(0, None, []),
             addresses: AddressBook::default(),
+            by_station: HashSet::new(),
             states: Vec::new(),
             uplink: None,
             guests: Vec::new(),
@@ -130,6 +135,17 @@ impl Switch {
     /// uplink is not paced.
     pub fn pacer(&mut self) -> Option<&mut Pacer<Packet>> {
         self.uplink.as_mut()?.egress.pacer_mut()
+    }
+
+    /// Sets whether what guests send to a station is limited as such
+    /// ([`FlowKey::station`](tailbound_dataplane::FlowKey::station)), whatever IP
+    /// addresses it names: whoever is sent to takes it by its MAC address.
+    pub fn set_limited_by_station(&mut self, station: Mac, limited: bool) {
+        if limited {
+            self.by_station.insert(station);
+        } else {
+            self.by_station.remove(&station);
+        }
     }
 
     /// Offers the pacer again in the next turn what it did not take of a guest: it may

@@ -1,12 +1,12 @@
-//! What a guest sends to one address, and how much it has use for.
+//! What a guest sends to one destination, and how much it has use for.
 
-use crate::ids::Address;
+use crate::ids::Destination;
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// What a guest sends to one address of a receiver.
+/// What a guest sends to one destination of a receiver.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) address: Address,
+    pub(super) destination: Destination,
     /// Bytes on the wire since the last sample.
     taken: Bytes,
     /// Whether frames waited since the last sample.
@@ -35,9 +35,9 @@ pub(super) struct Sample {
 }
 
 impl Flow {
-    pub(super) const fn new(address: Address) -> Self {
+    pub(super) const fn new(destination: Destination) -> Self {
         Self {
-            address,
+            destination,
             taken: Bytes::ZERO,
             waiting: false,
             deficit: Bytes::ZERO,

@@ -1,7 +1,7 @@
 //! One pair as its sender's host has it.
 
 use super::flow::Flow;
-use crate::ids::{Address, PairKey, SequenceNumber};
+use crate::ids::{Destination, PairKey, SequenceNumber};
 use crate::machines::LocalIndex;
 use tailbound_units::{Nanos, Rate};
 
@@ -62,7 +62,7 @@ pub(super) struct Pair {
     pub(super) key: PairKey,
     /// Its sender.
     pub(super) local: LocalIndex,
-    /// By address, usually one.
+    /// By destination: its station, and its addresses through routers.
     pub(super) flows: Vec<Flow>,
     /// The static share: what it may use unasked when nothing is pledged.
     pub(super) share: Rate,
@@ -98,9 +98,9 @@ impl Pair {
         }
     }
 
-    /// Whether it has a flow for each of these addresses, and no other.
-    pub(super) fn is_to(&self, addresses: &[Address]) -> bool {
-        let flows = self.flows.iter().map(|flow| flow.address);
-        flows.eq(addresses.iter().copied())
+    /// Whether it has a flow for each of these destinations, and no other.
+    pub(super) fn is_to(&self, destinations: &[Destination]) -> bool {
+        let flows = self.flows.iter().map(|flow| flow.destination);
+        flows.eq(destinations.iter().copied())
     }
 }

@@ -1,7 +1,7 @@
 //! What a host allocates while rates are exchanged.
 
 use super::net::{Faults, INTERVAL, Net, address, machine};
-use crate::{FlowKey, GuestId};
+use crate::{Destination, FlowKey, GuestId};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const B: Rate = Rate::from_mbit(1000);
@@ -24,7 +24,7 @@ fn a_sample_and_its_divisions_allocate_nothing() {
         for other in 1..9 {
             let flow = FlowKey {
                 guest: GuestId(0),
-                destination: address(other, 0),
+                destination: Destination::Address(address(other, 0)),
             };
             host.handle_usage(clock, flow, Bytes(15_000), true);
         }

@@ -7,7 +7,10 @@
 use super::bound::{everyone, upset};
 use super::net::{Faults, Net, key, machine};
 use crate::wire::{Announced, Entry, Envelope, Header, Message, Writer};
-use crate::{Address, Change, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber};
+use crate::{
+    Address, Change, Destination, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber,
+    Station,
+};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::path::Path;
@@ -63,12 +66,12 @@ impl Trace {
     pub(super) fn rate(&mut self, now: Nanos, host: usize, change: &Change) {
         self.count.1 += 1;
         let rate = change.rate.map(|rate| rate.0);
-        let line = format!(
-            "{} {host} guest {} to {:x}: {rate:?}\n",
-            now.0 / 1000,
-            change.flow.guest.0,
-            change.flow.destination.0
-        );
+        let to = match change.flow.destination {
+            Destination::Station(station) => hex(&station.mac()),
+            Destination::Address(address) => format!("{:x}", address.0),
+        };
+        let guest = change.flow.guest.0;
+        let line = format!("{} {host} guest {guest} to {to}: {rate:?}\n", now.0 / 1000);
         self.digest.update(line.as_bytes());
         self.text += &line;
     }
@@ -122,6 +125,7 @@ fn golden_datagram() {
     for entry in [
         Entry::Machine(Announced {
             id: MachineId(17),
+            station: Station::new([2, 0, 0, 0, 0, 9]),
             name: "acme/web/4".to_owned(),
             bandwidth: Rate(B),
             share: Rate(B / 3),

@@ -4,8 +4,8 @@
 use super::golden::Trace;
 use super::paced::Paces;
 use crate::{
-    Address, Change, Dropped, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Key, Machine,
-    Secret, TimeOfDay,
+    Address, Change, Destination, Dropped, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId,
+    Key, Machine, Secret, Station, TimeOfDay,
 };
 use std::collections::BTreeMap;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -109,8 +109,13 @@ pub(super) fn address(host: usize, guest: u32) -> Address {
 fn flow(from: (usize, u32), to: (usize, u32)) -> FlowKey {
     FlowKey {
         guest: GuestId(from.1.into()),
-        destination: address(to.0, to.1),
+        destination: Destination::Address(address(to.0, to.1)),
     }
+}
+
+/// The station of a machine that has one.
+pub(super) fn station(host: usize, guest: u32) -> Station {
+    Station::new([2, 0, 0, 0, host as u8, guest as u8]).unwrap()
 }
 
 fn name(host: usize) -> String {
@@ -122,6 +127,7 @@ pub(super) fn machine(host: usize, guest: u32, bandwidth: Rate, machines: u32) -
     Machine {
         guest: GuestId(guest.into()),
         name: format!("acme/web/{}", host * 100 + guest as usize),
+        station: None,
         addresses: vec![address(host, guest)],
         bandwidth,
         // No more than a frame, so that buckets are full at once.
@@ -282,12 +288,21 @@ impl Net {
         }
     }
 
+    /// Sets what a guest has to send to another by Ethernet; 0 for nothing.
+    pub(super) fn demand_by_station(&mut self, from: (usize, u32), to: (usize, u32), rate: u64) {
+        let destination = Destination::Station(station(to.0, to.1));
+        let guest = GuestId(from.1.into());
+        let demands = &mut self.hosts[from.0].demands;
+        demands.insert(FlowKey { guest, destination }, rate);
+    }
+
     /// What all may send to a guest together.
     pub(super) fn sum_to(&self, to: (usize, u32)) -> u64 {
-        let address = address(to.0, to.1);
+        let address = Destination::Address(address(to.0, to.1));
+        let station = Destination::Station(station(to.0, to.1));
         let hosts = self.hosts.iter().flat_map(|host| &host.rates);
         hosts
-            .filter(|(flow, _)| flow.destination == address)
+            .filter(|(flow, _)| [address, station].contains(&flow.destination))
             .map(|(_, rate)| rate)
             .sum()
     }

@@ -1,7 +1,7 @@
 //! Hosts that exchange rates and pace real packets by them, in virtual time.
 
 use super::net::{Faults, Net, address, machine};
-use crate::{Address, Change, FlowKey, GuestId};
+use crate::{Address, Change, Destination, FlowKey, GuestId};
 use std::collections::VecDeque;
 use tailbound_dataplane::{self as dataplane, Class, Frame, Guarantee, Paced, Pacer, PacerConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -33,8 +33,11 @@ impl Paces {
     /// Sets a limit.
     pub(super) fn set(&mut self, clock: Nanos, change: Change) {
         let guest = dataplane::GuestId::first(change.flow.guest.0 as u32);
+        let Destination::Address(to) = change.flow.destination else {
+            panic!("no station is announced");
+        };
         self.pacer
-            .set_destination(clock, guest, change.flow.destination.0, change.rate)
+            .set_destination(clock, guest, to.0, change.rate)
             .unwrap();
         self.retry = clock;
     }
@@ -45,7 +48,7 @@ impl Paces {
         self.pacer.destinations_used(clock, |used| {
             let flow = FlowKey {
                 guest: GuestId(used.flow.source.slot() as u64),
-                destination: Address(used.flow.destination),
+                destination: Destination::Address(Address(used.flow.destination)),
             };
             tell(flow, used.taken.into(), used.backlogged);
         });

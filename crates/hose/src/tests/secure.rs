@@ -4,7 +4,9 @@ use super::net::{Faults, Net, SECRET, key, machine};
 use crate::wire::{
     Announced, Entry, Envelope, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
 };
-use crate::{Address, Dropped, Epoch, HostId, MachineId, PairId, Revision, Secret, SequenceNumber};
+use crate::{
+    Address, Dropped, Epoch, HostId, MachineId, PairId, Revision, Secret, SequenceNumber, Station,
+};
 use proptest::prelude::*;
 use tailbound_units::{Nanos, Rate};
 
@@ -82,9 +84,9 @@ fn every_flipped_bit_and_every_cut_is_seen() {
     assert_eq!(before, shown(&net, to));
 }
 
-/// A datagram that nobody has sent.
-fn datagram(from: &str, to: &str, key: &crate::Key) -> Vec<u8> {
-    let header = Header {
+/// The header of a datagram that nobody has sent.
+fn header_of(from: &str, to: &str) -> Header {
+    Header {
         from: HostId::of(from),
         to: HostId::of(to),
         epoch: Epoch(u64::MAX),
@@ -96,9 +98,13 @@ fn datagram(from: &str, to: &str, key: &crate::Key) -> Vec<u8> {
         known: Revision(0),
         machines: 0,
         pledge: true,
-    };
+    }
+}
+
+/// A datagram that nobody has sent.
+fn datagram(from: &str, to: &str, key: &crate::Key) -> Vec<u8> {
     let mut writer = Writer::default();
-    writer.start(&header);
+    writer.start(&header_of(from, to));
     writer.finish(key).to_vec()
 }
 
@@ -210,6 +216,30 @@ fn the_layout_is_the_documented_one() {
     }
 }
 
+#[test]
+fn a_group_is_no_station() {
+    for mac in [
+        [0xff; 6],
+        [1, 0, 0x5e, 0, 0, 1],
+        [0x33, 0x33, 0, 0, 0, 1],
+        [0; 6],
+    ] {
+        assert_eq!(Station::new(mac), None);
+    }
+    let mut net = tapped();
+    let (header, mut machine) = (header_of("host-1", "host-0"), vec![1, 0, 0, 0, 9]);
+    machine.extend([0xff; 6]);
+    machine.extend([0; 18]);
+    let mut writer = Writer::default();
+    writer.start(&header);
+    let mut body = writer.finish(&key(0, 1)).to_vec();
+    body.truncate(body.len() - 32);
+    body.extend(machine);
+    key(0, 1).seal(&mut body);
+    let wrong = Err(Dropped::Malformed(Malformed::Entries));
+    assert_eq!(net.deliver(0, &body), wrong);
+}
+
 fn pair() -> impl Strategy<Value = PairId> {
     any::<(u32, u32)>().prop_map(|(sender, receiver)| PairId {
         sender: MachineId(sender),
@@ -220,15 +250,17 @@ fn pair() -> impl Strategy<Value = PairId> {
 fn entry() -> impl Strategy<Value = Entry> {
     let machine = (
         any::<u32>(),
+        any::<[u8; 6]>(),
         "[a-z0-9/-]{0,60}",
         any::<u64>(),
         any::<u64>(),
         prop::collection::vec(any::<u128>(), 0..=MAX_ADDRESSES),
     );
     prop_oneof![
-        machine.prop_map(|(id, name, bandwidth, share, addresses)| {
+        machine.prop_map(|(id, mac, name, bandwidth, share, addresses)| {
             Entry::Machine(Announced {
                 id: MachineId(id),
+                station: Station::new(mac),
                 name,
                 bandwidth: Rate(bandwidth),
                 share: Rate(share),

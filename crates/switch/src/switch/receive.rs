@@ -5,6 +5,7 @@ use super::uplink::Uplink;
 use super::work::Cost;
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
+use crate::mac::Mac;
 use crate::port::{BURST, More, Received};
 use crate::reason::Reason;
 use tailbound_dataplane::{Frame, Packet};
@@ -145,11 +146,14 @@ impl Switch {
             len,
             virtio,
         } = received;
-        let packet = Packet::new(buffer, start, len, virtio, source).map_err(|malformed| {
+        let mut packet = Packet::new(buffer, start, len, virtio, source).map_err(|malformed| {
             tracing::debug!(port = state.name, %malformed, "dropped a frame");
             Reason::Malformed
         })?;
         self.admit(now, from, &packet)?;
+        if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
+            packet.flow_by_station();
+        }
         match self.route(now, from, &packet)? {
             Route::To(to) => {
                 let cost = self.cost(&packet, to);

@@ -8,7 +8,7 @@ mod random;
 
 use super::*;
 use tailbound_dataplane::pacer::void;
-use tailbound_dataplane::{Guarantee, PacedPipelineConfig, PacerConfig};
+use tailbound_dataplane::{FlowKey, Guarantee, PacedPipelineConfig, PacerConfig};
 
 const LINK: Rate = Rate::from_mbit(1000);
 /// A full frame on the wire.

@@ -79,6 +79,49 @@ fn with_the_hose_what_a_machine_sends_where_no_limit_is_set_leaves_as_best_effor
     assert_eq!(stats.map(|stats| stats.taken.packets), Some(5));
 }
 
+/// Has A send a frame; returns its DSCP on the wire, and which destinations with a
+/// limit it was charged to.
+fn charged(bench: &mut Bench, frame: &[u8]) -> (Option<u8>, Vec<u128>) {
+    bench.send(A, frame);
+    bench.run(bench.now + Nanos::from_millis(100));
+    let sent = bench.sent(UPLINK).into_iter().find(|f| f[..6] != f[6..12]);
+    let (now, mut used) = (bench.now, Vec::new());
+    let pacer = bench.switch.pacer().expect("the uplink is paced");
+    pacer.destinations_used(now, |flow| used.push(flow.flow.destination));
+    (sent.map(|frame| frame[15] >> 2), used)
+}
+
+#[test]
+fn what_goes_to_a_limited_station_is_limited_as_that_whatever_address_it_names() {
+    // The guest writes the station of one machine, and the address of another.
+    let mut config = paced(&wire(), Some(guarantee(100)), None);
+    config.guests[0].coverage = Coverage::LimitedDestinations;
+    let mut bench = bench(config);
+    let far = FAR.to_ipv6_mapped().to_bits();
+    let station = FlowKey::station(GATEWAY.0);
+    let limit = |bench: &mut Bench, destination, rate| {
+        let now = bench.now;
+        let pacer = bench.switch.pacer().expect("the uplink is paced");
+        let set = pacer.set_destination(now, GuestId::first(0), destination, rate);
+        set.expect("no rule is broken");
+    };
+    limit(&mut bench, far, Some(Rate::from_mbit(100)));
+    limit(&mut bench, station, Some(Rate::from_mbit(1)));
+    assert_eq!(charged(&mut bench, &full(A, 0)), (Some(46), vec![far]));
+    bench.switch.set_limited_by_station(GATEWAY, true);
+    assert_eq!(charged(&mut bench, &full(A, 1)), (Some(46), vec![station]));
+    // Nor does it help to name no address at all.
+    let padded = [arp(1, MAC_A, A4, FAR), vec![0; 1000]].concat();
+    let frame = ethernet(GATEWAY, MAC_A, 0x0806, &padded);
+    assert_eq!(charged(&mut bench, &frame).1, [station]);
+    // One that another tenant's machine is reached by has no limit here, and so what is
+    // sent to it has no guarantee.
+    limit(&mut bench, station, None);
+    assert_eq!(charged(&mut bench, &full(A, 2)), (Some(0), vec![]));
+    bench.switch.set_limited_by_station(GATEWAY, false);
+    assert_eq!(charged(&mut bench, &full(A, 3)), (Some(46), vec![far]));
+}
+
 #[test]
 fn a_meter_takes_the_high_class_from_a_flow_that_sends_much_and_the_pace_stays() {
     let mut config = paced(&wire(), Some(guarantee(100)), None);

@@ -1,0 +1,82 @@
+//! The stations that machines are reached by, as they are announced.
+
+use crate::ids::Station;
+use crate::machines::Machine;
+use crate::wire::Announced;
+use std::collections::HashMap;
+
+/// A station that is announced now, or is no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StationChange {
+    /// Which one.
+    pub station: Station,
+    /// Whether a machine is reached by it.
+    pub announced: bool,
+}
+
+/// The stations of all machines, here and elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Stations {
+    /// How many machines are reached by each: while one moves, both its hosts announce
+    /// it.
+    machines: HashMap<Station, u32>,
+    changes: Vec<StationChange>,
+}
+
+impl Stations {
+    /// The stations that are announced, in no order.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = Station> + '_ {
+        self.machines.keys().copied()
+    }
+
+    /// A machine is announced.
+    pub(crate) fn add(&mut self, station: Option<Station>) {
+        let Some(station) = station else { return };
+        let machines = self.machines.entry(station).or_default();
+        *machines += 1;
+        if *machines == 1 {
+            let announced = true;
+            self.changes.push(StationChange { station, announced });
+        }
+    }
+
+    /// A machine is no longer announced.
+    pub(crate) fn remove(&mut self, station: Option<Station>) {
+        let Some(station) = station else { return };
+        let Some(machines) = self.machines.get_mut(&station) else {
+            return;
+        };
+        *machines -= 1;
+        if *machines == 0 {
+            self.machines.remove(&station);
+            let announced = false;
+            self.changes.push(StationChange { station, announced });
+        }
+    }
+
+    /// Machines are announced in place of others.
+    pub(crate) fn replace<'m>(
+        &mut self,
+        before: impl IntoIterator<Item = &'m Announced>,
+        now: impl IntoIterator<Item = &'m Announced>,
+    ) {
+        // Those that stay are added before they are removed, and so do not change.
+        for machine in now {
+            self.add(machine.station);
+        }
+        for machine in before {
+            self.remove(machine.station);
+        }
+    }
+
+    /// A machine of this host is another one now.
+    pub(crate) fn replace_local(&mut self, before: &Machine, now: &Machine) {
+        self.add(now.station);
+        self.remove(before.station);
+    }
+
+    /// Hands over what has changed since the last call.
+    pub(crate) fn poll_changes(&mut self) -> impl Iterator<Item = StationChange> + '_ {
+        self.changes.drain(..)
+    }
+}

@@ -313,8 +313,8 @@ impl Hose {
 
 /// What the pacer calls a destination.
 fn destination(known_as: u128) -> Destination {
-    let [.., a, b, c, d, e, f] = known_as.to_be_bytes();
-    let station = Station::new([a, b, c, d, e, f]);
+    let bytes = known_as.to_be_bytes();
+    let station = bytes.last_chunk().and_then(|mac| Station::new(*mac));
     match station.filter(|station| dataplane::FlowKey::station(station.mac()) == known_as) {
         Some(station) => Destination::Station(station),
         None => Destination::Address(Address(known_as)),

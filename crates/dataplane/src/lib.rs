@@ -26,7 +26,7 @@ pub use hash::HashKeys;
 pub use meter::{Meter, MeterConfig, MeterStats};
 pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock};
 pub use packet::{
-    Buffer, Checksum, Claim, Gso, GsoKind, Malformed, Offload, Packet, Pool, VIRTIO_HEADER,
+    Buffer, Checksum, Claim, Cwr, Gso, GsoKind, Malformed, Offload, Packet, Pool, VIRTIO_HEADER,
 };
 pub use pipeline::{
     Coverage, Departure, Egress, EgressConfig, EgressStats, Outgoing, PacedPipeline,

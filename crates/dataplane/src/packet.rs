@@ -17,7 +17,7 @@ mod tests;
 mod wire;
 
 pub use claim::Claim;
-pub use offload::{Checksum, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
+pub use offload::{Checksum, Cwr, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 
 use crate::{Class, Connection, FlowKey, Frame, GuestId};
@@ -89,6 +89,9 @@ pub enum Malformed {
     /// where the frame does.
     #[error("virtio header: the GSO type contradicts the packet's headers")]
     GsoMismatch,
+    /// Segmentation of what is inside of a tunnel, which a port is not to leave to us.
+    #[error("virtio header: a packet inside of a tunnel is to be segmented")]
+    Tunnel,
     /// TCP segmentation for what is not whole TCP.
     #[error("virtio header: TCP segmentation for a packet that is not TCP")]
     NotTcp,
@@ -109,8 +112,15 @@ impl Malformed {
             Self::GsoType { .. } => "gso_type",
             Self::GsoSize { .. } => "gso_size",
             Self::GsoMismatch => "gso_mismatch",
+            Self::Tunnel => "tunnel",
             Self::NotTcp => "not_tcp",
         }
+    }
+
+    /// Whether it is right, but asks for segmentation of a kind that there is not here:
+    /// an interface was told to leave that to us.
+    pub const fn is_unsupported_segmentation(self) -> bool {
+        matches!(self, Self::GsoType { .. } | Self::Tunnel)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Our segmentation against the kernel's, byte for byte.
+//! Our segmentation against the kernel's, byte for byte, and what guests leave to cut on
+//! its way through a daemon.
 //!
 //! A packet with a GSO header is sent on a veth that segments nothing in
 //! hardware (`gso_max_size 1000`), so the kernel cuts it in software before its
@@ -6,16 +7,17 @@
 
 mod support;
 
-use support::{Nic, command, sandboxed, until};
+use support::{Daemon, Guest, Kind, METRICS, Nic, command, kinds, sandboxed, until};
 use tailbound_dataplane::{Frame, Packet, Pool};
 
 const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// A TCP packet that is yet to be cut.
+/// A TCP or UDP packet that is yet to be cut.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     ipv6: bool,
+    udp: bool,
     payload: usize,
     size: u16,
     flags: u8,
@@ -29,54 +31,73 @@ const CWR_PSH_ACK: u8 = 0x98;
 const ACK: u8 = 0x10;
 
 impl Case {
-    fn tcp_start(self) -> usize {
+    fn transport(self) -> usize {
         if self.ipv6 { 54 } else { 34 }
     }
 
     fn headers(self) -> usize {
-        self.tcp_start() + 20 + self.options
+        self.transport() + self.transport_header()
+    }
+
+    fn transport_header(self) -> usize {
+        if self.udp { 8 } else { 20 + self.options }
+    }
+
+    fn protocol(self) -> u8 {
+        if self.udp { 17 } else { 6 }
     }
 
     /// The frame and its virtio header; checksums are left to do.
     fn frame(self) -> ([u8; 10], Vec<u8>) {
-        let tcp = 20 + self.options + self.payload;
+        let len = self.transport_header() + self.payload;
+        let protocol = self.protocol();
         let mut frame = [&MAC_B[..], &MAC_A].concat();
         let mut pseudo: u32;
         if self.ipv6 {
             frame.extend([0x86, 0xdd, 0x60, 0x02, 0x34, 0x56]);
-            frame.extend((tcp as u16).to_be_bytes());
-            frame.extend([6, 64]);
+            frame.extend((len as u16).to_be_bytes());
+            frame.extend([protocol, 64]);
             for last in [1, 2] {
                 frame.extend([0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
             }
             pseudo = words(&frame[22..54]);
         } else {
             frame.extend([0x08, 0x00, 0x45, 0x02]);
-            frame.extend(((20 + tcp) as u16).to_be_bytes());
+            frame.extend(((20 + len) as u16).to_be_bytes());
             // An id that wraps on the way.
-            frame.extend([0xff, 0xfe, 0x40, 0, 64, 6, 0, 0]);
+            frame.extend([0xff, 0xfe, 0x40, 0, 64, protocol, 0, 0]);
             frame.extend([10, 77, 0, 1, 10, 77, 0, 2]);
             pseudo = words(&frame[26..34]);
             let sum = !fold(words(&frame[14..34]));
             frame[24..26].copy_from_slice(&sum.to_be_bytes());
         }
         frame.extend([0x13, 0x88, 0x13, 0x89]);
-        // A sequence number that wraps on the way.
-        frame.extend([0xff, 0xff, 0xfc, 0x00, 0x12, 0x34, 0x56, 0x78]);
-        frame.extend([((20 + self.options) as u8 / 4) << 4, self.flags, 1, 0]);
-        pseudo += 6 + tcp as u32;
-        frame.extend(fold(pseudo).to_be_bytes());
-        frame.extend([0, 0]);
-        frame.extend(&[1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8][..self.options]);
+        pseudo += u32::from(protocol) + len as u32;
+        if self.udp {
+            frame.extend((len as u16).to_be_bytes());
+            frame.extend(fold(pseudo).to_be_bytes());
+        } else {
+            // A sequence number that wraps on the way.
+            frame.extend([0xff, 0xff, 0xfc, 0x00, 0x12, 0x34, 0x56, 0x78]);
+            frame.extend([((20 + self.options) as u8 / 4) << 4, self.flags, 1, 0]);
+            frame.extend(fold(pseudo).to_be_bytes());
+            frame.extend([0, 0]);
+            frame.extend(&[1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8][..self.options]);
+        }
         frame.extend((0..self.payload).map(|i| (i * 7 + i / 256) as u8));
-        let gso_type = if self.ipv6 { 4 } else { 1 } | if self.ecn { 0x80 } else { 0 };
+        let gso_type = match (self.udp, self.ipv6) {
+            (true, _) => 5,
+            (false, true) => 4,
+            (false, false) => 1,
+        } | if self.ecn { 0x80 } else { 0 };
         let mut header = [0; 10];
         header[0] = 1;
         header[1] = gso_type;
         header[2..4].copy_from_slice(&(self.headers() as u16).to_le_bytes());
         header[4..6].copy_from_slice(&self.size.to_le_bytes());
-        header[6..8].copy_from_slice(&(self.tcp_start() as u16).to_le_bytes());
-        header[8..10].copy_from_slice(&16u16.to_le_bytes());
+        header[6..8].copy_from_slice(&(self.transport() as u16).to_le_bytes());
+        let field: u16 = if self.udp { 6 } else { 16 };
+        header[8..10].copy_from_slice(&field.to_le_bytes());
         (header, frame)
     }
 
@@ -115,11 +136,50 @@ fn ours(header: [u8; 10], frame: &[u8]) -> Vec<Vec<u8>> {
     segments
 }
 
-/// Whether the TCP checksum of a segment is right, computed here.
-fn tcp_checksum_holds(case: Case, segment: &[u8]) -> bool {
+/// Whether the TCP or UDP checksum of a segment is right, computed here.
+fn checksum_holds(case: Case, segment: &[u8]) -> bool {
     let addresses = if case.ipv6 { 22..54 } else { 26..34 };
-    let tcp = &segment[case.tcp_start()..];
-    fold(words(&segment[addresses]) + 6 + tcp.len() as u32 + words(tcp)) == 0xffff
+    let checked = &segment[case.transport()..];
+    let pseudo = words(&segment[addresses]) + u32::from(case.protocol()) + checked.len() as u32;
+    fold(pseudo + words(checked)) == 0xffff
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for ipv6 in [false, true] {
+        // With 12 bytes of options, 1428 fills 1500 bytes of IPv6.
+        for (payload, size) in [
+            (2856, 1428),
+            (65_000, 1428),
+            (65_000, 1400),
+            (1429, 1428),
+            (5001, 536),
+        ] {
+            for (flags, ecn) in [(FIN_PSH_ACK, false), (CWR_PSH_ACK, true), (ACK, false)] {
+                for options in [0, 12] {
+                    cases.push(Case {
+                        ipv6,
+                        udp: false,
+                        payload,
+                        size,
+                        flags,
+                        options,
+                        ecn,
+                    });
+                }
+            }
+            cases.push(Case {
+                ipv6,
+                udp: true,
+                payload,
+                size,
+                flags: 0,
+                options: 0,
+                ecn: false,
+            });
+        }
+    }
+    cases
 }
 
 #[test]
@@ -131,31 +191,7 @@ fn segments_are_those_that_the_kernel_makes() {
         command("ip", &["link", "set", "v1", "up"]);
         let mut near = Nic::open("v0", None);
         let mut far = Nic::open("v1", None);
-        let mut cases = Vec::new();
-        for ipv6 in [false, true] {
-            // With 12 bytes of options, 1428 fills 1500 bytes of IPv6.
-            for (payload, size) in [
-                (2856, 1428),
-                (65_000, 1428),
-                (65_000, 1400),
-                (1429, 1428),
-                (5001, 536),
-            ] {
-                for (flags, ecn) in [(FIN_PSH_ACK, false), (CWR_PSH_ACK, true), (ACK, false)] {
-                    for options in [0, 12] {
-                        cases.push(Case {
-                            ipv6,
-                            payload,
-                            size,
-                            flags,
-                            options,
-                            ecn,
-                        });
-                    }
-                }
-            }
-        }
-        for case in cases {
+        for case in cases() {
             let (header, frame) = case.frame();
             near.send_with(header, &frame);
             let mut kernel = Vec::new();
@@ -172,13 +208,67 @@ fn segments_are_those_that_the_kernel_makes() {
             let ours = ours(header, &frame);
             assert_eq!(kernel.len(), ours.len(), "{case:?}");
             for (i, (kernel, ours)) in kernel.iter().zip(&ours).enumerate() {
-                assert!(
-                    tcp_checksum_holds(case, kernel),
-                    "{case:?}: the kernel's {i}"
-                );
-                assert!(tcp_checksum_holds(case, ours), "{case:?}: ours {i}");
+                assert!(checksum_holds(case, kernel), "{case:?}: the kernel's {i}");
+                assert!(checksum_holds(case, ours), "{case:?}: ours {i}");
                 assert_eq!(kernel, ours, "{case:?}: segment {i}");
             }
         }
     });
+}
+
+/// Not a test of its own: the process of the daemon below.
+#[test]
+fn daemon_process() {
+    support::daemon_process();
+}
+
+/// A hundred packets of ten datagrams each, as QUIC sends them (`UDP_SEGMENT`).
+#[test]
+fn datagrams_that_a_guest_leaves_to_cut_arrive() {
+    sandboxed("datagrams_that_a_guest_leaves_to_cut_arrive", || {
+        for kind in kinds() {
+            for segment in [false, true] {
+                let (a, b) = (Guest::new(kind, 1), Guest::new(kind, 2));
+                let sections = [a.section(), b.section()]
+                    .map(|section| format!("{section}pipeline = {{ segment = {segment} }}\n"));
+                let config = format!("metrics = {METRICS:?}\n{}", sections.concat());
+                let daemon = Daemon::start(&config);
+                let (mut near, mut far) = (a.nic(), b.nic());
+                let case = Case {
+                    ipv6: false,
+                    udp: true,
+                    payload: 12_000,
+                    size: 1200,
+                    flags: 0,
+                    options: 0,
+                    ecn: false,
+                };
+                let (header, frame) = case.frame();
+                let mut datagrams = 0;
+                for _ in 0..100 {
+                    near.send_with(header, &frame);
+                    let received = far.receive();
+                    datagrams += count(&received);
+                }
+                until("all datagrams", || {
+                    datagrams += count(&far.receive());
+                    datagrams >= 1000
+                });
+                assert_eq!(datagrams, 1000, "{kind:?}, {}", daemon.log());
+                if kind == Kind::Veth {
+                    // A namespace's end takes its time.
+                    a.unplug();
+                    b.unplug();
+                }
+            }
+        }
+    });
+}
+
+/// The datagrams of a UDP case in what was received.
+fn count(packets: &[Packet]) -> usize {
+    let ours = packets
+        .iter()
+        .filter(|packet| packet.destination_mac() == MAC_B);
+    ours.map(Frame::segments).sum()
 }

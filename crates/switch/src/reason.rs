@@ -6,6 +6,9 @@
 pub enum Reason {
     /// Its headers, or what it asks of the NIC, contradict its bytes.
     Malformed,
+    /// It is to be segmented in a way that there is not here: inside of a tunnel, or as
+    /// fragments (UFO).
+    UnsupportedGso,
     /// It is longer than any frame the port can carry.
     Truncated,
     /// Its source MAC is not the guest's.
@@ -59,8 +62,9 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of [`Reason::index`].
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Malformed,
+        Self::UnsupportedGso,
         Self::Truncated,
         Self::SpoofedMac,
         Self::SpoofedIp,
@@ -96,6 +100,7 @@ impl Reason {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
+            Self::UnsupportedGso => "unsupported_gso",
             Self::Truncated => "truncated",
             Self::SpoofedMac => "spoofed_mac",
             Self::SpoofedIp => "spoofed_ip",

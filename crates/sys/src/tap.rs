@@ -1,9 +1,9 @@
 //! TAP devices: Ethernet interfaces whose other end is a file descriptor.
 //!
 //! A [`Tap`] speaks in frames behind a `virtio_net_hdr` of
-//! [`VIRTIO_HEADER_LEN`] bytes, and takes over checksums and TCP segmentation
-//! from the kernel (`TUN_F_CSUM`, `TUN_F_TSO4`, `TUN_F_TSO6`, `TUN_F_TSO_ECN`):
-//! whoever sends on the interface hands over packets of up to 64 KiB, as a guest
+//! [`VIRTIO_HEADER_LEN`] bytes, and takes over checksums and the segmentation of TCP
+//! and, from Linux 6.2 on, of UDP from the kernel (`TUN_F_CSUM`, `TUN_F_TSO4`,
+//! `TUN_F_TSO6`, `TUN_F_TSO_ECN`, `TUN_F_USO4`, `TUN_F_USO6`): whoever sends on the interface hands over packets of up to 64 KiB, as a guest
 //! with a virtio NIC does. Kernel side: `Documentation/networking/tuntap.rst`.
 
 use rustix::fs::{Mode, OFlags};
@@ -149,16 +149,10 @@ impl Tap {
         // SAFETY: TUNSETVNETHDRSZ reads one `int`.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header_len) })
             .map_err(failed("set the header size"))?;
-        let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-        // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
-        check(unsafe {
-            libc::ioctl(
-                fd.as_raw_fd(),
-                libc::TUNSETOFFLOAD,
-                libc::c_ulong::from(offload),
-            )
-        })
-        .map_err(failed("take over checksums and segmentation"))?;
+        // A kernel that cannot leave UDP to us cuts it before it hands it over.
+        take_over(&fd, TCP | libc::TUN_F_USO4 | libc::TUN_F_USO6)
+            .or_else(|_| take_over(&fd, TCP))
+            .map_err(failed("take over checksums and segmentation"))?;
         // SAFETY: TUNGETIFF writes one `ifreq`, which `request` is.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })
             .map_err(failed("read the flags"))?;
@@ -239,6 +233,21 @@ pub fn is_gone(error: &io::Error) -> bool {
 }
 
 const ATTACH: &str = "attach";
+
+const TCP: libc::c_uint =
+    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+
+/// Takes over what `offload` names, and nothing else.
+fn take_over(fd: &OwnedFd, offload: libc::c_uint) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
+    check(unsafe {
+        libc::ioctl(
+            fd.as_raw_fd(),
+            libc::TUNSETOFFLOAD,
+            libc::c_ulong::from(offload),
+        )
+    })
+}
 
 /// An `ifreq` that names `interface`.
 pub(crate) fn request(interface: &str) -> Option<libc::ifreq> {

@@ -1,7 +1,9 @@
 //! What a frame claims: who owns an address, who is a router, who hands out
 //! addresses. What a check against spoofing looks at beside the source addresses.
 
-use super::wire::{FRAGMENT, ICMPV6, Network, TCP, UDP, be16, behind_extensions, is_extension};
+use super::wire::{
+    FRAGMENT, ICMPV6, Network, TCP, UDP, UDP_HEADER, be16, behind_extensions, is_extension,
+};
 use super::{Packet, ip_address, mac_at};
 use smoltcp::wire::{IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
 use std::net::{IpAddr, Ipv6Addr};
@@ -153,7 +155,6 @@ fn ipv6_fragment(packet: &[u8]) -> Option<Claim> {
     }
 }
 
-const UDP_HEADER: usize = 8;
 const FRAGMENT_HEADER: usize = 8;
 
 #[cfg(test)]

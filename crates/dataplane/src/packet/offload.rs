@@ -19,6 +19,9 @@ const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
+const GSO_UDP: u8 = 5;
+/// `VIRTIO_NET_HDR_GSO_ACCECN`, as proposed for Linux.
+const GSO_ACCURATE_ECN: u8 = 0x10;
 const GSO_ECN: u8 = 0x80;
 
 /// A checksum that is left to whoever sends the packet: the field holds the sum
@@ -45,6 +48,22 @@ pub enum GsoKind {
     Tcp4,
     /// TCP over IPv6.
     Tcp6,
+    /// UDP over IPv4: each segment is a datagram (`UDP_SEGMENT`).
+    Udp4,
+    /// UDP over IPv6.
+    Udp6,
+}
+
+/// What TCP's flag CWR means in a packet that is to be segmented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cwr {
+    /// The sender did not say: every segment keeps it, as it may be a bit of a counter
+    /// (RFC 9768).
+    Plain,
+    /// An answer to a mark, which only the first segment keeps (RFC 3168, 6.1.2).
+    Classic,
+    /// A bit of `AccECN`'s counter, the sender says.
+    Accurate,
 }
 
 /// Segmentation that is left to whoever sends the packet.
@@ -54,11 +73,11 @@ pub struct Gso {
     pub kind: GsoKind,
     /// Payload bytes a segment (the MSS less its options); never 0.
     pub size: u16,
-    /// All headers up to the end of TCP's, in bytes from the first of the frame.
+    /// All headers up to the end of TCP's or UDP's, in bytes from the first of the
+    /// frame.
     pub header_len: u16,
-    /// The sender said that the packet carries CWR, which only the first segment
-    /// keeps (RFC 3168, 6.1.2).
-    pub ecn: bool,
+    /// What CWR means, for TCP.
+    pub cwr: Cwr,
 }
 
 /// What is still to be done to a packet before it can go over a wire.
@@ -104,21 +123,35 @@ impl Offload {
             check_checksum(checksum, frame, headers)?;
             offload.checksum = Some(checksum);
         }
-        let ecn = gso_type & GSO_ECN != 0;
-        let kind = match gso_type & !GSO_ECN {
-            GSO_NONE => return Ok(offload),
-            GSO_TCP4 => GsoKind::Tcp4,
-            GSO_TCP6 => GsoKind::Tcp6,
+        let ecn = gso_type & (GSO_ECN | GSO_ACCURATE_ECN);
+        let kind = match (gso_type ^ ecn, headers.network_kind) {
+            (GSO_NONE, _) => return Ok(offload),
+            (GSO_TCP4, _) => GsoKind::Tcp4,
+            (GSO_TCP6, _) => GsoKind::Tcp6,
+            (GSO_UDP, Network::Ipv4) => GsoKind::Udp4,
+            (GSO_UDP, Network::Ipv6) => GsoKind::Udp6,
+            (GSO_UDP, _) => return Err(Malformed::GsoMismatch),
             _ => return Err(Malformed::GsoType { gso_type }),
         };
-        offload.gso = check_gso(kind, size, ecn, frame, headers)?;
-        if offload.gso.is_some() && offload.checksum.is_none() {
-            // Allowed by virtio; Linux too makes it a partial checksum when it
-            // segments (net/ipv4/tcp_offload.c). `Packet` writes the field.
-            offload.checksum = Some(Checksum {
-                start: headers.transport,
-                offset: 16,
-            });
+        let cwr = match ecn {
+            0 => Cwr::Plain,
+            GSO_ECN => Cwr::Classic,
+            _ => Cwr::Accurate,
+        };
+        let place = Checksum {
+            start: headers.transport,
+            offset: kind.checksum_offset(),
+        };
+        let is_own = headers.protocol == kind.protocol();
+        let is_inner = offload.checksum.is_some_and(|checksum| checksum != place);
+        if kind.is_tunnelled(headers) || is_own && is_inner {
+            return Err(Malformed::Tunnel);
+        }
+        offload.gso = check_gso(kind, size, cwr, frame, headers)?;
+        if offload.gso.is_some() {
+            // A sender need not leave the checksum; Linux too makes it a partial one
+            // when it segments (net/ipv4/tcp_offload.c). `Packet` writes the field.
+            offload.checksum = Some(place);
         }
         Ok(offload)
     }
@@ -135,15 +168,48 @@ impl Offload {
             virtio[1] = match gso.kind {
                 GsoKind::Tcp4 => GSO_TCP4,
                 GsoKind::Tcp6 => GSO_TCP6,
+                GsoKind::Udp4 | GsoKind::Udp6 => GSO_UDP,
             };
-            if gso.ecn {
-                virtio[1] |= GSO_ECN;
-            }
+            virtio[1] |= match gso.cwr {
+                Cwr::Plain => 0,
+                Cwr::Classic => GSO_ECN,
+                Cwr::Accurate => GSO_ACCURATE_ECN,
+            };
             virtio[2..4].copy_from_slice(&gso.header_len.to_le_bytes());
             virtio[4..6].copy_from_slice(&gso.size.to_le_bytes());
         }
     }
 }
+
+impl GsoKind {
+    const fn protocol(self) -> u8 {
+        match self {
+            Self::Tcp4 | Self::Tcp6 => TCP,
+            Self::Udp4 | Self::Udp6 => UDP,
+        }
+    }
+
+    /// Where the checksum stands in the header of TCP or UDP.
+    const fn checksum_offset(self) -> u16 {
+        match self {
+            Self::Tcp4 | Self::Tcp6 => 16,
+            Self::Udp4 | Self::Udp6 => 6,
+        }
+    }
+
+    /// Whether a packet of these headers can only be one in a tunnel, whose inner
+    /// packets are to be segmented: in UDP, IPv4, IPv6 or GRE.
+    const fn is_tunnelled(self, headers: Headers) -> bool {
+        match self {
+            Self::Tcp4 | Self::Tcp6 => matches!(headers.protocol, UDP | IP_IN_IP | IPV6 | GRE),
+            Self::Udp4 | Self::Udp6 => matches!(headers.protocol, IP_IN_IP | IPV6 | GRE),
+        }
+    }
+}
+
+const IP_IN_IP: u8 = 4;
+const IPV6: u8 = 41;
+const GRE: u8 = 47;
 
 fn check_checksum(checksum: Checksum, frame: &[u8], headers: Headers) -> Result<(), Malformed> {
     let Checksum { start, offset } = checksum;
@@ -170,13 +236,13 @@ fn check_checksum(checksum: Checksum, frame: &[u8], headers: Headers) -> Result<
 fn check_gso(
     kind: GsoKind,
     size: u16,
-    ecn: bool,
+    cwr: Cwr,
     frame: &[u8],
     headers: Headers,
 ) -> Result<Option<Gso>, Malformed> {
     let network = match kind {
-        GsoKind::Tcp4 => Network::Ipv4,
-        GsoKind::Tcp6 => Network::Ipv6,
+        GsoKind::Tcp4 | GsoKind::Udp4 => Network::Ipv4,
+        GsoKind::Tcp6 | GsoKind::Udp6 => Network::Ipv6,
     };
     if headers.network_kind != network {
         return Err(Malformed::GsoMismatch);
@@ -184,7 +250,10 @@ fn check_gso(
     if size == 0 {
         return Err(Malformed::GsoSize { size });
     }
-    let header_len = headers.tcp_end(frame)?;
+    let header_len = match kind {
+        GsoKind::Tcp4 | GsoKind::Tcp6 => headers.tcp_end(frame)?,
+        GsoKind::Udp4 | GsoKind::Udp6 => headers.udp_end(frame)?,
+    };
     if headers.end(frame) != frame.len() {
         return Err(Malformed::GsoMismatch);
     }
@@ -200,6 +269,6 @@ fn check_gso(
         kind,
         size,
         header_len: u16::try_from(header_len).map_err(|_| Malformed::GsoMismatch)?,
-        ecn,
+        cwr,
     }))
 }

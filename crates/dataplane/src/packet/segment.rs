@@ -1,5 +1,5 @@
-//! Segmentation of TCP over IPv4 and IPv6, as Linux does it (Small is Better,
-//! 4.2; `net/core/gso.c`, `net/ipv4/tcp_offload.c`).
+//! Segmentation of TCP and UDP over IPv4 and IPv6, as Linux does it (Small is Better,
+//! 4.2; `net/core/gso.c`, `net/ipv4/tcp_offload.c`, `net/ipv4/udp_offload.c`).
 //!
 //! A packet of up to 64 KiB becomes packets of `gso.size` payload bytes, the last
 //! one of the rest. Each carries all headers of the first: VLAN tags, IP options,
@@ -7,17 +7,25 @@
 //!
 //! - IPv4: total length, identification (one more each), header checksum;
 //! - IPv6: payload length;
-//! - TCP: sequence number; FIN and PSH only on the last segment, CWR only on the
-//!   first (RFC 3168, 6.1.2);
-//! - TCP's checksum stays partial: the sum of the segment's own pseudo-header is
+//! - TCP: sequence number; FIN and PSH only on the last segment; CWR only on the
+//!   first where the sender says that it answers a mark (RFC 3168, 6.1.2), on all
+//!   where it may be a bit of `AccECN`'s counter (RFC 9768);
+//! - UDP: length;
+//! - the checksum stays partial: the sum of the segment's own pseudo-header is
 //!   in the field, and [`Packet::complete_checksum`] or the NIC adds the rest.
 
-use super::{GsoKind, Packet, fold, pseudo_header, sum};
+mod udp;
+
+use super::{Cwr, GsoKind, Packet, fold, pseudo_header, sum};
 
 /// Cuts `packet` into segments and hands each to `sink` in order. A packet that
 /// is not to be segmented is handed over as it is.
 #[inline]
 pub fn segment(packet: Packet, mut sink: impl FnMut(Packet)) {
+    let kind = packet.offload().gso.map(|gso| gso.kind);
+    if let Some(GsoKind::Udp4 | GsoKind::Udp6) = kind {
+        return udp::segment(&packet, sink);
+    }
     let Some((mut template, header_len, size)) = Template::of(&packet) else {
         return sink(packet);
     };
@@ -72,6 +80,8 @@ struct Template {
     id: u16,
     sequence: u32,
     flags: u8,
+    /// Flags that all but the first segment have not.
+    first_only: u8,
 }
 
 impl Template {
@@ -89,7 +99,7 @@ impl Template {
                 let (sum, id) = ipv4_template(ip);
                 (sum, id, 0)
             }
-            GsoKind::Tcp6 => (0, 0, IPV6),
+            _ => (0, 0, IPV6),
         };
         let template = Self {
             kind: gso.kind,
@@ -105,6 +115,10 @@ impl Template {
             id,
             sequence: u32::from_be_bytes(*tcp[4..].first_chunk()?),
             flags: tcp[13],
+            first_only: match gso.cwr {
+                Cwr::Classic => CWR,
+                Cwr::Plain | Cwr::Accurate => 0,
+            },
         };
         Some((template, header_len, usize::from(gso.size)))
     }
@@ -128,15 +142,14 @@ impl Template {
         ) else {
             return;
         };
-        match self.kind {
-            GsoKind::Tcp4 => {
-                let sum = !fold(self.ip_sum + u32::from(self.ip_len) + u32::from(self.id));
-                [ip[2], ip[3]] = self.ip_len.to_be_bytes();
-                [ip[4], ip[5]] = self.id.to_be_bytes();
-                [ip[10], ip[11]] = sum.to_be_bytes();
-                self.id = self.id.wrapping_add(1);
-            }
-            GsoKind::Tcp6 => [ip[4], ip[5]] = self.ip_len.to_be_bytes(),
+        if self.kind == GsoKind::Tcp4 {
+            let sum = !fold(self.ip_sum + u32::from(self.ip_len) + u32::from(self.id));
+            [ip[2], ip[3]] = self.ip_len.to_be_bytes();
+            [ip[4], ip[5]] = self.id.to_be_bytes();
+            [ip[10], ip[11]] = sum.to_be_bytes();
+            self.id = self.id.wrapping_add(1);
+        } else {
+            [ip[4], ip[5]] = self.ip_len.to_be_bytes();
         }
         [tcp[4], tcp[5], tcp[6], tcp[7]] = self.sequence.to_be_bytes();
         self.sequence = self.sequence.wrapping_add(self.payload as u32);
@@ -145,7 +158,7 @@ impl Template {
         } else {
             self.flags & !(FIN | PSH)
         };
-        self.flags &= !CWR;
+        self.flags &= !self.first_only;
         [tcp[16], tcp[17]] = self.tcp_checksum.to_be_bytes();
     }
 }

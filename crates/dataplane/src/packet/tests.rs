@@ -244,10 +244,11 @@ fn hostile_virtio_headers_are_refused_with_the_reason() {
         virtio[at..at + value.len()].copy_from_slice(value);
         virtio
     };
-    let cases: [(&str, [u8; 10]); 12] = [
+    let cases: [(&str, [u8; 10]); 13] = [
         ("virtio_flags", set(0, &[0x05])),
         ("gso_type", set(1, &[3])),
-        ("gso_type", set(1, &[5])),
+        ("gso_type", set(1, &[0x21])),
+        ("gso_mismatch", set(1, &[5])),
         ("gso_mismatch", set(1, &[4])),
         ("header_length", set(2, &[0xff, 0xff])),
         ("gso_size", set(4, &[0, 0])),
@@ -268,6 +269,8 @@ fn hostile_virtio_headers_are_refused_with_the_reason() {
 
     let mut udp = frame.clone();
     udp[14 + 9] = 17;
+    assert_eq!(refused(&udp, set(8, &[6, 0])), "tunnel");
+    udp[14 + 9] = 132;
     assert_eq!(refused(&udp, set(8, &[6, 0])), "not_tcp");
 
     let mut fragment = frame.clone();
@@ -277,6 +280,44 @@ fn hostile_virtio_headers_are_refused_with_the_reason() {
     let mut long_tcp_header = frame;
     long_tcp_header[14 + 20 + 12] = 0x40;
     assert_eq!(refused(&long_tcp_header, tcp.virtio()), "truncated");
+}
+
+/// A packet in VXLAN as the kernel hands it over: the type is that of the inner packet,
+/// the headers are those of the tunnel, the checksum is inside.
+#[test]
+fn what_is_to_be_cut_inside_of_a_tunnel_is_told_from_what_is_malformed() {
+    let inner = Tcp::default();
+    let mut frame = inner.frame();
+    let payload = frame.split_off(14);
+    let outer_len = (20 + 8 + 8 + 14 + payload.len()) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(outer_len.to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]);
+    frame.extend(
+        [4800u16, 4789, outer_len - 20, 0]
+            .map(u16::to_be_bytes)
+            .concat(),
+    );
+    frame.extend([8, 0, 0, 0, 0, 0, 1, 0]);
+    frame.extend(&inner.frame()[..14]);
+    frame.extend(&payload);
+    let start = 14 + 20 + 8 + 8 + 14 + 20;
+    for gso_type in [1, 5] {
+        let offset = if gso_type == 1 { 16 } else { 6 };
+        let virtio = [1, gso_type, 0, 0, 0xa8, 5, start, 0, offset, 0];
+        let refused = packet(&frame, Some(virtio)).expect_err("not cut here");
+        assert!(refused.is_unsupported_segmentation(), "{refused}");
+        // By GRE and IP in IP there is no other sign.
+        for protocol in [4, 41, 47] {
+            let mut other = frame.clone();
+            other[14 + 9] = protocol;
+            let refused = packet(&other, Some(virtio)).expect_err("not cut here");
+            assert!(refused.is_unsupported_segmentation(), "{refused}");
+        }
+    }
+    let fragments = [1, 3, 0, 0, 0xa8, 5, 34, 0, 6, 0];
+    let refused = packet(&frame, Some(fragments)).expect_err("not cut here");
+    assert!(refused.is_unsupported_segmentation(), "{refused}");
 }
 
 #[test]

@@ -20,6 +20,7 @@ pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const ICMP: u8 = 1;
 pub(super) const ICMPV6: u8 = 58;
+pub(super) const UDP_HEADER: usize = 8;
 /// The IPv6 fragment header (RFC 8200, 4.5).
 pub(super) const FRAGMENT: u8 = 44;
 /// IPv6's authentication header (RFC 4302).
@@ -140,6 +141,18 @@ impl Headers {
             .ok_or(Malformed::NotTcp)?;
         let tcp = TcpPacket::new_checked(segment).map_err(|_| Malformed::Truncated("TCP"))?;
         Ok(transport + usize::from(tcp.header_len()))
+    }
+
+    /// The end of the UDP header, where there is a whole one.
+    pub(super) fn udp_end(self, frame: &[u8]) -> Result<usize, Malformed> {
+        let end = usize::from(self.transport) + UDP_HEADER;
+        if self.transport == 0 || self.protocol != UDP {
+            return Err(Malformed::GsoMismatch);
+        }
+        if end > self.end(frame) {
+            return Err(Malformed::Truncated("UDP"));
+        }
+        Ok(end)
     }
 }
 

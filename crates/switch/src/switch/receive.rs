@@ -148,7 +148,11 @@ impl Switch {
         } = received;
         let mut packet = Packet::new(buffer, start, len, virtio, source).map_err(|malformed| {
             tracing::debug!(port = state.name, %malformed, "dropped a frame");
-            Reason::Malformed
+            if malformed.is_unsupported_segmentation() {
+                Reason::UnsupportedGso
+            } else {
+                Reason::Malformed
+            }
         })?;
         self.admit(now, from, &packet)?;
         if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {

@@ -131,6 +131,25 @@ fn ids_and_sequence_numbers_wrap_around() {
     });
 }
 
+/// Without a word of the sender, and with `AccECN`'s.
+#[test]
+fn cwr_stays_on_all_where_it_may_be_a_bit_of_a_counter() {
+    for ecn in [0, 0x10] {
+        let tcp = Tcp {
+            flags: 0x10 | CWR,
+            payload: 3 * 1448,
+            ..Tcp::default()
+        };
+        let mut virtio = tcp.virtio();
+        virtio[1] = 1 | ecn;
+        let mut whole = packet(&tcp.frame(), Some(virtio)).expect("well formed");
+        assert_eq!(whole.with_virtio_header()[1], 1 | ecn);
+        let mut flags = Vec::new();
+        segment(whole, |segment| flags.push(segment.bytes()[14 + 20 + 13]));
+        assert_eq!(flags, [0x10 | CWR; 3]);
+    }
+}
+
 #[test]
 fn fin_and_psh_stay_on_the_last_and_cwr_on_the_first() {
     let segments = cut(&Tcp {

@@ -7,10 +7,10 @@
 //! for the bursts of the host's other guests, at the switch's port for the bursts of
 //! all who may send there. Neither counts processing.
 
-use crate::experiment::{Guaranteed, LabExperiment, Message, Pacing, SwitchMode, Variant, Watch};
+use crate::experiment::{Guaranteed, LabExperiment, Pacing, SwitchMode, Variant, Watch};
 use std::collections::BTreeMap;
 use tailbound_experiment::{Name, PROMISED};
-use tailbound_netcalc::{Flow, Network, Port};
+use tailbound_netcalc::{Flow, Network, Port, PortId};
 use tailbound_report::Bound;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -59,11 +59,7 @@ pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<Stri
             bounds.insert(series.to_owned(), found);
         }
     }
-    for watch in experiment
-        .watch
-        .iter()
-        .filter(|load| variant.runs(&load.name))
-    {
+    for watch in variant.running(&experiment.watch) {
         if let Some(delay) = setting.watched(watch) {
             let bound = Bound {
                 name: "computed".to_owned(),
@@ -78,59 +74,34 @@ pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<Stri
 /// The messages behind each sample of each load that runs.
 fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, Vec<Leg<'a>>)> {
     let mut ways = Vec::new();
-    let round = |ends: [Vec<&'a Name>; 2], sizes: [Bytes; 2]| {
-        let [asks, answers] = ends;
-        let there = Leg {
-            from: asks.clone(),
-            to: answers.clone(),
-            size: sizes[0],
-        };
-        let back = Leg {
-            from: answers,
-            to: asks,
-            size: sizes[1],
-        };
-        vec![there, back]
+    let leg = |from: &Vec<&'a Name>, to: &Vec<&'a Name>, size| Leg {
+        from: from.clone(),
+        to: to.clone(),
+        size,
     };
-    for etc in experiment
-        .etc
-        .iter()
-        .filter(|load| variant.runs(&load.name))
-    {
+    let round = |[asks, answers]: [Vec<&'a Name>; 2], [there, back]: [Bytes; 2]| {
+        vec![leg(&asks, &answers, there), leg(&answers, &asks, back)]
+    };
+    for etc in variant.running(&experiment.etc) {
         let ends = [etc.clients.iter().collect(), vec![&etc.server]];
         let sizes = [Bytes(GET), etc.largest + Bytes(AROUND_VALUE)];
         ways.push((etc.series.as_str(), round(ends, sizes.map(by_tcp))));
     }
-    for query in experiment
-        .query
-        .iter()
-        .filter(|load| variant.runs(&load.name))
-    {
+    for query in variant.running(&experiment.query) {
         let ends = [vec![&query.client], query.servers.iter().collect()];
         let sizes = [Bytes(8), query.answer];
         ways.push((query.series.as_str(), round(ends, sizes.map(by_tcp))));
     }
-    for ping in experiment
-        .ping
-        .iter()
-        .filter(|load| variant.runs(&load.name))
-    {
+    for ping in variant.running(&experiment.ping) {
         let ends = [vec![&ping.from], vec![&ping.to]];
         ways.push((ping.series.as_str(), round(ends, [ECHO; 2])));
     }
     // One that starts at a random moment may find others of its guest before it,
     // and nothing bounds how many.
-    for message in experiment
-        .message
-        .iter()
-        .filter(|load| load.every.is_some() && variant.runs(&load.name))
-    {
-        let leg = Leg {
-            from: message.from.iter().collect(),
-            to: message.to.iter().collect(),
-            size: message.size,
-        };
-        ways.push((message.series.as_str(), vec![leg]));
+    let messages = variant.running(&experiment.message);
+    for message in messages.filter(|load| load.every.is_some()) {
+        let [from, to] = [&message.from, &message.to].map(|names| names.iter().collect());
+        ways.push((message.series.as_str(), vec![leg(&from, &to, message.size)]));
     }
     ways
 }
@@ -254,17 +225,10 @@ impl<'a> Setting<'a> {
     fn watched(&self, watch: &Watch) -> Option<Nanos> {
         let host = watch.host.get_ref();
         let mut network = Network::new(self.pacing.frame(), true);
-        let wire = || Port {
-            name: String::new(),
-            rate: self.link(),
-            latency: Nanos::ZERO,
-            buffer: None,
-        };
-        let port = network.add_port(wire());
+        let port = network.add_port(self.wire(Nanos::ZERO));
         let mut uplinks = BTreeMap::new();
-        let loads = self.experiment.message.iter();
-        let sends = |load: &&Message| !load.to.is_empty() && self.variant.runs(&load.name);
-        for load in loads.filter(sends) {
+        let loads = self.variant.running(&self.experiment.message);
+        for load in loads.filter(|load| !load.to.is_empty()) {
             let receiver = |sender: usize| &load.to[sender % load.to.len()];
             for (index, from) in load.from.iter().enumerate() {
                 let to = receiver(index).get_ref();
@@ -277,22 +241,23 @@ impl<'a> Setting<'a> {
                 let sender = self.guaranteed(from.get_ref())?;
                 let uplink = uplinks
                     .entry(self.host_of(from.get_ref())?)
-                    .or_insert_with(|| network.add_port(wire()));
-                let path = vec![*uplink, port];
-                network.add_flow(Flow {
-                    name: String::new(),
-                    path,
-                    rate: Rate(share).min(sender.bandwidth),
-                    burst: sender.burst,
-                    burst_rate: Some(self.member_rate(sender)),
-                    priority: 0,
-                    deadline: None,
-                });
+                    .or_insert_with(|| network.add_port(self.wire(Nanos::ZERO)));
+                let rate = Rate(share).min(sender.bandwidth);
+                let sends = (rate, sender.burst, self.member_rate(sender));
+                network.add_flow(flow(vec![*uplink, port], sends));
             }
         }
-        let bounds = network.bounds().ok()?;
-        let classes = bounds.ports.first()?.classes.iter();
-        classes.map(|class| class.delay).max()?.to_nanos().ok()
+        first_delay(&network)
+    }
+
+    /// The link behind a port that all frames come to so much later.
+    fn wire(&self, latency: Nanos) -> Port {
+        Port {
+            name: String::new(),
+            rate: self.link(),
+            latency,
+            buffer: None,
+        }
     }
 
     /// What `machines` of a tenant send together at `rate` on average, each of them
@@ -320,28 +285,32 @@ impl<'a> Setting<'a> {
             return Some(latency);
         }
         let mut network = Network::new(self.pacing.frame(), true);
-        let port = network.add_port(Port {
-            name: String::new(),
-            rate: self.link(),
-            latency,
-            buffer: None,
-        });
-        for (rate, burst, burst_rate) in flows {
-            network.add_flow(Flow {
-                name: String::new(),
-                path: vec![port],
-                rate,
-                burst,
-                burst_rate: Some(burst_rate),
-                priority: 0,
-                deadline: None,
-            });
+        let port = network.add_port(self.wire(latency));
+        for sends in flows {
+            network.add_flow(flow(vec![port], sends));
         }
-        let bounds = network.bounds().ok()?;
-        let classes = bounds.ports.first()?.classes.iter();
-        let delay = classes.map(|class| class.delay).max()?;
-        delay.to_nanos().ok()
+        first_delay(&network)
     }
+}
+
+/// A flow with this average, burst and rate of the burst.
+fn flow(path: Vec<PortId>, (rate, burst, burst_rate): (Rate, Bytes, Rate)) -> Flow {
+    Flow {
+        name: String::new(),
+        path,
+        rate,
+        burst,
+        burst_rate: Some(burst_rate),
+        priority: 0,
+        deadline: None,
+    }
+}
+
+/// The longest delay of a network's first port.
+fn first_delay(network: &Network) -> Option<Nanos> {
+    let bounds = network.bounds().ok()?;
+    let classes = bounds.ports.first()?.classes.iter();
+    classes.map(|class| class.delay).max()?.to_nanos().ok()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod traffic;
 mod validate;
 
 pub use crate::guest::Manner;
+pub(crate) use loads::Named;
 pub use paced::{Etc, Guaranteed, Pacing, Shuffle, Wire};
 pub use probe::{Duty, Probe, Surroundings};
 pub use traffic::{Flood, Message, Meter, Watch};

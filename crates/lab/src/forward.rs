@@ -308,7 +308,7 @@ impl Bench<'_> {
         supervisor.start(Start {
             name: format!("guest {number}"),
             program: self.program.clone(),
-            args: vec!["lab".into(), "guest".into(), path.display().to_string()],
+            args: guest::command(&path),
             netns: &namespace_path(&guest_name(number)),
             cpus: self.cpus.all,
             policy: None,

@@ -70,6 +70,11 @@ impl Task {
     }
 }
 
+/// The arguments of this program that make it do the task in a file.
+pub(crate) fn command(task: &Path) -> Vec<String> {
+    vec!["lab".into(), "guest".into(), task.display().to_string()]
+}
+
 /// The kinds of work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -49,16 +49,14 @@ impl Refusals {
         if let Some(why) = self.classes.get(&variant.vcpu) {
             return Some(why);
         }
-        let machine = |load: &crate::experiment::Probe| {
-            load.place == Surroundings::Machine && variant.runs(&load.name)
-        };
-        if experiment.probe.iter().any(machine)
+        let mut probes = variant.running(&experiment.probe);
+        if probes.any(|load| load.place == Surroundings::Machine)
             && let Some(why) = &self.machines
         {
             return Some(why);
         }
-        let holds = |load: &crate::experiment::Duty| load.uninterrupted && variant.runs(&load.name);
-        if !self.real_time && experiment.duty.iter().any(holds) {
+        let mut duties = variant.running(&experiment.duty);
+        if !self.real_time && duties.any(|load| load.uninterrupted) {
             return Some(
                 "a neighbour that nobody interrupts takes CAP_SYS_NICE outside of a user \
                  namespace: run as root",

@@ -226,36 +226,28 @@ fn choose<'a>(
 
 /// Sees that the programs are there that the experiment names as load.
 fn require_tools(experiment: &LabExperiment, chosen: &[&Variant]) -> Result<(), LabError> {
-    let runs = |name: &tailbound_experiment::Name| {
-        let mut loads = chosen.iter().flat_map(|variant| &variant.loads);
-        loads.any(|load| load.get_ref() == name.get_ref())
-    };
-    let mut needed: Vec<(&'static str, &'static str)> = Vec::new();
-    if experiment
-        .query
-        .iter()
-        .any(|q| q.tool == QueryTool::Memcached && runs(&q.name))
-        || experiment.etc.iter().any(|etc| runs(&etc.name))
-    {
-        needed.push(("memcached", "memcached"));
-    }
-    if experiment
-        .bulk
-        .iter()
-        .any(|b| b.tool == BulkTool::Iperf3 && runs(&b.name))
-    {
-        needed.push(("iperf3", "iperf3"));
-    }
-    if experiment
-        .ping
-        .iter()
-        .any(|p| p.tool == PingTool::Ping && runs(&p.name))
-    {
-        needed.push(("ping", "iputils-ping"));
-    }
-    for (program, package) in needed {
-        if find_program(program).is_none() {
-            return Err(LabError::Missing { program, package });
+    for variant in chosen {
+        let mut queries = variant.running(&experiment.query);
+        let mut bulks = variant.running(&experiment.bulk);
+        let mut pings = variant.running(&experiment.ping);
+        let memcached = queries.any(|it| it.tool == QueryTool::Memcached)
+            || variant.running(&experiment.etc).next().is_some();
+        for (is_needed, program, package) in [
+            (memcached, "memcached", "memcached"),
+            (
+                bulks.any(|it| it.tool == BulkTool::Iperf3),
+                "iperf3",
+                "iperf3",
+            ),
+            (
+                pings.any(|it| it.tool == PingTool::Ping),
+                "ping",
+                "iputils-ping",
+            ),
+        ] {
+            if is_needed && find_program(program).is_none() {
+                return Err(LabError::Missing { program, package });
+            }
         }
     }
     Ok(())

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tailbound_experiment::Name;
 use tailbound_sys::sched::Policy;
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, Rate};
 
 /// How long answers that are late are waited for.
 const GRACE: Nanos = Nanos::from_secs(5);
@@ -86,6 +86,12 @@ pub(crate) struct Measured {
     pub(crate) line: Option<String>,
 }
 
+impl Measured {
+    fn value(&mut self, name: &str, unit: &'static str, value: f64) {
+        self.values.insert(name.to_owned(), (unit, value));
+    }
+}
+
 /// The samples of a series and the class of each.
 #[derive(Debug, Default)]
 pub(crate) struct MeasuredSeries {
@@ -105,19 +111,25 @@ struct Load {
 }
 
 enum Output {
+    /// The series; its source may also have values of fixed names.
     Series(String),
     Value(String, &'static str),
-    /// The series, and values of fixed names, of a load in [`traffic`].
-    Left(String),
-    /// A probe's series and [`crate::experiment::Probe::VALUES`].
-    Probe(String),
 }
 
 enum Source {
     /// Outcome files of our own tasks.
     Own(Vec<PathBuf>),
-    /// What a load in [`traffic`] left.
-    Left(traffic::Left),
+    /// Messages: what the senders and what the receivers say.
+    Messages {
+        sent: Vec<PathBuf>,
+        received: Vec<PathBuf>,
+    },
+    /// A meter's outcome and what it should have found.
+    Metered(PathBuf, Rate),
+    /// A watch's outcome.
+    Watched(PathBuf),
+    /// A probe's outcome.
+    Probed(PathBuf),
     /// The output of `iperf3 -J`.
     Iperf3(usize),
     /// The output of `ping -D`, and how many requests were to count.
@@ -319,7 +331,7 @@ impl Run<'_> {
             let place = self.start(late.guest, late.program, program, late.args, role)?;
             match &mut self.loads[late.load].source {
                 Source::Iperf3(client) | Source::Ping(client, _) => *client = place,
-                Source::Own(_) | Source::Left(_) => {}
+                _ => {}
             }
         }
         // In mid warm-up: a server that accepts all its connections would use its

@@ -1,6 +1,6 @@
 //! Variants that differ in how many neighbours there are.
 
-use super::{LabExperiment, Variant};
+use super::{LabExperiment, Named, Variant};
 use tailbound_experiment::Name;
 use toml::Spanned;
 
@@ -35,6 +35,11 @@ impl Variant {
     pub(crate) fn runs(&self, load: &Name) -> bool {
         let mut loads = self.loads.iter();
         loads.any(|name| name.get_ref() == load.get_ref())
+    }
+
+    /// Those of the loads that it has.
+    pub(crate) fn running<'l, L: Named>(&self, loads: &'l [L]) -> impl Iterator<Item = &'l L> {
+        loads.iter().filter(|load| self.runs(load.name()))
     }
 
     /// The count of neighbours of one that came from a list of them.

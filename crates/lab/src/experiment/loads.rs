@@ -1,8 +1,31 @@
 //! What the loads of an experiment measure.
 
-use super::{LabExperiment, Message, Meter, Probe, Variant, Watch};
+use super::{
+    Bulk, Duty, Etc, Flood, Hog, LabExperiment, Message, Meter, Ping, Probe, Query, Shuffle,
+    Variant, Wakeup, Watch,
+};
 use tailbound_experiment::Name;
 use tailbound_report::{Series, Value};
+
+/// What variants name as a load.
+pub(crate) trait Named {
+    /// What they call it.
+    fn name(&self) -> &Name;
+}
+
+macro_rules! named {
+    ($($load:ty),*) => {
+        $(impl Named for $load {
+            fn name(&self) -> &Name {
+                &self.name
+            }
+        })*
+    };
+}
+
+named!(
+    Query, Bulk, Ping, Etc, Shuffle, Message, Flood, Meter, Watch, Hog, Duty, Probe, Wakeup
+);
 
 /// A load: what it measures, and what it needs.
 #[derive(Debug)]
@@ -16,29 +39,26 @@ pub(crate) struct Load<'e> {
 }
 
 impl<'e> Load<'e> {
-    const fn new(name: &'e Name, network: bool) -> Self {
+    fn value(load: &'e impl Named, value: &'e str) -> Self {
         Self {
-            name,
+            name: load.name(),
             series: None,
-            values: Vec::new(),
-            network,
+            values: vec![value],
+            network: false,
         }
     }
 
-    fn series(self, series: &'e str) -> Self {
+    fn series(load: &'e impl Named, series: &'e str) -> Self {
         Self {
             series: Some(series),
-            ..self
+            values: Vec::new(),
+            ..Self::value(load, series)
         }
     }
 
-    fn values(mut self, values: impl IntoIterator<Item = &'e str>) -> Self {
+    fn and(mut self, values: impl IntoIterator<Item = &'e str>) -> Self {
         self.values.extend(values);
         self
-    }
-
-    fn value(self, value: &'e str) -> Self {
-        self.values([value])
     }
 
     /// The series that the experiment names, or else the value.
@@ -51,73 +71,34 @@ impl<'e> Load<'e> {
 impl LabExperiment {
     /// All loads.
     pub(crate) fn loads(&self) -> Vec<Load<'_>> {
-        let on_network = |name| Load::new(name, true);
         let mut all = Vec::new();
-        all.extend(
-            self.query
-                .iter()
-                .map(|it| on_network(&it.name).series(&it.series)),
-        );
-        all.extend(
-            self.bulk
-                .iter()
-                .map(|it| on_network(&it.name).value(&it.value)),
-        );
-        all.extend(
-            self.ping
-                .iter()
-                .map(|it| on_network(&it.name).series(&it.series)),
-        );
-        for etc in &self.etc {
-            all.push(on_network(&etc.name).series(&etc.series).value(&etc.value));
+        all.extend(self.query.iter().map(|it| Load::series(it, &it.series)));
+        all.extend(self.bulk.iter().map(|it| Load::value(it, &it.value)));
+        all.extend(self.ping.iter().map(|it| Load::series(it, &it.series)));
+        for it in &self.etc {
+            all.push(Load::series(it, &it.series).and([it.value.as_str()]));
         }
-        all.extend(
-            self.shuffle
-                .iter()
-                .map(|it| on_network(&it.name).value(&it.value)),
-        );
-        for message in &self.message {
-            let load = on_network(&message.name).series(&message.series);
-            all.push(load.values(Message::VALUES.iter().copied()));
+        all.extend(self.shuffle.iter().map(|it| Load::value(it, &it.value)));
+        for it in &self.message {
+            all.push(Load::series(it, &it.series).and(Message::VALUES.iter().copied()));
         }
-        all.extend(
-            self.flood
-                .iter()
-                .map(|it| on_network(&it.name).value(&it.value)),
-        );
-        for meter in &self.meter {
-            let load = on_network(&meter.name).series(&meter.series);
-            all.push(load.values(Meter::VALUES.iter().copied()));
+        all.extend(self.flood.iter().map(|it| Load::value(it, &it.value)));
+        for it in &self.meter {
+            all.push(Load::series(it, &it.series).and(Meter::VALUES.iter().copied()));
         }
-        for watch in &self.watch {
-            let load = on_network(&watch.name).series(&watch.series);
-            all.push(load.values(Watch::VALUES.iter().copied()));
+        for it in &self.watch {
+            all.push(Load::series(it, &it.series).and(Watch::VALUES.iter().copied()));
         }
-        let computing = |name| Load::new(name, false);
-        for hog in &self.hog {
-            all.push(
-                computing(&hog.name)
-                    .value(&hog.value)
-                    .values(hog.cpu_value.as_deref()),
-            );
+        all.iter_mut()
+            .for_each(|load: &mut Load<'_>| load.network = true);
+        for it in &self.hog {
+            all.push(Load::value(it, &it.value).and(it.cpu_value.as_deref()));
         }
-        all.extend(
-            self.duty
-                .iter()
-                .map(|it| computing(&it.name).value(&it.value)),
-        );
-        for probe in &self.probe {
-            all.push(
-                computing(&probe.name)
-                    .series(&probe.series)
-                    .values(Probe::VALUES),
-            );
+        all.extend(self.duty.iter().map(|it| Load::value(it, &it.value)));
+        for it in &self.probe {
+            all.push(Load::series(it, &it.series).and(Probe::VALUES));
         }
-        all.extend(
-            self.wakeup
-                .iter()
-                .map(|it| computing(&it.name).series(&it.series)),
-        );
+        all.extend(self.wakeup.iter().map(|it| Load::series(it, &it.series)));
         all
     }
 

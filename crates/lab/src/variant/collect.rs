@@ -1,6 +1,8 @@
 //! What the processes of a variant left, as series and values.
 
-use super::{FOREIGN_SHARE, Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source};
+use super::{
+    FOREIGN_SHARE, Measured, MeasuredSeries, Output, Run, SHARED_CORE_SHARE, Source, probe, traffic,
+};
 use crate::LabError;
 use crate::experiment::VcpuMode;
 use crate::guest::{Outcome, now};
@@ -14,7 +16,8 @@ impl Run<'_> {
     pub(super) fn outcomes(&self) -> impl Iterator<Item = &PathBuf> {
         let of_loads = self.loads.iter().flat_map(|load| match &load.source {
             Source::Own(outcomes) => outcomes.iter().collect(),
-            Source::Left(left) => left.outcomes(),
+            Source::Messages { sent, received } => sent.iter().chain(received).collect(),
+            Source::Metered(path, _) | Source::Watched(path) | Source::Probed(path) => vec![path],
             Source::Iperf3(_) | Source::Ping(..) => Vec::new(),
         });
         of_loads.chain(self.servers.values().flatten())
@@ -31,13 +34,8 @@ impl Run<'_> {
         };
         for load in &self.loads {
             match &load.output {
-                Output::Series(name) | Output::Left(name) => {
-                    let MeasuredSeries {
-                        samples,
-                        unanswered,
-                        counted,
-                        ..
-                    } = self.samples(&load.source, &mut measured)?;
+                Output::Series(name) => {
+                    let series = self.samples(&load.source, &mut measured)?;
                     let pids = load
                         .on_path
                         .iter()
@@ -49,28 +47,18 @@ impl Run<'_> {
                             .collect(),
                         margin: THREADS_EVERY,
                     };
-                    let classes = judge(&samples, &stolen, &ours);
-                    let series = MeasuredSeries {
-                        samples,
-                        classes,
-                        unanswered,
-                        counted,
-                    };
+                    let classes = judge(&series.samples, &stolen, &ours);
+                    let series = MeasuredSeries { classes, ..series };
                     measured.series.insert(name.clone(), series);
-                }
-                Output::Probe(series) => {
-                    if let Source::Own(outcomes) = &load.source {
-                        Self::collect_probe(series, outcomes, &mut measured)?;
-                    }
                 }
                 Output::Value(name, unit) => {
                     let value = self.value(&load.source, unit)?;
-                    measured.values.insert(name.clone(), (unit, value));
+                    measured.value(name, unit, value);
                 }
             }
         }
         if let Some(share) = self.foreign_share {
-            measured.values.insert(FOREIGN_SHARE.into(), ("", share));
+            measured.value(FOREIGN_SHARE, "", share);
         }
         if self.variant.vcpu == VcpuMode::Periodic {
             self.check_shared_core(&mut measured)?;
@@ -83,33 +71,34 @@ impl Run<'_> {
         source: &Source,
         measured: &mut Measured,
     ) -> Result<MeasuredSeries, LabError> {
-        let (samples, unanswered) = match source {
-            Source::Left(left) => return super::traffic::take(left, measured),
+        let mut series = MeasuredSeries::default();
+        match source {
             Source::Own(outcomes) => {
-                let (mut samples, mut unanswered) = (Vec::new(), 0);
                 for path in outcomes {
                     let outcome = Outcome::read(path)?;
-                    samples.extend(outcome.samples);
-                    unanswered += outcome.unanswered;
+                    series.samples.extend(outcome.samples);
+                    series.unanswered += outcome.unanswered;
                 }
-                (samples, unanswered)
             }
+            Source::Messages { sent, received } => {
+                return traffic::take_messages(sent, received, measured);
+            }
+            Source::Metered(path, rate) => return traffic::take_metered(path, *rate, measured),
+            Source::Watched(path) => return traffic::take_watched(path, measured),
+            Source::Probed(path) => return probe::take(path, measured),
             Source::Ping(place, counted) => {
                 let output = self.output(*place)?;
-                let mut samples = tools::ping_samples(&output, clocks_apart());
+                series.samples = tools::ping_samples(&output, clocks_apart());
                 // The first ones are the warm-up's.
-                let all = samples.len() as u64;
-                samples.drain(..all.saturating_sub(*counted) as usize);
-                let unanswered = counted.saturating_sub(samples.len() as u64);
-                (samples, unanswered)
+                let all = series.samples.len() as u64;
+                series
+                    .samples
+                    .drain(..all.saturating_sub(*counted) as usize);
+                series.unanswered = counted.saturating_sub(series.samples.len() as u64);
             }
-            Source::Iperf3(_) => (Vec::new(), 0),
-        };
-        Ok(MeasuredSeries {
-            samples,
-            unanswered,
-            ..MeasuredSeries::default()
-        })
+            Source::Iperf3(_) => {}
+        }
+        Ok(series)
     }
 
     fn value(&self, source: &Source, unit: &str) -> Result<f64, LabError> {
@@ -134,7 +123,7 @@ impl Run<'_> {
                     stderr: output,
                 })
             }
-            Source::Ping(..) | Source::Left(_) => Ok(0.0),
+            _ => Ok(0.0),
         }
     }
 
@@ -149,12 +138,8 @@ impl Run<'_> {
         let (mut there, mut all) = (0, 0);
         let periodic = self.context.experiment.shared_core.iter();
         for guest in periodic.flat_map(|shared| &shared.periodic.guests) {
-            for path in self
-                .servers
-                .get(guest.get_ref().as_str())
-                .into_iter()
-                .flatten()
-            {
+            let outcomes = self.servers.get(guest.get_ref().as_str());
+            for path in outcomes.into_iter().flatten() {
                 let served = Outcome::read(path)?.served;
                 there += served.get(&shared_core).copied().unwrap_or(0);
                 all += served.values().sum::<u64>();
@@ -164,13 +149,8 @@ impl Run<'_> {
             return Ok(());
         }
         let share = there as f64 / all as f64;
-        measured
-            .values
-            .insert("shared_core_share".into(), ("", share));
-        let overruns = self.brought_back as f64;
-        measured
-            .values
-            .insert("reservation_overruns".into(), ("", overruns));
+        measured.value("shared_core_share", "", share);
+        measured.value("reservation_overruns", "", self.brought_back as f64);
         if share < SHARED_CORE_SHARE {
             measured.flaw = Some(format!(
                 "the kernel ran the guest with the reservation elsewhere: only {:.1} % of its work was done on the shared core",

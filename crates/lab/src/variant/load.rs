@@ -21,38 +21,26 @@ use tailbound_units::{Bytes, Nanos};
 impl<'a> Run<'a> {
     /// Starts servers, then clients.
     pub(super) fn start_load(&mut self) -> Result<(), LabError> {
-        let experiment = self.context.experiment;
+        let (experiment, variant) = (self.context.experiment, self.variant);
         // Clients connect when they start: every server must be ready before.
         let first = self.daemons.len();
         let mut queries = Vec::new();
-        for query in &experiment.query {
-            if !self.runs(&query.name) {
-                continue;
-            }
+        for query in variant.running(&experiment.query) {
             queries.push((query, self.start_servers(query)?));
         }
         let mut bulks = Vec::new();
-        for bulk in &experiment.bulk {
-            if !self.runs(&bulk.name) {
-                continue;
-            }
+        for bulk in variant.running(&experiment.bulk) {
             bulks.push((bulk, self.start_receiver(bulk)?));
         }
         let mut etcs = Vec::new();
-        for etc in &experiment.etc {
-            if !self.runs(&etc.name) {
-                continue;
-            }
-            etcs.push((etc, self.start_memcached(etc)?));
+        for etc in variant.running(&experiment.etc) {
+            etcs.push((etc, self.start_memcached(&etc.server)?));
         }
         self.supervisor.wait_ready(first)?;
         for (etc, server) in etcs {
             self.start_etc(etc, server)?;
         }
-        for shuffle in &experiment.shuffle {
-            if !self.runs(&shuffle.name) {
-                continue;
-            }
+        for shuffle in variant.running(&experiment.shuffle) {
             self.start_shuffle(shuffle)?;
         }
         for (query, servers) in queries {
@@ -61,22 +49,13 @@ impl<'a> Run<'a> {
         for (bulk, to) in bulks {
             self.start_sender(bulk, to)?;
         }
-        for ping in &experiment.ping {
-            if !self.runs(&ping.name) {
-                continue;
-            }
+        for ping in variant.running(&experiment.ping) {
             self.start_ping(ping)?;
         }
-        for hog in &experiment.hog {
-            if !self.runs(&hog.name) {
-                continue;
-            }
+        for hog in variant.running(&experiment.hog) {
             self.start_hogs(hog)?;
         }
-        for wakeup in &experiment.wakeup {
-            if !self.runs(&wakeup.name) {
-                continue;
-            }
+        for wakeup in variant.running(&experiment.wakeup) {
             self.start_wakeup(wakeup)?;
         }
         self.start_traffic()?;
@@ -94,19 +73,16 @@ impl<'a> Run<'a> {
     /// of a ping or of messages.
     pub(super) fn about(&self) -> impl Iterator<Item = &'a Guest> {
         let experiment = self.context.experiment;
-        let query = experiment.query.iter().find(|load| self.runs(&load.name));
-        let etc = experiment.etc.iter().find(|load| self.runs(&load.name));
-        let ping = experiment.ping.iter().find(|load| self.runs(&load.name));
-        let message = experiment.message.iter().find(|load| self.runs(&load.name));
-        let names: Vec<&Name> = if let Some(query) = query {
+        let variant = self.variant;
+        let names: Vec<&Name> = if let Some(query) = variant.running(&experiment.query).next() {
             std::iter::once(&query.client)
                 .chain(&query.servers)
                 .collect()
-        } else if let Some(etc) = etc {
+        } else if let Some(etc) = variant.running(&experiment.etc).next() {
             std::iter::once(&etc.server).chain(&etc.clients).collect()
-        } else if let Some(ping) = ping {
+        } else if let Some(ping) = variant.running(&experiment.ping).next() {
             vec![&ping.from, &ping.to]
-        } else if let Some(message) = message {
+        } else if let Some(message) = variant.running(&experiment.message).next() {
             message.from.iter().chain(&message.to).collect()
         } else {
             Vec::new()
@@ -185,9 +161,8 @@ impl<'a> Run<'a> {
         role: Role,
     ) -> Result<(usize, PathBuf), LabError> {
         let (path, outcome) = self.write_task(work, None)?;
-        let args = vec!["lab".into(), "guest".into(), path.display().to_string()];
         let program = self.context.program.clone();
-        let place = self.start(guest, what, program, args, role)?;
+        let place = self.start(guest, what, program, guest::command(&path), role)?;
         Ok((place, outcome))
     }
 
@@ -224,28 +199,17 @@ impl<'a> Run<'a> {
     fn start_servers(&mut self, query: &'a Query) -> Result<Vec<(SocketAddrV4, usize)>, LabError> {
         let mut servers = Vec::new();
         for name in &query.servers {
-            let guest = self.guest(name)?;
-            let port = self.port();
-            let place = match query.tool {
+            servers.push(match query.tool {
                 QueryTool::Own => {
+                    let guest = self.guest(name)?;
+                    let port = self.port();
                     let work = Work::Server { port };
                     let (place, outcome) = self.start_task(guest, "server", work, Role::Serves)?;
                     self.servers.entry(&guest.name).or_default().push(outcome);
-                    place
+                    (SocketAddrV4::new(guest.ip, port), place)
                 }
-                QueryTool::Memcached => {
-                    let args = tools::memcached(port);
-                    let program = PathBuf::from("memcached");
-                    self.start(
-                        guest,
-                        "memcached",
-                        program,
-                        args,
-                        Role::Foreign { ends: false },
-                    )?
-                }
-            };
-            servers.push((SocketAddrV4::new(guest.ip, port), place));
+                QueryTool::Memcached => self.start_memcached(name)?,
+            });
         }
         Ok(servers)
     }
@@ -274,11 +238,8 @@ impl<'a> Run<'a> {
         for (name, (_, server)) in query.servers.iter().zip(servers) {
             on_path.extend(self.unless_tested(self.guest(name)?, *server));
         }
-        self.loads.push(Load {
-            output: Output::Series(query.series.clone()),
-            source: Source::Own(vec![outcome]),
-            on_path,
-        });
+        let series = Output::Series(query.series.clone());
+        self.load(series, Source::Own(vec![outcome]), on_path);
         Ok(())
     }
 
@@ -295,16 +256,21 @@ impl<'a> Run<'a> {
     /// A child, unless its waiting for a CPU is what is measured: it shares its
     /// core with guests that compute in this variant.
     pub(super) fn unless_tested(&self, guest: &Guest, place: usize) -> Option<usize> {
-        let hogs = self.context.experiment.hog.iter();
-        let contended = hogs.filter(|hog| self.runs(&hog.name)).any(|hog| {
+        let mut hogs = self.variant.running(&self.context.experiment.hog);
+        let contended = hogs.any(|hog| {
             let mut guests = hog.guests.iter().filter_map(|name| self.guest(name).ok());
             guests.any(|guest| self.shares_core(guest))
         });
         (!contended || !self.shares_core(guest)).then_some(place)
     }
 
-    pub(super) fn runs(&self, load: &Name) -> bool {
-        self.variant.runs(load)
+    /// Adds a load that runs.
+    pub(super) fn load(&mut self, output: Output, source: Source, on_path: Vec<usize>) {
+        self.loads.push(Load {
+            output,
+            source,
+            on_path,
+        });
     }
 
     fn start_receiver(&mut self, bulk: &'a Bulk) -> Result<(SocketAddrV4, PathBuf), LabError> {
@@ -351,11 +317,11 @@ impl<'a> Run<'a> {
                 Source::Iperf3(usize::MAX)
             }
         };
-        self.loads.push(Load {
-            output: Output::Value(bulk.value.clone(), "bit/s"),
+        self.load(
+            Output::Value(bulk.value.clone(), "bit/s"),
             source,
-            on_path: Vec::new(),
-        });
+            Vec::new(),
+        );
         Ok(())
     }
 
@@ -387,11 +353,7 @@ impl<'a> Run<'a> {
                 Source::Ping(usize::MAX, counted)
             }
         };
-        self.loads.push(Load {
-            output: Output::Series(ping.series.clone()),
-            source,
-            on_path,
-        });
+        self.load(Output::Series(ping.series.clone()), source, on_path);
         Ok(())
     }
 
@@ -410,17 +372,11 @@ impl<'a> Run<'a> {
             outcomes.push(self.start_task(guest, "hog", work, Role::Computes)?.1);
         }
         if let Some(value) = &hog.cpu_value {
-            self.loads.push(Load {
-                output: Output::Value(value.clone(), "%"),
-                source: Source::Own(outcomes.clone()),
-                on_path: Vec::new(),
-            });
+            let share = Output::Value(value.clone(), "%");
+            self.load(share, Source::Own(outcomes.clone()), Vec::new());
         }
-        self.loads.push(Load {
-            output: Output::Value(hog.value.clone(), "op/s"),
-            source: Source::Own(outcomes),
-            on_path: Vec::new(),
-        });
+        let scans = Output::Value(hog.value.clone(), "op/s");
+        self.load(scans, Source::Own(outcomes), Vec::new());
         Ok(())
     }
 
@@ -436,11 +392,8 @@ impl<'a> Run<'a> {
             .or_default()
             .push(outcome.clone());
         let on_path = self.unless_tested(guest, place).into_iter().collect();
-        self.loads.push(Load {
-            output: Output::Series(wakeup.series.clone()),
-            source: Source::Own(vec![outcome]),
-            on_path,
-        });
+        let series = Output::Series(wakeup.series.clone());
+        self.load(series, Source::Own(vec![outcome]), on_path);
         Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! The probe and the neighbours it is to find: starts them, and reads what the
 //! probe said.
 
-use super::{Load, Measured, MeasuredSeries, Output, Role, Run, Source};
+use super::traffic::read_histogram;
+use super::{Measured, MeasuredSeries, Output, Role, Run, Source};
 use crate::LabError;
 use crate::experiment::{Duty, Probe, Surroundings};
-use crate::guest::{Outcome, ProbeReport, ProbedCpu, Work};
+use crate::guest::{Outcome, ProbedCpu, Work};
 use crate::vm;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
 
@@ -16,12 +17,10 @@ pub(super) const UNINTERRUPTED: Policy = Policy::Fifo(1);
 impl<'a> Run<'a> {
     pub(super) fn start_probes(&mut self) -> Result<(), LabError> {
         let (experiment, variant) = (self.context.experiment, self.variant);
-        let probes = experiment.probe.iter();
-        for probe in probes.filter(|load| variant.runs(&load.name)) {
+        for probe in variant.running(&experiment.probe) {
             self.start_probe(probe)?;
         }
-        let duties = experiment.duty.iter();
-        for duty in duties.filter(|load| variant.runs(&load.name)) {
+        for duty in variant.running(&experiment.duty) {
             self.start_duty(duty)?;
         }
         Ok(())
@@ -29,10 +28,8 @@ impl<'a> Run<'a> {
 
     /// How long the probes of this variant may take.
     pub(super) fn probes_limit(&self) -> Nanos {
-        let probes = self.context.experiment.probe.iter();
-        let limits = probes
-            .filter(|probe| self.runs(&probe.name))
-            .map(|probe| probe.time_limit);
+        let probes = self.variant.running(&self.context.experiment.probe);
+        let limits = probes.map(|probe| probe.time_limit);
         limits.max().unwrap_or(Nanos::ZERO)
     }
 
@@ -53,11 +50,8 @@ impl<'a> Run<'a> {
                 outcome
             }
         };
-        self.loads.push(Load {
-            output: Output::Probe(probe.series.clone()),
-            source: Source::Own(vec![outcome]),
-            on_path: Vec::new(),
-        });
+        let series = Output::Series(probe.series.clone());
+        self.load(series, Source::Probed(outcome), Vec::new());
         Ok(())
     }
 
@@ -76,37 +70,19 @@ impl<'a> Run<'a> {
             };
             outcomes.push(self.start_task(guest, "duty", work, role)?.1);
         }
-        self.loads.push(Load {
-            output: Output::Value(duty.value.clone(), "%"),
-            source: Source::Own(outcomes),
-            on_path: Vec::new(),
-        });
-        Ok(())
-    }
-
-    pub(super) fn collect_probe(
-        series: &str,
-        outcomes: &[PathBuf],
-        measured: &mut Measured,
-    ) -> Result<(), LabError> {
-        for path in outcomes {
-            let report = Outcome::read(path)?.probe.ok_or_else(|| LabError::Child {
-                who: "the probe".into(),
-                what: "said nothing".into(),
-                stderr: String::new(),
-            })?;
-            take(report, series, path, measured)?;
-        }
+        let share = Output::Value(duty.value.clone(), "%");
+        self.load(share, Source::Own(outcomes), Vec::new());
         Ok(())
     }
 }
 
-fn take(
-    report: ProbeReport,
-    series: &str,
-    path: &Path,
-    measured: &mut Measured,
-) -> Result<(), LabError> {
+/// What a probe said.
+pub(super) fn take(path: &Path, measured: &mut Measured) -> Result<MeasuredSeries, LabError> {
+    let report = Outcome::read(path)?.probe.ok_or_else(|| LabError::Child {
+        who: "the probe".into(),
+        what: "said nothing".into(),
+        stderr: String::new(),
+    })?;
     let is = |verdict| f64::from(u8::from(report.verdict == verdict));
     let sum = |of: fn(&ProbedCpu) -> u64| report.cpus.iter().map(of).sum::<u64>();
     let most = |of: fn(&ProbedCpu) -> f64| report.cpus.iter().map(of).fold(0.0, f64::max);
@@ -125,20 +101,16 @@ fn take(
         ("probe_cpu", "%", most(|cpu| cpu.cost * 100.0)),
     ];
     for (name, unit, value) in values {
-        measured.values.insert(name.to_owned(), (unit, value));
+        measured.value(name, unit, value);
     }
     let mut counted = tailbound_report::empty_histogram();
     for cpu in &report.cpus {
-        let sleeps = cpu.sleep_ns.histogram().map_err(std::io::Error::other);
-        let sleeps = sleeps.map_err(LabError::file("reading the histogram in", path))?;
         // Both grow as needed, so what one holds fits the other.
-        let _ = counted.add(&sleeps);
+        let _ = counted.add(&read_histogram(&cpu.sleep_ns, path)?);
     }
-    let kept = MeasuredSeries {
+    measured.line = Some(report.line);
+    Ok(MeasuredSeries {
         counted: Some(counted),
         ..MeasuredSeries::default()
-    };
-    measured.series.insert(series.to_owned(), kept);
-    measured.line = Some(report.line);
-    Ok(())
+    })
 }

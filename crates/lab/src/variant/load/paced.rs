@@ -1,6 +1,6 @@
 //! Starts the loads of tenants: memcached with its clients, and shuffles.
 
-use super::super::{Load, Output, Role, Run, Source};
+use super::super::{Output, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::experiment::{Etc, Shuffle};
@@ -9,13 +9,14 @@ use crate::tools;
 use crate::topology::Guest;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
+use tailbound_experiment::Name;
 
 impl<'a> Run<'a> {
     pub(super) fn start_memcached(
         &mut self,
-        etc: &'a Etc,
+        guest: &Name,
     ) -> Result<(SocketAddrV4, usize), LabError> {
-        let guest = self.guest(&etc.server)?;
+        let guest = self.guest(guest)?;
         let port = self.port();
         let program = PathBuf::from("memcached");
         let role = Role::Foreign { ends: false };
@@ -46,16 +47,10 @@ impl<'a> Run<'a> {
             on_path.extend(self.unless_tested(guest, place));
             outcomes.push(outcome);
         }
-        self.loads.push(Load {
-            output: Output::Value(etc.value.clone(), "op/s"),
-            source: Source::Own(outcomes.clone()),
-            on_path: Vec::new(),
-        });
-        self.loads.push(Load {
-            output: Output::Series(etc.series.clone()),
-            source: Source::Own(outcomes),
-            on_path,
-        });
+        let answered = Output::Value(etc.value.clone(), "op/s");
+        self.load(answered, Source::Own(outcomes.clone()), Vec::new());
+        let series = Output::Series(etc.series.clone());
+        self.load(series, Source::Own(outcomes), on_path);
         Ok(())
     }
 
@@ -76,11 +71,8 @@ impl<'a> Run<'a> {
             let work = Work::Shuffle { port, peers };
             outcomes.push(self.start_task(guest, "shuffle", work, Role::Serves)?.1);
         }
-        self.loads.push(Load {
-            output: Output::Value(shuffle.value.clone(), "bit/s"),
-            source: Source::Own(outcomes),
-            on_path: Vec::new(),
-        });
+        let rate = Output::Value(shuffle.value.clone(), "bit/s");
+        self.load(rate, Source::Own(outcomes), Vec::new());
         Ok(())
     }
 }

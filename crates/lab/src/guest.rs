@@ -24,14 +24,17 @@ mod protocol;
 mod query;
 mod server;
 mod shuffle;
+mod stream;
 mod wakeup;
 mod watch;
 
+pub use etc::Requests;
 pub use frames::Frames;
 pub(crate) use init::OUTCOME_PORT;
 pub use message::{Messages, Moments};
 pub use packet::{End, Manner};
 pub use probe::{ProbeReport, ProbedCpu};
+pub use query::Queries;
 pub use watch::Watch;
 
 use crate::LabError;
@@ -85,33 +88,9 @@ pub enum Work {
         port: u16,
     },
     /// Sends requests at random moments.
-    Query {
-        /// Who answers.
-        servers: Vec<SocketAddrV4>,
-        /// What they speak.
-        protocol: Protocol,
-        /// The size of an answer.
-        answer: Bytes,
-        /// The mean time between requests.
-        mean_gap: Nanos,
-        /// Connections to each server that are open from the start.
-        connections: usize,
-        /// Where the arrivals come from.
-        seed: u64,
-    },
+    Query(Queries),
     /// Asks memcached for values.
-    Etc {
-        /// Where it is.
-        server: SocketAddrV4,
-        /// Connections, each with one request at a time.
-        workers: usize,
-        /// The mean time between two requests of each.
-        mean_gap: Nanos,
-        /// The size of the largest value.
-        largest: Bytes,
-        /// Where sizes and times come from.
-        seed: u64,
-    },
+    Etc(Requests),
     /// Sends TCP streams and receives them; the amount is bytes received.
     Shuffle {
         /// Where it listens.
@@ -424,40 +403,11 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
     let starter = Starter(task);
     match &task.work {
         Work::Server { port } => ("server", server::run(&starter, *port)),
-        Work::Query {
-            servers,
-            protocol,
-            answer,
-            mean_gap,
-            connections,
-            seed,
-        } => {
-            let config = query::Config {
-                servers,
-                protocol: *protocol,
-                answer: *answer,
-                mean_gap: *mean_gap,
-                connections: *connections,
-                seed: *seed,
-            };
-            ("query client", query::run(&starter, task, &config))
+        Work::Query(queries) => {
+            let span = task.warmup + task.duration;
+            ("query client", query::run(&starter, span, queries))
         }
-        Work::Etc {
-            server,
-            workers,
-            mean_gap,
-            largest,
-            seed,
-        } => {
-            let config = etc::Config {
-                server: *server,
-                workers: *workers,
-                mean_gap: *mean_gap,
-                largest: *largest,
-                seed: *seed,
-            };
-            ("memcached client", etc::run(&starter, &config))
-        }
+        Work::Etc(requests) => ("memcached client", etc::run(&starter, requests)),
         Work::Shuffle { port, peers } => ("shuffle", shuffle::run(&starter, *port, peers)),
         Work::BulkSender { to } => ("bulk sender", bulk::send(&starter, *to)),
         Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),

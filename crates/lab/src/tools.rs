@@ -1,7 +1,7 @@
 //! Load from programs that are installed anyway: how they are called, and what
 //! they print.
 
-use crate::guest::Sample;
+use crate::guest::{CONGESTION_CONTROL, Sample};
 use crate::topology::Guest;
 use tailbound_units::Nanos;
 
@@ -9,31 +9,25 @@ use tailbound_units::Nanos;
 /// addresses, so loads differ by it only.
 pub(crate) const FIRST_PORT: u16 = 7_000;
 
+/// The arguments of a command line that has no spaces but those between them.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
 /// `iperf3` as a receiver.
 pub(crate) fn iperf3_server(port: u16) -> Vec<String> {
-    ["-s", "-1", "-p", &port.to_string()]
-        .map(str::to_owned)
-        .into()
+    words(&format!("-s -1 -p {port}"))
 }
 
 /// `iperf3` as a sender. It starts at once and counts after the warm-up, in whole seconds.
 pub(crate) fn iperf3_client(to: &Guest, port: u16, warmup: Nanos, duration: Nanos) -> Vec<String> {
-    let seconds = |time: Nanos| time.as_nanos().div_ceil(1_000_000_000).to_string();
-    [
-        "-c",
-        &to.ip.to_string(),
-        "-p",
-        &port.to_string(),
-        "-O",
-        &seconds(warmup),
-        "-t",
-        &seconds(duration).max("1".into()),
-        "-C",
-        crate::guest::CONGESTION_CONTROL,
-        "-J",
-    ]
-    .map(str::to_owned)
-    .into()
+    let seconds = |time: Nanos| time.as_nanos().div_ceil(1_000_000_000);
+    words(&format!(
+        "-c {} -p {port} -O {} -t {} -C {CONGESTION_CONTROL} -J",
+        to.ip,
+        seconds(warmup),
+        seconds(duration).max(1),
+    ))
 }
 
 /// The rate, in bits a second, that the receiver of `iperf3 -J` saw.
@@ -48,39 +42,13 @@ pub(crate) fn iperf3_rate(json: &str) -> Option<f64> {
 /// memcached with room for the values asked for. It listens on all addresses of
 /// its guest.
 pub(crate) fn memcached(port: u16) -> Vec<String> {
-    [
-        "-p",
-        &port.to_string(),
-        "-U",
-        "0",
-        "-t",
-        "1",
-        "-u",
-        "root",
-        "-m",
-        "512",
-        "-I",
-        "128m",
-    ]
-    .map(str::to_owned)
-    .into()
+    words(&format!("-p {port} -U 0 -t 1 -u root -m 512 -I 128m"))
 }
 
 /// `ping` with time stamps.
 pub(crate) fn ping(to: &Guest, every: Nanos, count: u64) -> Vec<String> {
-    [
-        "-n",
-        "-D",
-        "-i",
-        &format!("{}", every.as_secs_f64()),
-        "-c",
-        &count.to_string(),
-        "-W",
-        "2",
-        &to.ip.to_string(),
-    ]
-    .map(str::to_owned)
-    .into()
+    let every = every.as_secs_f64();
+    words(&format!("-n -D -i {every} -c {count} -W 2 {}", to.ip))
 }
 
 /// What `ping -D` printed, as samples. Its time stamps are of the wall clock,

@@ -4,6 +4,7 @@ use super::{Bench, address, configure_guest, guest_name, mac};
 use crate::LabError;
 use crate::build::batch;
 use crate::processes::{Ready, Start, Supervisor};
+use crate::tools::words;
 use crate::topology::namespace_path;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -175,23 +176,20 @@ fn open_vswitch(
         // Without TSO it neither cuts packets nor finishes checksums.
         for number in 1..=2 {
             let name = guest_name(number);
-            tool(
-                "ip",
-                &["netns", "exec", &name, "ethtool", "-K", "eth0", "tx", "off"],
-            )?;
+            tool("ip", &format!("netns exec {name} ethtool -K eth0 tx off"))?;
         }
     }
     let directory = Path::new(OVS_RUN);
     let _ = std::fs::remove_dir_all(directory);
     std::fs::create_dir_all(directory).map_err(LabError::file("creating", directory))?;
     let (database, socket) = (format!("{OVS_RUN}/conf.db"), format!("{OVS_RUN}/db.sock"));
-    tool("ovsdb-tool", &["create", &database, OVS_SCHEMA])?;
+    tool("ovsdb-tool", &format!("create {database} {OVS_SCHEMA}"))?;
     let middle = namespace_path(MIDDLE);
-    let mut start = |program: &str, args: &[&str]| {
+    let mut start = |program: &str, line: &str| {
         supervisor.start(Start {
             name: program.to_owned(),
             program: program.into(),
-            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            args: words(line),
             netns: &middle,
             cpus: bench.cpus.all,
             policy: None,
@@ -201,67 +199,36 @@ fn open_vswitch(
     };
     start(
         "ovsdb-server",
-        &[&database, &format!("--remote=punix:{socket}")],
+        &format!("{database} --remote=punix:{socket}"),
     )?;
-    let remote = format!("--db=unix:{socket}");
     // The server may not listen yet: try again, for at most ten seconds.
+    let vsctl = |line: &str| {
+        let line = format!("-t 10 --retry --db=unix:{socket} {line}");
+        tool("ovs-vsctl", &line)
+    };
+    vsctl("--no-wait init")?;
     let set_tso = format!("other_config:userspace-tso-enable={tso}");
-    tool(
-        "ovs-vsctl",
-        &["-t", "10", "--retry", &remote, "--no-wait", "init"],
-    )?;
-    tool(
-        "ovs-vsctl",
-        &[
-            "-t",
-            "10",
-            &remote,
-            "--no-wait",
-            "set",
-            "Open_vSwitch",
-            ".",
-            &set_tso,
-        ],
-    )?;
-    start(
-        "ovs-vswitchd",
-        &[
-            &format!("unix:{socket}"),
-            "--disable-system",
-            "--disable-system-route",
-        ],
-    )?;
-    connect_ports(&remote)
-}
-
-/// Makes a bridge of the switch that listens at `remote`, with both ports.
-fn connect_ports(remote: &str) -> Result<(), LabError> {
-    let ports = [
-        "add-port", "bridge", "port1", "--", "add-port", "bridge", "port2",
-    ];
-    let bridge = [
-        "add-br",
-        "bridge",
-        "--",
-        "set",
-        "bridge",
-        "bridge",
-        "datapath_type=netdev",
-        "--",
-    ];
-    let all = [&["-t", "10", "--retry", remote][..], &bridge, &ports].concat();
-    tool("ovs-vsctl", &all)
+    vsctl(&format!("--no-wait set Open_vSwitch . {set_tso}"))?;
+    let local = "--disable-system --disable-system-route";
+    start("ovs-vswitchd", &format!("unix:{socket} {local}"))?;
+    // A bridge of that switch, with both ports.
+    vsctl(
+        "add-br bridge -- set bridge bridge datapath_type=netdev \
+         -- add-port bridge port1 -- add-port bridge port2",
+    )
 }
 
 /// Runs a program that ends by itself.
-fn tool(program: &'static str, args: &[&str]) -> Result<(), LabError> {
-    let output = Command::new(program_path(program)).args(args).output();
+fn tool(program: &'static str, line: &str) -> Result<(), LabError> {
+    let output = Command::new(program_path(program))
+        .args(words(line))
+        .output();
     let output = output.map_err(LabError::io(format!("running {program}")))?;
     if output.status.success() {
         return Ok(());
     }
     Err(LabError::Build {
-        command: format!("{program} {}", args.join(" ")),
+        command: format!("{program} {line}"),
         message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
 }

@@ -10,13 +10,16 @@
 
 mod draw;
 
-use super::events::{ALARM, Events, is_retry};
-use super::{Outcome, Sample, Schedule, Starter, now};
+use super::events::{ALARM, Events};
+use super::stream::Exchange;
+use super::{Outcome, Sample, Schedule, Starter, memcached, now};
 use crate::arrivals::seed_for;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use serde::{Deserialize, Serialize};
+use std::io;
 use std::net::{SocketAddrV4, TcpStream};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tailbound_units::{Bytes, Nanos};
 
@@ -25,47 +28,45 @@ const ITEMS: usize = 256;
 /// How long a server may take to listen, and to store a value.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) struct Config {
-    pub(super) server: SocketAddrV4,
-    pub(super) workers: usize,
-    pub(super) mean_gap: Nanos,
-    pub(super) largest: Bytes,
-    pub(super) seed: u64,
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    /// Where memcached is.
+    pub server: SocketAddrV4,
+    /// Connections, each with one request at a time.
+    pub workers: usize,
+    /// The mean time between two requests of each.
+    pub mean_gap: Nanos,
+    /// The size of the largest value.
+    pub largest: Bytes,
+    /// Where sizes and times come from.
+    pub seed: u64,
 }
 
 /// A value on the server: how it is asked for, and how long the answer is.
 struct Item {
-    request: Vec<u8>,
+    request: Rc<[u8]>,
     answer: u64,
 }
 
-/// A request that is out.
-struct Pending {
-    sample: Sample,
-    item: usize,
-    sent: usize,
-    missing: u64,
-}
-
 struct Worker {
-    stream: TcpStream,
+    exchange: Exchange,
     random: Pcg64Mcg,
     /// When the next request is to go out.
     due: Nanos,
     /// Its number.
     number: u32,
-    pending: Option<Pending>,
 }
 
 struct Client<'a> {
-    config: &'a Config,
+    config: &'a Requests,
     items: Vec<Item>,
     workers: Vec<Worker>,
     outcome: Outcome,
     buffer: Vec<u8>,
 }
 
-pub(super) fn run(starter: &Starter<'_>, config: &Config) -> io::Result<()> {
+pub(super) fn run(starter: &Starter<'_>, config: &Requests) -> io::Result<()> {
     let mut client = Client {
         config,
         items: store(config)?,
@@ -79,11 +80,10 @@ pub(super) fn run(starter: &Starter<'_>, config: &Config) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         events.add(&stream, place as u64)?;
         client.workers.push(Worker {
-            stream,
+            exchange: Exchange::new(stream),
             random: Pcg64Mcg::seed_from_u64(seed_for(config.seed, &format!("worker {place}"))),
             due: Nanos::ZERO,
             number: place as u32,
-            pending: None,
         });
     }
     let schedule = starter.ready()?;
@@ -108,15 +108,18 @@ impl Client<'_> {
             for place in 0..self.workers.len() {
                 self.ask(place, schedule)?;
                 let worker = &self.workers[place];
-                if worker.pending.is_some() {
+                if worker.exchange.waits_since().is_some() {
                     waiting = true;
                 } else if worker.due < schedule.to && at < schedule.to {
                     alarm = alarm.min(worker.due);
                 }
             }
             if over || !waiting && alarm == schedule.give_up {
-                let pending = self.workers.iter().filter_map(|w| w.pending.as_ref());
-                let counted = pending.filter(|pending| schedule.counts(pending.sample.start));
+                let pending = self
+                    .workers
+                    .iter()
+                    .filter_map(|it| it.exchange.waits_since());
+                let counted = pending.filter(|start| schedule.counts(*start));
                 self.outcome.unanswered = counted.count() as u64;
                 return Ok(());
             }
@@ -133,66 +136,31 @@ impl Client<'_> {
         let worker = &mut self.workers[place];
         let at = now();
         // What became due in time may go out late, but not after the end.
-        if worker.pending.is_some() || worker.due > at || at >= schedule.to {
+        if worker.exchange.waits_since().is_some() || worker.due > at || at >= schedule.to {
             return Ok(());
         }
-        let item = worker.random.random_range(0..self.items.len());
-        worker.pending = Some(Pending {
-            sample: Sample {
-                arrival: worker.number,
-                start: at,
-                end: at,
-            },
-            item,
-            sent: 0,
-            missing: self.items[item].answer,
-        });
+        let item = &self.items[worker.random.random_range(0..self.items.len())];
+        let sample = Sample {
+            arrival: worker.number,
+            start: at,
+            end: at,
+        };
         worker.number = worker.number.wrapping_add(self.config.workers as u32);
         worker.next(self.config.mean_gap);
-        self.send(place)
-    }
-
-    fn send(&mut self, place: usize) -> io::Result<()> {
-        let worker = &mut self.workers[place];
-        let Some(pending) = &mut worker.pending else {
-            return Ok(());
-        };
-        let request = &self.items[pending.item].request;
-        while pending.sent < request.len() {
-            match worker.stream.write(&request[pending.sent..]) {
-                Ok(written) => pending.sent += written,
-                Err(error) if is_retry(&error) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        worker
+            .exchange
+            .ask(sample, Rc::clone(&item.request), item.answer)
     }
 
     fn proceed(&mut self, place: usize, schedule: &Schedule) -> io::Result<()> {
-        self.send(place)?;
-        loop {
-            let worker = &mut self.workers[place];
-            let length = match worker.stream.read(&mut self.buffer) {
-                Ok(0) => return Err(io::ErrorKind::ConnectionReset.into()),
-                Ok(length) => length as u64,
-                Err(error) if is_retry(&error) => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            let Some(pending) = &mut worker.pending else {
-                return Err(io::Error::other("memcached answers what nobody asked"));
-            };
-            pending.missing = pending.missing.saturating_sub(length);
-            if pending.missing > 0 {
-                continue;
-            }
-            let mut sample = pending.sample;
-            worker.pending = None;
-            sample.end = now();
+        let exchange = &mut self.workers[place].exchange;
+        if let Some(sample) = exchange.proceed(&mut self.buffer)? {
             if schedule.counts(sample.start) {
                 self.outcome.samples.push(sample);
             }
             self.outcome.amount += u64::from(schedule.counts(sample.end));
         }
+        Ok(())
     }
 }
 
@@ -228,36 +196,23 @@ fn connect(server: SocketAddrV4) -> io::Result<TcpStream> {
 }
 
 /// Puts values of random sizes on the server.
-fn store(config: &Config) -> io::Result<Vec<Item>> {
+fn store(config: &Requests) -> io::Result<Vec<Item>> {
     let mut random = Pcg64Mcg::seed_from_u64(seed_for(config.seed, "items"));
-    let mut stream = connect(config.server)?;
+    let stream = connect(config.server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut items = Vec::with_capacity(ITEMS);
-    let mut commands = Vec::new();
+    let mut values = Vec::with_capacity(ITEMS);
     for place in 0..ITEMS {
         // Clients differ by their seeds, so one never changes another's values.
         let unique = format!("{:08x}.{place:x}", config.seed as u32);
         let key = format!("{unique:.<0$}", draw::key(&mut random));
         let size = draw::value(&mut random, config.largest.as_u64());
-        write!(commands, "set {key} 0 0 {size}\r\n")?;
-        commands.resize(commands.len() + size as usize, b'x');
-        commands.extend(b"\r\n");
         items.push(Item {
-            answer: format!("VALUE {key} 0 {size}\r\n").len() as u64 + size + END.len() as u64,
-            request: format!("get {key}\r\n").into_bytes(),
+            answer: memcached::answer_length(&key, size),
+            request: memcached::request(&key).into(),
         });
+        values.push((key, size));
     }
-    stream.write_all(&commands)?;
-    let replies = BufReader::new(io::Read::take(&stream, 512 * ITEMS as u64)).lines();
-    for reply in replies.take(ITEMS) {
-        let reply = reply?;
-        if reply != "STORED" {
-            let message = format!("memcached at {} does not store: {reply}", config.server);
-            return Err(io::Error::other(message));
-        }
-    }
+    memcached::store(stream, &values)?;
     Ok(items)
 }
-
-/// What ends an answer, after the value.
-const END: &str = "\r\nEND\r\n";

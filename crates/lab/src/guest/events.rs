@@ -91,10 +91,10 @@ pub(super) fn timespec(moment: Nanos) -> Timespec {
     }
 }
 
-/// Whether a non-blocking call may succeed later.
+/// Whether a non-blocking call may succeed later, as when a connection is there.
 pub(super) fn is_retry(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::NotConnected
     )
 }

@@ -1,30 +1,41 @@
-//! The text protocol of memcached, as much of it as asking for one value takes.
+//! The text protocol of memcached, as much of it as storing values and asking for
+//! them takes.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::TcpStream;
 
-/// Stores a value of `size` bytes.
-pub(super) fn store(server: SocketAddrV4, size: u64) -> io::Result<()> {
-    let mut stream = TcpStream::connect(server)?;
-    write!(stream, "set v 0 0 {size}\r\n")?;
-    io::copy(&mut io::Read::take(io::repeat(b'x'), size), &mut stream)?;
-    stream.write_all(b"\r\n")?;
-    let mut reply = String::new();
-    // A reply is one short line.
-    BufReader::new(io::Read::take(&stream, 512)).read_line(&mut reply)?;
-    if reply == "STORED\r\n" {
-        return Ok(());
+/// Stores values of these keys and sizes.
+pub(super) fn store(mut stream: TcpStream, values: &[(String, u64)]) -> io::Result<()> {
+    for (key, size) in values {
+        write!(stream, "set {key} 0 0 {size}\r\n")?;
+        io::copy(&mut io::Read::take(io::repeat(b'x'), *size), &mut stream)?;
+        stream.write_all(b"\r\n")?;
     }
-    Err(io::Error::other(format!(
-        "memcached at {server} does not store {size} bytes: {}",
-        reply.trim_end()
-    )))
+    // A reply is one short line.
+    let most = 512 * values.len() as u64;
+    let replies = BufReader::new(io::Read::take(&stream, most)).lines();
+    let mut stored = 0;
+    for reply in replies.take(values.len()) {
+        let reply = reply?;
+        if reply != "STORED" {
+            let message = format!("memcached does not store a value: {reply}");
+            return Err(io::Error::other(message));
+        }
+        stored += 1;
+    }
+    if stored < values.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
 }
 
-/// The request for it.
-pub(super) const REQUEST: &[u8] = b"get v\r\n";
+/// The request for a value.
+pub(super) fn request(key: &str) -> Vec<u8> {
+    format!("get {key}\r\n").into_bytes()
+}
 
 /// How long the answer to that is.
-pub(super) fn answer_length(size: u64) -> u64 {
-    format!("VALUE v 0 {size}\r\n").len() as u64 + size + "\r\nEND\r\n".len() as u64
+pub(super) fn answer_length(key: &str, size: u64) -> u64 {
+    let around = format!("VALUE {key} 0 {size}\r\n\r\nEND\r\n");
+    around.len() as u64 + size
 }

@@ -6,44 +6,46 @@
 //! busy another is opened. Time counts from when the request was *to* start, so
 //! a late answer hides nothing (no coordinated omission).
 
-use super::events::{ALARM, Events, is_retry};
-use super::{Outcome, Protocol, Sample, Schedule, Starter, Task, memcached, now, protocol};
+use super::events::{ALARM, Events};
+use super::stream::{Exchange, connect};
+use super::{Outcome, Protocol, Sample, Schedule, Starter, memcached, now, protocol};
 use crate::arrivals::{Arrival, poisson};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddrV4, TcpStream};
+use std::rc::Rc;
 use std::time::Duration;
 use tailbound_units::{Bytes, Nanos};
 
 /// More connections than this to one server mean that it is lost.
 const MAX_CONNECTIONS: usize = 2048;
 
-pub(super) struct Config<'a> {
-    pub(super) servers: &'a [SocketAddrV4],
-    pub(super) protocol: Protocol,
-    pub(super) answer: Bytes,
-    pub(super) mean_gap: Nanos,
-    pub(super) connections: usize,
-    pub(super) seed: u64,
-}
-
-/// A request that is out.
-struct Pending {
-    sample: Sample,
-    unsent: usize,
-    missing: u64,
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Queries {
+    /// Who answers.
+    pub servers: Vec<SocketAddrV4>,
+    /// What they speak.
+    pub protocol: Protocol,
+    /// The size of an answer.
+    pub answer: Bytes,
+    /// The mean time between requests.
+    pub mean_gap: Nanos,
+    /// Connections to each server that are open from the start.
+    pub connections: usize,
+    /// Where the arrivals come from.
+    pub seed: u64,
 }
 
 struct Connection {
-    stream: TcpStream,
+    exchange: Exchange,
     server: usize,
-    pending: Option<Pending>,
 }
 
 struct Client<'a> {
-    config: &'a Config<'a>,
-    request: Vec<u8>,
+    config: &'a Queries,
+    request: Rc<[u8]>,
     answer_length: u64,
     events: Events,
     connections: Vec<Connection>,
@@ -53,8 +55,7 @@ struct Client<'a> {
     buffer: Vec<u8>,
 }
 
-pub(super) fn run(starter: &Starter<'_>, task: &Task, config: &Config<'_>) -> io::Result<()> {
-    let span = task.warmup + task.duration;
+pub(super) fn run(starter: &Starter<'_>, span: Nanos, config: &Queries) -> io::Result<()> {
     let arrivals = poisson(config.seed, config.mean_gap, span, config.servers.len());
     let mut client = Client::new(config, arrivals.len())?;
     client.connect_all()?;
@@ -65,7 +66,7 @@ pub(super) fn run(starter: &Starter<'_>, task: &Task, config: &Config<'_>) -> io
 }
 
 impl<'a> Client<'a> {
-    fn new(config: &'a Config<'a>, arrivals: usize) -> io::Result<Self> {
+    fn new(config: &'a Queries, arrivals: usize) -> io::Result<Self> {
         let size = config.answer.as_u64();
         let (request, answer_length) = match config.protocol {
             Protocol::Own => {
@@ -73,15 +74,16 @@ impl<'a> Client<'a> {
                 (protocol::request(size).to_vec(), u64::from(size))
             }
             Protocol::Memcached => {
-                for server in config.servers {
-                    memcached::store(*server, size)?;
+                const KEY: &str = "v";
+                for server in &config.servers {
+                    memcached::store(TcpStream::connect(server)?, &[(KEY.to_owned(), size)])?;
                 }
-                (memcached::REQUEST.to_vec(), memcached::answer_length(size))
+                (memcached::request(KEY), memcached::answer_length(KEY, size))
             }
         };
         Ok(Self {
             config,
-            request,
+            request: request.into(),
             answer_length,
             events: Events::new()?,
             connections: Vec::new(),
@@ -102,6 +104,7 @@ impl<'a> Client<'a> {
                 let stream = TcpStream::connect_timeout(&(*address).into(), patience)
                     .map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))?;
                 stream.set_nonblocking(true)?;
+                super::control_congestion(&stream)?;
                 let key = self.add(stream, server)?;
                 self.idle[server].push_back(key);
             }
@@ -110,15 +113,11 @@ impl<'a> Client<'a> {
     }
 
     fn add(&mut self, stream: TcpStream, server: usize) -> io::Result<usize> {
-        super::control_congestion(&stream)?;
         stream.set_nodelay(true)?;
         let key = self.connections.len();
         self.events.add(&stream, key as u64)?;
-        self.connections.push(Connection {
-            stream,
-            server,
-            pending: None,
-        });
+        let exchange = Exchange::new(stream);
+        self.connections.push(Connection { exchange, server });
         Ok(key)
     }
 
@@ -129,14 +128,8 @@ impl<'a> Client<'a> {
                 "{MAX_CONNECTIONS} requests to each server wait for an answer"
             )));
         }
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket =
-            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        match rustix::net::connect(&socket, &self.config.servers[server]) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-            Err(error) => return Err(error.into()),
-        }
-        self.add(TcpStream::from(socket), server)
+        let stream = connect(self.config.servers[server])?;
+        self.add(stream, server)
     }
 
     fn run(&mut self, schedule: &Schedule, arrivals: &[Arrival]) -> io::Result<()> {
@@ -152,14 +145,14 @@ impl<'a> Client<'a> {
                 next += 1;
             }
             let over = now() >= schedule.give_up;
-            let waiting = |connection: &&Connection| connection.pending.is_some();
-            if over || next == arrivals.len() && !self.connections.iter().any(|c| waiting(&c)) {
-                self.outcome.unanswered = self
-                    .connections
+            let waiting = || {
+                self.connections
                     .iter()
-                    .filter_map(|connection| connection.pending.as_ref())
-                    .filter(|pending| schedule.counts(pending.sample.start))
-                    .count() as u64;
+                    .filter_map(|it| it.exchange.waits_since())
+            };
+            if over || next == arrivals.len() && waiting().next().is_none() {
+                let counted = waiting().filter(|start| schedule.counts(*start));
+                self.outcome.unanswered = counted.count() as u64;
                 return Ok(());
             }
             let alarm = arrivals.get(next).map_or(schedule.give_up, moment);
@@ -176,63 +169,26 @@ impl<'a> Client<'a> {
             Some(key) => key,
             None => self.connect_another(server)?,
         };
-        self.connections[key].pending = Some(Pending {
-            sample: Sample {
-                arrival,
-                start,
-                end: start,
-            },
-            unsent: self.request.len(),
-            missing: self.answer_length,
-        });
-        self.send(key)
-    }
-
-    /// Sends what is left of a request; what does not fit now goes when the
-    /// socket says so.
-    fn send(&mut self, key: usize) -> io::Result<()> {
-        let connection = &mut self.connections[key];
-        let Some(pending) = &mut connection.pending else {
-            return Ok(());
+        let sample = Sample {
+            arrival,
+            start,
+            end: start,
         };
-        while pending.unsent > 0 {
-            let from = self.request.len() - pending.unsent;
-            match connection.stream.write(&self.request[from..]) {
-                Ok(written) => pending.unsent -= written,
-                // Not connected yet: the socket becomes writable when it is.
-                Err(error) if is_retry(&error) => break,
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => break,
-                Err(error) => return Err(self.lost(key, &error)),
-            }
-        }
-        Ok(())
+        let (request, answer) = (Rc::clone(&self.request), self.answer_length);
+        let asked = self.connections[key].exchange.ask(sample, request, answer);
+        asked.map_err(|error| self.lost(key, &error))
     }
 
     fn proceed(&mut self, key: usize, schedule: &Schedule) -> io::Result<()> {
-        self.send(key)?;
-        loop {
-            let connection = &mut self.connections[key];
-            let length = match connection.stream.read(&mut self.buffer) {
-                Ok(0) => return Err(self.lost(key, &io::ErrorKind::ConnectionReset.into())),
-                Ok(length) => length as u64,
-                Err(error) if is_retry(&error) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
-                Err(error) => return Err(self.lost(key, &error)),
-            };
-            let Some(pending) = &mut connection.pending else {
-                return Err(io::Error::other("a server answers what nobody asked"));
-            };
-            pending.missing = pending.missing.saturating_sub(length);
-            if pending.missing == 0 {
-                let mut sample = pending.sample;
-                sample.end = now();
-                if schedule.counts(sample.start) {
-                    self.outcome.samples.push(sample);
-                }
-                connection.pending = None;
-                self.idle[connection.server].push_back(key);
+        let connection = &mut self.connections[key];
+        let answered = connection.exchange.proceed(&mut self.buffer);
+        if let Some(sample) = answered.map_err(|error| self.lost(key, &error))? {
+            if schedule.counts(sample.start) {
+                self.outcome.samples.push(sample);
             }
+            self.idle[self.connections[key].server].push_back(key);
         }
+        Ok(())
     }
 
     fn lost(&self, key: usize, error: &io::Error) -> io::Error {

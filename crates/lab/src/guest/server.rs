@@ -2,12 +2,11 @@
 
 use super::events::{ALARM, Events, is_retry};
 use super::protocol::Requests;
+use super::stream::{LISTENER, accept, listen};
 use super::{Outcome, Schedule, Starter, now};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-
-const LISTENER: u64 = u64::MAX - 1;
+use std::net::TcpStream;
 
 /// One connection: what came in, and how many bytes are still to go out.
 struct Connection {
@@ -20,9 +19,7 @@ struct Connection {
 static FILLER: [u8; 256 << 10] = [0x5a; 256 << 10];
 
 pub(super) fn run(starter: &Starter<'_>, port: u16) -> io::Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    super::control_congestion(&listener)?;
-    listener.set_nonblocking(true)?;
+    let listener = listen(port)?;
     let mut events = Events::new()?;
     events.add(&listener, LISTENER)?;
     // Connections are made before the load starts, while this waits for its
@@ -39,7 +36,18 @@ pub(super) fn run(starter: &Starter<'_>, port: u16) -> io::Result<()> {
         for key in &happened {
             match *key {
                 ALARM => starter.finish(&outcome)?,
-                LISTENER => accept(&listener, &events, &mut connections, &mut next_key)?,
+                LISTENER => accept(&listener, |stream| {
+                    stream.set_nodelay(true)?;
+                    events.add(&stream, next_key)?;
+                    let connection = Connection {
+                        stream,
+                        requests: Requests::default(),
+                        owed: 0,
+                    };
+                    connections.insert(next_key, connection);
+                    next_key += 1;
+                    Ok(())
+                })?,
                 key => {
                     let Some(connection) = connections.get_mut(&key) else {
                         continue;
@@ -50,33 +58,6 @@ pub(super) fn run(starter: &Starter<'_>, port: u16) -> io::Result<()> {
                 }
             }
         }
-    }
-}
-
-fn accept(
-    listener: &TcpListener,
-    events: &Events,
-    connections: &mut HashMap<u64, Connection>,
-    next_key: &mut u64,
-) -> io::Result<()> {
-    loop {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) if is_retry(&error) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        events.add(&stream, *next_key)?;
-        connections.insert(
-            *next_key,
-            Connection {
-                stream,
-                requests: Requests::default(),
-                owed: 0,
-            },
-        );
-        *next_key += 1;
     }
 }
 

@@ -220,7 +220,7 @@ impl<'a> Run<'a> {
         servers: &[(SocketAddrV4, usize)],
     ) -> Result<(), LabError> {
         let guest = self.guest(&query.client)?;
-        let work = Work::Query {
+        let work = Work::Query(guest::Queries {
             servers: servers.iter().map(|(address, _)| *address).collect(),
             protocol: match query.tool {
                 QueryTool::Own => Protocol::Own,
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
             mean_gap: query.gap(self.context.experiment.link_rate),
             connections: query.connections,
             seed: seed_for(self.context.seed, query.name.get_ref()),
-        };
+        });
         let what = format!("client of {}", query.name.get_ref());
         let (place, outcome) = self.start_task(guest, &what, work, Role::Measures)?;
         let mut on_path = self.daemons_of(std::iter::once(&query.client).chain(&query.servers));

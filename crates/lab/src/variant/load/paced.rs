@@ -4,7 +4,7 @@ use super::super::{Output, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::experiment::{Etc, Shuffle};
-use crate::guest::Work;
+use crate::guest::{Requests, Work};
 use crate::tools;
 use crate::topology::Guest;
 use std::net::SocketAddrV4;
@@ -35,13 +35,13 @@ impl<'a> Run<'a> {
         for (number, name) in etc.clients.iter().enumerate() {
             let guest = self.guest(name)?;
             let load = format!("{} {number}", etc.name.get_ref());
-            let work = Work::Etc {
+            let work = Work::Etc(Requests {
                 server,
                 workers: etc.workers,
                 mean_gap: etc.mean_gap,
                 largest: etc.largest,
                 seed: seed_for(self.context.seed, &load),
-            };
+            });
             let what = format!("client of {}", etc.name.get_ref());
             let (place, outcome) = self.start_task(guest, &what, work, Role::Measures)?;
             on_path.extend(self.unless_tested(guest, place));

@@ -25,4 +25,4 @@ pub use figure::{Figure, figure_of};
 pub use mistakes::{Mistakes, Name, Section};
 pub use source::{Catalogue, Source};
 pub use tailbound_document::{Document, Mistake, unknown_word};
-pub use verdict::{Disturbance, Noise, verdict};
+pub use verdict::{Disturbance, Noise};

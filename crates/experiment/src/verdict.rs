@@ -36,7 +36,7 @@ pub struct Disturbance {
 
 /// The verdict on checks and why, in one line. `expected` are those that rest on what
 /// noise can reach.
-pub fn verdict(
+pub(crate) fn verdict(
     expected: &[Check],
     variants: &[Variant],
     noise: &Noise,

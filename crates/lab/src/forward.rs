@@ -18,16 +18,19 @@ use crate::lock::Lock;
 use crate::machine;
 use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
+use crate::summarise;
 use crate::topology::namespace_path;
 use backend::Backend;
-use serde_json::json;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use tailbound_experiment::{Noise, Progress, verdict};
-use tailbound_report::{CheckResult, Results, Value, Variant};
+use tailbound_experiment::{
+    Catalogue, Document, Experiment, Found, Mistake, Mistakes, Noise, Run, catalogue,
+};
+use tailbound_report::{Value, Variant};
 use tailbound_sys::{procfs, user_namespace};
 use tailbound_units::{Bytes, Nanos};
 
@@ -63,12 +66,29 @@ struct Measured {
 /// A figure of a measurement.
 type Figure = fn(&Measured) -> f64;
 
+const BULK: Figure = |measured| measured.bulk_bit_s;
+const SMALL: Figure = |measured| measured.small_packets_s;
+
 /// The figures of a backend: the name of each, its unit, and which it is.
 const FIGURES: [(&str, &str, Figure); 3] = [
-    ("bulk_bit_s", "bit/s", |m| m.bulk_bit_s),
-    ("small_packets_s", "packets/s", |m| m.small_packets_s),
-    ("small_loss", "ratio", |m| m.small_loss),
+    ("bulk_bit_s", "bit/s", BULK),
+    ("small_packets_s", "packets/s", SMALL),
+    ("small_loss", "ratio", |measured| measured.small_loss),
 ];
+
+/// The ratios of tailbound's figures to those of others.
+const RATIOS: [(&str, Figure, Backend); 5] = [
+    ("bulk_to_bridge", BULK, Backend::Bridge),
+    ("bulk_to_open_vswitch", BULK, Backend::OpenVswitch),
+    ("bulk_to_open_vswitch_tso", BULK, Backend::OpenVswitchTso),
+    ("small_to_open_vswitch", SMALL, Backend::OpenVswitch),
+    ("small_to_open_vswitch_tso", SMALL, Backend::OpenVswitchTso),
+];
+
+/// The one experiment: what it expects is in its file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForwardExperiment {}
 
 /// What the measurements share.
 struct Bench<'a> {
@@ -79,155 +99,88 @@ struct Bench<'a> {
     signal: Arc<AtomicUsize>,
 }
 
-/// Measures all backends. Moves this process into namespaces of its own, as a run
-/// of an experiment does.
-///
-/// # Errors
-/// See [`LabError`].
-pub fn run(options: &Options, progress: &mut Progress<'_>) -> Result<Results, LabError> {
-    Backend::require_tools()?;
-    let _lock = Lock::take()?;
-    let privilege = user_namespace::enter()?;
-    let signal = machine::watch_signals()?;
-    let run_dir = RunDir::create(false).map_err(LabError::io("making a directory for the run"))?;
-    let bench = Bench {
-        options,
-        run_dir: &run_dir,
-        program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
-        cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
-        signal,
-    };
-    let mut conditions = machine::conditions(privilege, &bench.cpus);
-    conditions.insert("duration_ns".into(), json!(options.duration.as_nanos()));
-    conditions.insert("repeat".into(), json!(options.repeat));
+impl Experiment for ForwardExperiment {
+    type Options = Options;
+    type Error = LabError;
 
-    progress("an idle daemon with four guests");
-    let idle = bench.idle_share()?;
-    let mut measured: BTreeMap<Backend, Vec<Measured>> = BTreeMap::new();
-    for round in 1..=options.repeat {
-        for backend in Backend::ALL {
-            progress(&format!("[{round}/{}] {}", options.repeat, backend.name()));
-            measured
-                .entry(backend)
-                .or_default()
-                .push(bench.measure(backend)?);
-        }
+    const CATALOGUE: Catalogue = catalogue!("experiments": "forward");
+
+    fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
+        document.whole()
     }
 
-    let checks = checks(&measured, idle);
-    let mut variants: Vec<_> = Backend::ALL
-        .iter()
-        .map(|backend| variant(*backend, &measured[backend]))
-        .collect();
-    if let Some(tailbound) = variants
-        .iter_mut()
-        .find(|v| v.name == Backend::Tailbound.name())
-    {
-        let value = Value::new("ratio", idle);
-        tailbound.values.insert("idle_cpu_share".into(), value);
-    }
-    let (verdict, verdict_reason) = verdict(&[], &variants, &Noise::Unknown, &checks);
-    Ok(Results {
-        schema: tailbound_report::SCHEMA,
-        experiment: "forward".into(),
-        title: "Forwarding between two guests of one host".into(),
-        source: "one TCP stream; UDP frames of 64 B, as many as the sender can".into(),
-        seed: 0,
-        conditions,
-        variants,
-        charts: Vec::new(),
-        checks,
-        verdict,
-        verdict_reason,
-    })
-}
+    fn check(&mut self, _: &str, _: &mut Mistakes) {}
 
-fn variant(backend: Backend, measured: &[Measured]) -> Variant {
-    let values = FIGURES.iter().map(|(name, unit, figure)| {
-        let mut all: Vec<f64> = measured.iter().map(figure).collect();
-        let value = Value {
-            unit: (*unit).into(),
-            value: median(&mut all),
-            spread: Some([all[0], all[all.len() - 1]]),
+    fn outline(&self) -> Vec<Variant> {
+        variants(
+            &Backend::ALL.map(|backend| (backend, Vec::new())).into(),
+            f64::NAN,
+        )
+    }
+
+    /// Moves this process into namespaces of its own, as a run of the lab does.
+    fn run(&self, run: &mut Run<'_, Options>) -> Result<Found, LabError> {
+        let options = run.options;
+        Backend::require_tools()?;
+        let _lock = Lock::take()?;
+        let privilege = user_namespace::enter()?;
+        let signal = machine::watch_signals()?;
+        let run_dir =
+            RunDir::create(false).map_err(LabError::io("making a directory for the run"))?;
+        let bench = Bench {
+            options,
+            run_dir: &run_dir,
+            program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+            cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
+            signal,
         };
-        ((*name).into(), value)
-    });
-    Variant {
-        name: backend.name().into(),
-        values: values.collect(),
-        ..Variant::default()
+        let mut found = Found {
+            conditions: machine::conditions(privilege, &bench.cpus),
+            noise: Noise::Unknown,
+            ..Found::default()
+        };
+        found.condition("duration_ns", options.duration.as_nanos());
+        found.condition("repeat", options.repeat);
+        (run.progress)("an idle daemon with four guests");
+        let idle = bench.idle_share()?;
+        let mut measured: BTreeMap<Backend, Vec<Measured>> = BTreeMap::new();
+        for round in 1..=options.repeat {
+            for backend in Backend::ALL {
+                (run.progress)(&format!("[{round}/{}] {}", options.repeat, backend.name()));
+                let of_backend = measured.entry(backend).or_default();
+                of_backend.push(bench.measure(backend)?);
+            }
+        }
+        found.variants = variants(&measured, idle);
+        Ok(found)
     }
 }
 
-/// The median; sorts `all`. Of an even number the lower one, which is a figure
-/// that was measured.
-fn median(all: &mut [f64]) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len().saturating_sub(1) / 2)
-        .copied()
-        .unwrap_or(0.0)
-}
-
-fn checks(measured: &BTreeMap<Backend, Vec<Measured>>, idle: f64) -> Vec<CheckResult> {
-    // Ratios of one round each; the median of those.
-    let ratio = |figure: Figure, other: Backend| {
-        let pairs = measured[&Backend::Tailbound].iter().zip(&measured[&other]);
-        let mut ratios: Vec<f64> = pairs
-            .map(|(ours, theirs)| figure(ours) / figure(theirs))
+/// The backends with their figures. A ratio is the median of those of each round.
+fn variants(measured: &BTreeMap<Backend, Vec<Measured>>, idle: f64) -> Vec<Variant> {
+    let variant = |(backend, rounds): (&Backend, &Vec<Measured>)| {
+        let mut values: BTreeMap<String, Value> = FIGURES
+            .iter()
+            .map(|(name, unit, figure)| {
+                let figures = rounds.iter().map(figure).collect();
+                ((*name).to_owned(), summarise::value(unit, figures))
+            })
             .collect();
-        median(&mut ratios)
+        if *backend == Backend::Tailbound {
+            for (name, figure, other) in RATIOS {
+                let pairs = rounds.iter().zip(&measured[&other]);
+                let ratios = pairs.map(|(ours, theirs)| figure(ours) / figure(theirs));
+                values.insert(name.to_owned(), summarise::value("", ratios.collect()));
+            }
+            values.insert("idle_cpu_share".to_owned(), Value::new("", idle));
+        }
+        Variant {
+            name: backend.name().into(),
+            values,
+            ..Variant::default()
+        }
     };
-    let at_least = |name: &str, least: f64, got: f64, note: Option<&str>| CheckResult {
-        name: name.into(),
-        want: format!(">= {least}"),
-        got: Some(got),
-        pass: got >= least,
-        source: "tailbound's own aim".into(),
-        note: note.map(str::to_owned),
-        not_judged: None,
-    };
-    let bulk = |m: &Measured| m.bulk_bit_s;
-    let small = |m: &Measured| m.small_packets_s;
-    let ovs = Some("its default configuration");
-    let tso = Some("with userspace TSO");
-    vec![
-        at_least("bulk_to_bridge", 0.7, ratio(bulk, Backend::Bridge), None),
-        at_least(
-            "bulk_to_open_vswitch",
-            1.0,
-            ratio(bulk, Backend::OpenVswitch),
-            ovs,
-        ),
-        at_least(
-            "bulk_to_open_vswitch_tso",
-            1.0,
-            ratio(bulk, Backend::OpenVswitchTso),
-            tso,
-        ),
-        at_least(
-            "small_to_open_vswitch",
-            1.0,
-            ratio(small, Backend::OpenVswitch),
-            ovs,
-        ),
-        at_least(
-            "small_to_open_vswitch_tso",
-            1.0,
-            ratio(small, Backend::OpenVswitchTso),
-            tso,
-        ),
-        CheckResult {
-            name: "idle_cpu_share".into(),
-            want: "<= 0.01".into(),
-            got: Some(idle),
-            pass: idle <= 0.01,
-            source: "tailbound's own aim".into(),
-            note: Some(format!(
-                "{IDLE_GUESTS} guests, no traffic, share of one core"
-            )),
-            not_judged: None,
-        },
-    ]
+    measured.iter().map(variant).collect()
 }
 
 impl Bench<'_> {

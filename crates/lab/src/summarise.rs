@@ -42,7 +42,8 @@ pub(crate) fn unavailable(name: &str, why: &str) -> Variant {
     }
 }
 
-fn value(unit: &str, mut runs: Vec<f64>) -> Value {
+/// The median of some runs' figures, and their range.
+pub(crate) fn value(unit: &str, mut runs: Vec<f64>) -> Value {
     runs.sort_by(f64::total_cmp);
     let middle = match runs.len() {
         0 => f64::NAN,

@@ -3,9 +3,10 @@
 use super::experiment::{Line, Report, list, show};
 use crate::exit::{Exit, Failure};
 use std::path::PathBuf;
-use tailbound_experiment::{Experiment as _, Loaded};
+use tailbound_experiment::{Experiment, Loaded};
 use tailbound_lab::experiment::LabExperiment;
-use tailbound_lab::{LabError, Options, forward};
+use tailbound_lab::forward::{self, ForwardExperiment};
+use tailbound_lab::{LabError, Options};
 use tailbound_units::{Nanos, Rate};
 
 /// Arguments of `tailbound lab`.
@@ -122,10 +123,7 @@ impl Run {
             guest_kernel: self.guest_kernel,
             keep: self.keep,
         };
-        let line = Line::new();
-        let results = loaded.run(self.seed, &options, &mut |text| line.show(text));
-        drop(line);
-        self.report.finish(&results.map_err(failed)?)
+        run(&loaded, self.seed, &options, &self.report)
     }
 }
 
@@ -135,11 +133,23 @@ impl Forward {
             duration: self.duration,
             repeat: self.repeat,
         };
-        let line = Line::new();
-        let results = forward::run(&options, &mut |text| line.show(text));
-        drop(line);
-        self.report.finish(&results.map_err(failed)?)
+        let source = ForwardExperiment::CATALOGUE.source("forward")?;
+        let loaded = Loaded::<ForwardExperiment>::parse(&source)?;
+        run(&loaded, 0, &options, &self.report)
     }
+}
+
+/// Runs an experiment and writes its report.
+fn run<E: Experiment<Error = LabError>>(
+    loaded: &Loaded<E>,
+    seed: u64,
+    options: &E::Options,
+    report: &Report,
+) -> Result<Exit, Failure> {
+    let line = Line::new();
+    let results = loaded.run(seed, options, &mut |text| line.show(text));
+    drop(line);
+    report.finish(&results.map_err(failed)?)
 }
 
 fn clean() -> Result<Exit, Failure> {

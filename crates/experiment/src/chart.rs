@@ -3,7 +3,7 @@
 use crate::figure::check_figure;
 use crate::{Figure, Mistakes, Name, figure_of};
 use serde::Deserialize;
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Point, Scale, Variant};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Scale, Variant};
 
 /// A chart over what was varied.
 #[derive(Debug, Clone, Deserialize)]
@@ -94,12 +94,7 @@ impl ChartSpec {
                 };
                 let points = measured(curve, of.get_ref(), variants);
                 if !points.is_empty() {
-                    let style = LineStyle::Measured;
-                    lines.push(Line {
-                        name,
-                        style,
-                        points,
-                    });
+                    lines.push(Line::new(name, LineStyle::Measured, points));
                 }
             }
         }
@@ -117,11 +112,11 @@ impl ChartSpec {
 }
 
 /// A figure of the variants of a curve; what could not be measured leaves a gap.
-fn measured(curve: &Curve, of: &str, variants: &[Variant]) -> Vec<Point> {
+fn measured(curve: &Curve, of: &str, variants: &[Variant]) -> Vec<(f64, f64)> {
     let point = |(x, name): &(f64, String)| {
         let variant = variants.iter().find(|variant| variant.name == *name)?;
         let figure = figure_of(variant, of).map_or(f64::NAN, |figure| figure.value);
-        Some(Point(*x, figure))
+        Some((*x, figure))
     };
     curve.points.iter().filter_map(point).collect()
 }
@@ -138,11 +133,7 @@ impl AxisSpec {
 
 impl KnownLine {
     fn draw(&self, style: LineStyle) -> Line {
-        let points = self.points.iter().map(|(x, y)| Point(x.0, y.0));
-        Line {
-            name: self.name.get_ref().clone(),
-            style,
-            points: points.collect(),
-        }
+        let points = self.points.iter().map(|(x, y)| (x.0, y.0));
+        Line::new(self.name.get_ref(), style, points)
     }
 }

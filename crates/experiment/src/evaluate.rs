@@ -31,14 +31,10 @@ fn one(check: &Check, variants: &[Variant], charts: &[Chart]) -> CheckResult {
         CheckKind::Distance => distance(check, charts),
         _ => worst(check, variants),
     };
-    let mut not_judged = None;
-    let (found, note) = match judged {
-        Ok((found, note)) => (Some(found), note),
-        Err(Missing::Figure(why)) => (None, Some(why)),
-        Err(Missing::Variant(why)) => {
-            not_judged = Some(why);
-            (None, None)
-        }
+    let (found, note, not_judged) = match judged {
+        Ok((found, note)) => (Some(found), note, None),
+        Err(Missing::Figure(why)) => (None, Some(why), None),
+        Err(Missing::Variant(why)) => (None, None, Some(why)),
     };
     let unit = found.as_ref().map_or("", |found| found.unit.as_str());
     CheckResult {

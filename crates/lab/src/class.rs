@@ -4,7 +4,8 @@
 use crate::LabError;
 use crate::cpus::Cpus;
 use crate::experiment::{SharedCore, VcpuMode};
-use crate::reservation::Keeper;
+use crate::reservation;
+use crate::watcher::Watcher;
 use std::io;
 use std::path::Path;
 use tailbound_agent::plan::Plan;
@@ -84,7 +85,7 @@ fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, Agen
 #[derive(Debug)]
 pub(crate) struct ClassGuard {
     agent: Agent,
-    keeper: Option<Keeper>,
+    keeper: Option<Watcher<u64>>,
 }
 
 impl ClassGuard {
@@ -110,7 +111,7 @@ impl ClassGuard {
             let plan = plan(&mut agent, &guests, class)?;
             agent.apply(&plan)?;
             if let Class::Periodic(periodic) = class {
-                let started = Keeper::start(guests, periodic.into(), cpus, priority);
+                let started = reservation::start(guests, periodic.into(), cpus, priority);
                 keeper = Some(started.map_err(LabError::io("keeping reservations"))?);
             }
         }
@@ -120,7 +121,7 @@ impl ClassGuard {
     /// Takes them back; returns how often a guest had to be brought back to the
     /// shared core.
     pub(crate) fn take_back(mut self) -> Result<u64, LabError> {
-        let brought_back = self.keeper.map_or(Ok(0), Keeper::finish);
+        let brought_back = self.keeper.map_or(Ok(0), Watcher::finish);
         self.agent.restore()?;
         brought_back.map_err(LabError::io("keeping reservations"))
     }

@@ -373,9 +373,7 @@ impl LabExperiment {
             guests.map(move |guest| (host.as_str(), guest.get_ref().as_str()))
         })
     }
-}
 
-impl LabExperiment {
     /// The lines of charts: the variants of one name over their counts of neighbours.
     pub(crate) fn families(&self) -> Vec<Curve> {
         let mut curves: Vec<Curve> = Vec::new();

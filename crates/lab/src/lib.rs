@@ -31,6 +31,7 @@ mod tools;
 pub mod topology;
 mod variant;
 mod vm;
+mod watcher;
 mod wire;
 
 pub use error::LabError;

@@ -3,13 +3,12 @@
 
 use crate::guest::now;
 use crate::noise::Lost;
+use crate::watcher::Watcher;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use tailbound_sys::procfs::{self, Reread};
-use tailbound_sys::sched::{Policy, set_policy};
+use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
 
 /// How often threads are looked at.
@@ -17,14 +16,7 @@ pub(crate) const THREADS_EVERY: Nanos = Nanos::from_millis(2);
 /// How often CPUs are: what is shown of them changes no faster.
 pub(crate) const CPUS_EVERY: Nanos = procfs::TICK;
 
-/// A monitor that runs.
-#[derive(Debug)]
-pub(crate) struct Monitor {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<io::Result<Record>>,
-}
-
-/// What it saw.
+/// What a monitor saw.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// Time taken from each CPU by the hypervisor below.
@@ -33,60 +25,41 @@ pub(crate) struct Record {
     pub(crate) waited: BTreeMap<u32, Vec<Lost>>,
 }
 
-impl Monitor {
-    /// Watches all CPUs, and the threads that these processes have now.
-    /// With `priority` it is not kept waiting itself.
-    pub(crate) fn start(processes: &[u32], priority: Option<Policy>) -> io::Result<Self> {
-        let mut threads = Vec::new();
-        for pid in processes {
-            for thread in procfs::threads(*pid)? {
-                let path = format!("/proc/{pid}/task/{thread}/schedstat");
-                threads.push((*pid, Reread::open(path)?, Lost::default()));
+/// Watches all CPUs, and the threads that these processes have now.
+/// With `priority` it is not kept waiting itself.
+pub(crate) fn start(processes: &[u32], priority: Option<Policy>) -> io::Result<Watcher<Record>> {
+    let mut threads = Vec::new();
+    for pid in processes {
+        for thread in procfs::threads(*pid)? {
+            let path = format!("/proc/{pid}/task/{thread}/schedstat");
+            threads.push((*pid, Reread::open(path)?, Lost::default()));
+        }
+    }
+    let mut stat = Reread::open("/proc/stat")?;
+    Watcher::start("monitor", priority, move |stopped| {
+        let mut record = Record::default();
+        let (mut next, mut next_cpus) = (now(), now());
+        while !stopped.load(Ordering::Relaxed) {
+            let at = now();
+            if at >= next_cpus {
+                next_cpus = at.saturating_add(CPUS_EVERY);
+                for steal in procfs::parse_steal(stat.text()?.unwrap_or_default()) {
+                    let lost = record.stolen.entry(steal.cpu).or_default();
+                    lost.read(at, steal.total, procfs::TICK);
+                }
             }
+            for (_, schedstat, lost) in &mut threads {
+                let text = schedstat.text()?.unwrap_or_default();
+                if let Some(wait) = procfs::parse_run_delay(text) {
+                    lost.read_stalls(at, wait);
+                }
+            }
+            next = next.saturating_add(THREADS_EVERY).max(at);
+            crate::guest::sleep_until(next);
         }
-        let mut stat = Reread::open("/proc/stat")?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("monitor".into())
-            .spawn(move || {
-                if let Some(policy) = priority {
-                    set_policy(0, policy)?;
-                }
-                let mut record = Record::default();
-                let (mut next, mut next_cpus) = (now(), now());
-                while !stopped.load(Ordering::Relaxed) {
-                    let at = now();
-                    if at >= next_cpus {
-                        next_cpus = at.saturating_add(CPUS_EVERY);
-                        for steal in procfs::parse_steal(stat.text()?.unwrap_or_default()) {
-                            let lost = record.stolen.entry(steal.cpu).or_default();
-                            lost.read(at, steal.total, procfs::TICK);
-                        }
-                    }
-                    for (_, schedstat, lost) in &mut threads {
-                        let text = schedstat.text()?.unwrap_or_default();
-                        if let Some(wait) = procfs::parse_run_delay(text) {
-                            lost.read_stalls(at, wait);
-                        }
-                    }
-                    next = next.saturating_add(THREADS_EVERY).max(at);
-                    crate::guest::sleep_until(next);
-                }
-                for (pid, _, lost) in threads {
-                    record.waited.entry(pid).or_default().push(lost);
-                }
-                Ok(record)
-            })?;
-        Ok(Self { stop, thread })
-    }
-
-    /// Stops it and takes what it saw.
-    pub(crate) fn finish(self) -> io::Result<Record> {
-        self.stop.store(true, Ordering::Relaxed);
-        match self.thread.join() {
-            Ok(record) => record,
-            Err(panic) => std::panic::resume_unwind(panic),
+        for (pid, _, lost) in threads {
+            record.waited.entry(pid).or_default().push(lost);
         }
-    }
+        Ok(record)
+    })
 }

@@ -9,12 +9,11 @@
 
 use crate::cpus::Cpus;
 use crate::guest::{now, sleep_until};
+use crate::watcher::Watcher;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::sched_setaffinity;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use tailbound_sys::procfs::{self, Reread};
 use tailbound_sys::sched::{Deadline, Policy, policy, set_policy};
 use tailbound_sys::thread::release_bandwidth;
@@ -27,44 +26,18 @@ const FIRST: u32 = 50;
 /// How long a process may take to stop.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
-/// Watches over the reservations.
-#[derive(Debug)]
-pub(crate) struct Keeper {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<io::Result<u64>>,
-}
-
-impl Keeper {
-    /// Keeps processes with that reservation on the shared core. The watcher
-    /// itself runs as `priority` says.
-    pub(crate) fn start(
-        processes: Vec<u32>,
-        deadline: Deadline,
-        cpus: &Cpus,
-        priority: Option<Policy>,
-    ) -> io::Result<Self> {
-        let cpus = *cpus;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("keeper".into())
-            .spawn(move || {
-                if let Some(policy) = priority {
-                    set_policy(0, policy)?;
-                }
-                keep(&processes, deadline, &cpus, &stopped)
-            })?;
-        Ok(Self { stop, thread })
-    }
-
-    /// Stops watching; returns how often a process had to be brought back.
-    pub(crate) fn finish(self) -> io::Result<u64> {
-        self.stop.store(true, Ordering::Relaxed);
-        match self.thread.join() {
-            Ok(count) => count,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    }
+/// Keeps processes with that reservation on the shared core. The watcher itself runs
+/// as `priority` says; it saw how often a process had to be brought back.
+pub(crate) fn start(
+    processes: Vec<u32>,
+    deadline: Deadline,
+    cpus: &Cpus,
+    priority: Option<Policy>,
+) -> io::Result<Watcher<u64>> {
+    let cpus = *cpus;
+    Watcher::start("keeper", priority, move |stopped| {
+        keep(&processes, deadline, &cpus, stopped)
+    })
 }
 
 fn keep(

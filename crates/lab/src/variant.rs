@@ -14,7 +14,7 @@ use crate::cpus::Cpus;
 use crate::experiment::{LabExperiment, Variant};
 use crate::guest::{Sample, now};
 use crate::hosts;
-use crate::monitor::{Monitor, Record};
+use crate::monitor::{self, Record};
 use crate::noise::SampleClass;
 use crate::processes::{POLL, Rank, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
@@ -320,7 +320,7 @@ impl Run<'_> {
             .collect();
         let policy = self.context.policy(Rank::Monitor);
         let monitor =
-            Monitor::start(&pids, policy).map_err(LabError::io("starting the monitor"))?;
+            monitor::start(&pids, policy).map_err(LabError::io("starting the monitor"))?;
         let start = now().saturating_add(LEAD);
         self.supervisor
             .start_at(&format!("{}\n", start.as_nanos()))?;

@@ -8,6 +8,7 @@
 mod cpio;
 
 use crate::guest::OUTCOME_PORT;
+use crate::tools::words;
 use cpio::Archive;
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,9 +18,6 @@ use tailbound_sys::process::find_program;
 
 /// The emulator.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
-
-/// Memory in MiB: this program with its debugging information, and a kernel.
-const MEMORY: &str = "512";
 
 /// A kernel that guests can boot.
 ///
@@ -87,36 +85,27 @@ fn libraries(maps: &str) -> BTreeSet<PathBuf> {
 }
 
 /// The command line of the emulator. Its standard input and output are the
-/// machine's console; the outcome goes to a file.
+/// machine's console; the outcome goes to a file. 512 MiB hold this program with its
+/// debugging information, and a kernel.
 pub(crate) fn args(kernel: &Path, tree: &Path, outcome: &Path) -> Vec<String> {
     // No messages on the console but the task's.
     let command_line = "console=ttyS0 loglevel=0 panic=-1 rdinit=/init LD_LIBRARY_PATH=/lib64 \
                         -- lab guest /task.json";
-    [
-        "-accel",
-        "tcg,thread=single",
-        "-machine",
-        "pc",
-        "-m",
-        MEMORY,
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display",
-        "none",
-        "-serial",
-        "stdio",
-        "-serial",
-        &format!("file:{}", outcome.display()),
-        "-kernel",
-        &kernel.display().to_string(),
-        "-initrd",
-        &tree.display().to_string(),
-        "-append",
-        command_line,
-    ]
-    .map(str::to_owned)
-    .into()
+    let mut args = words(
+        "-accel tcg,thread=single -machine pc -m 512 -nodefaults -no-user-config -no-reboot \
+         -display none -serial stdio",
+    );
+    let outcome = format!("file:{}", outcome.display());
+    let (kernel, tree) = (kernel.display().to_string(), tree.display().to_string());
+    for (flag, value) in [
+        ("-serial", outcome.as_str()),
+        ("-kernel", &kernel),
+        ("-initrd", &tree),
+        ("-append", command_line),
+    ] {
+        args.extend([flag.to_owned(), value.to_owned()]);
+    }
+    args
 }
 
 #[cfg(test)]

@@ -10,6 +10,15 @@ pub(crate) fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
     -(1.0 - random.random::<f64>()).ln() * mean
 }
 
+/// Which of those with these weights has the ticket, of as many as all weigh together.
+pub(crate) fn drawn(mut ticket: u64, weights: impl IntoIterator<Item = u32>) -> Option<usize> {
+    weights.into_iter().map(u64::from).position(|weight| {
+        let wins = ticket < weight;
+        ticket = ticket.saturating_sub(weight);
+        wins
+    })
+}
+
 /// The figure that so many percent of the sorted ones do not exceed.
 pub(crate) fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);

@@ -20,6 +20,7 @@ mod source;
 mod tests;
 mod time;
 
+pub(crate) use admitted::ports;
 pub use admitted::{Admitted, CentreOutcome, TenantClass, Worst};
 pub use calc::{Calc, CalcError, Observed, Violation};
 pub(crate) use calc::{as_f64, data, delay, tightness};

@@ -71,7 +71,7 @@ impl<'e> Load<'e> {
 impl LabExperiment {
     /// All loads.
     pub(crate) fn loads(&self) -> Vec<Load<'_>> {
-        let mut all = Vec::new();
+        let mut all: Vec<Load<'_>> = Vec::new();
         all.extend(self.query.iter().map(|it| Load::series(it, &it.series)));
         all.extend(self.bulk.iter().map(|it| Load::value(it, &it.value)));
         all.extend(self.ping.iter().map(|it| Load::series(it, &it.series)));
@@ -89,8 +89,9 @@ impl LabExperiment {
         for it in &self.watch {
             all.push(Load::series(it, &it.series).and(Watch::VALUES.iter().copied()));
         }
-        all.iter_mut()
-            .for_each(|load: &mut Load<'_>| load.network = true);
+        for load in &mut all {
+            load.network = true;
+        }
         for it in &self.hog {
             all.push(Load::value(it, &it.value).and(it.cpu_value.as_deref()));
         }

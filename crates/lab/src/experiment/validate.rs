@@ -5,13 +5,14 @@ mod traffic;
 
 use super::{LabExperiment, Pipeline, Query, Variant, VcpuMode};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const MAX_GUESTS: usize = 64;
 const MAX_DURATION: Nanos = Nanos::from_secs(3600);
-const MAX_ANSWER: Bytes = Bytes(1_000_000_000);
+const ANSWERS: RangeInclusive<Bytes> = Bytes(1)..=Bytes(1_000_000_000);
 const HOG_BLOCKS: RangeInclusive<Bytes> = Bytes(4 << 10)..=Bytes(1 << 30);
 const MAX_UNINTERRUPTED: Nanos = Nanos::from_millis(200);
 const MIN_GAP: Nanos = Nanos::from_micros(50);
@@ -146,8 +147,8 @@ impl LabExperiment {
                 let rule = "needs a guest, one scan or more, and a sleep of at most 1s";
                 mistakes.at(&hog.name, rule);
             }
-            if hog.block.is_some_and(|block| !HOG_BLOCKS.contains(&block)) {
-                mistakes.at(&hog.name, "its block: choose 4KiB to 1GiB");
+            if let Some(block) = hog.block {
+                within(&hog.name, "block", block, HOG_BLOCKS, mistakes);
             }
         }
         for duty in &self.duty {
@@ -179,13 +180,14 @@ impl LabExperiment {
         if query.servers.is_empty() {
             mistakes.at(&query.name, "has no servers: name at least one");
         }
-        if query.answer == Bytes::ZERO || query.answer > MAX_ANSWER {
-            let message = format!("answer {}: choose 1B to {MAX_ANSWER}", query.answer);
-            mistakes.at(&query.name, message);
-        }
-        if !(1..=100).contains(&query.connections) {
-            mistakes.at(&query.name, "connections: choose 1 to 100");
-        }
+        within(&query.name, "answer", query.answer, ANSWERS, mistakes);
+        within(
+            &query.name,
+            "connections",
+            query.connections,
+            1..=100,
+            mistakes,
+        );
         match (query.mean_gap, query.utilisation) {
             (Some(_), None) => gap(&query.name, query.gap(self.link_rate), mistakes),
             (None, Some(share)) if share > 0.0 && share <= 1.0 => {
@@ -257,9 +259,26 @@ fn check_pipeline(name: &str, pipeline: &Pipeline, link: Rate) -> Result<(), Str
 }
 
 fn gap(at: &Name, gap: Nanos, mistakes: &mut Mistakes) {
-    if gap < MIN_GAP || gap > MAX_DURATION {
-        let message = format!("{gap} between two: choose {MIN_GAP} to {MAX_DURATION}");
-        mistakes.at(at, message);
+    within(
+        at,
+        "time between two",
+        gap,
+        MIN_GAP..=MAX_DURATION,
+        mistakes,
+    );
+}
+
+/// Sees that what a load says lies between two bounds.
+fn within<T: Copy + PartialOrd + Display>(
+    at: &Name,
+    key: &str,
+    got: T,
+    range: RangeInclusive<T>,
+    mistakes: &mut Mistakes,
+) {
+    if !range.contains(&got) {
+        let (least, most) = range.into_inner();
+        mistakes.at(at, format!("{key} {got}: choose {least} to {most}"));
     }
 }
 

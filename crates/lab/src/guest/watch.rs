@@ -149,13 +149,11 @@ fn summary(ways: &BTreeMap<Key, Way>, schedule: &Schedule, dropped: u64) -> Outc
         *backlog += bytes;
         Some(*backlog)
     });
+    let without_loss = rounds.len() - with_loss.len();
     let figures = [
         ("rounds", rounds.len() as f64),
         ("rounds_with_loss", with_loss.len() as f64),
-        (
-            "rounds_without_loss",
-            (rounds.len() - with_loss.len()) as f64,
-        ),
+        ("rounds_without_loss", without_loss as f64),
         ("frames_lost", f64::from(lost)),
         ("port_drops", dropped as f64),
         ("backlog_peak", backlog.max().unwrap_or(0) as f64),

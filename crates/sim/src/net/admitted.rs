@@ -8,9 +8,10 @@ mod summary;
 mod traffic;
 
 pub use judge::{CentreOutcome, Worst};
+pub(crate) use traffic::ports;
 
 use super::Time;
-use crate::distribution::exponential;
+use crate::distribution::{drawn, exponential};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Deserialize;
@@ -92,16 +93,12 @@ impl Admitted {
     /// What a tenant asks for.
     fn request(&self, random: &mut Pcg64Mcg) -> Request {
         let weights = self.class.iter().map(|class| class.weight).sum::<u32>();
-        let mut ticket = random.random_range(0..weights.max(1));
-        let class = self.class.iter().find(|class| {
-            let drawn = ticket < class.weight;
-            ticket = ticket.saturating_sub(class.weight);
-            drawn
-        });
+        let ticket = random.random_range(0..weights.max(1));
+        let class = drawn(ticket.into(), self.class.iter().map(|class| class.weight));
         let vms = exponential(random, f64::from(self.mean_vms)).round();
         Request {
             vms: (vms as u32).max(2),
-            guarantee: class.map(|class| class.guarantee),
+            guarantee: class.map(|place| self.class[place].guarantee),
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,
@@ -112,43 +109,41 @@ impl Admitted {
     /// the same requests until as many slots are taken.
     fn fill(&self, topology: &Topology, policy: Policy, seed: u64) -> Datacentre {
         let mut silo = Datacentre::new(topology.clone(), Policy::Silo);
-        let used =
-            |dc: &Datacentre| topology.resources(NodeId::TOP).slots - dc.free(NodeId::TOP).slots;
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut refused = 0;
-        for id in 0.. {
-            if refused >= self.refusals {
-                break;
-            }
-            let request = self.request(&mut random);
-            match silo.admit(TenantId(id), &request) {
-                Ok(_) => refused = 0,
-                Err(_) => refused += 1,
-            }
-        }
+        self.admit(&mut silo, seed, None);
         if policy == Policy::Silo {
             return silo;
         }
         let mut other = Datacentre::new(topology.clone(), policy);
+        self.admit(&mut other, seed, Some(used(&silo)));
+        other
+    }
+
+    /// Admits tenants until it is full, or until so many slots are taken.
+    fn admit(&self, dc: &mut Datacentre, seed: u64, most: Option<u32>) {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mut refused = 0;
         for id in 0.. {
-            if refused >= self.refusals || used(&other) >= used(&silo) {
+            if refused >= self.refusals || most.is_some_and(|most| used(dc) >= most) {
                 break;
             }
             let mut request = self.request(&mut random);
-            // Not more than Silo took.
-            request.vms = request.vms.min(used(&silo) - used(&other)).max(2);
-            match other.admit(TenantId(id), &request) {
+            if let Some(most) = most {
+                request.vms = request.vms.min(most - used(dc)).max(2);
+            }
+            match dc.admit(TenantId(id), &request) {
                 Ok(_) => refused = 0,
                 Err(_) => refused += 1,
             }
         }
-        other
     }
 
     /// How long a run goes on after the last sender has begun.
     fn after(&self) -> Time {
         self.time.into()
     }
+}
+
+/// Taken slots.
+fn used(dc: &Datacentre) -> u32 {
+    dc.topology().resources(NodeId::TOP).slots - dc.free(NodeId::TOP).slots
 }

@@ -165,15 +165,11 @@ impl<'n> Calc<'n> {
     fn horizon_of_all(&self) -> Result<Time, Overflow> {
         let mut longest = Nanos::ZERO;
         for (flow, bounds) in self.network.flows().iter().zip(&self.bounds.flows) {
-            let burst = flow.burst_rate.map_or(Nanos::ZERO, |fast| {
-                tailbound_units::Rate(fast.0.saturating_sub(flow.rate.0)).time_for(flow.burst)
-            });
             // At a burst rate that is the average there is no burst.
-            let burst = if burst == Nanos::MAX {
-                Nanos::ZERO
-            } else {
-                burst
-            };
+            let fast = flow.burst_rate.filter(|fast| *fast > flow.rate);
+            let burst = fast.map_or(Nanos::ZERO, |fast| {
+                tailbound_units::Rate(fast.0 - flow.rate.0).time_for(flow.burst)
+            });
             longest = longest.max(bounds.delay().to_nanos()?.saturating_add(burst));
         }
         Ok(longest.into())

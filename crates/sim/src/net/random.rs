@@ -254,25 +254,15 @@ impl Drawn {
         let mut text = format!("frame = \"{}\"\n", self.frame);
         // Writing to a String does not fail.
         for port in &self.ports {
-            let Port {
-                name,
-                rate,
-                latency,
-                ..
-            } = port;
+            let (name, rate, latency) = (&port.name, port.rate, port.latency);
             let _ = write!(
                 text,
                 "\n[[port]]\nname = \"{name}\"\nrate = \"{rate}\"\nlatency = \"{latency}\"\n"
             );
         }
         for (flow, path) in &self.flows {
-            let Flow {
-                name,
-                rate,
-                burst,
-                priority,
-                ..
-            } = flow;
+            let (name, rate, burst) = (&flow.name, flow.rate, flow.burst);
+            let priority = flow.priority;
             let path: Vec<_> = path.iter().map(|port| &self.ports[*port].name).collect();
             let _ = write!(
                 text,

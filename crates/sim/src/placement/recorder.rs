@@ -11,36 +11,6 @@ use tailbound_units::{Bytes, Nanos};
 const TIMES: [&str; 5] = ["admitted", "rejected", "all", "released", "explained"];
 /// How many ports a decision looked at.
 const PORTS: &str = "ports";
-const PERCENT: &str = "%";
-
-/// Values that every point has: name and unit.
-const VALUES: [(&str, &str); 14] = [
-    ("hosts", ""),
-    ("tenants", ""),
-    ("occupancy", PERCENT),
-    ("asked_vms", ""),
-    ("admitted_vms", ""),
-    ("refused", PERCENT),
-    ("refused_slots", PERCENT),
-    ("refused_delay", PERCENT),
-    ("refused_ports", PERCENT),
-    ("refused_effort", PERCENT),
-    ("queues_used", ""),
-    ("queues_over", PERCENT),
-    ("decisions_per_second", "/s"),
-    ("memory", "B"),
-];
-
-/// Of one class: what was asked for and what was admitted, on average, and how
-/// many were refused.
-fn class_values(class: &str) -> [(String, &'static str); 3] {
-    [
-        (format!("{class}_asked_vms"), ""),
-        (format!("{class}_admitted_vms"), ""),
-        (format!("{class}_refused"), PERCENT),
-    ]
-}
-
 #[derive(Default, Clone)]
 struct Count {
     tenants: u64,
@@ -166,50 +136,49 @@ impl Recorder {
         });
         let asked = all[0].plus(&all[1]);
         let percent = |part: u64, of: u64| 100.0 * part as f64 / of as f64;
-        let mut values = BTreeMap::new();
-        let mut value = |name: &str, unit: &str, value: f64| {
-            values.insert(name.to_owned(), Value::new(unit, value));
+        let refused = |name: &str| {
+            let count = self.refusals.get(name).copied().unwrap_or(0);
+            percent(count, asked.tenants)
         };
-        for (name, unit) in VALUES {
-            let figure = match name {
-                "hosts" => end.hosts as f64,
-                "tenants" => end.tenants as f64,
-                "occupancy" => percent(end.taken, end.slots),
-                "asked_vms" => asked.mean(),
-                "admitted_vms" => all[0].mean(),
-                "refused" => percent(all[1].tenants, asked.tenants),
-                "queues_used" => end.queues.0 as f64,
-                "queues_over" => percent(end.queues.1, end.queues.0.max(1)),
-                "decisions_per_second" => asked.tenants as f64 * 1e9 / self.deciding.0 as f64,
-                "memory" => end.memory.map_or(f64::NAN, |memory| memory.0 as f64),
-                refusal => {
-                    let count = self.refusals.get(refusal).copied().unwrap_or(0);
-                    percent(count, asked.tenants)
-                }
-            };
-            value(name, unit, figure);
-        }
+        let decided = asked.tenants as f64 * 1e9 / self.deciding.0 as f64;
+        let over = percent(end.queues.1, end.queues.0.max(1));
+        let memory = end.memory.map_or(f64::NAN, |memory| memory.0 as f64);
+        let mut variant = Variant::of_values(
+            name,
+            [
+                ("hosts", end.hosts as f64, ""),
+                ("tenants", end.tenants as f64, ""),
+                ("occupancy", percent(end.taken, end.slots), "%"),
+                ("asked_vms", asked.mean(), ""),
+                ("admitted_vms", all[0].mean(), ""),
+                ("refused", percent(all[1].tenants, asked.tenants), "%"),
+                ("refused_slots", refused("refused_slots"), "%"),
+                ("refused_delay", refused("refused_delay"), "%"),
+                ("refused_ports", refused("refused_ports"), "%"),
+                ("refused_effort", refused("refused_effort"), "%"),
+                ("queues_used", end.queues.0 as f64, ""),
+                ("queues_over", over, "%"),
+                ("decisions_per_second", decided, "/s"),
+                ("memory", memory, "B"),
+            ],
+        );
         for (class, [admitted, refused]) in classes.iter().zip(&self.counts) {
             let asked = admitted.plus(refused);
-            let figures = [
-                asked.mean(),
-                admitted.mean(),
-                percent(refused.tenants, asked.tenants),
-            ];
-            for ((name, unit), figure) in class_values(class).into_iter().zip(figures) {
-                value(&name, unit, figure);
+            let refused = percent(refused.tenants, asked.tenants);
+            for (name, figure, unit) in [
+                ("asked_vms", asked.mean(), ""),
+                ("admitted_vms", admitted.mean(), ""),
+                ("refused", refused, "%"),
+            ] {
+                let value = Value::new(unit, figure);
+                variant.values.insert(format!("{class}_{name}"), value);
             }
         }
         let times = self.times.iter();
-        let mut series: BTreeMap<String, Series> = times
+        variant.series = times
             .map(|(name, times)| ((*name).to_owned(), Series::of("ns", times)))
+            .chain([(PORTS.to_owned(), Series::of("", &self.ports))])
             .collect();
-        series.insert(PORTS.to_owned(), Series::of("", &self.ports));
-        Variant {
-            name: name.to_owned(),
-            series,
-            values,
-            ..Variant::default()
-        }
+        variant
     }
 }

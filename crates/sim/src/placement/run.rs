@@ -3,14 +3,13 @@
 use super::experiment::{Leave, PlacementExperiment, Point};
 use super::recorder::{End, Recorder};
 use super::workload::Workload;
+use crate::net::ports;
 use std::fmt::Debug;
 use tailbound_experiment::{
     Catalogue, ChartSpec, Curve, Document, Experiment, ExperimentError, Found, Mistake, Mistakes,
     Noise, catalogue,
 };
-use tailbound_placement::{
-    AdmitError, Datacentre, Direction, NodeId, Policy, PortId, Request, TenantId, Topology,
-};
+use tailbound_placement::{AdmitError, Datacentre, NodeId, Policy, Request, TenantId};
 use tailbound_report::Variant;
 use tailbound_units::{Bytes, Nanos};
 
@@ -250,16 +249,4 @@ fn queues_over(dc: &Datacentre) -> (u64, u64) {
         over += u64::from(sent.bound(port).is_none_or(|bound| bound.backlog > limit));
     }
     (used, over)
-}
-
-fn ports(topology: &Topology) -> impl Iterator<Item = PortId> {
-    (0..=topology.height(NodeId::TOP)).flat_map(move |height| {
-        let nodes = topology.at_height(height).iter();
-        nodes.flat_map(|node| {
-            [Direction::Up, Direction::Down].map(|direction| PortId {
-                node: *node,
-                direction,
-            })
-        })
-    })
 }

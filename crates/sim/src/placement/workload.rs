@@ -1,7 +1,7 @@
 //! Who comes next, and who leaves.
 
 use super::experiment::{Class, Point};
-use crate::distribution::exponential;
+use crate::distribution::{drawn, exponential};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tailbound_placement::{Guarantee, Request};
@@ -39,12 +39,9 @@ impl<'e> Workload<'e> {
     /// The next request, and the number of its class.
     pub(super) fn next(&mut self) -> (usize, Request) {
         let vms = exponential(&mut self.requests, self.mean_vms).ceil();
-        let mut place = self.requests.random_range(0..self.weights);
-        let mut number = 0;
-        while place >= self.classes[number].weight {
-            place -= self.classes[number].weight;
-            number += 1;
-        }
+        let ticket = self.requests.random_range(0..self.weights);
+        let number = drawn(ticket.into(), self.classes.iter().map(|class| class.weight));
+        let number = number.expect("a ticket is below the sum of the weights");
         let class = &self.classes[number];
         let guarantee = if class.varied {
             self.varied(class.guarantee)

@@ -1,7 +1,7 @@
 //! What the types of a sweep cannot say.
 
 use super::point;
-use super::sweep::{Guest, Measure, Point, Sweep};
+use super::sweep::{Guest, Measure, Sweep};
 use std::ops::RangeInclusive;
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_hypervisor::Task;
@@ -83,22 +83,16 @@ fn guests(sweep: &Sweep, mistakes: &mut Mistakes) {
 fn points(sweep: &Sweep, mistakes: &mut Mistakes) {
     mistakes.names("point", sweep.point.iter().map(|point| &point.name));
     for (index, point) in sweep.point.iter().enumerate() {
-        let Point {
-            guests,
-            schedulers,
-            duration,
-            ..
-        } = point;
         let mut top = mistakes.top();
         let mut section = top.item("point", index);
-        section.count("guests", guests.len(), 1..=MAX_GUESTS);
-        if let Some(duration) = duration {
-            section.range("duration", *duration, TIMES);
+        section.count("guests", point.guests.len(), 1..=MAX_GUESTS);
+        if let Some(duration) = point.duration {
+            section.range("duration", duration, TIMES);
         }
-        for guest in guests {
+        for guest in &point.guests {
             mistakes.known("guest", guest, guest_names(sweep));
         }
-        for scheduler in schedulers {
+        for scheduler in &point.schedulers {
             let known = sweep.scheduler.iter().map(|it| &it.name);
             mistakes.known("scheduler", scheduler, texts(known));
         }

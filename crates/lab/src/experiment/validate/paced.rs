@@ -1,14 +1,15 @@
 //! What may be guaranteed: tenants, guarantees, and the loads between them.
 
-use super::{MAX_DURATION, gap, is_plain};
+use super::{MAX_DURATION, gap, is_plain, within};
 use crate::experiment::{Guaranteed, LabExperiment, Pacing, Pipeline, Variant, Wire};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use tailbound_dataplane::{GuestId, Pacer, Packet, PipelineConfig};
 use tailbound_experiment::{Mistakes, Name};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What memcached keeps in one item as it is started here.
-const LARGEST_VALUE: Bytes = Bytes(100_000);
+const LARGEST_VALUES: RangeInclusive<Bytes> = Bytes(16)..=Bytes(100_000);
 
 impl LabExperiment {
     pub(super) fn check_tenants(&self, mistakes: &mut Mistakes) {
@@ -93,10 +94,7 @@ impl LabExperiment {
             if etc.clients.is_empty() || !(1..=100).contains(&etc.workers) {
                 mistakes.at(&etc.name, "needs a client, and 1 to 100 workers");
             }
-            if etc.largest < Bytes(16) || etc.largest > LARGEST_VALUE {
-                let message = format!("largest {}: choose 16B to {LARGEST_VALUE}", etc.largest);
-                mistakes.at(&etc.name, message);
-            }
+            within(&etc.name, "largest", etc.largest, LARGEST_VALUES, mistakes);
             gap(&etc.name, etc.mean_gap, mistakes);
         }
         for shuffle in &self.shuffle {

@@ -1,6 +1,6 @@
 //! What the types of messages, floods and meters cannot say.
 
-use super::gap;
+use super::{gap, within};
 use crate::experiment::LabExperiment;
 use std::ops::RangeInclusive;
 use tailbound_experiment::Mistakes;
@@ -19,10 +19,7 @@ impl LabExperiment {
             for (from, to) in message.from.iter().zip(message.to.iter().cycle()) {
                 self.check_two_guests(from, to, mistakes);
             }
-            if !MESSAGES.contains(&message.size) {
-                let rule = format!("size {}: choose 90B to 10MB", message.size);
-                mistakes.at(&message.name, rule);
-            }
+            within(&message.name, "size", message.size, MESSAGES, mistakes);
             match (message.every, message.mean_gap) {
                 (Some(time), None) | (None, Some(time)) => gap(&message.name, time, mistakes),
                 _ => mistakes.at(&message.name, "needs either every or mean_gap"),
@@ -30,10 +27,7 @@ impl LabExperiment {
         }
         for flood in &self.flood {
             self.check_two_guests(&flood.from, &flood.to, mistakes);
-            if !PACKETS.contains(&flood.packet) {
-                let rule = format!("packet {}: choose 28B to 65521B", flood.packet);
-                mistakes.at(&flood.name, rule);
-            }
+            within(&flood.name, "packet", flood.packet, PACKETS, mistakes);
         }
         for meter in &self.meter {
             self.check_two_guests(&meter.from, &meter.to, mistakes);

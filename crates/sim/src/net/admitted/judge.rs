@@ -5,7 +5,7 @@ use super::traffic::{self, Timing, Traffic};
 use crate::net::{FabricRun, Time};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use tailbound_placement::{Datacentre, NodeId, Policy, PortId, SpecError, Topology};
+use tailbound_placement::{Datacentre, Policy, PortId, SpecError, Topology};
 use tailbound_units::Nanos;
 
 /// The most that was seen of something, and what was the most allowed.
@@ -78,9 +78,8 @@ impl Admitted {
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(number);
         let dc = self.fill(&topology, policy, seed);
         let random = &mut Pcg64Mcg::seed_from_u64(!seed);
-        let free = dc.free(NodeId::TOP).slots;
         let mut outcome = CentreOutcome {
-            slots: topology.resources(NodeId::TOP).slots - free,
+            slots: super::used(&dc),
             tenants: dc.tenants().count() as u32,
             ..CentreOutcome::default()
         };

@@ -117,6 +117,7 @@ fn of_policy(name: &str, outcomes: &[CentreOutcome]) -> Variant {
         100.0 * outcomes.iter().map(of).fold(0.0_f64, f64::max)
     };
     let ports = sorted(outcomes.iter().flat_map(|it| it.ports.iter().copied()));
+    let of_path_bound = most(&|it| it.path_bounds.part);
     Variant::of_values(
         name,
         [
@@ -137,11 +138,7 @@ fn of_policy(name: &str, outcomes: &[CentreOutcome]) -> Variant {
             ("queue_of_bound_max", most(&|it| it.bounds.part), "%"),
             ("delay_of_promise_max", most(&|it| it.promises.part), "%"),
             ("delay_of_path_capacity_max", most(&|it| it.paths.part), "%"),
-            (
-                "delay_of_path_bound_max",
-                most(&|it| it.path_bounds.part),
-                "%",
-            ),
+            ("delay_of_path_bound_max", of_path_bound, "%"),
         ],
     )
 }

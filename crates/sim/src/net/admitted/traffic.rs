@@ -48,7 +48,7 @@ pub(super) fn place(port: PortId) -> usize {
 }
 
 /// All ports, in the order of their places.
-pub(super) fn ports(topology: &Topology) -> impl Iterator<Item = PortId> {
+pub(crate) fn ports(topology: &Topology) -> impl Iterator<Item = PortId> {
     let mut nodes: Vec<NodeId> = Vec::with_capacity(topology.len());
     for height in 0..topology.height(NodeId::TOP) {
         nodes.extend(topology.at_height(height));

@@ -137,6 +137,9 @@ impl Tight {
         let sfa_smaller = flows.filter(|it| it.separated > it.total).count() as f64;
         let events = outcomes.iter().map(|it| it.events as f64).sum();
         let (both, backlogs) = (&self.both, &self.backlogs);
+        let sfa_smaller = 100.0 * sfa_smaller / both.len() as f64;
+        let [tfa, sfa, of_network] = [&self.total, &self.separated, &self.best_of_network]
+            .map(|figures| percent(figures, 50.0));
         Variant::of_values(
             "networks",
             [
@@ -149,25 +152,13 @@ impl Tight {
                 ("delay_tightness_p50", percent(both, 50.0), "%"),
                 ("delay_tightness_p90", percent(both, 90.0), "%"),
                 ("delay_tightness_max", percent(both, 100.0), "%"),
-                ("delay_tightness_tfa_p50", percent(&self.total, 50.0), "%"),
-                (
-                    "delay_tightness_sfa_p50",
-                    percent(&self.separated, 50.0),
-                    "%",
-                ),
-                (
-                    "network_tightness_p50",
-                    percent(&self.best_of_network, 50.0),
-                    "%",
-                ),
+                ("delay_tightness_tfa_p50", tfa, "%"),
+                ("delay_tightness_sfa_p50", sfa, "%"),
+                ("network_tightness_p50", of_network, "%"),
                 ("backlog_tightness_p50", percent(backlogs, 50.0), "%"),
                 ("backlog_tightness_p90", percent(backlogs, 90.0), "%"),
                 ("backlog_tightness_max", percent(backlogs, 100.0), "%"),
-                (
-                    "flows_where_sfa_is_smaller",
-                    100.0 * sfa_smaller / both.len() as f64,
-                    "%",
-                ),
+                ("flows_where_sfa_is_smaller", sfa_smaller, "%"),
             ],
         )
     }

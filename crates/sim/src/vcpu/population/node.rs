@@ -1,6 +1,7 @@
 //! One node: who lives there, and what the two tests say of it.
 
 use super::{Neighbour, Population, WARMUP};
+use crate::distribution::drawn;
 use crate::vcpu::recorder::record;
 use crate::vcpu::sweep::AnyScheduler;
 use hdrhistogram::Histogram;
@@ -64,13 +65,9 @@ impl Node {
         let kinds = &population.neighbour;
         let weights: u64 = kinds.iter().map(|kind| u64::from(kind.weight)).sum();
         let neighbours = (0..count).filter_map(|_| {
-            let mut ticket = random.random_range(0..weights);
-            let drawn = kinds.iter().find(|kind| {
-                let wins = ticket < u64::from(kind.weight);
-                ticket = ticket.wrapping_sub(u64::from(kind.weight));
-                wins
-            });
-            drawn.map(|kind| (kind.draw(&mut random), kind.cap))
+            let ticket = random.random_range(0..weights);
+            let kind = &kinds[drawn(ticket, kinds.iter().map(|kind| kind.weight))?];
+            Some((kind.draw(&mut random), kind.cap))
         });
         Self {
             neighbours: neighbours.collect(),

@@ -1,0 +1,43 @@
+//! A thread of its own that watches until it is told to stop.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use tailbound_sys::sched::{Policy, set_policy};
+
+/// A thread that watches, and what it will say that it saw.
+#[derive(Debug)]
+pub(crate) struct Watcher<T> {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<T>>,
+}
+
+impl<T: Send + 'static> Watcher<T> {
+    /// Starts `watch`, which returns when its argument says so. With `priority` it is
+    /// not kept waiting itself.
+    pub(crate) fn start(
+        name: &str,
+        priority: Option<Policy>,
+        watch: impl FnOnce(&AtomicBool) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = Builder::new().name(name.to_owned()).spawn(move || {
+            if let Some(policy) = priority {
+                set_policy(0, policy)?;
+            }
+            watch(&stopped)
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Stops it and takes what it saw.
+    pub(crate) fn finish(self) -> io::Result<T> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.join() {
+            Ok(seen) => seen,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}

@@ -27,7 +27,10 @@ impl LabExperiment {
         }
         for flood in &self.flood {
             self.check_two_guests(&flood.from, &flood.to, mistakes);
-            within(&flood.name, "packet", flood.packet, PACKETS, mistakes);
+            if !PACKETS.contains(&flood.packet) {
+                let rule = format!("packet {}: choose 28B to 65521B", flood.packet);
+                mistakes.at(&flood.name, rule);
+            }
         }
         for meter in &self.meter {
             self.check_two_guests(&meter.from, &meter.to, mistakes);

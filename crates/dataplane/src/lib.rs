@@ -12,6 +12,7 @@
 
 mod frame;
 mod hash;
+pub mod inward;
 pub mod meter;
 pub mod pacer;
 pub mod packet;
@@ -23,6 +24,7 @@ mod testing;
 
 pub use frame::{Class, Connection, FlowKey, Frame, GuestId};
 pub use hash::HashKeys;
+pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};
 pub use meter::{Meter, MeterConfig, MeterStats};
 pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock};
 pub use packet::{

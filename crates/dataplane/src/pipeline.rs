@@ -105,6 +105,8 @@ impl<F> Outgoing<F> {
 pub struct Pipeline<F> {
     config: PipelineConfig,
     meter: Option<Meter>,
+    /// What goes before all that is in `queue`.
+    first: Queue<F>,
     queue: Queue<F>,
     nic: Option<Nic>,
     stats: PipelineStats,
@@ -124,6 +126,7 @@ impl<F: Frame> Pipeline<F> {
         Self {
             config: config.clone(),
             meter: config.meter.as_ref().map(meter),
+            first: Queue::new(&config.queue),
             queue: Queue::new(&config.queue),
             nic: config.nic.as_ref().map(Nic::new),
             stats: PipelineStats::default(),
@@ -148,6 +151,20 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
+    /// Takes a frame in that goes before all others, in a queue of the same kind and with
+    /// limits of its own. It keeps the class that it came with.
+    pub fn push_first(&mut self, now: Nanos, frame: F) {
+        self.now = self.now.max(now);
+        self.stats.frames += 1;
+        let Self { first, stats, .. } = self;
+        if self.config.segment && frame.segments() > 1 {
+            stats.segmented += 1;
+            frame.segment(|segment| first.push(now, segment, &mut stats.queue));
+        } else {
+            first.push(now, frame, &mut stats.queue);
+        }
+    }
+
     /// The frame that leaves at `now`, if any: nothing when nothing waits, or the
     /// NIC's queue is full.
     pub fn pull(&mut self, now: Nanos) -> Option<Departure<F>> {
@@ -157,7 +174,15 @@ impl<F: Frame> Pipeline<F> {
         {
             return None;
         }
-        let queued = self.queue.pull(now, &mut self.stats.queue)?;
+        let stats = &mut self.stats.queue;
+        let first = match self.first.backlog().packets {
+            0 => None,
+            _ => self.first.pull(now, stats),
+        };
+        let queued = match first {
+            Some(first) => first,
+            None => self.queue.pull(now, stats)?,
+        };
         if let Some(nic) = &mut self.nic {
             let frame = &queued.frame;
             nic.sent(now, frame.wire_len(), frame.segments());
@@ -171,7 +196,7 @@ impl<F: Frame> Pipeline<F> {
     /// When the next [`Pipeline::pull`] may succeed: not after now where it may at
     /// once; `None` where nothing waits.
     pub fn poll_at(&self) -> Option<Nanos> {
-        if self.queue.backlog().packets == 0 {
+        if self.backlog().packets == 0 {
             return None;
         }
         let admitted = self.nic.as_ref().map_or(self.now, Nic::admits_at);
@@ -201,6 +226,7 @@ impl<F: Frame> Pipeline<F> {
             };
         }
         if self.config.queue != config.queue {
+            self.first.reconfigure(&config.queue);
             self.queue.reconfigure(&config.queue);
         }
         if self.config.nic != config.nic {
@@ -222,7 +248,7 @@ impl<F: Frame> Pipeline<F> {
 
     /// What waits in the software queue.
     pub fn backlog(&self) -> Backlog {
-        self.queue.backlog()
+        self.first.backlog().plus(self.queue.backlog())
     }
 
     /// What it has done so far, as an [`Egress`] tells it.

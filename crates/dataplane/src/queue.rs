@@ -98,6 +98,16 @@ impl Backlog {
         self.memory.0 -= frame.truesize().0;
     }
 
+    /// The sum.
+    #[inline]
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: Bytes(self.bytes.0 + other.bytes.0),
+            memory: Bytes(self.memory.0 + other.memory.0),
+        }
+    }
+
     /// Whether one more frame stays within both limits.
     fn has_room(&self, frame: &impl Frame, packets: usize, memory: Bytes) -> bool {
         self.packets < packets && self.memory.0 + frame.truesize().0 <= memory.0

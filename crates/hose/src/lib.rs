@@ -29,8 +29,9 @@
 //!   keys are.
 //! - `poll_*` hand over what follows: [`HoseState::poll_datagrams`] what is to be
 //!   sent, then [`HoseState::poll_changes`] the rates that are to be set, and
-//!   [`HoseState::poll_stations`] the stations that they are set for. Call all of them
-//!   after any of the above, and at [`HoseState::poll_at`].
+//!   [`HoseState::poll_stations`] the stations that they are set for, and
+//!   [`HoseState::poll_incoming`] what may come from others. Call all of them after any of
+//!   the above, and at [`HoseState::poll_at`].
 //! - All others are getters.
 //!
 //! Read `state` first; `sender` and `receiver` are the two ends of a pair, `view`
@@ -41,6 +42,7 @@ mod config;
 mod context;
 mod directory;
 mod ids;
+mod incoming;
 mod keys;
 mod machines;
 mod peers;
@@ -61,6 +63,7 @@ pub use ids::{
     Address, Destination, Epoch, FlowKey, GuestId, HostId, MachineId, PairId, Revision,
     SequenceNumber, Station, TimeOfDay,
 };
+pub use incoming::{Incoming, ReceiverLimits, SenderId};
 pub use keys::{Key, KeyTextError, SHORTEST_SECRET, Secret};
 pub use machines::Machine;
 pub use sender::Change;

@@ -28,6 +28,8 @@ struct Sink {
     grants: Vec<GrantIndex>,
     /// Whether its bandwidth is to be divided again.
     changed: bool,
+    /// Whether it was, since somebody asked.
+    divided: bool,
 }
 
 /// A request that came.
@@ -226,7 +228,9 @@ impl ReceivingSide {
     /// Divides the bandwidth of machines here among their senders.
     pub(crate) fn recompute(&mut self, cx: &mut Context<'_>, scope: Scope) {
         for local in cx.view.locals.indices() {
-            let Sink { grants, changed } = &self.sinks[local];
+            let Sink {
+                grants, changed, ..
+            } = &self.sinks[local];
             if *changed || (scope == Scope::All && !grants.is_empty()) {
                 self.allocate(cx, local);
             }
@@ -242,6 +246,7 @@ impl ReceivingSide {
     /// they keep to less.
     fn allocate(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
         self.sinks[local].changed = false;
+        self.sinks[local].divided = true;
         let Buffers {
             mut divider,
             mut asking,
@@ -342,6 +347,33 @@ impl ReceivingSide {
             free.saturating_sub(idle)
         };
         Budget { free, held, total }
+    }
+
+    /// Hands over the pairs of each machine whose bandwidth was divided since the last
+    /// call: what is in force by their grants may have risen.
+    pub(crate) fn take_divided(
+        &mut self,
+        locals: impl Iterator<Item = LocalIndex>,
+        mut each: impl FnMut(LocalIndex, PairKey, &Self),
+    ) {
+        for local in locals {
+            if mem::take(&mut self.sinks[local].divided) {
+                for grant in &self.sinks[local].grants {
+                    each(local, self.grants[*grant].key, self);
+                }
+            }
+        }
+    }
+
+    /// What may be in force by what a pair was granted.
+    pub(crate) fn in_force(&self, now: Nanos, key: PairKey, share: Rate) -> Rate {
+        let grant = self.grants.find(&key);
+        grant.map_or(Rate::ZERO, |grant| self.grants[grant].in_force(now, share))
+    }
+
+    /// Whether no lease of the host's former life is in force any more.
+    pub(crate) fn is_settled(&self, now: Nanos) -> bool {
+        now >= self.settled
     }
 
     /// What may be in force by all grants of a machine.

@@ -4,6 +4,7 @@
 use crate::config::{HoseConfig, Times};
 use crate::context::Context;
 use crate::ids::{FlowKey, HostId, MachineId, PairKey, PeerIndex, Station, TimeOfDay};
+use crate::incoming::{Incoming, IncomingSide};
 use crate::keys::Key;
 use crate::machines::{LocalIndex, Machine};
 use crate::receiver::{IncomingRequest, ReceivingSide};
@@ -31,6 +32,7 @@ pub struct HoseState {
     stations: Stations,
     pub(crate) sending: SendingSide,
     pub(crate) receiving: ReceivingSide,
+    incoming: IncomingSide,
     pub(crate) schedule: Schedule,
     writer: Writer,
     /// What the next datagram says; kept, so that none allocates.
@@ -59,6 +61,7 @@ impl HoseState {
         Self {
             sending: SendingSide::new(now, times, peers),
             receiving: ReceivingSide::new(now, times, peers),
+            incoming: IncomingSide::default(),
             schedule: Schedule::new(now, config.interval, peers),
             view,
             stations: Stations::default(),
@@ -127,6 +130,7 @@ impl HoseState {
         let locals = &mut self.view.locals;
         locals.revision = locals.revision.next();
         self.view.update_tenant_sizes();
+        self.incoming.scan_soon();
         for peer in self.view.peers.indices() {
             self.update_pairs(now, peer);
             self.schedule.expedite_datagram(now, peer);
@@ -278,6 +282,7 @@ impl HoseState {
             self.stats.restarts += 1;
         }
         peer.handle_restart();
+        self.incoming.handle_restart(index);
         let (mut cx, sending, receiving) = self.sides(now);
         receiving.handle_restart(&mut cx, index);
         sending.handle_restart(&mut cx, index);
@@ -310,6 +315,7 @@ impl HoseState {
         }
         let (mut cx, _, receiving) = self.sides(now);
         receiving.recompute_all_soon(&mut cx);
+        self.incoming.scan_soon();
         self.schedule.expedite_datagram(now, from);
     }
 
@@ -480,6 +486,15 @@ impl HoseState {
     /// The stations that machines are reached by, here and elsewhere, in no order.
     pub fn stations(&self) -> impl Iterator<Item = Station> + '_ {
         self.stations.announced()
+    }
+
+    /// Hands over what changed of what may come for machines here since the last call, in
+    /// the order of the changes. What is to be sent must have been polled at `now`.
+    pub fn poll_incoming(&mut self, now: Nanos) -> impl Iterator<Item = Incoming> + '_ {
+        let times = self.times();
+        self.incoming
+            .update(now, times, &self.view, &mut self.receiving);
+        self.incoming.poll_changes()
     }
 
     /// Whether any pair is in use here, so that usage is to be noted each interval.

@@ -105,9 +105,10 @@ pub struct GuestConfig {
     /// Whether it may send in its own name only; true by default.
     #[serde(default = "yes")]
     pub anti_spoofing: bool,
-    /// The way of a packet to it; a FIFO of 1000 packets by default.
+    /// The way of a packet to it; by default a FIFO of 1000 packets, or FQ-CoDel where
+    /// other hosts are told what may come for it (`hose`, `vm`).
     #[serde(default)]
-    pub pipeline: PipelineConfig,
+    pub pipeline: Option<PipelineConfig>,
 }
 
 fn yes() -> bool {

@@ -285,6 +285,7 @@ impl Daemon {
             for (station, limited) in hose.poll_stations() {
                 self.switch.set_limited_by_station(station, limited);
             }
+            hose.hold_senders(now, &mut self.switch);
         }
     }
 
@@ -532,6 +533,7 @@ impl Daemon {
                 over.set_guests(now, Vec::new());
                 over.poll(now, pacer);
             }
+            over.hold_senders(now, &mut self.switch);
         }
         if started.is_some() || config.hose.is_none() {
             self.hose = started;

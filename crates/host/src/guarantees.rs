@@ -121,6 +121,7 @@ impl Guarantees {
                 ips: guest.ips.clone(),
                 guarantee: switch.guarantee(id).copied(),
                 tenant_vms: known.map(|known| known.tenant_vms),
+                delay: known.and_then(|known| known.guarantee?.delay),
             })
         });
         machines.collect()

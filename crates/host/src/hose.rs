@@ -4,6 +4,7 @@
 //! [`tailbound_hose`] decides; docs/hose.md has the protocol.
 
 mod config;
+mod inward;
 mod key;
 pub(crate) mod metrics;
 
@@ -23,7 +24,7 @@ use tailbound_dataplane::{self as dataplane, Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
     self as hose, Address, Change, Destination, Dropped, Epoch, FlowKey, HoseState, HoseStats,
-    HostId, Key, Machine, Station, StationChange, TimeOfDay,
+    HostId, Incoming, Key, Machine, Station, StationChange, TimeOfDay,
 };
 use tailbound_switch::Mac;
 use tailbound_units::{Nanos, Rate};
@@ -67,6 +68,9 @@ pub struct HoseGuest {
     pub guarantee: Option<Guarantee>,
     /// How many machines its tenant has, as the placement service says.
     pub tenant_vms: Option<u32>,
+    /// How long a frame may wait on its way to it, where the placement service promises
+    /// that.
+    pub delay: Option<Nanos>,
 }
 
 /// The counters of the exchange of rates.
@@ -92,6 +96,9 @@ pub struct Hose {
     /// that are announced no longer, or not yet again.
     withdrawn: Vec<Change>,
     withdrawn_stations: Vec<Station>,
+    /// The same of what may come for guests, and whether these are others.
+    closed: Vec<Incoming>,
+    renewed: bool,
     addresses: HashMap<HostId, SocketAddr>,
     /// The addresses that datagrams may come from.
     senders: HashSet<IpAddr>,
@@ -123,6 +130,8 @@ impl Hose {
             socket,
             withdrawn: Vec::new(),
             withdrawn_stations: Vec::new(),
+            closed: Vec::new(),
+            renewed: false,
             guests: Vec::new(),
             changed: Vec::new(),
             next_sample: now,
@@ -153,6 +162,7 @@ impl Hose {
         let machines = machines.collect();
         self.state.set_machines(now, machines);
         self.guests = guests;
+        self.renewed = true;
     }
 
     /// Takes another configuration. Where anything has changed, the exchange starts
@@ -172,6 +182,7 @@ impl Hose {
         self.state.set_machines(now, Vec::new());
         self.withdrawn.extend(self.state.poll_changes());
         self.withdrawn_stations.extend(self.state.stations());
+        self.closed.extend(self.state.poll_incoming(now));
         self.state = state(config, now, &keys);
         self.keys = keys;
         self.addresses = addresses(config);
@@ -259,7 +270,7 @@ impl Hose {
         for change in withdrawn.drain(..).chain(state.poll_changes()) {
             match set(now, pacer, change) {
                 Ok(()) => {
-                    let guest = guest_of(change);
+                    let guest = guest_of(change.flow.guest);
                     if changed.last() != guest.as_ref() {
                         changed.extend(guest);
                     }
@@ -321,16 +332,21 @@ fn destination(known_as: u128) -> Destination {
     }
 }
 
+/// The same the other way round.
+fn known_as(destination: Destination) -> u128 {
+    match destination {
+        Destination::Station(station) => dataplane::FlowKey::station(station.mac()),
+        Destination::Address(address) => address.0,
+    }
+}
+
 /// Sets a rate, or the nearest that the pacer can count.
 fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), PacerError> {
     let Change { flow, rate } = change;
-    let Some(guest) = guest_of(change) else {
+    let Some(guest) = guest_of(change.flow.guest) else {
         return Ok(());
     };
-    let destination = match flow.destination {
-        Destination::Station(station) => dataplane::FlowKey::station(station.mac()),
-        Destination::Address(address) => address.0,
-    };
+    let destination = known_as(flow.destination);
     let nearest = match pacer.set_destination(now, guest, destination, rate) {
         Err(PacerError::TooSlow { link, .. }) => Rate(link.0.div_ceil(MAX_RATIO)),
         Err(PacerError::AboveLink { link, .. }) => link,
@@ -341,9 +357,9 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Pace
     pacer.set_destination(now, guest, destination, Some(nearest))
 }
 
-/// The guest whose rate changes, by the number that it was announced under.
-fn guest_of(change: Change) -> Option<GuestId> {
-    NonZeroU64::new(change.flow.guest.0).map(GuestId::from)
+/// A guest by the number that it was announced under.
+fn guest_of(guest: hose::GuestId) -> Option<GuestId> {
+    NonZeroU64::new(guest.0).map(GuestId::from)
 }
 
 fn listen(address: SocketAddr) -> Result<UdpSocket, HoseError> {

@@ -6,6 +6,7 @@
 //! written here.
 
 mod control;
+mod inward;
 mod pacing;
 mod text;
 

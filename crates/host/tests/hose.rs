@@ -54,6 +54,7 @@ fn config(number: u8, guest: &Guest, key: &Path, first: &str) -> String {
          [hose]\n\
          host = \"h{number}\"\n\
          listen = {listen:?}\n\
+         jitter = \"100ms\"\n\
          key_file = \"{key}\"\n\
          machines = {{ \"acme/web\" = 3 }}\n\
          {peers}",
@@ -195,6 +196,16 @@ fn three_daemons_share_a_receivers_bandwidth_whatever_is_forged() {
             assert!(bytes[0] + bytes[1] <= most * 101 / 100, "{bytes:?}, {most}");
             assert!(bytes[0].min(bytes[1]) > most / 10, "{bytes:?}");
             assert!(daemons[0].metric("tailbound_hose_pairs{state=\"receiving\"}") == Some(2.0));
+            // The receiver's host sees that both keep to what they are granted.
+            let inward = |admission: &str| {
+                let labels = format!("{{guest=\"g1\",admission={admission:?}}}");
+                daemons[0].metric(&format!("tailbound_inward_packets_total{labels}"))
+            };
+            assert!(inward("conforming") > Some(1000.0));
+            assert_eq!(
+                (inward("exceeding"), inward("unannounced")),
+                (Some(0.0), Some(0.0))
+            );
 
             let dropped = |reason: &str| {
                 let name = format!("tailbound_hose_messages_dropped_total{{reason={reason:?}}}");

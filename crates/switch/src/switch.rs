@@ -23,6 +23,7 @@ mod guarantees;
 mod guard;
 mod guest;
 mod ingress;
+mod inward;
 mod receive;
 mod reload;
 mod slots;
@@ -381,7 +382,7 @@ impl Switch {
         let is_there = ports[to.0].is_some();
         if let Some(guest) = to.0.checked_sub(first) {
             if is_there {
-                self.guests[guest].pipeline.push(now, packet);
+                self.guests[guest].deliver(now, packet);
                 // A port that is full is offered nothing until it is writable.
                 let offered = !self.states[to.0].full;
                 self.agenda.sending.set(to.0, offered);

@@ -8,7 +8,7 @@
 use super::{Backlog, Queue, QueueConfig, QueueStats, Queued};
 use crate::{Class, Frame};
 use serde::{Deserialize, Serialize};
-use tailbound_units::{Bytes, Nanos};
+use tailbound_units::Nanos;
 
 /// The queue of each class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,12 +66,7 @@ impl<F: Frame> Priority<F> {
     }
 
     pub(super) fn backlog(&self) -> Backlog {
-        let (high, best_effort) = (self.high.backlog(), self.best_effort.backlog());
-        Backlog {
-            packets: high.packets + best_effort.packets,
-            bytes: Bytes(high.bytes.0 + best_effort.bytes.0),
-            memory: Bytes(high.memory.0 + best_effort.memory.0),
-        }
+        self.high.backlog().plus(self.best_effort.backlog())
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {

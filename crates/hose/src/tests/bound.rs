@@ -1,6 +1,7 @@
 //! What holds at every moment, whatever the network does and whoever restarts.
 
 use super::net::{Faults, Net, machine};
+use crate::GuestId;
 use proptest::prelude::*;
 use tailbound_units::{Nanos, Rate};
 
@@ -27,6 +28,24 @@ fn holds(net: &Net, everyone: &[(usize, u32)]) {
             .map(|to| net.rate(*from, *to))
             .sum::<u64>();
         assert!(open <= B, "{open} from {from:?} at {}", net.now);
+    }
+    held_to_no_less(net, everyone);
+}
+
+/// Whoever sends is held by its receiver's host to no less than it may send. Where that
+/// host has not heard of it since its start, it cannot be.
+fn held_to_no_less(net: &Net, everyone: &[(usize, u32)]) {
+    for from in everyone {
+        for to in everyone.iter().filter(|to| to.0 != from.0) {
+            let rate = net.rate(*from, *to);
+            if let Some(held) = net.held_to(*from, *to) {
+                let now = net.now;
+                assert!(
+                    rate <= held,
+                    "{rate} from {from:?} to {to:?}, held to {held} at {now}"
+                );
+            }
+        }
     }
 }
 
@@ -85,6 +104,10 @@ fn storm(seed: u64, hosts: usize, faults: Faults) {
         let fair = B / senders.len() as u64;
         assert!(net.rate(**from, to).abs_diff(fair) < fair / 1000);
     }
+    // And nobody is held to more than that.
+    let held = senders.iter().map(|from| net.held_to(**from, to));
+    let held = held.map(|rate| rate.expect("everybody was heard"));
+    assert!(held.sum::<u64>() <= B);
 }
 
 /// Storms in a run: as many as `TAILBOUND_STORMS` says, else a few. The seed of each
@@ -256,6 +279,43 @@ fn a_host_that_starts_again_is_taken_up_at_once() {
         assert_eq!(net.rate((1, 0), (0, 0)), B / 2, "after {host}'s restart");
         assert_eq!(net.rate((2, 0), (0, 0)), B / 2, "after {host}'s restart");
     }
+}
+
+/// What a machine's senders are held to follows what they may use: at once where that is
+/// more, and when nothing of it can be in use any more where it is less.
+#[test]
+fn senders_are_held_to_what_they_may_use() {
+    let mut net = three();
+    net.run_for(Nanos::from_millis(50));
+    let held = |net: &Net, from| net.held_to((from, 0), (0, 0)).expect("it was heard");
+    let limits = net.hosts[0].receivers[&GuestId(0)];
+    assert_eq!((limits.bandwidth, limits.senders), (Rate(B), 2));
+    assert_eq!(
+        [held(&net, 1), held(&net, 2)],
+        [0, 0],
+        "idle pairs hold nothing"
+    );
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(10));
+    assert_eq!([held(&net, 1), held(&net, 2)], [B, 0]);
+    net.demand((2, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(10));
+    assert_eq!([held(&net, 1), held(&net, 2)], [B / 2, B / 2]);
+    // Cut off, each may use its share unasked when its host's pledge is over.
+    net.demand((1, 0), (0, 0), 0);
+    net.run_for(Nanos::from_millis(60));
+    assert_eq!([held(&net, 1), held(&net, 2)], [0, B]);
+    net.cut.fill(true);
+    net.run_for(Nanos::from_millis(700));
+    assert_eq!([held(&net, 1), held(&net, 2)], [B / 2, B / 2]);
+    // A machine that goes is nobody any more.
+    net.cut.fill(false);
+    net.set_machines(1, Vec::new());
+    net.run_for(Nanos::from_millis(200));
+    assert_eq!(net.held_to((1, 0), (0, 0)), None);
+    net.set_machines(0, Vec::new());
+    net.run_for(Nanos::from_millis(10));
+    assert!(net.hosts[0].receivers.is_empty() && net.hosts[0].incoming.is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::golden::Trace;
 use super::paced::Paces;
 use crate::{
     Address, Change, Destination, Dropped, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId,
-    Key, Machine, Secret, Station, TimeOfDay,
+    Incoming, Key, Machine, ReceiverLimits, Secret, SenderId, Station, TimeOfDay,
 };
 use std::collections::BTreeMap;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -68,6 +68,11 @@ pub(super) struct Host {
     pub(super) machines: Vec<Machine>,
     /// The limits that are set, as the pacer has them.
     pub(super) rates: BTreeMap<FlowKey, u64>,
+    /// What is held to come from others: the source and the rate of each sender to a
+    /// guest.
+    pub(super) incoming: BTreeMap<(GuestId, SenderId), (Destination, Rate)>,
+    /// What its guests may be sent in all.
+    pub(super) receivers: BTreeMap<GuestId, ReceiverLimits>,
     /// Every change of a limit since it was looked at.
     pub(super) changed: Vec<Change>,
     /// What guests have to send: bits a second by destination.
@@ -222,6 +227,7 @@ impl Net {
             sent.push((to, datagram.to_vec()));
         });
         host.take_changes(clock);
+        host.take_incoming(clock);
         let poll_at = host.state.poll_at();
         self.trace_changes(index);
         if let Some(trace) = &mut self.trace {
@@ -307,6 +313,18 @@ impl Net {
             .sum()
     }
 
+    /// What a guest is held to by the host of another that it sends to; `None` where that
+    /// has not heard of it.
+    pub(super) fn held_to(&self, from: (usize, u32), to: (usize, u32)) -> Option<u64> {
+        let to_guest = GuestId(to.1.into());
+        let address = Destination::Address(address(from.0, from.1));
+        let senders = self.hosts[to.0].incoming.iter();
+        let mut rates = senders
+            .filter(|((guest, _), (source, _))| *guest == to_guest && *source == address)
+            .map(|(_, (_, rate))| rate.0);
+        rates.next()
+    }
+
     /// Has a host's guests' packets go through a pacer, which takes its limits.
     pub(super) fn pace(&mut self, index: usize, mut paces: Paces) {
         let host = &mut self.hosts[index];
@@ -362,6 +380,8 @@ impl Host {
             paces: None,
             machines,
             rates: BTreeMap::new(),
+            incoming: BTreeMap::new(),
+            receivers: BTreeMap::new(),
             changed: Vec::new(),
             demands: BTreeMap::new(),
             born,
@@ -397,6 +417,42 @@ impl Host {
         self.state.handle_sample_end(clock);
         self.sampled = clock;
         self.next_sample = clock + INTERVAL;
+    }
+
+    fn take_incoming(&mut self, clock: Nanos) {
+        for change in self.state.poll_incoming(clock) {
+            match change {
+                Incoming::Receiver { guest, limits } => {
+                    self.receivers.insert(guest, limits);
+                }
+                Incoming::Closed { guest } => {
+                    self.receivers.remove(&guest);
+                    self.incoming.retain(|(to, _), _| *to != guest);
+                }
+                Incoming::Sender {
+                    guest,
+                    sender,
+                    sources,
+                } => {
+                    assert!(self.receivers.contains_key(&guest), "it is told first");
+                    self.incoming
+                        .insert((guest, sender), (sources[0], Rate::ZERO));
+                }
+                Incoming::Rate {
+                    guest,
+                    sender,
+                    rate,
+                } => {
+                    // None where a test has two machines of one guest, and one closed.
+                    if let Some(known) = self.incoming.get_mut(&(guest, sender)) {
+                        known.1 = rate;
+                    }
+                }
+                Incoming::Gone { guest, sender } => {
+                    self.incoming.remove(&(guest, sender));
+                }
+            }
+        }
     }
 
     fn take_changes(&mut self, clock: Nanos) {

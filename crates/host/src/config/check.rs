@@ -93,8 +93,9 @@ impl Checks {
         }
         self.wrong.extend(self.addresses.guest(at, guest));
         self.port(at, &guest.name, &guest.port);
-        self.whole_frames(at, &guest.port, &guest.pipeline);
-        self.pipeline(at, &guest.pipeline);
+        let pipeline = guest.pipeline.clone().unwrap_or_default();
+        self.whole_frames(at, &guest.port, &pipeline);
+        self.pipeline(at, &pipeline);
     }
 
     fn guest_name(&mut self, place: &[Step], name: &str) {

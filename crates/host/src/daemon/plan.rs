@@ -1,9 +1,11 @@
 //! From a configuration to what is opened and forwarded.
 
 use super::{Clock, HostError, open};
-use crate::config::{Config, PortConfig};
+use crate::config::{self, Config, PortConfig};
 use crate::guarantees::Guarantees;
-use tailbound_dataplane::{Coverage, EgressConfig, PacedPipelineConfig};
+use tailbound_dataplane::{
+    Coverage, EgressConfig, FqCodelConfig, PacedPipelineConfig, PipelineConfig, QueueConfig,
+};
 use tailbound_switch::port::Port;
 use tailbound_switch::{GuestConfig, Mac, SpoofFilter, SwitchConfig, UPLINK};
 
@@ -42,6 +44,8 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         None => EgressConfig::Pipeline(uplink.pipeline.clone()),
     });
     let guests = config.guests.iter().zip(guarantees.wanted());
+    // Rates are exchanged for machines alone.
+    let in_hose = |guest: &config::GuestConfig| config.hose.is_some() && guest.vm.is_some();
     let guests = guests.map(|(guest, guarantee)| GuestConfig {
         name: guest.name.clone(),
         mac: guest.mac,
@@ -53,13 +57,20 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         groups: Some(guest.groups),
         unknown: Some(guest.unknown),
         guarantee,
-        // Rates are exchanged for machines alone.
-        coverage: if config.hose.is_some() && guest.vm.is_some() {
+        coverage: if in_hose(guest) {
             Coverage::LimitedDestinations
         } else {
             Coverage::AllDestinations
         },
-        pipeline: guest.pipeline.clone(),
+        pipeline: guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
+            queue: if in_hose(guest) {
+                // What exceeds its senders' guarantees is served below those, fairly.
+                QueueConfig::FqCodel(FqCodelConfig::default())
+            } else {
+                QueueConfig::default()
+            },
+            ..PipelineConfig::default()
+        }),
     });
     let switch = SwitchConfig {
         uplink: egress,

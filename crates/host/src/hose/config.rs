@@ -13,6 +13,10 @@ use tailbound_units::Nanos;
 /// not scheduled is back; above, nothing is exchanged in time.
 const INTERVAL: (Nanos, Nanos) = (Nanos::from_micros(100), Nanos::from_millis(100));
 
+/// How much longer a frame may take than another, at most: what is allowed for it is
+/// that much of a guarantee at once.
+const MAX_JITTER: Nanos = Nanos::from_millis(100);
+
 /// Peers of one host.
 const MAX_PEERS: usize = 4096;
 
@@ -29,6 +33,11 @@ pub struct HoseConfig {
     /// How often rates are exchanged while there is traffic; 1 ms.
     #[serde(default = "interval")]
     pub interval: Nanos,
+    /// By how much longer one frame may take than another, from when its sender's bucket
+    /// releases it to when this host looks at it, besides the delay that the placement
+    /// service promises; 4 ms: a horizon on the sender's host, and 2 ms of lateness.
+    #[serde(default = "jitter")]
+    pub jitter: Nanos,
     /// How many machines a tenant (`OWNER/NAME`) has, where the placement service
     /// does not say so. Without, as many as are known.
     #[serde(default)]
@@ -50,6 +59,10 @@ pub struct PeerConfig {
 
 const fn interval() -> Nanos {
     Nanos::from_millis(1)
+}
+
+const fn jitter() -> Nanos {
+    Nanos::from_millis(4)
 }
 
 impl HoseConfig {
@@ -76,6 +89,13 @@ impl HoseConfig {
                 self.interval, INTERVAL.0, INTERVAL.1
             );
             add(&[Step::Key("interval")], message);
+        }
+        if self.jitter > MAX_JITTER {
+            let message = format!(
+                "a jitter of {} holds nobody to anything; use 0s to {MAX_JITTER}, usually 4ms",
+                self.jitter
+            );
+            add(&[Step::Key("jitter")], message);
         }
         for (tenant, machines) in &self.machines {
             // Any number will do to see whether it is a tenant's name.
@@ -144,6 +164,7 @@ mod tests {
     fn a_section_with_the_defaults_is_read() {
         let config: HoseConfig = toml::from_str(GOOD).unwrap();
         assert_eq!(config.interval, Nanos::from_millis(1));
+        assert_eq!(config.jitter, Nanos::from_millis(4));
         assert!(config.check(&[]).is_empty());
     }
 
@@ -152,6 +173,7 @@ mod tests {
         for (extra, start) in [
             ("interval = '50us'", "an interval of 50us"),
             ("interval = '1s'", "an interval of 1s"),
+            ("jitter = '1s'", "a jitter of 1s"),
             ("machines = { web = 3 }", "\"web\" is no tenant"),
             ("machines = { 'acme/web' = 1 }", "acme/web has 1 machines"),
             (

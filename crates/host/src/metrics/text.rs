@@ -122,6 +122,7 @@ impl Collector for Everything {
         if let Some(host) = &all.host {
             host.encode(*buckets, &mut encoder)?;
             super::pacing::encode(&host.snapshot, *buckets, &mut encoder)?;
+            super::inward::encode(&host.snapshot, &mut encoder)?;
             if let Some(hose) = &host.hose {
                 crate::hose::metrics::encode(hose, &mut encoder)?;
             }
@@ -310,6 +311,7 @@ mod tests {
                     ..PortSnapshot::default()
                 },
                 sojourns: vec![sojourn("sent"), sojourn("received")],
+                inward: None,
                 pacing: None,
             }
         };

@@ -4,7 +4,7 @@ use super::Switch;
 use super::config::SwitchConfig;
 use super::guest::{GuestPort, Refusal};
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Guarantee, GuestId, Pacer, Packet};
+use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_units::Nanos;
 
 /// A guarantee that cannot be set. The guest keeps the one that it has.
@@ -25,6 +25,11 @@ impl Switch {
         let names = self.states[self.first_guest()..].iter();
         let names = names.map(|state| state.name.as_str());
         self.guests.iter().map(|guest| guest.id).zip(names)
+    }
+
+    /// The wire of the uplink; `None` where it is not paced.
+    pub fn wire(&self) -> Option<&PacerConfig> {
+        Some(self.uplink.as_ref()?.egress.paced()?.wire())
     }
 
     /// What the pacer holds a guest to; `None`: best effort, or no pacer.

@@ -6,7 +6,7 @@ use crate::budget::{Budget, BudgetConfig};
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Packet, Pipeline};
+use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline};
 use tailbound_metrics::Histogram;
 use tailbound_units::Nanos;
 
@@ -26,6 +26,9 @@ pub(super) struct GuestPort {
     /// Why it is not, as long as the pacer refuses that.
     pub(super) refusal: Option<Refusal>,
     pub(super) ingress: Ingress,
+    /// Tells what conforms to its senders' guarantees from all else that comes for it;
+    /// `None` where nobody said what they are.
+    pub(super) inward: Option<Inward>,
     /// The queue before the port.
     pub(super) pipeline: Pipeline<Packet>,
     /// Waits of the frames that it sent, wherever they went.
@@ -53,6 +56,7 @@ impl GuestPort {
             guarantee: config.guarantee,
             refusal: None,
             ingress: Ingress::default(),
+            inward: None,
             pipeline: Pipeline::new(&config.pipeline),
             sent: Sojourns::default(),
             received: Sojourns::default(),

@@ -8,7 +8,8 @@ use super::{Ports, Switch};
 use crate::reason::Reason;
 use tailbound_dataplane::pacer::GuestStats;
 use tailbound_dataplane::{
-    EgressStats, Guarantee, GuestId, MeterStats, PacedPipeline, PacerStats, Packet,
+    EgressStats, Guarantee, GuestId, Inward, InwardStats, MeterStats, PacedPipeline, PacerStats,
+    Packet,
 };
 use tailbound_metrics::Histogram;
 use tailbound_units::{Bytes, Nanos};
@@ -53,6 +54,9 @@ pub struct GuestSnapshot {
     pub port: PortSnapshot,
     /// How long its packets waited, by direction and class.
     pub sojourns: Vec<Sojourn>,
+    /// What came for it in the guaranteed class, by whether it conformed; `None` where
+    /// nobody said what its senders are guaranteed.
+    pub inward: Option<InwardStats>,
     /// What the pacer of the uplink does with its frames; `None` where that is not
     /// paced.
     pub pacing: Option<GuestPacing>,
@@ -256,6 +260,7 @@ impl GuestPort {
             id: self.id,
             port: state.snapshot(up, egress, waiting, &[]),
             sojourns: sojourns.collect(),
+            inward: self.inward.as_ref().map(Inward::stats),
             pacing: uplink.map(|uplink| self.pacing(uplink)),
         }
     }

@@ -1,5 +1,6 @@
 mod churn;
 mod guarded;
+mod inward;
 mod many;
 mod paced;
 mod queued;

@@ -1,0 +1,313 @@
+use super::*;
+use proptest::prelude::*;
+
+const B: Rate = Rate::from_mbit(1000);
+const S: Bytes = Bytes(15_380);
+const FULL: u64 = 1538;
+/// What a nanosecond's worth of bits is counted in, and a byte of it.
+const BYTE: u128 = 8_000_000_000;
+
+fn config(senders: u32, jitter: Nanos) -> InwardConfig {
+    InwardConfig {
+        bandwidth: B,
+        burst: S,
+        senders,
+        jitter,
+    }
+}
+
+/// Senders 0 to n-1 with these rates.
+fn inward(config: InwardConfig, rates: &[Rate]) -> Inward {
+    let mut inward = Inward::new(Nanos::ZERO, config);
+    for (id, rate) in rates.iter().enumerate() {
+        let id = id as u64;
+        inward.add_sender(Nanos::ZERO, SenderId(id), [u128::from(id)]);
+        inward.set_rate(Nanos::ZERO, SenderId(id), *rate);
+    }
+    inward
+}
+
+/// Pseudo-random numbers (xorshift64*): one seed, one run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % end.max(1)
+    }
+}
+
+/// A token bucket by its definition, in bits times nanoseconds a second.
+struct Tokens {
+    held: u128,
+    most: u128,
+    at: u64,
+}
+
+impl Tokens {
+    fn full(bytes: u64) -> Self {
+        let most = u128::from(bytes) * BYTE;
+        Self {
+            held: most,
+            most,
+            at: 0,
+        }
+    }
+
+    fn fill(&mut self, now: u64, rate: Rate) {
+        let more = u128::from(now - self.at) * u128::from(rate.0);
+        self.held = (self.held + more).min(self.most);
+        self.at = now;
+    }
+
+    /// Takes so many bytes, if it holds them.
+    fn take(&mut self, bytes: u64) -> bool {
+        let work = u128::from(bytes) * BYTE;
+        let holds = work <= self.held;
+        if holds {
+            self.held -= work;
+        }
+        holds
+    }
+}
+
+/// A machine that keeps to {`B_i`, S} of its receiver and to {B, S} of its own, by a clock
+/// that is 900 ppm fast.
+struct Sender {
+    rate: Rate,
+    to_receiver: Tokens,
+    to_all: Tokens,
+    arrived: u64,
+}
+
+/// What is looked at by the receiver's host, in the order of its moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Raised(u64, Rate),
+    Comes(u64, u64),
+    Lowered(u64, Rate),
+}
+
+/// All that happens at the receiver's host in 30 ms of senders that keep to their rates,
+/// which change all along; frames take at least `takes` and at most `jitter` longer.
+fn conforming(random: &mut Random, count: u64, takes: u64, jitter: u64) -> Vec<(u64, Event)> {
+    let share = Rate(B.0 / count);
+    let mut senders: Vec<_> = (0..count)
+        .map(|_| Sender {
+            rate: share,
+            to_receiver: Tokens::full(S.0),
+            to_all: Tokens::full(S.0),
+            arrived: 0,
+        })
+        .collect();
+    let mut told = vec![share; count as usize];
+    let mut raises: Vec<(u64, usize, Rate)> = Vec::new();
+    let mut events = Vec::new();
+    let (mut now, mut settled) = (0, 0);
+    while now < 30_000_000 {
+        now += random.below(20_000);
+        raises.retain(|(at, id, rate)| {
+            if *at <= now {
+                senders[*id].fill(now);
+                senders[*id].rate = *rate;
+            }
+            *at > now
+        });
+        let (from, to) = (random.below(count) as usize, random.below(count) as usize);
+        if from != to && now >= settled && random.below(8) == 0 {
+            // One keeps to less from now on, says so, and another is granted the rest.
+            let less = Rate(random.below(senders[from].rate.0 + 1));
+            let rest = senders[from].rate - less;
+            senders[from].fill(now);
+            senders[from].rate = less;
+            let heard = now + takes + random.below(1_000_000);
+            events.push((heard, Event::Lowered(from as u64, less)));
+            told[from] = less;
+            told[to] += rest;
+            events.push((heard, Event::Raised(to as u64, told[to])));
+            settled = heard + random.below(1_000_000);
+            raises.push((settled, to, told[to]));
+        }
+        for (id, sender) in senders.iter_mut().enumerate() {
+            sender.fill(now);
+            for _ in 0..[0, 0, 1, 100][random.below(4) as usize] {
+                let wire = [84, FULL, 84 + random.below(FULL - 84)][random.below(3) as usize];
+                if !sender.sends(wire) {
+                    break;
+                }
+                let at = now + takes + random.below(jitter + 1);
+                sender.arrived = sender.arrived.max(at);
+                events.push((sender.arrived, Event::Comes(id as u64, wire)));
+            }
+        }
+    }
+    events.sort_by_key(|(at, event)| (*at, matches!(event, Event::Lowered(..))));
+    events
+}
+
+impl Sender {
+    fn fill(&mut self, now: u64) {
+        let fast = |rate: Rate| Rate(rate.0 + rate.0 * 9 / 10_000);
+        self.to_receiver.fill(now, fast(self.rate));
+        self.to_all.fill(now, fast(B));
+    }
+
+    fn sends(&mut self, wire: u64) -> bool {
+        let work = u128::from(wire) * BYTE;
+        work <= self.to_all.held && self.to_receiver.take(wire) && self.to_all.take(wire)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    /// Whoever keeps to its rates is never taken for one that does not: whatever frames it
+    /// sends, all at once or not, however the network bunches them, and while rates move
+    /// from one sender to another.
+    #[test]
+    fn what_conforms_at_its_senders_conforms_here(
+        seed in 1u64.., count in 1u64..8, takes in 0u64..100_000,
+        jitter in prop_oneof![Just(0u64), 0u64..5_000_000],
+    ) {
+        let mut random = Random(seed);
+        let events = conforming(&mut random, count, takes, jitter);
+        let rates = vec![Rate(B.0 / count); count as usize];
+        let mut inward = inward(config(count as u32, Nanos(jitter)), &rates);
+        let mut frames = 0;
+        for (at, event) in events {
+            let now = Nanos(at);
+            match event {
+                Event::Raised(id, rate) | Event::Lowered(id, rate) => {
+                    inward.set_rate(now, SenderId(id), rate);
+                }
+                Event::Comes(id, wire) => {
+                    frames += 1;
+                    let admission = inward.admit(now, Some(SenderId(id)), WireBytes(wire));
+                    prop_assert_eq!(admission, Admission::Conforming, "{} at {}", id, now);
+                }
+            }
+        }
+        prop_assert!(frames > 10);
+        prop_assert_eq!(inward.stats().conforming.packets, frames);
+    }
+
+    /// Whatever comes: over any time each sender gets at most what its bucket allows, and
+    /// all of them what theirs does; and those that keep to their rates notice nothing of
+    /// one that does not.
+    #[test]
+    fn a_sender_that_exceeds_its_rate_takes_nothing_from_others(
+        seed in 1u64.., count in 2u64..8, jitter in 0u64..5_000_000,
+    ) {
+        let mut random = Random(seed);
+        let share = Rate(B.0 / count);
+        let config = config(count as u32, Nanos(jitter));
+        let mut inward = inward(config, &vec![share; count as usize]);
+        let mut honest: Vec<_> = (1..count).map(|_| Tokens::full(S.0)).collect();
+        let deep = |burst: u64, rate: Rate| burst + faster(rate).bytes_in(Nanos(jitter)).0 + 1;
+        let mut liar = Tokens::full(deep(S.0 + FRAME.0, share));
+        let mut all = Tokens::full(deep((S.0 + FRAME.0) * count, B));
+        let mut now = 0;
+        for _ in 0..3000 {
+            now += random.below(20_000);
+            liar.fill(now, faster(share));
+            all.fill(now, faster(B));
+            for _ in 0..random.below(20) {
+                let admission = inward.admit(Nanos(now), Some(SenderId(0)), WireBytes(FULL));
+                if admission == Admission::Conforming {
+                    prop_assert!(liar.take(FULL) && all.take(FULL), "more than may come");
+                }
+            }
+            for (id, tokens) in (1u64..).zip(&mut honest) {
+                tokens.fill(now, share);
+                while random.below(4) > 0 && tokens.take(FULL) {
+                    let admission = inward.admit(Nanos(now), Some(SenderId(id)), WireBytes(FULL));
+                    prop_assert_eq!(admission, Admission::Conforming);
+                    prop_assert!(all.take(FULL), "more than may come");
+                }
+            }
+        }
+        prop_assert!(inward.stats().exceeding.packets > 100);
+    }
+}
+
+#[test]
+fn all_to_one_at_once_conforms_and_one_frame_more_does_not() {
+    let mut inward = inward(config(50, Nanos::ZERO), &[Rate::ZERO; 50]);
+    let mut admit = |id, wire| inward.admit(Nanos(1), Some(SenderId(id)), WireBytes(wire));
+    for id in 0..50 {
+        for _ in 0..S.0 / FULL {
+            assert_eq!(admit(id, FULL), Admission::Conforming);
+        }
+        // One that waited for others of its guest.
+        assert_eq!(admit(id, FULL), Admission::Conforming);
+        assert_eq!(admit(id, FULL), Admission::Exceeding);
+    }
+    let stats = inward.stats();
+    assert_eq!(
+        (stats.conforming.packets, stats.exceeding.packets),
+        (550, 50)
+    );
+}
+
+#[test]
+fn a_machine_has_one_bucket_for_all_its_sources_and_a_stranger_none() {
+    let mut inward = Inward::new(Nanos::ZERO, config(2, Nanos::ZERO));
+    inward.add_sender(Nanos::ZERO, SenderId(7), [1, 2]);
+    let mut admit = |source| {
+        let sender = inward.sender(source);
+        inward.admit(Nanos(1), sender, WireBytes(FULL))
+    };
+    let both: Vec<_> = [1, 2]
+        .iter()
+        .cycle()
+        .take(12)
+        .map(|of| admit(*of))
+        .collect();
+    assert!(both[..11].iter().all(|one| *one == Admission::Conforming));
+    assert_eq!(both[11], Admission::Exceeding);
+    assert_eq!(admit(3), Admission::Unannounced);
+    inward.remove_sender(SenderId(7));
+    assert_eq!(inward.sender(1), None);
+}
+
+#[test]
+fn a_lower_rate_holds_once_nothing_that_left_before_can_come() {
+    const JITTER: Nanos = Nanos::from_millis(1);
+    let rate = Rate::from_mbit(500);
+    let mut inward = inward(config(2, JITTER), &[rate]);
+    let mut now = Nanos::from_millis(10);
+    // Sends as much as it may for so long; how many Mbit/s it were.
+    let mut rate_over = |inward: &mut Inward, time: Nanos| {
+        let before = inward.stats().conforming.bytes;
+        let end = now + time;
+        while now < end {
+            now += Nanos::from_micros(10);
+            while inward.admit(now, Some(SenderId(0)), WireBytes(84)) == Admission::Conforming {}
+        }
+        let bytes = (inward.stats().conforming.bytes - before).0;
+        bytes * 8 / (time.0 / 1000)
+    };
+    rate_over(&mut inward, JITTER);
+    assert_eq!(rate_over(&mut inward, JITTER), 500);
+    inward.set_rate(Nanos::from_millis(12), SenderId(0), Rate::from_mbit(100));
+    assert_eq!(rate_over(&mut inward, JITTER), 500, "it may be on its way");
+    rate_over(&mut inward, JITTER);
+    assert_eq!(rate_over(&mut inward, JITTER), 100);
+    inward.set_rate(Nanos::from_millis(15), SenderId(0), rate);
+    let at_once = rate_over(&mut inward, JITTER);
+    assert!((499..=500).contains(&at_once), "{at_once}");
+}
+
+#[test]
+fn another_guarantee_keeps_what_is_in_the_buckets() {
+    let mut inward = inward(config(2, Nanos::ZERO), &[Rate::ZERO]);
+    for _ in 0..11 {
+        inward.admit(Nanos(1), Some(SenderId(0)), WireBytes(FULL));
+    }
+    let mut twice = *inward.config();
+    twice.burst = Bytes(2 * S.0);
+    inward.reconfigure(Nanos(2), twice);
+    let admission = inward.admit(Nanos(3), Some(SenderId(0)), WireBytes(FULL));
+    assert_eq!(admission, Admission::Exceeding, "no change gives a burst");
+}

@@ -1,0 +1,87 @@
+//! What comes for guests is held to what other hosts may send them.
+
+use super::{Hose, guest_of, known_as};
+use tailbound_dataplane::pacer::MAX_RATIO;
+use tailbound_dataplane::{GuestId, InwardConfig, SenderId};
+use tailbound_hose::Incoming;
+use tailbound_switch::Switch;
+use tailbound_units::{Nanos, Rate};
+
+impl Hose {
+    /// Holds what comes for guests to what their senders may use now. To be called after
+    /// each [`Hose::poll`].
+    pub fn hold_senders(&mut self, now: Nanos, switch: &mut Switch) {
+        let closed = std::mem::take(&mut self.closed);
+        for change in closed {
+            self.hold(now, switch, change);
+        }
+        // They are none, but for the moments at which something changes.
+        let changes: Vec<_> = self.state.poll_incoming(now).collect();
+        for change in changes {
+            self.hold(now, switch, change);
+        }
+        if std::mem::take(&mut self.renewed) {
+            for guest in &self.guests {
+                let jitter = self.jitter(guest.id);
+                if let Some(inward) = switch.inward(guest.id)
+                    && inward.config().jitter != jitter
+                {
+                    let config = InwardConfig {
+                        jitter,
+                        ..*inward.config()
+                    };
+                    inward.reconfigure(now, config);
+                }
+            }
+        }
+    }
+
+    fn hold(&self, now: Nanos, switch: &mut Switch, change: Incoming) {
+        let Some(guest) = guest_of(change.guest()) else {
+            return;
+        };
+        match change {
+            Incoming::Receiver { limits, .. } => {
+                let config = InwardConfig {
+                    bandwidth: limits.bandwidth,
+                    burst: limits.burst,
+                    senders: u32::try_from(limits.senders).unwrap_or(u32::MAX),
+                    jitter: self.jitter(guest),
+                };
+                switch.set_inward(now, guest, Some(config));
+            }
+            Incoming::Closed { .. } => switch.set_inward(now, guest, None),
+            Incoming::Sender {
+                sender, sources, ..
+            } => {
+                let sources = sources.into_iter().map(known_as);
+                if let Some(inward) = switch.inward(guest) {
+                    inward.add_sender(now, SenderId(sender.0), sources);
+                }
+            }
+            Incoming::Rate { sender, rate, .. } => {
+                // What a pacer cannot count, the sender's rounds up.
+                let link = switch.wire().map_or(Rate::ZERO, |wire| wire.link);
+                let rate = match rate {
+                    Rate::ZERO => rate,
+                    rate => rate.max(Rate(link.0.div_ceil(MAX_RATIO))),
+                };
+                if let Some(inward) = switch.inward(guest) {
+                    inward.set_rate(now, SenderId(sender.0), rate);
+                }
+            }
+            Incoming::Gone { sender, .. } => {
+                if let Some(inward) = switch.inward(guest) {
+                    inward.remove_sender(SenderId(sender.0));
+                }
+            }
+        }
+    }
+
+    /// By how much longer a frame to a guest may take than another.
+    fn jitter(&self, guest: GuestId) -> Nanos {
+        let guest = self.guests.iter().find(|known| known.id == guest);
+        let promised = guest.and_then(|guest| guest.delay);
+        self.config.jitter + promised.unwrap_or(Nanos::ZERO)
+    }
+}

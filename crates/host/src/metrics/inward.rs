@@ -1,0 +1,50 @@
+//! What came for guests within what their senders are guaranteed, and beyond, as text.
+
+use prometheus_client::encoding::DescriptorEncoder;
+use std::fmt::Error;
+use tailbound_dataplane::pacer::WireCount;
+use tailbound_metrics::counter;
+use tailbound_switch::Snapshot;
+
+/// Nothing of guests of which nobody said what may come for them.
+pub(super) fn encode(
+    snapshot: &Snapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let guests = snapshot.guests.iter();
+    let counts = guests.filter_map(|guest| {
+        let inward = guest.inward?;
+        Some([
+            (&guest.port.name, "conforming", inward.conforming),
+            (&guest.port.name, "exceeding", inward.exceeding),
+            (&guest.port.name, "unannounced", inward.unannounced),
+        ])
+    });
+    let counts: Vec<_> = counts.flatten().collect();
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let of = |number: fn(WireCount) -> u64| {
+        let samples = counts.iter().map(|(guest, admission, count)| {
+            let labels = [
+                ("guest", (*guest).clone()),
+                ("admission", (*admission).to_owned()),
+            ];
+            (labels, number(*count))
+        });
+        samples.collect::<Vec<_>>()
+    };
+    counter(
+        encoder,
+        "tailbound_inward_packets",
+        "Packets that came for the guest in the guaranteed class, by whether its senders are \
+         guaranteed that much",
+        &of(|count| count.packets),
+    )?;
+    counter(
+        encoder,
+        "tailbound_inward_bytes",
+        "What those packets took of the wire: preamble, FCS and gap included",
+        &of(|count| count.bytes.0),
+    )
+}

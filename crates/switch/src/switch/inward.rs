@@ -1,0 +1,75 @@
+//! What comes for guests, as far as their senders are guaranteed something.
+
+use super::Switch;
+use super::guest::GuestPort;
+use std::net::IpAddr;
+use tailbound_dataplane::pacer::void;
+use tailbound_dataplane::{
+    Admission, Class, FlowKey, Frame, GuestId, Inward, InwardConfig, Packet,
+};
+use tailbound_units::{Nanos, WireBytes};
+
+impl Switch {
+    /// Holds what comes for a guest to what its senders are guaranteed together: what
+    /// conforms goes to it before all else. `None`: nothing is told apart. A guest that is
+    /// not there is passed over.
+    pub fn set_inward(&mut self, now: Nanos, guest: GuestId, config: Option<InwardConfig>) {
+        let Some(guest) = self.guest(guest) else {
+            return;
+        };
+        match (&mut guest.inward, config) {
+            (Some(inward), Some(config)) => inward.reconfigure(now, config),
+            (inward, config) => *inward = config.map(|config| Inward::new(now, config)),
+        }
+    }
+
+    /// What holds the senders to a guest to what they are guaranteed, for whoever knows
+    /// them; `None` where nothing does.
+    pub fn inward(&mut self, guest: GuestId) -> Option<&mut Inward> {
+        self.guest(guest)?.inward.as_mut()
+    }
+
+    fn guest(&mut self, guest: GuestId) -> Option<&mut GuestPort> {
+        let port = self.slots.port_of(guest)?;
+        self.guest_at(port)
+    }
+}
+
+impl GuestPort {
+    /// Brings a frame into the queue before the port: what conforms to its sender's
+    /// guarantee before all else.
+    pub(super) fn deliver(&mut self, now: Nanos, packet: Packet) {
+        if self.conforms(now, &packet) {
+            self.pipeline.push_first(now, packet);
+        } else {
+            self.pipeline.push(now, packet);
+        }
+    }
+
+    fn conforms(&mut self, now: Nanos, packet: &Packet) -> bool {
+        let is_guaranteed = packet.class() == Class::High && !packet.is_multicast();
+        let inward = self.inward.as_mut().filter(|_| is_guaranteed);
+        let Some(inward) = inward else {
+            return false;
+        };
+        // By its station, or by its address where it comes through a router.
+        let station = FlowKey::station(packet.source_mac());
+        let sender = inward.sender(station).or_else(|| {
+            let source = match packet.ip_source()? {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+                IpAddr::V6(v6) => v6.to_bits(),
+            };
+            inward.sender(source)
+        });
+        inward.admit(now, sender, on_the_wire(packet)) == Admission::Conforming
+    }
+}
+
+/// What all of a packet's frames took of the wire.
+fn on_the_wire(packet: &Packet) -> WireBytes {
+    match packet.segments() {
+        1 => void::on_the_wire(packet.len()),
+        // The network stack has put them together again.
+        frames => void::OVERHEAD * frames as u64 + WireBytes(packet.wire_len() as u64),
+    }
+}

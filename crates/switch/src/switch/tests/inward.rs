@@ -1,0 +1,161 @@
+//! What comes for a guest, within what its senders are guaranteed and beyond.
+
+use super::*;
+use std::net::Ipv4Addr;
+use tailbound_dataplane::{FqCodelConfig, InwardConfig, SenderId};
+
+/// Ten full frames.
+const BURST_OF_10: Bytes = Bytes(15_380);
+
+/// The last part of an address that no other here has, less the machine's number.
+const MACHINE: u8 = 100;
+
+/// Machines of A's tenant elsewhere.
+fn machine(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 1, MACHINE + number)
+}
+
+/// A full frame for A from an address behind the uplink, as guaranteed or not, with a
+/// number that tells it from others.
+fn to_a(from: Ipv4Addr, guaranteed: bool, number: u16) -> Vec<u8> {
+    let payload = [&number.to_be_bytes()[..], &[0; 1470]].concat();
+    let mut packet = ipv4(from, A4, 17, &udp(1, 2, &payload));
+    packet[1] = if guaranteed { 46 << 2 } else { 0 };
+    ethernet(MAC_A, GATEWAY, 0x0800, &packet)
+}
+
+fn number(frame: &[u8]) -> (u8, u16) {
+    (frame[29], u16::from_be_bytes([frame[42], frame[43]]))
+}
+
+/// A has machines 1 and 2 of its tenant elsewhere, which may send it 100 Mbit/s each, and a
+/// queue of 60 packets.
+fn bench(held: bool) -> Bench {
+    let mut config = config(&PipelineConfig::default());
+    config.guests[0].pipeline.queue = QueueConfig::FqCodel(FqCodelConfig {
+        packets: 60,
+        ..FqCodelConfig::default()
+    });
+    let mut bench = Bench::new(&PipelineConfig::default());
+    bench.switch = Switch::new(config).expect("no rule is broken");
+    let a = bench.switch.guests().next().expect("A").0;
+    let inward = InwardConfig {
+        bandwidth: Rate::from_mbit(200),
+        burst: BURST_OF_10,
+        senders: 2,
+        jitter: Nanos::ZERO,
+    };
+    bench
+        .switch
+        .set_inward(bench.now, a, held.then_some(inward));
+    if let Some(inward) = bench.switch.inward(a) {
+        for number in [1, 2] {
+            let id = SenderId(number.into());
+            let address = machine(number).to_ipv6_mapped().to_bits();
+            inward.add_sender(bench.now, id, [address]);
+            inward.set_rate(bench.now, id, Rate::from_mbit(100));
+        }
+    }
+    bench.wires[A].borrow_mut().room = Some(0);
+    bench
+}
+
+impl Bench {
+    /// Lets A take what waits for it.
+    fn delivered(&mut self) -> Vec<(u8, u16)> {
+        self.wires[A].borrow_mut().room = None;
+        self.switch.handle_writable(PortIndex(A));
+        self.settle();
+        self.sent(A).iter().map(|frame| number(frame)).collect()
+    }
+}
+
+/// A flood from outside and from a guest of the host fills A's queue; what then comes within
+/// the guarantees of its tenant is neither dropped nor later than anything of those.
+#[test]
+fn what_conforms_is_served_before_a_flood_and_not_dropped_for_it() {
+    for held in [true, false] {
+        let mut bench = bench(held);
+        for n in 0..500 {
+            bench.send(UPLINK, &to_a(FAR, false, n));
+            bench.send(B, &datagram(MAC_A, MAC_B, (B4, A4), n));
+        }
+        bench.settle();
+        for n in 0..10 {
+            bench.send(UPLINK, &to_a(machine(1), true, n));
+            bench.send(UPLINK, &to_a(machine(2), true, n));
+        }
+        bench.settle();
+        let delivered = bench.delivered();
+        // A burst was offered to the port before, which had no room.
+        let conforming = |(from, _): &&(u8, u16)| *from > MACHINE;
+        let first = delivered[BURST..].iter().take_while(conforming).count();
+        assert_eq!(first, if held { 20 } else { 0 }, "{delivered:?}");
+        let port = bench.port(A);
+        let dropped: u64 = port.drops.iter().map(|(_, count)| count).sum();
+        assert_eq!(dropped + delivered.len() as u64, 1020);
+    }
+}
+
+/// A sender whose host does not hold it to its guarantee, and one that nobody announced:
+/// what exceeds goes below, and takes nothing from one that keeps to its own.
+#[test]
+fn what_exceeds_a_guarantee_or_claims_one_is_served_below() {
+    let mut bench = bench(true);
+    for n in 0..40 {
+        bench.send(UPLINK, &to_a(FAR, true, n));
+        bench.send(UPLINK, &to_a(machine(1), true, n));
+    }
+    for n in 0..10 {
+        bench.send(UPLINK, &to_a(machine(2), true, n));
+    }
+    bench.settle();
+    let delivered = bench.delivered();
+    // A burst, and the frame that may have waited for its guest's others; then what
+    // exceeds, as far as it was offered to the port before the other burst came.
+    let ours = |sender: u8, frames: u16| (0..frames).map(move |n| (MACHINE + sender, n));
+    let expected: Vec<_> = ours(1, 11).collect();
+    assert_eq!(delivered[..11], expected);
+    let expected: Vec<_> = ours(2, 10).collect();
+    assert_eq!(delivered[BURST..BURST + 10], expected);
+    let stats = bench.guest(A).inward.expect("it is held");
+    let counts = [stats.conforming, stats.exceeding, stats.unannounced];
+    assert_eq!(counts.map(|count| count.packets), [21, 29, 40]);
+    assert_eq!(stats.conforming.bytes.0, 21 * 1538);
+    // Best effort of an announced sender is no excess.
+    bench.send(UPLINK, &to_a(machine(1), false, 0));
+    bench.settle();
+    let stats = bench.guest(A).inward.expect("it is held");
+    assert_eq!(stats.exceeding.packets, 29);
+}
+
+#[test]
+fn a_reload_keeps_what_is_known_of_senders_and_a_guest_that_goes_takes_it_along() {
+    let mut bench = bench(true);
+    for n in 0..11 {
+        bench.send(UPLINK, &to_a(machine(1), true, n));
+    }
+    bench.settle();
+    let same = config(&PipelineConfig::default());
+    bench
+        .switch
+        .reconfigure(bench.now, same.clone())
+        .expect("no rule is broken");
+    bench.send(UPLINK, &to_a(machine(1), true, 11));
+    bench.settle();
+    let stats = bench.guest(A).inward.expect("it is held");
+    assert_eq!((stats.conforming.packets, stats.exceeding.packets), (11, 1));
+    let a = bench.switch.guests().next().expect("A").0;
+    let mut without = same.clone();
+    without.guests.remove(0);
+    bench
+        .switch
+        .reconfigure(bench.now, without)
+        .expect("no rule is broken");
+    assert!(bench.switch.inward(a).is_none());
+    bench
+        .switch
+        .reconfigure(bench.now, same)
+        .expect("no rule is broken");
+    assert!(bench.guest(A).inward.is_none());
+}

@@ -163,7 +163,7 @@ impl IncomingSide {
         let Self {
             senders, changes, ..
         } = self;
-        receiving.take_divided(view.locals.indices(), |local, key, receiving| {
+        receiving.take_divided(|local, key, receiving| {
             let rate = may_use(now, times, view, receiving, local, key);
             if let Some(told) = senders.get_mut(&key) {
                 told.set_rate(key, rate, changes);
@@ -198,7 +198,7 @@ impl IncomingSide {
         view: &View,
         receiving: &mut ReceivingSide,
     ) {
-        receiving.take_divided(view.locals.indices(), |_, _, _| {});
+        receiving.take_divided(|_, _, _| {});
         let mut before = std::mem::take(&mut self.senders);
         for peer in view.peers.indices() {
             for (key, local, sender) in view.pairs_from(peer) {

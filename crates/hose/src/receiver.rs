@@ -28,7 +28,7 @@ struct Sink {
     grants: Vec<GrantIndex>,
     /// Whether its bandwidth is to be divided again.
     changed: bool,
-    /// Whether it was, since somebody asked.
+    /// Whether it is among those that were divided.
     divided: bool,
 }
 
@@ -76,6 +76,8 @@ struct Buffers {
 pub(crate) struct ReceivingSide {
     grants: Table<GrantIndex, PairKey, Grant>,
     sinks: Beside<LocalIndex, Sink>,
+    /// Those whose bandwidth was divided since somebody asked.
+    divided: Vec<LocalIndex>,
     /// What the machines of each peer were granted, by [`PeerIndex`].
     peers: Vec<Vec<GrantIndex>>,
     /// Until then leases of the host's former life may be in force.
@@ -91,6 +93,7 @@ impl ReceivingSide {
         Self {
             grants: Table::new(MAX_PAIRS),
             sinks: Beside::default(),
+            divided: Vec::new(),
             peers: vec![Vec::new(); peers],
             settled: now + times.lease_counted(),
             buffers: Buffers::default(),
@@ -246,7 +249,9 @@ impl ReceivingSide {
     /// they keep to less.
     fn allocate(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
         self.sinks[local].changed = false;
-        self.sinks[local].divided = true;
+        if !mem::replace(&mut self.sinks[local].divided, true) {
+            self.divided.push(local);
+        }
         let Buffers {
             mut divider,
             mut asking,
@@ -351,18 +356,15 @@ impl ReceivingSide {
 
     /// Hands over the pairs of each machine whose bandwidth was divided since the last
     /// call: what is in force by their grants may have risen.
-    pub(crate) fn take_divided(
-        &mut self,
-        locals: impl Iterator<Item = LocalIndex>,
-        mut each: impl FnMut(LocalIndex, PairKey, &Self),
-    ) {
-        for local in locals {
-            if mem::take(&mut self.sinks[local].divided) {
-                for grant in &self.sinks[local].grants {
-                    each(local, self.grants[*grant].key, self);
-                }
+    pub(crate) fn take_divided(&mut self, mut each: impl FnMut(LocalIndex, PairKey, &Self)) {
+        let mut divided = mem::take(&mut self.divided);
+        for local in divided.drain(..) {
+            self.sinks[local].divided = false;
+            for grant in &self.sinks[local].grants {
+                each(local, self.grants[*grant].key, self);
             }
         }
+        self.divided = divided;
     }
 
     /// What may be in force by what a pair was granted.

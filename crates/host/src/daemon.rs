@@ -6,11 +6,16 @@
 //! with nothing to do it sets no timer at all.
 
 mod core;
+mod ending;
+mod handover;
+mod inherit;
 mod notify;
 mod open;
 mod plan;
 mod poller;
+mod reload;
 mod scrape;
+mod store;
 mod takeover;
 mod vcpu;
 
@@ -22,16 +27,20 @@ use crate::metrics::MetricsError;
 use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
 use crate::wake::Signals;
 use core::Core;
+use ending::listener;
+use handover::Legacy;
+use inherit::Inherited;
 use notify::notify;
 pub use open::OpenError;
 use plan::{PortPlan, plan};
-use poller::{Poller, Ready};
+use poller::{HOSE, Poller, Ready};
 use scrape::Scrapes;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use store::Store;
 use tailbound_document::DocumentError;
 use tailbound_switch::port::Port;
 use tailbound_switch::{PortIndex, Switch};
@@ -92,27 +101,48 @@ pub enum HostError {
 ///
 /// SIGHUP reads the configuration again: it is checked whole and applied whole,
 /// or the one in force stays. With `control`, guests are promised what that
-/// placement service says; whether it answers does not matter to the start.
+/// placement service says; whether it answers does not matter to the start. It goes on
+/// with what the daemon before it handed over to `instance`, or what systemd kept of it,
+/// and hands over itself to whoever asks.
 ///
 /// # Errors
 /// The configuration has mistakes, a port or the metrics address cannot be
 /// opened, what is said of the placement service cannot be used. Once the daemon is ready it only ends with a system error of the loop
 /// itself.
-pub fn run(path: &Path, control: Option<&ControlConfig>) -> Result<(), HostError> {
+pub fn run(
+    path: &Path,
+    control: Option<&ControlConfig>,
+    instance: Option<Instance>,
+) -> Result<(), HostError> {
     let signals = Signals::catch().map_err(system("catch signals"))?;
     // The default of 50 us would be added to every deadline of a pipeline.
     if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
         tracing::warn!(%error, "timers stay coarse: cannot set the timer slack to 1 ns");
     }
-    let mut daemon = Daemon::start(path, signals, control)?;
+    let mut daemon = Daemon::start(path, signals, control, instance)?;
     let names: Vec<_> = daemon.plans.iter().map(|plan| plan.name.as_str()).collect();
     let metrics = daemon.metrics_address().map(tracing::field::display);
     tracing::info!(ports = names.join(","), metrics, "ready");
     notify("READY=1");
+    daemon.keep_descriptors();
     let result = daemon.run();
     notify("STOPPING=1");
-    result?;
-    daemon.drain()
+    match result? {
+        End::Asked => {
+            let unsent = daemon.drain()?;
+            tracing::info!(unsent, "stopped");
+        }
+        End::HandedOver => tracing::info!("another daemon goes on with the ports"),
+    }
+    Ok(())
+}
+
+/// Why the packet loop ended.
+enum End {
+    /// By a signal.
+    Asked,
+    /// Another one reads the ports.
+    HandedOver,
 }
 
 fn system(step: &'static str) -> impl Fn(io::Error) -> HostError {
@@ -125,15 +155,6 @@ struct Missing {
     index: usize,
     retry_at: Nanos,
     delay: Nanos,
-}
-
-/// The ports of a configuration that is not in force yet.
-struct NextPorts {
-    plans: Vec<PortPlan>,
-    /// Where each is among those in force; `None` for a new one,
-    kept: Vec<Option<usize>>,
-    /// which is here.
-    fresh: Vec<Option<Box<dyn Port>>>,
 }
 
 struct Daemon {
@@ -156,6 +177,10 @@ struct Daemon {
     hose: Option<Hose>,
     /// Other hosts have sent something.
     hose_ready: bool,
+    instance: Option<Instance>,
+    /// Another daemon asks to take over.
+    successor_ready: bool,
+    store: Store,
     reloads_applied: u64,
     reloads_refused: u64,
 }
@@ -165,17 +190,19 @@ impl Daemon {
         path: &Path,
         signals: Signals,
         control: Option<&ControlConfig>,
+        mut instance: Option<Instance>,
     ) -> Result<Self, HostError> {
         let config = Config::load(path)?;
         let core = Core::detect().map_err(system("see its CPUs"))?;
         let clock = Clock::start();
         let guarantees = Guarantees::default().reconfigured(&config);
         let (plans, switch) = plan(&config, &guarantees);
-        let switch = Switch::new(switch)?;
-        let mut ports = Vec::with_capacity(plans.len());
-        for plan in &plans {
-            ports.push(Some(plan.open(&clock)?));
-        }
+        let mut switch = Switch::new(switch)?;
+        let legacy = instance
+            .as_mut()
+            .and_then(|instance| instance.legacy.take());
+        let legacy = legacy.unwrap_or_else(Legacy::from_systemd);
+        let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
         let watch = control
             .map(|control| WatchClient::start(control, signals.waker()))
@@ -194,7 +221,11 @@ impl Daemon {
         if let Some(hose) = &mut hose {
             hose.set_guests(clock.now(), guarantees.hose_guests(&switch));
         }
-        let poller = Poller::new(&signals, hose.as_ref().map(Hose::descriptor), &ports)
+        let others_ready = [
+            hose.as_ref().map(|hose| (HOSE, hose.descriptor())),
+            listener(instance.as_ref()),
+        ];
+        let poller = Poller::new(&signals, others_ready.into_iter().flatten(), &ports)
             .map_err(system("wait for the ports"))?;
         // Last: threads start where the thread that starts them may run.
         core.take(config.cpu);
@@ -217,6 +248,9 @@ impl Daemon {
             watch,
             hose,
             hose_ready: true,
+            instance,
+            successor_ready: false,
+            store,
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -227,13 +261,16 @@ impl Daemon {
     }
 
     /// The packet loop.
-    fn run(&mut self) -> Result<(), HostError> {
+    fn run(&mut self) -> Result<End, HostError> {
         let mut woken = true;
         loop {
+            if std::mem::take(&mut self.successor_ready) && self.hand_over()? {
+                return Ok(End::HandedOver);
+            }
             let now = self.clock.now();
             if woken {
                 if self.signals.take_stop() {
-                    return Ok(());
+                    return Ok(End::Asked);
                 }
                 if self.signals.take_reload() {
                     self.reload();
@@ -320,6 +357,7 @@ impl Daemon {
             match event {
                 Ready::Woken => woken = true,
                 Ready::Hose => self.hose_ready = true,
+                Ready::Successor => self.successor_ready = true,
                 Ready::Port {
                     index,
                     readable,
@@ -372,6 +410,9 @@ impl Daemon {
     fn lost(&mut self, now: Nanos, port: PortIndex, error: &io::Error) {
         self.ports[port.0] = None;
         self.poller.forget(port.0);
+        if let Some(key) = inherit::key(&self.plans[port.0].port) {
+            self.store.forget(&key);
+        }
         let plan = &self.plans[port.0];
         tracing::error!(
             port = plan.name, interface = %plan.port, %error,
@@ -395,13 +436,15 @@ impl Daemon {
             switch,
             ..
         } = self;
+        let opened = &mut false;
         missing.retain_mut(|missing| {
             if missing.retry_at > now {
                 return true;
             }
             let plan = &plans[missing.index];
-            match plan.open(clock) {
+            match plan.open(clock, &mut Inherited::default()) {
                 Ok(port) => {
+                    *opened = true;
                     tracing::info!(port = plan.name, interface = %plan.port, "port is back");
                     ports[missing.index] = Some(port);
                     switch.handle_opened(PortIndex(missing.index));
@@ -415,188 +458,8 @@ impl Daemon {
                 }
             }
         });
-    }
-
-    fn reload(&mut self) {
-        notify(&notify::reloading());
-        match self.try_reload() {
-            Ok(()) => {
-                self.reloads_applied += 1;
-                tracing::info!(ports = self.plans.len(), "configuration reloaded");
-            }
-            Err(error) => {
-                self.reloads_refused += 1;
-                tracing::error!(%error, "reload refused; the configuration in force stays");
-            }
-        }
-        notify("READY=1");
-    }
-
-    /// Whatever may fail comes first, and changes nothing; then all is applied.
-    fn try_reload(&mut self) -> Result<(), HostError> {
-        let config = Config::load(&self.path)?;
-        // Threads start where the thread that starts them may run.
-        self.core.take(None);
-        let result = self.apply(&config);
-        if result.is_ok() {
-            self.cpu = config.cpu;
-        }
-        self.core.take(self.cpu);
-        result
-    }
-
-    fn apply(&mut self, config: &Config) -> Result<(), HostError> {
-        let guarantees = self.guarantees.reconfigured(config);
-        let (plans, switch) = plan(config, &guarantees);
-        self.switch.check(&switch)?;
-        let ports = self.open(plans)?;
-        let metrics = match config.metrics {
-            at if at == self.metrics_address() => None,
-            at => {
-                let watch = || ask(self.watch.as_ref());
-                let start = |at| Server::start(at, &self.signals, self.vcpus.clone(), watch());
-                Some(at.map(start).transpose()?)
-            }
-        };
-        let vcpu_thread = match &config.vcpu {
-            Some(vcpu) if self.vcpu_thread.is_none() => Some(VcpuThread::start(vcpu.clone())?),
-            _ => None,
-        };
-        // Last of what may fail, as it changes one that runs.
-        let now = self.clock.now();
-        self.renew_hose(now, config, &ports)?;
-        self.renew_vcpus(config, vcpu_thread);
-        if let Some(metrics) = metrics {
-            self.metrics = metrics;
-        }
-        self.take(ports);
-        self.guarantees = Arc::new(guarantees);
-        self.scrapes.handle_reload();
-        self.switch.reconfigure(now, switch)?;
-        self.tell_hose(now);
-        Ok(())
-    }
-
-    /// Opens the ports that are not there yet.
-    fn open(&self, plans: Vec<PortPlan>) -> Result<NextPorts, HostError> {
-        let mut kept = Vec::with_capacity(plans.len());
-        let mut fresh = Vec::with_capacity(plans.len());
-        for plan in &plans {
-            let old = self.plans.iter().position(|old| old.port == plan.port);
-            kept.push(old);
-            fresh.push(if old.is_some() {
-                None
-            } else {
-                Some(plan.open(&self.clock)?)
-            });
-        }
-        Ok(NextPorts { plans, kept, fresh })
-    }
-
-    /// Starts, changes or ends the exchange of rates, and waits for it and for the
-    /// ports from now on.
-    fn renew_hose(
-        &mut self,
-        now: Nanos,
-        config: &Config,
-        ports: &NextPorts,
-    ) -> Result<(), HostError> {
-        let views: Vec<_> = ports
-            .kept
-            .iter()
-            .zip(&ports.fresh)
-            .map(|(kept, fresh)| kept.map_or(fresh, |old| &self.ports[old]))
-            .collect();
-        let started = match (&mut self.hose, &config.hose) {
-            (Some(running), Some(config)) => {
-                running.reconfigure(now, config)?;
-                None
-            }
-            (_, config) => config
-                .as_ref()
-                .map(|config| Hose::open(config, now))
-                .transpose()?,
-        };
-        let hose = started.as_ref().or(match config.hose {
-            Some(_) => self.hose.as_ref(),
-            None => None,
-        });
-        self.poller = Poller::new(&self.signals, hose.map(Hose::descriptor), views)
-            .map_err(system("wait for the ports"))?;
-        self.hose_ready = true;
-        if let (Some(over), None) = (&mut self.hose, &config.hose) {
-            for station in over.stations() {
-                self.switch.set_limited_by_station(station, false);
-            }
-            if let Some(pacer) = self.switch.pacer() {
-                // Takes its limits away.
-                over.set_guests(now, Vec::new());
-                over.poll(now, pacer);
-            }
-            over.hold_senders(now, &mut self.switch);
-        }
-        if started.is_some() || config.hose.is_none() {
-            self.hose = started;
-        }
-        Ok(())
-    }
-
-    /// Starts, changes or ends the agent; `started` is a thread for one that does not
-    /// run yet.
-    fn renew_vcpus(&mut self, config: &Config, started: Option<VcpuThread>) {
-        match (&config.vcpu, started) {
-            (_, Some(started)) => self.vcpu_thread = Some(started),
-            (Some(vcpu), None) => {
-                if let Some(running) = &self.vcpu_thread {
-                    running.configure(vcpu.clone());
-                }
-            }
-            (None, None) => {
-                if let Some(running) = self.vcpu_thread.take() {
-                    running.retire();
-                }
-            }
-        }
-        self.vcpus
-            .set(self.vcpu_thread.as_ref().map(VcpuThread::shared));
-    }
-
-    /// Puts ports in force, and closes those that are no longer among them.
-    fn take(&mut self, ports: NextPorts) {
-        let NextPorts {
-            plans,
-            kept,
-            mut fresh,
-        } = ports;
-        for (place, old) in fresh.iter_mut().zip(&kept) {
-            if let Some(old) = old {
-                *place = self.ports[*old].take();
-            }
-        }
-        self.missing.retain_mut(|missing| {
-            let place = kept.iter().position(|old| *old == Some(missing.index));
-            missing.index = place.unwrap_or_default();
-            place.is_some()
-        });
-        self.ports = fresh;
-        self.plans = plans;
-    }
-
-    /// Sends what waits, for at most [`DRAIN`], and receives nothing.
-    fn drain(&mut self) -> Result<(), HostError> {
-        let deadline = self.clock.now() + DRAIN;
-        loop {
-            let now = self.clock.now();
-            for (port, error) in self.switch.drain(now, &mut self.ports).gone {
-                self.lost(now, port, &error);
-            }
-            let waiting = self.switch.waiting(&self.ports);
-            if waiting == 0 || now >= deadline {
-                tracing::info!(unsent = waiting, "stopped");
-                return Ok(());
-            }
-            let next = self.switch.poll_at(&self.ports).unwrap_or(deadline);
-            self.wait(now, Some(next.min(deadline)))?;
+        if *opened {
+            self.keep_descriptors();
         }
     }
 }

@@ -236,6 +236,12 @@ impl Forwarding {
         self.uplink
     }
 
+    /// The addresses that were learned, and where.
+    pub fn learned(&self) -> impl Iterator<Item = (Mac, PortIndex)> {
+        let entries = self.entries.iter();
+        entries.map(|(mac, entry)| (*mac, entry.port))
+    }
+
     /// How many addresses were learned: the guests' own are not.
     pub fn entries(&self) -> usize {
         self.entries.len()

@@ -29,6 +29,7 @@ mod reload;
 mod slots;
 mod snapshot;
 mod state;
+mod stations;
 mod transmit;
 mod uplink;
 mod work;

@@ -3,6 +3,7 @@
 
 pub mod cgroup;
 pub mod cpuset;
+pub mod inherited;
 pub mod memory;
 pub mod netns;
 pub mod packet;

@@ -6,6 +6,7 @@
 //! `recvmmsg(2)` and `sendmmsg(2)` work on: it is made once, and no burst
 //! allocates.
 
+use crate::inherited::{is_in, is_of_another};
 use crate::tap::VIRTIO_HEADER_LEN;
 use std::ffi::{c_int, c_uint};
 use std::io;
@@ -157,6 +158,26 @@ impl Socket {
         }
     }
 
+    /// Goes on with a descriptor that another process opened by [`Socket::open`], with all
+    /// that waits behind it.
+    ///
+    /// # Errors
+    /// It is not of that interface in that namespace, or the interface is gone or down.
+    pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
+        /// `SIOCGSKNS` of `linux/sockios.h`, since Linux 4.10.
+        const GET_NAMESPACE: libc::c_ulong = 0x894c;
+        if rustix::net::sockopt::socket_domain(&fd)? != rustix::net::AddressFamily::PACKET {
+            return Err(is_of_another("it is no packet socket"));
+        }
+        rustix::net::sockopt::socket_error(&fd)??;
+        let index = bound_to(&fd)?.sll_ifindex.cast_unsigned();
+        let found = rustix::net::netdevice::index_to_name(&fd, index)?;
+        if found != interface || !is_in(&fd, GET_NAMESPACE, netns)? {
+            return Err(is_of_another("it is of another interface"));
+        }
+        Ok(Self { fd })
+    }
+
     /// From now on only frames to groups come: broadcast and multicast.
     pub fn only_groups(&self) -> io::Result<()> {
         const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
@@ -193,16 +214,7 @@ impl Socket {
 
     /// The MAC address of its interface. `InvalidData` where that is not Ethernet.
     pub fn address(&self) -> io::Result<[u8; 6]> {
-        // SAFETY: `sockaddr_ll` is plain old data, for which all zeros is a value.
-        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
-        let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, the size of `address`.
-        let result = unsafe {
-            libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len)
-        };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let address = bound_to(&self.fd)?;
         let bytes = &address.sll_addr[..usize::from(address.sll_halen).min(8)];
         bytes.try_into().map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "its address is not of 6 bytes")
@@ -428,6 +440,20 @@ fn set_option<T>(fd: &OwnedFd, option: c_int, value: &T) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// The interface that a socket is bound to.
+fn bound_to(fd: &OwnedFd) -> io::Result<libc::sockaddr_ll> {
+    // SAFETY: `sockaddr_ll` is plain old data, for which all zeros is a value.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of `address`.
+    let result =
+        unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(address)
 }
 
 fn bind(fd: &OwnedFd, index: c_int) -> io::Result<()> {

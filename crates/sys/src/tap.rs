@@ -6,6 +6,7 @@
 //! `TUN_F_TSO6`, `TUN_F_TSO_ECN`, `TUN_F_USO4`, `TUN_F_USO6`): whoever sends on the interface hands over packets of up to 64 KiB, as a guest
 //! with a virtio NIC does. Kernel side: `Documentation/networking/tuntap.rst`.
 
+use crate::inherited::{is_in, is_of_another};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::{self, IoSliceMut};
@@ -145,19 +146,38 @@ impl Tap {
         // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
             .map_err(failed(ATTACH))?;
+        Self::configure(fd).map_err(|(step, source)| failed(step)(source))
+    }
+
+    /// Goes on with a descriptor that another process opened by [`Tap::open`], with all
+    /// that waits behind it.
+    ///
+    /// # Errors
+    /// It is not of that interface in that namespace, or the interface is gone.
+    pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
+        /// `TUNGETDEVNETNS` of `linux/if_tun.h`, since Linux 4.20.
+        const GET_NAMESPACE: libc::c_ulong = 0x54e3;
+        let wanted = request(interface).ok_or(io::ErrorKind::InvalidInput)?;
+        let found = device(&fd)?;
+        if wanted.ifr_name != found.ifr_name || !is_in(&fd, GET_NAMESPACE, netns)? {
+            return Err(is_of_another("it is of another TAP"));
+        }
+        Self::configure(fd).map_err(|(_, source)| source)
+    }
+
+    /// Sets what of a descriptor's offloads is set after it was attached.
+    fn configure(fd: OwnedFd) -> Result<Self, (&'static str, io::Error)> {
         let header_len = (VIRTIO_HEADER_LEN as libc::c_uint).cast_signed();
         // SAFETY: TUNSETVNETHDRSZ reads one `int`.
         check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header_len) })
-            .map_err(failed("set the header size"))?;
+            .map_err(|error| ("set the header size", error))?;
         // A kernel that cannot leave UDP to us cuts it before it hands it over.
         take_over(&fd, TCP | libc::TUN_F_USO4 | libc::TUN_F_USO6)
             .or_else(|_| take_over(&fd, TCP))
-            .map_err(failed("take over checksums and segmentation"))?;
-        // SAFETY: TUNGETIFF writes one `ifreq`, which `request` is.
-        check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })
-            .map_err(failed("read the flags"))?;
+            .map_err(|error| ("take over checksums and segmentation", error))?;
+        let device = device(&fd).map_err(|error| ("read the flags", error))?;
         // SAFETY: TUNGETIFF filled in the flags, and any bits are a valid integer.
-        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        let flags = unsafe { device.ifr_ifru.ifru_flags };
         Ok(Self {
             fd,
             persistent: libc::c_int::from(flags) & libc::IFF_PERSIST != 0,
@@ -268,6 +288,15 @@ pub(crate) fn request(interface: &str) -> Option<libc::ifreq> {
         *to = from.cast_signed();
     }
     Some(request)
+}
+
+/// The name and the flags of the device behind a descriptor.
+fn device(fd: &OwnedFd) -> io::Result<libc::ifreq> {
+    // SAFETY: `ifreq` is plain old data, for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: TUNGETIFF writes one `ifreq`, which `request` is.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    Ok(request)
 }
 
 pub(crate) fn check(result: libc::c_int) -> io::Result<()> {

@@ -3,13 +3,18 @@
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use support::{Guest, Kind, Nic, datagram, sandboxed, until};
@@ -30,12 +35,28 @@ struct Host {
 }
 
 impl Host {
-    fn new() -> Self {
-        let host = Self {
+    /// One whose guest has no guarantee and no limit.
+    fn unpaced(kind: Kind) -> Self {
+        let host = Self::of(kind);
+        let config = format!(
+            "[uplink]\nport = {{ kind = \"af-packet\", interface = {:?} }}\n{}",
+            host.far.name,
+            host.guest.section(),
+        );
+        fs::write(host.path("host.toml"), config).expect("written");
+        host
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self {
             directory: tempfile::tempdir().expect("a directory"),
-            guest: Guest::new(Kind::Veth, 1),
+            guest: Guest::new(kind, 1),
             far: Guest::new(Kind::Veth, 2),
-        };
+        }
+    }
+
+    fn new() -> Self {
+        let host = Self::of(Kind::Veth);
         let config = format!(
             "[uplink]\nport = {{ kind = \"af-packet\", interface = {:?} }}\n\
              pacer = {{ link = \"100Mbit/s\", batch = \"1ms\" }}\n{}\
@@ -130,7 +151,8 @@ impl Drop for Daemon {
 /// comes of them behind the uplink.
 struct Traffic {
     stop: Arc<AtomicBool>,
-    sender: Option<JoinHandle<()>>,
+    /// Says how many frames it has sent.
+    sender: Option<JoinHandle<u32>>,
     nic: Nic,
     to: [u8; 6],
     /// Numbers that came, and when.
@@ -141,11 +163,14 @@ impl Traffic {
     fn start(host: &Host) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let netns = host.guest.netns();
+        // Waits until it is there.
+        drop(host.guest.nic());
+        let device = host.guest.device().0;
         let head = datagram(&host.far, &host.guest, 0);
         let to = host.far.mac;
         let stopped = Arc::clone(&stop);
         let sender = thread::spawn(move || {
-            let mut nic = Nic::open("eth0", Some(&netns));
+            let mut nic = Nic::open(device, Some(&netns));
             let mut number = 0_u32;
             while !stopped.load(Ordering::Relaxed) {
                 let mut frame = head.clone();
@@ -159,6 +184,7 @@ impl Traffic {
                 number += 1;
                 thread::sleep(Duration::from_micros(200));
             }
+            number
         });
         Self {
             stop,
@@ -202,11 +228,22 @@ impl Traffic {
         at
     }
 
-    fn stop(&mut self) {
+    /// Returns how many frames were sent.
+    fn stop(&mut self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(sender) = self.sender.take() {
-            sender.join().expect("it only sends");
-        }
+        let sender = self.sender.take().expect("it is stopped once");
+        sender.join().expect("it only sends")
+    }
+
+    /// Stops, and returns how many frames are lost: none came twice or out of order.
+    fn lost(&mut self) -> u32 {
+        let sent = self.stop();
+        until("the last frame", || {
+            self.look();
+            self.came.last().is_some_and(|(last, _)| last + 1 == sent)
+        });
+        assert!(self.came.windows(2).all(|two| two[0].0 < two[1].0));
+        sent - self.came.len() as u32
     }
 }
 
@@ -318,6 +355,165 @@ fn a_running_daemon_is_asked_to_end_and_one_that_hangs_is_killed() {
     });
 }
 
+#[test]
+fn a_daemon_that_is_asked_hands_over_its_ports_and_no_frame_is_lost() {
+    let name = "a_daemon_that_is_asked_hands_over_its_ports_and_no_frame_is_lost";
+    sandboxed(name, || {
+        let host = Host::unpaced(Kind::Veth);
+        let mut running = host.start(&[]);
+        host.is_run_by(&running);
+        let mut traffic = host.traffic();
+        for _ in 0..3 {
+            traffic.more(200);
+            let next = host.start(&["--takeover"]);
+            until("its end", || {
+                traffic.look();
+                running.has_ended()
+            });
+            assert!(running.0.wait().expect("it ended").success());
+            running = next;
+        }
+        traffic.more(500);
+        assert_eq!(traffic.lost(), 0);
+    });
+}
+
+#[test]
+fn a_successor_that_dies_takes_nothing_with_it() {
+    let name = "a_successor_that_dies_takes_nothing_with_it";
+    sandboxed(name, || {
+        let host = Host::unpaced(Kind::Veth);
+        let mut running = host.start(&[]);
+        host.is_run_by(&running);
+        let mut traffic = host.traffic();
+        traffic.more(100);
+        let entries = fs::read_dir(host.path("run")).expect("it is there");
+        let mut paths = entries.map(|entry| entry.expect("readable").path());
+        let socket = paths.find(|path| path.to_string_lossy().contains("takeover-"));
+        let socket = socket.expect("it listens");
+        for hello in ["tailbound takeover 1\n", "tailbound takeover 9\n", "who"] {
+            let mut successor = UnixStream::connect(&socket).expect("it listens");
+            successor.write_all(hello.as_bytes()).expect("sent");
+            drop(successor);
+            traffic.more(200);
+        }
+        assert!(!running.has_ended());
+        assert_eq!(traffic.lost(), 0);
+    });
+}
+
+/// What stands in for systemd: keeps the descriptors that a daemon sends it.
+struct Keeper {
+    kept: Arc<Mutex<BTreeMap<String, OwnedFd>>>,
+    socket: PathBuf,
+}
+
+impl Keeper {
+    fn new(host: &Host) -> Self {
+        let socket = host.path("notify");
+        let listener = UnixDatagram::bind(&socket).expect("bound");
+        let kept = Arc::<Mutex<BTreeMap<_, _>>>::default();
+        let keeps = Arc::clone(&kept);
+        thread::spawn(move || {
+            loop {
+                let (text, descriptor) = message(&listener);
+                let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
+                let Some(name) = name else { continue };
+                let mut kept = keeps.lock().expect("nobody panics");
+                if let Some(descriptor) = descriptor {
+                    assert!(text.contains("FDSTORE=1"));
+                    kept.insert(name.to_owned(), descriptor);
+                } else if text.contains("FDSTOREREMOVE=1") {
+                    kept.remove(name);
+                }
+            }
+        });
+        Self { kept, socket }
+    }
+
+    fn len(&self) -> usize {
+        self.kept.lock().expect("nobody panics").len()
+    }
+
+    /// Starts a daemon as systemd does, with what was kept of the one before.
+    fn start(&self, host: &Host) -> Daemon {
+        let kept = self.kept.lock().expect("nobody panics");
+        let names: Vec<_> = kept.keys().cloned().collect();
+        let mut script = String::new();
+        for (place, descriptor) in (3..).zip(kept.values()) {
+            let copy = rustix::io::fcntl_dupfd_cloexec(descriptor, 100).expect("a copy");
+            rustix::io::fcntl_setfd(&copy, rustix::io::FdFlags::empty()).expect("ours");
+            script += &format!("exec {place}<&{0} {0}<&-;", copy.as_raw_fd());
+            // For the child, as long as this process lives.
+            std::mem::forget(copy);
+        }
+        script += "LISTEN_PID=$$ exec \"$0\" \"$@\"";
+        let log = File::create(host.path(&format!("log-kept-{}", names.len())));
+        let child = Command::new("bash")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_tailbound")])
+            .args(["host", "--config", "host.toml", "--runtime-dir", "run"])
+            .current_dir(host.directory.path())
+            .env("NOTIFY_SOCKET", &self.socket)
+            .env("FDSTORE", "64")
+            .env("LISTEN_FDS", names.len().to_string())
+            .env("LISTEN_FDNAMES", names.join(":"))
+            .stdout(Stdio::null())
+            .stderr(log.expect("created"))
+            .spawn()
+            .expect("there is bash");
+        Daemon(child)
+    }
+}
+
+/// A message of a daemon, and the descriptor in it.
+fn message(listener: &UnixDatagram) -> (String, Option<OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 4096];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let got = recvmsg(listener, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
+    let got = got.expect("it is ours").bytes;
+    let rights = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut some) => some.next(),
+        _ => None,
+    });
+    (text(&bytes[..got]), rights)
+}
+
+/// What a daemon may have taken from a port and not sent on while it is not behind: a
+/// burst that it received, and one on its way out.
+const TAKEN: u32 = 2 * 32;
+
+#[test]
+fn after_a_crash_ports_come_back_from_systemd_and_only_what_was_taken_is_lost() {
+    let name = "after_a_crash_ports_come_back_from_systemd_and_only_what_was_taken_is_lost";
+    sandboxed(name, || {
+        for kind in support::kinds() {
+            let host = Host::unpaced(kind);
+            let keeper = Keeper::new(&host);
+            let first = keeper.start(&host);
+            until("two descriptors", || keeper.len() == 2);
+            let mut traffic = host.traffic();
+            traffic.more(200);
+            first.signal(Signal::KILL);
+            drop(first);
+            let second = keeper.start(&host);
+            host.is_run_by(&second);
+            traffic.more(500);
+            assert_eq!(keeper.len(), 2);
+            let lost = traffic.lost();
+            // A TAP's own queue is short, and the start of a test's build is slow.
+            assert!(lost <= TAKEN || kind == Kind::Tap, "{lost} frames lost");
+            // What is no port's any more is not kept.
+            let config = fs::read_to_string(host.path("host.toml")).expect("readable");
+            let uplink = config.split("[[guest]]").next().expect("it begins with it");
+            fs::write(host.path("host.toml"), uplink).expect("written");
+            second.signal(Signal::HUP);
+            until("one descriptor less", || keeper.len() == 1);
+        }
+    });
+}
+
 /// How long guests are cut off, for docs/takeover.md. Prints median and worst.
 ///
 /// `cargo test --release -p tailbound --test host_takeover -- --ignored --nocapture`
@@ -325,7 +521,6 @@ fn a_running_daemon_is_asked_to_end_and_one_that_hangs_is_killed() {
 #[ignore = "measures, and judges nothing"]
 fn how_long_a_takeover_takes() {
     sandboxed("how_long_a_takeover_takes", || {
-        const TIMES: usize = 20;
         let host = Host::new();
         let mut traffic = host.traffic();
         let mut running = host.start(&[]);
@@ -334,30 +529,64 @@ fn how_long_a_takeover_takes() {
             ("asked to end", None),
             ("hangs", Some(Signal::STOP)),
         ] {
-            let mut gaps = Vec::new();
-            while gaps.len() < TIMES {
-                host.is_run_by(&running);
-                traffic.more(100);
-                if let Some(signal) = signal {
-                    running.signal(signal);
-                }
-                traffic.look();
-                let last = traffic.came.last().expect("some").1;
-                let next = host.start(&["--takeover"]);
-                until("the end", || running.has_ended());
-                traffic.again(last);
-                running = next;
-                let gap = traffic.came.windows(2).map(|two| two[1].1 - two[0].1);
-                gaps.push(gap.max().expect("some"));
-                traffic.came.clear();
-            }
-            gaps.sort();
-            eprintln!(
-                "{}{what}: nothing came for {:?} (median), {:?} (worst) of {TIMES}",
-                support::MEASURED,
-                gaps[TIMES / 2],
-                gaps[TIMES - 1]
-            );
+            let start = || host.start(&["--takeover"]);
+            running = measure(what, &host, &mut traffic, running, signal, start);
         }
+        drop((running, traffic));
+        let host = Host::unpaced(Kind::Veth);
+        let keeper = Keeper::new(&host);
+        let running = keeper.start(&host);
+        until("two descriptors", || keeper.len() == 2);
+        let mut traffic = host.traffic();
+        let (what, start) = ("killed, descriptors kept", || keeper.start(&host));
+        measure(
+            what,
+            &host,
+            &mut traffic,
+            running,
+            Some(Signal::KILL),
+            start,
+        );
     });
+}
+
+/// Ends the daemon that runs and starts another, 20 times; prints for how long nothing
+/// came.
+fn measure(
+    what: &str,
+    host: &Host,
+    traffic: &mut Traffic,
+    mut running: Daemon,
+    signal: Option<Signal>,
+    start: impl Fn() -> Daemon,
+) -> Daemon {
+    const TIMES: usize = 20;
+    let mut gaps = Vec::new();
+    while gaps.len() < TIMES {
+        host.is_run_by(&running);
+        traffic.more(100);
+        if let Some(signal) = signal {
+            running.signal(signal);
+        }
+        traffic.look();
+        let last = traffic.came.last().expect("some").1;
+        let next = start();
+        until("the end", || {
+            traffic.look();
+            running.has_ended()
+        });
+        traffic.again(last);
+        running = next;
+        let gap = traffic.came.windows(2).map(|two| two[1].1 - two[0].1);
+        gaps.push(gap.max().expect("some"));
+        traffic.came.clear();
+    }
+    gaps.sort();
+    eprintln!(
+        "{}{what}: nothing came for {:?} (median), {:?} (worst) of {TIMES}",
+        support::MEASURED,
+        gaps[TIMES / 2],
+        gaps[TIMES - 1]
+    );
+    running
 }

@@ -1,5 +1,6 @@
 //! From a port's configuration to an open port.
 
+use super::inherit::Inherited;
 use crate::config::PortConfig;
 use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
 use std::time::Duration;
@@ -25,19 +26,31 @@ pub enum OpenError {
     Pcap(#[from] PcapError),
 }
 
-/// Opens a port. A TAP that is made here gets the guest's `mac`; `epoch` is the
-/// time of day at the clock's zero, for captures.
+/// Opens a port, or goes on with the descriptor that was `inherited` for it. A TAP that is
+/// made here gets the guest's `mac`; `epoch` is the time of day at the clock's zero, for
+/// captures.
 pub(super) fn open(
     config: &PortConfig,
     mac: Option<Mac>,
     epoch: Duration,
+    inherited: &mut Inherited,
 ) -> Result<Box<dyn Port>, OpenError> {
     Ok(match config {
         PortConfig::Tap { interface, netns } => {
-            Box::new(TapPort::open(interface, netns.as_deref(), mac)?)
+            let netns = netns.as_deref();
+            let adopted = inherited.take(config, |fd| TapPort::adopt(fd, interface, netns));
+            match adopted {
+                Some(port) => Box::new(port),
+                None => Box::new(TapPort::open(interface, netns, mac)?),
+            }
         }
         PortConfig::AfPacket { interface, netns } => {
-            Box::new(AfPacketPort::open(interface, netns.as_deref())?)
+            let netns = netns.as_deref();
+            let adopted = inherited.take(config, |fd| AfPacketPort::adopt(fd, interface, netns));
+            match adopted {
+                Some(port) => Box::new(port),
+                None => Box::new(AfPacketPort::open(interface, netns)?),
+            }
         }
         PortConfig::AfXdp {
             interface,

@@ -1,5 +1,6 @@
 //! From a configuration to what is opened and forwarded.
 
+use super::inherit::Inherited;
 use super::{Clock, HostError, open};
 use crate::config::{self, Config, PortConfig};
 use crate::guarantees::Guarantees;
@@ -80,13 +81,18 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
 }
 
 impl PortPlan {
-    pub(super) fn open(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
-        let port =
-            open::open(&self.port, self.mac, clock.epoch).map_err(|source| HostError::Port {
-                name: self.name.clone(),
-                port: Box::new(self.port.clone()),
-                source: Box::new(source),
-            })?;
+    /// Opens the port, or goes on with the descriptor that was `inherited` for it.
+    pub(super) fn open(
+        &self,
+        clock: &Clock,
+        inherited: &mut Inherited,
+    ) -> Result<Box<dyn Port>, HostError> {
+        let port = open::open(&self.port, self.mac, clock.epoch, inherited);
+        let port = port.map_err(|source| HostError::Port {
+            name: self.name.clone(),
+            port: Box::new(self.port.clone()),
+            source: Box::new(source),
+        })?;
         if self.wants_launch_times && !port.launch_times() {
             tracing::warn!(
                 port = self.name, interface = %self.port,

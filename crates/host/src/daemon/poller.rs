@@ -16,6 +16,8 @@ pub(super) enum Ready {
     Woken,
     /// Rates came from other hosts.
     Hose,
+    /// Another daemon asks to take over.
+    Successor,
     /// A port.
     Port {
         index: usize,
@@ -28,7 +30,10 @@ pub(super) enum Ready {
 const WAKE: u64 = u64::MAX;
 
 /// Marks what other hosts send.
-const HOSE: u64 = u64::MAX - 1;
+pub(super) const HOSE: u64 = u64::MAX - 1;
+
+/// Marks what another daemon sends.
+pub(super) const SUCCESSOR: u64 = u64::MAX - 2;
 
 /// An epoll instance (level-triggered), and what it watches each port for.
 pub(super) struct Poller {
@@ -39,11 +44,11 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Watches the wake-up, what other hosts send, and each port that is there for
+    /// Watches the wake-up, `others` by their marks, and each port that is there for
     /// something to receive.
-    pub(super) fn new<'p>(
+    pub(super) fn new<'p, 'o>(
         signals: &Signals,
-        hose: Option<BorrowedFd<'_>>,
+        others: impl IntoIterator<Item = (u64, BorrowedFd<'o>)>,
         ports: impl IntoIterator<Item = &'p Option<Box<dyn Port>>>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -53,8 +58,8 @@ impl Poller {
             EventData::new_u64(WAKE),
             EventFlags::IN,
         )?;
-        if let Some(hose) = hose {
-            epoll::add(&epoll, hose, EventData::new_u64(HOSE), EventFlags::IN)?;
+        for (mark, other) in others {
+            epoll::add(&epoll, other, EventData::new_u64(mark), EventFlags::IN)?;
         }
         let mut poller = Self {
             epoll,
@@ -71,7 +76,7 @@ impl Poller {
                 poller.watch(index, descriptor, interest)?;
             }
         }
-        poller.events = Vec::with_capacity(poller.watched.len() + 2);
+        poller.events = Vec::with_capacity(poller.watched.len() + 3);
         Ok(poller)
     }
 
@@ -124,6 +129,9 @@ impl Poller {
             }
             if data == HOSE {
                 return Ready::Hose;
+            }
+            if data == SUCCESSOR {
+                return Ready::Successor;
             }
             // An error or hang-up is found by whoever reads.
             let closed = flags.intersects(EventFlags::ERR | EventFlags::HUP);

@@ -6,6 +6,7 @@
 //! nothing here depends on a pid that was written down, and no signal reaches
 //! another process that got the same number later (`pidfd_open(2)`).
 
+use super::handover::Legacy;
 use crate::config::Config;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -17,7 +18,8 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -99,6 +101,12 @@ pub enum InstanceError {
 #[must_use = "the lock is dropped with it"]
 pub struct Instance {
     path: PathBuf,
+    /// Where the next daemon asks to take over; `None` where that cannot be.
+    pub(super) listener: Option<UnixListener>,
+    /// Where that is.
+    socket: PathBuf,
+    /// What the daemon before handed over, until it is taken.
+    pub(super) legacy: Option<Legacy>,
     /// Opened once in this process: closing any descriptor of the file would drop
     /// the lock.
     _file: File,
@@ -106,6 +114,7 @@ pub struct Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
         // Whoever waits for it sees that the name is gone, and makes another one.
         let _ = fs::remove_file(&self.path);
     }
@@ -116,9 +125,9 @@ impl Instance {
     /// `directory`, or in the first that can be used of `$RUNTIME_DIRECTORY`,
     /// `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and `/tmp/tailbound-UID`.
     ///
-    /// With `takeover` a daemon that runs for it is stopped first: it is asked to by
-    /// SIGTERM, and killed where it has not ended after half a second. The
-    /// configuration is checked before that.
+    /// With `takeover` a daemon that runs for it is stopped first: it is asked to hand over
+    /// its ports and to end; where it does not, to end by SIGTERM, and it is killed where it
+    /// has not ended after half a second. The configuration is checked before that.
     ///
     /// # Errors
     /// See [`InstanceError`].
@@ -143,13 +152,16 @@ impl Instance {
             });
         }
         Config::load(config)?;
-        stop(&path, pid).map_err(|source| InstanceError::Stop {
+        let legacy = stop(&path, pid).map_err(|source| InstanceError::Stop {
             config: whole.clone(),
             pid: raw,
             source,
         })?;
         match lock(&path)? {
-            Lock::Ours(instance) => Ok(instance),
+            Lock::Ours(mut instance) => {
+                instance.legacy = legacy;
+                Ok(instance)
+            }
             Lock::Of(pid) => Err(InstanceError::Overtaken {
                 config: whole,
                 pid: pid.as_raw_nonzero().get(),
@@ -203,11 +215,36 @@ fn lock(path: &Path) -> Result<Lock, InstanceError> {
         file.set_len(0)
             .and_then(|()| file.write_all(pid.as_bytes()))
             .map_err(fail)?;
+        let socket = socket(path, ours.ino());
         return Ok(Lock::Ours(Instance {
             path: path.to_owned(),
+            listener: listen(&socket),
+            socket,
+            legacy: None,
             _file: file,
         }));
     }
+}
+
+/// Where the holder of a lock is asked to hand over: a name that is short enough for a
+/// socket's.
+fn socket(lock: &Path, inode: u64) -> PathBuf {
+    lock.with_file_name(format!("takeover-{inode}"))
+}
+
+/// Listens for the next daemon. Without that a takeover is a stop and a start.
+fn listen(path: &Path) -> Option<UnixListener> {
+    // Of a holder that was killed.
+    let _ = fs::remove_file(path);
+    let listener = UnixListener::bind(path).and_then(|listener| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    if let Err(error) = &listener {
+        tracing::warn!(path = %path.display(), %error, "nobody can take over without a gap");
+    }
+    listener.ok()
 }
 
 /// Who holds the lock, as the kernel says; without a pid if that process is of another
@@ -216,32 +253,38 @@ fn holder(file: &File) -> io::Result<Option<Flock>> {
     Ok(fcntl_getlk(file, &Flock::from(FlockType::WriteLock))?)
 }
 
-/// Stops the process that holds the lock.
-fn stop(path: &Path, pid: Pid) -> io::Result<()> {
+/// Stops the process that holds the lock; returns what it handed over.
+fn stop(path: &Path, pid: Pid) -> io::Result<Option<Legacy>> {
     let started = Instant::now();
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => process,
-        Err(Errno::SRCH) => return Ok(()),
+        Err(Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     // If it holds the lock still, the descriptor is of that process and not of one
     // that got its number since.
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     if holder(&file)?.and_then(|lock| lock.pid) != Some(pid) {
-        return Ok(());
+        return Ok(None);
+    }
+    let legacy = Legacy::ask(&socket(path, file.metadata()?.ino()));
+    if let Err(error) = &legacy {
+        tracing::info!(%error, "the running daemon hands nothing over");
     }
     let mut killed = false;
-    for signal in [Signal::TERM, Signal::KILL] {
-        match pidfd_send_signal(&process, signal) {
+    let asked = legacy.is_ok().then_some(None);
+    let signals = [Signal::TERM, Signal::KILL].map(Some);
+    for signal in asked.into_iter().chain(signals) {
+        match signal.map_or(Ok(()), |signal| pidfd_send_signal(&process, signal)) {
             Ok(()) => {}
             Err(Errno::SRCH) => break,
             Err(error) => return Err(error.into()),
         }
-        killed = signal == Signal::KILL;
+        killed = signal == Some(Signal::KILL);
         if ends(&process)? {
             break;
         }
@@ -256,7 +299,7 @@ fn stop(path: &Path, pid: Pid) -> io::Result<()> {
     } else {
         tracing::info!(pid, millis, "the running daemon ended");
     }
-    Ok(())
+    Ok(legacy.ok())
 }
 
 /// Waits for a process's end, for as long as it may take.
@@ -348,7 +391,6 @@ fn usable(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn no_two_configurations_have_one_name_and_all_names_are_of_one_file() {

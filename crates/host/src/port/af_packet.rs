@@ -3,7 +3,7 @@
 use super::join;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use tailbound_dataplane::pacer::void;
 use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
@@ -63,14 +63,28 @@ impl AfPacketPort {
             step: "read the MAC address",
             source,
         })?;
-        Ok(Self {
+        Ok(Self::new(socket, address))
+    }
+
+    /// Goes on with a descriptor that another process opened by [`AfPacketPort::open`].
+    ///
+    /// # Errors
+    /// It is not of that interface in that namespace, or the interface is gone or down.
+    pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
+        let socket = Socket::adopt(fd, interface, netns)?;
+        let address = socket.address()?;
+        Ok(Self::new(socket, address))
+    }
+
+    fn new(socket: Socket, address: [u8; 6]) -> Self {
+        Self {
             socket,
             voids: Voids::new(address),
             batch: Batch::new(),
             heads: Vec::with_capacity(BURST),
             tails: Vec::with_capacity(BURST),
             received: Vec::with_capacity(BURST),
-        })
+        }
     }
 
     /// As [`AfPacketPort::open`], but receives only what is for a group:

@@ -3,7 +3,7 @@
 use super::join;
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_switch::Mac;
@@ -38,6 +38,15 @@ impl TapPort {
                 source,
             })?;
         }
+        Ok(Self { tap, spare: None })
+    }
+
+    /// Goes on with a descriptor that another process opened by [`TapPort::open`].
+    ///
+    /// # Errors
+    /// It is not of that interface in that namespace, or the interface is gone.
+    pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
+        let tap = Tap::adopt(fd, interface, netns)?;
         Ok(Self { tap, spare: None })
     }
 }

@@ -171,7 +171,8 @@ impl Guest {
         }
     }
 
-    fn device(&self) -> (&'static str, bool) {
+    /// Its interface, and whether that is deleted inside of the guest's namespace.
+    pub(crate) fn device(&self) -> (&'static str, bool) {
         match self.kind {
             Kind::Tap => ("tap0", true),
             Kind::Veth => ("eth0", false),
@@ -441,7 +442,7 @@ pub(crate) fn daemon_process() {
         host: "h".to_owned(),
         state: std::env::var_os(STATE).unwrap_or_default().into(),
     });
-    if let Err(error) = tailbound_host::run(Path::new(&config), control.as_ref()) {
+    if let Err(error) = tailbound_host::run(Path::new(&config), control.as_ref(), None) {
         eprintln!("{error}");
         std::process::exit(1);
     }

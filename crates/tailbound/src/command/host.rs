@@ -73,8 +73,8 @@ impl Args {
         let control = self.control.map(Control::config);
         let directory = self.runtime_dir.as_deref();
         // Held until the daemon has ended.
-        let _instance = Instance::claim(&self.config, directory, self.takeover)?;
-        tailbound_host::run(&self.config, control.as_ref())?;
+        let instance = Instance::claim(&self.config, directory, self.takeover)?;
+        tailbound_host::run(&self.config, control.as_ref(), Some(instance))?;
         Ok(Exit::Holds)
     }
 }

@@ -1,0 +1,113 @@
+//! The end of a daemon, and how the next one goes on.
+
+use super::handover::{Legacy, State, Successor};
+use super::inherit::key;
+use super::plan::PortPlan;
+use super::poller::SUCCESSOR;
+use super::store::Store;
+use super::{Clock, DRAIN, Daemon, HostError, Instance};
+use std::os::fd::{AsFd, BorrowedFd};
+use tailbound_switch::port::Port;
+use tailbound_switch::{Mac, Switch};
+
+/// The ports of a daemon, by their index.
+type OpenPorts = Vec<Option<Box<dyn Port>>>;
+
+/// The ports of `plans`, and which of them systemd keeps: goes on with what is left of
+/// the daemon before, and opens the others.
+pub(super) fn go_on(
+    legacy: Legacy,
+    plans: &[PortPlan],
+    clock: &Clock,
+    switch: &mut Switch,
+) -> Result<(OpenPorts, Store), HostError> {
+    let stations = legacy.stations.iter();
+    let stations = stations.map(|(mac, port)| (Mac(*mac), port.as_str()));
+    switch.learn(clock.now(), stations);
+    let mut inherited = legacy.ports;
+    let ports = plans
+        .iter()
+        .map(|plan| plan.open(clock, &mut inherited).map(Some));
+    let ports = ports.collect::<Result<_, _>>()?;
+    let (kept, others) = inherited.keys();
+    Ok((ports, Store::new(kept, &others)))
+}
+
+/// Where another daemon asks to take over.
+pub(super) fn listener(instance: Option<&Instance>) -> Option<(u64, BorrowedFd<'_>)> {
+    let listener = instance?.listener.as_ref()?;
+    Some((SUCCESSOR, listener.as_fd()))
+}
+
+impl Daemon {
+    /// Has systemd keep the ports' descriptors, for when this process dies.
+    pub(super) fn keep_descriptors(&mut self) {
+        self.store.update(descriptors(&self.plans, &self.ports));
+    }
+
+    /// Sends what waits, and gives the ports to the daemon that asks for them; returns
+    /// whether it took them. While it is not sure, they are read again.
+    pub(super) fn hand_over(&mut self) -> Result<bool, HostError> {
+        let listener = self.instance.as_ref();
+        let Some(listener) = listener.and_then(|instance| instance.listener.as_ref()) else {
+            return Ok(false);
+        };
+        let successor = match Successor::accept(listener) {
+            Ok(Some(successor)) => successor,
+            Ok(None) => {
+                tracing::warn!("another daemon of another version asks for the ports");
+                return Ok(false);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "nobody asks for the ports any more");
+                return Ok(false);
+            }
+        };
+        let unsent = self.drain()?;
+        let (keys, descriptors): (Vec<_>, Vec<_>) = descriptors(&self.plans, &self.ports).unzip();
+        let stations = self.switch.stations();
+        let state = State {
+            keys,
+            stations: stations
+                .map(|(mac, port)| (mac.0, port.to_owned()))
+                .collect(),
+        };
+        match successor.give(&state, &descriptors) {
+            Ok(()) => {
+                tracing::info!(ports = descriptors.len(), unsent, "handed over");
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the daemon that asked for the ports did not take them");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Sends what waits, for at most [`DRAIN`], and receives nothing; returns how many
+    /// frames still wait.
+    pub(super) fn drain(&mut self) -> Result<usize, HostError> {
+        let deadline = self.clock.now() + DRAIN;
+        loop {
+            let now = self.clock.now();
+            for (port, error) in self.switch.drain(now, &mut self.ports).gone {
+                self.lost(now, port, &error);
+            }
+            let waiting = self.switch.waiting(&self.ports);
+            if waiting == 0 || now >= deadline {
+                return Ok(waiting);
+            }
+            let next = self.switch.poll_at(&self.ports).unwrap_or(deadline);
+            self.wait(now, Some(next.min(deadline)))?;
+        }
+    }
+}
+
+/// The descriptors that are all of a port, and what each is known by.
+fn descriptors<'p>(
+    plans: &'p [PortPlan],
+    ports: &'p [Option<Box<dyn Port>>],
+) -> impl Iterator<Item = (String, BorrowedFd<'p>)> {
+    let ports = plans.iter().zip(ports);
+    ports.filter_map(|(plan, port)| Some((key(&plan.port)?, port.as_ref()?.descriptor()?)))
+}

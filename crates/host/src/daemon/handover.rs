@@ -1,0 +1,263 @@
+//! What a daemon hands over to the one that takes over from it: the descriptors of its
+//! ports, with all that waits behind them, and what it has learned.
+//!
+//! ```text
+//! new: a line with the version      ► old: understood, reads no more, sends what waits
+//! new: opens nothing that it gets   ◄ old: what it knows, and descriptors
+//! new: taken                        ► old: ends
+//! ```
+//!
+//! Until it says that they are taken, the new one may fall silent or die: the old one
+//! then reads on. From then until the new one reads, frames wait in the kernel.
+
+use super::inherit::Inherited;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+/// How both begin: a version that one of them does not know hands nothing over.
+const HELLO: &[u8; 21] = b"tailbound takeover 1\n";
+
+/// Descriptors in one message (`SCM_MAX_FD` is 253).
+const TOGETHER: usize = 128;
+
+/// The longest state that is taken, in bytes: 2 million addresses.
+const LONGEST: u32 = 64 << 20;
+
+/// How long the old one may take to answer at all: a turn of its loop.
+const ANSWER: Duration = Duration::from_millis(250);
+
+/// How long it may take to send what waits, more than it takes itself; and the new one to
+/// take what it gets.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the loop waits for the line of one that has connected.
+const GREETING: Duration = Duration::from_millis(20);
+
+/// One byte each way.
+const UNDERSTOOD: u8 = b'u';
+const TAKEN: u8 = b't';
+
+/// What is told with the descriptors.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct State {
+    /// What each descriptor is of ([`super::inherit::key`]), in their order.
+    pub(super) keys: Vec<String>,
+    /// Addresses that were learned, and the names of the ports where.
+    pub(super) stations: Vec<([u8; 6], String)>,
+}
+
+/// Whoever wants to take over, and is spoken to.
+#[derive(Debug)]
+pub(super) struct Successor(UnixStream);
+
+impl Successor {
+    /// The one that has connected; `None` where it is no process of ours, or speaks of
+    /// another version.
+    pub(super) fn accept(listener: &UnixListener) -> io::Result<Option<Self>> {
+        let (mut stream, _) = listener.accept()?;
+        let peer = socket_peercred(&stream)?.uid;
+        if peer != rustix::process::geteuid() && !peer.is_root() {
+            return Ok(None);
+        }
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(GREETING))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut hello = [0; HELLO.len()];
+        stream.read_exact(&mut hello)?;
+        if hello != *HELLO {
+            return Ok(None);
+        }
+        stream.write_all(&[UNDERSTOOD])?;
+        Ok(Some(Self(stream)))
+    }
+
+    /// Hands over, and waits until that is taken.
+    ///
+    /// # Errors
+    /// It is not: then nothing has changed.
+    pub(super) fn give(mut self, state: &State, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let text = serde_json::to_vec(state)?;
+        let len = u32::try_from(text.len()).map_err(io::Error::other)?;
+        self.0.write_all(&len.to_le_bytes())?;
+        self.0.write_all(&text)?;
+        for some in descriptors.chunks(TOGETHER) {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(some));
+            let bytes = [IoSlice::new(&[0])];
+            sendmsg(&self.0, &bytes, &mut control, SendFlags::NOSIGNAL)?;
+        }
+        self.0.set_read_timeout(Some(PATIENCE))?;
+        expect(&mut self.0, TAKEN)
+    }
+}
+
+/// What a daemon handed over.
+#[derive(Debug)]
+pub(super) struct Legacy {
+    pub(super) ports: Inherited,
+    pub(super) stations: Vec<([u8; 6], String)>,
+}
+
+impl Legacy {
+    /// What systemd kept of a daemon that died.
+    pub(super) fn from_systemd() -> Self {
+        Self {
+            ports: Inherited::from_systemd(),
+            stations: Vec::new(),
+        }
+    }
+
+    /// Asks the daemon that listens at `path` to hand over and end.
+    ///
+    /// # Errors
+    /// It does not, or knows of no such thing. It goes on then.
+    pub(super) fn ask(path: &Path) -> io::Result<Self> {
+        let mut stream = UnixStream::connect(path)?;
+        stream.set_write_timeout(Some(ANSWER))?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.write_all(HELLO)?;
+        expect(&mut stream, UNDERSTOOD)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut len = [0; 4];
+        stream.read_exact(&mut len)?;
+        let len = u32::from_le_bytes(len);
+        if len > LONGEST {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let mut text = vec![0; len as usize];
+        stream.read_exact(&mut text)?;
+        let state: State = serde_json::from_slice(&text)?;
+        let mut descriptors = Vec::with_capacity(state.keys.len());
+        while descriptors.len() < state.keys.len() {
+            receive(&stream, &mut descriptors)?;
+        }
+        stream.write_all(&[TAKEN])?;
+        Ok(Self {
+            ports: Inherited::new(state.keys.into_iter().zip(descriptors)),
+            stations: state.stations,
+        })
+    }
+}
+
+/// Receives the descriptors of one message.
+fn receive(stream: &UnixStream, descriptors: &mut Vec<OwnedFd>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut bytes = [IoSliceMut::new(&mut byte)];
+    let got = recvmsg(stream, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let before = descriptors.len();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(some) = message {
+            descriptors.extend(some);
+        }
+    }
+    if got.bytes == 0 || descriptors.len() == before {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
+
+/// Waits for a byte.
+fn expect(stream: &mut UnixStream, wanted: u8) -> io::Result<()> {
+    let mut byte = [0];
+    stream.read_exact(&mut byte)?;
+    if byte != [wanted] {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PortConfig;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::thread;
+
+    fn port(number: usize) -> PortConfig {
+        PortConfig::Tap {
+            interface: format!("t{number}"),
+            netns: None,
+        }
+    }
+
+    /// A socket's name and its listener.
+    fn listener() -> (tempfile::TempDir, std::path::PathBuf, UnixListener) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("takeover");
+        let listener = UnixListener::bind(&path).expect("bound");
+        (directory, path, listener)
+    }
+
+    #[test]
+    fn hundreds_of_descriptors_and_all_stations_arrive_and_each_by_its_key() {
+        const PORTS: usize = 300;
+        let (_directory, path, listener) = listener();
+        let old = thread::spawn(move || {
+            let successor = Successor::accept(&listener).expect("it connects");
+            let files: Vec<_> = (0..PORTS)
+                .map(|number| {
+                    let mut file = tempfile::tempfile().expect("a file");
+                    file.write_all(&[number as u8]).expect("written");
+                    file
+                })
+                .collect();
+            let keys = (0..PORTS).map(|number| super::super::inherit::key(&port(number)));
+            let state = State {
+                keys: keys.map(|key| key.expect("a TAP has one")).collect(),
+                stations: vec![([2, 0, 0, 0, 0, 1], "uplink".to_owned()); 10_000],
+            };
+            let descriptors: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+            successor.expect("ours").give(&state, &descriptors)
+        });
+        let mut legacy = Legacy::ask(&path).expect("handed over");
+        old.join().expect("no panic").expect("taken");
+        assert_eq!(legacy.stations.len(), 10_000);
+        for number in 0..PORTS {
+            let taken = legacy.ports.take(&port(number), |fd| {
+                let mut byte = [0];
+                rustix::io::pread(File::from(fd), &mut byte, 0)?;
+                Ok(byte[0])
+            });
+            assert_eq!(taken, Some(number as u8));
+        }
+        assert!(legacy.ports.take(&port(0), |_| Ok(())).is_none());
+    }
+
+    #[test]
+    fn another_version_gets_nothing_and_a_successor_that_dies_is_noticed() {
+        let (_directory, path, listener) = listener();
+        let mut other = UnixStream::connect(&path).expect("it listens");
+        other.write_all(b"tailbound takeover 2\n").expect("sent");
+        assert!(Successor::accept(&listener).expect("it speaks").is_none());
+        let silent = UnixStream::connect(&path).expect("it listens");
+        assert!(Successor::accept(&listener).is_err());
+        drop(silent);
+        let mut dying = UnixStream::connect(&path).expect("it listens");
+        dying.write_all(HELLO).expect("sent");
+        let successor = Successor::accept(&listener).expect("it speaks");
+        drop(dying);
+        assert!(
+            successor
+                .expect("ours")
+                .give(&State::default(), &[])
+                .is_err()
+        );
+        // Nobody answers.
+        drop(listener);
+        assert!(Legacy::ask(&path).is_err());
+    }
+}

@@ -1,0 +1,29 @@
+//! Learned addresses, for whoever goes on in this switch's place.
+
+use super::Switch;
+use crate::forward::PortIndex;
+use crate::mac::Mac;
+use std::collections::HashMap;
+use tailbound_units::Nanos;
+
+impl Switch {
+    /// The addresses that were learned, and the names of the ports where.
+    pub fn stations(&self) -> impl Iterator<Item = (Mac, &str)> {
+        let learned = self.forwarding.learned();
+        learned.map(|(mac, port)| (mac, self.states[port.0].name.as_str()))
+    }
+
+    /// Knows addresses as if it had just learned them. Those at ports that are not there,
+    /// or that are others' own, are passed over.
+    pub fn learn<'n>(&mut self, now: Nanos, stations: impl IntoIterator<Item = (Mac, &'n str)>) {
+        let names = self.states.iter().enumerate();
+        let ports: HashMap<_, _> = names
+            .map(|(port, state)| (state.name.as_str(), PortIndex(port)))
+            .collect();
+        for (mac, name) in stations {
+            if let Some(port) = ports.get(name) {
+                self.forwarding.learn(now, *port, mac);
+            }
+        }
+    }
+}

@@ -120,7 +120,7 @@ fn chosen_addresses() -> usize {
 }
 
 /// Where frames come from and go to.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PortConfig {
     /// A TAP, which is made where there is none yet.

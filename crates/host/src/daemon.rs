@@ -1,7 +1,7 @@
 //! The daemon around the switch: it opens ports, waits for them, and answers to
 //! signals and scrapes.
 //!
-//! One thread does everything but serve metrics. It sleeps in `epoll_wait` until
+//! One thread does everything but serve metrics and read configurations. It sleeps in `epoll_wait` until
 //! a port is readable, a pipeline's next frame is due, or somebody wakes it;
 //! with nothing to do it sets no timer at all.
 
@@ -34,6 +34,7 @@ use notify::notify;
 pub use open::OpenError;
 use plan::{PortPlan, plan};
 use poller::{HOSE, Poller, Ready};
+use reload::Reading;
 use scrape::Scrapes;
 use std::io;
 use std::net::SocketAddr;
@@ -181,6 +182,7 @@ struct Daemon {
     /// Another daemon asks to take over.
     successor_ready: bool,
     store: Store,
+    reading: Option<Reading>,
     reloads_applied: u64,
     reloads_refused: u64,
 }
@@ -251,6 +253,7 @@ impl Daemon {
             instance,
             successor_ready: false,
             store,
+            reading: None,
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -272,7 +275,8 @@ impl Daemon {
                 if self.signals.take_stop() {
                     return Ok(End::Asked);
                 }
-                if self.signals.take_reload() {
+                self.finish_reload();
+                if self.reading.is_none() && self.signals.take_reload() {
                     self.reload();
                 }
                 if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take) {

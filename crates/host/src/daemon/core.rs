@@ -4,7 +4,7 @@ use std::io;
 use tailbound_sys::cpuset::{Cpus, affinity, set_affinity};
 
 /// Where the packet loop may run.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Core {
     /// All CPUs that the process was given.
     all: Cpus,

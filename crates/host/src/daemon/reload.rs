@@ -1,5 +1,6 @@
 //! Another configuration comes into force.
 
+use super::core::Core;
 use super::ending::listener;
 use super::inherit::Inherited;
 use super::notify::{self, notify};
@@ -10,7 +11,13 @@ use super::{Daemon, HostError, ask, system};
 use crate::config::Config;
 use crate::hose::Hose;
 use crate::metrics::Server;
+use crate::wake::Waker;
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use tailbound_document::DocumentError;
 use tailbound_switch::port::Port;
 use tailbound_units::Nanos;
 
@@ -23,10 +30,55 @@ struct NextPorts {
     fresh: Vec<Option<Box<dyn Port>>>,
 }
 
+/// A configuration that is read and checked beside the packet loop: with hundreds of
+/// guests that takes milliseconds.
+pub(super) struct Reading(Receiver<Result<Config, DocumentError>>);
+
+impl Reading {
+    fn start(path: PathBuf, core: Core, waker: Waker) -> io::Result<Self> {
+        let (done, read) = channel();
+        let work = move || {
+            // It begins where the packet loop runs.
+            core.take(None);
+            // Nobody waits for it once the daemon ends.
+            let _ = done.send(Config::load(&path));
+            waker.wake();
+        };
+        let thread = std::thread::Builder::new().name("reload".to_owned());
+        thread.spawn(work)?;
+        Ok(Self(read))
+    }
+
+    /// What was read, once it is.
+    fn take(&self) -> Option<Result<Config, DocumentError>> {
+        self.0.try_recv().ok()
+    }
+}
+
 impl Daemon {
+    /// Has the configuration read, checked and handed to [`Self::finish_reload`]. While one
+    /// is read, another reload waits.
     pub(super) fn reload(&mut self) {
         notify(&notify::reloading());
-        match self.try_reload() {
+        match Reading::start(self.path.clone(), self.core, self.signals.waker()) {
+            Ok(reading) => self.reading = Some(reading),
+            Err(error) => self.reloaded(Err(system("start a thread")(error))),
+        }
+    }
+
+    /// Applies the configuration that was read, once it is.
+    pub(super) fn finish_reload(&mut self) {
+        let read = self.reading.as_ref().and_then(Reading::take);
+        if let Some(read) = read {
+            self.reading = None;
+            let result = read.map_err(HostError::from);
+            let result = result.and_then(|config| self.apply_where_threads_may_start(&config));
+            self.reloaded(result);
+        }
+    }
+
+    fn reloaded(&mut self, result: Result<(), HostError>) {
+        match result {
             Ok(()) => {
                 self.reloads_applied += 1;
                 tracing::info!(ports = self.plans.len(), "configuration reloaded");
@@ -39,12 +91,10 @@ impl Daemon {
         notify("READY=1");
     }
 
-    /// Whatever may fail comes first, and changes nothing; then all is applied.
-    fn try_reload(&mut self) -> Result<(), HostError> {
-        let config = Config::load(&self.path)?;
-        // Threads start where the thread that starts them may run.
+    /// Threads start where the thread that starts them may run.
+    fn apply_where_threads_may_start(&mut self, config: &Config) -> Result<(), HostError> {
         self.core.take(None);
-        let result = self.apply(&config);
+        let result = self.apply(config);
         if result.is_ok() {
             self.cpu = config.cpu;
         }
@@ -52,6 +102,7 @@ impl Daemon {
         result
     }
 
+    /// Whatever may fail comes first, and changes nothing; then all is applied.
     fn apply(&mut self, config: &Config) -> Result<(), HostError> {
         let guarantees = self.guarantees.reconfigured(config);
         let (plans, switch) = plan(config, &guarantees);
@@ -89,8 +140,10 @@ impl Daemon {
     fn open(&self, plans: Vec<PortPlan>) -> Result<NextPorts, HostError> {
         let mut kept = Vec::with_capacity(plans.len());
         let mut fresh = Vec::with_capacity(plans.len());
+        let old = self.plans.iter().enumerate();
+        let old: HashMap<_, _> = old.map(|(index, plan)| (&plan.port, index)).collect();
         for plan in &plans {
-            let old = self.plans.iter().position(|old| old.port == plan.port);
+            let old = old.get(&plan.port).copied();
             kept.push(old);
             fresh.push(if old.is_some() {
                 None

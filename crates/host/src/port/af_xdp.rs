@@ -23,7 +23,7 @@ use tailbound_sys::xdp::{AttachPreference, Losses, NicClock, Queue, Refused, Xdp
 use tailbound_units::Nanos;
 
 /// Whether the NIC is to read and write the sockets' memory itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfXdpMode {
     /// Where its driver can.

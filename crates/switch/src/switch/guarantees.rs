@@ -113,9 +113,8 @@ impl Switch {
         for (index, guest) in config.guests.iter().enumerate() {
             let id = GuestId::first(index as u32);
             let wanted = trial.set_guest(Nanos::ZERO, id, guest.guarantee.as_ref());
-            let known = self.guests().find(|(_, name)| *name == guest.name);
             if wanted.is_err()
-                && let Some((known, _)) = known
+                && let Some((known, _)) = self.guests().find(|(_, name)| *name == guest.name)
             {
                 trial.set_guest(Nanos::ZERO, id, self.guarantee(known))?;
             }

@@ -21,8 +21,12 @@ impl Context<'_> {
         self.schedule.recompute_soon(self.now);
     }
 
-    /// See [`Schedule::expedite_datagram`].
+    /// Has a peer told soon; this host tells itself when it divides again.
     pub(crate) fn expedite_datagram(&mut self, peer: PeerIndex) {
-        self.schedule.expedite_datagram(self.now, peer);
+        if peer == self.view.here() {
+            self.recompute_soon();
+        } else {
+            self.schedule.expedite_datagram(self.now, peer);
+        }
     }
 }

@@ -149,7 +149,8 @@ pub struct PairId {
     pub receiver: MachineId,
 }
 
-/// A peer, as a place in the list of peers.
+/// A peer, as a place in the list of peers; behind the last one is this host itself,
+/// where pairs are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PeerIndex(pub(crate) usize);
 

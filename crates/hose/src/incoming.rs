@@ -272,11 +272,11 @@ fn may_use(
     }
     let share = receiver.share();
     let granted = receiving.in_force(now, key, share);
-    let pledged = view.peers[key.peer].pledged_to_us;
-    if pledged < now + Nanos(times.interval.0 * PLEDGE_ENDS) {
-        granted.max(share)
-    } else {
+    let ends = now + Nanos(times.interval.0 * PLEDGE_ENDS);
+    if view.is_pledged(key.peer, ends) {
         granted
+    } else {
+        granted.max(share)
     }
 }
 

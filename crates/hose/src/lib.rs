@@ -24,7 +24,8 @@
 //!
 //! - `handle_*` take what has happened: [`HoseState::handle_datagram`] for each
 //!   datagram, [`HoseState::handle_usage`] for each flow that was used and
-//!   [`HoseState::handle_sample_end`] after them; [`HoseState::set_machines`] when
+//!   [`HoseState::handle_sample_end`] after them; [`HoseState::sample_drained`] for what
+//!   guests have taken from their ports; [`HoseState::set_machines`] when
 //!   the machines here or their guarantees are others, [`HoseState::set_keys`] when the
 //!   keys are.
 //! - `poll_*` hand over what follows: [`HoseState::poll_datagrams`] what is to be

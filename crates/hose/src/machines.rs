@@ -1,6 +1,6 @@
 //! The machines of this host.
 
-use crate::ids::{Address, GuestId, MachineId, Revision, Station};
+use crate::ids::{Address, Destination, GuestId, MachineId, Revision, Station};
 use crate::table::{Table, place};
 use crate::wire::{Announced, Entry, MAX_ADDRESSES};
 use std::ops::{Index, IndexMut};
@@ -64,6 +64,14 @@ impl Local {
 
     pub(crate) fn tenant(&self) -> &str {
         tenant(&self.machine.name)
+    }
+
+    /// All that it is reached by.
+    pub(crate) fn destinations(&self) -> impl Iterator<Item = Destination> + '_ {
+        let station = self.machine.station.map(Destination::Station);
+        let addresses = self.machine.addresses.iter().copied();
+        let addresses = addresses.take(MAX_ADDRESSES).map(Destination::Address);
+        station.into_iter().chain(addresses)
     }
 }
 

@@ -1,20 +1,22 @@
 //! The receiving side: the bandwidth of each machine here is divided among those
 //! that send to it, and nothing is granted that another may still use.
 
+mod drain;
 mod grant;
 
 use crate::config::{MAX_PAIRS, Times};
 use crate::context::Context;
-use crate::ids::{MachineId, PairKey, PeerIndex, SequenceNumber};
+use crate::ids::{PairKey, PeerIndex, SequenceNumber};
 use crate::machines::{LocalIndex, tenant};
 use crate::schedule::{Scope, is_worth_a_datagram};
 use crate::share::{Claim, Divider};
 use crate::table::{Beside, Table, place};
-use crate::wire::{Announced, Entry};
+use crate::view::View;
+use crate::wire::Entry;
+use drain::Drain;
 use grant::Grant;
-use std::collections::BTreeMap;
 use std::mem;
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 place! {
     /// A pair that receives here, as a place in the table of them.
@@ -30,6 +32,8 @@ struct Sink {
     changed: bool,
     /// Whether it is among those that were divided.
     divided: bool,
+    /// What it can take.
+    drain: Drain,
 }
 
 /// A request that came.
@@ -91,10 +95,11 @@ impl ReceivingSide {
     /// Nobody has asked.
     pub(crate) fn new(now: Nanos, times: Times, peers: usize) -> Self {
         Self {
-            grants: Table::new(MAX_PAIRS),
+            grants: Table::new(2 * MAX_PAIRS),
             sinks: Beside::default(),
             divided: Vec::new(),
-            peers: vec![Vec::new(); peers],
+            // This host is the last.
+            peers: vec![Vec::new(); peers + 1],
             settled: now + times.lease_counted(),
             buffers: Buffers::default(),
             no_room: 0,
@@ -121,10 +126,43 @@ impl ReceivingSide {
         self.sinks[local].changed = true;
     }
 
+    /// Whether anybody is granted something by a machine of this host, or may be.
+    pub(crate) fn is_sent_to(&self, local: LocalIndex) -> bool {
+        !self.sinks[local].grants.is_empty()
+    }
+
+    /// Notes what a machine of this host has taken from its port, and whether frames wait
+    /// for it there.
+    pub(crate) fn handle_drained(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: LocalIndex,
+        drained: Bytes,
+        waiting: bool,
+    ) {
+        let sink = &mut self.sinks[local];
+        let bandwidth = cx.view.locals[local].machine.bandwidth;
+        let (now, interval) = (cx.now, cx.times.interval);
+        if sink
+            .drain
+            .handle(now, interval, bandwidth, drained, waiting)
+        {
+            sink.changed = true;
+            cx.recompute_soon();
+        }
+    }
+
     /// Forgets a machine of this host, and what it granted.
     pub(crate) fn remove_local(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
         while let Some(grant) = self.sinks[local].grants.last().copied() {
             self.remove_grant(cx, grant);
+        }
+        let id = cx.view.locals[local].id;
+        let here = self.peers[cx.view.here().0].clone();
+        for grant in here {
+            if self.grants[grant].key.pair.sender == id {
+                self.remove_grant(cx, grant);
+            }
         }
     }
 
@@ -135,17 +173,13 @@ impl ReceivingSide {
         }
     }
 
-    /// A peer has announced other machines: their bandwidths limit what they are
+    /// A peer, or this host, has other machines: their bandwidths limit what they are
     /// granted.
-    pub(crate) fn handle_machines(
-        &mut self,
-        peer: PeerIndex,
-        machines: &BTreeMap<MachineId, Announced>,
-    ) {
+    pub(crate) fn handle_machines(&mut self, view: &View, peer: PeerIndex) {
         for index in &self.peers[peer.0] {
             let grant = &mut self.grants[*index];
-            if let Some(machine) = machines.get(&grant.key.pair.sender) {
-                grant.limit = machine.bandwidth;
+            if let Some((_, bandwidth)) = view.sender(&grant.key) {
+                grant.limit = bandwidth;
             }
         }
     }
@@ -203,19 +237,34 @@ impl ReceivingSide {
     }
 
     fn add_grant(&mut self, cx: &Context<'_>, key: PairKey) -> Result<GrantIndex, NotAdded> {
-        let sender = cx.view.peers[key.peer].machines().get(&key.pair.sender);
+        let sender = cx.view.sender(&key);
         let receiver = cx.view.locals.find(key.pair.receiver);
-        let (Some(sender), Some(local)) = (sender, receiver) else {
+        let (Some((name, bandwidth)), Some(local)) = (sender, receiver) else {
             return Err(NotAdded::Unknown);
         };
-        if tenant(&sender.name) != cx.view.locals[local].tenant() {
+        if tenant(name) != cx.view.locals[local].tenant() {
             return Err(NotAdded::Unknown);
         }
-        let grant = Grant::new(key, local, sender.bandwidth, cx.now);
+        if !self.has_room(cx.view, key.peer) {
+            return Err(NotAdded::NoRoom);
+        }
+        let grant = Grant::new(key, local, bandwidth, cx.now);
         let index = self.grants.insert(key, grant).ok_or(NotAdded::NoRoom)?;
         self.peers[key.peer.0].push(index);
         self.sinks[local].grants.push(index);
         Ok(index)
+    }
+
+    /// Whether there is room for another pair: those on this host have room of their own,
+    /// so that they take none of the others'.
+    fn has_room(&self, view: &View, peer: PeerIndex) -> bool {
+        let here = self.peers[view.here().0].len();
+        let taken = if peer == view.here() {
+            here
+        } else {
+            self.grants.len() - here
+        };
+        taken < MAX_PAIRS
     }
 
     fn remove_grant(&mut self, cx: &mut Context<'_>, index: GrantIndex) {
@@ -327,7 +376,7 @@ impl ReceivingSide {
             let grant = &self.grants[index];
             let in_force = grant.in_force(now, share);
             held += in_force;
-            let is_pledged = view.peers[grant.key.peer].pledged_to_us >= firm;
+            let is_pledged = view.is_pledged(grant.key.peer, firm);
             if !is_pledged {
                 // It is not counted twice.
                 reserved = reserved.saturating_sub(in_force.min(share));
@@ -345,11 +394,13 @@ impl ReceivingSide {
         }
         // After a start, leases of the time before may be in force.
         let unsettled = unpledged > 0 && now < self.settled;
-        let free = machine.machine.bandwidth.saturating_sub(reserved);
+        let bandwidth = machine.machine.bandwidth;
+        let free = bandwidth.saturating_sub(reserved);
         let total = if unsettled {
             Rate::ZERO
         } else {
-            free.saturating_sub(idle)
+            let drained = self.sinks[local].drain.limit(bandwidth);
+            free.min(drained).saturating_sub(idle)
         };
         Budget { free, held, total }
     }

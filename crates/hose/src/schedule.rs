@@ -119,6 +119,11 @@ impl Schedule {
         }
     }
 
+    /// Nothing has changed that is not divided by now.
+    pub(crate) fn recomputed(&mut self) {
+        self.recompute = None;
+    }
+
     /// When anything is due next. All allocations are recomputed each interval
     /// only where some pair is `active`.
     pub(crate) fn poll_at(&self, active: bool) -> Option<Nanos> {

@@ -341,7 +341,11 @@ impl SendingSide {
                 self.allocate(cx, local);
             }
         }
-        debug_assert!(!cfg!(test) || self.pairs.is_consistent());
+    }
+
+    /// Whether each pair is where its state puts it.
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.pairs.is_consistent()
     }
 
     /// The sender allocation: divides a machine's bandwidth among those it sends to,
@@ -441,6 +445,11 @@ impl SendingSide {
             cx.recompute_soon();
         }
         true
+    }
+
+    /// Whether there is anything to ask of a peer, or to give back to it.
+    pub(crate) fn has_requests(&self, peer: PeerIndex) -> bool {
+        self.pairs.has_requests(peer)
     }
 
     /// Adds what is asked of a peer, and given back to it, to what is sent. What is

@@ -3,13 +3,15 @@
 
 use crate::config::{HoseConfig, Times};
 use crate::context::Context;
-use crate::ids::{FlowKey, HostId, MachineId, PairKey, PeerIndex, Station, TimeOfDay};
+use crate::ids::{
+    FlowKey, GuestId, HostId, MachineId, PairKey, PeerIndex, SequenceNumber, Station, TimeOfDay,
+};
 use crate::incoming::{Incoming, IncomingSide};
 use crate::keys::Key;
 use crate::machines::{LocalIndex, Machine};
 use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Scope};
 use crate::sender::{Change, IncomingGrant, SendingSide};
 use crate::stations::{StationChange, Stations};
 use crate::stats::{Dropped, HoseStats};
@@ -23,6 +25,10 @@ use tailbound_units::{Bytes, Nanos};
 /// where nothing else is to be sent.
 const REPEAT: u64 = 8;
 
+/// How often machines of this host request and grant in one moment: what one keeps to
+/// less of is granted to another in the second round, and confirmed in the third.
+const ROUNDS_HERE: usize = 3;
+
 /// One host's part in the exchange of rates. The crate's documentation says how to
 /// drive it.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub struct HoseState {
     config: HoseConfig,
     pub(crate) view: View,
     stations: Stations,
+    /// The number of the last message of this host to itself.
+    told_here: SequenceNumber,
     pub(crate) sending: SendingSide,
     pub(crate) receiving: ReceivingSide,
     incoming: IncomingSide,
@@ -65,6 +73,7 @@ impl HoseState {
             schedule: Schedule::new(now, config.interval, peers),
             view,
             stations: Stations::default(),
+            told_here: SequenceNumber::default(),
             writer: Writer::default(),
             entries: Vec::new(),
             stats: HoseStats::default(),
@@ -135,6 +144,8 @@ impl HoseState {
             self.update_pairs(now, peer);
             self.schedule.expedite_datagram(now, peer);
         }
+        self.update_pairs(now, self.view.here());
+        self.receiving.handle_machines(&self.view, self.view.here());
         self.schedule.recompute_soon(now);
     }
 
@@ -150,8 +161,12 @@ impl HoseState {
     /// Makes the pairs of this host's machines and a peer's, and forgets those that
     /// are none any more.
     fn update_pairs(&mut self, now: Nanos, peer: PeerIndex) {
-        let wanted = self.view.pairs_to(peer);
-        let latest = self.view.peers[peer].window.highest;
+        let (wanted, latest) = if peer == self.view.here() {
+            (self.view.pairs_here(), self.told_here)
+        } else {
+            let latest = self.view.peers[peer].window.highest;
+            (self.view.pairs_to(peer), latest)
+        };
         let (mut cx, sending, _) = self.sides(now);
         sending.set_pairs(&mut cx, peer, wanted, latest);
     }
@@ -219,7 +234,9 @@ impl HoseState {
                 self.handle_list(now, from, &before);
             }
             if about == About::ThisEpoch {
-                self.handle_pair_entry(now, from, &header, &entry);
+                let lease = header.echo_time + self.times().lease();
+                let known = self.handle_pair_entry(now, from, header.sequence, lease, &entry);
+                self.stats.unknown += u64::from(!known);
             }
         }
         if let Some(before) = before {
@@ -228,11 +245,19 @@ impl HoseState {
         Ok(())
     }
 
-    fn handle_pair_entry(&mut self, now: Nanos, from: PeerIndex, header: &Header, entry: &Entry) {
+    /// Takes a request or a grant that came in message `sequence`; the lease of a grant is
+    /// over at `lease`. Returns false where it is about a pair that is not known.
+    fn handle_pair_entry(
+        &mut self,
+        now: Nanos,
+        from: PeerIndex,
+        sequence: SequenceNumber,
+        lease: Nanos,
+        entry: &Entry,
+    ) -> bool {
         let (mut cx, sending, receiving) = self.sides(now);
         let key = |pair| PairKey { peer: from, pair };
-        let sequence = header.sequence;
-        let known = match *entry {
+        match *entry {
             Entry::Request {
                 pair,
                 demand,
@@ -249,13 +274,12 @@ impl HoseState {
                 let grant = IncomingGrant {
                     sequence,
                     rate,
-                    lease: header.echo_time + cx.times.lease(),
+                    lease,
                 };
                 sending.handle_grant(&mut cx, key(pair), grant)
             }
             Entry::Machine(_) => true,
-        };
-        self.stats.unknown += u64::from(!known);
+        }
     }
 
     fn handle_header(&mut self, now: Nanos, from: PeerIndex, header: &Header) {
@@ -304,14 +328,14 @@ impl HoseState {
         for changed in directory.handle_list(peers, from) {
             self.update_pairs(now, changed);
         }
-        self.receiving
-            .handle_machines(from, self.view.peers[from].machines());
+        self.receiving.handle_machines(&self.view, from);
         if self.view.update_tenant_sizes() {
             let locals = &mut self.view.locals;
             locals.revision = locals.revision.next();
             for peer in self.view.peers.indices() {
                 self.schedule.expedite_datagram(now, peer);
             }
+            self.update_pairs(now, self.view.here());
         }
         let (mut cx, _, receiving) = self.sides(now);
         receiving.recompute_all_soon(&mut cx);
@@ -324,6 +348,25 @@ impl HoseState {
     pub fn handle_usage(&mut self, now: Nanos, flow: FlowKey, taken: Bytes, waiting: bool) {
         let (mut cx, sending, _) = self.sides(now);
         sending.handle_usage(&mut cx, flow, taken, waiting);
+    }
+
+    /// Notes what each guest that is sent to has taken from its port since the last
+    /// sample, and whether frames wait for it there, as `drained` says: no more is granted
+    /// to those that send to it than it can take.
+    pub fn sample_drained(
+        &mut self,
+        now: Nanos,
+        mut drained: impl FnMut(GuestId) -> Option<(Bytes, bool)>,
+    ) {
+        let (mut cx, _, receiving) = self.sides(now);
+        for local in cx.view.locals.indices() {
+            let guest = cx.view.locals[local].machine.guest;
+            if receiving.is_sent_to(local)
+                && let Some((drained, waiting)) = drained(guest)
+            {
+                receiving.handle_drained(&mut cx, local, drained, waiting);
+            }
+        }
     }
 
     /// Ends a sample: what was not noted to be used since the last one was not.
@@ -355,6 +398,48 @@ impl HoseState {
             let (mut cx, sending, receiving) = self.sides(now);
             receiving.recompute(&mut cx, scope);
             sending.recompute(&mut cx, scope);
+            self.exchange_here(now);
+            debug_assert!(!cfg!(test) || self.sending.is_consistent());
+        }
+    }
+
+    /// Has the machines of this host request and grant among themselves what others do by
+    /// datagrams: at once, so that what one gives back another has in the same moment.
+    fn exchange_here(&mut self, now: Nanos) {
+        let here = self.view.here();
+        if !self.sending.has_requests(here) && !self.receiving.serves(here) {
+            return;
+        }
+        let mut entries = mem::take(&mut self.entries);
+        for _ in 0..ROUNDS_HERE {
+            self.told_here = self.told_here.next();
+            let sequence = self.told_here;
+            entries.clear();
+            self.sending.take_requests(here, &mut entries);
+            self.take_here(now, sequence, &entries);
+            let (mut cx, _, receiving) = self.sides(now);
+            receiving.recompute(&mut cx, Scope::Changed);
+            entries.clear();
+            receiving.push_grants(here, &mut entries);
+            let until = now + cx.times.lease_counted();
+            for place in 0..entries.len() {
+                receiving.grant_sent(here, place, sequence, until);
+            }
+            self.take_here(now, sequence, &entries);
+            let (mut cx, sending, _) = self.sides(now);
+            sending.recompute(&mut cx, Scope::Changed);
+        }
+        self.schedule.recomputed();
+        self.entries = entries;
+    }
+
+    /// Takes what machines of this host request of and grant to each other.
+    fn take_here(&mut self, now: Nanos, sequence: SequenceNumber, entries: &[Entry]) {
+        let here = self.view.here();
+        for entry in entries {
+            let lease = now + self.times().lease();
+            let known = self.handle_pair_entry(now, here, sequence, lease, entry);
+            debug_assert!(known, "this host knows its own machines");
         }
     }
 
@@ -500,6 +585,12 @@ impl HoseState {
     /// Whether any pair is in use here, so that usage is to be noted each interval.
     pub fn has_open_pairs(&self) -> bool {
         self.sending.open_pairs() > 0
+    }
+
+    /// Whether anything is granted here, so that what guests take is to be noted each
+    /// interval.
+    pub fn has_grants(&self) -> bool {
+        self.receiving.grants() > 0
     }
 
     /// How often rates are exchanged.

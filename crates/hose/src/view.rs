@@ -1,8 +1,8 @@
 //! What a host knows of the machines and hosts around it.
 
 use crate::directory::Directory;
-use crate::ids::{Destination, Epoch, HostId, PairId, PeerIndex};
-use crate::machines::{LocalIndex, Locals, tenant};
+use crate::ids::{Destination, Epoch, HostId, PairId, PairKey, PeerIndex};
+use crate::machines::{Local, LocalIndex, Locals, tenant};
 use crate::peers::Peers;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tailbound_units::{Nanos, Rate};
@@ -34,6 +34,28 @@ impl View {
             peers: Peers::new(this, peers, epoch),
             directory: Directory::default(),
         }
+    }
+
+    /// This host, where pairs are concerned: both of whose machines are here.
+    pub(crate) fn here(&self) -> PeerIndex {
+        PeerIndex(self.peers.len())
+    }
+
+    /// Whether the machines of a peer, or of this host, send what they were granted and
+    /// nothing else at least up to `until`.
+    pub(crate) fn is_pledged(&self, peer: PeerIndex, until: Nanos) -> bool {
+        peer == self.here() || self.peers[peer].pledged_to_us >= until
+    }
+
+    /// The name and the bandwidth of a pair's sender, which is not here or is.
+    pub(crate) fn sender(&self, key: &PairKey) -> Option<(&str, Rate)> {
+        let sender = key.pair.sender;
+        if key.peer == self.here() {
+            let Local { machine, .. } = &self.locals[self.locals.find(sender)?];
+            return Some((&machine.name, machine.bandwidth));
+        }
+        let machine = self.peers[key.peer].machines().get(&sender)?;
+        Some((&machine.name, machine.bandwidth))
     }
 
     /// Counts the machines of each tenant that has one here. Returns whether any
@@ -92,6 +114,32 @@ impl View {
         wanted
     }
 
+    /// The pairs of this host's machines of one tenant.
+    pub(crate) fn pairs_here(&self) -> BTreeMap<PairId, Wanted> {
+        let mut tenants: HashMap<&str, Vec<LocalIndex>> = HashMap::new();
+        for index in self.locals.indices() {
+            let tenant = self.locals[index].tenant();
+            tenants.entry(tenant).or_default().push(index);
+        }
+        let mut wanted = BTreeMap::new();
+        for machines in tenants.values() {
+            for (sender, receiver) in pairs_of(machines) {
+                let receiver = &self.locals[receiver];
+                let pair = PairId {
+                    sender: self.locals[sender].id,
+                    receiver: receiver.id,
+                };
+                let pair_wanted = Wanted {
+                    local: sender,
+                    share: receiver.share(),
+                    destinations: receiver.destinations().collect(),
+                };
+                wanted.insert(pair, pair_wanted);
+            }
+        }
+        wanted
+    }
+
     /// Peers' machines of a local one's tenant whose hosts have pledged at least
     /// up to `until`.
     pub(crate) fn pledged_machines(&self, local: LocalIndex, until: Nanos) -> u64 {
@@ -99,4 +147,13 @@ impl View {
         self.directory
             .machines_where(tenant, |peer| self.peers[peer].pledged_to_us >= until)
     }
+}
+
+/// Each two of `machines`, either way.
+fn pairs_of(machines: &[LocalIndex]) -> impl Iterator<Item = (LocalIndex, LocalIndex)> + '_ {
+    let pairs = machines.iter().flat_map(move |sender| {
+        let receivers = machines.iter();
+        receivers.map(move |receiver| (*sender, *receiver))
+    });
+    pairs.filter(|(sender, receiver)| sender != receiver)
 }

@@ -313,6 +313,9 @@ impl Daemon {
 
     /// Exchanges rates with other hosts, where that is due.
     fn exchange(&mut self, now: Nanos) {
+        if let Some(hose) = &mut self.hose {
+            hose.note_drained(now, |guest| self.switch.drained(guest));
+        }
         if let Some(hose) = &mut self.hose
             && let Some(pacer) = self.switch.pacer()
         {

@@ -27,7 +27,7 @@ use tailbound_hose::{
     HostId, Incoming, Key, Machine, Station, StationChange, TimeOfDay,
 };
 use tailbound_switch::Mac;
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Datagrams that are read in a turn.
 const DATAGRAMS: usize = 64;
@@ -103,6 +103,8 @@ pub struct Hose {
     /// The addresses that datagrams may come from.
     senders: HashSet<IpAddr>,
     guests: Vec<HoseGuest>,
+    /// What each guest that is sent to had taken from its port as of the last sample.
+    drained: HashMap<GuestId, Bytes>,
     /// Whose rates were set since the last [`Self::poll_changed_guests`].
     changed: Vec<GuestId>,
     next_sample: Nanos,
@@ -133,6 +135,7 @@ impl Hose {
             closed: Vec::new(),
             renewed: false,
             guests: Vec::new(),
+            drained: HashMap::new(),
             changed: Vec::new(),
             next_sample: now,
             unsampled: false,
@@ -161,6 +164,8 @@ impl Hose {
         });
         let machines = machines.collect();
         self.state.set_machines(now, machines);
+        let here: HashSet<_> = guests.iter().map(|guest| guest.id).collect();
+        self.drained.retain(|guest, _| here.contains(guest));
         self.guests = guests;
         self.renewed = true;
     }
@@ -179,10 +184,13 @@ impl Hose {
         if config.listen != self.config.listen {
             self.socket = listen(config.listen)?;
         }
+        self.withdrawn_stations.extend(self.state.stations());
         self.state.set_machines(now, Vec::new());
         self.withdrawn.extend(self.state.poll_changes());
-        self.withdrawn_stations.extend(self.state.stations());
         self.closed.extend(self.state.poll_incoming(now));
+        let changed = self.state.poll_stations();
+        self.withdrawn_stations
+            .extend(changed.map(|change| change.station));
         self.state = state(config, now, &keys);
         self.keys = keys;
         self.addresses = addresses(config);
@@ -226,6 +234,26 @@ impl Hose {
             }
         }
         self.exchange(now, pacer);
+    }
+
+    /// Notes what each guest has taken from its port, where that is due: to be called
+    /// before each [`Self::poll`]. `drained` says how much that is so far, and whether
+    /// frames wait for it there.
+    pub fn note_drained(
+        &mut self,
+        now: Nanos,
+        mut drained: impl FnMut(GuestId) -> Option<(Bytes, bool)>,
+    ) {
+        if now < self.next_sample || !self.state.has_grants() {
+            return;
+        }
+        let before = &mut self.drained;
+        self.state.sample_drained(now, |guest| {
+            let guest = guest_of(guest)?;
+            let (bytes, waiting) = drained(guest)?;
+            let last = before.insert(guest, bytes).unwrap_or(bytes);
+            Some((bytes.saturating_sub(last), waiting))
+        });
     }
 
     /// Notes what was used, sends what is due and sets the rates that follow. To
@@ -307,7 +335,8 @@ impl Hose {
 
     /// When [`Self::poll`] is to be called next.
     pub fn poll_at(&self) -> Option<Nanos> {
-        let sample = self.unsampled || self.state.has_open_pairs();
+        let used = self.unsampled || self.state.has_open_pairs();
+        let sample = used || self.state.has_grants();
         let sample = sample.then_some(self.next_sample);
         [sample, self.state.poll_at()].into_iter().flatten().min()
     }
@@ -357,7 +386,7 @@ fn set(now: Nanos, pacer: &mut Pacer<Packet>, change: Change) -> Result<(), Pace
     pacer.set_destination(now, guest, destination, Some(nearest))
 }
 
-/// A guest by the number that it was announced under.
+/// The guest that was announced under this number.
 fn guest_of(guest: hose::GuestId) -> Option<GuestId> {
     NonZeroU64::new(guest.0).map(GuestId::from)
 }

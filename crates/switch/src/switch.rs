@@ -56,7 +56,7 @@ use std::collections::HashSet;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Egress, GuestId, Pacer, Packet, Pool};
-use tailbound_units::Nanos;
+use tailbound_units::{Bytes, Nanos};
 use uplink::Uplink;
 
 /// The ports, by [`PortIndex`]; `None` where the interface is missing.
@@ -148,6 +148,16 @@ impl Switch {
         } else {
             self.by_station.remove(&station);
         }
+    }
+
+    /// What has left to a guest by its port so far, and whether frames wait for that;
+    /// `None` where there is no such guest.
+    pub fn drained(&self, guest: GuestId) -> Option<(Bytes, bool)> {
+        let port = self.slots.port_of(guest)?;
+        let state = &self.states[port.0];
+        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        let waiting = guest.pipeline.backlog().packets > 0 || !state.outgoing.is_empty();
+        Some((Bytes(state.counters.sent.bytes), waiting))
     }
 
     /// Offers the pacer again in the next turn what it did not take of a guest: it may

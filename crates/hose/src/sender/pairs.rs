@@ -6,6 +6,7 @@ use crate::ids::{PairId, PairKey, PeerIndex, SequenceNumber};
 use crate::machines::LocalIndex;
 use crate::table::{Beside, Table, place};
 use crate::wire::Entry;
+use std::iter;
 use std::mem;
 use std::ops::{Index, IndexMut};
 use tailbound_units::{Nanos, Rate};
@@ -38,7 +39,7 @@ struct StrayGrant {
 /// Grants for unknown pairs that are given back at once; the others with the next.
 const MAX_STRAYS: usize = 64;
 
-/// A peer, as what is sent to its machines.
+/// A peer, or this host, as what is sent to its machines.
 #[derive(Debug)]
 struct Destination {
     regime: Regime,
@@ -73,9 +74,10 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// No pair, and a pledge to each peer up to `pledged`.
+    /// No pair, a pledge to each peer up to `pledged`, and one to this host itself for
+    /// ever.
     pub(super) fn new(peers: usize, pledged: Nanos) -> Self {
-        let destination = || Destination {
+        let destination = |pledged| Destination {
             regime: Regime::Grants { pledged },
             pairs: Vec::new(),
             open: Vec::new(),
@@ -83,9 +85,12 @@ impl Pairs {
             strays: Vec::new(),
         };
         Self {
-            table: Table::new(MAX_PAIRS),
+            table: Table::new(2 * MAX_PAIRS),
             sources: Beside::default(),
-            destinations: std::iter::repeat_with(destination).take(peers).collect(),
+            destinations: iter::repeat_n(pledged, peers)
+                .chain([Nanos(u64::MAX)])
+                .map(destination)
+                .collect(),
             open: 0,
         }
     }
@@ -138,6 +143,17 @@ impl Pairs {
         !self.destinations[peer.0].open.is_empty()
     }
 
+    /// Whether there is anything to ask of a peer, or to give back to it.
+    pub(super) fn has_requests(&self, peer: PeerIndex) -> bool {
+        let Destination {
+            open,
+            returned,
+            strays,
+            ..
+        } = &self.destinations[peer.0];
+        !(open.is_empty() && returned.is_empty() && strays.is_empty())
+    }
+
     pub(super) fn regime(&self, peer: PeerIndex) -> Regime {
         self.destinations[peer.0].regime
     }
@@ -146,6 +162,9 @@ impl Pairs {
     pub(super) fn insert(&mut self, pair: Pair) -> Option<PairIndex> {
         debug_assert!(!pair.state.is_open(), "a pair begins idle");
         let Pair { key, local, .. } = pair;
+        if !self.has_room(key.peer) {
+            return None;
+        }
         let index = self.table.insert(key, pair)?;
         let destination = &mut self.destinations[key.peer.0];
         destination.pairs.push(index);
@@ -153,6 +172,18 @@ impl Pairs {
             self.sources[local].unpledged.push(index);
         }
         Some(index)
+    }
+
+    /// Whether there is room for another pair: those on this host have room of their own,
+    /// so that they take none of the others'.
+    fn has_room(&self, peer: PeerIndex) -> bool {
+        let here = self.destinations.last().map_or(0, |here| here.pairs.len());
+        let taken = if peer.0 + 1 == self.destinations.len() {
+            here
+        } else {
+            self.table.len() - here
+        };
+        taken < MAX_PAIRS
     }
 
     pub(super) fn remove(&mut self, index: PairIndex) {

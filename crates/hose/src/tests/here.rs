@@ -1,0 +1,103 @@
+//! Pairs of machines on one host: they take part without datagrams.
+
+use super::net::{Faults, Net, machine};
+use proptest::prelude::*;
+use tailbound_units::{Nanos, Rate};
+
+const B: u64 = 1_000_000_000;
+const ALL: u64 = u64::MAX;
+
+/// Hosts with so many machines each, all of one tenant.
+fn net(machines: &[u32], seed: u64) -> Net {
+    let all = machines.iter().sum();
+    let hosts = machines.iter().enumerate().map(|(host, count)| {
+        let guests = 0..*count;
+        guests
+            .map(|guest| machine(host, guest, Rate(B), all))
+            .collect()
+    });
+    let mut net = Net::new(hosts.collect(), Faults::NONE, seed);
+    net.run_for(Nanos::from_millis(10));
+    net
+}
+
+#[test]
+fn a_lone_sender_has_all_in_the_moment_in_which_it_has_something_to_send() {
+    let mut net = net(&[2, 1], 3);
+    let before = net.datagrams;
+    net.demand((0, 0), (0, 1), ALL);
+    net.run_for(Nanos::from_millis(2));
+    assert_eq!(net.rate((0, 0), (0, 1)), B);
+    net.run_for(Nanos::from_millis(50));
+    assert_eq!(net.rate((0, 0), (0, 1)), B);
+    // A heartbeat or two, and nothing about that pair.
+    assert!(net.datagrams - before <= 4);
+    net.demand((0, 0), (0, 1), 0);
+    net.run_for(Nanos::from_millis(10));
+    assert_eq!(net.rate((0, 0), (0, 1)), 0);
+}
+
+#[test]
+fn a_sender_divides_its_bandwidth_among_receivers_here_and_elsewhere() {
+    let mut net = net(&[3, 1], 3);
+    for to in [(0, 1), (0, 2), (1, 0)] {
+        net.demand((0, 0), to, ALL);
+    }
+    net.run_for(Nanos::from_millis(10));
+    for to in [(0, 1), (0, 2), (1, 0)] {
+        assert!(net.rate((0, 0), to).abs_diff(B / 3) <= B / 1000, "{to:?}");
+    }
+}
+
+#[test]
+fn what_a_sender_elsewhere_no_longer_uses_one_here_has_and_back() {
+    let mut net = net(&[2, 1], 3);
+    net.demand((1, 0), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((1, 0), (0, 0)), B);
+    net.demand((0, 1), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((1, 0), (0, 0)), B / 2);
+    assert_eq!(net.rate((0, 1), (0, 0)), B / 2);
+    net.demand((1, 0), (0, 0), 0);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((0, 1), (0, 0)), B);
+}
+
+#[test]
+fn a_machine_that_leaves_gives_back_what_it_had_of_its_neighbours() {
+    let mut net = net(&[3], 3);
+    net.demand((0, 1), (0, 0), ALL);
+    net.demand((0, 2), (0, 0), ALL);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((0, 1), (0, 0)), B / 2);
+    let fewer = (0..2).map(|guest| machine(0, guest, Rate(B), 2)).collect();
+    net.demand((0, 2), (0, 0), 0);
+    net.set_machines(0, fewer);
+    net.run_for(Nanos::from_millis(5));
+    assert_eq!(net.rate((0, 1), (0, 0)), B);
+    assert!(!net.is_limited((0, 2), (0, 0)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_of_n_senders_has_an_nth_wherever_it_is(
+        seed: u64,
+        machines in prop::collection::vec(1_u32..4, 1..4),
+    ) {
+        let mut net = net(&machines, seed);
+        let everyone = super::bound::everyone(&net);
+        let (to, senders) = everyone.split_first().expect("there is a machine");
+        for from in senders {
+            net.demand(*from, *to, ALL);
+        }
+        let end = net.now + Nanos::from_millis(10);
+        net.run_until(end, |net| assert!(net.sum_to(*to) <= B));
+        for from in senders {
+            let fair = B / senders.len() as u64;
+            prop_assert!(net.rate(*from, *to).abs_diff(fair) <= fair / 1000, "{from:?}");
+        }
+    }
+}

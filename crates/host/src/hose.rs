@@ -16,7 +16,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use tailbound_api::VmName;
 use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
@@ -399,15 +399,23 @@ fn listen(address: SocketAddr) -> Result<UdpSocket, HoseError> {
     bound.map_err(|source| HoseError::Listen { address, source })
 }
 
-/// The key of this host and each peer, of the secret that all of them share.
+/// The key of this host and each peer, of the secret that these two share, or all do.
 fn read_keys(config: &HoseConfig) -> Result<HashMap<HostId, Key>, HoseError> {
-    let secret = key::read(&config.key_file).map_err(|source| HoseError::Key {
-        path: config.key_file.clone(),
-        source,
-    })?;
-    let peers = config.peers.iter().map(|peer| peer.host.as_str());
-    let keys = peers.map(|peer| (HostId::of(peer), secret.pair_key(&config.host, peer)));
-    Ok(keys.collect())
+    let read = |path: &Path| {
+        key::read(path).map_err(|source| HoseError::Key {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    let shared = config.key_file.as_deref().map(read).transpose()?;
+    let mut keys = HashMap::new();
+    for PeerConfig { host, key_file, .. } in &config.peers {
+        let own = key_file.as_deref().map(read).transpose()?;
+        if let Some(secret) = own.as_ref().or(shared.as_ref()) {
+            keys.insert(HostId::of(host), secret.pair_key(&config.host, host));
+        }
+    }
+    Ok(keys)
 }
 
 fn state(config: &HoseConfig, now: Nanos, keys: &HashMap<HostId, Key>) -> HoseState {
@@ -455,6 +463,36 @@ mod tests {
             let expected = Destination::Address(Address(address));
             assert_eq!(destination(address), expected);
         }
+    }
+
+    #[test]
+    fn a_peers_own_secret_counts_before_that_of_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, secret: &str| {
+            let path = directory.path().join(name);
+            write(&path, secret).unwrap();
+            set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+            path
+        };
+        let all = "0123456789abcdef0123456789abcdef";
+        let own = "fedcba9876543210fedcba9876543210";
+        let (all_file, own_file) = (file("all", all), file("own", own));
+        let text = format!(
+            "host = 'a'\nlisten = '127.0.0.1:0'\nkey_file = {all_file:?}\n\
+             [[peer]]\nhost = 'b'\naddress = '127.0.0.2:9'\nkey_file = {own_file:?}\n\
+             [[peer]]\nhost = 'c'\naddress = '127.0.0.3:9'\n"
+        );
+        let keys = read_keys(&toml::from_str(&text).unwrap()).unwrap();
+        let key = |secret: &str, peer| {
+            let secret = hose::Secret::new(secret.as_bytes()).unwrap();
+            secret.pair_key("a", peer)
+        };
+        assert_eq!(keys[&HostId::of("b")], key(own, "b"));
+        assert_eq!(keys[&HostId::of("c")], key(all, "c"));
+        let missing = text.replace("own", "gone");
+        let refused = read_keys(&toml::from_str(&missing).unwrap());
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("gone: cannot be read"), "{message}");
     }
 
     #[test]

@@ -28,8 +28,10 @@ pub struct HoseConfig {
     pub host: String,
     /// The address and UDP port that datagrams come to and go from.
     pub listen: SocketAddr,
-    /// The key that all hosts share: a file of its owner's alone.
-    pub key_file: PathBuf,
+    /// The secret that all hosts share, a file of its owner's alone: for peers without
+    /// one of their own.
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
     /// How often rates are exchanged while there is traffic; 1 ms.
     #[serde(default = "interval")]
     pub interval: Nanos,
@@ -55,6 +57,9 @@ pub struct PeerConfig {
     pub host: String,
     /// The address and UDP port that it listens at.
     pub address: SocketAddr,
+    /// The secret that it and this host alone share, a file of its owner's alone.
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
 }
 
 const fn interval() -> Nanos {
@@ -122,7 +127,18 @@ impl HoseConfig {
         let mut addresses = HashMap::from([(self.listen, "this host")]);
         for (index, peer) in self.peers.iter().enumerate() {
             let key = |key| [Step::Key("peer"), Step::Index(index), Step::Key(key)];
-            let PeerConfig { host, address } = peer;
+            let PeerConfig {
+                host,
+                address,
+                key_file,
+            } = peer;
+            if key_file.is_none() && self.key_file.is_none() {
+                let message = format!(
+                    "there is no key for {host}; use a file that it and this host share, or \
+                     hose.key_file for all"
+                );
+                add(&key("key_file"), message);
+            }
             if host.is_empty() {
                 let message = "a peer without a name is never heard; use what it calls itself";
                 add(&key("host"), message.to_owned());
@@ -209,5 +225,17 @@ mod tests {
         assert!(toml::from_str::<HoseConfig>(&format!("{GOOD}listen_at = 1")).is_err());
         assert_eq!(mistakes(&GOOD.replace("10.0.0.1", "224.0.0.1")).len(), 1);
         assert_eq!(mistakes(&GOOD.replace("'a'", "''")).len(), 1);
+    }
+
+    #[test]
+    fn each_peer_has_a_key_of_its_own_or_that_of_all() {
+        let without = GOOD.replace("key_file = '/k'\n", "");
+        assert!(mistakes(&without).is_empty());
+        let peers = "[[peer]]\nhost = 'b'\naddress = '10.0.0.2:1'\nkey_file = '/kb'\n\
+                     [[peer]]\nhost = 'c'\naddress = '10.0.0.3:1'\n";
+        let found = mistakes(&format!("{without}{peers}"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("there is no key for c"), "{found:?}");
+        assert!(mistakes(&format!("{GOOD}{peers}")).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The secret that hosts share, from which the key of each two of them follows.
+//! A secret that hosts share, all or two of them, from which the key of each two follows.
 
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;

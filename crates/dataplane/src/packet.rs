@@ -163,7 +163,7 @@ impl Packet {
     pub const HIGH_DSCP: u8 = 46;
     /// What a packet takes beside its buffer: itself, its place in a queue, and the
     /// allocator's and the pool's notes of the buffer.
-    const OVERHEAD: u64 = 256;
+    pub const OVERHEAD: u64 = 256;
     /// PCP of [`Class::High`] where the frame has a VLAN tag: the upper three
     /// bits of its DSCP. [`Class::BestEffort`] is 0.
     pub const HIGH_PCP: u8 = Self::HIGH_DSCP >> 3;
@@ -172,7 +172,7 @@ impl Packet {
     /// `source` (`None`: from outside). Everything is checked here, once:
     /// lengths, where headers end, and what the virtio header asks for.
     ///
-    /// A short frame in a large buffer moves to a small one, so that a queue
+    /// A frame in a larger buffer than it needs moves to a smaller one, so that a queue
     /// holds no more memory than its packets' bytes need.
     ///
     /// The class of a frame from outside is what its tag says; a guest's frame
@@ -208,7 +208,9 @@ impl Packet {
             connection: connection(buffer.pool().hash(), frame, headers),
             buffer,
         };
-        if packet.buffer.len() > Pool::SMALL && Self::HEADROOM + len <= Pool::SMALL {
+        if packet.buffer.len() > Pool::SMALL
+            && Pool::capacity_for(Self::HEADROOM + len) < packet.buffer.len()
+        {
             packet = packet.duplicate();
         }
         if source.is_none() {

@@ -8,6 +8,7 @@
 mod check;
 mod draft;
 mod guard;
+mod memory;
 mod pacing;
 
 use crate::hose::HoseConfig;
@@ -19,7 +20,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
 use tailbound_api::VmName;
-use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig};
+use tailbound_dataplane::{FqCodelConfig, Guarantee, PacerConfig, PipelineConfig, QueueConfig};
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_switch::{BudgetConfig, Mac, Prefix, SpoofFilter};
 
@@ -208,6 +209,24 @@ impl Config {
         }
         mistakes.sort_by_key(|mistake| mistake.location);
         Err(mistakes)
+    }
+
+    /// Whether rates are exchanged for a guest: for machines alone.
+    pub(crate) fn is_in_hose(&self, guest: &GuestConfig) -> bool {
+        self.hose.is_some() && guest.vm.is_some()
+    }
+
+    /// The way of a packet to a guest.
+    pub(crate) fn pipeline_of(&self, guest: &GuestConfig) -> PipelineConfig {
+        guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
+            queue: if self.is_in_hose(guest) {
+                // What exceeds its senders' guarantees is served below those, fairly.
+                QueueConfig::FqCodel(FqCodelConfig::default())
+            } else {
+                QueueConfig::default()
+            },
+            ..PipelineConfig::default()
+        })
     }
 
     /// In one line: what this host connects.

@@ -294,6 +294,10 @@ impl Daemon {
             for (port, error) in turn.gone {
                 self.lost(now, port, &error);
             }
+            if turn.memory_is_free {
+                // Beside the loop, which allocates nothing that it would wait for.
+                std::thread::spawn(tailbound_sys::memory::give_back);
+            }
             self.exchange(now);
             let until = if turn.busy || self.scrapes.is_busy() {
                 Some(now)

@@ -12,9 +12,12 @@ pub use tap::TapPort;
 
 use tailbound_dataplane::{Buffer, Pool};
 
+/// Up to here a frame is copied into a buffer of its size.
+const MIDDLE: usize = Pool::SIZES[Pool::SIZES.len() - 2];
+
 /// Puts a frame, of which the first part was received into `head` and the rest
-/// into `tail` as if the two were one buffer, into one of the two: small frames
-/// keep the small buffer, and only the start of a large one is copied.
+/// into `tail` as if the two were one buffer, into one buffer: small frames
+/// keep the small one, of large ones only the start is copied.
 ///
 /// Both start at `offset` in the buffer; `len` counts from there. The buffer
 /// that is used is replaced by a fresh one.
@@ -23,6 +26,12 @@ fn join(pool: &Pool, head: &mut Buffer, tail: &mut Buffer, offset: usize, len: u
     let head_len = head.len();
     if end <= head_len {
         return std::mem::replace(head, pool.buffer(head_len));
+    }
+    if end <= MIDDLE {
+        let mut whole = pool.buffer(end);
+        whole[offset..head_len].copy_from_slice(&head[offset..]);
+        whole[head_len..end].copy_from_slice(&tail[head_len..end]);
+        return whole;
     }
     tail[offset..head_len].copy_from_slice(&head[offset..]);
     let fresh = pool.buffer(tail.len());

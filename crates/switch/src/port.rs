@@ -45,6 +45,17 @@ pub struct Burst {
     pub frames: Vec<Received>,
     /// Frames that were lost since they were longer than any buffer.
     pub truncated: u64,
+    /// Buffers to receive into.
+    pub spare: Spare,
+}
+
+/// Buffers to receive into, one set for all ports: a burst is received by one at a time.
+#[derive(Debug, Default)]
+pub struct Spare {
+    /// Small ones.
+    pub heads: Vec<Buffer>,
+    /// For what does not fit a small one.
+    pub tails: Vec<Buffer>,
 }
 
 /// Whether a port may have more to receive.
@@ -130,6 +141,12 @@ pub trait Port {
     /// for several others does.
     fn readable_may_be_writable(&self) -> bool {
         false
+    }
+
+    /// The longest frame that it carries uncut, as of now, in bytes from the Ethernet
+    /// header on, without a VLAN tag; `None` where it does not matter.
+    fn longest(&self) -> Option<usize> {
+        None
     }
 
     /// Whether the port sees to launch times ([`Outgoing::Frame`]).

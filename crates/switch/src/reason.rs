@@ -48,6 +48,8 @@ pub enum Reason {
     /// Its guest has spent its budget for frames to addresses that nobody is known to
     /// have.
     UnknownBudget,
+    /// It is longer than the MTU of the port it goes to, and not to be cut.
+    AboveMtu,
     /// The port it goes to has lost its interface.
     PortMissing,
     /// The interface it goes to is down.
@@ -62,7 +64,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of [`Reason::index`].
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Malformed,
         Self::UnsupportedGso,
         Self::Truncated,
@@ -84,6 +86,7 @@ impl Reason {
         Self::UnknownDestination,
         Self::GroupBudget,
         Self::UnknownBudget,
+        Self::AboveMtu,
         Self::PortMissing,
         Self::LinkDown,
         Self::DeviceFull,
@@ -120,6 +123,7 @@ impl Reason {
             Self::UnknownDestination => "unknown_destination",
             Self::GroupBudget => "group_budget",
             Self::UnknownBudget => "unknown_budget",
+            Self::AboveMtu => "above_mtu",
             Self::PortMissing => "port_missing",
             Self::LinkDown => "link_down",
             Self::DeviceFull => "device_full",

@@ -24,6 +24,7 @@ mod guard;
 mod guest;
 mod ingress;
 mod inward;
+mod memory;
 mod receive;
 mod reload;
 mod slots;
@@ -48,6 +49,7 @@ use crate::port::{Burst, Port};
 use crate::reason::Reason;
 use agenda::Agenda;
 use guest::GuestPort;
+use memory::GiveBack;
 use receive::Round;
 use slots::Slots;
 pub use state::Interest;
@@ -67,6 +69,9 @@ pub type Ports = [Option<Box<dyn Port>>];
 pub struct Turn {
     /// There is more to do at once: do not sleep.
     pub busy: bool,
+    /// The last of much memory that nobody needed was freed: it can be handed back to the
+    /// system.
+    pub memory_is_free: bool,
     /// Ports that are of no use any more, each once, and why.
     pub gone: Vec<(PortIndex, io::Error)>,
 }
@@ -95,6 +100,8 @@ pub struct Switch {
     reads: bool,
     agenda: Agenda,
     burst: Burst,
+    /// When buffers are freed that lie unused.
+    excess: GiveBack,
 }
 
 impl Switch {
@@ -117,6 +124,7 @@ impl Switch {
             reads: true,
             agenda: Agenda::default(),
             burst: Burst::default(),
+            excess: GiveBack::default(),
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
@@ -248,6 +256,7 @@ impl Switch {
             self.forward_rest(now, ports, &mut turn);
         }
         self.transmit(now, ports, &mut turn);
+        turn.memory_is_free = self.give_back(now);
         turn
     }
 
@@ -315,7 +324,9 @@ impl Switch {
         let to_guests = agenda.departures.first();
         let retries = agenda.retries.first();
         let retries = retries.filter(|_| !self.is_uplink_blocked(ports));
-        let times = [leaving, at_once, to_guests, retries, agenda.timers.first()];
+        let at_ports = agenda.timers.first();
+        let excess = self.excess.poll_at();
+        let times = [leaving, at_once, to_guests, retries, at_ports, excess];
         times.into_iter().flatten().min()
     }
 
@@ -389,6 +400,9 @@ impl Switch {
         mut packet: Packet,
         ports: &Ports,
     ) {
+        if !self.fits(&packet, to, ports) {
+            return;
+        }
         let first = self.first_guest();
         let is_there = ports[to.0].is_some();
         if let Some(guest) = to.0.checked_sub(first) {

@@ -70,6 +70,7 @@ pub enum PacketError {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    interface: String,
 }
 
 /// One frame of a received burst.
@@ -153,7 +154,10 @@ impl Socket {
         // Binding to an interface that is down succeeds and leaves ENETDOWN
         // behind.
         match rustix::net::sockopt::socket_error(&fd) {
-            Ok(Ok(())) => Ok(Self { fd }),
+            Ok(Ok(())) => Ok(Self {
+                fd,
+                interface: interface.to_owned(),
+            }),
             Ok(Err(errno)) | Err(errno) => Err(failed("bind")(errno.into())),
         }
     }
@@ -175,7 +179,10 @@ impl Socket {
         if found != interface || !is_in(&fd, GET_NAMESPACE, netns)? {
             return Err(is_of_another("it is of another interface"));
         }
-        Ok(Self { fd })
+        Ok(Self {
+            fd,
+            interface: interface.to_owned(),
+        })
     }
 
     /// From now on only frames to groups come: broadcast and multicast.
@@ -219,6 +226,12 @@ impl Socket {
         bytes.try_into().map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "its address is not of 6 bytes")
         })
+    }
+
+    /// The longest packet behind an Ethernet header that its interface carries uncut, in
+    /// bytes.
+    pub fn mtu(&self) -> io::Result<u32> {
+        crate::tap::mtu(self.fd.as_fd(), &self.interface)
     }
 
     /// Receives a burst of at most [`Batch::LEN`] frames into `received`, which

@@ -299,6 +299,23 @@ fn device(fd: &OwnedFd) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
+/// The longest packet behind an Ethernet header, in bytes; `interface` is in the network
+/// namespace that `socket` was opened in.
+pub(crate) fn mtu(socket: BorrowedFd<'_>, interface: &str) -> io::Result<u32> {
+    let mut request = request(interface).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: SIOCGIFMTU reads and writes one `ifreq`.
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCGIFMTU as libc::Ioctl,
+            &raw mut request,
+        )
+    })?;
+    // SAFETY: SIOCGIFMTU filled in the MTU, and any bits are an integer.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(mtu.cast_unsigned())
+}
+
 pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         return Err(io::Error::last_os_error());

@@ -3,18 +3,19 @@
 
 use crate::HashKeys;
 use crate::hash::ConnectionHash;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use tailbound_units::Bytes;
 
-/// Free lists of buffers in two sizes: small ones for a packet of one MTU and
-/// large ones for a packet that is yet to be segmented.
+/// Free lists of buffers in a few sizes ([`Pool::SIZES`]): small ones for a packet of one
+/// MTU, the largest for one of 64 KiB that is yet to be segmented.
 ///
 /// A clone is another handle on the same lists. A buffer goes back when it is
-/// dropped. The lists keep what the busiest moment needed; the limits of the
-/// queues bound that. One thread uses a pool.
+/// dropped, and stays until [`Pool::give_back`] frees it. The limits of the queues bound
+/// what the busiest moment needs. One thread uses a pool.
 ///
 /// It has the secret keys under which [`Connection`](crate::Connection)s of its packets
 /// are hashed, so that they are the same in every queue.
@@ -23,9 +24,14 @@ pub struct Pool(Rc<Lists>);
 
 struct Lists {
     hash: ConnectionHash,
-    small: RefCell<Vec<Box<[u8]>>>,
-    large: RefCell<Vec<Box<[u8]>>>,
+    small: List,
+    /// Of the other sizes.
+    larger: [List; Pool::SIZES.len() - 1],
+    /// Bytes of all buffers that there are.
+    held: Cell<u64>,
 }
+
+type List = RefCell<Vec<Box<[u8]>>>;
 
 impl Pool {
     /// Capacity of a small buffer: a full Ethernet frame with room to spare.
@@ -33,6 +39,12 @@ impl Pool {
     /// Capacity of a large buffer: a 64 KiB packet, its Ethernet header, tags
     /// and headroom.
     pub const LARGE: usize = 68 * 1024;
+    /// Capacities of buffers: a frame takes the next one that holds it.
+    pub const SIZES: [usize; 4] = [Self::SMALL, 4 * 1024, 16 * 1024, Self::LARGE];
+    /// Free buffers of each size that are kept however long nobody needs them, in bytes.
+    pub const KEPT: usize = 1024 * 1024;
+    /// Most buffers of a size that are freed at once, so that it takes some 10 us.
+    const AT_ONCE: usize = 64;
 
     /// An empty pool, with keys that no guest knows.
     pub fn new() -> Self {
@@ -43,8 +55,9 @@ impl Pool {
     pub fn with_keys(keys: HashKeys) -> Self {
         Self(Rc::new(Lists {
             hash: ConnectionHash::new(keys),
-            small: RefCell::default(),
-            large: RefCell::default(),
+            small: List::default(),
+            larger: Default::default(),
+            held: Cell::new(0),
         }))
     }
 
@@ -60,25 +73,85 @@ impl Pool {
             .list_for(at_least)
             .and_then(|list| list.borrow_mut().pop());
         Buffer {
-            bytes: free.unwrap_or_else(|| fresh(at_least)),
+            bytes: free.unwrap_or_else(|| self.fresh(at_least)),
             pool: self.clone(),
         }
     }
 
     #[inline]
-    fn list_for(&self, size: usize) -> Option<&RefCell<Vec<Box<[u8]>>>> {
+    fn list_for(&self, size: usize) -> Option<&List> {
         if size <= Self::SMALL {
-            Some(&self.0.small)
-        } else if size <= Self::LARGE {
-            Some(&self.0.large)
-        } else {
-            None
+            return Some(&self.0.small);
+        }
+        let mut larger = Self::SIZES[1..].iter().zip(&self.0.larger);
+        larger
+            .find(|(capacity, _)| size <= **capacity)
+            .map(|(_, list)| list)
+    }
+
+    #[cold]
+    fn fresh(&self, at_least: usize) -> Box<[u8]> {
+        let capacity = Self::capacity_for(at_least);
+        self.make_room(capacity);
+        self.0.held.set(self.0.held.get() + capacity as u64);
+        vec![0; capacity].into_boxed_slice()
+    }
+
+    /// Frees as much of other sizes as is to be had anew, where there is an excess: or
+    /// else frames of one size after another would make each list as long as a queue.
+    fn make_room(&self, capacity: usize) {
+        let mut room = 0;
+        for (size, list) in self.lists().filter(|(size, _)| *size != capacity) {
+            let mut list = list.borrow_mut();
+            let excess = list.len().saturating_sub(Self::KEPT / size);
+            let freed = excess.min((capacity.saturating_sub(room)).div_ceil(size));
+            let left = list.len() - freed;
+            list.truncate(left);
+            self.0.held.set(self.0.held.get() - (freed * size) as u64);
+            room += freed * size;
         }
     }
 
-    /// How many small and large buffers lie unused.
-    pub fn free(&self) -> (usize, usize) {
-        (self.0.small.borrow().len(), self.0.large.borrow().len())
+    /// The capacity of the buffer that holds so many bytes.
+    pub(super) fn capacity_for(bytes: usize) -> usize {
+        let fitting = Self::SIZES.iter().find(|capacity| bytes <= **capacity);
+        fitting.copied().unwrap_or(bytes)
+    }
+
+    /// How many buffers of each size lie unused.
+    pub fn free(&self) -> [usize; Self::SIZES.len()] {
+        let mut free = self.lists().map(|(_, list)| list.borrow().len());
+        std::array::from_fn(|_| free.next().unwrap_or_default())
+    }
+
+    /// The memory of all buffers, used and unused.
+    pub fn held(&self) -> Bytes {
+        Bytes(self.0.held.get())
+    }
+
+    /// Whether more lies unused of some size than is kept for ever.
+    pub fn has_excess(&self) -> bool {
+        self.lists()
+            .any(|(capacity, list)| list.borrow().len() > Self::KEPT / capacity)
+    }
+
+    /// Frees some of what lies unused, a few buffers of each size: to be called now and
+    /// then while there is an excess.
+    pub fn give_back(&self) {
+        for (capacity, list) in self.lists() {
+            let mut list = list.borrow_mut();
+            let excess = list.len().saturating_sub(Self::KEPT / capacity);
+            let freed = excess.min(Self::AT_ONCE);
+            let left = list.len() - freed;
+            list.truncate(left);
+            let freed = (freed * capacity) as u64;
+            self.0.held.set(self.0.held.get() - freed);
+        }
+    }
+
+    fn lists(&self) -> impl Iterator<Item = (usize, &List)> {
+        let lists = std::iter::once(&self.0.small).chain(&self.0.larger);
+        Self::SIZES.into_iter().zip(lists)
     }
 }
 
@@ -90,19 +163,8 @@ impl Default for Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (small, large) = self.free();
-        write!(f, "Pool({small} small and {large} large free)")
+        write!(f, "Pool({:?} free of {:?})", self.free(), Self::SIZES)
     }
-}
-
-#[cold]
-fn fresh(at_least: usize) -> Box<[u8]> {
-    let capacity = if at_least <= Pool::SMALL {
-        Pool::SMALL
-    } else {
-        at_least.max(Pool::LARGE)
-    };
-    vec![0; capacity].into_boxed_slice()
 }
 
 /// A buffer from a [`Pool`]: all of its capacity as a slice.
@@ -140,6 +202,9 @@ impl Drop for Buffer {
         let bytes = mem::take(&mut self.bytes);
         if let Some(list) = self.pool.list_for(bytes.len()) {
             list.borrow_mut().push(bytes);
+        } else {
+            let held = &self.pool.0.held;
+            held.set(held.get() - bytes.len() as u64);
         }
     }
 }
@@ -160,7 +225,7 @@ mod tests {
         let mut buffer = pool.buffer(100);
         buffer[0] = 7;
         drop(buffer);
-        assert_eq!(pool.free(), (1, 0));
+        assert_eq!(pool.free(), [1, 0, 0, 0]);
         assert_eq!(pool.buffer(Pool::SMALL)[0], 7);
     }
 
@@ -168,9 +233,52 @@ mod tests {
     fn sizes_are_rounded_up_and_oversize_is_not_kept() {
         let pool = Pool::new();
         assert_eq!(pool.buffer(1).len(), Pool::SMALL);
-        assert_eq!(pool.buffer(Pool::SMALL + 1).len(), Pool::LARGE);
+        for [below, above] in Pool::SIZES.array_windows() {
+            assert_eq!(pool.buffer(below + 1).len(), *above);
+            assert_eq!(pool.buffer(*above).len(), *above);
+        }
         assert_eq!(pool.buffer(Pool::LARGE + 1).len(), Pool::LARGE + 1);
-        assert_eq!(pool.free(), (1, 1));
+        assert_eq!(pool.free(), [1, 1, 1, 1]);
+        assert_eq!(pool.held().0, Pool::SIZES.iter().sum::<usize>() as u64);
+    }
+
+    #[test]
+    fn one_size_makes_room_for_another() {
+        let pool = Pool::new();
+        let bytes = 16 * Pool::KEPT;
+        for size in [Pool::SMALL, 4 * 1024, 16 * 1024, Pool::LARGE, Pool::SMALL] {
+            drop(
+                (0..bytes / size)
+                    .map(|_| pool.buffer(size))
+                    .collect::<Vec<_>>(),
+            );
+            let held = pool.held().0 as usize;
+            assert!(
+                held <= bytes + 4 * Pool::KEPT + Pool::LARGE,
+                "{held} at {size}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_nobody_needs_is_given_back_but_for_a_rest() {
+        let pool = Pool::new();
+        let used: Vec<_> = (0..4000).map(|n| pool.buffer(Pool::SIZES[n % 4])).collect();
+        assert!(!pool.has_excess());
+        let busy = pool.held();
+        drop(used);
+        assert_eq!(pool.held(), busy);
+        let mut steps = 0;
+        while pool.has_excess() {
+            pool.give_back();
+            steps += 1;
+        }
+        assert_eq!(steps, 1000_usize.div_ceil(64));
+        let kept = (4 * Pool::KEPT) as u64;
+        assert!((kept - Pool::LARGE as u64..=kept).contains(&pool.held().0));
+        pool.give_back();
+        let kept = pool.free();
+        assert_eq!(kept, Pool::SIZES.map(|size| Pool::KEPT / size));
     }
 
     #[test]
@@ -178,6 +286,6 @@ mod tests {
         let pool = Pool::new();
         let buffer = pool.buffer(1);
         drop(pool);
-        assert_eq!(buffer.pool().free(), (0, 0));
+        assert_eq!(buffer.pool().free(), [0; 4]);
     }
 }

@@ -67,7 +67,7 @@ fn a_short_frame_moves_to_a_small_buffer() {
     let mut buffer = pool.buffer(Pool::LARGE);
     buffer[16..16 + frame.len()].copy_from_slice(&frame);
     let packet = Packet::new(buffer, 16, frame.len(), None, None).expect("well formed");
-    assert_eq!(pool.free(), (0, 1));
+    assert_eq!(pool.free(), [0, 0, 0, 1]);
     assert_eq!(packet.bytes(), frame);
 }
 

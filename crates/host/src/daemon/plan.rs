@@ -2,11 +2,9 @@
 
 use super::inherit::Inherited;
 use super::{Clock, HostError, open};
-use crate::config::{self, Config, PortConfig};
+use crate::config::{Config, PortConfig};
 use crate::guarantees::Guarantees;
-use tailbound_dataplane::{
-    Coverage, EgressConfig, FqCodelConfig, PacedPipelineConfig, PipelineConfig, QueueConfig,
-};
+use tailbound_dataplane::{Coverage, EgressConfig, PacedPipelineConfig};
 use tailbound_switch::port::Port;
 use tailbound_switch::{GuestConfig, Mac, SpoofFilter, SwitchConfig, UPLINK};
 
@@ -45,8 +43,6 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         None => EgressConfig::Pipeline(uplink.pipeline.clone()),
     });
     let guests = config.guests.iter().zip(guarantees.wanted());
-    // Rates are exchanged for machines alone.
-    let in_hose = |guest: &config::GuestConfig| config.hose.is_some() && guest.vm.is_some();
     let guests = guests.map(|(guest, guarantee)| GuestConfig {
         name: guest.name.clone(),
         mac: guest.mac,
@@ -58,20 +54,12 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         groups: Some(guest.groups),
         unknown: Some(guest.unknown),
         guarantee,
-        coverage: if in_hose(guest) {
+        coverage: if config.is_in_hose(guest) {
             Coverage::LimitedDestinations
         } else {
             Coverage::AllDestinations
         },
-        pipeline: guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
-            queue: if in_hose(guest) {
-                // What exceeds its senders' guarantees is served below those, fairly.
-                QueueConfig::FqCodel(FqCodelConfig::default())
-            } else {
-                QueueConfig::default()
-            },
-            ..PipelineConfig::default()
-        }),
+        pipeline: config.pipeline_of(guest),
     });
     let switch = SwitchConfig {
         uplink: egress,

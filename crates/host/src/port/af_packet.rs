@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use tailbound_dataplane::pacer::void;
-use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
-use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use tailbound_dataplane::{Packet, Pool, VoidFrame};
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent, Spare};
 use tailbound_sys::packet::{self, Batch, PacketError, Socket};
 use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
 use tailbound_units::{Nanos, WireBytes};
@@ -19,6 +19,7 @@ const _: () = assert!(BURST <= Batch::LEN);
 const OFFSET: usize = Packet::HEADROOM - VIRTIO_HEADER_LEN;
 
 const MAC_ADDRESSES: usize = 12;
+const ETHERNET: usize = 14;
 const TAG: usize = 4;
 
 const ENOBUFS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
@@ -29,8 +30,6 @@ const ENOBUFS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 pub struct AfPacketPort {
     socket: Socket,
     batch: Batch,
-    heads: Vec<Buffer>,
-    tails: Vec<Buffer>,
     received: Vec<packet::Received>,
     voids: Voids,
 }
@@ -81,8 +80,6 @@ impl AfPacketPort {
             socket,
             voids: Voids::new(address),
             batch: Batch::new(),
-            heads: Vec::with_capacity(BURST),
-            tails: Vec::with_capacity(BURST),
             received: Vec::with_capacity(BURST),
         }
     }
@@ -139,22 +136,21 @@ fn move_behind_tag(header: &mut [u8; VIRTIO_HEADER_LEN], at: usize) {
 
 impl Port for AfPacketPort {
     fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
-        self.heads.resize_with(BURST, || pool.buffer(Pool::SMALL));
-        self.tails.resize_with(BURST, || pool.buffer(Pool::LARGE));
-        let result = self.socket.receive(
-            &mut self.batch,
-            OFFSET,
-            &mut self.heads,
-            &mut self.tails,
-            &mut self.received,
-        );
+        let Spare { heads, tails } = &mut burst.spare;
+        let missing = BURST.saturating_sub(heads.len());
+        heads.extend((0..missing).map(|_| pool.buffer(Pool::SMALL)));
+        let missing = BURST.saturating_sub(tails.len());
+        tails.extend((0..missing).map(|_| pool.buffer(Pool::LARGE)));
+        let result = self
+            .socket
+            .receive(&mut self.batch, OFFSET, heads, tails, &mut self.received);
         match result {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(More::Maybe),
             Err(error) => return Err(error),
         }
-        let buffers = self.heads.iter_mut().zip(&mut self.tails);
+        let buffers = heads.iter_mut().zip(tails);
         for (received, (head, tail)) in self.received.iter().zip(buffers) {
             if received.truncated {
                 burst.truncated += 1;
@@ -212,6 +208,11 @@ impl Port for AfPacketPort {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn longest(&self) -> Option<usize> {
+        let mtu = self.socket.mtu().ok()?;
+        Some(mtu as usize + ETHERNET)
     }
 
     fn take_overruns(&mut self) -> u64 {

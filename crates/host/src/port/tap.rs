@@ -19,8 +19,6 @@ const OFFSET: usize = Packet::HEADROOM - VIRTIO_HEADER_LEN;
 #[derive(Debug)]
 pub struct TapPort {
     tap: Tap,
-    /// The next frame's buffers; empty until the first burst.
-    spare: Option<(tailbound_dataplane::Buffer, tailbound_dataplane::Buffer)>,
 }
 
 impl TapPort {
@@ -38,7 +36,7 @@ impl TapPort {
                 source,
             })?;
         }
-        Ok(Self { tap, spare: None })
+        Ok(Self { tap })
     }
 
     /// Goes on with a descriptor that another process opened by [`TapPort::open`].
@@ -47,15 +45,20 @@ impl TapPort {
     /// It is not of that interface in that namespace, or the interface is gone.
     pub fn adopt(fd: OwnedFd, interface: &str, netns: Option<&Path>) -> io::Result<Self> {
         let tap = Tap::adopt(fd, interface, netns)?;
-        Ok(Self { tap, spare: None })
+        Ok(Self { tap })
     }
 }
 
 impl Port for TapPort {
     fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
-        let (head, tail) = self
-            .spare
-            .get_or_insert_with(|| (pool.buffer(Pool::SMALL), pool.buffer(Pool::LARGE)));
+        let Burst { frames, spare, .. } = burst;
+        if spare.heads.is_empty() {
+            spare.heads.push(pool.buffer(Pool::SMALL));
+        }
+        if spare.tails.is_empty() {
+            spare.tails.push(pool.buffer(Pool::LARGE));
+        }
+        let (head, tail) = (&mut spare.heads[0], &mut spare.tails[0]);
         let mut bytes = 0;
         for _ in 0..BURST {
             // A small frame fits the small buffer. Of a large one, the rest is
@@ -73,7 +76,7 @@ impl Port for TapPort {
             };
             let buffer = join(pool, head, tail, OFFSET, got);
             let virtio = buffer[OFFSET..].first_chunk().copied();
-            burst.frames.push(Received {
+            frames.push(Received {
                 start: Packet::HEADROOM,
                 len: got.saturating_sub(VIRTIO_HEADER_LEN),
                 virtio,

@@ -179,7 +179,7 @@ impl Guest {
         }
     }
 
-    fn inside(&self, program: &str, arguments: &[&str]) {
+    pub(crate) fn inside(&self, program: &str, arguments: &[&str]) {
         let net = format!("--net={}", self.netns().display());
         command("nsenter", &[&[net.as_str(), program], arguments].concat());
     }
@@ -390,6 +390,15 @@ impl Daemon {
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
+    /// How much memory it has, in KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next());
+        kib.and_then(|kib| kib.parse().ok()).expect("it has memory")
     }
 
     pub(crate) fn log(&self) -> String {

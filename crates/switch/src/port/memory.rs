@@ -25,6 +25,8 @@ pub struct Wire {
     /// The port finishes no checksums and does not segment: frames leave as
     /// they are, as on a TAP.
     pub offload: bool,
+    /// The longest frame that the port carries; `None`: any.
+    pub longest: Option<usize>,
 }
 
 impl Wire {
@@ -70,6 +72,10 @@ impl Port for MemoryPort {
             });
         }
         Ok(More::Maybe)
+    }
+
+    fn longest(&self) -> Option<usize> {
+        self.0.borrow().longest
     }
 
     fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {

@@ -66,6 +66,8 @@ pub(super) struct PortState {
     pub(super) full: bool,
     /// What the caller was last told to wait for.
     pub(super) interest: Interest,
+    /// The longest frame that the port carries, when it was last asked; 0 before.
+    pub(super) longest: usize,
     pub(super) counters: Counters,
 }
 
@@ -82,6 +84,7 @@ impl PortState {
                 receive: true,
                 transmit: false,
             },
+            longest: 0,
             counters: Counters::default(),
         }
     }
@@ -96,6 +99,7 @@ impl PortState {
         Self {
             readable: true,
             full: false,
+            longest: 0,
             ..self
         }
     }

@@ -2,6 +2,7 @@ mod churn;
 mod guarded;
 mod inward;
 mod many;
+mod memory;
 mod paced;
 mod queued;
 mod share;

@@ -1,6 +1,6 @@
 //! What `ethtool(8)` would say of an interface, by the same ioctl.
 
-use crate::tap::{check, request};
+use crate::tap::{check, mtu, request};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -75,18 +75,7 @@ impl Ethtool {
 
     /// The longest packet behind an Ethernet header, in bytes.
     pub(super) fn mtu(&self) -> io::Result<u32> {
-        let mut request = request(&self.interface).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: SIOCGIFMTU reads and writes one `ifreq`.
-        check(unsafe {
-            libc::ioctl(
-                self.socket.as_raw_fd(),
-                libc::SIOCGIFMTU as libc::Ioctl,
-                &raw mut request,
-            )
-        })?;
-        // SAFETY: SIOCGIFMTU filled in the MTU, and any bits are an integer.
-        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-        Ok(mtu.cast_unsigned())
+        mtu(self.socket(), &self.interface)
     }
 
     /// The MAC address.

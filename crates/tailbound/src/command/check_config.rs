@@ -25,9 +25,10 @@ impl Args {
             DocumentError::Read { .. } => Failure::new(error),
         })?;
         print(&format!(
-            "{}: ok: {}\n",
+            "{}: ok: {}; packets take at most {} of memory\n",
             self.config.display(),
-            config.summary()
+            config.summary(),
+            config.packet_memory()
         ));
         Ok(Exit::Holds)
     }

@@ -1,0 +1,133 @@
+//! How much memory packets can take at most.
+
+use super::Config;
+use tailbound_dataplane::{PacerConfig, Packet, Pool, QueueConfig};
+use tailbound_switch::port::{BURST, BURST_BYTES};
+use tailbound_units::Bytes;
+
+/// What a packet in the largest buffer takes.
+const LARGEST: u64 = Pool::LARGE as u64 + Packet::OVERHEAD;
+/// A packet of one MTU.
+const SMALLEST: u64 = Pool::SMALL as u64 + Packet::OVERHEAD;
+
+/// Beside its queue: frames that are on their way out of a port, those that wait to be
+/// offered to the uplink again, and a burst that was received.
+const PORT: u64 = 2 * BURST as u64 * LARGEST + 2 * BURST_BYTES as u64;
+
+impl Config {
+    /// The most memory that packets take, whatever guests send: what all queues may hold,
+    /// what is outside of queues, and the unused buffers that are kept.
+    pub fn packet_memory(&self) -> Bytes {
+        let guests = self.guests.iter();
+        let guests = guests.map(|guest| {
+            // What conforms to its senders' guarantees has a queue of its own.
+            let queues = if self.is_in_hose(guest) { 2 } else { 1 };
+            queue(&self.pipeline_of(guest).queue)
+                .saturating_mul(queues)
+                .saturating_add(PORT)
+        });
+        let uplink = self.uplink.iter().map(|uplink| {
+            let before = match &uplink.pacer {
+                Some(pacer) => paced(pacer),
+                None => queue(&uplink.pipeline.queue),
+            };
+            PORT + before
+        });
+        let kept = (Pool::SIZES.len() * Pool::KEPT) as u64;
+        let shared = kept + BURST as u64 * (LARGEST + SMALLEST);
+        Bytes(guests.chain(uplink).fold(shared, u64::saturating_add))
+    }
+}
+
+fn queue(config: &QueueConfig) -> u64 {
+    let (packets, memory) = match config {
+        QueueConfig::Fifo(fifo) => (fifo.packets, fifo.memory),
+        QueueConfig::Codel(codel) => (codel.packets, codel.memory),
+        QueueConfig::FqCodel(fq) => (fq.packets, fq.memory),
+        QueueConfig::Priority(priority) => {
+            return queue(&priority.high).saturating_add(queue(&priority.best_effort));
+        }
+    };
+    let packets = (packets as u64).saturating_mul(LARGEST);
+    packets.min(memory.0)
+}
+
+/// What is paced is cut.
+fn paced(pacer: &PacerConfig) -> u64 {
+    let scheduled = (pacer.packets as u64).saturating_mul(SMALLEST);
+    scheduled.saturating_add(queue(&pacer.best_effort))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `guests` with the default queue, and an uplink.
+    fn config(guests: usize, uplink: &str) -> Config {
+        let guests = (0..guests).map(|n| {
+            format!(
+                "[[guest]]\nname = \"g{n}\"\nmac = \"02:00:00:00:00:{n:02x}\"\n\
+                 ip = [\"10.0.0.{n}\"]\nport = {{ kind = \"tap\", interface = \"t{n}\" }}\n"
+            )
+        });
+        let text = format!(
+            "[uplink]\nport = {{ kind = \"af-packet\", interface = \"eth0\" }}\n{uplink}\n{}",
+            guests.collect::<String>()
+        );
+        Config::parse(&text).expect("it is right")
+    }
+
+    #[test]
+    fn each_queue_counts_with_the_less_of_its_limits() {
+        const NONE: &str =
+            "pipeline = { queue = { kind = \"fifo\", packets = 1, memory = \"0B\" } }";
+        let memory = |queue: &str| {
+            let text = format!("pipeline = {{ queue = {{ {queue} }} }}");
+            config(0, &text).packet_memory().0 - config(0, NONE).packet_memory().0
+        };
+        assert_eq!(memory("kind = \"fifo\", packets = 10"), 10 * LARGEST);
+        assert_eq!(memory("kind = \"fq-codel\", memory = \"1MiB\""), 1 << 20);
+        let both = memory("kind = \"priority\"");
+        assert_eq!(both, 1000 * LARGEST + (32 << 20));
+    }
+
+    #[test]
+    fn the_manual_says_how_much_it_is() {
+        let mib = |config: Config| config.packet_memory().0.div_ceil(1 << 20);
+        let (one, two) = (mib(config(1, "")), mib(config(2, "")));
+        let paced = |keys: &str| {
+            let keys = format!("pacer = {{ link = \"10Gbit/s\"{keys} }}");
+            config(0, &keys).packet_memory().0
+        };
+        let by_default = paced("") - paced(", packets = 1") + SMALLEST;
+        let manual = include_str!("../../../../docs/host.md");
+        let manual = manual.split_whitespace().collect::<Vec<_>>().join(" ");
+        for said in [
+            format!(
+                "it is {one} MiB, and {} MiB for each further guest",
+                two - one
+            ),
+            format!("({} MiB by default)", by_default >> 20),
+        ] {
+            assert!(manual.contains(&said), "{said}");
+        }
+    }
+
+    /// What contrib/tailbound-host.service allows, and docs/host.md says of it.
+    #[test]
+    fn the_unit_has_room_for_forty_guests_and_a_paced_uplink() {
+        let unit = include_str!("../../../../contrib/tailbound-host.service");
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("MemoryMax="));
+        let gib: u64 = line
+            .and_then(|line| line.strip_suffix('G'))
+            .and_then(|gib| gib.parse().ok())
+            .expect("in GiB");
+        let packets = config(40, "pacer = { link = \"10Gbit/s\" }").packet_memory();
+        let rest = 256 << 20;
+        assert!(packets.0 + rest <= gib << 30, "{packets}");
+        let more = config(50, "pacer = { link = \"10Gbit/s\" }").packet_memory();
+        assert!(more.0 + rest > gib << 30, "the documents can promise more");
+    }
+}

@@ -1,0 +1,146 @@
+//! Memory that a guest can have the host hold.
+
+use super::*;
+use tailbound_dataplane::{FqCodelConfig, Pool};
+
+/// What each queue may hold.
+const MEMORY: Bytes = Bytes(4 << 20);
+
+fn queue() -> PipelineConfig {
+    PipelineConfig {
+        queue: QueueConfig::FqCodel(FqCodelConfig {
+            packets: 1 << 20,
+            memory: MEMORY,
+            ..FqCodelConfig::default()
+        }),
+        ..PipelineConfig::default()
+    }
+}
+
+/// A switch whose queues to B and to the uplink are bounded, and whose ports are full.
+fn bench(segment: bool) -> Bench {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let uplink = PipelineConfig { segment, ..queue() };
+    let mut config = config(&uplink);
+    for guest in &mut config.guests {
+        guest.pipeline = queue();
+    }
+    bench.switch = Switch::new(config).expect("no rule is broken");
+    for port in [UPLINK, B] {
+        bench.wires[port].borrow_mut().room = Some(0);
+    }
+    bench
+}
+
+/// UDP of `len` bytes over IPv4 from A.
+fn frame(to: Mac, destination: std::net::Ipv4Addr, len: usize) -> Vec<u8> {
+    let payload = udp(1, 2, &vec![7; len - 42]);
+    ethernet(to, MAC_A, 0x0800, &ipv4(A4, destination, 17, &payload))
+}
+
+/// At rest: what is kept for ever, and the ports' own.
+fn rest() -> u64 {
+    4 * Pool::KEPT as u64
+}
+
+/// Whatever their length, frames take at most twice the memory that their queue may have,
+/// and 10 s after they left nothing but the rest is held.
+#[test]
+fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
+    for len in [60, 1514, 2033, 2100, 4100, 9000, 16_400, 65_000] {
+        let mut bench = bench(false);
+        let frames = 8 * MEMORY.0 as usize / len.max(2048);
+        for n in 0..frames as u32 {
+            // Half to a guest whose port is full, half out of the host.
+            let to = if n % 2 == 0 { MAC_B } else { GATEWAY };
+            bench.send(A, &frame(to, std::net::Ipv4Addr::from(n), len));
+            if n % 32 == 31 {
+                bench.settle();
+            }
+        }
+        let held = bench.switch.pool.held();
+        assert!(held.0 <= 2 * 2 * MEMORY.0, "{len}: {held} for two queues");
+        assert!(held.0 >= MEMORY.0, "{len}: {held} is no test");
+        for port in [UPLINK, B] {
+            bench.wires[port].borrow_mut().room = None;
+            bench.switch.handle_writable(PortIndex(port));
+        }
+        let end = bench.now + Nanos::from_secs(10);
+        bench.run(end);
+        assert!(!bench.sent(B).is_empty() && !bench.sent(UPLINK).is_empty());
+        let held = bench.switch.pool.held();
+        assert!(held.0 <= rest(), "{len}: {held} at rest");
+        assert_eq!(
+            bench.switch.poll_at(&bench.ports),
+            None,
+            "a timer without need"
+        );
+    }
+}
+
+/// One length after another, so that each takes buffers of another size.
+#[test]
+fn changing_lengths_hold_no_more() {
+    let mut bench = bench(false);
+    for len in [2033, 2100, 9000, 65_000, 60, 16_400, 2100, 60] {
+        for n in 0..4 * MEMORY.0 as usize / len.max(2048) {
+            bench.send(A, &frame(MAC_B, B4, len));
+            if n % 32 == 31 {
+                bench.settle();
+            }
+        }
+        bench.settle();
+        let held = bench.switch.pool.held();
+        // And what is kept, and a burst that was received.
+        let more = rest() + (BURST * Pool::LARGE) as u64;
+        assert!(held.0 <= MEMORY.0 + more, "{len}: {held}");
+    }
+}
+
+/// 500 segments out of one packet of 64 KiB: each a buffer of its own.
+#[test]
+fn segments_hold_what_their_queue_may() {
+    let mut bench = bench(true);
+    let payload = vec![7; 60_000];
+    let tcp = [
+        &[
+            0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0,
+        ][..],
+        &payload,
+    ]
+    .concat();
+    let frame = ethernet(GATEWAY, MAC_A, 0x0800, &ipv4(A4, FAR, 6, &tcp));
+    let mut virtio = [1, 1, 0, 0, 120, 0, 34, 0, 16, 0];
+    virtio[2] = 54;
+    for _ in 0..1000 {
+        let wire = Rc::clone(&bench.wires[A]);
+        wire.borrow_mut()
+            .to_port
+            .push_back((frame.clone(), Some(virtio)));
+        bench.switch.handle_readable(PortIndex(A));
+        bench.settle();
+    }
+    let held = bench.switch.pool.held();
+    // One overload drops half of the longest queue.
+    assert!((MEMORY.0 / 2..=2 * MEMORY.0).contains(&held.0), "{held}");
+}
+
+/// The kernel would refuse them, after they waited.
+#[test]
+fn a_frame_above_the_mtu_of_its_port_is_not_queued_but_what_is_to_be_cut_is() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    bench.wires[UPLINK].borrow_mut().longest = Some(1514);
+    for len in [1514, 1515, 2100] {
+        bench.send(A, &frame(GATEWAY, FAR, len));
+    }
+    bench.send(A, &frame(MAC_B, B4, 2100));
+    bench.settle();
+    assert_eq!(bench.sent(UPLINK).len(), 1);
+    assert_eq!(bench.drops(UPLINK, "above_mtu"), 2);
+    assert_eq!(bench.sent(B).len(), 1, "its port carries any");
+    // The MTU is another one now.
+    bench.wires[UPLINK].borrow_mut().longest = Some(9014);
+    bench.send(A, &frame(GATEWAY, FAR, 9014));
+    bench.settle();
+    assert_eq!(bench.sent(UPLINK).len(), 1);
+}

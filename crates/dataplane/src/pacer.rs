@@ -25,13 +25,48 @@
 //! not interrupted, so the scheduled frames behind it are later by less than its
 //! length, as at any port with priorities. Where it waits, there are no voids.
 //!
-//! **Two stages.** A frame that waits for its destination's `B_i` waits at the
-//! destination stage and does not hold up those to other destinations. It is charged to
-//! {B, S} when it is released to the link stage, where frames wait for the wire.
+//! # Queues by destination
 //!
-//! **Backpressure.** A frame that would wait longer than its guest's horizon is not
-//! taken ([`WouldBlock`]): it stays in the guest's ring until it can be scheduled.
-//! Frames that wait for long are marked (ECN) where they can be.
+//! ```text
+//! enqueue ► line ► {B_i, S} ► round ► {B, S} ► {Bmax, frame} ► batch ► wire
+//!           one a destination  one a guest, and in it one frame with a departure
+//! ```
+//!
+//! Frames wait in *lines* (`line`): one for each destination that has a limit, and one
+//! for all others of a guest, which keeps their order as nothing tells them apart. Only
+//! the first frame of a line is charged to {`B_i`, S}. Until it is *released* the line
+//! waits in a wheel; a line whose limit is closed waits nowhere, and costs nothing until
+//! that is opened. Released lines take turns in their guest's *round* (`round`),
+//! weighted by `B_i`. The one whose turn it is is charged to {B, S} and {Bmax, frame}
+//! and waits for its departure in the other wheel, one frame a guest. When that is
+//! handed over, the next has its turn at the moment of its departure, or of its own
+//! release where that is later. So departure times follow from arrivals alone, not from
+//! what else is on the wire; and a line that is closed, slow or silent changes nothing for
+//! the others.
+//!
+//! As one frame a line is charged and has not left, and one a guest has a departure, a
+//! rate that changes holds at once: what was charged is taken back and charged anew.
+//!
+//! A large packet is cut where it joins its line. Its buffer may hold five hundred frames
+//! of one byte each: what these will hold is to be counted before they do.
+//!
+//! # Memory and backpressure
+//!
+//! All frames that are offered are taken. What a line, a guest and all guests hold is
+//! counted as the host holds it ([`Frame::truesize`]) and bounded: see
+//! [`PacerConfig::memory`]. The bounds of all guests add up to that at most, so that none
+//! can take another's. A line that holds more than half of its share has new frames
+//! marked (ECN), and one that holds more than its share loses those at its front; a
+//! guest over its bound loses an eighth of it, from the front of its longest lines. Each
+//! line has a `CoDel` of its own (RFC 8289), which judges a frame that comes to the
+//! front by how long it has waited.
+//!
+//! A guest's ring is to be left unread ([`Pacer::is_read`]) while {B, S} is what its
+//! frames wait for: where more of the released lines waits than it may send within its
+//! horizon, or more memory is taken than half of what there is. `CoDel` drops nothing then,
+//! since the guest is told already. Its ring is read again when a quarter of that is
+//! gone, or nothing waits for {B, S} any more ([`Pacer::drain_read_again`]). While
+//! it is not read, the guest sends at B; so nothing that it is guaranteed is lost.
 //!
 //! **Late.** A frame that arrives while a batch is on the wire is scheduled from its
 //! end on, so that a batch never closes the gaps of the next. When the wire does
@@ -53,50 +88,51 @@ mod change;
 mod clock;
 mod config;
 mod guest;
-mod limits;
-mod rescale;
+mod limit;
+mod line;
+mod lines;
+mod round;
 mod store;
+mod take;
+mod translate;
 pub mod void;
 mod wheel;
 
 pub use batch::{Batch, Paced};
 pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
-pub use limits::FlowUse;
+pub use limit::FlowUse;
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Queue, QueueStats};
-use crate::{FlowKey, Frame, GuestId, HashKeys};
-use guest::{Contract, Guest};
-use limits::Limits;
+use crate::{Frame, GuestId, HashKeys};
+use guest::{Contract, Guest, Ring};
+use lines::Lines;
 use store::Store;
-use tailbound_units::{Nanos, Position, Rate, WireBytes};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 use wheel::Wheel;
-
-/// A frame that would wait too long, as it was offered.
-#[derive(Debug)]
-pub struct WouldBlock<F> {
-    /// The frame.
-    pub frame: F,
-    /// When it may be tried again: after the `now` at which it was refused, and
-    /// not before its departure less its guest's horizon.
-    pub retry_at: Nanos,
-}
 
 /// Frames that were dropped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacerDrops {
     /// Longer on the wire than any frame may be, and not to be segmented.
     pub oversized: u64,
-    /// Waited as best effort when its guest got a guarantee under which it would
-    /// leave only seconds later.
-    pub overdue: u64,
+    /// At the front of a line that held more memory than its share, or of the longest
+    /// lines of a guest that did.
+    pub over_share: u64,
+    /// At the front of a line, whose frames had waited too long for too long for their
+    /// destination's limit (`CoDel`).
+    pub over_delay: u64,
 }
 
 impl PacerDrops {
     /// Each reason as one word for a counter's label, and its count.
-    pub const fn by_reason(&self) -> [(&'static str, u64); 2] {
-        [("oversized", self.oversized), ("overdue", self.overdue)]
+    pub const fn by_reason(&self) -> [(&'static str, u64); 3] {
+        [
+            ("oversized", self.oversized),
+            ("over_share", self.over_share),
+            ("over_delay", self.over_delay),
+        ]
     }
 }
 
@@ -123,8 +159,8 @@ pub struct PacerStats {
     pub collided: u64,
     /// The most that a frame was handed over after its departure time.
     pub max_lateness: WireBytes,
-    /// Frames that would have waited too long, each time that one was offered.
-    pub blocked: u64,
+    /// How often the ring of a guest was to be left unread.
+    pub unread: u64,
     /// Frames that were dropped here.
     pub drops: PacerDrops,
     /// For how long virtual time was frozen.
@@ -140,12 +176,12 @@ pub struct GuestStats {
     pub taken: WireCount,
     /// Frames among them that were marked (ECN).
     pub marked: u64,
-    /// Frames that would have waited too long, each time that one was offered.
-    pub blocked: u64,
+    /// How often its ring was to be left unread.
+    pub unread: u64,
     /// Frames that were dropped here, by what [`PacerDrops`] names.
     pub dropped: u64,
-    /// How long its last frame had to wait for its departure time, in the wire's time.
-    pub wait: WireBytes,
+    /// How long the frame waited that left last.
+    pub sojourn: Nanos,
 }
 
 /// A pacer for one wire. See the module.
@@ -162,17 +198,17 @@ pub struct Pacer<F> {
     guests: Vec<Option<Guest>>,
     /// The sum of guaranteed bandwidths.
     committed: Rate,
-    limits: Limits,
-    /// Flows of which what waits is to be rescaled, as their limits have changed; and
-    /// room to do it in, empty.
-    changed: Vec<FlowKey>,
-    waiting: Vec<u32>,
-    /// Every scheduled frame; the wheels hold their places.
+    /// The sum of what guests would hold at most, were there memory for all of it.
+    wanted: Bytes,
+    lines: Lines,
+    /// Every frame of a guaranteed guest; lines and guests hold their places.
     store: Store<F>,
-    /// Frames that wait for their destination's limit, by their release.
-    destination_stage: Wheel,
-    /// Frames that wait for the wire, by their departure.
-    link_stage: Wheel,
+    /// Lines that wait for their limit, by their release.
+    releases: Wheel,
+    /// Guests, by the departure of the frame that has one.
+    departures: Wheel,
+    /// Guests whose rings are to be read again.
+    read_again: Vec<GuestId>,
     best_effort: Queue<F>,
     /// Up to where the wire is taken.
     wire: Position,
@@ -205,12 +241,12 @@ impl<F: Frame> Pacer<F> {
             catch_up: config.catch_up_on_the_wire(),
             guests: Vec::new(),
             committed: Rate(0),
-            limits: Limits::new(keys),
-            changed: Vec::new(),
-            waiting: Vec::new(),
-            store: Store::new(config.packets),
-            destination_stage: Wheel::new(),
-            link_stage: Wheel::new(),
+            wanted: Bytes(0),
+            lines: Lines::new(keys),
+            store: Store::new(),
+            releases: Wheel::new(),
+            departures: Wheel::new(),
+            read_again: Vec::new(),
             best_effort: Queue::new(&config.best_effort),
             wire: Position::ZERO,
             next: Position::NEVER,
@@ -218,7 +254,7 @@ impl<F: Frame> Pacer<F> {
         })
     }
 
-    /// How many scheduled frames wait.
+    /// How many frames of guaranteed guests wait.
     pub fn waiting(&self) -> usize {
         self.store.len()
     }
@@ -243,6 +279,29 @@ impl<F: Frame> Pacer<F> {
     pub fn guest_stats(&self, id: GuestId) -> Option<GuestStats> {
         let guest = guest::find(&self.guests, id)?;
         Some(guest.stats)
+    }
+
+    /// Whether a guest's ring is to be read: not while {B, S} is what its frames wait
+    /// for. See the module.
+    pub fn is_read(&self, id: GuestId) -> bool {
+        self.guaranteed(id)
+            .is_none_or(|guest| guest.ring == Ring::Read)
+    }
+
+    /// Hands over the guests whose rings are to be read again since the last call.
+    pub fn drain_read_again(&mut self, mut sink: impl FnMut(GuestId)) {
+        for id in self.read_again.drain(..) {
+            if let Some(guest) = guest::find_mut(&mut self.guests, id) {
+                guest.is_noted = false;
+            }
+            sink(id);
+        }
+    }
+
+    /// The memory that frames of guaranteed guests hold.
+    pub fn memory(&self) -> Bytes {
+        let guests = self.guests.iter().flatten();
+        Bytes(guests.map(|guest| guest.memory.0).sum())
     }
 
     /// What it has done so far.
@@ -270,8 +329,6 @@ impl<F: Frame> Pacer<F> {
 
     #[inline(never)]
     fn advance_clock(&mut self, now: Nanos) -> Position {
-        // While it is the moment of the change.
-        self.rescale_pending();
         let position = self.clock.advance(now);
         // From what is due, not from the wire: that moves on with each batch, however
         // late its frames are.

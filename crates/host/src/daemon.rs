@@ -327,9 +327,6 @@ impl Daemon {
                 hose.handle_readable(now, pacer);
             }
             hose.poll(now, pacer);
-            for guest in hose.poll_changed_guests() {
-                self.switch.expedite(guest);
-            }
             for (station, limited) in hose.poll_stations() {
                 self.switch.set_limited_by_station(station, limited);
             }

@@ -105,8 +105,6 @@ pub struct Hose {
     guests: Vec<HoseGuest>,
     /// What each guest that is sent to had taken from its port as of the last sample.
     drained: HashMap<GuestId, Bytes>,
-    /// Whose rates were set since the last [`Self::poll_changed_guests`].
-    changed: Vec<GuestId>,
     next_sample: Nanos,
     /// Whether anything may have been used since the last sample.
     unsampled: bool,
@@ -136,7 +134,6 @@ impl Hose {
             renewed: false,
             guests: Vec::new(),
             drained: HashMap::new(),
-            changed: Vec::new(),
             next_sample: now,
             unsampled: false,
             now,
@@ -282,7 +279,6 @@ impl Hose {
             state,
             socket,
             withdrawn,
-            changed,
             addresses,
             send_failures,
             refused,
@@ -296,25 +292,11 @@ impl Hose {
             *send_failures += u64::from(!sent);
         });
         for change in withdrawn.drain(..).chain(state.poll_changes()) {
-            match set(now, pacer, change) {
-                Ok(()) => {
-                    let guest = guest_of(change.flow.guest);
-                    if changed.last() != guest.as_ref() {
-                        changed.extend(guest);
-                    }
-                }
-                Err(error) => {
-                    *refused += 1;
-                    tracing::debug!(?change, %error, "the pacer does not take a rate");
-                }
+            if let Err(error) = set(now, pacer, change) {
+                *refused += 1;
+                tracing::debug!(?change, %error, "the pacer does not take a rate");
             }
         }
-    }
-
-    /// Hands over the guests whose rates were set: frames that the pacer refused up
-    /// to a moment that followed from a lower rate may be offered again now.
-    pub fn poll_changed_guests(&mut self) -> impl Iterator<Item = GuestId> + '_ {
-        self.changed.drain(..)
     }
 
     /// Hands over the stations that are limited as such from now on, and those that are

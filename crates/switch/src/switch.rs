@@ -7,9 +7,9 @@
 //!                                                      ► egress of the uplink ► its port
 //! ```
 //!
-//! What a pacer would have to keep for long it does not take. Such frames wait here, a
-//! burst at most, and their guest's port is not read until they are taken
-//! (backpressure): then its queue fills, and the guest notices.
+//! While a pacer tells that a guest's guarantee is what its frames wait for, the guest's
+//! port is not read (backpressure): then its queue fills, and the guest notices. What was
+//! read with the last burst waits here.
 //!
 //! [`Switch::poll`] does one bounded turn of work. `now` and the ports are
 //! arguments, so the daemon runs it on real ones and tests run it on memory
@@ -57,7 +57,7 @@ use state::PortState;
 use std::collections::HashSet;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Egress, GuestId, Pacer, Packet, Pool};
+use tailbound_dataplane::{GuestId, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
 use uplink::Uplink;
 
@@ -102,6 +102,10 @@ pub struct Switch {
     burst: Burst,
     /// When buffers are freed that lie unused.
     excess: GiveBack,
+    /// Room for the guests whose ports are to be read again, empty.
+    again: Vec<GuestId>,
+    /// The first port was there when that was last looked at.
+    uplink_there: bool,
 }
 
 impl Switch {
@@ -125,6 +129,8 @@ impl Switch {
             agenda: Agenda::default(),
             burst: Burst::default(),
             excess: GiveBack::default(),
+            again: Vec::new(),
+            uplink_there: false,
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
@@ -166,17 +172,6 @@ impl Switch {
         let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
         let waiting = guest.pipeline.backlog().packets > 0 || !state.outgoing.is_empty();
         Some((Bytes(state.counters.sent.bytes), waiting))
-    }
-
-    /// Offers the pacer again in the next turn what it did not take of a guest: it may
-    /// send faster now. One whose port is throttled as well waits for that first.
-    pub fn expedite(&mut self, guest: GuestId) {
-        if let Some(port) = self.slots.port_of(guest)
-            && let Some(guest) = self.guest_at(port)
-        {
-            guest.ingress.expedite();
-            self.note_ingress(port);
-        }
     }
 
     /// The port has something to receive.
@@ -240,7 +235,7 @@ impl Switch {
         if std::mem::replace(&mut self.reads, reads) != reads {
             self.note_all();
         }
-        self.offer_again(now, ports);
+        self.begin_turn(now, ports);
         self.handle_timers(now, ports, &mut turn);
         let count = self.states.len();
         self.first = if self.first + 1 < count {
@@ -256,6 +251,7 @@ impl Switch {
             self.forward_rest(now, ports, &mut turn);
         }
         self.transmit(now, ports, &mut turn);
+        self.read_again(ports, &mut turn);
         turn.memory_is_free = self.give_back(now);
         turn
     }
@@ -323,30 +319,18 @@ impl Switch {
         let at_once = (!agenda.sending.is_empty()).then_some(Nanos::ZERO);
         let to_guests = agenda.departures.first();
         let retries = agenda.retries.first();
-        let retries = retries.filter(|_| !self.is_uplink_blocked(ports));
+        // Nobody waits for an uplink that has vanished.
+        let vanished = self.uplink_there && !(uplink.is_some() && can_send);
+        let at_once = at_once.or_else(|| vanished.then_some(Nanos::ZERO));
         let at_ports = agenda.timers.first();
         let excess = self.excess.poll_at();
         let times = [leaving, at_once, to_guests, retries, at_ports, excess];
         times.into_iter().flatten().min()
     }
 
-    /// Whether the uplink is paced and its port full: then offering the pacer more is
-    /// of no use. One that vanished while it was full takes everything, and loses it.
-    fn is_uplink_blocked(&self, ports: &Ports) -> bool {
-        let uplink = self.uplink.as_ref();
-        uplink.is_some_and(|uplink| uplink.egress.paced().is_some())
-            && self.states[0].full
-            && ports.first().is_some_and(Option::is_some)
-    }
-
     /// How many packets wait for ports that are there.
     pub fn waiting(&self, ports: &Ports) -> usize {
         let first = self.first_guest();
-        let blocked: usize = self
-            .guests
-            .iter()
-            .map(|guest| guest.ingress.backlog())
-            .sum();
         let states = self.states.iter().zip(ports).enumerate();
         let waiting = states.map(|(index, (state, port))| {
             let leaving = match (port, index.checked_sub(first)) {
@@ -357,49 +341,59 @@ impl Switch {
             let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
             state.received.len() + leaving + outgoing
         });
-        blocked + waiting.sum::<usize>()
+        waiting.sum()
     }
 
-    /// Begins a turn: offers the uplink again what it did not take, where that is due.
-    fn offer_again(&mut self, now: Nanos, ports: &Ports) {
-        if self.is_uplink_blocked(ports) {
-            return;
-        }
-        if let Some(uplink) = &mut self.uplink {
+    /// Begins a turn: reads the ports again that there is no reason any more to leave
+    /// unread.
+    fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
+        if let Some(uplink) = &mut self.uplink
+            && !(self.states[0].full && ports[0].is_some())
+        {
             uplink.note_lateness(now);
         }
         let mut next = 0;
         while let Some(port) = self.agenda.retries.next_due(next, now) {
             next = port + 1;
-            self.offer_again_from(now, PortIndex(port), ports);
+            if let Some(guest) = self.guest_at(PortIndex(port)) {
+                guest.ingress.handle_timeout(now);
+            }
             self.note(PortIndex(port), ports);
         }
+        self.read_again(ports, &mut Turn::default());
     }
 
-    fn offer_again_from(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
-        let guest = port.0.checked_sub(self.first_guest());
-        let guest = guest.and_then(|guest| self.guests.get_mut(guest));
-        let (Some(uplink), Some(guest)) = (&mut self.uplink, guest) else {
-            return;
-        };
-        while let Some(frame) = guest.ingress.next_due(now) {
-            if ports[0].is_none() {
-                self.states[0].counters.drop(Reason::PortMissing, 1);
-            } else if let Err(blocked) = uplink.push(now, frame, guest) {
-                guest.ingress.block_again(blocked);
-            }
+    /// Reads the ports again of guests that wait for their guarantee no longer. Where the
+    /// uplink is missing, nobody waits for it: what comes is lost there, and counted.
+    pub(super) fn read_again(&mut self, ports: &Ports, turn: &mut Turn) {
+        let is_there = self.uplink.is_some() && ports[0].is_some();
+        let mut again = std::mem::take(&mut self.again);
+        if let Some(pacer) = self.pacer() {
+            pacer.drain_read_again(|guest| again.push(guest));
         }
+        if std::mem::replace(&mut self.uplink_there, is_there) && !is_there {
+            let crowded = self
+                .guests
+                .iter()
+                .filter(|guest| guest.ingress.is_crowded());
+            again.extend(crowded.map(|guest| guest.id));
+        }
+        for guest in again.drain(..) {
+            let Some(port) = self.slots.port_of(guest) else {
+                continue;
+            };
+            if let Some(guest) = self.guest_at(port) {
+                guest.ingress.set_crowded(false);
+            }
+            self.note(port, ports);
+            let state = &self.states[port.0];
+            turn.busy |= state.readable || state.has_received();
+        }
+        self.again = again;
     }
 
     /// Brings a frame into the egress of the port it goes to.
-    fn push(
-        &mut self,
-        now: Nanos,
-        from: PortIndex,
-        to: PortIndex,
-        mut packet: Packet,
-        ports: &Ports,
-    ) {
+    fn push(&mut self, now: Nanos, from: PortIndex, to: PortIndex, packet: Packet, ports: &Ports) {
         if !self.fits(&packet, to, ports) {
             return;
         }
@@ -423,18 +417,10 @@ impl Switch {
         let Some(guest) = from.0.checked_sub(first) else {
             return;
         };
-        let guest = &mut self.guests[guest];
-        if let Egress::Pacer(paced) = &mut uplink.egress {
-            paced.classify(now, &mut packet, guest.coverage);
-            match guest.ingress.queue_behind(packet) {
-                Some(first) => packet = first,
-                None => return,
-            }
-        }
-        if !is_there {
+        if is_there {
+            uplink.push(now, packet, &mut self.guests[guest]);
+        } else {
             self.states[to.0].counters.drop(Reason::PortMissing, 1);
-        } else if let Err(blocked) = uplink.push(now, packet, guest) {
-            guest.ingress.block(blocked);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Paced IO Batching (Silo 4.3.1): what is on the wire, byte by byte.
 
+use super::guest::Ring;
+use super::store::NIL;
 use super::wheel::First;
 use super::{Pacer, WireClock, void};
 use crate::Frame;
@@ -16,6 +18,8 @@ pub enum Paced<F> {
         departure: Position,
         /// When it begins.
         at: Position,
+        /// How long it waited, up to the batch that it is in.
+        sojourn: Nanos,
     },
     /// A frame without a guarantee.
     BestEffort {
@@ -23,6 +27,8 @@ pub enum Paced<F> {
         frame: F,
         /// When it begins.
         at: Position,
+        /// How long it waited, up to the batch that it is in.
+        sojourn: Nanos,
     },
     /// A void frame: see [`void::VoidFrame`].
     Void {
@@ -66,7 +72,6 @@ impl<F: Frame> Pacer<F> {
     #[inline]
     pub fn batch(&mut self, now: Nanos) -> Batch<'_, F> {
         let start = self.advance(now);
-        self.rescale_pending();
         Batch {
             pacer: self,
             now,
@@ -78,13 +83,13 @@ impl<F: Frame> Pacer<F> {
         let end = start + self.batch;
         let mut wire = self.wire.max(start);
         let mut best_effort = self.best_effort.backlog().packets > 0;
-        let mut release = self.destination_stage.first();
-        let mut due = self.link_stage.first();
+        let mut release = self.releases.first();
+        let mut due = self.departures.first();
         while wire < end {
             if release.departure <= due.departure && release.departure < end {
                 self.release(release);
-                release = self.destination_stage.first();
-                due = self.link_stage.first();
+                release = self.releases.first();
+                due = self.departures.first();
                 continue;
             }
             if wire < due.departure {
@@ -102,23 +107,45 @@ impl<F: Frame> Pacer<F> {
                 }
                 wire = self.fill(wire, due.departure, &mut sink);
             }
-            wire = self.hand_over(wire, due, &mut sink);
-            due = self.link_stage.first();
+            wire = self.hand_over(now, wire, due, &mut sink);
+            release = self.releases.first();
+            due = self.departures.first();
         }
         self.wire = wire;
         self.next = due.departure.min(release.departure);
     }
 
-    /// Hands over the frame that is due, and returns where it ends.
+    /// Hands over the frame that is due, gives its guest's next one a departure time,
+    /// and returns where it ends.
     #[inline(always)]
-    fn hand_over(&mut self, at: Position, due: First, sink: &mut impl FnMut(Paced<F>)) -> Position {
-        let index = self.link_stage.pop(&mut self.store.nodes, due);
-        let Some(frame) = self.store.take(index) else {
+    fn hand_over(
+        &mut self,
+        now: Nanos,
+        at: Position,
+        due: First,
+        sink: &mut impl FnMut(Paced<F>),
+    ) -> Position {
+        let number = self.departures.pop(due);
+        let longest = self.config.longest_frame();
+        let Self {
+            guests,
+            lines,
+            store,
+            stats,
+            ..
+        } = self;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
             return at;
         };
-        let wire = void::on_the_wire(frame.len());
-        let departure = due.departure;
-        let stats = &mut self.stats;
+        let waiting = store.at(guest.stamped);
+        let (wire, memory) = (waiting.wire, waiting.memory);
+        let sojourn = now.since(waiting.enqueued);
+        let Some(frame) = store.take(guest.stamped) else {
+            return at;
+        };
+        let departure = guest.last_departure;
+        guest.memory.0 -= memory.0;
+        guest.stats.sojourn = sojourn;
         stats.guaranteed.packets += 1;
         debug_assert!(at >= departure, "no frame begins before its departure time");
         let late = at - departure;
@@ -128,12 +155,40 @@ impl<F: Frame> Pacer<F> {
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
+        let is_unread = guest.ring != Ring::Read;
+        if let Some(line) = guest.round.pop(lines, longest) {
+            let release = lines.at(line).release;
+            self.stamp(line, departure.max(release));
+        } else {
+            guest.stamped = NIL;
+        }
+        if is_unread {
+            self.read_again(number);
+        }
         sink(Paced::Guaranteed {
             frame,
             departure,
             at,
+            sojourn,
         });
         at + wire
+    }
+
+    /// Lets a guest's ring be read again where what it has to wait for {B, S} has
+    /// become little.
+    #[inline(never)]
+    fn read_again(&mut self, number: u32) {
+        let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
+            return;
+        };
+        if let Ring::Unread { by } = guest.ring
+            && guest.has_room(self.lines.at(by).memory)
+        {
+            guest.ring = Ring::Read;
+            if !std::mem::replace(&mut guest.is_noted, true) {
+                self.read_again.push(guest.id);
+            }
+        }
     }
 
     /// Hands over the next frame without a guarantee, and returns where it ends.
@@ -144,11 +199,12 @@ impl<F: Frame> Pacer<F> {
         at: Position,
         sink: &mut impl FnMut(Paced<F>),
     ) -> Option<Position> {
-        let frame = self.best_effort.pull(now, &mut self.stats.queue)?.frame;
+        let queued = self.best_effort.pull(now, &mut self.stats.queue)?;
+        let (frame, sojourn) = (queued.frame, now.since(queued.enqueued));
         let wire = void::on_the_wire(frame.len());
         self.stats.best_effort.packets += 1;
         self.stats.best_effort.bytes += wire;
-        sink(Paced::BestEffort { frame, at });
+        sink(Paced::BestEffort { frame, at, sojourn });
         Some(at + wire)
     }
 
@@ -180,9 +236,6 @@ impl<F: Frame> Pacer<F> {
     /// has to begin with what waits, so that a caller who is late by less than that
     /// delays nothing. Not before the last `now`; `None` where nothing waits.
     pub fn poll_at(&self) -> Option<Nanos> {
-        if !self.changed.is_empty() {
-            return Some(self.clock.now());
-        }
         let mut next = self.next.max(self.wire);
         if self.best_effort.backlog().packets > 0 {
             next = self.wire;

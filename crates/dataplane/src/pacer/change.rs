@@ -1,24 +1,27 @@
-//! What is guaranteed, and on which wire, as it changes.
+//! What is guaranteed, as it changes.
 
+use super::Pacer;
 use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
-use super::guest::{self, Contract, Guest};
-use super::limits::{FlowUse, RateChange};
-use super::wheel::{self, Node, Wheel};
-use super::{Pacer, WireClock};
-use crate::{FlowKey, Frame, GuestId};
-use std::mem;
+use super::guest::{self, Contract, Guest, Ring};
+use super::limit::{FlowUse, Limit};
+use super::line::{Line, Stage};
+use super::store::NIL;
+use super::take::Arrival;
+use super::wheel;
+use crate::queue::Queued;
+use crate::{Class, FlowKey, Frame, GuestId};
 use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Nanos, Position, Rate, WireBytes};
+use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
 impl<F: Frame> Pacer<F> {
     /// Guarantees a guest something else from `now` on, or nothing any more.
     ///
-    /// No frame is lost or overtakes one of its flow. Scheduled frames keep their
-    /// departure times, and the guest its tokens as far as the new bucket holds them. A guest
-    /// that had no guarantee starts with empty buckets, which are full after
-    /// S / B: what it sent until now, by another process too, is not known. Its
-    /// frames that wait as best effort are scheduled first. One that has none any more
-    /// is best effort as soon as its scheduled frames have left.
+    /// No frame overtakes one of its flow, and none is lost but beyond a lower bound of
+    /// memory. The frame that has a departure time keeps it, and the guest its tokens as
+    /// far as the new bucket holds them. A guest that had no guarantee starts with empty
+    /// buckets, which are full after S / B: what it sent until now, by another process
+    /// too, is not known. Its frames that wait as best effort join its lines first. Those
+    /// of a guest that has none any more are best effort at once.
     ///
     /// # Errors
     /// The rule that the guarantee breaks; then nothing has changed.
@@ -29,30 +32,23 @@ impl<F: Frame> Pacer<F> {
         guarantee: Option<&Guarantee>,
     ) -> Result<(), PacerError> {
         let position = self.advance(now);
-        self.rescale_pending();
-        let before = guest::find(&self.guests, id);
-        let before = before.map_or(Contract::BestEffort, |guest| guest.contract);
-        let held = self.bandwidth_of(id);
+        let held = self.guarantee(id).copied();
         let Some(guarantee) = guarantee else {
-            if let Some(guest) = guest::find_mut(&mut self.guests, id)
-                && guest.contract == Contract::Guaranteed
-            {
-                guest.contract = Contract::Draining;
-                guest.limited = 0;
-                guest.not_before = guest.not_before.max(self.limits.remove_all(id));
-                self.committed.0 -= held.0;
+            if held.is_some() {
+                self.end_guarantee(id);
+                self.share_memory(id, held.as_ref());
             }
             return Ok(());
         };
-        let index = id.slot();
-        if index >= MAX_GUESTS {
-            return Err(PacerError::Guest(index));
+        if id.slot() >= MAX_GUESTS {
+            return Err(PacerError::Guest(id.slot()));
         }
         let fresh = fresh_guest(&self.config, id, guarantee)?;
+        let before = held.map_or(Rate(0), |held| held.bandwidth);
         // Every term is at most the link's rate.
-        let committed = Rate(self.committed.0 - held.0 + guarantee.bandwidth.0);
+        let committed = Rate(self.committed.0 - before.0 + guarantee.bandwidth.0);
         check_sum(committed, self.config.link)?;
-        if let Some(Some(former)) = self.guests.get(index)
+        if let Some(Some(former)) = self.guests.get(id.slot())
             && former.id != id
         {
             let former = former.id;
@@ -60,70 +56,159 @@ impl<F: Frame> Pacer<F> {
                 return Err(PacerError::Occupied { id, former });
             }
         }
-        if self.guests.len() <= index {
-            self.guests.resize_with(index + 1, || None);
-        }
         self.committed = committed;
         let start = position.max(self.wire);
-        match &mut self.guests[index] {
-            Some(guest) if before != Contract::BestEffort => {
-                guest.contract = Contract::Guaranteed;
+        if held.is_some() {
+            if let Some(guest) = guest::find_mut(&mut self.guests, id) {
                 let from = start.max(guest.last_departure);
                 guest.reconfigure(&fresh, from, from);
             }
-            Some(guest) => {
-                let stats = guest.stats;
-                *guest = fresh.empty(start);
-                guest.stats = stats;
-            }
-            none => *none = Some(fresh.empty(start)),
-        }
-        if before == Contract::BestEffort {
-            self.schedule_best_effort(start, id);
+            self.share_memory(id, held.as_ref());
+        } else {
+            self.begin_guarantee(now, start, id, fresh);
         }
         Ok(())
     }
 
     /// Forgets a guest that has no guarantee any more, so that its slot can become
-    /// another's. Returns false where it has one, or its scheduled frames still wait.
+    /// another's. Returns false where it has one.
     pub fn forget(&mut self, id: GuestId) -> bool {
-        let Some(guest) = guest::find(&self.guests, id) else {
-            return true;
-        };
-        let waits = match guest.contract {
-            Contract::Guaranteed => true,
-            Contract::Draining => self.is_draining(guest),
-            Contract::BestEffort => false,
-        };
-        if !waits {
+        if self.guarantee(id).is_some() {
+            return false;
+        }
+        if guest::find(&self.guests, id).is_some() {
             self.guests[id.slot()] = None;
         }
-        !waits
+        true
     }
 
-    /// Whether scheduled frames of a guest, that has no guarantee any more, may wait.
-    pub(super) fn is_draining(&self, guest: &Guest) -> bool {
-        guest.at_destinations > WireBytes::ZERO
-            || self.link_stage.first().departure <= guest.last_departure
+    /// Takes a guest in that had no guarantee, and its frames that wait as best effort.
+    fn begin_guarantee(&mut self, now: Nanos, start: Position, id: GuestId, fresh: Guest) {
+        let index = id.slot();
+        let slot = index as u32;
+        if self.guests.len() <= index {
+            self.guests.resize_with(index + 1, || None);
+            self.departures.reserve(index + 1);
+        }
+        let before = self.guests[index].take();
+        let guarantee = fresh.guarantee;
+        let line = Line::new(slot, weight(guarantee.bandwidth, self.config.link), None);
+        let mut guest = fresh.empty(start);
+        guest.unlimited = self.insert_line(line);
+        guest.stats = before.map(|guest| guest.stats).unwrap_or_default();
+        self.guests[index] = Some(guest);
+        self.share_memory(id, None);
+        let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets);
+        self.best_effort.drain(&mut waiting);
+        for queued in waiting {
+            if queued.frame.source() == Some(id) {
+                let line = self.line_of(slot, &queued.frame);
+                let arrival = Arrival {
+                    enqueued: queued.enqueued.min(now),
+                    at: start,
+                };
+                self.take(slot, line, queued.frame, arrival);
+            } else {
+                self.best_effort.restore(queued);
+            }
+        }
     }
 
-    /// What of the link is guaranteed to a guest.
-    fn bandwidth_of(&self, id: GuestId) -> Rate {
-        self.guarantee(id).map_or(Rate(0), |held| held.bandwidth)
+    /// Lets a guest's frames be best effort.
+    fn end_guarantee(&mut self, id: GuestId) {
+        let Some(guest) = guest::find_mut(&mut self.guests, id) else {
+            return;
+        };
+        guest.contract = Contract::BestEffort;
+        self.committed.0 -= guest.guarantee.bandwidth.0;
+        let (stamped, unlimited, first) = (guest.stamped, guest.unlimited, guest.first_limited);
+        guest.stamped = NIL;
+        guest.memory = Bytes(0);
+        if guest.ring != Ring::Read && !std::mem::replace(&mut guest.is_noted, true) {
+            self.read_again.push(id);
+        }
+        if stamped != NIL {
+            self.departures.remove(id.slot() as u32);
+            self.restore(stamped);
+        }
+        let mut line = unlimited;
+        let mut next = first;
+        while line != NIL {
+            if self.lines.at(line).stage == Stage::Limited {
+                self.releases.remove(line);
+            }
+            while !self.lines.at(line).is_empty() {
+                let index = self.lines.at_mut(line).pop(&self.store);
+                self.restore(index);
+            }
+            let sibling = self.sibling(next);
+            self.lines.remove(line);
+            line = next;
+            next = sibling;
+        }
+        self.next = self.first();
+    }
+
+    /// Lets a frame wait as best effort.
+    fn restore(&mut self, index: u32) {
+        let enqueued = self.store.at(index).enqueued;
+        if let Some(mut frame) = self.store.take(index) {
+            frame.set_class(Class::BestEffort);
+            self.best_effort.restore(Queued { frame, enqueued });
+        }
+    }
+
+    fn insert_line(&mut self, line: Line) -> u32 {
+        let index = self.lines.insert(line);
+        self.releases.reserve(self.lines.count());
+        index
+    }
+
+    /// Divides the memory, as the guarantee of a guest takes the place of another.
+    fn share_memory(&mut self, id: GuestId, before: Option<&Guarantee>) {
+        let after = self.guarantee(id).copied();
+        let memory =
+            |guarantee: Option<&Guarantee>| guarantee.map_or(0, |g| Guest::memory_for(g).0);
+        let parts = self.memory_parts();
+        self.wanted.0 = self.wanted.0 - memory(before) + memory(after.as_ref());
+        if self.memory_parts() == parts {
+            let there = self.config.memory;
+            if let Some(guest) = guest::find_mut(&mut self.guests, id) {
+                guest.set_bound(there, parts);
+            }
+        } else {
+            self.divide_memory();
+        }
+    }
+
+    /// Into how many parts the memory is divided of which guests get as many as they would
+    /// hold at most: as many as there are, or more where that is too few. A power of two,
+    /// so that it seldom changes.
+    fn memory_parts(&self) -> Bytes {
+        if self.wanted <= self.config.memory {
+            self.config.memory
+        } else {
+            Bytes(self.wanted.0.next_power_of_two())
+        }
+    }
+
+    /// Gives each guest the memory that it may hold.
+    pub(super) fn divide_memory(&mut self) {
+        let (there, parts) = (self.config.memory, self.memory_parts());
+        for guest in self.guests.iter_mut().flatten() {
+            guest.set_bound(there, parts);
+        }
     }
 
     /// Limits what a guaranteed guest sends to one destination to `rate` (the hose
     /// model's `B_i`), or no longer. Its bucket is as deep as the guest's: a burst is
     /// not limited by its receiver (Silo 4.1). No frame is lost or overtakes one of
-    /// its flow. What is released within the guest's horizon keeps its time; what
-    /// comes after it is released as if it had been charged at the new rate.
+    /// its flow. The rate holds at once: a frame that is not released is charged anew.
     ///
     /// A rate of 0 closes the destination: its bucket does not fill. What is in it
     /// may be sent, and a new limit's is full, so that a first message waits for
-    /// nobody; a large packet goes where full frames for all its segments would.
-    /// What is beyond that would block, to be tried again after 1 ms, or a batch where
-    /// that is longer, and its use tells that it is backlogged. What waits leaves at the
-    /// rate before. A bucket that opens goes on with what it holds.
+    /// nobody. What is beyond that waits, and its use tells that it is backlogged. A
+    /// bucket that opens goes on with what it holds.
     ///
     /// # Errors
     /// The rule that the limit breaks; then nothing has changed.
@@ -134,260 +219,200 @@ impl<F: Frame> Pacer<F> {
         destination: u128,
         rate: Option<Rate>,
     ) -> Result<(), PacerError> {
-        let position = self.advance(now);
+        let at = self.advance(now).max(self.wire);
         let key = FlowKey {
             source: id,
             destination,
         };
-        if self.limits.is_moving(key) {
-            self.rescale_pending();
-        }
-        let guest = match guest::find_mut(&mut self.guests, id) {
-            Some(guest) if guest.contract == Contract::Guaranteed => guest,
-            _ => return Err(PacerError::NotGuaranteed(id)),
+        let Some(guest) = self.guaranteed(id) else {
+            return Err(PacerError::NotGuaranteed(id));
         };
-        let link = self.config.link;
-        let burst = guest.guarantee.burst;
+        let (link, burst) = (self.config.link, guest.guarantee.burst);
+        let held = self.lines.find(key);
         let Some(rate) = rate else {
-            if self.limits.get_mut(key).is_some() {
-                // What waits is to wait no longer.
-                self.set_destination(now, id, destination, Some(link))?;
-                self.rescale_pending();
-                self.forget_destination(key);
+            if let Some(index) = held {
+                self.forget_destination(id, index, at);
             }
             return Ok(());
         };
-        let mut held = self.limits.get_mut(key);
         if rate.0 == 0 {
-            let from = position.max(self.wire);
-            if let Some(limit) = held {
-                limit.close(from);
+            if let Some(index) = held {
+                self.change_limit(index, at, |limit| limit.close(at));
             } else {
-                guest.limited += 1;
-                self.limits
-                    .insert(key, guest.full_bucket(), guest.not_before, Some(from));
+                let limit = Limit::new(key, guest.full_bucket(), Some(at));
+                self.add_destination(id, limit, at);
             }
             return Ok(());
         }
-        if let Some(limit) = &mut held
-            && limit.bucket.is(rate, burst.into())
+        if let Some(index) = held
+            && let Some(limit) = &self.lines.at(index).limit
+            && limit.rate() == rate
+            && limit.is(rate, burst.into())
         {
-            limit.open(position.max(self.wire));
             return Ok(());
         }
         check_rate(rate, link)?;
         let fresh = TokenBucket::on_wire(link, rate, burst.into())
             .ok_or(PacerError::BurstTooLong(burst))?;
-        if let Some(limit) = held {
-            let from = position.max(self.wire);
-            let change = RateChange {
-                from,
-                floor: self.destination_stage.start_from(from),
-                horizon: guest.horizon,
-                until: position + wheel::RANGE / 2,
-            };
-            let moves = limit.reconfigure(&fresh, change);
-            if moves.map_err(|_| PacerError::TooSlow { rate, link })? {
-                self.changed.push(key);
-            }
-        } else {
-            guest.limited += 1;
-            self.limits.insert(key, fresh, guest.not_before, None);
+        match held {
+            Some(index) => self.change_limit(index, at, |limit| {
+                limit.open(at);
+                if !limit.is(rate, burst.into()) {
+                    limit.reconfigure(&fresh, at, at);
+                }
+            }),
+            None => self.add_destination(id, Limit::new(key, fresh, None), at),
         }
         Ok(())
     }
 
-    /// Removes a flow's limit. Its next frames wait only for those that wait now.
-    fn forget_destination(&mut self, key: FlowKey) {
-        if let Some(last) = self.limits.remove(key)
-            && let Some(guest) = guest::find_mut(&mut self.guests, key.source)
-        {
-            guest.not_before = guest.not_before.max(last);
-            guest.limited -= 1;
+    /// Changes the limit of a line, and charges its first frame anew where that is not
+    /// released.
+    fn change_limit(&mut self, index: u32, at: Position, change: impl FnOnce(&mut Limit)) {
+        let waits = self.withdraw(index);
+        let line = self.lines.at_mut(index);
+        if let Some(limit) = &mut line.limit {
+            change(limit);
+            let before = line.weight;
+            line.weight = weight(limit.open_rate(), self.config.link);
+            line.target = frame_and_a_half(limit.open_rate(), self.config.frame);
+            if line.stage == Stage::Released
+                && let Some(Some(guest)) = self.guests.get_mut(line.guest as usize)
+            {
+                guest.round.reweigh(before, line.weight);
+            }
         }
+        if waits {
+            self.set_head(index, at);
+        }
+    }
+
+    /// Adds the limit of a flow that has none. Its frames that wait join its line.
+    fn add_destination(&mut self, id: GuestId, limit: Limit, at: Position) {
+        let flow = limit.key;
+        let weight = weight(limit.open_rate(), self.config.link);
+        let target = frame_and_a_half(limit.open_rate(), self.config.frame);
+        let mut line = Line::new(id.slot() as u32, weight, Some(limit));
+        line.target = target;
+        let index = self.insert_line(line);
+        let Self {
+            guests,
+            lines,
+            store,
+            ..
+        } = self;
+        let Some(guest) = guest::find_mut(guests, id) else {
+            return;
+        };
+        guest.limited += 1;
+        guest.last.1 = NIL;
+        if let Some(limit) = &mut lines.at_mut(index).limit {
+            limit.sibling = guest.first_limited;
+        }
+        guest.first_limited = index;
+        let Some((line, unlimited)) = lines.two_mut(index, guest.unlimited) else {
+            return;
+        };
+        if unlimited.is_empty() {
+            return;
+        }
+        line.take_from(store, unlimited, |frame: &F| frame.flow() == Some(flow));
+        guest.released -= line.wire;
+        let (took, took_all) = (!line.is_empty(), unlimited.is_empty());
+        if took_all {
+            unlimited.stage = Stage::Empty;
+            guest.lines -= 1;
+            guest.round.remove(lines, guest.unlimited);
+        }
+        if took {
+            guest.lines += 1;
+            self.set_head(index, at);
+        }
+    }
+
+    /// Removes a limit. The frames that wait for it wait behind those without a limit.
+    fn forget_destination(&mut self, id: GuestId, index: u32, at: Position) {
+        self.withdraw(index);
+        let Self {
+            guests,
+            lines,
+            store,
+            ..
+        } = self;
+        let Some(guest) = guest::find_mut(guests, id) else {
+            return;
+        };
+        if lines.at(index).stage == Stage::Released {
+            guest.round.remove(lines, index);
+            guest.released -= lines.at(index).wire;
+        }
+        let mut was_empty = false;
+        if let Some((line, unlimited)) = lines.two_mut(index, guest.unlimited)
+            && !line.is_empty()
+        {
+            was_empty = unlimited.is_empty();
+            guest.lines -= u32::from(!was_empty);
+            if !was_empty {
+                guest.released += line.wire;
+            }
+            unlimited.take_from(store, line, |_| true);
+        }
+        let next = lines
+            .at(index)
+            .limit
+            .as_ref()
+            .map_or(NIL, |limit| limit.sibling);
+        guest.limited -= 1;
+        guest.last.1 = NIL;
+        if guest.first_limited == index {
+            guest.first_limited = next;
+        } else {
+            let mut before = guest.first_limited;
+            while let Some(limit) = &mut lines.at_mut(before).limit {
+                if limit.sibling == index {
+                    limit.sibling = next;
+                    break;
+                }
+                before = limit.sibling;
+            }
+        }
+        let unlimited = guest.unlimited;
+        lines.remove(index);
+        if was_empty {
+            self.set_head(unlimited, at);
+        }
+        self.trim(id.slot() as u32, unlimited);
     }
 
     /// Returns whether what a guest sends to one destination has a limit. A closed
     /// destination has one.
     pub fn is_limited(&self, flow: FlowKey) -> bool {
-        self.limits.has(flow)
+        self.lines.find(flow).is_some()
     }
 
     /// Hands over what each flow with a limit did since the last call: those of
-    /// which a frame was taken in or met backpressure, and those whose frames still
-    /// wait. It takes as long as there are such, however many limits there are.
+    /// which a frame had its turn, and those whose frames still wait for the limit. It
+    /// takes as long as there are such, however many limits there are.
     pub fn destinations_used(&mut self, now: Nanos, sink: impl FnMut(FlowUse)) {
-        let position = self.advance(now);
-        self.limits.drain_used(position, sink);
-    }
-
-    /// Changes the wire from `now` on: its rate, the batch and all else that is
-    /// configured.
-    ///
-    /// No frame is lost or overtakes one of its flow. Departures stay at the moments
-    /// they were given for, rounded up to a byte of the new link; what was handed
-    /// over takes as many bytes of it as of the old one. Guests keep their
-    /// guarantees, their limits and their tokens; a limit that the new link cannot
-    /// count becomes the nearest that it can. Positions of the wire are new
-    /// where the rate is: ask for [`Pacer::clock`] again.
-    ///
-    /// # Errors
-    /// The rule that the configuration breaks, or that a guarantee would break under
-    /// it; then nothing has changed.
-    pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), PacerError> {
-        let position = self.advance(now);
-        self.rescale_pending();
-        let link = config.link;
-        let batch = config.batch_on_the_wire()?;
-        let translation = Translation::new(&self.clock, position, link);
-        let fresh = self.fresh_guests(config)?;
-        check_sum(self.committed, link)?;
-        let mut last = Position::ZERO;
-        for limit in self.limits.iter() {
-            fresh_limit(&limit.bucket, link)?;
-            last = last.max(limit.last_release);
-        }
-        for guest in self.guests.iter().flatten() {
-            last = last.max(guest.last_departure).max(guest.not_before);
-        }
-        if translation.at(last) > translation.to + wheel::RANGE / 2 {
-            return Err(PacerError::TooFarAhead(link));
-        }
-
-        let start = position.max(self.wire);
-        for (guest, fresh) in self.guests.iter_mut().zip(fresh) {
-            let Some(guest) = guest else { continue };
-            if let Some(fresh) = fresh {
-                let from = start.max(guest.last_departure);
-                guest.reconfigure(&fresh, from, translation.at(from));
-            }
-            guest.last_departure = translation.at(guest.last_departure);
-            guest.not_before = translation.at(guest.not_before);
-        }
-        self.limits.each_mut(|limit| {
-            if let Ok(fresh) = fresh_limit(&limit.bucket, link) {
-                let from = start.max(limit.last_release);
-                limit.stay_closed(from);
-                limit.bucket.reconfigure(&fresh, from, translation.at(from));
-            }
-            limit.translate(|moment| translation.at(moment));
-        });
-        if link != self.config.link {
-            self.translate_wire(&translation);
-        }
-        self.batch = batch;
-        self.lead = batch / 2;
-        self.catch_up = config.catch_up_on_the_wire();
-        self.store.set_capacity(config.packets);
-        if config.best_effort != self.config.best_effort {
-            self.best_effort.reconfigure(&config.best_effort);
-        }
-        self.config = config.clone();
-        Ok(())
-    }
-
-    /// Every guest that has a guarantee, or had one that its frames still wait for,
-    /// as it would be on another wire.
-    fn fresh_guests(&self, config: &PacerConfig) -> Result<Vec<Option<Guest>>, PacerError> {
-        let fresh = |guest: &Option<Guest>| match guest {
-            Some(guest) if guest.contract != Contract::BestEffort => {
-                fresh_guest(config, guest.id, &guest.guarantee).map(Some)
-            }
-            _ => Ok(None),
-        };
-        self.guests.iter().map(fresh).collect()
-    }
-
-    /// Turns every moment into one of another link.
-    fn translate_wire(&mut self, translation: &Translation) {
-        self.stats.frozen += self.clock.frozen();
-        self.clock = translation.clock;
-        self.wire = translation.to + self.wire.since(self.position);
-        self.position = self.clock.advance(self.clock.now());
-        self.next = if self.next == Position::NEVER {
-            Position::NEVER
-        } else {
-            translation.at(self.next)
-        };
-        // What waits, and what comes from now on.
-        let floor = self.next.min(self.wire);
-        for wheel in [&mut self.destination_stage, &mut self.link_stage] {
-            let mut old = mem::replace(wheel, Wheel::new());
-            wheel.start_from(floor);
-            translate_all(&mut old, wheel, &mut self.store.nodes, translation);
-        }
+        self.advance(now);
+        self.lines.drain_used(sink);
     }
 }
 
-/// A link's moments as those of another link.
-#[derive(Debug)]
-struct Translation {
-    /// The other link's clock.
-    clock: WireClock,
-    /// One moment on both.
-    from: Position,
-    to: Position,
-    /// Bytes of one are so many of the other.
-    old: Rate,
-    new: Rate,
+/// What a destination takes for a frame and a half: no wait below that is too long.
+fn frame_and_a_half(rate: Rate, frame: Bytes) -> Nanos {
+    rate.time_for(Bytes(frame.0 * 3 / 2))
 }
 
-impl Translation {
-    /// From a link whose clock is at `position` to one with `rate`. None but the
-    /// same where it is the same.
-    fn new(clock: &WireClock, position: Position, rate: Rate) -> Self {
-        let mut translation = Self {
-            clock: *clock,
-            from: position,
-            to: position,
-            old: clock.rate(),
-            new: rate,
-        };
-        if translation.old != rate {
-            translation.clock = WireClock::new(rate);
-            translation.clock.advance(clock.now());
-            // A byte of the old link may begin a little after now: moments are not
-            // to become earlier.
-            translation.to = { translation.clock }.advance(clock.moment(position));
-        }
-        translation
-    }
-
-    /// When the byte `moment` began, rounded up: moments keep their order.
-    fn at(&self, moment: Position) -> Position {
-        let (old, new) = (u128::from(self.old.0), u128::from(self.new.0));
-        let scaled = |length: WireBytes| u128::from(length.0) * new;
-        if let Some(before) = self.from.checked_since(moment) {
-            let before = scaled(before) / old;
-            self.to.saturating_sub(WireBytes(before as u64))
-        } else {
-            let after = scaled(moment - self.from).div_ceil(old);
-            self.to + WireBytes(after as u64)
-        }
-    }
-}
-
-/// Moves everything to a wheel that is empty, in order.
-fn translate_all<T>(
-    old: &mut Wheel,
-    new: &mut Wheel,
-    nodes: &mut [Node<T>],
-    translation: &Translation,
-) {
-    loop {
-        let first = old.first();
-        if first.departure == Position::NEVER {
-            return;
-        }
-        let index = old.pop(nodes, first);
-        let departure = translation.at(first.departure);
-        nodes[index as usize].departure = departure;
-        new.insert(nodes, index, departure);
-    }
+/// A line's share of a round: its rate in parts of the link's.
+fn weight(rate: Rate, link: Rate) -> u32 {
+    const LINK: u128 = MAX_RATIO as u128;
+    let parts = u128::from(rate.0) * LINK / u128::from(link.0);
+    parts.clamp(1, LINK) as u32
 }
 
 /// A guest under a guarantee, with full buckets, where that keeps the rules.
-fn fresh_guest(
+pub(super) fn fresh_guest(
     config: &PacerConfig,
     id: GuestId,
     guarantee: &Guarantee,
@@ -424,14 +449,14 @@ fn fresh_guest(
     Guest::new(config, id, guarantee).ok_or(PacerError::BurstTooLong(burst))
 }
 
-/// A full bucket as that of a limit, on another link: at its rate, or the nearest
-/// that the link can count. Whoever limits destinations knows nothing of the link.
-fn fresh_limit(
-    bucket: &TokenBucket<Position>,
+/// A full bucket of a limit on another link: at its rate, or the nearest that the link
+/// can count. Whoever limits destinations knows nothing of the link.
+pub(super) fn fresh_limit(
+    rate: Rate,
+    burst: WireBytes,
     link: Rate,
 ) -> Result<TokenBucket<Position>, PacerError> {
-    let burst = bucket.burst();
-    let rate = bucket.rate().clamp(slowest(link), link);
+    let rate = rate.clamp(slowest(link), link);
     TokenBucket::on_wire(link, rate, burst).ok_or(PacerError::BurstTooLong(burst.into()))
 }
 
@@ -453,7 +478,7 @@ fn check_rate(rate: Rate, link: Rate) -> Result<(), PacerError> {
     Ok(())
 }
 
-fn check_sum(sum: Rate, link: Rate) -> Result<(), PacerError> {
+pub(super) fn check_sum(sum: Rate, link: Rate) -> Result<(), PacerError> {
     if sum > link {
         return Err(PacerError::SumAboveLink { sum, link });
     }

@@ -29,10 +29,12 @@ pub struct PacerConfig {
     /// interval conforms.
     #[serde(default)]
     pub catch_up: Nanos,
-    /// Scheduled frames that may wait, of all guests together; 262,144, so at most
-    /// 512 MiB of 2 KiB buffers. Guests' horizons usually keep them far below.
-    #[serde(default = "defaults::packets")]
-    pub packets: usize,
+    /// The memory that frames of guaranteed guests may hold, of all together; 512 MiB,
+    /// at least 1 MiB. A guest may hold what it sends in 20 ms, 2 MiB at least, or less
+    /// in proportion where that is more than this in all; one destination a quarter of
+    /// it.
+    #[serde(default = "defaults::memory")]
+    pub memory: Bytes,
     /// Where frames without a guarantee wait; FQ-CoDel.
     #[serde(default = "defaults::best_effort")]
     pub best_effort: QueueConfig,
@@ -50,8 +52,8 @@ mod defaults {
     pub(super) const fn frame() -> Bytes {
         Bytes(1538)
     }
-    pub(super) const fn packets() -> usize {
-        1 << 18
+    pub(super) const fn memory() -> Bytes {
+        Bytes(512 << 20)
     }
     pub(super) fn best_effort() -> QueueConfig {
         QueueConfig::FqCodel(FqCodelConfig::default())
@@ -77,7 +79,7 @@ impl PacerConfig {
             voids: defaults::voids(),
             frame: defaults::frame(),
             catch_up: Nanos::ZERO,
-            packets: defaults::packets(),
+            memory: defaults::memory(),
             best_effort: defaults::best_effort(),
         }
     }
@@ -91,6 +93,9 @@ impl PacerConfig {
         let batch = link.bytes_in(self.batch);
         if frame < void::SHORTEST.into() || frame > batch || frame > MAX_FRAME.into() {
             return Err(PacerError::Frame { frame, batch });
+        }
+        if self.memory < LEAST_MEMORY {
+            return Err(PacerError::Memory(self.memory));
         }
         Ok(batch.into())
     }
@@ -119,11 +124,14 @@ pub struct Guarantee {
     pub burst: Bytes,
     /// Bmax, how fast a burst is sent; at least B.
     pub burst_rate: Rate,
-    /// How long a frame may wait here before the guest's next ones stay in its
-    /// ring; 2 ms. At least a batch.
+    /// How much may wait here for B before the guest's next frames stay in its ring: what
+    /// it may send in this time; 2 ms. At least a batch.
     #[serde(default = "defaults::horizon")]
     pub horizon: Nanos,
-    /// From what wait on frames are marked (ECN); 1 ms. `None`: never.
+    /// From what wait on, when it lasts for twenty times as long, frames are marked (ECN),
+    /// or dropped where their destination's limit is what they wait for: `CoDel`'s target
+    /// (RFC 8289); 1 ms. For a slower destination what that takes for a frame and a half.
+    /// `None`: never.
     #[serde(default = "defaults::mark")]
     pub mark: Option<Nanos>,
 }
@@ -201,7 +209,7 @@ pub enum PacerError {
         /// The link's rate.
         link: Rate,
     },
-    /// A large packet would take longer than departures reach.
+    /// A frame would take longer than departures reach.
     #[error("rate {rate} is below 1/{MAX_RATIO} of the link's, {link}")]
     TooSlow {
         /// B or `B_i`.
@@ -212,8 +220,8 @@ pub enum PacerError {
     /// A burst that takes longer than can be counted.
     #[error("burst {0} is too long at that rate")]
     BurstTooLong(Bytes),
-    /// Frames would block that the next batch could send, or wait longer than a wheel
-    /// reaches.
+    /// Frames would stay in the ring that the next batch could send, or wait longer than
+    /// a wheel reaches.
     #[error("horizon {horizon} is not between a batch, {batch}, and {most}")]
     Horizon {
         /// The horizon.
@@ -223,10 +231,9 @@ pub enum PacerError {
         /// The longest.
         most: Nanos,
     },
-    /// On a link that is so much faster, what waits would leave later than departures
-    /// reach.
-    #[error("what waits would leave later on a link of {0} than can be counted")]
-    TooFarAhead(Rate),
+    /// Not even one large packet and its segments would fit.
+    #[error("memory {0} is below {LEAST_MEMORY}")]
+    Memory(Bytes),
     /// Only a guaranteed guest has destinations with a limit.
     #[error("guest {0} has no guarantee")]
     NotGuaranteed(GuestId),
@@ -235,9 +242,12 @@ pub enum PacerError {
 /// Guests' slots are numbered from zero to one less.
 pub const MAX_GUESTS: usize = 1 << 20;
 
-/// The link may be so many times as fast as a guarantee: a packet of 64 KiB with
-/// all its segments' headers is then scheduled within half the wheel.
+/// The link may be so many times as fast as a guarantee: the departure of a longest
+/// frame is then far within what a wheel reaches.
 pub const MAX_RATIO: u64 = 1_000_000;
+
+/// The least memory of a pacer.
+const LEAST_MEMORY: Bytes = Bytes(1 << 20);
 
 /// No frame of Ethernet takes more of the wire, not even a large one.
 pub(super) const MAX_FRAME: WireBytes = void::on_the_wire(Packet::MAX_FRAME);

@@ -1,41 +1,32 @@
 //! One guest's guarantee, its buckets and what waits of it.
 
+use super::round::Round;
+use super::store::NIL;
 use super::{Guarantee, GuestStats, PacerConfig};
-use crate::{Frame, GuestId};
+use crate::GuestId;
 use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Position, WireBytes};
+use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
 /// What a guest is guaranteed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contract {
     /// {B, S, Bmax}.
     Guaranteed,
-    /// Nothing any more, but some of its scheduled frames may still wait.
-    Draining,
     /// Nothing.
     BestEffort,
 }
 
-/// How long a frame may wait.
+/// Whether a guest's ring is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// Until its guest's horizon; else it would block.
-    Horizon,
-    /// As long as a wheel reaches: the packet it belongs to is taken already.
-    Wheel,
+pub(super) enum Ring {
+    Read,
+    /// {B, S} is what its frames wait for. `by` is the line whose frame came last.
+    Unread {
+        by: u32,
+    },
 }
 
-/// A frame would leave later than it may; and when it would.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooLate(pub(super) Position);
-
-/// The first position after one.
-#[inline]
-pub(super) fn next_byte(position: Position) -> Position {
-    position + WireBytes(1)
-}
-
-/// The lower two thirds of the chain.
+/// The lower two thirds of the chain, and what waits for them.
 #[derive(Debug)]
 pub(super) struct Guest {
     pub(super) id: GuestId,
@@ -45,23 +36,46 @@ pub(super) struct Guest {
     average: TokenBucket<Position>,
     /// {Bmax, one frame}.
     peak: TokenBucket<Position>,
-    /// The last departure of its frames; none that follows is earlier, whatever
-    /// changes.
+    /// The length whose cost both know.
+    wire: WireBytes,
+    /// The departure of the frame that has one, or of the last that had; none that
+    /// follows is earlier, whatever changes.
     pub(super) last_departure: Position,
-    /// Its horizon, and the wait from which on frames are marked.
-    pub(super) horizon: WireBytes,
-    pub(super) mark: WireBytes,
-    /// Its flows that have a limit.
-    pub(super) limited: u32,
-    /// What its frames at the destination stage take of the wire, and how much they
-    /// may before more would block: what it may send within its horizon.
-    pub(super) at_destinations: WireBytes,
+    /// The frame that has a departure time.
+    pub(super) stamped: u32,
+    /// Lines whose first frame is released, and what all their frames take of the wire.
+    pub(super) round: Round,
+    pub(super) released: WireBytes,
+    /// How much of that may wait before the ring is left unread: what the guest may
+    /// send within its horizon.
     headroom: WireBytes,
-    /// Frames of flows without a limit wait until then at least, since their
-    /// flows had one, and frames that wait for it.
-    pub(super) not_before: Position,
+    pub(super) ring: Ring,
+    /// It is among those whose rings are to be read again.
+    pub(super) is_noted: bool,
+    /// The line of frames without a limit, and the first of its limited ones.
+    pub(super) unlimited: u32,
+    pub(super) first_limited: u32,
+    /// How many lines have a limit, and how many have frames.
+    pub(super) limited: u32,
+    pub(super) lines: u32,
+    /// The destination and the line of its last frame that had a limit.
+    pub(super) last: (u128, u32),
+    /// The memory that its frames hold, how much they may, and how much those of one
+    /// line may.
+    pub(super) memory: Bytes,
+    pub(super) bound: Bytes,
+    pub(super) share: Bytes,
+    /// From what wait on frames have waited too long in a line.
+    pub(super) patience: Nanos,
     pub(super) stats: GuestStats,
 }
+
+/// What a guest may hold whatever its bandwidth: four large packets that are cut to the
+/// smallest segments, or 900 full frames.
+const LEAST_MEMORY: Bytes = Bytes(2 << 20);
+
+/// What it may hold in time at its bandwidth.
+const MEMORY_IN_TIME: Nanos = Nanos::from_millis(20);
 
 impl Guest {
     /// Returns a guest that is guaranteed, with full buckets. `None` where a bucket
@@ -74,17 +88,42 @@ impl Guest {
             guarantee: *guarantee,
             average: TokenBucket::on_wire(link, guarantee.bandwidth, guarantee.burst.into())?,
             peak: TokenBucket::on_wire(link, guarantee.burst_rate, config.longest_frame())?,
+            wire: WireBytes::ZERO,
             last_departure: Position::ZERO,
-            horizon: link.bytes_in(guarantee.horizon).into(),
-            mark: guarantee
-                .mark
-                .map_or(WireBytes::MAX, |wait| link.bytes_in(wait).into()),
-            limited: 0,
-            at_destinations: WireBytes::ZERO,
+            stamped: NIL,
+            round: Round::EMPTY,
+            released: WireBytes::ZERO,
             headroom: guarantee.bandwidth.bytes_in(guarantee.horizon).into(),
-            not_before: Position::ZERO,
+            ring: Ring::Read,
+            is_noted: false,
+            unlimited: NIL,
+            first_limited: NIL,
+            limited: 0,
+            lines: 0,
+            last: (0, NIL),
+            memory: Bytes(0),
+            bound: Bytes(0),
+            share: Bytes(0),
+            patience: guarantee.mark.unwrap_or(Nanos::MAX),
             stats: GuestStats::default(),
         })
+    }
+
+    /// The memory that a guest with this guarantee may hold where there is enough.
+    pub(super) fn memory_for(guarantee: &Guarantee) -> Bytes {
+        guarantee
+            .bandwidth
+            .bytes_in(MEMORY_IN_TIME)
+            .max(LEAST_MEMORY)
+    }
+
+    /// Sets how much memory its frames may hold, where what is there is divided into so
+    /// many parts.
+    pub(super) fn set_bound(&mut self, there: Bytes, parts: Bytes) {
+        let most = Self::memory_for(&self.guarantee);
+        let part = u128::from(most.0) * u128::from(there.0) / u128::from(parts.0);
+        self.bound = most.min(Bytes(part as u64));
+        self.share = Bytes(self.bound.0 / 4);
     }
 
     /// Returns a full bucket like that of {B, S}.
@@ -104,86 +143,45 @@ impl Guest {
     /// Takes over the guarantee of `fresh`. `from`, which is `to` on its link, is not
     /// before the last departure.
     pub(super) fn reconfigure(&mut self, fresh: &Self, from: Position, to: Position) {
+        debug_assert!(from >= self.last_departure, "frames keep their departures");
+        self.contract = Contract::Guaranteed;
         self.guarantee = fresh.guarantee;
         self.average.reconfigure(&fresh.average, from, to);
         self.peak.reconfigure(&fresh.peak, from, to);
-        self.horizon = fresh.horizon;
-        self.mark = fresh.mark;
+        self.wire = WireBytes::ZERO;
         self.headroom = fresh.headroom;
-        debug_assert!(from >= self.last_departure, "frames keep their departures");
+        self.patience = fresh.patience;
     }
 
     /// Charges a frame that comes at `arrival` and returns its departure.
-    ///
-    /// # Errors
-    /// Its departure, where that is after `until`. Then nothing was charged.
     #[inline(always)]
-    pub(super) fn schedule(
-        &mut self,
-        arrival: Position,
-        wire: WireBytes,
-        until: Position,
-    ) -> Result<Position, TooLate> {
-        let average = self.average.charge(arrival, wire);
-        let peak = self.peak.charge(average.leaves, wire);
-        let departure = peak.leaves.max(self.last_departure);
-        if departure > until {
-            self.average.refund(average);
-            self.peak.refund(peak);
-            return Err(TooLate(departure));
+    pub(super) fn schedule(&mut self, arrival: Position, wire: WireBytes) -> Position {
+        if wire != self.wire {
+            self.wire = wire;
+            self.average.set_len(wire);
+            self.peak.set_len(wire);
         }
-        self.last_departure = departure;
-        Ok(departure)
+        let average = self.average.charge_again(arrival);
+        let peak = self.peak.charge_again(average.leaves);
+        self.last_departure = peak.leaves.max(self.last_departure);
+        self.last_departure
     }
 
-    /// Charges a frame and returns its departure, however late that is.
-    pub(super) fn schedule_anyway(&mut self, arrival: Position, wire: WireBytes) -> Position {
-        let (Ok(departure) | Err(TooLate(departure))) =
-            self.schedule(arrival, wire, Position::NEVER);
-        departure
-    }
-
-    /// Counts a frame that comes at `position` and waits until `until`, and marks it
-    /// where that is long.
+    /// Whether {B, S} is what holds its frames up, those of a line that hold `memory`
+    /// among them, so that its ring should not be read.
     #[inline(always)]
-    pub(super) fn count<F: Frame>(
-        &mut self,
-        position: Position,
-        frame: &mut F,
-        wire: WireBytes,
-        until: Position,
-    ) {
-        self.stats.taken.packets += 1;
-        self.stats.wait = until - position;
-        if self.stats.wait > self.mark && frame.mark_congestion() {
-            self.stats.marked += 1;
-        }
-        // Apart from the packets: no vector of both is put together and taken apart.
-        self.stats.taken.bytes += wire;
+    pub(super) fn is_crowded(&self, memory: Bytes) -> bool {
+        self.released > self.headroom
+            || memory.0 > self.share.0 / 2
+            || self.memory.0 > self.bound.0 / 2
     }
 
-    /// Lets a frame wait for its destination until `release`, and returns that.
-    ///
-    /// # Errors
-    /// When it could come, where that is after `until`, or where too much waits for
-    /// destinations and its packet is not taken yet.
-    pub(super) fn wait_for_destination(
-        &mut self,
-        release: Position,
-        wire: WireBytes,
-        until: Position,
-        patience: Patience,
-    ) -> Result<Position, TooLate> {
-        if release > until || self.is_crowded() && patience == Patience::Horizon {
-            return Err(TooLate(release.max(next_byte(until))));
-        }
-        self.at_destinations += wire;
-        Ok(release)
-    }
-
-    /// Whether more waits for destinations than the guest may send within its horizon.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.at_destinations > self.headroom
+    /// Whether that is over, by a quarter.
+    pub(super) fn has_room(&self, memory: Bytes) -> bool {
+        self.round.is_empty()
+            || self.released <= self.headroom / 4 * 3
+                && memory.0 <= self.share.0 / 8 * 3
+                && self.memory.0 <= self.bound.0 / 8 * 3
     }
 }
 
@@ -199,22 +197,4 @@ pub(super) fn find(guests: &[Option<Guest>], id: GuestId) -> Option<&Guest> {
 pub(super) fn find_mut(guests: &mut [Option<Guest>], id: GuestId) -> Option<&mut Guest> {
     let guest = guests.get_mut(id.slot())?.as_mut();
     guest.filter(|guest| guest.id == id)
-}
-
-/// Where a frame waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// For its destination's limit.
-    Destination,
-    /// For the wire.
-    Link,
-}
-
-/// A frame's place in the pacer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Scheduled {
-    pub(super) guest: u32,
-    pub(super) stage: Stage,
-    /// When it leaves that stage.
-    pub(super) departure: Position,
 }

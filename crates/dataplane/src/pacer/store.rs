@@ -1,84 +1,96 @@
-//! Where scheduled frames lie while the wheels hold their places.
+//! Where frames lie while lines and guests hold their places.
 
-use super::wheel::Node;
 use std::mem;
-use tailbound_units::Position;
+use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
-const NIL: u32 = u32::MAX;
+/// No place.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// A frame that waits, and what is asked of it again and again.
+#[derive(Debug)]
+pub(super) struct Waiting<F> {
+    /// Nothing in an unused place.
+    pub(super) frame: Option<F>,
+    /// The one behind it in its line, or the next unused place.
+    pub(super) next: u32,
+    /// What it takes of the wire.
+    pub(super) wire: WireBytes,
+    /// What it holds of the host's memory, its place here included.
+    pub(super) memory: Bytes,
+    /// When it came, and from which byte of the wire on it may be sent.
+    pub(super) enqueued: Nanos,
+    pub(super) arrival: Position,
+}
 
 /// A slab of frames. Places are used again; nothing is allocated once it has been
 /// as full as it gets.
 #[derive(Debug)]
 pub(super) struct Store<F> {
-    /// What the wheels move.
-    pub(super) nodes: Vec<Node<F>>,
+    places: Vec<Waiting<F>>,
     /// Unused places, linked through `next`.
     free: u32,
     len: usize,
-    capacity: usize,
 }
 
 impl<F> Store<F> {
-    pub(super) fn new(capacity: usize) -> Self {
-        let mut store = Self {
-            nodes: Vec::new(),
+    pub(super) const fn new() -> Self {
+        Self {
+            places: Vec::new(),
             free: NIL,
             len: 0,
-            capacity: 0,
-        };
-        store.set_capacity(capacity);
-        store
+        }
     }
 
-    /// Changes what it should hold at most. Nothing that it holds is lost.
-    pub(super) fn set_capacity(&mut self, capacity: usize) {
-        self.capacity = capacity.clamp(1, 1 << 24);
-    }
+    /// The memory that a place takes.
+    pub(super) const PLACE: Bytes = Bytes(mem::size_of::<Waiting<F>>() as u64);
 
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no more packets should come. Segments of one that has come do.
-    #[inline]
-    pub(super) const fn is_full(&self) -> bool {
-        self.len >= self.capacity
-    }
-
     #[inline(always)]
-    pub(super) fn put(&mut self, frame: F, departure: Position, guest: u32) -> u32 {
+    pub(super) fn put(&mut self, waiting: Waiting<F>) -> u32 {
         self.len += 1;
         let index = self.free;
-        let Some(node) = self.nodes.get_mut(index as usize) else {
-            return self.grow(frame, departure, guest);
+        let Some(place) = self.places.get_mut(index as usize) else {
+            return self.grow(waiting);
         };
-        self.free = node.next;
-        node.departure = departure;
-        node.guest = guest;
+        self.free = place.next;
         // Nothing is in an unused place: nothing has to be dropped.
-        mem::forget(node.frame.replace(frame));
+        mem::forget(mem::replace(place, waiting));
         index
     }
 
     #[inline(never)]
-    fn grow(&mut self, frame: F, departure: Position, guest: u32) -> u32 {
-        let index = self.nodes.len() as u32;
-        self.nodes.push(Node {
-            departure,
-            next: index,
-            guest,
-            frame: Some(frame),
-        });
-        index
+    fn grow(&mut self, waiting: Waiting<F>) -> u32 {
+        self.places.push(waiting);
+        self.places.len() as u32 - 1
+    }
+
+    /// What is at a place.
+    #[inline(always)]
+    pub(super) fn at(&self, index: u32) -> &Waiting<F> {
+        &self.places[index as usize]
+    }
+
+    /// The same, to be changed.
+    #[inline(always)]
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Waiting<F> {
+        &mut self.places[index as usize]
+    }
+
+    /// Hands over all places, unused ones too.
+    pub(super) fn each(&mut self, change: impl FnMut(&mut Waiting<F>)) {
+        self.places.iter_mut().for_each(change);
     }
 
     /// Takes a frame out; its place is free.
     #[inline(always)]
     pub(super) fn take(&mut self, index: u32) -> Option<F> {
-        let node = self.nodes.get_mut(index as usize)?;
-        let frame = node.frame.take()?;
+        let place = self.places.get_mut(index as usize)?;
+        let frame = place.frame.take()?;
         self.len -= 1;
-        node.next = self.free;
+        place.next = self.free;
         self.free = index;
         Some(frame)
     }

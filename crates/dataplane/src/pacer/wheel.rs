@@ -1,35 +1,42 @@
-//! Frames of all guests in the order of their departures, O(1) each.
+//! What waits for a moment, in the order of those moments, O(1) each.
 //!
 //! A hierarchical timing wheel (Varghese, Lauck: Hashed and Hierarchical Timing
-//! Wheels, SOSP 1987, scheme 7) of four levels with 1024 slots each. A slot of the
-//! first level is one byte of the wire, so slots need no order inside: frames with
-//! one departure leave as they came. A frame waits in the highest level in which its
-//! departure and the wheel's base differ, and moves down at most three times.
+//! Wheels, SOSP 1987, scheme 7) of four levels with 1024 slots each. What waits has a
+//! number, and waits once at most: a guest for the departure of its frame, or a line for
+//! the release of its first. A slot of the first level is one byte of the wire, so slots
+//! need no order inside: what has one departure leaves as it came. It waits in the
+//! highest level in which its departure and the wheel's base differ, and moves down at
+//! most three times.
 //!
-//! Most never move. One that is alone in its slot leaves from there, and so do
-//! those in a slot of the second level, 1 KiB of the wire, that came in the order
-//! of their departures or in the reverse one: full frames nearly always.
+//! Most never move. What is alone in its slot leaves from there, and so does what is
+//! in a slot of the second level, 1 KiB of the wire, and came in the order
+//! of departures or in the reverse one: full frames nearly always.
 //!
 //! Each slot keeps the least departure in it. So the next departure is known exactly
-//! without moving the wheel past a moment at which a frame may still come, which
+//! without moving the wheel past a moment at which more may still come, which
 //! is what [`Wheel::first`] is for. The bits of all levels' slots are numbered
 //! through, so the first bit that is set is the first slot of the lowest level that
 //! has any.
 
 use tailbound_units::{Position, WireBytes};
 
-/// A place where something waits: behind one array's bounds, everything of it.
-#[derive(Debug)]
-pub(super) struct Node<T> {
+/// Where a number waits; whatever was there last where it does not.
+#[derive(Debug, Clone, Copy)]
+struct Node {
     /// When it leaves the wheel.
-    pub(super) departure: Position,
-    /// The next in its slot; anything behind the last.
-    pub(super) next: u32,
-    /// Whose it is.
-    pub(super) guest: u32,
-    /// What waits; nothing in an unused place.
-    pub(super) frame: Option<T>,
+    departure: Position,
+    /// The next in its slot and the one before it; anything at the ends.
+    next: u32,
+    before: u32,
+    slot: u32,
 }
+
+const NOWHERE: Node = Node {
+    departure: Position::NEVER,
+    next: 0,
+    before: 0,
+    slot: 0,
+};
 
 const BITS: u32 = 10;
 const LEVELS: usize = 4;
@@ -78,6 +85,8 @@ pub(super) struct Wheel {
     words: [u64; WORDS],
     summary: u64,
     slots: Box<[Slot; LEVELS * SLOTS]>,
+    /// By number.
+    nodes: Vec<Node>,
     /// What departures are compared with for their level: not after `position`, and in
     /// the same slot of the third level.
     base: Position,
@@ -94,6 +103,7 @@ impl Wheel {
                 .into_boxed_slice()
                 .try_into()
                 .expect("as many as were made"),
+            nodes: Vec::new(),
             base: Position::ZERO,
             position: Position::ZERO,
         }
@@ -114,6 +124,13 @@ impl Wheel {
     pub(super) const fn restart(&mut self, floor: Position) {
         self.position = floor;
         self.base = floor;
+    }
+
+    /// Makes room for all numbers below `count`.
+    pub(super) fn reserve(&mut self, count: usize) {
+        if self.nodes.len() < count {
+            self.nodes.resize(count, NOWHERE);
+        }
     }
 
     /// The slot with the least departure.
@@ -160,10 +177,10 @@ impl Wheel {
         }
     }
 
-    /// Adds the node `index` at `departure`, its own, which is not before the last one
-    /// popped and less than [`RANGE`] after it.
+    /// Lets the number `index`, which does not wait and for which there is room, wait
+    /// until `departure`: not before the last one popped and less than [`RANGE`] after it.
     #[inline(always)]
-    pub(super) fn insert<T>(&mut self, nodes: &mut [Node<T>], index: u32, departure: Position) {
+    pub(super) fn insert(&mut self, index: u32, departure: Position) {
         debug_assert!(
             departure >= self.position && departure - self.position < RANGE,
             "it would leave at a wrong time"
@@ -177,6 +194,12 @@ impl Wheel {
             slot_above(departure, apart)
         };
         let here = &mut self.slots[at];
+        let mut node = Node {
+            departure,
+            next: index,
+            before: index,
+            slot: at as u32,
+        };
         let (word, bit) = (at / 64, 1 << (at % 64));
         if self.words[word] & bit == 0 {
             self.words[word] |= bit;
@@ -188,21 +211,24 @@ impl Wheel {
                 sorted: true,
             };
         } else if departure < here.least {
-            nodes[index as usize].next = here.head;
+            node.next = here.head;
+            self.nodes[here.head as usize].before = index;
             here.head = index;
             here.least = departure;
         } else {
-            let tail = &mut nodes[here.tail as usize];
+            node.before = here.tail;
+            let tail = &mut self.nodes[here.tail as usize];
             tail.next = index;
             here.sorted &= tail.departure <= departure;
             here.tail = index;
         }
+        self.nodes[index as usize] = node;
     }
 
-    /// Takes the node with the least departure out; of several, the one that came
+    /// Takes the number with the least departure out; of several, the one that came
     /// first. Where something waits; `first` is what is first now.
     #[inline(always)]
-    pub(super) fn pop<T>(&mut self, nodes: &mut [Node<T>], first: First) -> u32 {
+    pub(super) fn pop(&mut self, first: First) -> u32 {
         let mut at = first.slot;
         self.position = first.departure;
         loop {
@@ -215,17 +241,17 @@ impl Wheel {
             }
             if here.sorted && at < 2 * SLOTS {
                 // The base stays outside this slot, as do those that are in it.
-                here.head = nodes[head as usize].next;
-                here.least = nodes[here.head as usize].departure;
+                here.head = self.nodes[head as usize].next;
+                here.least = self.nodes[here.head as usize].departure;
                 return head;
             }
-            at = self.descend(nodes, at);
+            at = self.descend(at);
         }
     }
 
     /// Moves what is in the first slot down, and returns which slot is the first then.
     #[inline(never)]
-    fn descend<T>(&mut self, nodes: &mut [Node<T>], at: usize) -> usize {
+    fn descend(&mut self, at: usize) -> usize {
         let Slot {
             head, tail, least, ..
         } = self.slots[at];
@@ -235,12 +261,72 @@ impl Wheel {
         loop {
             let Node {
                 departure, next, ..
-            } = nodes[index as usize];
-            self.insert(nodes, index, departure);
+            } = self.nodes[index as usize];
+            self.insert(index, departure);
             if index == tail {
                 return self.first().slot;
             }
             index = next;
+        }
+    }
+
+    /// Takes out a number that waits, whatever its departure.
+    pub(super) fn remove(&mut self, index: u32) {
+        let Node {
+            next, before, slot, ..
+        } = self.nodes[index as usize];
+        let here = &mut self.slots[slot as usize];
+        if here.head == here.tail {
+            self.clear(slot as usize);
+        } else if index == here.head {
+            here.head = next;
+            self.find_least(slot as usize);
+        } else {
+            self.unlink(slot as usize, before, index, next);
+        }
+    }
+
+    /// Closes the gap that a number leaves that is not the first of its slot.
+    fn unlink(&mut self, slot: usize, before: u32, index: u32, next: u32) {
+        if index == self.slots[slot].tail {
+            self.slots[slot].tail = before;
+        } else {
+            self.nodes[before as usize].next = next;
+            self.nodes[next as usize].before = before;
+        }
+    }
+
+    /// Brings the number with the least departure of a slot to its front.
+    fn find_least(&mut self, slot: usize) {
+        let Slot {
+            head, tail, sorted, ..
+        } = self.slots[slot];
+        let mut least = head;
+        let mut index = head;
+        while !sorted && index != tail {
+            index = self.nodes[index as usize].next;
+            if self.nodes[index as usize].departure < self.nodes[least as usize].departure {
+                least = index;
+            }
+        }
+        if least != head {
+            let Node { before, next, .. } = self.nodes[least as usize];
+            self.unlink(slot, before, least, next);
+            self.nodes[least as usize].next = head;
+            self.nodes[head as usize].before = least;
+            self.slots[slot].head = least;
+        }
+        self.slots[slot].least = self.nodes[least as usize].departure;
+    }
+
+    /// Takes everything out in order.
+    pub(super) fn drain(&mut self, mut sink: impl FnMut(u32, Position)) {
+        loop {
+            let first = self.first();
+            if first.departure == Position::NEVER {
+                return;
+            }
+            sink(self.pop(first), first.departure);
         }
     }
 

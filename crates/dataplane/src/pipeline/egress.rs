@@ -73,10 +73,8 @@ impl<F: Frame> Egress<F> {
                 let mut paced = PacedPipeline::new(config)?;
                 // Without a NIC's queue, everything leaves at once.
                 pipeline.reconfigure(now, &PipelineConfig::default());
-                while let Some(mut waiting) = pipeline.pull(now) {
-                    paced.classify(now, &mut waiting.frame, Coverage::AllDestinations);
-                    let taken = paced.push(now, waiting.frame);
-                    debug_assert!(taken.is_ok(), "nobody has a guarantee yet");
+                while let Some(waiting) = pipeline.pull(now) {
+                    paced.push(now, waiting.frame, Coverage::AllDestinations);
                 }
                 *self = Self::Pacer(Box::new(paced));
             }

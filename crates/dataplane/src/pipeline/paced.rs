@@ -1,15 +1,15 @@
 //! A frame's way to a wire on which guests keep to guarantees.
 //!
 //! ```text
-//! classify ► push ► pacer ► pull, when the wire is due
+//! push ► class and tag ► pacer ► pull, when the wire is due
 //! ```
 //!
-//! [`PacedPipeline::classify`] gives a frame its class by what its guest is guaranteed,
-//! and a tag that tells switches so; [`PacedPipeline::push`] hands it to the pacer,
-//! which takes it or says when to offer it again.
+//! [`PacedPipeline::push`] gives a frame its class by what its guest is guaranteed,
+//! and a tag that tells switches so, and hands it to the pacer. That takes every frame,
+//! and says whether its guest's next ones should come ([`Pacer::is_read`]).
 
 use super::Outgoing;
-use crate::pacer::{PacerError, WouldBlock};
+use crate::pacer::PacerError;
 use crate::{Class, Frame, Meter, MeterConfig, MeterStats, Paced, Pacer, PacerConfig};
 use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos};
@@ -86,14 +86,19 @@ impl<F: Frame> PacedPipeline<F> {
         &mut self.pacer
     }
 
-    /// Gives a frame its class, and its tag. To be called once for each frame, before
-    /// it is first pushed.
+    /// Takes a frame in, with its class and tag.
+    pub fn push(&mut self, now: Nanos, mut frame: F, coverage: Coverage) {
+        self.classify(now, &mut frame, coverage);
+        self.pacer.enqueue(now, frame);
+    }
+
+    /// Gives a frame its class, and its tag.
     ///
     /// A guaranteed guest's frames are high, as long as a meter finds nothing against
     /// it. All others are best effort, and so is what goes to a group: switches
     /// multiply it, and no guarantee counts that. Nor does one count what `coverage`
     /// leaves out.
-    pub fn classify(&mut self, now: Nanos, frame: &mut F, coverage: Coverage) {
+    fn classify(&mut self, now: Nanos, frame: &mut F, coverage: Coverage) {
         let high =
             self.is_guaranteed(frame) && !frame.is_multicast() && self.is_covered(frame, coverage);
         match &mut self.meter {
@@ -121,28 +126,11 @@ impl<F: Frame> PacedPipeline<F> {
         }
     }
 
-    /// Hands a classified frame to the pacer. Returns how long it waits for its
-    /// departure time; `None` where it has none, as it is best effort.
-    ///
-    /// # Errors
-    /// The frame, and when to push it again.
-    pub fn push(&mut self, now: Nanos, mut frame: F) -> Result<Option<Nanos>, WouldBlock<F>> {
-        let source = frame.source();
-        let guaranteed = self.is_guaranteed(&frame);
-        if !guaranteed && frame.class() == Class::High {
-            // It met backpressure, and meanwhile its guest's guarantee went.
-            frame.set_class(Class::BestEffort);
-        }
-        self.pacer.enqueue(now, frame)?;
-        let stats = source.filter(|_| guaranteed);
-        let stats = stats.and_then(|guest| self.pacer.guest_stats(guest));
-        Ok(stats.map(|stats| self.config.pacer.link.time_for(stats.wait.into())))
-    }
-
-    /// Hands over what goes on the wire next, in order; nothing where it is not due.
+    /// Hands over what goes on the wire next, in order; nothing where it is not due. With
+    /// each frame comes how long it waited.
     ///
     /// Frames have a launch time where there are no voids between them.
-    pub fn pull(&mut self, now: Nanos, mut sink: impl FnMut(Outgoing<F>)) {
+    pub fn pull(&mut self, now: Nanos, mut sink: impl FnMut(Outgoing<F>, Nanos)) {
         if self.pacer.poll_at().is_none_or(|at| at > now) {
             return;
         }
@@ -150,15 +138,17 @@ impl<F: Frame> PacedPipeline<F> {
         let batch = self.pacer.batch(now);
         let clock = batch.clock();
         batch.for_each(|next| {
-            sink(match next {
-                Paced::Guaranteed { frame, at, .. } | Paced::BestEffort { frame, at } => {
-                    Outgoing::Frame {
-                        frame,
-                        launch_at: launch.then(|| clock.moment(at)),
-                    }
+            let (next, waited) = match next {
+                Paced::Guaranteed {
+                    frame, at, sojourn, ..
                 }
-                Paced::Void { wire, .. } => Outgoing::Void { wire },
-            });
+                | Paced::BestEffort { frame, at, sojourn } => {
+                    let launch_at = launch.then(|| clock.moment(at));
+                    (Outgoing::Frame { frame, launch_at }, sojourn)
+                }
+                Paced::Void { wire, .. } => (Outgoing::Void { wire }, Nanos::ZERO),
+            };
+            sink(next, waited);
         });
     }
 

@@ -142,11 +142,11 @@ impl<F: Frame> Codel<F> {
 /// Bytes of a full Ethernet frame without its FCS: below so much left, there is
 /// no standing queue (RFC 8289, 5.4: `maxpacket`). Grows with the largest packet
 /// seen, as in Linux, for queues of packets that are not segmented.
-pub(super) const FULL_FRAME: u64 = 1514;
+pub(crate) const FULL_FRAME: u64 = 1514;
 
 /// A line of frames as the control loop sees it: it looks at the head, and drops
 /// it or lets it be taken. Frames are not moved for that.
-pub(super) trait Line {
+pub(crate) trait Line {
     /// When the head was pushed, and whether no more than one frame's worth of
     /// bytes stands behind it; `None` where nothing waits.
     fn head(&self) -> Option<(Nanos, bool)>;
@@ -158,15 +158,15 @@ pub(super) trait Line {
 
 /// What the control loop is tuned by.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parameters {
-    pub(super) target: Nanos,
-    pub(super) interval: Nanos,
-    pub(super) ecn: bool,
+pub(crate) struct Parameters {
+    pub(crate) target: Nanos,
+    pub(crate) interval: Nanos,
+    pub(crate) ecn: bool,
 }
 
 /// The state of one control loop (RFC 8289, 5.3).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Control {
+pub(crate) struct Control {
     /// When the sojourn time will have been above target for an interval; zero
     /// while it is below.
     first_above: Nanos,
@@ -181,13 +181,20 @@ pub(super) struct Control {
 
 impl Control {
     /// A loop that has seen nothing.
-    pub(super) const NEW: Self = Self {
+    pub(crate) const NEW: Self = Self {
         first_above: Nanos::ZERO,
         drop_next: Nanos::ZERO,
         count: 0,
         last_count: 0,
         dropping: false,
     };
+
+    /// The head has not waited too long.
+    #[inline]
+    pub(crate) const fn rest(&mut self) {
+        self.first_above = Nanos::ZERO;
+        self.dropping = false;
+    }
 
     #[cfg(test)]
     pub(super) const fn dropping(&self) -> bool {
@@ -197,7 +204,7 @@ impl Control {
     /// Drops from the head of `line` until there stands the frame that may leave
     /// at `now`; false where none is left (RFC 8289, 5.5).
     #[inline]
-    pub(super) fn admit(
+    pub(crate) fn admit(
         &mut self,
         parameters: Parameters,
         now: Nanos,

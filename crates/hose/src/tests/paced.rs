@@ -14,8 +14,6 @@ const FRAME: Bytes = Bytes(1538);
 pub(super) struct Paces {
     pacer: Pacer<Record>,
     ring: VecDeque<Record>,
-    /// When the ring is tried again.
-    retry: Nanos,
     /// Bytes of frames that have left.
     sent: u64,
 }
@@ -25,7 +23,6 @@ impl Paces {
         Self {
             pacer,
             ring: VecDeque::new(),
-            retry: Nanos::ZERO,
             sent: 0,
         }
     }
@@ -39,7 +36,6 @@ impl Paces {
         self.pacer
             .set_destination(clock, guest, to.0, change.rate)
             .unwrap();
-        self.retry = clock;
     }
 
     /// Calls `tell` for each flow that was used since the last call, with the bytes on
@@ -56,13 +52,10 @@ impl Paces {
 
     /// A turn of a packet loop.
     pub(super) fn turn(&mut self, clock: Nanos) {
-        while self.retry <= clock
+        while self.pacer.is_read(dataplane::GuestId::first(0))
             && let Some(packet) = self.ring.pop_front()
         {
-            if let Err(blocked) = self.pacer.enqueue(clock, packet) {
-                self.ring.push_front(blocked.frame);
-                self.retry = blocked.retry_at;
-            }
+            self.pacer.enqueue(clock, packet);
         }
         self.pacer.batch(clock).for_each(|paced| {
             if let Paced::Guaranteed { frame, .. } = paced {
@@ -123,6 +116,8 @@ fn four() -> Net {
         config.batch = Nanos::from_millis(5);
         let mut guarantee = Guarantee::new(B, FRAME, Rate::from_mbit(5));
         guarantee.horizon = Nanos::from_millis(10);
+        // What waits for its rate is not lost.
+        guarantee.mark = None;
         let mut pacer = Pacer::new(&config).unwrap();
         pacer
             .set_guest(Nanos::ZERO, dataplane::GuestId::first(0), Some(&guarantee))
@@ -144,7 +139,6 @@ fn packet(to: usize, len: usize) -> Record {
 fn send(net: &mut Net, from: usize, packet: Record) {
     let paces = net.hosts[from].paces.as_mut().unwrap();
     paces.ring.push_back(packet);
-    paces.retry = Nanos::ZERO;
 }
 
 fn sent(net: &Net, from: usize) -> u64 {

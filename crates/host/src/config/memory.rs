@@ -52,10 +52,8 @@ fn queue(config: &QueueConfig) -> u64 {
     packets.min(memory.0)
 }
 
-/// What is paced is cut.
 fn paced(pacer: &PacerConfig) -> u64 {
-    let scheduled = (pacer.packets as u64).saturating_mul(SMALLEST);
-    scheduled.saturating_add(queue(&pacer.best_effort))
+    pacer.memory.0.saturating_add(queue(&pacer.best_effort))
 }
 
 #[cfg(test)]
@@ -99,7 +97,7 @@ mod tests {
             let keys = format!("pacer = {{ link = \"10Gbit/s\"{keys} }}");
             config(0, &keys).packet_memory().0
         };
-        let by_default = paced("") - paced(", packets = 1") + SMALLEST;
+        let by_default = paced("") - paced(", memory = \"1MiB\"") + (1 << 20);
         let manual = include_str!("../../../../docs/host.md");
         let manual = manual.split_whitespace().collect::<Vec<_>>().join(" ");
         for said in [

@@ -106,12 +106,6 @@ fn uplink_rules(uplink: &UplinkConfig, pacer: &PacerConfig, wrong: &mut Vec<Prob
             ),
         );
     }
-    if pacer.packets == 0 {
-        let mut place = at("pacer");
-        place.push(Step::Key("packets"));
-        let message = "a limit of no packets lets nothing pass; use at least 1";
-        say(place, message.to_owned());
-    }
     if let Err(rule) = Pacer::<Packet>::new(pacer) {
         let (key, advice) = advice(&rule);
         let mut place = at("pacer");
@@ -165,7 +159,7 @@ fn advice(rule: &PacerError) -> (&'static str, String) {
         PacerError::TooSlow { .. } => ("bandwidth", "guarantee more, or nothing".to_owned()),
         PacerError::BurstTooLong(_) => ("burst", "use a shorter one".to_owned()),
         PacerError::Horizon { batch, .. } => ("horizon", format!("use at least {batch}")),
-        PacerError::TooFarAhead(_) => ("link", "restart the host with it".to_owned()),
+        PacerError::Memory(_) => ("memory", "use at least as much".to_owned()),
         PacerError::NotGuaranteed(_) => ("bandwidth", "guarantee something".to_owned()),
     }
 }

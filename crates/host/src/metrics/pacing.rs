@@ -67,8 +67,9 @@ fn encode_uplink(
         ),
         (
             "tailbound_pacer_backpressure",
-            "Times that a packet met backpressure, to be offered again later",
-            stats.blocked,
+            "Times that a guest's port was left unread, as its guarantee is what its packets wait \
+             for",
+            stats.unread,
         ),
         (
             "tailbound_guarantee_refusals",
@@ -128,7 +129,7 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
     let counters: [OfGuest; 5] = [
         (
             "tailbound_pacer_guest_packets",
-            "The guest's packets that got a departure time, segments counted each",
+            "The guest's packets that the pacer took, segments counted each",
             |guest| guest.stats.taken.packets,
         ),
         (
@@ -143,12 +144,14 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
         ),
         (
             "tailbound_pacer_guest_backpressure",
-            "Times that the guest's packets met backpressure, to be offered again later",
-            |guest| guest.stats.blocked,
+            "Times that the guest's port was left unread, as its guarantee is what its packets wait \
+             for",
+            |guest| guest.stats.unread,
         ),
         (
             "tailbound_pacer_guest_dropped",
-            "The guest's packets that the pacer dropped: longer than any frame, or overdue",
+            "The guest's packets that the pacer dropped: longer than any frame, or beyond what they \
+             may hold of the memory, or too long for their destination's limit",
             |guest| guest.stats.dropped,
         ),
     ];
@@ -157,9 +160,9 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
     }
     gauge(
         encoder,
-        "tailbound_pacer_guest_backpressured_packets",
-        "The guest's packets that wait to be offered again, while its port is not read",
-        &of(|guest| guest.backpressured as u64),
+        "tailbound_pacer_guest_unread",
+        "1 while the guest's port is left unread, as its guarantee is what its packets wait for",
+        &of(|guest| u64::from(guest.unread)),
     )?;
     gauge(
         encoder,
@@ -179,12 +182,12 @@ fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Re
     )?;
     let mut waits = encoder.encode_descriptor(
         "tailbound_pacer_guest_wait",
-        "How long the guest's last packet had to wait for its departure time",
+        "How long the guest's packet waited in the pacer that left last",
         Some(&Unit::Seconds),
         MetricType::Gauge,
     )?;
     for (port, pacing) in guests {
-        let seconds = pacing.wait.as_secs_f64();
+        let seconds = pacing.stats.sojourn.as_secs_f64();
         waits.encode_family(&name(port))?.encode_gauge(&seconds)?;
     }
     Ok(())

@@ -19,8 +19,6 @@ pub(super) type Traffic = Box<dyn Iterator<Item = PacketRecord>>;
 struct Ring {
     traffic: Traffic,
     next: Option<PacketRecord>,
-    /// Not before then: what the pacer gave back is for later.
-    retry: Nanos,
 }
 
 /// Guests, a pacer, and a packet loop around it.
@@ -66,7 +64,6 @@ impl Host {
         self.rings.push(Ring {
             traffic: Box::new(traffic),
             next,
-            retry: Nanos::ZERO,
         });
         Ok(GuestId::first(guest))
     }
@@ -74,17 +71,12 @@ impl Host {
     /// One turn of the packet loop: rings, then the batch, with one `now`.
     fn turn(&mut self, sink: &mut impl FnMut(PacketRecord, Position, Position)) {
         let now = self.now;
-        for ring in &mut self.rings {
-            while ring.retry <= now
+        for (guest, ring) in (0..).map(GuestId::first).zip(&mut self.rings) {
+            while self.pacer.is_read(guest)
                 && let Some(packet) = ring.next.take_if(|packet| packet.came <= now)
             {
-                match self.pacer.enqueue(now, packet) {
-                    Ok(()) => ring.next = ring.traffic.next(),
-                    Err(blocked) => {
-                        ring.retry = blocked.retry_at;
-                        ring.next = Some(blocked.frame);
-                    }
-                }
+                self.pacer.enqueue(now, packet);
+                ring.next = ring.traffic.next();
             }
         }
         self.pacer.batch(now).for_each(|paced| {
@@ -92,6 +84,7 @@ impl Host {
                 frame,
                 departure,
                 at,
+                ..
             } = paced
             {
                 sink(frame, departure, at);
@@ -101,11 +94,10 @@ impl Host {
 
     /// When there is something to do next.
     fn wake_at(&self) -> Option<Nanos> {
-        let tries = self
-            .rings
-            .iter()
-            .filter_map(|ring| Some(ring.next.as_ref()?.came.max(ring.retry)));
-        tries.chain(self.pacer.poll_at()).min()
+        let rings = (0..).map(GuestId::first).zip(&self.rings);
+        let rings = rings.filter(|(guest, _)| self.pacer.is_read(*guest));
+        let comes = rings.filter_map(|(_, ring)| Some(ring.next.as_ref()?.came));
+        comes.chain(self.pacer.poll_at()).min()
     }
 
     /// Turns until nothing is left to do before `end`; `sink` takes each guaranteed

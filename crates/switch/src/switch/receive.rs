@@ -42,6 +42,7 @@ impl Switch {
             turn.busy = true;
             return Round::InDebt;
         }
+        let is_pending = state.has_received();
         if state.readable {
             self.receive(now, from, ports, turn);
         }
@@ -49,6 +50,8 @@ impl Switch {
             return Round::Idle;
         }
         self.forward_received(now, from, ports, turn);
+        // What came since then is received in the next turn.
+        turn.busy |= is_pending && self.states[from.0].readable && self.is_open(from);
         Round::Served
     }
 
@@ -87,6 +90,7 @@ impl Switch {
         let mut total = Cost::default();
         let mut refused = 0;
         while !self.states[from.0].credit.is_spent()
+            && self.is_open(from)
             && let Some(received) = self.states[from.0].received.pop_front()
         {
             let cost = match self.forward(now, from, received, ports) {

@@ -7,7 +7,6 @@ use super::state::PortState;
 use super::uplink::Uplink;
 use super::{PortIndex, Switch};
 use crate::forward::Forwarding;
-use crate::reason::Reason;
 use std::collections::HashMap;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{EgressConfig, GuestId};
@@ -52,8 +51,10 @@ impl Switch {
                 .iter()
                 .filter_map(|guest| Some((guest.id, guest.filter.as_ref()?))),
         );
-        if self.uplink.is_none() {
-            self.drop_backpressured();
+        if self.pacer().is_none() {
+            for guest in &mut self.guests {
+                guest.ingress.set_crowded(false);
+            }
         }
         self.note_all();
         debug_assert_eq!(self.states.len(), self.first_guest() + self.guests.len());
@@ -141,16 +142,6 @@ impl Switch {
             moved.get(port.0).copied().flatten()
         });
         self.forwarding = forwarding;
-    }
-
-    /// Drops what waits for an uplink that there is no more, and reads its guests
-    /// again.
-    fn drop_backpressured(&mut self) {
-        let first = self.first_guest();
-        for (guest, state) in self.guests.iter_mut().zip(&mut self.states[first..]) {
-            let dropped = guest.ingress.clear();
-            state.counters.drop(Reason::UnknownDestination, dropped);
-        }
     }
 }
 

@@ -110,10 +110,8 @@ pub struct GuestPacing {
     pub refused: bool,
     /// The pacer's counters.
     pub stats: GuestStats,
-    /// How long its last frame waits for its departure time.
-    pub wait: Nanos,
-    /// Frames that met backpressure and wait to be offered again.
-    pub backpressured: usize,
+    /// Its port is left unread, as its guarantee is what its frames wait for.
+    pub unread: bool,
 }
 
 /// How long a guest's packets waited.
@@ -271,8 +269,7 @@ impl GuestPort {
             guarantee: uplink.pacer().guarantee(self.id).copied(),
             refused: self.refusal.is_some(),
             stats,
-            wait: uplink.wire().link.time_for(stats.wait.into()),
-            backpressured: self.ingress.backlog(),
+            unread: self.ingress.is_crowded(),
         }
     }
 }

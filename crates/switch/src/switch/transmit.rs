@@ -76,7 +76,15 @@ impl Switch {
             if state.outgoing.is_empty() && paced.waiting() == 0 {
                 return Ok(());
             }
-            return uplink.transmit_paced(now, state, port);
+            let (guests, slots) = (&mut self.guests, &self.slots);
+            let record = |frame: &Packet, waited| {
+                let port = frame.source().and_then(|id| slots.port_of(id));
+                let guest = port.and_then(|port| guests.get_mut(port.0.checked_sub(1)?));
+                if let Some(guest) = guest {
+                    guest.sent.of(frame.class()).record(waited);
+                }
+            };
+            return uplink.transmit_paced(now, state, port, record);
         }
         self.transmit_queued(now, index, port, turn)
     }

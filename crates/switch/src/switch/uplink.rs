@@ -2,10 +2,10 @@
 
 use super::guest::GuestPort;
 use super::state::PortState;
-use crate::port::Port;
+use crate::port::{Outgoing, Port};
 use std::io;
-use tailbound_dataplane::pacer::{PacerError, WouldBlock};
-use tailbound_dataplane::{Egress, EgressConfig, Frame, PacedPipeline, Packet};
+use tailbound_dataplane::pacer::PacerError;
+use tailbound_dataplane::{Egress, EgressConfig, PacedPipeline, Packet};
 use tailbound_metrics::Histogram;
 use tailbound_units::Nanos;
 
@@ -57,27 +57,17 @@ impl Uplink {
         }
     }
 
-    /// Takes a frame of `sender`, and counts how long it is to wait where that is
-    /// known.
-    ///
-    /// # Errors
-    /// The frame, and when to offer it again.
-    pub(super) fn push(
-        &mut self,
-        now: Nanos,
-        packet: Packet,
-        sender: &mut GuestPort,
-    ) -> Result<(), WouldBlock<Packet>> {
+    /// Takes a frame of `sender`, and tells it where no more should come.
+    pub(super) fn push(&mut self, now: Nanos, packet: Packet, sender: &mut GuestPort) {
         match &mut self.egress {
             Egress::Pipeline(pipeline) => pipeline.push(now, packet),
             Egress::Pacer(paced) => {
-                let class = packet.class();
-                if let Some(wait) = paced.push(now, packet)? {
-                    sender.sent.of(class).record(wait);
-                }
+                paced.push(now, packet, sender.coverage);
+                sender
+                    .ingress
+                    .set_crowded(!paced.pacer().is_read(sender.id));
             }
         }
-        Ok(())
     }
 
     /// Frames that the pacer dropped for want of room; zero without one.
@@ -85,7 +75,8 @@ impl Uplink {
         self.egress.paced().map_or(0, PacedPipeline::drops)
     }
 
-    /// Transmits what goes on a paced wire next.
+    /// Transmits what goes on a paced wire next. Hands over each frame that is sent,
+    /// and how long it waited.
     ///
     /// Nothing is taken from the pacer while the port has not taken what was before:
     /// then the wire's virtual clock is frozen, and all is later by as much.
@@ -94,12 +85,18 @@ impl Uplink {
         now: Nanos,
         state: &mut PortState,
         port: &mut dyn Port,
+        mut sink: impl FnMut(&Packet, Nanos),
     ) -> io::Result<()> {
         let Egress::Pacer(paced) = &mut self.egress else {
             return Ok(());
         };
         if state.outgoing.is_empty() {
-            paced.pull(now, |next| state.outgoing.push_back(next));
+            paced.pull(now, |next, waited| {
+                if let Outgoing::Frame { frame, .. } = &next {
+                    sink(frame, waited);
+                }
+                state.outgoing.push_back(next);
+            });
         }
         if !state.outgoing.is_empty() {
             state.transmit(now, port)?;

@@ -179,7 +179,6 @@ impl Bench {
         let guest = GuestId::first(guest);
         let set = self.pacer().set_destination(now, guest, destination, rate);
         set.expect("no rule is broken");
-        self.switch.expedite(guest);
         let rate = rate.map_or("no limit".to_owned(), |rate| rate.to_string());
         self.note(format!("limit: {} to {}: {rate}", guest.slot(), station.ip));
     }

@@ -233,7 +233,7 @@ fn pacer(text: &mut String, name: &str, pacing: &UplinkPacing) {
         pacing.voids,
         stats.collided,
         pacing.max_lateness.0,
-        stats.blocked,
+        stats.unread,
         stats.frozen.0,
         pacing.lateness.count(),
         pacing.lateness.sum().0,
@@ -249,15 +249,15 @@ fn guarantee(text: &mut String, guest: &GuestSnapshot) {
     let _ = writeln!(
         text,
         "{}: guarantee {held:?} refused {} taken {} {} marked {} held {} dropped {} wait {} \
-         stalled {}",
+         unread {}",
         guest.port.name,
         pacing.refused,
         stats.taken.packets,
         stats.taken.bytes.0,
         stats.marked,
-        stats.blocked,
+        stats.unread,
         stats.dropped,
-        pacing.wait.0,
-        pacing.backpressured,
+        stats.sojourn.0,
+        pacing.unread,
     );
 }

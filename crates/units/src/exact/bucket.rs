@@ -120,8 +120,16 @@ impl<T: Tick> TokenBucket<T> {
     #[expect(clippy::inline_always, reason = "once for every frame")]
     pub fn charge(&mut self, arrival: T, len: WireBytes) -> Charged<T> {
         if len != self.len {
-            self.set_cost(len);
+            self.set_len(len);
         }
+        self.charge_again(arrival)
+    }
+
+    /// Charges a frame as long as the last one, or as [`TokenBucket::set_len`] says: for a
+    /// chain of buckets, where one look at the length is enough for all.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame")]
+    pub fn charge_again(&mut self, arrival: T) -> Charged<T> {
         let Self { due, rest, .. } = *self;
         if due < arrival {
             // Full: after a pause, or where another bucket of the chain is slower.
@@ -142,10 +150,10 @@ impl<T: Tick> TokenBucket<T> {
         Charged { due, rest, leaves }
     }
 
-    /// Finds the cost of frames of `len` bytes, at most 64 bits of work: 18 MB at 1
-    /// Tbit/s, 2.3 MB in picoseconds.
+    /// Finds the cost of the frames that follow, of `len` bytes: at most 64 bits of work,
+    /// 18 MB at 1 Tbit/s, 2.3 MB in picoseconds.
     #[inline(never)]
-    fn set_cost(&mut self, len: WireBytes) {
+    pub fn set_len(&mut self, len: WireBytes) {
         let work = len.0 * self.byte;
         self.len = len;
         self.cost = work / self.rate;

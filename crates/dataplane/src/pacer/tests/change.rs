@@ -32,14 +32,13 @@ fn a_new_rate_holds_from_the_next_frame_on_without_a_burst_or_a_pause() {
     assert_eq!(ids(&host, 0), (0..2000).collect::<Vec<_>>());
     let frames: Vec<_> = host.of(0).collect();
     let gaps: Vec<_> = frames.windows(2).map(|w| w[1].0.at - w[0].0.at).collect();
-    // 153.8 KB of the wire a frame before, 15.38 KB after; the horizon's frames
-    // leave as they were scheduled.
+    // 153.8 KB of the wire a frame before, 15.38 KB after; one frame had a departure.
     let changed = gaps
         .iter()
         .rposition(|gap| *gap > 150_000)
         .expect("slow at first");
     assert!(
-        (slow as usize..slow as usize + 20).contains(&changed),
+        (slow as usize - 2..slow as usize + 2).contains(&changed),
         "{changed} of {slow}"
     );
     assert!(
@@ -105,14 +104,14 @@ fn a_guest_that_loses_its_guarantee_keeps_its_order() {
     assert_eq!(host.pacer.guarantee(GuestId::first(0)), None);
     host.run_until(Nanos::from_secs(1));
     assert_eq!(ids(&host, 0), (0..100).collect::<Vec<_>>());
-    // Scheduled ones first, at their departures; the rest at the link's rate.
+    // Those that have left had departures; the rest leaves at the link's rate.
     let scheduled = host
         .of(0)
         .take_while(|(sent, _)| sent.departure.is_some())
         .count();
     let after: Vec<_> = host.of(0).skip(scheduled).map(|(sent, _)| sent).collect();
     assert!(after.iter().all(|sent| sent.departure.is_none()));
-    assert!((15..40).contains(&scheduled), "{scheduled}");
+    assert!((8..20).contains(&scheduled), "{scheduled}");
     let took = after[after.len() - 1].at - after[0].at;
     assert_eq!(took, (after.len() as u64 - 1) * 1538);
 }

@@ -1,6 +1,8 @@
 //! A host in virtual time around a pacer, and an independent check of what it put
 //! on the wire: that counts in plain integers, with no arithmetic of the pacer's.
 
+use super::super::line::Stage;
+use super::super::store::NIL;
 use super::*;
 pub(super) use crate::PacketRecord as Record;
 use std::collections::VecDeque;
@@ -51,7 +53,6 @@ pub(super) struct Host {
     pub(super) pacer: Pacer<Record>,
     /// Frames of each guest with the moment they come at.
     pub(super) rings: Vec<VecDeque<(Nanos, Record)>>,
-    pub(super) retry: Vec<Nanos>,
     pub(super) sent: Vec<Sent>,
     pub(super) now: Nanos,
     /// By how much the host is late for each turn.
@@ -63,7 +64,6 @@ impl Host {
         Self {
             pacer: pacer(config, guarantees),
             rings: vec![VecDeque::new(); guarantees.len()],
-            retry: vec![Nanos::ZERO; guarantees.len()],
             sent: Vec::new(),
             now: Nanos::from_millis(1),
             late: Nanos::ZERO,
@@ -73,7 +73,6 @@ impl Host {
     pub(super) fn ring(&mut self, guest: usize, at: Nanos, frame: Record) {
         if self.rings.len() <= guest {
             self.rings.resize(guest + 1, VecDeque::new());
-            self.retry.resize(guest + 1, Nanos::ZERO);
         }
         self.rings[guest].push_back((at, frame));
     }
@@ -83,22 +82,15 @@ impl Host {
         let Self {
             pacer,
             rings,
-            retry,
             sent,
             now,
             ..
         } = self;
-        for (ring, retry) in rings.iter_mut().zip(retry) {
-            while *retry <= *now
-                && let Some((at, _)) = ring.front()
-                && *at <= *now
+        for (guest, ring) in (0..).map(GuestId::first).zip(rings) {
+            while pacer.is_read(guest)
+                && let Some((_, frame)) = ring.pop_front_if(|(at, _)| *at <= *now)
             {
-                let (at, frame) = ring.pop_front().expect("there is one");
-                if let Err(blocked) = pacer.enqueue(*now, frame) {
-                    assert!(blocked.retry_at > *now, "{:?} at {now:?}", blocked.retry_at);
-                    *retry = blocked.retry_at;
-                    ring.push_front((at, blocked.frame));
-                }
+                pacer.enqueue(*now, frame);
             }
         }
         let batch = pacer.batch(*now);
@@ -109,6 +101,7 @@ impl Host {
                     frame,
                     departure,
                     at,
+                    ..
                 } => Sent {
                     at: at.0,
                     wire: void::on_the_wire(frame.len).0,
@@ -116,7 +109,7 @@ impl Host {
                     departure: Some(departure.0),
                     moment: clock.moment(departure),
                 },
-                Paced::BestEffort { frame, at } => Sent {
+                Paced::BestEffort { frame, at, .. } => Sent {
                     at: at.0,
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
@@ -136,9 +129,10 @@ impl Host {
 
     /// When there is something to do next.
     pub(super) fn wake_at(&self) -> Option<Nanos> {
-        let rings = self.rings.iter().zip(&self.retry);
-        let tries = rings.filter_map(|(ring, retry)| Some(ring.front()?.0.max(*retry)));
-        tries.chain(self.pacer.poll_at()).min()
+        let rings = (0..).map(GuestId::first).zip(&self.rings);
+        let rings = rings.filter(|(guest, _)| self.pacer.is_read(*guest));
+        let comes = rings.filter_map(|(_, ring)| Some(ring.front()?.0));
+        comes.chain(self.pacer.poll_at()).min()
     }
 
     /// Turns until nothing is left to do before `end`.
@@ -155,6 +149,12 @@ impl Host {
             self.turn();
         }
         self.now = self.now.max(end);
+    }
+
+    /// Frames that the pacer dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        let drops = self.pacer.stats().drops.by_reason();
+        drops.iter().map(|(_, count)| count).sum()
     }
 
     /// Frames of one guest, in order.
@@ -244,4 +244,56 @@ pub(super) fn check_wire(sent: &[Sent]) {
             blocked = sent.wire;
         }
     }
+}
+
+/// Whether what is counted of lines and guests is what there is, and within bounds.
+pub(super) fn check_books(pacer: &Pacer<Record>) {
+    let mut frames = 0;
+    for (number, guest) in (0..).zip(&pacer.guests) {
+        let Some(guest) = guest else { continue };
+        let (mut memory, mut released, mut with_frames) = (Bytes(0), WireBytes::ZERO, 0);
+        if guest.stamped != NIL {
+            frames += 1;
+            memory.0 += pacer.store.at(guest.stamped).memory.0;
+        }
+        let mut line = guest.unlimited;
+        let mut next = guest.first_limited;
+        let mut limited = 0;
+        while line != NIL {
+            let of = pacer.lines.at(line);
+            assert_eq!(of.guest, number);
+            assert_eq!(of.is_empty(), of.stage == Stage::Empty);
+            let (mut index, mut held, mut wire) = (of.head(), Bytes(0), WireBytes::ZERO);
+            let mut largest = 0;
+            while index != NIL {
+                let waiting = pacer.store.at(index);
+                held.0 += waiting.memory.0;
+                wire += waiting.wire;
+                largest = largest.max(waiting.memory.0);
+                index = waiting.next;
+                frames += 1;
+            }
+            assert_eq!((of.memory, of.wire), (held, wire));
+            // And the packet that came last, of 42 segments here.
+            assert!(
+                held.0 <= guest.share.0 + 42 * largest,
+                "{held} of {}",
+                guest.share
+            );
+            if of.stage == Stage::Released {
+                released += wire;
+            }
+            with_frames += u32::from(!of.is_empty());
+            memory.0 += held.0;
+            limited += u32::from(of.limit.is_some());
+            line = next;
+            next = pacer.sibling(line);
+        }
+        assert_eq!((guest.memory, guest.released), (memory, released));
+        assert_eq!((guest.lines, guest.limited), (with_frames, limited));
+        assert!(memory <= guest.bound, "{memory} of {}", guest.bound);
+        assert_eq!(guest.round.is_empty(), released == WireBytes::ZERO);
+        assert!(guest.stamped != NIL || guest.round.is_empty());
+    }
+    assert_eq!(pacer.store.len(), frames);
 }

@@ -39,18 +39,19 @@ fn figure_9_of_the_paper() {
         .filter_map(|(at, _, id)| Some((at / 1538, (*id)?)))
         .collect();
     // Both begin at once; the second is behind the first, and its own departures go on.
+    // Of two with one departure, the one is first that has known it for longer.
     let expected = [
         (0, 0),
         (1, 100),
         (5, 1),
-        (10, 2),
-        (11, 101),
+        (10, 101),
+        (11, 2),
         (15, 3),
-        (20, 4),
-        (21, 102),
+        (20, 102),
+        (21, 4),
         (25, 5),
-        (30, 6),
-        (31, 103),
+        (30, 103),
+        (31, 6),
         (35, 7),
     ];
     assert_eq!(data, expected);
@@ -262,41 +263,67 @@ fn a_frame_that_comes_during_a_batch_is_scheduled_from_its_end_on() {
 }
 
 #[test]
-fn frames_that_would_wait_beyond_the_horizon_stay_in_the_ring() {
+fn what_a_guest_may_not_send_within_its_horizon_stays_in_the_ring() {
     let rate = Rate::from_mbit(100);
     let guarantee = Guarantee {
         horizon: Nanos::from_millis(1),
-        mark: Some(Nanos::from_micros(500)),
         ..Guarantee::new(rate, Bytes(1538), rate)
     };
-    let mut pacer = super::harness::pacer(&PacerConfig::new(LINK), &[guarantee]);
-    let now = Nanos::from_secs(1);
-    let offer = |pacer: &mut Pacer<_>, now, id| pacer.enqueue(now, frame(id, 0, 1538));
-    // Departures at 0, 123, 246 ... us: nine within a millisecond.
-    for id in 0..9 {
-        offer(&mut pacer, now, id).expect("within the horizon");
+    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee]);
+    for id in 0..100 {
+        host.ring(0, host.now, frame(id, 0, 1538));
     }
-    let blocked = offer(&mut pacer, now, 9).expect_err("1107 us");
-    assert_eq!(blocked.frame.id, 9);
-    // 9 · 123.04 us, less a millisecond.
-    assert_eq!(blocked.retry_at, now + Nanos(107_360));
-    pacer.batch(now).for_each(drop);
-    offer(&mut pacer, blocked.retry_at, 9).expect("now it is");
-    let mut marked = Vec::new();
-    for _ in 0..20 {
-        let Some(at) = pacer.poll_at() else { break };
-        pacer.batch(at).for_each(|paced| {
-            if let Paced::Guaranteed { frame, .. } = paced {
-                marked.push(frame.marked);
-            }
-        });
+    host.turn();
+    // 12.5 KB within a millisecond: one frame has left, one has its departure, and eight
+    // wait for their turn.
+    assert_eq!((host.rings[0].len(), host.pacer.waiting()), (90, 9));
+    assert!(!host.pacer.is_read(GuestId::first(0)));
+    let mut most = 0;
+    while let Some(at) = host.wake_at() {
+        host.now = at.max(host.now);
+        host.turn();
+        most = most.max(host.pacer.waiting());
     }
-    assert_eq!(marked, [vec![false; 4], vec![true; 5]].concat());
-    let stats = pacer.guest_stats(GuestId::first(0)).expect("guaranteed");
-    assert_eq!(
-        (stats.taken.packets, stats.marked, stats.blocked),
-        (10, 5, 1)
+    assert_eq!((host.of(0).count(), most), (100, 10));
+    let stats = host
+        .pacer
+        .guest_stats(GuestId::first(0))
+        .expect("guaranteed");
+    assert!(
+        stats.unread > 10 && stats.dropped == 0,
+        "read again when a quarter is gone: {stats:?}"
     );
+}
+
+#[test]
+fn frames_that_wait_for_long_are_marked_and_not_dropped_while_the_ring_is_left_unread() {
+    let rate = Rate::from_mbit(100);
+    let guarantee = Guarantee::new(rate, Bytes(1538), rate);
+    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee]);
+    for id in 0..4000 {
+        host.ring(0, host.now, frame(id, 0, 1538));
+    }
+    host.run_until(Nanos::from_secs(1));
+    let marked: Vec<_> = host.of(0).map(|(_, frame)| frame.marked).collect();
+    assert_eq!(marked.len(), 4000);
+    // Nothing within the first interval, then ever more.
+    let first = marked.iter().position(|marked| *marked);
+    assert!(
+        first.is_some_and(|first| (162..200).contains(&first)),
+        "{first:?}"
+    );
+    let of = |range: std::ops::Range<usize>| marked[range].iter().filter(|marked| **marked).count();
+    assert!(
+        of(200..1200) < of(3000..4000),
+        "{} {}",
+        of(200..1200),
+        of(3000..4000)
+    );
+    let stats = host
+        .pacer
+        .guest_stats(GuestId::first(0))
+        .expect("guaranteed");
+    assert_eq!((stats.marked as usize, stats.dropped), (of(0..4000), 0));
 }
 
 #[test]
@@ -315,13 +342,10 @@ fn a_link_that_was_down_is_followed_by_no_burst() {
     // Nothing is handed over for a second; frames go on coming.
     for millis in 4..1000 {
         let now = Nanos::from_millis(millis);
-        for (ring, retry) in host.rings.iter_mut().zip(&mut host.retry) {
-            while *retry <= now {
-                let (at, frame) = ring.pop_front().expect("backlogged");
-                if let Err(blocked) = host.pacer.enqueue(now, frame) {
-                    *retry = blocked.retry_at;
-                    ring.push_front((at, blocked.frame));
-                }
+        for (guest, ring) in (0..).map(GuestId::first).zip(&mut host.rings) {
+            while host.pacer.is_read(guest) {
+                let (_, frame) = ring.pop_front().expect("backlogged");
+                host.pacer.enqueue(now, frame);
             }
         }
     }

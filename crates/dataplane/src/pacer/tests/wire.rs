@@ -134,8 +134,9 @@ fn a_limit_that_the_new_wire_cannot_count_becomes_the_nearest_and_a_closed_one_s
                 destination,
                 ..frame(0, 0, 84)
             };
-            host.pacer.enqueue(now, frame).expect("in the bucket");
+            host.pacer.enqueue(now, frame);
         }
+        host.pacer.batch(now).for_each(drop);
         host.pacer
             .destinations_used(now, |used| rates.push(used.rate.0));
         rates
@@ -255,7 +256,6 @@ proptest! {
             host.now += Nanos(stands);
             host.pacer = Pacer::new(&config).expect("sound");
             host.pacer.set_guest(host.now, GuestId::first(0), Some(&guarantee)).expect("sound");
-            host.retry[0] = Nanos::ZERO;
         }
         host.run_until(host.now + Nanos::from_secs(20));
         check_wire(&host.sent);

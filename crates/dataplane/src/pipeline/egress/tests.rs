@@ -32,13 +32,10 @@ fn guarantee() -> Guarantee {
 
 /// Guest 1's frame `id`, as a switch brings it in.
 fn push(egress: &mut Egress<Record>, now: Nanos, id: u64, coverage: Coverage) {
-    let mut frame = Record::new(id, 1, 1000);
+    let frame = Record::new(id, 1, 1000);
     match egress {
         Egress::Pipeline(pipeline) => pipeline.push(now, frame),
-        Egress::Pacer(paced) => {
-            paced.classify(now, &mut frame, coverage);
-            paced.push(now, frame).expect("it is within the horizon");
-        }
+        Egress::Pacer(paced) => paced.push(now, frame, coverage),
     }
 }
 
@@ -51,7 +48,7 @@ fn pull(egress: &mut Egress<Record>, end: Nanos) -> Vec<(u64, Class, Option<Nano
                 let departure = pipeline.pull(at).expect("it is due");
                 left.push((departure.frame.id, departure.frame.class, None));
             }
-            Egress::Pacer(paced) => paced.pull(at, |next| {
+            Egress::Pacer(paced) => paced.pull(at, |next, _| {
                 if let Outgoing::Frame { frame, launch_at } = next {
                     left.push((frame.id, frame.class, launch_at));
                 }

@@ -31,12 +31,12 @@ fn a_backlogged_guest_gets_its_rate_and_no_more() {
     assert_eq!(bench.port(UPLINK).sent.0, 2000, "voids are counted apart");
     assert_eq!(uplink.voids.0, uplink.stats.voids.packets);
     assert!(uplink.voids.1 > 2000 * FULL);
-    assert!(bench.guest_pacing(A).stats.blocked > 0);
+    assert!(bench.guest_pacing(A).stats.unread > 0);
     assert!(uplink.lateness.count() > 0);
 }
 
 #[test]
-fn a_backpressured_guest_reaches_its_neighbours_only_with_what_was_read_already() {
+fn a_guest_whose_port_is_left_unread_sends_nothing_to_its_neighbours_and_holds_none_up() {
     let mut bench = bench(paced(&wire(), Some(guarantee(10)), None));
     // Enough to meet backpressure within a burst, with one frame for B in its middle.
     for n in 0..24 {
@@ -48,14 +48,9 @@ fn a_backpressured_guest_reaches_its_neighbours_only_with_what_was_read_already(
     }
     bench.send(A, &a_to_b(8));
     bench.settle();
-    assert_eq!(
-        bench.sent(B),
-        [a_to_b(7)],
-        "no flow of its own waits behind the uplink's"
-    );
-    assert!(!bench.is_read(A));
-    let waiting = bench.guest_pacing(A).backpressured;
-    assert!(waiting <= BURST, "{waiting} frames wait");
+    assert!(!bench.switch.is_open(PortIndex(A)) && bench.guest_pacing(A).unread);
+    // Its frames leave in the order they came, whoever they are for.
+    assert!(bench.sent(B).is_empty());
     // B is not held up by A.
     bench.send(B, &full(B, 0));
     bench.run(bench.now + Nanos::from_micros(100));
@@ -63,7 +58,7 @@ fn a_backpressured_guest_reaches_its_neighbours_only_with_what_was_read_already(
     seen.take(&bench);
     assert_eq!(seen.numbers(B), [0]);
     bench.run(bench.now + Nanos::from_secs(1));
-    assert_eq!(bench.sent(B), [a_to_b(8)]);
+    assert_eq!(bench.sent(B), [a_to_b(7), a_to_b(8)]);
 }
 
 #[test]

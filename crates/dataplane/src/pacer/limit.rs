@@ -1,0 +1,149 @@
+//! The top of the chain: what a guest may send to one destination.
+
+use super::lines::NOT_USED;
+use crate::FlowKey;
+use tailbound_units::exact::{Charged, TokenBucket};
+use tailbound_units::{Position, Rate, WireBytes};
+
+/// What a flow with a limit did since it was last asked: its demand, as far as it
+/// shows. See [`super::Pacer::destinations_used`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowUse {
+    /// The guest and its destination.
+    pub flow: FlowKey,
+    /// Its limit now; 0 where it is closed.
+    pub rate: Rate,
+    /// Bytes on the wire of the frames that had their turn.
+    pub taken: WireBytes,
+    /// Whether frames waited for the limit: the flow would send more than it does.
+    pub backlogged: bool,
+}
+
+/// {`B_i`, S} of one destination, and what it let pass.
+#[derive(Debug)]
+pub(super) struct Limit {
+    bucket: TokenBucket<Position>,
+    /// What was charged for the first frame of the line, where it is released or is to
+    /// be.
+    charged: Option<Charged<Position>>,
+    /// Where it is closed: since when the bucket does not fill.
+    closed: Option<Position>,
+    /// Whether a frame waited for it since its use was asked for.
+    pub(super) waited: bool,
+    /// What passed since then.
+    pub(super) taken: WireBytes,
+    pub(super) key: FlowKey,
+    /// Its place among those in use, or [`NOT_USED`].
+    pub(super) place: u32,
+    /// The next in its chain of the table, and the next of its guest.
+    pub(super) chain: u32,
+    pub(super) sibling: u32,
+}
+
+impl Limit {
+    /// A limit with this bucket, closed since a moment or open.
+    pub(super) const fn new(
+        key: FlowKey,
+        bucket: TokenBucket<Position>,
+        closed: Option<Position>,
+    ) -> Self {
+        Self {
+            bucket,
+            charged: None,
+            closed,
+            waited: false,
+            taken: WireBytes::ZERO,
+            key,
+            place: NOT_USED,
+            chain: super::store::NIL,
+            sibling: super::store::NIL,
+        }
+    }
+
+    /// Bits a second now.
+    pub(super) const fn rate(&self) -> Rate {
+        if self.closed.is_some() {
+            Rate(0)
+        } else {
+            self.bucket.rate()
+        }
+    }
+
+    /// Bits a second, or those that it had when it was closed.
+    pub(super) const fn open_rate(&self) -> Rate {
+        self.bucket.rate()
+    }
+
+    pub(super) fn burst(&self) -> WireBytes {
+        self.bucket.burst()
+    }
+
+    /// Charges the first frame of the line, which comes at `at`, and returns when it is
+    /// released; `None` where the limit is closed and the bucket does not hold it.
+    #[inline(always)]
+    pub(super) fn charge(&mut self, at: Position, wire: WireBytes) -> Option<Position> {
+        if self.closed.is_some() {
+            return self.charge_closed(at, wire);
+        }
+        let charged = self.bucket.charge(at, wire);
+        self.charged = Some(charged);
+        Some(charged.leaves)
+    }
+
+    #[inline(never)]
+    fn charge_closed(&mut self, at: Position, wire: WireBytes) -> Option<Position> {
+        self.stay_closed(at);
+        if !self.bucket.holds(at, wire) {
+            return None;
+        }
+        let charged = self.bucket.charge(at, wire);
+        self.charged = Some(charged);
+        Some(charged.leaves)
+    }
+
+    /// Takes back what was charged for a frame that is not to be sent, or not now.
+    pub(super) fn refund(&mut self) {
+        if let Some(charged) = self.charged.take() {
+            self.bucket.refund(charged);
+        }
+    }
+
+    /// Lets the bucket fill no longer from `now` on.
+    pub(super) fn close(&mut self, now: Position) {
+        self.closed.get_or_insert(now);
+    }
+
+    /// Lets the bucket fill again from `now` on.
+    pub(super) fn open(&mut self, now: Position) {
+        self.stay_closed(now);
+        self.closed = None;
+    }
+
+    /// Keeps what the bucket of a closed limit holds until `now`.
+    fn stay_closed(&mut self, now: Position) {
+        if let Some(since) = &mut self.closed
+            && *since < now
+        {
+            self.bucket.pause(*since, now);
+            *since = now;
+        }
+    }
+
+    /// Whether it fills at `rate` and holds `burst` where it is open.
+    pub(super) fn is(&self, rate: Rate, burst: WireBytes) -> bool {
+        self.bucket.is(rate, burst)
+    }
+
+    /// Takes another bucket's rate and burst over at `from`, which is `to` on its wire.
+    pub(super) fn reconfigure(
+        &mut self,
+        fresh: &TokenBucket<Position>,
+        from: Position,
+        to: Position,
+    ) {
+        self.stay_closed(from);
+        self.closed = self.closed.map(|_| to);
+        self.bucket.reconfigure(fresh, from, to);
+        self.charged = None;
+    }
+}

@@ -1,0 +1,236 @@
+//! One line of frames: those of a guest to one destination, or to all that have no
+//! limit.
+
+use super::limit::Limit;
+use super::store::{NIL, Store};
+use crate::Frame;
+use crate::queue::QueueStats;
+use crate::queue::codel::{Control, FULL_FRAME, Line as Judged, Parameters};
+use tailbound_units::{Bytes, Nanos, Position, WireBytes};
+
+/// A line is to be emptied of what has waited longer than its target within this many of
+/// it (RFC 8289, 4.4: the target is 5 % of the interval).
+const TARGETS: u64 = 20;
+
+/// What the first frame of a line waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is none.
+    Empty,
+    /// Tokens of its destination's limit: the line is in the wheel of releases.
+    Limited,
+    /// A limit above zero: the line is nowhere.
+    Closed,
+    /// Its turn among the lines of its guest: the line is in that one's round.
+    Released,
+}
+
+/// A line. See the module.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Whose it is.
+    pub(super) guest: u32,
+    pub(super) stage: Stage,
+    /// When its first frame was released, or is to be.
+    pub(super) release: Position,
+    /// Whether its limit held the first frame back, or the one before it.
+    pub(super) held_back: bool,
+    /// What limits it; `None` for the line of frames without a limit.
+    pub(super) limit: Option<Limit>,
+    /// Its first frame and its last.
+    head: u32,
+    tail: u32,
+    /// What its frames take of the wire, and of memory.
+    pub(super) wire: WireBytes,
+    pub(super) memory: Bytes,
+    /// The next line in its guest's round.
+    pub(super) next: u32,
+    /// Its share of a round, relative to those of the others.
+    pub(super) weight: u32,
+    /// From what wait on its frames have waited too long, where that is more than its
+    /// guest says: as long as a slow destination takes for a frame and a half.
+    pub(super) target: Nanos,
+    /// What it may send in its turn; below zero: what it has sent more than that.
+    pub(super) deficit: i64,
+    control: Control,
+}
+
+impl Line {
+    pub(super) const fn new(guest: u32, weight: u32, limit: Option<Limit>) -> Self {
+        Self {
+            guest,
+            stage: Stage::Empty,
+            release: Position::ZERO,
+            held_back: false,
+            limit,
+            head: NIL,
+            tail: NIL,
+            wire: WireBytes::ZERO,
+            memory: Bytes(0),
+            next: NIL,
+            weight,
+            target: Nanos::ZERO,
+            deficit: 0,
+            control: Control::NEW,
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+
+    /// Its first frame, where there is one.
+    pub(super) const fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Puts a frame behind the last.
+    #[inline(always)]
+    pub(super) fn push<F>(&mut self, store: &mut Store<F>, index: u32) {
+        let frame = store.at_mut(index);
+        frame.next = NIL;
+        self.wire += frame.wire;
+        self.memory.0 += frame.memory.0;
+        if self.head == NIL {
+            self.head = index;
+        } else {
+            store.at_mut(self.tail).next = index;
+        }
+        self.tail = index;
+    }
+
+    /// Takes the first frame off the line. There is one.
+    #[inline(always)]
+    pub(super) fn pop<F>(&mut self, store: &Store<F>) -> u32 {
+        let index = self.head;
+        let frame = store.at(index);
+        self.wire -= frame.wire;
+        self.memory.0 -= frame.memory.0;
+        self.head = frame.next;
+        index
+    }
+
+    /// Takes the second frame off the line, where there is one: the first may have
+    /// been charged.
+    pub(super) fn pop_second<F>(&mut self, store: &mut Store<F>) -> Option<u32> {
+        let index = store.at(self.head).next;
+        if index == NIL {
+            return None;
+        }
+        let frame = store.at(index);
+        let behind = frame.next;
+        self.wire -= frame.wire;
+        self.memory.0 -= frame.memory.0;
+        store.at_mut(self.head).next = behind;
+        if behind == NIL {
+            self.tail = self.head;
+        }
+        Some(index)
+    }
+
+    /// Moves the frames of `of` that belong to this line over to it, in order, from a
+    /// line whose first frame is not charged.
+    pub(super) fn take_from<F: Frame>(
+        &mut self,
+        store: &mut Store<F>,
+        of: &mut Self,
+        is_mine: impl Fn(&F) -> bool,
+    ) {
+        let mut index = of.head;
+        (of.head, of.wire, of.memory) = (NIL, WireBytes::ZERO, Bytes(0));
+        while index != NIL {
+            let waiting = store.at(index);
+            let next = waiting.next;
+            let mine = waiting.frame.as_ref().is_some_and(&is_mine);
+            if mine {
+                self.push(store, index);
+            } else {
+                of.push(store, index);
+            }
+            index = next;
+        }
+    }
+
+    /// Judges the first frames, of which there is one, by how long they have waited:
+    /// marks or drops those that `CoDel` (RFC 8289) picks. What is not to be dropped, as
+    /// its guest's port is left unread, is marked at most. Hands over the dropped ones,
+    /// and returns how many were marked.
+    #[inline(always)]
+    pub(super) fn judge<F: Frame>(
+        &mut self,
+        store: &mut Store<F>,
+        target: Nanos,
+        now: Nanos,
+        may_drop: bool,
+        drop: impl FnMut(&mut Store<F>, u32),
+    ) -> u64 {
+        let head = store.at(self.head);
+        let target = target.max(self.target);
+        if now.since(head.enqueued) < target || self.wire == head.wire {
+            self.control.rest();
+            return 0;
+        }
+        self.judge_late(store, target, now, may_drop, drop)
+    }
+
+    #[inline(never)]
+    fn judge_late<F: Frame>(
+        &mut self,
+        store: &mut Store<F>,
+        target: Nanos,
+        now: Nanos,
+        may_drop: bool,
+        drop: impl FnMut(&mut Store<F>, u32),
+    ) -> u64 {
+        let parameters = Parameters {
+            target,
+            interval: Nanos(target.0.saturating_mul(TARGETS)),
+            ecn: true,
+        };
+        let mut control = self.control;
+        let mut judged = Standing {
+            line: self,
+            store,
+            may_drop,
+            marked: 0,
+            drop,
+        };
+        let mut stats = QueueStats::default();
+        control.admit(parameters, now, &mut stats, &mut judged);
+        let marked = judged.marked;
+        self.control = control;
+        marked
+    }
+}
+
+/// A line as `CoDel` sees it.
+struct Standing<'l, F, D> {
+    line: &'l mut Line,
+    store: &'l mut Store<F>,
+    may_drop: bool,
+    marked: u64,
+    drop: D,
+}
+
+impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for Standing<'_, F, D> {
+    fn head(&self) -> Option<(Nanos, bool)> {
+        if self.line.is_empty() {
+            return None;
+        }
+        let head = self.store.at(self.line.head);
+        let behind = self.line.wire - head.wire;
+        Some((head.enqueued, behind.0 <= FULL_FRAME))
+    }
+
+    fn drop_head(&mut self) {
+        let index = self.line.pop(self.store);
+        (self.drop)(self.store, index);
+    }
+
+    fn mark_head(&mut self) -> bool {
+        let head = self.store.at_mut(self.line.head).frame.as_mut();
+        let marked = head.is_some_and(Frame::mark_congestion);
+        self.marked += u64::from(marked);
+        marked || !self.may_drop
+    }
+}

@@ -1,0 +1,214 @@
+//! All lines: by number, and those that have a limit by flow.
+
+use super::limit::{FlowUse, Limit};
+use super::line::{Line, Stage};
+use super::store::NIL;
+use crate::hash::MultilinearHash;
+use crate::{FlowKey, HashKeys};
+use std::mem;
+use tailbound_units::WireBytes;
+
+/// The place of a limit that is not among those in use.
+pub(super) const NOT_USED: u32 = u32::MAX;
+
+/// All lines. Limits are in chains by the hash of their flows, which has secret keys: a
+/// guest cannot choose destinations that collide.
+#[derive(Debug)]
+pub(super) struct Lines {
+    hash: MultilinearHash,
+    /// The first of each chain: a power of two of them, at least twice as many as
+    /// limits.
+    chains: Vec<u32>,
+    all: Vec<Line>,
+    /// Those in `all` that are unused.
+    free: Vec<u32>,
+    /// How many have a limit.
+    limited: usize,
+    /// Those whose limits were used since that was asked for.
+    used: Vec<u32>,
+}
+
+impl Lines {
+    pub(super) fn new(keys: HashKeys) -> Self {
+        Self {
+            hash: MultilinearHash::new(keys),
+            chains: vec![NIL],
+            all: Vec::new(),
+            free: Vec::new(),
+            limited: 0,
+            used: Vec::new(),
+        }
+    }
+
+    /// How many numbers lines have.
+    pub(super) const fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn at(&self, index: u32) -> &Line {
+        &self.all[index as usize]
+    }
+
+    #[inline(always)]
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Line {
+        &mut self.all[index as usize]
+    }
+
+    /// Two different lines.
+    pub(super) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut Line, &mut Line)> {
+        let both = self.all.get_disjoint_mut([one as usize, other as usize]);
+        let [one, other] = both.ok()?;
+        Some((one, other))
+    }
+
+    /// Adds a line, and returns its number.
+    pub(super) fn insert(&mut self, line: Line) -> u32 {
+        let key = line.limit.as_ref().map(|limit| limit.key);
+        let index = if let Some(index) = self.free.pop() {
+            self.all[index as usize] = line;
+            index
+        } else {
+            self.all.push(line);
+            self.all.len() as u32 - 1
+        };
+        if let Some(key) = key {
+            self.limited += 1;
+            if 2 * self.limited > self.chains.len() {
+                self.double_chains();
+            }
+            self.link(index, key);
+        }
+        index
+    }
+
+    #[inline]
+    fn chain(&self, key: FlowKey) -> usize {
+        self.hash.of(key) as usize & (self.chains.len() - 1)
+    }
+
+    /// The line of a flow with a limit.
+    #[inline(always)]
+    pub(super) fn find(&self, key: FlowKey) -> Option<u32> {
+        let mut index = self.chains[self.chain(key)];
+        loop {
+            let limit = self.all.get(index as usize)?.limit.as_ref()?;
+            if limit.key == key {
+                return Some(index);
+            }
+            index = limit.chain;
+        }
+    }
+
+    fn double_chains(&mut self) {
+        let double = vec![NIL; 2 * self.chains.len()];
+        for mut index in mem::replace(&mut self.chains, double) {
+            while let Some(limit) = self.limit_at(index) {
+                let (key, next) = (limit.key, limit.chain);
+                self.link(index, key);
+                index = next;
+            }
+        }
+    }
+
+    fn limit_at(&self, index: u32) -> Option<&Limit> {
+        self.all.get(index as usize)?.limit.as_ref()
+    }
+
+    fn limit_at_mut(&mut self, index: u32) -> Option<&mut Limit> {
+        self.all.get_mut(index as usize)?.limit.as_mut()
+    }
+
+    /// Puts a limit in front of its chain.
+    fn link(&mut self, index: u32, key: FlowKey) {
+        let chain = self.chain(key);
+        let next = mem::replace(&mut self.chains[chain], index);
+        if let Some(limit) = self.limit_at_mut(index) {
+            limit.chain = next;
+        }
+    }
+
+    /// Forgets a line, which is empty.
+    pub(super) fn remove(&mut self, index: u32) {
+        debug_assert!(self.at(index).is_empty(), "frames would be lost");
+        self.free.push(index);
+        let Some(limit) = self.at_mut(index).limit.take() else {
+            return;
+        };
+        self.limited -= 1;
+        let chain = self.chain(limit.key);
+        if self.chains[chain] == index {
+            self.chains[chain] = limit.chain;
+        } else {
+            let mut before = self.chains[chain];
+            while let Some(other) = self.limit_at_mut(before) {
+                if other.chain == index {
+                    other.chain = limit.chain;
+                    break;
+                }
+                before = other.chain;
+            }
+        }
+        if limit.place != NOT_USED {
+            self.used.swap_remove(limit.place as usize);
+            if let Some(&moved) = self.used.get(limit.place as usize)
+                && let Some(moved) = self.limit_at_mut(moved)
+            {
+                moved.place = limit.place;
+            }
+        }
+    }
+
+    /// Puts a limit among those that were used, where it is not.
+    #[inline(always)]
+    pub(super) fn note(&mut self, index: u32) {
+        if self
+            .limit_at(index)
+            .is_some_and(|limit| limit.place == NOT_USED)
+        {
+            self.note_first(index);
+        }
+    }
+
+    #[cold]
+    fn note_first(&mut self, index: u32) {
+        let place = self.used.len() as u32;
+        if let Some(limit) = self.limit_at_mut(index) {
+            limit.place = place;
+            self.used.push(index);
+        }
+    }
+
+    /// Hands over what was used since the last call. What still waits counts as used
+    /// from now on too.
+    pub(super) fn drain_used(&mut self, mut sink: impl FnMut(FlowUse)) {
+        let Self { used, all, .. } = self;
+        let mut kept = 0;
+        used.retain(|&index| {
+            let line = &mut all[index as usize];
+            let waits = matches!(line.stage, Stage::Limited | Stage::Closed);
+            let Some(limit) = &mut line.limit else {
+                return false;
+            };
+            sink(FlowUse {
+                flow: limit.key,
+                rate: limit.rate(),
+                taken: limit.taken,
+                backlogged: limit.waited,
+            });
+            limit.taken = WireBytes::ZERO;
+            limit.waited = waits;
+            limit.place = if waits { kept } else { NOT_USED };
+            kept += u32::from(waits);
+            waits
+        });
+    }
+
+    /// The numbers of all lines in use.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        0..self.all.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests;

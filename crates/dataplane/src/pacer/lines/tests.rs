@@ -1,0 +1,51 @@
+use super::*;
+use crate::GuestId;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use tailbound_units::exact::TokenBucket;
+use tailbound_units::{Rate, WireBytes};
+
+proptest! {
+    #[test]
+    fn it_is_a_map(steps in proptest::collection::vec((0..4_u8, 0..4_u32, 0..40_u128), 1..600)) {
+        let rate = Rate::from_mbit(1);
+        let bucket = TokenBucket::on_wire(rate, rate, WireBytes(1538)).expect("sound");
+        let mut lines = Lines::new(HashKeys::random());
+        let mut model = BTreeMap::new();
+        let key = |source, destination| FlowKey { source: GuestId::first(source), destination };
+        for (kind, source, destination) in steps {
+            let flow = key(source, destination);
+            let found = lines.find(flow);
+            prop_assert_eq!(found, model.get(&(source, destination)).copied());
+            match (kind, found) {
+                (0, Some(index)) => {
+                    lines.remove(index);
+                    model.remove(&(source, destination));
+                }
+                (1, Some(index)) => lines.note(index),
+                (2, _) => {
+                    // Lines without a limit are no flow's.
+                    lines.insert(Line::new(source, 1, None));
+                }
+                (_, None) => {
+                    let index = lines.insert(Line::new(source, 1, Some(Limit::new(flow, bucket, None))));
+                    prop_assert!(model.values().all(|known| *known != index));
+                    model.insert((source, destination), index);
+                }
+                _ => {
+                    let mut used = Vec::new();
+                    lines.drain_used(|used_now| used.push(used_now.flow));
+                    for flow in used {
+                        prop_assert!(model.contains_key(&(flow.source.slot() as u32, flow.destination)));
+                    }
+                }
+            }
+        }
+        for source in 0..4 {
+            for destination in 0..40 {
+                let found = lines.find(key(source, destination));
+                prop_assert_eq!(found, model.get(&(source, destination)).copied());
+            }
+        }
+    }
+}

@@ -59,7 +59,7 @@ fn packet(pool: &Pool, tcp: &Tcp, guest: u32, destination: u8) -> Packet {
 
 /// Full frames of four guests to sixteen addresses each, in turn.
 fn frames(count: u64) -> Vec<Packet> {
-    let pool = Pool::new();
+    let pool = Pool::with_keys(HashKeys::FIXED);
     let tcp = Tcp {
         payload: PAYLOAD,
         gso: 0,
@@ -146,7 +146,7 @@ fn fq_codel_bare(mut queue: VecDeque<Packet>) -> VecDeque<Packet> {
 /// As many 64 KB packets as make [`PACKETS`] segments, and a pool with buffers for
 /// them.
 fn large_packets(v6: bool) -> Vec<Packet> {
-    let pool = Pool::new();
+    let pool = Pool::with_keys(HashKeys::FIXED);
     let tcp = Tcp {
         v6,
         ..Tcp::default()

@@ -99,7 +99,8 @@ impl FlowKey {
 /// The hash of a frame's connection under secret keys.
 ///
 /// A connection is protocol, addresses and ports; addresses and protocol where no ports
-/// are to be found (fragments, ICMP); MAC addresses and type where it is not IP. Frames
+/// are to be found (fragments, ICMP); MAC addresses and type where it is not IP. Of what
+/// comes from outside it is the sender alone: its address, or MAC address. Frames
 /// of one connection have the same hash. Two connections have the same one with a
 /// chance of 2^-32 over the keys, whatever they are: who does not know the keys cannot
 /// choose connections that meet.
@@ -146,6 +147,12 @@ pub trait Frame: Sized {
     /// Marks it as one that met congestion (CE, RFC 3168), in place of dropping
     /// it. False where its sender does not take such marks: then it is dropped.
     fn mark_congestion(&mut self) -> bool {
+        false
+    }
+
+    /// Whether its sender expects to be marked as soon as a queue builds up, and yields
+    /// in proportion to the marks (ECT(1): L4S, RFC 9331).
+    fn is_scalable(&self) -> bool {
         false
     }
 

@@ -27,7 +27,7 @@ use tailbound_units::Bytes;
 use wire::{ETHERNET, Headers, Network, TAG, be16, is_tag};
 
 use checksum::{fold, pseudo_header, sum};
-use connection::connection;
+use connection::{connection, sender};
 
 /// Why bytes are not a packet that may be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -205,7 +205,10 @@ impl Packet {
             class: Class::BestEffort,
             destination: Destination::Ip,
             offload,
-            connection: connection(buffer.pool().hash(), frame, headers),
+            connection: match source {
+                Some(_) => connection(buffer.pool().hash(), frame, headers),
+                None => sender(buffer.pool().hash(), frame, headers),
+            },
             buffer,
         };
         if packet.buffer.len() > Pool::SMALL
@@ -392,6 +395,17 @@ impl Packet {
         if high { Class::High } else { Class::BestEffort }
     }
 
+    /// The ECN field of the IP header (RFC 3168); 0 where there is none.
+    fn ecn(&self) -> u8 {
+        let bytes = self.bytes();
+        let network = usize::from(self.headers.network);
+        match self.headers.network_kind {
+            Network::Ipv4 => bytes[network + 1] & 3,
+            Network::Ipv6 => (bytes[network + 1] >> 4) & 3,
+            Network::Arp | Network::Other => 0,
+        }
+    }
+
     /// The first bytes of the header behind Ethernet and its tags. `new` checked
     /// that an IP header is whole.
     #[inline]
@@ -518,18 +532,15 @@ impl Frame for Packet {
     }
 
     fn mark_congestion(&mut self) -> bool {
-        let bytes = self.bytes();
-        let network = usize::from(self.headers.network);
-        let ecn = match self.headers.network_kind {
-            Network::Ipv4 => bytes[network + 1] & 3,
-            Network::Ipv6 => (bytes[network + 1] >> 4) & 3,
-            Network::Arp | Network::Other => 0,
-        };
-        if ecn == 0 {
+        if self.ecn() == 0 {
             return false;
         }
         self.rewrite_traffic_class(0x03, 0x03);
         true
+    }
+
+    fn is_scalable(&self) -> bool {
+        self.ecn() == 1
     }
 
     #[inline]

@@ -34,7 +34,8 @@ pub enum QueueConfig {
     Fifo(FifoConfig),
     /// One queue under `CoDel`.
     Codel(CodelConfig),
-    /// A queue for each guest, under `CoDel` each, served in turn.
+    /// A queue for each flow, under `CoDel` each; guests are served in turn, and the
+    /// flows of each.
     FqCodel(FqCodelConfig),
     /// One queue a class; the high class goes first.
     Priority(PriorityConfig),
@@ -84,11 +85,14 @@ pub struct Backlog {
 }
 
 impl Backlog {
+    /// Counts a frame that comes, and returns the memory that it holds.
     #[inline]
-    fn add(&mut self, frame: &impl Frame) {
+    fn add(&mut self, frame: &impl Frame) -> u64 {
+        let memory = frame.truesize().0;
         self.packets += 1;
         self.bytes.0 += frame.len() as u64;
-        self.memory.0 += frame.truesize().0;
+        self.memory.0 += memory;
+        memory
     }
 
     #[inline]
@@ -153,6 +157,9 @@ pub struct QueueStats {
     pub drops: Drops,
     /// Frames marked (ECN) where they would have been dropped by `CoDel`.
     pub marked: u64,
+    /// Frames of scalable senders that were marked as they had waited for longer than
+    /// the threshold (L4S).
+    pub marked_scalable: u64,
 }
 
 /// A queue of whichever kind its configuration names.

@@ -2,7 +2,8 @@
 
 pub(crate) mod tcp;
 
-use crate::{Class, FlowKey, Frame, GuestId, Malformed, Packet, Pool};
+use crate::{Class, Connection, FlowKey, Frame, GuestId, Malformed, Packet, Pool};
+use tailbound_units::Bytes;
 
 /// A simulated packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +12,10 @@ pub(crate) struct Record {
     pub(crate) len: usize,
     pub(crate) source: Option<GuestId>,
     pub(crate) destination: Option<u128>,
+    pub(crate) connection: u32,
+    pub(crate) is_scalable: bool,
+    /// Other than its length.
+    pub(crate) truesize: Option<u64>,
     pub(crate) class: Class,
     pub(crate) takes_marks: bool,
     pub(crate) marked: bool,
@@ -23,6 +28,9 @@ impl Record {
             len,
             source: Some(GuestId::first(guest)),
             destination: Some(1),
+            connection: 0,
+            is_scalable: false,
+            truesize: None,
             class: Class::BestEffort,
             takes_marks: false,
             marked: false,
@@ -45,6 +53,15 @@ impl Frame for Record {
             source: self.source?,
             destination: self.destination?,
         })
+    }
+    fn connection(&self) -> Connection {
+        Connection(self.connection)
+    }
+    fn truesize(&self) -> Bytes {
+        Bytes(self.truesize.unwrap_or(self.len as u64))
+    }
+    fn is_scalable(&self) -> bool {
+        self.is_scalable
     }
     fn class(&self) -> Class {
         self.class

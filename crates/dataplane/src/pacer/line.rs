@@ -5,7 +5,7 @@ use super::limit::Limit;
 use super::store::{NIL, Store};
 use crate::Frame;
 use crate::queue::QueueStats;
-use crate::queue::codel::{Control, FULL_FRAME, Line as Judged, Parameters};
+use crate::queue::codel::{Control, Line as Judged, Parameters};
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
 /// A line is to be emptied of what has waited longer than its target within this many of
@@ -185,7 +185,9 @@ impl Line {
         let parameters = Parameters {
             target,
             interval: Nanos(target.0.saturating_mul(TARGETS)),
+            mtu: FULL_FRAME,
             ecn: true,
+            ce_threshold: None,
         };
         let mut control = self.control;
         let mut judged = Standing {
@@ -196,12 +198,15 @@ impl Line {
             drop,
         };
         let mut stats = QueueStats::default();
-        control.admit(parameters, now, &mut stats, &mut judged);
+        control.admit(&parameters, now, &mut stats, &mut judged);
         let marked = judged.marked;
         self.control = control;
         marked
     }
 }
+
+/// A full frame: with no more behind the head there is no queue.
+const FULL_FRAME: Bytes = Bytes(1514);
 
 /// A line as `CoDel` sees it.
 struct Standing<'l, F, D> {
@@ -213,13 +218,13 @@ struct Standing<'l, F, D> {
 }
 
 impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for Standing<'_, F, D> {
-    fn head(&self) -> Option<(Nanos, bool)> {
+    fn head(&self) -> Option<(Nanos, u64)> {
         if self.line.is_empty() {
             return None;
         }
         let head = self.store.at(self.line.head);
         let behind = self.line.wire - head.wire;
-        Some((head.enqueued, behind.0 <= FULL_FRAME))
+        Some((head.enqueued, behind.0))
     }
 
     fn drop_head(&mut self) {
@@ -232,5 +237,9 @@ impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for Standing<'_, F, D> {
         let marked = head.is_some_and(Frame::mark_congestion);
         self.marked += u64::from(marked);
         marked || !self.may_drop
+    }
+
+    fn mark_scalable_head(&mut self) -> bool {
+        false
     }
 }

@@ -35,6 +35,21 @@ pub(super) fn connection(hash: &ConnectionHash, frame: &[u8], headers: Headers) 
     }
 }
 
+/// The hash of who sends a frame: its source address, or its station where it is not
+/// IP. `headers` are the frame's.
+pub(super) fn sender(hash: &ConnectionHash, frame: &[u8], headers: Headers) -> Connection {
+    let addresses = headers.addresses(frame);
+    let (source, _) = addresses.split_at(addresses.len() / 2);
+    match source.len() {
+        4 => hash.of([(4 << 8, be32(source, 0))]),
+        16 => {
+            let two = |i: usize| (be32(source, i), be32(source, i + 4));
+            hash.of([(6 << 8, 0), two(0), two(8)])
+        }
+        _ => hash.of([(0, be32(frame, 6)), (be16(frame, 10).into(), 0)]),
+    }
+}
+
 /// Four bytes in network order. The caller has checked that they are there.
 fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(std::array::from_fn(|i| bytes[at + i]))

@@ -25,6 +25,13 @@ pub struct CodelConfig {
     /// Marks in place of dropping where the sender takes marks; off, as in
     /// Linux's `codel`.
     pub ecn: bool,
+    /// A full frame of the port, without FCS; 1514. With no more than so many bytes left
+    /// there is no standing queue (RFC 8289, 5.4: `maxpacket`; Linux: `mtu`).
+    pub mtu: Bytes,
+    /// After what wait frames of scalable senders (ECT(1)) are marked, whatever `ecn`
+    /// says: L4S (RFC 9331; RFC 9332 takes 1 ms). `None`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ce_threshold: Option<Nanos>,
     /// Most packets; 1000, as in Linux.
     pub packets: usize,
     /// Most memory that they hold; 68 MiB, so that 1000 packets of 64 KiB fit.
@@ -37,6 +44,8 @@ impl Default for CodelConfig {
             target: Nanos::from_millis(5),
             interval: Nanos::from_millis(100),
             ecn: false,
+            mtu: Bytes(1514),
+            ce_threshold: None,
             packets: 1000,
             memory: Bytes(68 << 20),
         }
@@ -56,8 +65,6 @@ pub struct Codel<F> {
 struct Waiting<F> {
     frames: VecDeque<Queued<F>>,
     backlog: Backlog,
-    /// The longest frame seen.
-    largest: u64,
 }
 
 impl<F: Frame> Waiting<F> {
@@ -69,10 +76,10 @@ impl<F: Frame> Waiting<F> {
 }
 
 impl<F: Frame> Line for Waiting<F> {
-    fn head(&self) -> Option<(Nanos, bool)> {
+    fn head(&self) -> Option<(Nanos, u64)> {
         let head = self.frames.front()?;
         let behind = self.backlog.bytes.0 - head.frame.len() as u64;
-        Some((head.enqueued, behind <= self.largest))
+        Some((head.enqueued, behind))
     }
 
     fn drop_head(&mut self) {
@@ -82,6 +89,11 @@ impl<F: Frame> Line for Waiting<F> {
     fn mark_head(&mut self) -> bool {
         let head = self.frames.front_mut();
         head.is_some_and(|queued| queued.frame.mark_congestion())
+    }
+
+    fn mark_scalable_head(&mut self) -> bool {
+        let head = self.frames.front_mut().map(|queued| &mut queued.frame);
+        head.is_some_and(|frame| frame.is_scalable() && frame.mark_congestion())
     }
 }
 
@@ -93,7 +105,6 @@ impl<F: Frame> Codel<F> {
             waiting: Waiting {
                 frames: VecDeque::new(),
                 backlog: Backlog::default(),
-                largest: FULL_FRAME,
             },
         }
     }
@@ -112,9 +123,7 @@ impl<F: Frame> Codel<F> {
 
     pub(super) fn restore(&mut self, queued: Queued<F>) {
         let waiting = &mut self.waiting;
-        let len = queued.frame.len();
         waiting.backlog.add(&queued.frame);
-        waiting.largest = waiting.largest.max(len as u64);
         waiting.frames.push_back(queued);
     }
 
@@ -122,10 +131,12 @@ impl<F: Frame> Codel<F> {
         let parameters = Parameters {
             target: self.config.target,
             interval: self.config.interval,
+            mtu: self.config.mtu,
             ecn: self.config.ecn,
+            ce_threshold: self.config.ce_threshold,
         };
         self.control
-            .admit(parameters, now, stats, &mut self.waiting);
+            .admit(&parameters, now, stats, &mut self.waiting);
         self.waiting.pop()
     }
 
@@ -139,21 +150,18 @@ impl<F: Frame> Codel<F> {
     }
 }
 
-/// Bytes of a full Ethernet frame without its FCS: below so much left, there is
-/// no standing queue (RFC 8289, 5.4: `maxpacket`). Grows with the largest packet
-/// seen, as in Linux, for queues of packets that are not segmented.
-pub(crate) const FULL_FRAME: u64 = 1514;
-
 /// A line of frames as the control loop sees it: it looks at the head, and drops
 /// it or lets it be taken. Frames are not moved for that.
 pub(crate) trait Line {
-    /// When the head was pushed, and whether no more than one frame's worth of
-    /// bytes stands behind it; `None` where nothing waits.
-    fn head(&self) -> Option<(Nanos, bool)>;
+    /// When the head was pushed, and how many bytes stand behind it; `None` where
+    /// nothing waits.
+    fn head(&self) -> Option<(Nanos, u64)>;
     /// Drops the head.
     fn drop_head(&mut self);
     /// Marks the head; false where its sender takes no marks.
     fn mark_head(&mut self) -> bool;
+    /// Marks the head where its sender is scalable; false where it is not.
+    fn mark_scalable_head(&mut self) -> bool;
 }
 
 /// What the control loop is tuned by.
@@ -161,7 +169,9 @@ pub(crate) trait Line {
 pub(crate) struct Parameters {
     pub(crate) target: Nanos,
     pub(crate) interval: Nanos,
+    pub(crate) mtu: Bytes,
     pub(crate) ecn: bool,
+    pub(crate) ce_threshold: Option<Nanos>,
 }
 
 /// The state of one control loop (RFC 8289, 5.3).
@@ -206,12 +216,12 @@ impl Control {
     #[inline]
     pub(crate) fn admit(
         &mut self,
-        parameters: Parameters,
+        parameters: &Parameters,
         now: Nanos,
         stats: &mut QueueStats,
         line: &mut impl Line,
     ) -> bool {
-        match self.look(parameters, now, line) {
+        let admitted = match self.look(parameters, now, line) {
             Head::None => {
                 self.dropping = false;
                 false
@@ -221,14 +231,24 @@ impl Control {
                 true
             }
             Head::Bad => self.admit_bad(parameters, now, stats, line),
+        };
+        if let Some(threshold) = parameters.ce_threshold {
+            mark_scalable(threshold, now, stats, line);
         }
+        admitted
+    }
+
+    /// Notes that packets were dropped as there was no room for them: the signal to
+    /// their senders is to be as strong (Linux: `flow->cvars.count += i`).
+    pub(super) fn handle_dropped(&mut self, packets: u32) {
+        self.count = self.count.wrapping_add(packets);
     }
 
     /// As [`Control::admit`], where the head has waited too long for too long.
     #[inline(never)]
     fn admit_bad(
         &mut self,
-        parameters: Parameters,
+        parameters: &Parameters,
         now: Nanos,
         stats: &mut QueueStats,
         line: &mut impl Line,
@@ -239,7 +259,7 @@ impl Control {
                 || self.look(parameters, now, line) != Head::None;
         }
         while now >= self.drop_next {
-            self.count = self.count.saturating_add(1);
+            self.count = self.count.wrapping_add(1);
             let next_drop = control_law(parameters.interval, self.drop_next, self.count);
             if Self::signal(parameters, stats, line) {
                 self.drop_next = next_drop;
@@ -258,7 +278,7 @@ impl Control {
 
     /// Tells the sender to slow down: marks the head, which then may leave, or
     /// drops it and returns false.
-    fn signal(parameters: Parameters, stats: &mut QueueStats, line: &mut impl Line) -> bool {
+    fn signal(parameters: &Parameters, stats: &mut QueueStats, line: &mut impl Line) -> bool {
         if parameters.ecn && line.mark_head() {
             stats.marked += 1;
             return true;
@@ -271,12 +291,12 @@ impl Control {
     /// Judges the head: bad where the sojourn time has been above target for an
     /// interval (RFC 8289, 5.4 `dodequeue`).
     #[inline]
-    fn look(&mut self, parameters: Parameters, now: Nanos, line: &impl Line) -> Head {
-        let Some((enqueued, last)) = line.head() else {
+    fn look(&mut self, parameters: &Parameters, now: Nanos, line: &impl Line) -> Head {
+        let Some((enqueued, behind)) = line.head() else {
             self.first_above = Nanos::ZERO;
             return Head::None;
         };
-        if now.since(enqueued) < parameters.target || last {
+        if now.since(enqueued) < parameters.target || behind <= parameters.mtu.0 {
             self.first_above = Nanos::ZERO;
             return Head::Good;
         }
@@ -302,6 +322,16 @@ impl Control {
         self.last_count = self.count;
         self.drop_next = control_law(interval, now, self.count);
         self.dropping = true;
+    }
+}
+
+/// Marks the head, which may leave, where it has waited for longer than the threshold
+/// and its sender expects that (RFC 9331, 4.1; Linux: `ce_threshold`).
+#[inline(never)]
+fn mark_scalable(threshold: Nanos, now: Nanos, stats: &mut QueueStats, line: &mut impl Line) {
+    let waited = line.head().map(|(enqueued, _)| now.since(enqueued));
+    if waited > Some(threshold) && line.mark_scalable_head() {
+        stats.marked_scalable += 1;
     }
 }
 

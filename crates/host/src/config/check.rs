@@ -16,6 +16,9 @@ const MAX_NAME: usize = 64;
 
 /// Bytes of a full Ethernet frame without FCS.
 const FULL_FRAME: Bytes = Bytes(1514);
+/// Between these are full frames of all ports there are.
+const SHORTEST_FRAME: Bytes = Bytes(590);
+const LONGEST_FRAME: Bytes = Bytes(65_549);
 
 /// Everything that is wrong in `draft`.
 pub(super) fn check(draft: &Draft) -> Vec<Problem> {
@@ -256,11 +259,13 @@ impl Checks {
             QueueConfig::Codel(codel) => {
                 self.above_zero(&packets, "packet", codel.packets);
                 self.codel(at, codel.target, codel.interval);
+                self.signals(at, codel.mtu, codel.ce_threshold);
             }
             QueueConfig::FqCodel(fq) => {
                 self.above_zero(&packets, "packet", fq.packets);
                 self.above_zero(&join(at, &[Step::Key("flows")]), "flow", fq.flows);
                 self.codel(at, fq.target, fq.interval);
+                self.signals(at, fq.mtu, fq.ce_threshold);
                 if fq.quantum.0 == 0 {
                     self.wrong(
                         &join(at, &[Step::Key("quantum")]),
@@ -286,6 +291,23 @@ impl Checks {
                     "a target of {target} does not fit an interval of {interval}; use 5 to 10 % of \
                      it (RFC 8289, 4.4)"
                 ),
+            );
+        }
+    }
+
+    fn signals(&mut self, at: &[Step], mtu: Bytes, ce_threshold: Option<Nanos>) {
+        if !(SHORTEST_FRAME..=LONGEST_FRAME).contains(&mtu) {
+            self.wrong(
+                &join(at, &[Step::Key("mtu")]),
+                format!(
+                    "{mtu} is not a full frame of any port; use {FULL_FRAME} for an MTU of 1500,                      and from {SHORTEST_FRAME} to {LONGEST_FRAME}"
+                ),
+            );
+        }
+        if ce_threshold == Some(Nanos::ZERO) {
+            self.wrong(
+                &join(at, &[Step::Key("ce_threshold")]),
+                "a threshold of 0 marks every packet; use 1ms, or leave it out to mark none",
             );
         }
     }

@@ -208,7 +208,7 @@ impl PortState {
             backlog_packets: waiting + self.outgoing.len(),
             backlog_bytes: stats.backlog.bytes,
             segmented: stats.segmented,
-            marked: stats.queue.marked,
+            marked: stats.queue.marked + stats.queue.marked_scalable,
             meter: stats.meter,
         }
     }

@@ -60,6 +60,7 @@ parts! {
     GuestKernel, "guest-kernel", "QEMU, and a kernel for its guest.";
     Etcd, "etcd", "The commands `etcd` and `etcdctl`.";
     Chromium, "chromium", "Chromium or a kin of it.";
+    LinuxCodel, "linux-codel", "A C compiler, and Linux's sources of CoDel (`scripts/linux-codel`).";
     Schemathesis, "schemathesis", "The fuzzer of HTTP APIs, or Python and its packages to install it from.";
 }
 
@@ -211,6 +212,7 @@ mod tests {
             "guest-kernel",
             "etcd",
             "chromium",
+            "linux-codel",
             "schemathesis",
         ];
         for (index, part) in PARTS.iter().enumerate() {

@@ -1,12 +1,19 @@
 use super::*;
 use crate::testing::tcp::Tcp;
-use crate::{Frame, HashKeys, Packet, Pool};
+use crate::{Frame, GuestId, HashKeys, Packet, Pool};
 use proptest::prelude::*;
 
 fn read(pool: &Pool, frame: &[u8]) -> Packet {
     let mut buffer = pool.buffer(Packet::HEADROOM + frame.len());
     buffer[Packet::HEADROOM..][..frame.len()].copy_from_slice(frame);
-    Packet::new(buffer, Packet::HEADROOM, frame.len(), None, None).expect("well formed")
+    Packet::new(
+        buffer,
+        Packet::HEADROOM,
+        frame.len(),
+        None,
+        Some(GuestId::first(0)),
+    )
+    .expect("well formed")
 }
 
 fn of(pool: &Pool, frame: &[u8]) -> Connection {
@@ -81,6 +88,38 @@ fn what_has_no_ports_goes_by_addresses_and_what_has_none_by_stations() {
     other[12..14].copy_from_slice(&[0x88, 0xb5]);
     assert!(differ(&other, 0) && differ(&other, 11) && differ(&other, 13));
     assert!(!differ(&other, 30));
+}
+
+#[test]
+fn of_what_comes_from_outside_only_the_sender_counts() {
+    let pool = Pool::new();
+    let of = |frame: &[u8]| {
+        let mut buffer = pool.buffer(Packet::HEADROOM + frame.len());
+        buffer[Packet::HEADROOM..][..frame.len()].copy_from_slice(frame);
+        let packet = Packet::new(buffer, Packet::HEADROOM, frame.len(), None, None);
+        packet.expect("well formed").connection()
+    };
+    let differ = |frame: &[u8], at: usize| {
+        let mut other = frame.to_vec();
+        other[at] ^= 1;
+        of(frame) != of(&other)
+    };
+    let (v4, v6) = (tcp(false), tcp(true));
+    let mut other = vec![2; 60];
+    other[12..14].copy_from_slice(&[0x88, 0xb5]);
+    let frames = [
+        (v4.frame(), 26..30, v4.transport()),
+        (v6.frame(), 22..38, v6.transport()),
+        (other, 6..12, 30),
+    ];
+    for (frame, sender, behind) in frames {
+        for at in sender.clone() {
+            assert!(differ(&frame, at), "byte {at}");
+        }
+        for at in [0, sender.end, behind] {
+            assert!(!differ(&frame, at), "byte {at}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,131 @@
+//! The frames that wait, of all flows.
+
+use super::super::codel::Line;
+use super::super::{Backlog, Queued};
+use super::NIL;
+use crate::Frame;
+use tailbound_units::Nanos;
+
+/// The frames of one flow, linked through [`Node::next`].
+#[derive(Debug)]
+pub(super) struct Waiting {
+    head: u32,
+    tail: u32,
+    /// As [`Frame::len`] counts them.
+    pub(super) bytes: u64,
+}
+
+impl Waiting {
+    pub(super) const NONE: Self = Self {
+        head: NIL,
+        tail: NIL,
+        bytes: 0,
+    };
+}
+
+/// The frames of all flows: a slab that grows to the largest backlog seen.
+#[derive(Debug)]
+pub(super) struct Frames<F> {
+    nodes: Vec<Node<F>>,
+    /// Unused nodes, linked through [`Node::next`].
+    free: u32,
+    pub(super) backlog: Backlog,
+}
+
+#[derive(Debug)]
+struct Node<F> {
+    queued: Option<Queued<F>>,
+    next: u32,
+}
+
+impl<F: Frame> Frames<F> {
+    pub(super) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: NIL,
+            backlog: Backlog::default(),
+        }
+    }
+
+    /// Puts a frame behind those of its flow. Returns the memory that it holds.
+    #[inline]
+    pub(super) fn append(&mut self, flow: &mut Waiting, queued: Queued<F>) -> u64 {
+        let memory = self.backlog.add(&queued.frame);
+        flow.bytes += queued.frame.len() as u64;
+        let index = if let Some(node) = self.nodes.get_mut(self.free as usize) {
+            let index = self.free;
+            self.free = node.next;
+            node.queued = Some(queued);
+            node.next = NIL;
+            index
+        } else {
+            self.grow(queued)
+        };
+        if flow.head == NIL {
+            flow.head = index;
+        } else {
+            self.nodes[flow.tail as usize].next = index;
+        }
+        flow.tail = index;
+        memory
+    }
+
+    #[inline(never)]
+    fn grow(&mut self, queued: Queued<F>) -> u32 {
+        self.nodes.push(Node {
+            queued: Some(queued),
+            next: NIL,
+        });
+        self.nodes.len() as u32 - 1
+    }
+
+    /// Takes the frame at a flow's head.
+    #[inline]
+    pub(super) fn pop(&mut self, flow: &mut Waiting) -> Option<Queued<F>> {
+        let index = flow.head;
+        let node = self.nodes.get_mut(index as usize)?;
+        let queued = node.queued.take()?;
+        flow.head = node.next;
+        node.next = self.free;
+        self.free = index;
+        flow.bytes -= queued.frame.len() as u64;
+        self.backlog.remove(&queued.frame);
+        Some(queued)
+    }
+}
+
+/// One flow's frames, to its control loop.
+pub(super) struct FlowLine<'a, F> {
+    pub(super) frames: &'a mut Frames<F>,
+    pub(super) waiting: &'a mut Waiting,
+}
+
+impl<F: Frame> FlowLine<'_, F> {
+    fn head_mut(&mut self) -> Option<&mut F> {
+        let node = self.frames.nodes.get_mut(self.waiting.head as usize)?;
+        node.queued.as_mut().map(|queued| &mut queued.frame)
+    }
+}
+
+impl<F: Frame> Line for FlowLine<'_, F> {
+    #[inline]
+    fn head(&self) -> Option<(Nanos, u64)> {
+        let node = self.frames.nodes.get(self.waiting.head as usize)?;
+        let queued = node.queued.as_ref()?;
+        let behind = self.waiting.bytes - queued.frame.len() as u64;
+        Some((queued.enqueued, behind))
+    }
+
+    fn drop_head(&mut self) {
+        self.frames.pop(self.waiting);
+    }
+
+    fn mark_head(&mut self) -> bool {
+        self.head_mut().is_some_and(Frame::mark_congestion)
+    }
+
+    fn mark_scalable_head(&mut self) -> bool {
+        let head = self.head_mut();
+        head.is_some_and(|frame| frame.is_scalable() && frame.mark_congestion())
+    }
+}

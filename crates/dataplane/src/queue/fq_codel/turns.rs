@@ -1,0 +1,128 @@
+//! Whose turn it is: deficit round robin with a list of new ones (RFC 8290, 4.2), of
+//! sources and of the flows of one.
+
+use super::NIL;
+
+/// What takes turns.
+pub(super) trait TakesTurns {
+    fn turn(&self) -> &Turn;
+    fn turn_mut(&mut self) -> &mut Turn;
+}
+
+/// A place in the order of turns.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Bytes it may still send in this turn.
+    pub(super) deficit: i64,
+    /// The next in the list it is in.
+    pub(super) next: u32,
+    /// It is in a list.
+    pub(super) active: bool,
+}
+
+impl Turn {
+    pub(super) const NONE: Self = Self {
+        deficit: 0,
+        next: NIL,
+        active: false,
+    };
+}
+
+#[derive(Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    const EMPTY: Self = Self {
+        head: NIL,
+        tail: NIL,
+    };
+
+    fn push(&mut self, all: &mut [impl TakesTurns], index: u32) {
+        all[index as usize].turn_mut().next = NIL;
+        if self.head == NIL {
+            self.head = index;
+        } else {
+            all[self.tail as usize].turn_mut().next = index;
+        }
+        self.tail = index;
+    }
+}
+
+/// Those that have something to send, in the order of their turns.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// Those that had nothing before: they go first, once.
+    new: List,
+    old: List,
+}
+
+impl Turns {
+    pub(super) const NONE: Self = Self {
+        new: List::EMPTY,
+        old: List::EMPTY,
+    };
+
+    /// Gives one that was idle its first turn.
+    #[inline(never)]
+    pub(super) fn begin(&mut self, all: &mut [impl TakesTurns], index: u32, quantum: i64) {
+        let turn = all[index as usize].turn_mut();
+        turn.active = true;
+        turn.deficit = quantum;
+        self.new.push(all, index);
+    }
+
+    /// Whose turn it is; `None` where nobody has anything to send.
+    #[inline]
+    pub(super) fn pick(&mut self, all: &mut [impl TakesTurns], quantum: i64) -> Option<u32> {
+        loop {
+            let list = self.first();
+            let index = list.head;
+            let turn = all.get_mut(index as usize)?.turn_mut();
+            if turn.deficit > 0 {
+                return Some(index);
+            }
+            turn.deficit += quantum;
+            list.head = turn.next;
+            self.old.push(all, index);
+        }
+    }
+
+    /// Ends the turn of the one that was picked, and has nothing left. A new one waits
+    /// behind the old ones, where there are any, so that it cannot become new again at
+    /// once and starve them.
+    #[inline(never)]
+    pub(super) fn end(&mut self, all: &mut [impl TakesTurns], index: u32) {
+        let is_new = self.new.head == index;
+        let turn = all[index as usize].turn_mut();
+        self.first().head = turn.next;
+        if is_new && self.old.head != NIL {
+            self.old.push(all, index);
+        } else {
+            turn.active = false;
+        }
+    }
+
+    fn first(&mut self) -> &mut List {
+        if self.new.head == NIL {
+            &mut self.old
+        } else {
+            &mut self.new
+        }
+    }
+
+    /// Those that have something to send, or had until their turn comes.
+    pub(super) fn iter<'a, T: TakesTurns>(&self, all: &'a [T]) -> impl Iterator<Item = u32> + 'a {
+        let of = |list: &List| {
+            std::iter::successors(Some(list.head), |&index| {
+                all.get(index as usize).map(|one| one.turn().next)
+            })
+        };
+        let there = |index: &u32| *index != NIL;
+        of(&self.new)
+            .take_while(there)
+            .chain(of(&self.old).take_while(there))
+    }
+}

@@ -2,7 +2,7 @@
 
 pub(crate) mod tcp;
 
-use crate::{Class, Connection, FlowKey, Frame, GuestId, Malformed, Packet, Pool};
+use crate::{Class, Connection, FlowKey, Frame, GuestId, HashKeys, Malformed, Packet, Pool};
 use tailbound_units::Bytes;
 
 /// A simulated packet.
@@ -96,7 +96,8 @@ pub(crate) fn packet_from(
     virtio: Option<[u8; 10]>,
     source: Option<GuestId>,
 ) -> Result<Packet, Malformed> {
-    let mut buffer = Pool::new().buffer(Packet::HEADROOM + frame.len());
+    let pool = Pool::with_keys(HashKeys::FIXED);
+    let mut buffer = pool.buffer(Packet::HEADROOM + frame.len());
     buffer[Packet::HEADROOM..Packet::HEADROOM + frame.len()].copy_from_slice(frame);
     Packet::new(buffer, Packet::HEADROOM, frame.len(), virtio, source)
 }

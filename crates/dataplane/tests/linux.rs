@@ -416,7 +416,7 @@ fn standing(over: u64, ecn: u8) -> Load {
     load
 }
 
-/// How many signals CoDel gave.
+/// How many signals `CoDel` gave.
 fn signals(lines: &[String]) -> usize {
     let dropped = |line: &String| {
         let words = line.split(" -> ").next().unwrap_or_default();

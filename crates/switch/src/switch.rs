@@ -57,7 +57,7 @@ use state::PortState;
 use std::collections::HashSet;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{GuestId, Pacer, Packet, Pool};
+use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
 use uplink::Uplink;
 
@@ -114,8 +114,16 @@ impl Switch {
     /// # Errors
     /// The rule that the uplink's pacer breaks.
     pub fn new(config: SwitchConfig) -> Result<Self, PacerError> {
+        Self::with_keys(config, HashKeys::random())
+    }
+
+    /// The same with given keys for connections: a run that can be repeated.
+    ///
+    /// # Errors
+    /// As [`Switch::new`].
+    pub fn with_keys(config: SwitchConfig, keys: HashKeys) -> Result<Self, PacerError> {
         let mut switch = Self {
-            pool: Pool::new(),
+            pool: Pool::with_keys(keys),
             forwarding: Forwarding::new(0, None, []),
             addresses: AddressBook::default(),
             by_station: HashSet::new(),

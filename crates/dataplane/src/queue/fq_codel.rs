@@ -199,6 +199,7 @@ impl<F: Frame> FqCodel<F> {
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
+        let start = into.len();
         for flow in &mut self.flows.all {
             while let Some(queued) = self.frames.pop(&mut flow.waiting) {
                 into.push(queued);
@@ -207,6 +208,8 @@ impl<F: Frame> FqCodel<F> {
         for source in &mut self.sources.all {
             source.memory = 0;
         }
+        // A guest's connections as they came, not one after the other.
+        into[start..].sort_by_key(|queued| queued.enqueued);
     }
 
     /// Drops from the head of the flow with the most bytes, of the guest that holds the

@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use tailbound_dataplane::{GuestId, Pacer, Packet, Pool};
+use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_switch::port::{Burst, More, Outgoing, PcapPort, Port, Sent};
 use tailbound_switch::{PortIndex, Switch, SwitchConfig, UPLINK};
 use tailbound_units::{Nanos, Rate};
@@ -91,7 +91,7 @@ impl Bench {
     pub(crate) fn new(config: &SwitchConfig, captures: Vec<(&str, Capture)>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let mut bench = Self {
-            switch: Switch::new(config.clone()).expect("no rule is broken"),
+            switch: Switch::with_keys(config.clone(), HashKeys::FIXED).expect("no rule"),
             names: Vec::new(),
             ports: Vec::new(),
             idle: BTreeMap::new(),

@@ -60,7 +60,7 @@ parts! {
     GuestKernel, "guest-kernel", "QEMU, and a kernel for its guest.";
     Etcd, "etcd", "The commands `etcd` and `etcdctl`.";
     Chromium, "chromium", "Chromium or a kin of it.";
-    LinuxCodel, "linux-codel", "A C compiler, and Linux's sources of CoDel (`scripts/linux-codel`).";
+    LinuxCodel, "linux-codel", "A C compiler, and Linux's sources of `CoDel` (`scripts/linux-codel`).";
     Schemathesis, "schemathesis", "The fuzzer of HTTP APIs, or Python and its packages to install it from.";
 }
 

@@ -100,14 +100,14 @@ fn the_longest_flow_loses_from_its_head_in_batches() {
     let mut queue = filled(config, bulk.chain(small));
     let mut stats = QueueStats::default();
     push(&mut queue, &mut stats, Record::new(10, 2, 100));
-    assert_eq!(stats.drops.overload, BATCH as u64);
+    assert_eq!(stats.drops.overload, u64::from(BATCH));
     let left: Vec<_> = std::iter::from_fn(|| pull(&mut queue)).collect();
     let of = |guest| {
         left.iter()
             .filter(move |f| f.source == Some(GuestId::first(guest)))
     };
     assert_eq!(of(2).count(), 11, "the small flow loses nothing");
-    assert_eq!(of(1).map(|f| f.id).min(), Some(BATCH as u64));
+    assert_eq!(of(1).map(|f| f.id).min(), Some(u64::from(BATCH)));
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn reno(large: Option<Record>) -> Vec<u64> {
     let (mut now, mut id) = (NOW, 0);
     let (mut window, mut flying, mut recovers) = (10.0_f64, 0_u64, 0);
     // When acknowledgements come, and of which packet; the last one that came.
-    let (mut acks, mut last) = (std::collections::VecDeque::<(Nanos, u64)>::new(), 0);
+    let (mut acks, mut latest) = (std::collections::VecDeque::<(Nanos, u64)>::new(), 0);
     let mut waits = Vec::new();
     let mut large = large;
     while now < NOW + Nanos::from_secs(60) {
@@ -344,7 +344,7 @@ fn reno(large: Option<Record>) -> Vec<u64> {
         {
             acks.pop_front();
             // Those that are missing were dropped.
-            let lost = acked - last - 1;
+            let lost = acked - latest - 1;
             flying -= lost + 1;
             if lost > 0 && acked > recovers {
                 window = (window / 2.0).max(2.0);
@@ -352,7 +352,7 @@ fn reno(large: Option<Record>) -> Vec<u64> {
             } else {
                 window += 1.0 / window;
             }
-            last = acked;
+            latest = acked;
         }
         let mut push = |frame| {
             let enqueued = now;

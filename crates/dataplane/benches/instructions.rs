@@ -151,11 +151,12 @@ fn large_packets(v6: bool) -> Vec<Packet> {
         v6,
         ..Tcp::default()
     };
+    let packets = (0..PACKETS / SEGMENTS).map(|i| packet(&pool, &tcp, i as u32, 2));
+    let packets = packets.collect();
+    // Afterwards: buffers of another size would be freed for those that the packets need.
     let warm: Vec<_> = (0..PACKETS).map(|_| pool.buffer(Pool::SMALL)).collect();
     drop(warm);
-    (0..PACKETS / SEGMENTS)
-        .map(|i| packet(&pool, &tcp, i as u32, 2))
-        .collect()
+    packets
 }
 
 /// The packets, and room for their segments.

@@ -43,6 +43,9 @@ impl Pool {
     pub const SIZES: [usize; 4] = [Self::SMALL, 4 * 1024, 16 * 1024, Self::LARGE];
     /// Free buffers of each size that are kept however long nobody needs them, in bytes.
     pub const KEPT: usize = 1024 * 1024;
+    /// Free buffers of each size that other sizes leave alone, in bytes: so much may be
+    /// used now as large packets and then as what they are cut to, without allocating.
+    pub const SPARED: usize = 4 * Self::KEPT;
     /// Most buffers of a size that are freed at once, so that it takes some 10 us.
     const AT_ONCE: usize = 64;
 
@@ -97,13 +100,13 @@ impl Pool {
         vec![0; capacity].into_boxed_slice()
     }
 
-    /// Frees as much of other sizes as is to be had anew, where there is an excess: or
+    /// Frees as much of other sizes as is to be had anew, where there is too much: or
     /// else frames of one size after another would make each list as long as a queue.
     fn make_room(&self, capacity: usize) {
         let mut room = 0;
         for (size, list) in self.lists().filter(|(size, _)| *size != capacity) {
             let mut list = list.borrow_mut();
-            let excess = list.len().saturating_sub(Self::KEPT / size);
+            let excess = list.len().saturating_sub(Self::SPARED / size);
             let freed = excess.min((capacity.saturating_sub(room)).div_ceil(size));
             let left = list.len() - freed;
             list.truncate(left);
@@ -245,7 +248,7 @@ mod tests {
     #[test]
     fn one_size_makes_room_for_another() {
         let pool = Pool::new();
-        let bytes = 16 * Pool::KEPT;
+        let bytes = 32 * Pool::KEPT;
         for size in [Pool::SMALL, 4 * 1024, 16 * 1024, Pool::LARGE, Pool::SMALL] {
             drop(
                 (0..bytes / size)
@@ -254,7 +257,7 @@ mod tests {
             );
             let held = pool.held().0 as usize;
             assert!(
-                held <= bytes + 4 * Pool::KEPT + Pool::LARGE,
+                held <= bytes + 4 * Pool::SPARED + Pool::LARGE,
                 "{held} at {size}"
             );
         }

@@ -1,9 +1,11 @@
 //! The top of the chain: what a guest may send to one destination.
 
-use super::lines::NOT_USED;
 use crate::FlowKey;
 use tailbound_units::exact::{Charged, TokenBucket};
 use tailbound_units::{Position, Rate, WireBytes};
+
+/// The place of a limit that is not among those in use.
+pub(super) const NOT_USED: u32 = u32::MAX;
 
 /// What a flow with a limit did since it was last asked: its demand, as far as it
 /// shows. See [`super::Pacer::destinations_used`].

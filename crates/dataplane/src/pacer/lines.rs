@@ -1,15 +1,12 @@
 //! All lines: by number, and those that have a limit by flow.
 
-use super::limit::{FlowUse, Limit};
+use super::limit::{FlowUse, Limit, NOT_USED};
 use super::line::{Line, Stage};
 use super::store::NIL;
 use crate::hash::MultilinearHash;
 use crate::{FlowKey, HashKeys};
 use std::mem;
 use tailbound_units::WireBytes;
-
-/// The place of a limit that is not among those in use.
-pub(super) const NOT_USED: u32 = u32::MAX;
 
 /// All lines. Limits are in chains by the hash of their flows, which has secret keys: a
 /// guest cannot choose destinations that collide.

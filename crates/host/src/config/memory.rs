@@ -33,8 +33,8 @@ impl Config {
             };
             PORT + before
         });
-        let spared = (Pool::SIZES.len() * Pool::SPARED) as u64;
-        let shared = spared + BURST as u64 * (LARGEST + SMALLEST);
+        let free = (Pool::SIZES.len() * Pool::SPARED) as u64;
+        let shared = free + BURST as u64 * (LARGEST + SMALLEST);
         Bytes(guests.chain(uplink).fold(shared, u64::saturating_add))
     }
 }

@@ -220,8 +220,10 @@ impl<F: Frame> FqCodel<F> {
         let Some(source) = self.sources.all.iter_mut().max_by_key(|one| one.memory) else {
             return;
         };
-        let flows = source.flows.iter(&self.flows.all).take(LOOKED_AT);
         let bytes = |index: u32| self.flows.all[index as usize].waiting.bytes;
+        // One that lost all it had keeps its place until its turn comes.
+        let flows = source.flows.iter(&self.flows.all);
+        let flows = flows.filter(|&index| bytes(index) > 0).take(LOOKED_AT);
         let Some(longest) = flows.max_by_key(|&index| (bytes(index), !index)) else {
             return;
         };

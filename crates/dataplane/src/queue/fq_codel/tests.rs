@@ -423,3 +423,21 @@ fn scalable_senders_are_marked_as_soon_as_their_packets_wait() {
     }
     assert_eq!((stats.marked_scalable, stats.marked), (1, 0));
 }
+
+/// Whoever opens a connection a packet has each of its flows emptied by an overload, and
+/// all of them wait for their turns with nothing.
+#[test]
+fn flows_that_overloads_have_emptied_do_not_hold_up_the_next_overload() {
+    let config = FqCodelConfig {
+        packets: 500,
+        ..FqCodelConfig::default()
+    };
+    let mut queue = FqCodel::new(config);
+    let mut stats = QueueStats::default();
+    for id in 0..20_000 {
+        push(&mut queue, &mut stats, of(id, 1, id as u32, 60));
+        assert!(queue.backlog().packets <= 500);
+    }
+    assert_eq!(stats.drops.overload, 19_500);
+    assert_eq!(std::iter::from_fn(|| pull(&mut queue)).count(), 500);
+}

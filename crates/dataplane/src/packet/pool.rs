@@ -42,10 +42,10 @@ impl Pool {
     /// Capacities of buffers: a frame takes the next one that holds it.
     pub const SIZES: [usize; 4] = [Self::SMALL, 4 * 1024, 16 * 1024, Self::LARGE];
     /// Free buffers of each size that are kept however long nobody needs them, in bytes.
-    pub const KEPT: usize = 1024 * 1024;
+    pub const KEPT: usize = 512 * 1024;
     /// Free buffers of each size that other sizes leave alone, in bytes: so much may be
     /// used now as large packets and then as what they are cut to, without allocating.
-    pub const SPARED: usize = 4 * Self::KEPT;
+    pub const SPARED: usize = 4 * 1024 * 1024;
     /// Most buffers of a size that are freed at once, so that it takes some 10 us.
     const AT_ONCE: usize = 64;
 
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn one_size_makes_room_for_another() {
         let pool = Pool::new();
-        let bytes = 32 * Pool::KEPT;
+        let bytes = 8 * Pool::SPARED;
         for size in [Pool::SMALL, 4 * 1024, 16 * 1024, Pool::LARGE, Pool::SMALL] {
             drop(
                 (0..bytes / size)

@@ -92,10 +92,11 @@ fn nothing_is_allocated_once_it_is_warm() {
             // Twice what is guaranteed.
             Some(Box::new(Endless(16))),
         ];
-        run(&mut switch, &mut ports, 0..50);
+        // Until as much waits as a guest may have wait.
+        run(&mut switch, &mut ports, 0..500);
         let before = sent(&mut switch, &mut ports);
         let counted = allocation_counter::measure(|| {
-            run(&mut switch, &mut ports, 50..100);
+            run(&mut switch, &mut ports, 500..550);
         });
         let sent = sent(&mut switch, &mut ports);
         assert!(sent > before + 400, "{sent} after {before}");

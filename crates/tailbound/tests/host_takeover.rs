@@ -6,6 +6,7 @@ mod support;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -444,7 +445,7 @@ impl Keeper {
         for (place, descriptor) in (3..).zip(kept.values()) {
             let copy = rustix::io::fcntl_dupfd_cloexec(descriptor, 100).expect("a copy");
             rustix::io::fcntl_setfd(&copy, rustix::io::FdFlags::empty()).expect("ours");
-            script += &format!("exec {place}<&{0} {0}<&-;", copy.as_raw_fd());
+            let _ = write!(script, "exec {place}<&{0} {0}<&-;", copy.as_raw_fd());
             // For the child, as long as this process lives.
             std::mem::forget(copy);
         }

@@ -3,6 +3,7 @@
 use super::Pacer;
 use super::guest::Guest;
 use super::line::Stage;
+use super::round::of_deficit;
 use super::store::NIL;
 use super::wheel::First;
 use crate::Frame;
@@ -130,7 +131,7 @@ impl<F: Frame> Pacer<F> {
         if let Some(limit) = &mut line.limit {
             limit.taken += wire;
         }
-        line.deficit -= wire.0.cast_signed();
+        line.deficit -= of_deficit(wire);
         guest.stamped = frame;
         let departure = guest.schedule(at, wire);
         if line.is_empty() {

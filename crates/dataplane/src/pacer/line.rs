@@ -50,7 +50,8 @@ pub(super) struct Line {
     /// From what wait on its frames have waited too long, where that is more than its
     /// guest says: as long as a slow destination takes for a frame and a half.
     pub(super) target: Nanos,
-    /// What it may send in its turn; below zero: what it has sent more than that.
+    /// What it may send in its turn, in parts of a byte; below zero: what it has sent more
+    /// than that.
     pub(super) deficit: i64,
     control: Control,
 }

@@ -4,11 +4,23 @@
 //! while its deficit is above zero, so that nobody looks at a frame's length before it
 //! is charged. What a line may send in a round is to a longest frame as its weight is to
 //! the mean of those in the round: a round of n lines hands over n frames, so a frame
-//! costs a look at one line, as long as they are full.
+//! costs a look at one line, as long as they are full. To find whose turn it is takes a
+//! look at each line at most: one whose weight is at least the mean may send.
 
+use super::config::MAX_RATIO;
 use super::lines::Lines;
 use super::store::NIL;
 use tailbound_units::WireBytes;
+
+/// Parts of a byte in which deficits are counted, a power of two: as many as the weight of
+/// one line may be that of another, so that no share is nothing.
+const PARTS: u64 = MAX_RATIO.next_power_of_two();
+
+/// What a frame takes of a line's deficit.
+#[inline(always)]
+pub(super) const fn of_deficit(wire: WireBytes) -> i64 {
+    (wire.0 * PARTS).cast_signed()
+}
 
 /// The released lines of a guest, in the order of their turns.
 #[derive(Debug)]
@@ -85,8 +97,9 @@ impl Round {
             if line.deficit > 0 {
                 return;
             }
-            let share = u64::from(line.weight) * u64::from(self.len) * frame.0 / self.weight;
-            line.deficit += share.cast_signed();
+            // At least one, as the mean is at most the greatest.
+            let relative = u64::from(line.weight) * PARTS * u64::from(self.len) / self.weight;
+            line.deficit += (relative * frame.0).cast_signed();
             if line.deficit > 0 {
                 return;
             }

@@ -277,6 +277,32 @@ fn departures(offered: &Offered, with_closed: bool) -> Host {
     host
 }
 
+/// Ten thousand times slower than what else the guest sends, whose line is never empty.
+#[test]
+fn the_slowest_destination_has_its_turns_beside_a_backlog() {
+    let mut host = host(&[]);
+    limit(&mut host, 1, Rate(100_000));
+    let start = host.now;
+    let count = |rate: Rate| rate.bytes_in(Nanos::from_secs(1)).0 / FULL;
+    for id in 0..count(Rate::from_mbit(2000)) {
+        let at = start + Rate::from_mbit(2000).time_for(Bytes(id * FULL));
+        host.ring(0, at, to(2, id, FULL));
+    }
+    // Within its burst and its rate: nothing but turns is what these wait for.
+    for id in 0..16 {
+        let at = start + Nanos::from_millis(10 + 50 * id);
+        host.pacer.enqueue(host.now, to(1, id, FULL));
+        host.run_until(at);
+    }
+    host.run_until(start + Nanos::from_secs(1));
+    let sent = |destination| {
+        host.of(0)
+            .filter(move |(_, frame)| frame.destination == destination)
+    };
+    assert_eq!(sent(1).count(), 16);
+    assert!(sent(2).count() as u64 >= count(B) * 99 / 100);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 

@@ -17,8 +17,13 @@
 //!
 //! **Rates change** when the control says so ([`Inward::set_rate`]). A higher one holds at
 //! once. What left at a higher rate may still be on its way, so a lower one holds `jitter`
-//! to twice that later. Then what comes in any time from s to t is at most S and what the
-//! rates allow from s - `jitter` to t, which is the bucket's depth at s and its rate since.
+//! to twice that later: at any time the bucket has the highest rate of the last `jitter`,
+//! at least. What comes in any time from s to t is at most S and what the rates allow from
+//! s - `jitter` to t. So it is at most S, what the bucket's rate allows from s to t, and
+//! what that of t allows in `jitter`. That is what a bucket allows which keeps its level
+//! while its depth follows its rate. It holds as well where a sender's frames leave before
+//! their moment, as from a pacer that hands over batches, as long as none is earlier than
+//! the latest by more than `jitter`.
 //!
 //! **Clocks** differ. Rates are those by the sender's clock, so they are taken to be higher
 //! by 1/1024: a clock that is steered is at most 500 ppm off (adjtimex(2)), in either
@@ -241,7 +246,7 @@ impl Sender {
         self.rate = rate;
         if rate > self.recent {
             self.recent = rate;
-            self.reshape(now, config);
+            self.follow(now, config);
         }
     }
 
@@ -253,7 +258,7 @@ impl Sender {
             self.before = self.recent;
             self.recent = self.rate;
             if !settled {
-                self.reshape(at, config);
+                self.follow(at, config);
             }
             self.next = at.saturating_add(Nanos(config.jitter.0.max(1)));
         }
@@ -261,10 +266,20 @@ impl Sender {
     }
 
     /// Gives the bucket the highest rate that what comes now may have left at.
+    fn follow(&mut self, now: Nanos, config: &InwardConfig) {
+        let (rate, depth) = self.shape(config);
+        self.bucket.follow(now, rate, depth);
+    }
+
+    /// The same where what it is held to is another.
     fn reshape(&mut self, now: Nanos, config: &InwardConfig) {
-        let rate = self.recent.max(self.before);
-        let depth = config.depth(config.each(), rate);
+        let (rate, depth) = self.shape(config);
         self.bucket.reshape(now, rate, depth);
+    }
+
+    fn shape(&self, config: &InwardConfig) -> (Rate, Work) {
+        let rate = self.recent.max(self.before);
+        (rate, config.depth(config.each(), rate))
     }
 }
 
@@ -300,6 +315,14 @@ impl Bucket {
 
     fn charge(&mut self, work: Work) {
         self.level = self.level.plus(work);
+    }
+
+    /// Takes another rate, and the depth that belongs to it. What was charged stays: at a
+    /// higher rate more may be sent at once, at a lower one as much less.
+    fn follow(&mut self, now: Nanos, rate: Rate, depth: Work) {
+        self.drain(now);
+        self.rate = rate;
+        self.depth = depth;
     }
 
     /// Takes another rate and depth. What may be sent at once stays, as far as the new

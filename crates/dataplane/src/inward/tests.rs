@@ -292,11 +292,71 @@ fn a_lower_rate_holds_once_nothing_that_left_before_can_come() {
     assert_eq!(rate_over(&mut inward, JITTER), 500);
     inward.set_rate(Nanos::from_millis(12), SenderId(0), Rate::from_mbit(100));
     assert_eq!(rate_over(&mut inward, JITTER), 500, "it may be on its way");
-    rate_over(&mut inward, JITTER);
+    // It has sent 0.4 Mbit more than one that kept to the lower rate, at once or late.
+    let after = rate_over(&mut inward, Nanos::from_millis(8));
+    assert!((50..=100).contains(&after), "{after}");
     assert_eq!(rate_over(&mut inward, JITTER), 100);
-    inward.set_rate(Nanos::from_millis(15), SenderId(0), rate);
+    // A higher one holds at once, and `jitter` at it.
+    inward.set_rate(Nanos::from_millis(22), SenderId(0), rate);
     let at_once = rate_over(&mut inward, JITTER);
-    assert!((499..=500).contains(&at_once), "{at_once}");
+    assert!((899..=901).contains(&at_once), "{at_once}");
+    assert_eq!(rate_over(&mut inward, JITTER), 500);
+}
+
+/// A pacer without void frames hands over batches: what it releases up to `EARLY` from now
+/// leaves now, also in the moment in which it is granted a rate.
+#[test]
+fn what_leaves_early_by_no_more_than_the_jitter_conforms_from_the_first_grant_on() {
+    const EARLY: Nanos = Nanos::from_millis(5);
+    let rate = Rate::from_mbit(20);
+    let mut inward = inward(config(2, EARLY), &[Rate::ZERO]);
+    let mut sent = 0;
+    let mut send_until = |inward: &mut Inward, now: Nanos, most: Bytes| {
+        while (sent + 1) * FULL <= most.0 {
+            sent += 1;
+            let admission = inward.admit(now, Some(SenderId(0)), WireBytes(FULL));
+            assert_eq!(admission, Admission::Conforming, "frame {sent} at {now}");
+        }
+    };
+    // Its burst, when it was granted nothing yet.
+    send_until(&mut inward, Nanos::from_millis(1), S);
+    for cycle in 0..20 {
+        let granted = Nanos::from_millis(10 + 40 * cycle);
+        inward.set_rate(granted, SenderId(0), rate);
+        for after in 0..20 {
+            let after = Nanos::from_millis(after);
+            let before = Nanos::from_millis(20 * cycle);
+            let released = rate.bytes_in(before + after + EARLY);
+            send_until(&mut inward, granted + after, S + released);
+        }
+        inward.set_rate(granted + Nanos::from_millis(20), SenderId(0), Rate::ZERO);
+    }
+}
+
+/// Grants come and go as often as they like: each of them counts for as long as it holds,
+/// and no longer than twice the jitter after it.
+#[test]
+fn no_change_of_a_rate_and_back_gives_more_than_the_rates_allow() {
+    const JITTER: Nanos = Nanos::from_millis(1);
+    let rate = Rate::from_mbit(500);
+    let config = config(2, JITTER);
+    let mut inward = inward(config, &[rate]);
+    let deep = S.0 + FRAME.0 + faster(rate).bytes_in(JITTER).0;
+    let mut now = Nanos::ZERO;
+    for _ in 0..200 {
+        for other in [Rate::ZERO, rate] {
+            inward.set_rate(now, SenderId(0), other);
+            for _ in 0..30 {
+                now += Nanos::from_micros(100);
+                while inward.admit(now, Some(SenderId(0)), WireBytes(84)) == Admission::Conforming {
+                }
+            }
+        }
+    }
+    // Of 6 ms it holds for 3, and at most 2 more.
+    let most = deep + faster(rate).bytes_in(Nanos(now.0 * 5 / 6)).0 + 84;
+    let bytes = inward.stats().conforming.bytes.0;
+    assert!(bytes <= most, "{bytes} of {most}");
 }
 
 #[test]

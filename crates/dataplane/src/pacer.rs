@@ -106,11 +106,10 @@ pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Queue, QueueStats};
 use crate::{Frame, GuestId, HashKeys};
+use chain::Chain;
 use guest::{Contract, Guest, Ring};
 use lines::Lines;
-use store::Store;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
-use wheel::Wheel;
 
 /// Frames that were dropped, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -188,9 +187,6 @@ pub struct GuestStats {
 #[derive(Debug)]
 pub struct Pacer<F> {
     config: PacerConfig,
-    clock: WireClock,
-    /// Virtual time.
-    position: Position,
     /// The batch, half of it, and `catch_up` in bytes of the wire.
     batch: WireBytes,
     lead: WireBytes,
@@ -201,20 +197,10 @@ pub struct Pacer<F> {
     /// The sum of what guests would hold at most, were there memory for all of it.
     wanted: Bytes,
     lines: Lines,
-    /// Every frame of a guaranteed guest; lines and guests hold their places.
-    store: Store<F>,
-    /// Lines that wait for their limit, by their release.
-    releases: Wheel,
-    /// Guests, by the departure of the frame that has one.
-    departures: Wheel,
+    chain: Chain<F>,
     /// Guests whose rings are to be read again.
     read_again: Vec<GuestId>,
     best_effort: Queue<F>,
-    /// Up to where the wire is taken.
-    wire: Position,
-    /// The first departure in either wheel, or the end of time.
-    next: Position,
-    stats: PacerStats,
 }
 
 impl<F: Frame> Pacer<F> {
@@ -234,8 +220,6 @@ impl<F: Frame> Pacer<F> {
         let batch = config.batch_on_the_wire()?;
         Ok(Self {
             config: config.clone(),
-            clock: WireClock::new(config.link),
-            position: Position::ZERO,
             batch,
             lead: batch / 2,
             catch_up: config.catch_up_on_the_wire(),
@@ -243,20 +227,15 @@ impl<F: Frame> Pacer<F> {
             committed: Rate(0),
             wanted: Bytes(0),
             lines: Lines::new(keys),
-            store: Store::new(),
-            releases: Wheel::new(),
-            departures: Wheel::new(),
+            chain: Chain::new(config.link),
             read_again: Vec::new(),
             best_effort: Queue::new(&config.best_effort),
-            wire: Position::ZERO,
-            next: Position::NEVER,
-            stats: PacerStats::default(),
         })
     }
 
     /// How many frames of guaranteed guests wait.
     pub fn waiting(&self) -> usize {
-        self.store.len()
+        self.chain.store.len()
     }
 
     /// What waits without a guarantee.
@@ -307,34 +286,35 @@ impl<F: Frame> Pacer<F> {
     /// What it has done so far.
     pub fn stats(&self) -> PacerStats {
         PacerStats {
-            frozen: self.stats.frozen + self.clock.frozen(),
-            ..self.stats
+            frozen: self.chain.stats.frozen + self.chain.clock.frozen(),
+            ..self.chain.stats
         }
     }
 
     /// The wire's clock as of the last call.
     pub const fn clock(&self) -> WireClock {
-        self.clock
+        self.chain.clock
     }
 
     /// Lets time pass on the wire, no further than `catch_up` after what is due. Once
     /// for each `now`: within it, nothing becomes due that was not.
     #[inline(always)]
     fn advance(&mut self, now: Nanos) -> Position {
-        if now > self.clock.now() {
-            self.position = self.advance_clock(now);
+        if now > self.chain.clock.now() {
+            self.chain.position = self.advance_clock(now);
         }
-        self.position
+        self.chain.position
     }
 
     #[inline(never)]
     fn advance_clock(&mut self, now: Nanos) -> Position {
-        let position = self.clock.advance(now);
+        let chain = &mut self.chain;
+        let (position, next) = (chain.clock.advance(now), chain.next());
         // From what is due, not from the wire: that moves on with each batch, however
         // late its frames are.
-        let limit = self.wire.max(self.next.saturating_add(self.catch_up));
-        if position > limit && self.next != Position::NEVER {
-            self.clock.freeze_at(limit);
+        let limit = chain.wire.max(next.saturating_add(self.catch_up));
+        if position > limit && next != Position::NEVER {
+            chain.clock.freeze_at(limit);
             return limit;
         }
         position

@@ -1,8 +1,8 @@
 //! Paced IO Batching (Silo 4.3.1): what is on the wire, byte by byte.
 
+use super::chain::Chain;
 use super::guest::Ring;
 use super::store::NIL;
-use super::wheel::First;
 use super::{Pacer, WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
@@ -52,7 +52,7 @@ impl<F: Frame> Batch<'_, F> {
     /// The wire's clock, which turns this batch's positions into moments.
     #[inline]
     pub const fn clock(&self) -> WireClock {
-        self.pacer.clock
+        self.pacer.clock()
     }
 
     /// Hands over all of it in order.
@@ -81,18 +81,16 @@ impl<F: Frame> Pacer<F> {
 
     fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(Paced<F>)) {
         let end = start + self.batch;
-        let mut wire = self.wire.max(start);
+        let mut wire = self.chain.wire.max(start);
         let mut best_effort = self.best_effort.backlog().packets > 0;
-        let mut release = self.releases.first();
-        let mut due = self.departures.first();
         while wire < end {
-            if release.departure <= due.departure && release.departure < end {
-                self.release(release);
-                release = self.releases.first();
-                due = self.departures.first();
+            let due = self.chain.departures.first();
+            let release = self.chain.releases.first();
+            if release <= due && release < end {
+                self.release();
                 continue;
             }
-            if wire < due.departure {
+            if wire < due {
                 if best_effort {
                     // What waits for its destination is not due either, or it would
                     // have been released.
@@ -102,47 +100,54 @@ impl<F: Frame> Pacer<F> {
                     }
                     best_effort = false;
                 }
-                if due.departure >= end {
+                if due >= end {
                     break;
                 }
-                wire = self.fill(wire, due.departure, &mut sink);
+                wire = self.fill(wire, due, &mut sink);
             }
-            wire = self.hand_over(now, wire, due, &mut sink);
-            release = self.releases.first();
-            due = self.departures.first();
+            wire = self.hand_over(now, wire, &mut sink);
         }
-        self.wire = wire;
-        self.next = due.departure.min(release.departure);
+        self.chain.wire = wire;
+    }
+
+    /// Releases the first line that waits for its limit.
+    #[inline(always)]
+    fn release(&mut self) {
+        let Self {
+            guests,
+            lines,
+            chain,
+            ..
+        } = self;
+        let index = chain.releases.pop();
+        let line = lines.at_mut(index);
+        if let Some(Some(guest)) = guests.get_mut(line.guest as usize) {
+            chain.join(guest, line, index);
+        }
     }
 
     /// Hands over the frame that is due, gives its guest's next one a departure time,
     /// and returns where it ends.
     #[inline(always)]
-    fn hand_over(
-        &mut self,
-        now: Nanos,
-        at: Position,
-        due: First,
-        sink: &mut impl FnMut(Paced<F>),
-    ) -> Position {
-        let number = self.departures.pop(due);
+    fn hand_over(&mut self, now: Nanos, at: Position, sink: &mut impl FnMut(Paced<F>)) -> Position {
         let longest = self.config.longest_frame();
         let Self {
             guests,
             lines,
-            store,
-            stats,
+            chain,
             ..
         } = self;
+        let number = chain.departures.pop();
         let Some(Some(guest)) = guests.get_mut(number as usize) else {
             return at;
         };
-        let waiting = store.at(guest.stamped);
+        let waiting = chain.store.at(guest.stamped);
         let (wire, memory) = (waiting.wire, waiting.memory);
         let sojourn = now.since(waiting.enqueued);
-        let Some(frame) = store.take(guest.stamped) else {
+        let Some(frame) = chain.store.take(guest.stamped) else {
             return at;
         };
+        let stats = &mut chain.stats;
         let departure = guest.last_departure;
         guest.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;
@@ -156,9 +161,9 @@ impl<F: Frame> Pacer<F> {
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
         let is_unread = guest.ring != Ring::Read;
-        if let Some(line) = guest.round.pop(lines, longest) {
-            let release = lines.at(line).release;
-            self.stamp(line, departure.max(release));
+        let turn = guest.round.pop(&mut lines.all, &mut chain.links, longest);
+        if let Some((index, line)) = turn {
+            chain.stamp(guest, line, index, departure.max(line.release));
         } else {
             guest.stamped = NIL;
         }
@@ -199,11 +204,11 @@ impl<F: Frame> Pacer<F> {
         at: Position,
         sink: &mut impl FnMut(Paced<F>),
     ) -> Option<Position> {
-        let queued = self.best_effort.pull(now, &mut self.stats.queue)?;
+        let queued = self.best_effort.pull(now, &mut self.chain.stats.queue)?;
         let (frame, sojourn) = (queued.frame, now.since(queued.enqueued));
         let wire = void::on_the_wire(frame.len());
-        self.stats.best_effort.packets += 1;
-        self.stats.best_effort.bytes += wire;
+        self.chain.stats.best_effort.packets += 1;
+        self.chain.stats.best_effort.bytes += wire;
         sink(Paced::BestEffort { frame, at, sojourn });
         Some(at + wire)
     }
@@ -227,8 +232,8 @@ impl<F: Frame> Pacer<F> {
             voids += 1;
             at += wire;
         }
-        self.stats.voids.packets += voids;
-        self.stats.voids.bytes += at - start;
+        self.chain.stats.voids.packets += voids;
+        self.chain.stats.voids.bytes += at - start;
         at
     }
 
@@ -236,13 +241,14 @@ impl<F: Frame> Pacer<F> {
     /// has to begin with what waits, so that a caller who is late by less than that
     /// delays nothing. Not before the last `now`; `None` where nothing waits.
     pub fn poll_at(&self) -> Option<Nanos> {
-        let mut next = self.next.max(self.wire);
+        let Chain { clock, wire, .. } = &self.chain;
+        let mut next = self.chain.next();
         if self.best_effort.backlog().packets > 0 {
-            next = self.wire;
-        } else if self.next == Position::NEVER {
+            next = *wire;
+        } else if next == Position::NEVER {
             return None;
         }
-        let at = self.clock.moment(next.saturating_sub(self.lead));
-        Some(at.max(self.clock.now()))
+        let at = clock.moment(next.max(*wire).saturating_sub(self.lead));
+        Some(at.max(clock.now()))
     }
 }

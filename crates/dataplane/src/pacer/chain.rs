@@ -1,36 +1,149 @@
 //! The chain of buckets: which line is released when, and which frame departs when.
 
-use super::Pacer;
-use super::guest::Guest;
-use super::line::Stage;
-use super::round::of_deficit;
-use super::store::NIL;
-use super::wheel::First;
+use super::guest::{Guest, Ring};
+use super::line::{Line, Stage};
+use super::round::{Links, of_deficit};
+use super::store::{NIL, Store, Waiting};
+use super::take::Arrival;
+use super::wheel::Wheel;
+use super::{PacerStats, WireClock, void};
 use crate::Frame;
-use tailbound_units::Position;
+use tailbound_units::{Bytes, Position, Rate, WireBytes};
 
-impl<F: Frame> Pacer<F> {
-    /// Lets the first frame of a line, which is not charged and has come to the front at
-    /// `at`, wait for what it has to.
-    #[inline(always)]
-    pub(super) fn set_head(&mut self, index: u32, at: Position) {
-        if self.charge_limit(index, at) {
-            self.join(index);
+/// What all lines and guests share: the wire, the frames and what is in order of time.
+///
+/// Its methods take the guest and the line that they are about, so that a frame's way
+/// looks each of them up once.
+#[derive(Debug)]
+pub(super) struct Chain<F> {
+    pub(super) clock: WireClock,
+    /// Virtual time.
+    pub(super) position: Position,
+    /// Up to where the wire is taken.
+    pub(super) wire: Position,
+    /// Every frame of a guaranteed guest; lines and guests hold their places.
+    pub(super) store: Store<F>,
+    /// Lines that wait for their limit, by their release.
+    pub(super) releases: Wheel,
+    /// Guests, by the departure of the frame that has one.
+    pub(super) departures: Wheel,
+    /// The order of lines in the rounds of their guests.
+    pub(super) links: Links,
+    /// Lines whose limits were used since that was asked for.
+    pub(super) used: Vec<u32>,
+    pub(super) stats: PacerStats,
+}
+
+impl<F: Frame> Chain<F> {
+    pub(super) fn new(link: Rate) -> Self {
+        Self {
+            clock: WireClock::new(link),
+            position: Position::ZERO,
+            wire: Position::ZERO,
+            store: Store::new(),
+            releases: Wheel::new(),
+            departures: Wheel::new(),
+            links: Links::default(),
+            used: Vec::new(),
+            stats: PacerStats::default(),
         }
     }
 
-    /// Charges the first frame of a line to its limit. Returns false where it has to wait
-    /// for that.
+    /// The first departure in either wheel, or the end of time.
     #[inline(always)]
-    fn charge_limit(&mut self, index: u32, at: Position) -> bool {
-        let line = self.lines.at_mut(index);
+    pub(super) fn next(&self) -> Position {
+        self.departures.first().min(self.releases.first())
+    }
+
+    /// Puts a frame behind the last of a line; not one that is longer than `longest`.
+    #[inline(always)]
+    pub(super) fn append(
+        &mut self,
+        (guest, line): (&mut Guest, &mut Line),
+        index: u32,
+        mut frame: F,
+        arrival: Arrival,
+        longest: WireBytes,
+    ) {
+        let wire = void::on_the_wire(frame.len());
+        if wire > longest {
+            return self.count_oversized(guest);
+        }
+        if line.memory.0 > guest.share.0 / 2 && frame.mark_congestion() {
+            guest.stats.marked += 1;
+        }
+        let memory = Bytes(frame.truesize().0 + Store::<F>::PLACE.0);
+        let place = self.store.put(Waiting {
+            frame: Some(frame),
+            next: NIL,
+            wire,
+            memory,
+            enqueued: arrival.enqueued,
+            arrival: arrival.at,
+        });
+        line.push(&mut self.store, place, (wire, memory));
+        guest.memory.0 += memory.0;
+        guest.stats.taken.packets += 1;
+        // Apart from the packets: no vector of both is put together and taken apart.
+        guest.stats.taken.bytes += wire;
+        match line.stage {
+            Stage::Empty => {
+                guest.lines += 1;
+                if self.charge_limit(line, index, arrival.at, wire) {
+                    self.join(guest, line, index);
+                }
+            }
+            Stage::Released => guest.released += wire,
+            Stage::Limited | Stage::Closed => {}
+        }
+    }
+
+    /// Has the ring of a guest be left unread where {B, S} holds up what has just come,
+    /// into this line.
+    #[inline(always)]
+    pub(super) fn watch(&mut self, (guest, line): (&mut Guest, &Line), index: u32) {
+        if line.stage == Stage::Released
+            && guest.ring == Ring::Read
+            && guest.is_crowded(line.memory)
+        {
+            guest.leave_unread(index);
+            self.stats.unread += 1;
+        }
+    }
+
+    #[cold]
+    const fn count_oversized(&mut self, guest: &mut Guest) {
+        self.stats.drops.oversized += 1;
+        guest.stats.dropped += 1;
+    }
+
+    /// Lets the first frame of a line, which is not charged and has come to the front at
+    /// `at`, wait for what it has to.
+    #[inline(never)]
+    pub(super) fn set_head(
+        &mut self,
+        (guest, line): (&mut Guest, &mut Line),
+        index: u32,
+        at: Position,
+    ) {
         let head = self.store.at(line.head());
-        let at = at.max(head.arrival);
+        let (at, wire) = (at.max(head.arrival), head.wire);
+        if self.charge_limit(line, index, at, wire) {
+            self.join(guest, line, index);
+        }
+    }
+
+    /// Charges the first frame of a line, of `wire` bytes, to its limit at `at`. Returns
+    /// false where it has to wait for that.
+    #[inline(always)]
+    fn charge_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
         if let Some(limit) = &mut line.limit {
-            match limit.charge(at, head.wire) {
+            match limit.charge(at, wire) {
                 Some(release) if release <= at => {}
                 release => {
-                    self.hold_back(index, at, release);
+                    limit.waited = true;
+                    limit.note(index, &mut self.used);
+                    self.hold_back(line, index, at, release);
                     return false;
                 }
             }
@@ -42,36 +155,28 @@ impl<F: Frame> Pacer<F> {
 
     /// Lets a line wait for its limit, until `release` or until that is opened.
     #[inline(always)]
-    fn hold_back(&mut self, index: u32, at: Position, release: Option<Position>) {
-        let line = self.lines.at_mut(index);
+    fn hold_back(&mut self, line: &mut Line, index: u32, at: Position, release: Option<Position>) {
         line.held_back = true;
-        if let Some(limit) = &mut line.limit {
-            limit.waited = true;
-        }
-        match release {
-            Some(release) => {
-                line.stage = Stage::Limited;
-                line.release = release;
-                // The wheel may be ahead by a part of a batch.
-                let release = release.max(self.releases.start_from(at));
-                self.releases.insert(index, release);
-                self.next = self.next.min(release);
-            }
-            None => line.stage = Stage::Closed,
-        }
-        self.lines.note(index);
+        let Some(release) = release else {
+            line.stage = Stage::Closed;
+            return;
+        };
+        line.stage = Stage::Limited;
+        line.release = release;
+        // The wheel may be ahead by a part of a batch.
+        let release = release.max(self.releases.start_from(at));
+        self.releases.insert(index, release);
     }
 
     /// Takes a line back that waits for its limit: its first frame is not charged any
     /// more. Returns false where it does not.
-    pub(super) fn withdraw(&mut self, index: u32) -> bool {
-        match self.lines.at(index).stage {
+    pub(super) fn withdraw(&mut self, line: &mut Line, index: u32) -> bool {
+        match line.stage {
             Stage::Empty | Stage::Released => return false,
             Stage::Closed => {}
             Stage::Limited => {
                 self.releases.remove(index);
-                self.next = self.first();
-                if let Some(limit) = &mut self.lines.at_mut(index).limit {
+                if let Some(limit) = &mut line.limit {
                     limit.refund();
                 }
             }
@@ -79,125 +184,96 @@ impl<F: Frame> Pacer<F> {
         true
     }
 
-    /// The first departure or release.
-    pub(super) fn first(&self) -> Position {
-        let departure = self.departures.first().departure;
-        departure.min(self.releases.first().departure)
-    }
-
-    /// Releases the first line that waits for its limit.
-    #[inline(always)]
-    pub(super) fn release(&mut self, first: First) {
-        let index = self.releases.pop(first);
-        self.join(index);
-    }
-
     /// Lets a line whose first frame is released wait for its turn.
     #[inline(always)]
-    fn join(&mut self, index: u32) {
-        let line = self.lines.at_mut(index);
+    pub(super) fn join(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
         line.stage = Stage::Released;
         line.deficit = 0;
-        let release = line.release;
-        let Some(Some(guest)) = self.guests.get_mut(line.guest as usize) else {
-            return;
-        };
-        guest.released += line.wire;
         if guest.stamped == NIL {
-            self.stamp(index, release);
+            guest.released += line.wire;
+            self.stamp(guest, line, index, line.release);
         } else {
-            guest.round.push(&mut self.lines, index);
+            guest.released += line.wire;
+            guest.round.push(&mut self.links, index, line.weight);
         }
     }
 
     /// Gives the first frame of a released line, whose turn it is, its departure time:
     /// that of one which comes at `at`. It is not in the round.
     #[inline(always)]
-    pub(super) fn stamp(&mut self, index: u32, at: Position) {
-        let Self {
-            guests,
-            lines,
-            store,
-            ..
-        } = self;
-        let line = lines.at_mut(index);
-        let number = line.guest;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
-            return;
-        };
+    pub(super) fn stamp(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
         guest.released -= line.wire;
-        let frame = line.pop(store);
-        let wire = store.at(frame).wire;
+        guest.stamped = line.head();
+        let wire = line.pop(&self.store);
         if let Some(limit) = &mut line.limit {
             limit.taken += wire;
+            limit.note(index, &mut self.used);
         }
         line.deficit -= of_deficit(wire);
-        guest.stamped = frame;
         let departure = guest.schedule(at, wire);
-        if line.is_empty() {
-            line.stage = Stage::Empty;
-            guest.lines -= 1;
-        }
-        lines.note(index);
         // Nothing that comes later departs before what is on the wire, or has its turn.
         let floor = self.wire.max(self.position).min(departure);
         let departure = departure.max(self.departures.start_from(floor));
-        self.departures.insert(number, departure);
-        self.next = self.next.min(departure);
-        if self.lines.at(index).stage == Stage::Released {
-            self.go_on(index, at);
+        self.departures.insert(line.guest, departure);
+        if line.is_empty() {
+            line.stage = Stage::Empty;
+            guest.lines -= 1;
+        } else {
+            self.go_on(guest, line, index, at);
         }
     }
 
     /// Lets the next frame of a line come to the front at `at`, as the first has left.
     #[inline(always)]
-    fn go_on(&mut self, index: u32, at: Position) {
-        let now = self.clock.now();
-        let Self {
-            guests,
-            lines,
-            store,
-            stats,
-            ..
-        } = self;
-        let line = lines.at_mut(index);
-        let Some(Some(guest)) = guests.get_mut(line.guest as usize) else {
-            return;
-        };
-        let Guest {
-            patience,
-            memory,
-            stats: counted,
-            ..
-        } = guest;
-        let may_drop = line.held_back;
-        let marked = line.judge(store, *patience, now, may_drop, |store, index| {
-            memory.0 -= store.at(index).memory.0;
-            counted.dropped += 1;
-            stats.drops.over_delay += 1;
-            drop(store.take(index));
-        });
-        counted.marked += marked;
-        if line.is_empty() {
-            line.stage = Stage::Empty;
-            guest.lines -= 1;
+    fn go_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+        let head = self.store.at(line.head());
+        let (mut arrival, mut wire) = (head.arrival, head.wire);
+        if line.is_late(head, guest.patience, self.clock.now()) {
+            let Some(head) = self.judge(guest, line) else {
+                return;
+            };
+            (arrival, wire) = head;
+        }
+        if !self.charge_limit(line, index, at.max(arrival), wire) {
             return;
         }
-        if !self.charge_limit(index, at) {
-            return;
-        }
-        let line = self.lines.at_mut(index);
-        let Some(Some(guest)) = self.guests.get_mut(line.guest as usize) else {
-            return;
-        };
         guest.released += line.wire;
         if guest.round.is_empty() {
             line.deficit = 0;
         }
         if line.deficit > 0 {
-            guest.round.push_front(&mut self.lines, index);
+            guest.round.push_front(&mut self.links, index, line.weight);
         } else {
-            guest.round.push(&mut self.lines, index);
+            guest.round.push(&mut self.links, index, line.weight);
         }
+    }
+
+    /// Lets `CoDel` judge the first frames of a line, which have waited for long. Returns
+    /// when the first that is left came, and how long it is.
+    #[inline(never)]
+    fn judge(&mut self, guest: &mut Guest, line: &mut Line) -> Option<(Position, WireBytes)> {
+        let now = self.clock.now();
+        let may_drop = line.held_back;
+        let (stats, memory, counted) = (&mut self.stats, &mut guest.memory, &mut guest.stats);
+        let marked = line.judge(
+            &mut self.store,
+            guest.patience,
+            now,
+            may_drop,
+            |store, index| {
+                memory.0 -= store.at(index).memory.0;
+                counted.dropped += 1;
+                stats.drops.over_delay += 1;
+                drop(store.take(index));
+            },
+        );
+        guest.stats.marked += marked;
+        if line.is_empty() {
+            line.stage = Stage::Empty;
+            guest.lines -= 1;
+            return None;
+        }
+        let head = self.store.at(line.head());
+        Some((head.arrival, head.wire))
     }
 }

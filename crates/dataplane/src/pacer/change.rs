@@ -6,7 +6,7 @@ use super::guest::{self, Contract, Guest, Ring};
 use super::limit::{FlowUse, Limit};
 use super::line::{Line, Stage};
 use super::store::NIL;
-use super::take::Arrival;
+use super::take::{Arrival, line_of};
 use super::wheel;
 use crate::queue::Queued;
 use crate::{Class, FlowKey, Frame, GuestId};
@@ -57,7 +57,7 @@ impl<F: Frame> Pacer<F> {
             }
         }
         self.committed = committed;
-        let start = position.max(self.wire);
+        let start = position.max(self.chain.wire);
         if held.is_some() {
             if let Some(guest) = guest::find_mut(&mut self.guests, id) {
                 let from = start.max(guest.last_departure);
@@ -88,7 +88,7 @@ impl<F: Frame> Pacer<F> {
         let slot = index as u32;
         if self.guests.len() <= index {
             self.guests.resize_with(index + 1, || None);
-            self.departures.reserve(index + 1);
+            self.chain.departures.reserve(index + 1);
         }
         let before = self.guests[index].take();
         let guarantee = fresh.guarantee;
@@ -101,15 +101,16 @@ impl<F: Frame> Pacer<F> {
         let mut waiting = Vec::with_capacity(self.best_effort.backlog().packets);
         self.best_effort.drain(&mut waiting);
         for queued in waiting {
-            if queued.frame.source() == Some(id) {
-                let line = self.line_of(slot, &queued.frame);
-                let arrival = Arrival {
-                    enqueued: queued.enqueued.min(now),
-                    at: start,
-                };
-                self.take(slot, line, queued.frame, arrival);
-            } else {
-                self.best_effort.restore(queued);
+            match guest::find_mut(&mut self.guests, id) {
+                Some(guest) if queued.frame.source() == Some(id) => {
+                    let line = line_of(guest, &self.lines, &queued.frame);
+                    let arrival = Arrival {
+                        enqueued: queued.enqueued.min(now),
+                        at: start,
+                    };
+                    self.take(line, queued.frame, arrival);
+                }
+                _ => self.best_effort.restore(queued),
             }
         }
     }
@@ -128,31 +129,31 @@ impl<F: Frame> Pacer<F> {
             self.read_again.push(id);
         }
         if stamped != NIL {
-            self.departures.remove(id.slot() as u32);
+            self.chain.departures.remove(id.slot() as u32);
             self.restore(stamped);
         }
         let mut line = unlimited;
         let mut next = first;
         while line != NIL {
             if self.lines.at(line).stage == Stage::Limited {
-                self.releases.remove(line);
+                self.chain.releases.remove(line);
             }
             while !self.lines.at(line).is_empty() {
-                let index = self.lines.at_mut(line).pop(&self.store);
+                let index = self.lines.at(line).head();
+                self.lines.at_mut(line).pop(&self.chain.store);
                 self.restore(index);
             }
             let sibling = self.sibling(next);
-            self.lines.remove(line);
+            self.lines.remove(line, &mut self.chain.used);
             line = next;
             next = sibling;
         }
-        self.next = self.first();
     }
 
     /// Lets a frame wait as best effort.
     fn restore(&mut self, index: u32) {
-        let enqueued = self.store.at(index).enqueued;
-        if let Some(mut frame) = self.store.take(index) {
+        let enqueued = self.chain.store.at(index).enqueued;
+        if let Some(mut frame) = self.chain.store.take(index) {
             frame.set_class(Class::BestEffort);
             self.best_effort.restore(Queued { frame, enqueued });
         }
@@ -160,7 +161,8 @@ impl<F: Frame> Pacer<F> {
 
     fn insert_line(&mut self, line: Line) -> u32 {
         let index = self.lines.insert(line);
-        self.releases.reserve(self.lines.count());
+        self.chain.releases.reserve(self.lines.count());
+        self.chain.links.reserve(self.lines.count());
         index
     }
 
@@ -219,7 +221,7 @@ impl<F: Frame> Pacer<F> {
         destination: u128,
         rate: Option<Rate>,
     ) -> Result<(), PacerError> {
-        let at = self.advance(now).max(self.wire);
+        let at = self.advance(now).max(self.chain.wire);
         let key = FlowKey {
             source: id,
             destination,
@@ -269,8 +271,8 @@ impl<F: Frame> Pacer<F> {
     /// Changes the limit of a line, and charges its first frame anew where that is not
     /// released.
     fn change_limit(&mut self, index: u32, at: Position, change: impl FnOnce(&mut Limit)) {
-        let waits = self.withdraw(index);
         let line = self.lines.at_mut(index);
+        let waits = self.chain.withdraw(line, index);
         if let Some(limit) = &mut line.limit {
             change(limit);
             let before = line.weight;
@@ -287,6 +289,14 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
+    /// Lets the first frame of a line wait for what it has to: see `Chain::set_head`.
+    pub(super) fn set_head(&mut self, index: u32, at: Position) {
+        let line = self.lines.at_mut(index);
+        if let Some(Some(guest)) = self.guests.get_mut(line.guest as usize) {
+            self.chain.set_head((guest, line), index, at);
+        }
+    }
+
     /// Adds the limit of a flow that has none. Its frames that wait join its line.
     fn add_destination(&mut self, id: GuestId, limit: Limit, at: Position) {
         let flow = limit.key;
@@ -298,7 +308,7 @@ impl<F: Frame> Pacer<F> {
         let Self {
             guests,
             lines,
-            store,
+            chain,
             ..
         } = self;
         let Some(guest) = guest::find_mut(guests, id) else {
@@ -316,13 +326,18 @@ impl<F: Frame> Pacer<F> {
         if unlimited.is_empty() {
             return;
         }
-        line.take_from(store, unlimited, |frame: &F| frame.flow() == Some(flow));
+        line.take_from(&mut chain.store, unlimited, |frame: &F| {
+            frame.flow() == Some(flow)
+        });
         guest.released -= line.wire;
         let (took, took_all) = (!line.is_empty(), unlimited.is_empty());
         if took_all {
             unlimited.stage = Stage::Empty;
             guest.lines -= 1;
-            guest.round.remove(lines, guest.unlimited);
+            let weight = unlimited.weight;
+            guest
+                .round
+                .remove(&mut chain.links, guest.unlimited, weight);
         }
         if took {
             guest.lines += 1;
@@ -332,19 +347,20 @@ impl<F: Frame> Pacer<F> {
 
     /// Removes a limit. The frames that wait for it wait behind those without a limit.
     fn forget_destination(&mut self, id: GuestId, index: u32, at: Position) {
-        self.withdraw(index);
         let Self {
             guests,
             lines,
-            store,
+            chain,
             ..
         } = self;
+        chain.withdraw(lines.at_mut(index), index);
         let Some(guest) = guest::find_mut(guests, id) else {
             return;
         };
-        if lines.at(index).stage == Stage::Released {
-            guest.round.remove(lines, index);
-            guest.released -= lines.at(index).wire;
+        let line = lines.at(index);
+        if line.stage == Stage::Released {
+            guest.round.remove(&mut chain.links, index, line.weight);
+            guest.released -= line.wire;
         }
         let mut was_empty = false;
         if let Some((line, unlimited)) = lines.two_mut(index, guest.unlimited)
@@ -355,7 +371,7 @@ impl<F: Frame> Pacer<F> {
             if !was_empty {
                 guest.released += line.wire;
             }
-            unlimited.take_from(store, line, |_| true);
+            unlimited.take_from(&mut chain.store, line, |_| true);
         }
         let next = lines
             .at(index)
@@ -377,11 +393,11 @@ impl<F: Frame> Pacer<F> {
             }
         }
         let unlimited = guest.unlimited;
-        lines.remove(index);
+        lines.remove(index, &mut chain.used);
         if was_empty {
             self.set_head(unlimited, at);
         }
-        self.trim(id.slot() as u32, unlimited);
+        self.trim(unlimited);
     }
 
     /// Returns whether what a guest sends to one destination has a limit. A closed
@@ -395,7 +411,7 @@ impl<F: Frame> Pacer<F> {
     /// takes as long as there are such, however many limits there are.
     pub fn destinations_used(&mut self, now: Nanos, sink: impl FnMut(FlowUse)) {
         self.advance(now);
-        self.lines.drain_used(sink);
+        self.lines.drain_used(&mut self.chain.used, sink);
     }
 }
 

@@ -176,6 +176,12 @@ impl Guest {
             || self.memory.0 > self.bound.0 / 2
     }
 
+    /// Has its ring be left unread from the frame on that came last, of this line.
+    pub(super) const fn leave_unread(&mut self, line: u32) {
+        self.ring = Ring::Unread { by: line };
+        self.stats.unread += 1;
+    }
+
     /// Whether that is over, by a quarter.
     pub(super) fn has_room(&self, memory: Bytes) -> bool {
         self.round.is_empty()
@@ -183,6 +189,13 @@ impl Guest {
                 && memory.0 <= self.share.0 / 8 * 3
                 && self.memory.0 <= self.bound.0 / 8 * 3
     }
+}
+
+/// The guest of that id where it has a guarantee.
+#[inline(always)]
+pub(super) fn guaranteed(guests: &mut [Option<Guest>], id: Option<GuestId>) -> Option<&mut Guest> {
+    let guest = find_mut(guests, id?)?;
+    (guest.contract == Contract::Guaranteed).then_some(guest)
 }
 
 /// The guest of that id among those by slot; none where another one has its slot.

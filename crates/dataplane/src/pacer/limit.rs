@@ -131,6 +131,20 @@ impl Limit {
         }
     }
 
+    /// Puts it among those that were used, where it is not; its line is `index`.
+    #[inline(always)]
+    pub(super) fn note(&mut self, index: u32, used: &mut Vec<u32>) {
+        if self.place == NOT_USED {
+            self.note_first(index, used);
+        }
+    }
+
+    #[cold]
+    fn note_first(&mut self, index: u32, used: &mut Vec<u32>) {
+        self.place = used.len() as u32;
+        used.push(index);
+    }
+
     /// Whether it fills at `rate` and holds `burst` where it is open.
     pub(super) fn is(&self, rate: Rate, burst: WireBytes) -> bool {
         self.bucket.is(rate, burst)

@@ -2,10 +2,11 @@
 //! limit.
 
 use super::limit::Limit;
-use super::store::{NIL, Store};
+use super::store::{NIL, Store, Waiting};
 use crate::Frame;
 use crate::queue::QueueStats;
 use crate::queue::codel::{Control, Line as Judged, Parameters};
+use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
 /// A line is to be emptied of what has waited longer than its target within this many of
@@ -43,8 +44,6 @@ pub(super) struct Line {
     /// What its frames take of the wire, and of memory.
     pub(super) wire: WireBytes,
     pub(super) memory: Bytes,
-    /// The next line in its guest's round.
-    pub(super) next: u32,
     /// Its share of a round, relative to those of the others.
     pub(super) weight: u32,
     /// From what wait on its frames have waited too long, where that is more than its
@@ -68,7 +67,6 @@ impl Line {
             tail: NIL,
             wire: WireBytes::ZERO,
             memory: Bytes(0),
-            next: NIL,
             weight,
             target: Nanos::ZERO,
             deficit: 0,
@@ -85,13 +83,12 @@ impl Line {
         self.head
     }
 
-    /// Puts a frame behind the last.
+    /// Puts a frame behind the last, behind which there is none, and which takes so much
+    /// of the wire and of memory.
     #[inline(always)]
-    pub(super) fn push<F>(&mut self, store: &mut Store<F>, index: u32) {
-        let frame = store.at_mut(index);
-        frame.next = NIL;
-        self.wire += frame.wire;
-        self.memory.0 += frame.memory.0;
+    pub(super) fn push<F>(&mut self, store: &mut Store<F>, index: u32, size: (WireBytes, Bytes)) {
+        self.wire += size.0;
+        self.memory.0 += size.1.0;
         if self.head == NIL {
             self.head = index;
         } else {
@@ -100,15 +97,15 @@ impl Line {
         self.tail = index;
     }
 
-    /// Takes the first frame off the line. There is one.
+    /// Takes the first frame off the line, and returns what it takes of the wire. There is
+    /// one.
     #[inline(always)]
-    pub(super) fn pop<F>(&mut self, store: &Store<F>) -> u32 {
-        let index = self.head;
-        let frame = store.at(index);
+    pub(super) fn pop<F>(&mut self, store: &Store<F>) -> WireBytes {
+        let frame = store.at(self.head);
         self.wire -= frame.wire;
         self.memory.0 -= frame.memory.0;
         self.head = frame.next;
-        index
+        frame.wire
     }
 
     /// Takes the second frame off the line, where there is one: the first may have
@@ -140,23 +137,35 @@ impl Line {
         let mut index = of.head;
         (of.head, of.wire, of.memory) = (NIL, WireBytes::ZERO, Bytes(0));
         while index != NIL {
-            let waiting = store.at(index);
-            let next = waiting.next;
+            let waiting = store.at_mut(index);
+            let next = mem::replace(&mut waiting.next, NIL);
+            let size = (waiting.wire, waiting.memory);
             let mine = waiting.frame.as_ref().is_some_and(&is_mine);
             if mine {
-                self.push(store, index);
+                self.push(store, index, size);
             } else {
-                of.push(store, index);
+                of.push(store, index, size);
             }
             index = next;
         }
     }
 
-    /// Judges the first frames, of which there is one, by how long they have waited:
-    /// marks or drops those that `CoDel` (RFC 8289) picks. What is not to be dropped, as
-    /// its guest's port is left unread, is marked at most. Hands over the dropped ones,
-    /// and returns how many were marked.
+    /// Whether the first frame has waited for so long that it is to be judged, and more
+    /// frames are behind it.
     #[inline(always)]
+    pub(super) fn is_late<F>(&mut self, head: &Waiting<F>, target: Nanos, now: Nanos) -> bool {
+        let target = target.max(self.target);
+        if now.since(head.enqueued) < target || self.wire == head.wire {
+            self.control.rest();
+            return false;
+        }
+        true
+    }
+
+    /// Judges the first frames, which are late, by how long they have waited: marks or
+    /// drops those that `CoDel` (RFC 8289) picks. What is not to be dropped, as its
+    /// guest's port is left unread, is marked at most. Hands over the dropped ones, and
+    /// returns how many were marked.
     pub(super) fn judge<F: Frame>(
         &mut self,
         store: &mut Store<F>,
@@ -165,24 +174,7 @@ impl Line {
         may_drop: bool,
         drop: impl FnMut(&mut Store<F>, u32),
     ) -> u64 {
-        let head = store.at(self.head);
         let target = target.max(self.target);
-        if now.since(head.enqueued) < target || self.wire == head.wire {
-            self.control.rest();
-            return 0;
-        }
-        self.judge_late(store, target, now, may_drop, drop)
-    }
-
-    #[inline(never)]
-    fn judge_late<F: Frame>(
-        &mut self,
-        store: &mut Store<F>,
-        target: Nanos,
-        now: Nanos,
-        may_drop: bool,
-        drop: impl FnMut(&mut Store<F>, u32),
-    ) -> u64 {
         let parameters = Parameters {
             target,
             interval: Nanos(target.0.saturating_mul(TARGETS)),
@@ -229,7 +221,8 @@ impl<F: Frame, D: FnMut(&mut Store<F>, u32)> Judged for Standing<'_, F, D> {
     }
 
     fn drop_head(&mut self) {
-        let index = self.line.pop(self.store);
+        let index = self.line.head;
+        self.line.pop(self.store);
         (self.drop)(self.store, index);
     }
 

@@ -16,13 +16,11 @@ pub(super) struct Lines {
     /// The first of each chain: a power of two of them, at least twice as many as
     /// limits.
     chains: Vec<u32>,
-    all: Vec<Line>,
+    pub(super) all: Vec<Line>,
     /// Those in `all` that are unused.
     free: Vec<u32>,
     /// How many have a limit.
     limited: usize,
-    /// Those whose limits were used since that was asked for.
-    used: Vec<u32>,
 }
 
 impl Lines {
@@ -33,7 +31,6 @@ impl Lines {
             all: Vec::new(),
             free: Vec::new(),
             limited: 0,
-            used: Vec::new(),
         }
     }
 
@@ -125,8 +122,8 @@ impl Lines {
         }
     }
 
-    /// Forgets a line, which is empty.
-    pub(super) fn remove(&mut self, index: u32) {
+    /// Forgets a line, which is empty, and is not to be among those that were used.
+    pub(super) fn remove(&mut self, index: u32, used: &mut Vec<u32>) {
         debug_assert!(self.at(index).is_empty(), "frames would be lost");
         self.free.push(index);
         let Some(limit) = self.at_mut(index).limit.take() else {
@@ -147,8 +144,8 @@ impl Lines {
             }
         }
         if limit.place != NOT_USED {
-            self.used.swap_remove(limit.place as usize);
-            if let Some(&moved) = self.used.get(limit.place as usize)
+            used.swap_remove(limit.place as usize);
+            if let Some(&moved) = used.get(limit.place as usize)
                 && let Some(moved) = self.limit_at_mut(moved)
             {
                 moved.place = limit.place;
@@ -156,30 +153,10 @@ impl Lines {
         }
     }
 
-    /// Puts a limit among those that were used, where it is not.
-    #[inline(always)]
-    pub(super) fn note(&mut self, index: u32) {
-        if self
-            .limit_at(index)
-            .is_some_and(|limit| limit.place == NOT_USED)
-        {
-            self.note_first(index);
-        }
-    }
-
-    #[cold]
-    fn note_first(&mut self, index: u32) {
-        let place = self.used.len() as u32;
-        if let Some(limit) = self.limit_at_mut(index) {
-            limit.place = place;
-            self.used.push(index);
-        }
-    }
-
     /// Hands over what was used since the last call. What still waits counts as used
     /// from now on too.
-    pub(super) fn drain_used(&mut self, mut sink: impl FnMut(FlowUse)) {
-        let Self { used, all, .. } = self;
+    pub(super) fn drain_used(&mut self, used: &mut Vec<u32>, mut sink: impl FnMut(FlowUse)) {
+        let all = &mut self.all;
         let mut kept = 0;
         used.retain(|&index| {
             let line = &mut all[index as usize];

@@ -8,7 +8,7 @@
 //! look at each line at most: one whose weight is at least the mean may send.
 
 use super::config::MAX_RATIO;
-use super::lines::Lines;
+use super::line::Line;
 use super::store::NIL;
 use tailbound_units::WireBytes;
 
@@ -20,6 +20,29 @@ const PARTS: u64 = MAX_RATIO.next_power_of_two();
 #[inline(always)]
 pub(super) const fn of_deficit(wire: WireBytes) -> i64 {
     (wire.0 * PARTS).cast_signed()
+}
+
+/// Which line is behind which in the rounds, by number; anything behind the last.
+#[derive(Debug, Default)]
+pub(super) struct Links(Vec<u32>);
+
+impl Links {
+    /// Makes room for all numbers below `count`.
+    pub(super) fn reserve(&mut self, count: usize) {
+        if self.0.len() < count {
+            self.0.resize(count, NIL);
+        }
+    }
+
+    #[inline(always)]
+    fn after(&self, index: u32) -> u32 {
+        self.0[index as usize]
+    }
+
+    #[inline(always)]
+    fn set(&mut self, index: u32, after: u32) {
+        self.0[index as usize] = after;
+    }
 }
 
 /// The released lines of a guest, in the order of their turns.
@@ -46,86 +69,95 @@ impl Round {
 
     /// Adds a line behind the others.
     #[inline(always)]
-    pub(super) fn push(&mut self, lines: &mut Lines, index: u32) {
-        let line = lines.at_mut(index);
-        line.next = NIL;
+    pub(super) fn push(&mut self, order: &mut Links, index: u32, weight: u32) {
         self.len += 1;
-        self.weight += u64::from(line.weight);
+        self.weight += u64::from(weight);
         if self.head == NIL {
             self.head = index;
         } else {
-            lines.at_mut(self.tail).next = index;
+            order.set(self.tail, index);
         }
         self.tail = index;
     }
 
     /// Adds a line before the others: its turn goes on.
-    pub(super) fn push_front(&mut self, lines: &mut Lines, index: u32) {
-        let line = lines.at_mut(index);
-        line.next = self.head;
+    #[inline(always)]
+    pub(super) fn push_front(&mut self, order: &mut Links, index: u32, weight: u32) {
         self.len += 1;
-        self.weight += u64::from(line.weight);
+        self.weight += u64::from(weight);
         if self.head == NIL {
             self.tail = index;
+        } else {
+            order.set(index, self.head);
         }
         self.head = index;
     }
 
     /// Takes the line out whose turn it is. `frame` is the longest one.
     #[inline(always)]
-    pub(super) fn pop(&mut self, lines: &mut Lines, frame: WireBytes) -> Option<u32> {
+    pub(super) fn pop<'l>(
+        &mut self,
+        lines: &'l mut [Line],
+        order: &mut Links,
+        frame: WireBytes,
+    ) -> Option<(u32, &'l mut Line)> {
         if self.head == NIL {
             return None;
         }
+        let mut index = self.head;
         if self.len > 1 {
-            self.find_turn(lines, frame);
+            index = self.find_turn(lines, order, frame);
+            self.head = order.after(index);
+        } else {
+            self.head = NIL;
         }
-        let index = self.head;
-        let line = lines.at(index);
-        self.head = line.next;
+        let line = &mut lines[index as usize];
         self.len -= 1;
         self.weight -= u64::from(line.weight);
-        Some(index)
+        Some((index, line))
     }
 
-    /// Brings the line to the front whose turn it is.
+    /// Brings the line to the front whose turn it is, one of several.
     #[inline(always)]
-    fn find_turn(&mut self, lines: &mut Lines, frame: WireBytes) {
+    fn find_turn(&mut self, lines: &mut [Line], order: &mut Links, frame: WireBytes) -> u32 {
         loop {
             let index = self.head;
-            let line = lines.at_mut(index);
+            let line = &mut lines[index as usize];
             if line.deficit > 0 {
-                return;
+                return index;
             }
             // At least one, as the mean is at most the greatest.
             let relative = u64::from(line.weight) * PARTS * u64::from(self.len) / self.weight;
             line.deficit += (relative * frame.0).cast_signed();
             if line.deficit > 0 {
-                return;
+                return index;
             }
-            self.head = line.next;
-            line.next = NIL;
-            lines.at_mut(self.tail).next = index;
+            self.head = order.after(index);
+            order.set(self.tail, index);
             self.tail = index;
         }
     }
 
-    /// Takes out a line, wherever it is.
-    pub(super) fn remove(&mut self, lines: &mut Lines, index: u32) {
-        let (next, weight) = (lines.at(index).next, lines.at(index).weight);
+    /// Takes out a line of `weight`, wherever it is.
+    pub(super) fn remove(&mut self, order: &mut Links, index: u32, weight: u32) {
         self.len -= 1;
         self.weight -= u64::from(weight);
+        if self.len == 0 {
+            self.head = NIL;
+            return;
+        }
         if self.head == index {
-            self.head = next;
+            self.head = order.after(index);
             return;
         }
         let mut before = self.head;
-        while lines.at(before).next != index {
-            before = lines.at(before).next;
+        while order.after(before) != index {
+            before = order.after(before);
         }
-        lines.at_mut(before).next = next;
         if self.tail == index {
             self.tail = before;
+        } else {
+            order.set(before, order.after(index));
         }
     }
 

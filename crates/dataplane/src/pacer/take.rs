@@ -1,10 +1,11 @@
 //! Frames that come in: whose line they join, and what they hold of the memory.
 
-use super::guest::{self, Contract, Guest, Ring};
+use super::guest::{self, Guest};
 use super::line::Stage;
-use super::store::{NIL, Store, Waiting};
+use super::lines::Lines;
+use super::store::NIL;
 use super::{Pacer, void};
-use crate::{Frame, GuestId};
+use crate::Frame;
 use tailbound_units::{Bytes, Nanos, Position};
 
 /// When a frame came, and from which byte of the wire on it may be sent.
@@ -24,125 +25,57 @@ impl<F: Frame> Pacer<F> {
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, frame: F) {
         let position = self.advance(now);
-        let Some(guest) = self.guaranteed_number(frame.source()) else {
+        let Self {
+            guests,
+            lines,
+            chain,
+            ..
+        } = self;
+        let Some(guest) = guest::guaranteed(guests, frame.source()) else {
             return self.enqueue_best_effort(now, frame);
         };
-        let line = self.line_of(guest, &frame);
+        let index = line_of(guest, lines, &frame);
+        let line = lines.at_mut(index);
         let arrival = Arrival {
             enqueued: now,
             // What is on the wire already cannot be overtaken. Were a frame scheduled from
             // `position` on, the batch would swallow the gaps behind it.
-            at: position.max(self.wire),
+            at: position.max(chain.wire),
         };
-        self.take(guest, line, frame, arrival);
-    }
-
-    /// The number of a guest that has a guarantee.
-    #[inline(always)]
-    fn guaranteed_number(&self, source: Option<GuestId>) -> Option<u32> {
-        let id = source?;
-        let guest = guest::find(&self.guests, id)?;
-        (guest.contract == Contract::Guaranteed).then_some(id.slot() as u32)
-    }
-
-    /// The line that a frame of a guaranteed guest joins.
-    #[inline(always)]
-    pub(super) fn line_of(&mut self, guest: u32, frame: &F) -> u32 {
-        let Some(Some(guest)) = self.guests.get_mut(guest as usize) else {
-            return NIL;
-        };
-        if guest.limited == 0 {
-            return guest.unlimited;
+        if frame.segments() > 1 || line.memory > guest.share {
+            return self.take(index, frame, arrival);
         }
-        let Some(flow) = frame.flow() else {
-            return guest.unlimited;
-        };
-        if guest.last.0 == flow.destination && guest.last.1 != NIL {
-            return guest.last.1;
+        let longest = self.config.longest_frame();
+        chain.append((guest, line), index, frame, arrival, longest);
+        chain.watch((guest, line), index);
+        if guest.memory > guest.bound {
+            let number = line.guest;
+            self.make_room(number);
         }
-        let Some(line) = self.lines.find(flow) else {
-            return guest.unlimited;
-        };
-        guest.last = (flow.destination, line);
-        line
     }
 
     /// Lets a frame, or all its segments, join a line.
-    #[inline(always)]
-    pub(super) fn take(&mut self, guest: u32, line: u32, frame: F, arrival: Arrival) {
-        self.trim(guest, line);
-        if frame.segments() > 1 {
-            self.take_large(guest, line, frame, arrival);
-        } else {
-            self.append(guest, line, frame, arrival);
-        }
-        let Self {
-            guests,
-            lines,
-            stats,
-            ..
-        } = self;
-        let Some(Some(of)) = guests.get_mut(guest as usize) else {
-            return;
-        };
-        let joined = lines.at(line);
-        if joined.stage == Stage::Released && of.ring == Ring::Read && of.is_crowded(joined.memory)
-        {
-            of.ring = Ring::Unread { by: line };
-            of.stats.unread += 1;
-            stats.unread += 1;
-        }
-        if of.memory > of.bound {
-            self.make_room(guest);
-        }
-    }
-
     #[inline(never)]
-    fn take_large(&mut self, guest: u32, line: u32, frame: F, arrival: Arrival) {
-        frame.segment(|segment| self.append(guest, line, segment, arrival));
-    }
-
-    /// Puts a frame behind the last of a line.
-    #[inline(always)]
-    fn append(&mut self, number: u32, line: u32, mut frame: F, arrival: Arrival) {
-        let wire = void::on_the_wire(frame.len());
+    pub(super) fn take(&mut self, index: u32, frame: F, arrival: Arrival) {
+        self.trim(index);
+        let longest = self.config.longest_frame();
         let Self {
             guests,
             lines,
-            store,
+            chain,
             ..
         } = self;
+        let line = lines.at_mut(index);
+        let number = line.guest;
         let Some(Some(guest)) = guests.get_mut(number as usize) else {
             return;
         };
-        if wire > self.config.longest_frame() {
-            return count_oversized(guest, &mut self.stats);
-        }
-        let joined = lines.at_mut(line);
-        if joined.memory.0 > guest.share.0 / 2 && frame.mark_congestion() {
-            guest.stats.marked += 1;
-        }
-        let memory = Bytes(frame.truesize().0 + Store::<F>::PLACE.0);
-        let index = store.put(Waiting {
-            frame: Some(frame),
-            next: NIL,
-            wire,
-            memory,
-            enqueued: arrival.enqueued,
-            arrival: arrival.at,
+        frame.segment(|frame| {
+            chain.append((&mut *guest, &mut *line), index, frame, arrival, longest);
         });
-        joined.push(store, index);
-        guest.memory.0 += memory.0;
-        guest.stats.taken.packets += 1;
-        // Apart from the packets: no vector of both is put together and taken apart.
-        guest.stats.taken.bytes += wire;
-        match joined.stage {
-            Stage::Empty => {
-                guest.lines += 1;
-                self.set_head(line, arrival.at);
-            }
-            Stage::Released => guest.released += wire,
-            Stage::Limited | Stage::Closed => {}
+        chain.watch((guest, line), index);
+        if guest.memory > guest.bound {
+            self.make_room(number);
         }
     }
 
@@ -150,8 +83,9 @@ impl<F: Frame> Pacer<F> {
     pub(super) fn enqueue_best_effort(&mut self, now: Nanos, frame: F) {
         let longest = self.config.longest_frame();
         let Self {
-            best_effort, stats, ..
+            best_effort, chain, ..
         } = self;
+        let stats = &mut chain.stats;
         let mut push = |frame: F| {
             if void::on_the_wire(frame.len()) > longest {
                 stats.drops.oversized += 1;
@@ -167,14 +101,14 @@ impl<F: Frame> Pacer<F> {
     }
 
     /// Drops from the front of a line what it holds beyond its share.
-    #[inline(always)]
-    pub(super) fn trim(&mut self, guest: u32, line: u32) {
-        let Some(Some(of)) = self.guests.get(guest as usize) else {
-            return;
-        };
-        let share = of.share;
-        if self.lines.at(line).memory > share {
-            self.trim_to(guest, line, share);
+    pub(super) fn trim(&mut self, line: u32) {
+        let of = self.lines.at(line);
+        let (number, memory) = (of.guest, of.memory);
+        if let Some(Some(guest)) = self.guests.get(number as usize)
+            && memory > guest.share
+        {
+            let share = guest.share;
+            self.trim_to(number, line, share);
         }
     }
 
@@ -183,7 +117,7 @@ impl<F: Frame> Pacer<F> {
     #[inline(never)]
     fn trim_to(&mut self, guest: u32, line: u32, most: Bytes) {
         while self.lines.at(line).memory > most {
-            let Some(index) = self.lines.at_mut(line).pop_second(&mut self.store) else {
+            let Some(index) = self.lines.at_mut(line).pop_second(&mut self.chain.store) else {
                 return;
             };
             self.drop_waiting(guest, line, index);
@@ -193,7 +127,7 @@ impl<F: Frame> Pacer<F> {
     /// Drops a frame that was taken off a line.
     fn drop_waiting(&mut self, guest: u32, line: u32, index: u32) {
         let (wire, memory) = {
-            let waiting = self.store.at(index);
+            let waiting = self.chain.store.at(index);
             (waiting.wire, waiting.memory)
         };
         if let Some(Some(guest)) = self.guests.get_mut(guest as usize) {
@@ -203,8 +137,8 @@ impl<F: Frame> Pacer<F> {
                 guest.released -= wire;
             }
         }
-        self.stats.drops.over_share += 1;
-        drop(self.store.take(index));
+        self.chain.stats.drops.over_share += 1;
+        drop(self.chain.store.take(index));
     }
 
     /// Frees an eighth of what a guest may hold: from the front of lines that hold more
@@ -253,11 +187,12 @@ impl<F: Frame> Pacer<F> {
 
     /// Drops all that waits for a limit.
     fn evict(&mut self, guest: u32, line: u32) {
-        if !self.withdraw(line) {
+        if !self.chain.withdraw(self.lines.at_mut(line), line) {
             return;
         }
         while !self.lines.at(line).is_empty() {
-            let index = self.lines.at_mut(line).pop(&self.store);
+            let index = self.lines.at(line).head();
+            self.lines.at_mut(line).pop(&self.chain.store);
             self.drop_waiting(guest, line, index);
         }
         self.lines.at_mut(line).stage = Stage::Empty;
@@ -267,8 +202,21 @@ impl<F: Frame> Pacer<F> {
     }
 }
 
-#[cold]
-fn count_oversized(guest: &mut Guest, stats: &mut super::PacerStats) {
-    stats.drops.oversized += 1;
-    guest.stats.dropped += 1;
+/// The line that a frame of a guaranteed guest joins.
+#[inline(always)]
+pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> u32 {
+    if guest.limited == 0 {
+        return guest.unlimited;
+    }
+    let Some(flow) = frame.flow() else {
+        return guest.unlimited;
+    };
+    if guest.last.0 == flow.destination && guest.last.1 != NIL {
+        return guest.last.1;
+    }
+    let Some(line) = lines.find(flow) else {
+        return guest.unlimited;
+    };
+    guest.last = (flow.destination, line);
+    line
 }

@@ -1,5 +1,6 @@
 //! What is guaranteed, on another wire.
 
+use super::chain::Chain;
 use super::change::{check_sum, fresh_guest, fresh_limit};
 use super::config::{PacerConfig, PacerError};
 use super::guest::{Contract, Guest};
@@ -72,12 +73,13 @@ impl<F: Frame> Pacer<F> {
 
     /// Turns every moment into one of another link, or the same.
     fn translate(&mut self, position: Position, rate: Rate, fresh: Fresh) {
-        let translation = Translation::new(&self.clock, position, rate);
-        let start = position.max(self.wire);
+        let translation = Translation::new(&self.chain.clock, position, rate);
+        let start = position.max(self.chain.wire);
         let mut held_back = Vec::new();
         for index in self.lines.numbers() {
-            if self.lines.at(index).stage == Stage::Limited {
-                self.withdraw(index);
+            let line = self.lines.at_mut(index);
+            if line.stage == Stage::Limited {
+                self.chain.withdraw(line, index);
                 held_back.push(index);
             }
         }
@@ -99,22 +101,25 @@ impl<F: Frame> Pacer<F> {
             }
         }
         if rate != self.config.link {
-            self.translate_wire(&translation);
+            self.chain.translate(&translation);
         }
-        let start = self.position.max(self.wire);
+        let start = self.chain.position.max(self.chain.wire);
         for index in held_back {
             self.set_head(index, start);
         }
     }
+}
 
-    fn translate_wire(&mut self, translation: &Translation) {
+impl<F: Frame> Chain<F> {
+    /// Turns its moments into those of another link.
+    fn translate(&mut self, translation: &Translation) {
         self.stats.frozen += self.clock.frozen();
         self.clock = translation.clock;
         self.wire = translation.to + self.wire.since(self.position);
         self.position = self.clock.advance(self.clock.now());
         self.store
             .each(|waiting| waiting.arrival = translation.at(waiting.arrival));
-        let first = self.departures.first().departure;
+        let first = self.departures.first();
         let floor = if first == Position::NEVER {
             self.wire
         } else {
@@ -127,7 +132,6 @@ impl<F: Frame> Pacer<F> {
         for (guest, at) in waiting {
             self.departures.insert(guest, translation.at(at));
         }
-        self.next = self.first();
     }
 }
 

@@ -14,7 +14,7 @@
 //!
 //! Each slot keeps the least departure in it. So the next departure is known exactly
 //! without moving the wheel past a moment at which more may still come, which
-//! is what [`Wheel::first`] is for. The bits of all levels' slots are numbered
+//! is what [`Wheel::first`] is for; it is kept at hand. The bits of all levels' slots are numbered
 //! through, so the first bit that is set is the first slot of the lowest level that
 //! has any.
 
@@ -69,14 +69,18 @@ const EMPTY: Slot = Slot {
     sorted: true,
 };
 
-/// What a wheel has first, until something comes or goes.
+/// What a wheel has first.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct First {
-    /// The least departure; the end of time where nothing waits.
-    pub(super) departure: Position,
+struct First {
+    departure: Position,
     /// Its slot.
     slot: usize,
 }
+
+const NOTHING: First = First {
+    departure: Position::NEVER,
+    slot: 0,
+};
 
 /// The wheel. See the module.
 #[derive(Debug)]
@@ -87,6 +91,8 @@ pub(super) struct Wheel {
     slots: Box<[Slot; LEVELS * SLOTS]>,
     /// By number.
     nodes: Vec<Node>,
+    /// What is first.
+    first: First,
     /// What departures are compared with for their level: not after `position`, and in
     /// the same slot of the third level.
     base: Position,
@@ -104,6 +110,7 @@ impl Wheel {
                 .try_into()
                 .expect("as many as were made"),
             nodes: Vec::new(),
+            first: NOTHING,
             base: Position::ZERO,
             position: Position::ZERO,
         }
@@ -162,19 +169,22 @@ impl Wheel {
         word * 64 + bits.trailing_zeros() as usize % 64
     }
 
-    /// What is first.
+    /// The least departure; the end of time where nothing waits.
     #[inline(always)]
-    pub(super) fn first(&self) -> First {
-        match self.first_slot() {
+    pub(super) const fn first(&self) -> Position {
+        self.first.departure
+    }
+
+    /// Finds what is first anew.
+    #[inline(always)]
+    fn find_first(&mut self) {
+        self.first = match self.first_slot() {
             Some(slot) => First {
                 departure: self.slots[slot].least,
                 slot,
             },
-            None => First {
-                departure: Position::NEVER,
-                slot: 0,
-            },
-        }
+            None => NOTHING,
+        };
     }
 
     /// Lets the number `index`, which does not wait and for which there is room, wait
@@ -185,6 +195,18 @@ impl Wheel {
             departure >= self.position && departure - self.position < RANGE,
             "it would leave at a wrong time"
         );
+        let at = self.place(index, departure);
+        if departure < self.first.departure {
+            self.first = First {
+                departure,
+                slot: at,
+            };
+        }
+    }
+
+    /// Puts a number into the slot of its departure, and returns which that is.
+    #[inline(always)]
+    fn place(&mut self, index: u32, departure: Position) -> usize {
         let apart = departure.0 ^ self.base.0;
         let at = if apart < 1 << BITS {
             slot(departure, 0)
@@ -223,26 +245,35 @@ impl Wheel {
             here.tail = index;
         }
         self.nodes[index as usize] = node;
+        at
     }
 
     /// Takes the number with the least departure out; of several, the one that came
-    /// first. Where something waits; `first` is what is first now.
+    /// first. Where something waits.
     #[inline(always)]
-    pub(super) fn pop(&mut self, first: First) -> u32 {
-        let mut at = first.slot;
-        self.position = first.departure;
+    pub(super) fn pop(&mut self) -> u32 {
+        let First {
+            departure,
+            slot: mut at,
+        } = self.first;
+        self.position = departure;
         loop {
             let here = &mut self.slots[at];
             let head = here.head;
             if head == here.tail {
-                self.base = first.departure;
+                self.base = departure;
                 self.clear(at);
+                self.find_first();
                 return head;
             }
             if here.sorted && at < 2 * SLOTS {
                 // The base stays outside this slot, as do those that are in it.
                 here.head = self.nodes[head as usize].next;
                 here.least = self.nodes[here.head as usize].departure;
+                self.first = First {
+                    departure: here.least,
+                    slot: at,
+                };
                 return head;
             }
             at = self.descend(at);
@@ -262,9 +293,10 @@ impl Wheel {
             let Node {
                 departure, next, ..
             } = self.nodes[index as usize];
-            self.insert(index, departure);
+            self.place(index, departure);
             if index == tail {
-                return self.first().slot;
+                self.find_first();
+                return self.first.slot;
             }
             index = next;
         }
@@ -284,6 +316,7 @@ impl Wheel {
         } else {
             self.unlink(slot as usize, before, index, next);
         }
+        self.find_first();
     }
 
     /// Closes the gap that a number leaves that is not the first of its slot.
@@ -323,10 +356,10 @@ impl Wheel {
     pub(super) fn drain(&mut self, mut sink: impl FnMut(u32, Position)) {
         loop {
             let first = self.first();
-            if first.departure == Position::NEVER {
+            if first == Position::NEVER {
                 return;
             }
-            sink(self.pop(first), first.departure);
+            sink(self.pop(), first);
         }
     }
 

@@ -10,7 +10,7 @@ proptest! {
     fn it_is_a_map(steps in proptest::collection::vec((0..4_u8, 0..4_u32, 0..40_u128), 1..600)) {
         let rate = Rate::from_mbit(1);
         let bucket = TokenBucket::on_wire(rate, rate, WireBytes(1538)).expect("sound");
-        let mut lines = Lines::new(HashKeys::random());
+        let (mut lines, mut used) = (Lines::new(HashKeys::random()), Vec::new());
         let mut model = BTreeMap::new();
         let key = |source, destination| FlowKey { source: GuestId::first(source), destination };
         for (kind, source, destination) in steps {
@@ -19,10 +19,13 @@ proptest! {
             prop_assert_eq!(found, model.get(&(source, destination)).copied());
             match (kind, found) {
                 (0, Some(index)) => {
-                    lines.remove(index);
+                    lines.remove(index, &mut used);
                     model.remove(&(source, destination));
                 }
-                (1, Some(index)) => lines.note(index),
+                (1, Some(index)) => {
+                    let limit = lines.limit_at_mut(index).expect("a limit");
+                    limit.note(index, &mut used);
+                },
                 (2, _) => {
                     // Lines without a limit are no flow's.
                     lines.insert(Line::new(source, 1, None));
@@ -33,9 +36,9 @@ proptest! {
                     model.insert((source, destination), index);
                 }
                 _ => {
-                    let mut used = Vec::new();
-                    lines.drain_used(|used_now| used.push(used_now.flow));
-                    for flow in used {
+                    let mut flows = Vec::new();
+                    lines.drain_used(&mut used, |used| flows.push(used.flow));
+                    for flow in flows {
                         prop_assert!(model.contains_key(&(flow.source.slot() as u32, flow.destination)));
                     }
                 }

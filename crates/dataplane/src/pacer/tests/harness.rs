@@ -254,7 +254,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
         let (mut memory, mut released, mut with_frames) = (Bytes(0), WireBytes::ZERO, 0);
         if guest.stamped != NIL {
             frames += 1;
-            memory.0 += pacer.store.at(guest.stamped).memory.0;
+            memory.0 += pacer.chain.store.at(guest.stamped).memory.0;
         }
         let mut line = guest.unlimited;
         let mut next = guest.first_limited;
@@ -266,7 +266,7 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             let (mut index, mut held, mut wire) = (of.head(), Bytes(0), WireBytes::ZERO);
             let mut largest = 0;
             while index != NIL {
-                let waiting = pacer.store.at(index);
+                let waiting = pacer.chain.store.at(index);
                 held.0 += waiting.memory.0;
                 wire += waiting.wire;
                 largest = largest.max(waiting.memory.0);
@@ -295,5 +295,5 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
         assert_eq!(guest.round.is_empty(), released == WireBytes::ZERO);
         assert!(guest.stamped != NIL || guest.round.is_empty());
     }
-    assert_eq!(pacer.store.len(), frames);
+    assert_eq!(pacer.chain.store.len(), frames);
 }

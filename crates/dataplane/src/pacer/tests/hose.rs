@@ -200,7 +200,7 @@ fn a_closed_destination_takes_its_burst_and_asks_for_a_rate() {
     assert_eq!(host.of(0).count(), 3);
     // A frame each 12.3 us, the first when it has been earned.
     limit(&mut host, 1, Some(Rate::from_mbit(1000)));
-    let start = host.pacer.position.0;
+    let start = host.pacer.chain.position.0;
     let before = host.sent.len();
     host.run_until(host.now + Nanos::from_millis(5));
     let departures = host.sent[before..].iter().filter_map(|sent| sent.departure);
@@ -337,7 +337,7 @@ fn excess_of_steps(rates: &[(Position, Rate)], flow: &[(Sent, Record)]) -> i128 
 
 /// Sets a destination's rate, and notes in `rates` from when on it holds.
 fn step(host: &mut Host, rates: &mut Vec<(Position, Rate)>, (destination, rate): (u128, Rate)) {
-    let from = host.pacer.advance(host.now).max(host.pacer.wire);
+    let from = host.pacer.advance(host.now).max(host.pacer.chain.wire);
     limit(host, destination, Some(rate));
     rates.pop_if(|last| last.0 >= from);
     if rates.last().is_none_or(|last| last.1 != rate) {

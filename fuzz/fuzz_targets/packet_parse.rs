@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tailbound_dataplane::{Class, Frame, Pool, VIRTIO_HEADER};
+use tailbound_dataplane::{Class, Classes, Frame, Pool, VIRTIO_HEADER};
 use tailbound_fuzz::packet;
 
 fuzz_target!(|data: &[u8]| {
@@ -18,8 +18,8 @@ fuzz_target!(|data: &[u8]| {
         };
         let seen = (packet.source_mac(), packet.ip_source(), packet.claim());
         let len = packet.len();
-        packet.set_class(Class::High);
-        packet.set_class(Class::BestEffort);
+        packet.set_class(Class::Guaranteed, Classes::default().mark(Class::Guaranteed));
+        packet.set_class(Class::Lowest, Classes::default().mark(Class::Lowest));
         packet.mark_congestion();
         let mut whole = packet.duplicate();
         whole.complete_checksum();

@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tailbound_dataplane::{
-    CodelConfig, FifoConfig, FqCodelConfig, MeterConfig, NicConfig, Pipeline, PipelineConfig, Pool,
+    Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, MeterConfig, NicConfig, Pipeline, PipelineConfig, Pool,
     PriorityConfig, QueueConfig,
 };
 use tailbound_fuzz::packet;
@@ -73,8 +73,9 @@ impl Shape {
             1 => QueueConfig::Codel(codel),
             2 => QueueConfig::FqCodel(fq_codel),
             _ => QueueConfig::Priority(PriorityConfig {
-                high: Box::new(QueueConfig::Codel(codel)),
-                best_effort: Box::new(QueueConfig::FqCodel(fq_codel)),
+                small: Box::new(QueueConfig::Codel(codel)),
+                lowest: Box::new(QueueConfig::FqCodel(fq_codel)),
+                ..PriorityConfig::default()
             }),
         };
         PipelineConfig {
@@ -90,6 +91,7 @@ impl Shape {
                 limit: Some(Bytes(limit.into())),
                 ..NicConfig::new(Rate(rate.into()))
             }),
+            classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
         }
     }
 }

@@ -16,8 +16,8 @@ use gungraun::{Callgrind, EventKind};
 use std::collections::VecDeque;
 use std::hint::black_box;
 use tailbound_dataplane::{
-    FqCodelConfig, Frame, GuestId, HashKeys, Meter, MeterConfig, NicConfig, Packet, Pipeline,
-    PipelineConfig, Pool, Queue, QueueConfig, QueueStats,
+    Classes, Classifier, Fabric, FqCodelConfig, Frame, GuestId, HashKeys, MeterConfig, NicConfig,
+    Packet, Pipeline, PipelineConfig, Pool, Promise, Queue, QueueConfig, QueueStats,
 };
 use tailbound_units::{Nanos, Rate};
 
@@ -70,30 +70,34 @@ fn frames(count: u64) -> Vec<Packet> {
         .collect()
 }
 
-/// A meter that knows the flows of the frames, and gives them the high class: the
-/// tag is written and the header checksum updated.
-fn warm_meter() -> (Meter, Vec<Packet>) {
+/// A meter that knows the flows of the frames, and finds them small and their guests
+/// within their budgets: the mark is written and the header checksum updated.
+fn warm_meter() -> (Classifier, Vec<Packet>) {
     let config = MeterConfig {
         rate: Rate::from_mbit(1000),
+        link: Some(Rate::from_mbit(10_000)),
         ..MeterConfig::default()
     };
-    let mut meter = Meter::with_keys(&config, HashKeys::FIXED);
+    let classes = Some(Classes::of(Fabric::SmallFlowsFirst));
+    let mut classifier = Classifier::new(classes, Some(&config), HashKeys::FIXED);
+    classifier.set_guests(4);
     for mut frame in frames(64) {
-        meter.tag(START, &mut frame);
+        classifier.classify(START, &mut frame, Promise::Nothing);
     }
-    (meter, frames(PACKETS))
+    (classifier, frames(PACKETS))
 }
 
 #[library_benchmark]
 #[bench::high(args = (warm_meter()), config = limit(120 + LOOP))]
-fn meter_and_tag(input: (Meter, Vec<Packet>)) -> (Meter, Vec<Packet>) {
-    let (mut meter, mut frames) = input;
+fn meter_and_tag(input: (Classifier, Vec<Packet>)) -> (Classifier, Vec<Packet>) {
+    let (mut classifier, mut frames) = input;
     let mut now = START;
     for frame in &mut frames {
         now += Nanos::from_micros(12);
-        meter.tag(now, black_box(frame));
+        classifier.classify(now, black_box(frame), Promise::Nothing);
     }
-    (meter, frames)
+    assert_eq!(classifier.stats().small, PACKETS + 64);
+    (classifier, frames)
 }
 
 #[library_benchmark]
@@ -204,6 +208,7 @@ fn warm_pipeline() -> Host {
         segment: true,
         queue: QueueConfig::FqCodel(FqCodelConfig::default()),
         nic: Some(NicConfig::new(Rate::from_mbit(10_000))),
+        classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
     };
     let pipeline = Pipeline::with_keys(&config, HashKeys::FIXED);
     let packets = large_packets(false);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use tailbound_classes::{Class, Mark};
 use tailbound_units::Bytes;
 
 /// A guest of this host: its slot, and which of the guests that had the slot it is.
@@ -59,17 +60,6 @@ impl fmt::Debug for GuestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GuestId({self})")
     }
-}
-
-/// What a packet's flow is worth to the switches on its way (Small is Better,
-/// 4.3): small flows go first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// The flow sends within its token bucket: switches serve it first.
-    High,
-    /// The flow sends more than that, or is not known.
-    #[default]
-    BestEffort,
 }
 
 /// All packets from one guest to one destination, whatever their ports (Small is
@@ -140,9 +130,9 @@ pub trait Frame: Sized {
     /// The class it was given last.
     fn class(&self) -> Class;
 
-    /// Gives it a class and writes that where switches read it (DSCP, and PCP
-    /// where the frame has a VLAN tag), over whatever the guest wrote there.
-    fn set_class(&mut self, class: Class);
+    /// Gives it a class and writes the class's mark where switches read it (DSCP, and
+    /// PCP where the frame has a VLAN tag), over whatever the guest wrote there.
+    fn set_class(&mut self, class: Class, mark: Mark);
 
     /// Marks it as one that met congestion (CE, RFC 3168), in place of dropping
     /// it. False where its sender does not take such marks: then it is dropped.
@@ -162,11 +152,13 @@ pub trait Frame: Sized {
         false
     }
 
-    /// Puts a priority tag of its class (IEEE 802.1Q, 6.9) into it, where it has no
-    /// VLAN tag yet: for switches that look at no DSCP. It is longer then, by four
+    /// Puts a priority tag with its class's mark (IEEE 802.1Q, 6.9) into it, where it
+    /// has no VLAN tag yet: for switches that look at no DSCP. It is longer then, by four
     /// bytes, and so are its segments. A simulated frame may leave it out where nothing
     /// on its way reads tags.
-    fn add_priority_tag(&mut self) {}
+    fn add_priority_tag(&mut self, mark: Mark) {
+        let _ = mark;
+    }
 
     /// How many packets of at most one MTU it will be; 1 where it is one
     /// already.

@@ -22,7 +22,7 @@ mod record;
 #[cfg(test)]
 mod testing;
 
-pub use frame::{Class, Connection, FlowKey, Frame, GuestId};
+pub use frame::{Connection, FlowKey, Frame, GuestId};
 pub use hash::HashKeys;
 pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};
 pub use meter::{Meter, MeterConfig, MeterStats};
@@ -31,11 +31,12 @@ pub use packet::{
     Buffer, Checksum, Claim, Cwr, Gso, GsoKind, Malformed, Offload, Packet, Pool, VIRTIO_HEADER,
 };
 pub use pipeline::{
-    Coverage, Departure, Egress, EgressConfig, EgressStats, Outgoing, PacedPipeline,
-    PacedPipelineConfig, Pipeline, PipelineConfig, PipelineStats,
+    Classifier, Coverage, Departure, Egress, EgressConfig, EgressStats, Outgoing, PacedPipeline,
+    PacedPipelineConfig, Pipeline, PipelineConfig, PipelineStats, Promise,
 };
 pub use queue::{
     Backlog, CodelConfig, Count, Drops, FifoConfig, FqCodelConfig, Nic, NicConfig, PriorityConfig,
     Queue, QueueConfig, QueueStats,
 };
 pub use record::PacketRecord;
+pub use tailbound_classes::{Class, Classes, Fabric, Mark, Traffic};

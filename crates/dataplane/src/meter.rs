@@ -2,23 +2,30 @@
 //!
 //! A flow is all IP packets from one guest to one destination address. Each has a
 //! token bucket of `rate` and `burst`: a packet that finds enough tokens takes
-//! them and is [`Class::High`], any other is [`Class::BestEffort`]. So a flow's
-//! size is judged by its rate, before the packet goes out, and a large packet by
-//! all its bytes, before it is segmented.
+//! them and is of a small flow ([`tailbound_classes::Traffic::SmallFlow`]), any other is
+//! [`tailbound_classes::Traffic::Bulk`]. So a flow's size is judged by its rate, before the packet goes
+//! out, and a large packet by all its bytes, before it is segmented.
 //!
-//! **A flow that became low** stays low until it is checked again, `recheck` after
+//! **A flow that became large** stays large until it is checked again, `recheck` after
 //! it became so and then every `recheck`. Meanwhile its bucket goes on filling at
 //! `rate`, and each of its packets is charged as debt, down to `-burst`. A check
-//! lets it become high again when the bucket holds the packet and is at least half
+//! lets it become small again when the bucket holds the packet and is at least half
 //! full. So:
-//! - a flow that goes on above `rate` stays in debt, and stays low;
+//! - a flow that goes on above `rate` stays in debt, and stays large;
 //! - one that falls silent is out of debt and half full after at most
-//!   1.5·`burst`/`rate` (36 ms by default), and high at its next check;
+//!   1.5·`burst`/`rate` (36 ms by default), and small at its next check;
 //! - one that falls below `rate` follows as its surplus fills the bucket;
 //! - one that sends at just `rate` does not flap: it has to save half a burst first.
 //!
-//! **What is not IP** (ARP and the like) is one flow a guest, whatever its
-//! destination: a few such frames go first, a flood does not.
+//! **A guest has a budget** for all its small flows together, and all guests have one
+//! ([`Share`]): many flows that are small each would else be as much as one large one,
+//! whether an attacker opens them or a shuffle among a hundred peers does. A flow that
+//! meets an empty budget becomes large as one above its rate does, so its frames do not
+//! change between two classes. A guest also has a share of the flow table: once the
+//! table is full, whoever has more than its share loses its own oldest flow.
+//!
+//! **What is not IP** and goes to one station (ARP's answers and the like) is one flow a
+//! guest, whatever its destination: a few such frames go first, a flood does not.
 //!
 //! Tokens are counted in bits times nanoseconds a second, so that both a byte
 //! (8·10^9) and a nanosecond (`rate`) are whole numbers: no remainder is lost,
@@ -31,11 +38,15 @@
 //! collected, which happens when a flow is added or is used for the first time in
 //! 67 ms.
 
+mod budget;
 mod table;
 
-use crate::{Class, FlowKey, Frame, HashKeys};
+pub use budget::Share;
+
+use crate::{FlowKey, Frame, GuestId, HashKeys};
+use budget::Budgets;
 use serde::{Deserialize, Serialize};
-use table::Table;
+use table::{Table, Touched};
 use tailbound_units::exact::BYTE_IN_NANOS;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -48,13 +59,22 @@ pub struct MeterConfig {
     /// What the bucket holds; 30 KB, some twenty full frames. More than 250 MB
     /// counts as that.
     pub burst: Bytes,
-    /// After what time a low flow is checked again; 100 ms.
+    /// After what time a large flow is checked again; 100 ms.
     pub recheck: Nanos,
     /// After what time without a packet a flow is forgotten; 10 s.
     pub idle: Nanos,
-    /// Flows that are known at once; 65,536, about 5 MB. When there is no room,
-    /// the one that has been idle for longest goes (to within 10 ms).
+    /// Flows that are known at once; 65,536, about 5 MB. When there is no room, one
+    /// of a guest that has more than its share goes: that which has been idle for
+    /// longest (to within 67 ms).
     pub flows: usize,
+    /// What a guest's small flows may be together; by default the larger of 1 % of the
+    /// link and half the link divided by the guests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Rate>,
+    /// The rate of the link that the guests share, half of which is what their small
+    /// flows may be in all. `None`: not known, so that a `budget` alone counts.
+    #[serde(skip)]
+    pub link: Option<Rate>,
 }
 
 impl Default for MeterConfig {
@@ -65,21 +85,33 @@ impl Default for MeterConfig {
             recheck: Nanos::from_millis(100),
             idle: Nanos::from_secs(10),
             flows: 65_536,
+            budget: None,
+            link: None,
         }
+    }
+}
+
+impl MeterConfig {
+    /// What small flows may be, of so many guests.
+    pub fn share(&self, guests: usize) -> Share {
+        Share::new(self.budget, self.link, guests)
     }
 }
 
 /// What the meter has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MeterStats {
-    /// Packets that were given the high class.
-    pub high: u64,
-    /// Packets that were given best effort.
-    pub best_effort: u64,
-    /// Times that a flow became low.
+    /// Packets of small flows.
+    pub small: u64,
+    /// All other packets.
+    pub bulk: u64,
+    /// Times that a flow became large.
     pub demoted: u64,
-    /// Times that a check made a flow high again.
+    /// Times that a check made a flow small again.
     pub promoted: u64,
+    /// Times that a packet of a small flow found its guest's budget spent, or that of
+    /// all.
+    pub over_budget: u64,
     /// Flows forgotten since they were idle.
     pub collected: u64,
     /// Flows forgotten since the table was full.
@@ -106,6 +138,9 @@ pub struct Meter {
     /// Nanoseconds in which even the deepest debt becomes a full bucket.
     fill_time: u64,
     flows: Table<Bucket, GRAIN_BITS>,
+    budgets: Budgets,
+    /// The guests that share it.
+    guests: usize,
     /// Collected and evicted flows are in the table's own counters, and those of
     /// tables before it here.
     pub(crate) stats: MeterStats,
@@ -114,32 +149,35 @@ pub struct Meter {
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     tokens: i64,
-    /// When a low flow is checked again; zero while it is high.
+    /// When a large flow is checked again; zero while it is small.
     check_at: Nanos,
 }
 
 impl Bucket {
-    /// The class of a packet of a flow that is low, or becomes so with it.
+    /// Whether a packet's flow is small that was large, or becomes so with it.
+    /// `affords` says whether the flow may be small again, and takes the packet out of
+    /// the budgets then.
     #[inline(never)]
-    fn low(
+    fn large(
         &mut self,
         now: Nanos,
         recheck: Nanos,
-        promotable: bool,
+        affords: impl FnOnce() -> bool,
         stats: &mut MeterStats,
-    ) -> Class {
+    ) -> bool {
         if now >= self.check_at {
-            if promotable {
+            let was_large = self.check_at != Nanos::ZERO;
+            if was_large && affords() {
                 self.check_at = Nanos::ZERO;
                 stats.promoted += 1;
-                stats.high += 1;
-                return Class::High;
+                stats.small += 1;
+                return true;
             }
-            stats.demoted += u64::from(self.check_at == Nanos::ZERO);
+            stats.demoted += u64::from(!was_large);
             self.check_at = now.saturating_add(recheck).max(Nanos(1));
         }
-        stats.best_effort += 1;
-        Class::BestEffort
+        stats.bulk += 1;
+        false
     }
 }
 
@@ -162,13 +200,29 @@ impl Meter {
             full,
             fill_time,
             flows: Table::new(config.flows, config.idle, keys),
+            budgets: Budgets::new(config, burst),
+            guests: 1,
             stats: MeterStats::default(),
         }
+    }
+
+    /// What it is.
+    pub const fn config(&self) -> &MeterConfig {
+        &self.config
+    }
+
+    /// Shares the table and the budget of all among so many guests from now on; among
+    /// one until it is told.
+    pub fn set_guests(&mut self, guests: usize) {
+        self.flows.share_among(guests);
+        self.budgets.set_share(self.config.share(guests));
+        self.guests = guests;
     }
 
     /// What it has done so far.
     pub fn stats(&self) -> MeterStats {
         MeterStats {
+            over_budget: self.stats.over_budget + self.budgets.refused,
             collected: self.stats.collected + self.flows.collected,
             evicted: self.stats.evicted + self.flows.evicted,
             ..self.stats
@@ -180,63 +234,70 @@ impl Meter {
         self.flows.len()
     }
 
-    /// Decides the class of a frame at `now` and writes it into the frame. A
-    /// frame without a source guest is left as it is.
+    /// Whether a frame that guest `source` sends to one station at `now` is of a small
+    /// flow.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
-    pub fn tag<F: Frame>(&mut self, now: Nanos, frame: &mut F) {
-        let Some(source) = frame.source() else { return };
+    pub fn is_small<F: Frame>(&mut self, now: Nanos, source: GuestId, frame: &F) -> bool {
         let key = frame.flow().unwrap_or(FlowKey {
             source,
             destination: NOT_IP,
         });
-        // Two calls, so that each is compiled for its class.
-        match self.class(now, key, frame.len()) {
-            Class::High => frame.set_class(Class::High),
-            Class::BestEffort => frame.set_class(Class::BestEffort),
+        // Apart, so that IPv4's path stays short.
+        if key.destination & !IPV4_ADDRESS == IPV4_MAPPED {
+            self.is_of_small_flow(now, key, frame.len())
+        } else {
+            self.is_of_small_other(now, key, frame.len())
         }
     }
 
-    /// The class of a packet of `len` bytes that flow `key` sends at `now`, which
+    #[inline(never)]
+    fn is_of_small_other(&mut self, now: Nanos, key: FlowKey, len: usize) -> bool {
+        self.is_of_small_flow(now, key, len)
+    }
+
+    /// Whether flow `key`, which sends a packet of `len` bytes at `now`, is small. `now`
     /// never goes back.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
-    pub fn class(&mut self, now: Nanos, key: FlowKey, len: usize) -> Class {
+    pub fn is_of_small_flow(&mut self, now: Nanos, key: FlowKey, len: usize) -> bool {
+        let full = self.full;
         let fresh = Bucket {
-            tokens: self.full,
+            tokens: full,
             check_at: Nanos::ZERO,
         };
-        let Self {
-            config,
-            full,
-            fill_time,
-            flows,
-            stats,
-        } = self;
+        let Touched {
+            value: bucket,
+            since_last,
+            first,
+        } = self.flows.touch(now, key, fresh);
         let cost = (len.cast_signed() as i64).wrapping_mul(BYTE);
-        flows.touch(now, key, fresh, |bucket, since_last| {
-            let mut tokens = *full;
-            if since_last.0 < *fill_time {
-                // Less than twice a full bucket, as less than `fill_time` passed.
-                let gain = since_last.0 * config.rate.0;
-                tokens = tokens.min(bucket.tokens + gain.cast_signed());
-            }
-            let left = tokens - cost;
-            if left >= 0 && bucket.check_at == Nanos::ZERO {
-                bucket.tokens = left;
-                stats.high += 1;
-                return Class::High;
-            }
-            let promotable = left >= 0 && tokens >= *full / 2;
-            bucket.tokens = left.max(-*full);
-            bucket.low(now, config.recheck, promotable, stats)
-        })
+        let mut tokens = full;
+        if since_last.0 < self.fill_time {
+            // Less than twice a full bucket, as less than `fill_time` passed.
+            let gain = since_last.0 * self.config.rate.0;
+            tokens = tokens.min(bucket.tokens + gain.cast_signed());
+        }
+        let left = tokens - cost;
+        if left >= 0 && bucket.check_at == Nanos::ZERO && self.budgets.take(now, key.source, cost) {
+            bucket.tokens = left;
+            self.stats.small += 1;
+            self.flows.touched(now, first);
+            return true;
+        }
+        let promotable = left >= 0 && tokens >= full / 2;
+        bucket.tokens = left.max(-full);
+        let affords = || promotable && self.budgets.take(now, key.source, cost);
+        let is_small = bucket.large(now, self.config.recheck, affords, &mut self.stats);
+        self.flows.touched(now, first);
+        is_small
     }
 
     /// Takes another configuration over. Known flows keep their tokens, as far as
-    /// the new bucket holds them, and their class.
+    /// the new bucket holds them, and are as large as before.
     pub fn reconfigure(&mut self, config: &MeterConfig) {
         let mut next = Self::new(config);
+        next.set_guests(self.guests);
         next.stats = self.stats();
         self.flows.move_into(&mut next.flows);
         let full = next.full;
@@ -249,6 +310,10 @@ impl Meter {
 /// Stands for every destination that is not an IP address: the unspecified
 /// address, which no packet is sent to.
 const NOT_IP: u128 = 0;
+
+/// An IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2), and the bits of the address in it.
+const IPV4_MAPPED: u128 = 0xffff_0000_0000;
+const IPV4_ADDRESS: u128 = 0xffff_ffff;
 
 #[cfg(test)]
 mod tests;

@@ -20,9 +20,10 @@ pub use claim::Claim;
 pub use offload::{Checksum, Cwr, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 
-use crate::{Class, Connection, FlowKey, Frame, GuestId};
+use crate::{Connection, FlowKey, Frame, GuestId};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use tailbound_classes::{Class, Classes, Mark};
 use tailbound_units::Bytes;
 use wire::{ETHERNET, Headers, Network, TAG, be16, is_tag};
 
@@ -158,15 +159,9 @@ impl Packet {
     /// The longest frame: an IPv4 packet of 65,535 bytes, two VLAN tags, and the
     /// Ethernet header.
     pub const MAX_FRAME: usize = 65_535 + 2 * TAG + ETHERNET;
-    /// DSCP of [`Class::High`]: Expedited Forwarding (RFC 3246), which switches
-    /// serve first as they come. [`Class::BestEffort`] is 0 (RFC 2474).
-    pub const HIGH_DSCP: u8 = 46;
     /// What a packet takes beside its buffer: itself, its place in a queue, and the
     /// allocator's and the pool's notes of the buffer.
     pub const OVERHEAD: u64 = 256;
-    /// PCP of [`Class::High`] where the frame has a VLAN tag: the upper three
-    /// bits of its DSCP. [`Class::BestEffort`] is 0.
-    pub const HIGH_PCP: u8 = Self::HIGH_DSCP >> 3;
 
     /// `buffer[start..start + len]` is an Ethernet frame, as it came from
     /// `source` (`None`: from outside). Everything is checked here, once:
@@ -175,8 +170,8 @@ impl Packet {
     /// A frame in a larger buffer than it needs moves to a smaller one, so that a queue
     /// holds no more memory than its packets' bytes need.
     ///
-    /// The class of a frame from outside is what its tag says; a guest's frame
-    /// is best effort until a meter says otherwise.
+    /// Its class is the lowest until a pipeline says otherwise, or
+    /// [`Packet::read_class`] finds another.
     pub fn new(
         buffer: Buffer,
         start: usize,
@@ -202,7 +197,7 @@ impl Packet {
             network_start: u16::try_from(start + usize::from(headers.network))
                 .map_err(|_| bounds)?,
             headers,
-            class: Class::BestEffort,
+            class: Class::Lowest,
             destination: Destination::Ip,
             offload,
             connection: match source {
@@ -215,9 +210,6 @@ impl Packet {
             && Pool::capacity_for(Self::HEADROOM + len) < packet.buffer.len()
         {
             packet = packet.duplicate();
-        }
-        if source.is_none() {
-            packet.class = packet.class_of_tag();
         }
         if offload.gso.is_some() {
             packet.write_pseudo_header_sum();
@@ -382,17 +374,26 @@ impl Packet {
         self.bytes_mut()[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    fn class_of_tag(&self) -> Class {
+    /// Takes the class that the frame's mark says: its DSCP, or the PCP of its tag where
+    /// it is not IP. For what comes from a fabric of `classes`; a guest's marks say
+    /// nothing.
+    pub fn read_class(&mut self, classes: Classes) {
         let bytes = self.bytes();
         let network = usize::from(self.headers.network);
-        let high = match self.headers.network_kind {
-            Network::Ipv4 => bytes[network + 1] >> 2 == Self::HIGH_DSCP,
-            Network::Ipv6 => (be16(bytes, network) >> 6) & 0x3f == u16::from(Self::HIGH_DSCP),
+        self.class = match self.headers.network_kind {
+            Network::Ipv4 => {
+                let dscp = bytes[network + 1] >> 2;
+                classes.marked(|mark| mark.dscp == dscp)
+            }
+            Network::Ipv6 => {
+                let dscp = (be16(bytes, network) >> 6) & 0x3f;
+                classes.marked(|mark| u16::from(mark.dscp) == dscp)
+            }
             Network::Arp | Network::Other => {
-                is_tag(be16(bytes, 12)) && bytes[ETHERNET] >> 5 == Self::HIGH_PCP
+                let pcp = is_tag(be16(bytes, 12)).then(|| bytes[ETHERNET] >> 5);
+                classes.marked(|mark| Some(mark.pcp) == pcp)
             }
         };
-        if high { Class::High } else { Class::BestEffort }
     }
 
     /// The ECN field of the IP header (RFC 3168); 0 where there is none.
@@ -519,15 +520,11 @@ impl Frame for Packet {
     }
 
     #[inline]
-    fn set_class(&mut self, class: Class) {
+    fn set_class(&mut self, class: Class, mark: Mark) {
         self.class = class;
-        let dscp = match class {
-            Class::High => Self::HIGH_DSCP,
-            Class::BestEffort => 0,
-        };
-        self.rewrite_traffic_class(0xfc, dscp << 2);
+        self.rewrite_traffic_class(0xfc, mark.dscp << 2);
         if usize::from(self.headers.network) > ETHERNET {
-            self.rewrite_priority(dscp >> 3);
+            self.rewrite_priority(mark.pcp);
         }
     }
 
@@ -545,11 +542,12 @@ impl Frame for Packet {
 
     #[inline]
     fn is_multicast(&self) -> bool {
-        self.bytes()[0] & 1 != 0
+        let first = self.buffer.get(usize::from(self.start));
+        first.is_some_and(|byte| byte & 1 != 0)
     }
 
-    fn add_priority_tag(&mut self) {
-        self.insert_priority_tag();
+    fn add_priority_tag(&mut self, mark: Mark) {
+        self.insert_priority_tag(mark);
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 //! A [`Pipeline`] is a packet's way from a guest to the wire, as data.
 //!
 //! ```text
-//! push ► meter and tag ► segment ► queue ► pull, when the NIC's queue admits it
+//! push ► class and mark ► segment ► queue ► pull, when the NIC's queue admits it
 //! ```
 //!
 //! Each part may be left out. What Linux does by itself is
@@ -20,14 +20,16 @@
 //! Whoever drives them moves bytes and knows addresses, and decides nothing: a switch
 //! with real packets, a simulator with records.
 
+mod classifier;
 mod egress;
 mod paced;
 
+pub use classifier::{Classifier, Promise};
 pub use egress::{Egress, EgressConfig, EgressStats};
 pub use paced::{Coverage, PacedPipeline, PacedPipelineConfig};
 
 use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats};
-use crate::{Frame, HashKeys, Meter, MeterConfig, MeterStats};
+use crate::{Classes, Frame, HashKeys, MeterConfig, MeterStats};
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Nanos, WireBytes};
 
@@ -35,8 +37,7 @@ use tailbound_units::{Nanos, WireBytes};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
-    /// Meters flows and tags their packets; without it, a frame keeps the class
-    /// that it came with.
+    /// Tells small flows from others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<MeterConfig>,
     /// Whether packets are cut to one MTU before they join the queue.
@@ -47,6 +48,11 @@ pub struct PipelineConfig {
     /// behind takes frames as it likes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nic: Option<NicConfig>,
+    /// The classes of the fabric that is behind it: each frame of a guest gets the one
+    /// that the table has for it, and its mark. `None`: frames keep what their guests
+    /// wrote, and nothing is metered.
+    #[serde(skip)]
+    pub classes: Option<Classes>,
 }
 
 /// What a pipeline has done so far.
@@ -104,7 +110,7 @@ impl<F> Outgoing<F> {
 #[derive(Debug)]
 pub struct Pipeline<F> {
     config: PipelineConfig,
-    meter: Option<Meter>,
+    classifier: Classifier,
     /// What goes before all that is in `queue`.
     first: Queue<F>,
     queue: Queue<F>,
@@ -122,10 +128,9 @@ impl<F: Frame> Pipeline<F> {
 
     /// The same with given keys for the meter's table.
     pub fn with_keys(config: &PipelineConfig, keys: HashKeys) -> Self {
-        let meter = |config: &MeterConfig| Meter::with_keys(config, keys);
         Self {
             config: config.clone(),
-            meter: config.meter.as_ref().map(meter),
+            classifier: Classifier::new(config.classes, config.meter.as_ref(), keys),
             first: Queue::new(&config.queue),
             queue: Queue::new(&config.queue),
             nic: config.nic.as_ref().map(Nic::new),
@@ -139,9 +144,7 @@ impl<F: Frame> Pipeline<F> {
     pub fn push(&mut self, now: Nanos, mut frame: F) {
         self.now = self.now.max(now);
         self.stats.frames += 1;
-        if let Some(meter) = &mut self.meter {
-            meter.tag(now, &mut frame);
-        }
+        self.classifier.classify(now, &mut frame, Promise::Nothing);
         let Self { queue, stats, .. } = self;
         if self.config.segment && frame.segments() > 1 {
             stats.segmented += 1;
@@ -210,21 +213,8 @@ impl<F: Frame> Pipeline<F> {
     /// What waits has been metered and segmented as the old configuration said.
     pub fn reconfigure(&mut self, now: Nanos, config: &PipelineConfig) {
         self.now = self.now.max(now);
-        if self.config.meter != config.meter {
-            self.stats.meter = self.stats().meter;
-            self.meter = match (self.meter.take(), &config.meter) {
-                (Some(mut meter), Some(config)) => {
-                    meter.reconfigure(config);
-                    Some(meter)
-                }
-                (_, Some(config)) => {
-                    let mut meter = Meter::new(config);
-                    meter.stats = self.stats.meter;
-                    Some(meter)
-                }
-                (_, None) => None,
-            };
-        }
+        let meter = config.meter.as_ref();
+        self.classifier.reconfigure(config.classes, meter);
         if self.config.queue != config.queue {
             self.first.reconfigure(&config.queue);
             self.queue.reconfigure(&config.queue);
@@ -246,6 +236,11 @@ impl<F: Frame> Pipeline<F> {
         self.config.segment
     }
 
+    /// Shares the meter among so many guests from now on; among one until it is told.
+    pub fn set_guests(&mut self, guests: usize) {
+        self.classifier.set_guests(guests);
+    }
+
     /// What waits in the software queue.
     pub fn backlog(&self) -> Backlog {
         self.first.backlog().plus(self.queue.backlog())
@@ -265,7 +260,7 @@ impl<F: Frame> Pipeline<F> {
     /// What it has done so far.
     pub fn stats(&self) -> PipelineStats {
         PipelineStats {
-            meter: self.meter.as_ref().map_or(self.stats.meter, Meter::stats),
+            meter: self.classifier.stats(),
             ..self.stats
         }
     }

@@ -37,7 +37,7 @@ pub enum QueueConfig {
     /// A queue for each flow, under `CoDel` each; guests are served in turn, and the
     /// flows of each.
     FqCodel(FqCodelConfig),
-    /// One queue a class; the high class goes first.
+    /// One queue a class; each goes before those below it.
     Priority(PriorityConfig),
 }
 

@@ -1,12 +1,10 @@
 //! A packet that is only a record: what simulations, tests and benchmarks send.
 
 use crate::pacer::void;
-use crate::{Class, FlowKey, Frame, GuestId};
+use crate::{Class, FlowKey, Frame, GuestId, Mark};
 use tailbound_units::{Nanos, WireBytes};
 
 /// A packet without bytes: a frame, or what TCP hands over at once.
-///
-/// It is always best effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRecord {
     /// Its number, as its sender counts.
@@ -25,6 +23,8 @@ pub struct PacketRecord {
     pub takes_marks: bool,
     /// and whether it bears one.
     pub marked: bool,
+    /// The class that it was given last.
+    pub class: Class,
 }
 
 /// The longest frame without FCS, and the headers of each segment of a longer
@@ -44,6 +44,7 @@ impl PacketRecord {
             cut: true,
             takes_marks: false,
             marked: false,
+            class: Class::Lowest,
         }
     }
 
@@ -72,9 +73,11 @@ impl Frame for PacketRecord {
         })
     }
     fn class(&self) -> Class {
-        Class::BestEffort
+        self.class
     }
-    fn set_class(&mut self, _: Class) {}
+    fn set_class(&mut self, class: Class, _: Mark) {
+        self.class = class;
+    }
     fn mark_congestion(&mut self) -> bool {
         self.marked = self.takes_marks;
         self.takes_marks

@@ -2,7 +2,7 @@
 
 pub(crate) mod tcp;
 
-use crate::{Class, Connection, FlowKey, Frame, GuestId, HashKeys, Malformed, Packet, Pool};
+use crate::{Class, Connection, FlowKey, Frame, GuestId, HashKeys, Malformed, Mark, Packet, Pool};
 use tailbound_units::Bytes;
 
 /// A simulated packet.
@@ -31,7 +31,7 @@ impl Record {
             connection: 0,
             is_scalable: false,
             truesize: None,
-            class: Class::BestEffort,
+            class: Class::Lowest,
             takes_marks: false,
             marked: false,
         }
@@ -66,7 +66,7 @@ impl Frame for Record {
     fn class(&self) -> Class {
         self.class
     }
-    fn set_class(&mut self, class: Class) {
+    fn set_class(&mut self, class: Class, _: Mark) {
         self.class = class;
     }
     fn mark_congestion(&mut self) -> bool {

@@ -17,8 +17,8 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::OnceLock;
 use tailbound_dataplane::{
-    Class, CodelConfig, Connection, FlowKey, FqCodelConfig, Frame, GuestId, Queue, QueueConfig,
-    QueueStats,
+    Class, CodelConfig, Connection, FlowKey, FqCodelConfig, Frame, GuestId, Mark, Queue,
+    QueueConfig, QueueStats,
 };
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::{Bytes, Nanos};
@@ -168,9 +168,9 @@ impl Frame for Told {
         Bytes(self.truesize)
     }
     fn class(&self) -> Class {
-        Class::BestEffort
+        Class::Lowest
     }
-    fn set_class(&mut self, _: Class) {}
+    fn set_class(&mut self, _: Class, _: Mark) {}
     fn mark_congestion(&mut self) -> bool {
         let takes_marks = self.ecn != 0;
         if takes_marks {

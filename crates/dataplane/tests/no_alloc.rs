@@ -1,8 +1,9 @@
 //! The packet path allocates nothing for a packet once it is warm.
 
 use tailbound_dataplane::{
-    CodelConfig, FifoConfig, FqCodelConfig, Frame, Guarantee, GuestId, MeterConfig, NicConfig,
-    Pacer, PacerConfig, Packet, Pipeline, PipelineConfig, Pool, PriorityConfig, QueueConfig,
+    Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, Frame, Guarantee, GuestId,
+    MeterConfig, NicConfig, Pacer, PacerConfig, Packet, Pipeline, PipelineConfig, Pool,
+    PriorityConfig, QueueConfig,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -76,6 +77,7 @@ fn nothing_is_allocated_once_it_is_warm() {
         for segment in [false, true] {
             let mut pipeline = Pipeline::new(&PipelineConfig {
                 meter: Some(MeterConfig::default()),
+                classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
                 segment,
                 queue: queue.clone(),
                 nic: Some(NicConfig::new(Rate::from_mbit(1000))),

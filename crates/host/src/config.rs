@@ -6,6 +6,7 @@
 //! itself. Only a configuration without any is returned.
 
 mod check;
+mod classes;
 mod draft;
 mod guard;
 mod memory;
@@ -20,7 +21,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
 use tailbound_api::VmName;
-use tailbound_dataplane::{FqCodelConfig, Guarantee, PacerConfig, PipelineConfig, QueueConfig};
+use tailbound_dataplane::{
+    Classes, FqCodelConfig, Guarantee, PacerConfig, PipelineConfig, QueueConfig,
+};
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_switch::{BudgetConfig, Mac, Prefix, SpoofFilter};
 
@@ -29,6 +32,9 @@ use tailbound_switch::{BudgetConfig, Mac, Prefix, SpoofFilter};
 pub struct Config {
     /// Where metrics are served; not at all by default.
     pub metrics: Option<SocketAddr>,
+    /// The classes of the fabric behind the uplink; `None` for a host that gives frames
+    /// no class.
+    pub classes: Option<Classes>,
     /// The way out; a host without one only connects its guests.
     pub uplink: Option<UplinkConfig>,
     /// The guests.

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
 };
-use tailbound_dataplane::Packet;
+use tailbound_dataplane::Mark;
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::Spawn;
 use tailbound_sys::{sched, thread};
@@ -327,7 +327,7 @@ fn a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none() {
                     if packet.destination_mac() == packet.source_mac() {
                         voids += 1;
                     } else if packet.destination_mac() == stranger {
-                        assert_eq!(packet.bytes()[15] >> 2, Packet::HIGH_DSCP);
+                        assert_eq!(packet.bytes()[15] >> 2, Mark::FIRST.dscp);
                         seen.push(packet.bytes()[42..44].to_vec());
                     }
                 }

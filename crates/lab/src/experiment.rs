@@ -344,7 +344,7 @@ pub enum SwitchMode {
     /// One queue for all.
     #[default]
     TagsIgnored,
-    /// The high class goes first.
+    /// Each class goes before those below it.
     TagsHonoured,
 }
 

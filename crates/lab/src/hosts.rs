@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use tailbound_dataplane::{Guarantee, MeterConfig, NicConfig, PacerConfig, PipelineConfig};
+use tailbound_dataplane::{Guarantee, NicConfig, PacerConfig, PipelineConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Serialize)]
@@ -40,22 +40,12 @@ struct Peer {
 #[derive(Serialize)]
 struct Uplink {
     port: Port,
-    pipeline: Stages,
+    /// None beside a pacer, which the host would refuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pipeline: Option<PipelineConfig>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pacer: Option<PacerConfig>,
     priority_tag: bool,
-}
-
-/// The host refuses stages beside a pacer that it does not run, so they are not
-/// even named.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Stages {
-    Whole(PipelineConfig),
-    Meter {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        meter: Option<MeterConfig>,
-    },
 }
 
 #[derive(Serialize)]
@@ -127,19 +117,14 @@ pub(crate) fn config(
         }
     };
     let config = pipeline.config.get_ref();
-    let stages = match &pipeline.pacer {
-        Some(_) => Stages::Meter {
-            meter: config.meter,
-        },
-        None => Stages::Whole(PipelineConfig {
-            nic: Some(NicConfig {
-                limit: Some(nic_queue(pipeline, link)),
-                ..NicConfig::new(link)
-            }),
-            ..config.clone()
-        }),
-    };
     let pacing = pipeline.pacer.as_ref();
+    let stages = pacing.is_none().then(|| PipelineConfig {
+        nic: Some(NicConfig {
+            limit: Some(nic_queue(pipeline, link)),
+            ..NicConfig::new(link)
+        }),
+        ..config.clone()
+    });
     toml::to_string(&HostFile {
         uplink: Uplink {
             port: Port::AfPacket {

@@ -12,7 +12,7 @@
 //! only one host sends to.
 
 use crate::experiment::{SwitchMode, Wire};
-use tailbound_dataplane::Packet;
+use tailbound_dataplane::Mark;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A full frame and a little more: a GSO packet above it is cut.
@@ -90,7 +90,7 @@ pub(crate) fn switch_port(
         ));
     }
     if mode == SwitchMode::TagsHonoured {
-        let tag = Packet::HIGH_DSCP << 2;
+        let tag = Mark::FIRST.dscp << 2;
         batch.push(format!(
             "filter replace dev {interface} parent 1: protocol ip prio 1 u32 match ip dsfield {tag:#x} 0xfc flowid 1:10\n\
              filter replace dev {interface} parent 1: protocol ipv6 prio 2 u32 match ip6 priority {tag:#x} 0xfc flowid 1:10\n"

@@ -89,6 +89,7 @@ fn warm(guests: usize) -> Host {
                 ..GuestConfig::new(format!("g{guest}"), mac(guest))
             })
             .collect(),
+        classes: None,
     };
     let station = |from, to| Some(Box::new(Station { from, to }) as Box<dyn Port>);
     // The uplink itself sends nothing.

@@ -57,7 +57,7 @@ use state::PortState;
 use std::collections::HashSet;
 use std::io;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet, Pool};
+use tailbound_dataplane::{Classes, GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_units::{Bytes, Nanos};
 use uplink::Uplink;
 
@@ -88,6 +88,8 @@ pub struct Switch {
     /// guests.
     states: Vec<PortState>,
     uplink: Option<Uplink>,
+    /// Of the fabric behind the uplink.
+    classes: Option<Classes>,
     guests: Vec<GuestPort>,
     /// Which guest has which slot. A packet that still waits cannot be taken for that
     /// of a later guest of its slot: the generation tells them apart.
@@ -129,6 +131,7 @@ impl Switch {
             by_station: HashSet::new(),
             states: Vec::new(),
             uplink: None,
+            classes: None,
             guests: Vec::new(),
             slots: Slots::default(),
             refusals: 0,

@@ -85,6 +85,7 @@ fn nothing_is_allocated_once_it_is_warm() {
                 guarantee,
                 ..GuestConfig::new("g", GUEST)
             }],
+            classes: None,
         };
         let mut switch = Switch::new(config).expect("no rule is broken");
         let mut ports: Vec<Option<Box<dyn Port>>> = vec![

@@ -1,8 +1,15 @@
 //! A bounded table of flows in the order of their last use.
 //!
 //! Entries lie in a slab that is allocated once, a cache line each. A hash index
-//! finds them; a doubly linked list keeps them in the order of their last use.
-//! Every operation is O(1), the hash index in expectation over its secret keys.
+//! finds them; a doubly linked list keeps them in the order of their last use, and
+//! another one those of each guest. Every operation is O(1), the hash index in
+//! expectation over its secret keys.
+//!
+//! Each guest has an equal share of the table. As long as there is room anybody may use
+//! it. When there is none, a guest that adds a flow and has its share already forgets
+//! its own oldest flow for it; one that has less takes the place of the oldest flow of a
+//! guest that has more than its share. So no guest can make another one's flows
+//! forgotten that has no more than its share.
 //!
 //! Time is cut into grains, and an entry moves to the new end of the list at its
 //! first use in a grain only: the other packets of a busy flow then touch its own
@@ -20,6 +27,9 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Table<V, const GRAIN_BITS: u32> {
     slots: Vec<Slot<V>>,
+    /// The neighbours of each slot among the flows of its guest: apart, so that a slot
+    /// is a cache line.
+    own: Vec<Links>,
     capacity: usize,
     /// After what time without use a flow is forgotten.
     idle: Nanos,
@@ -32,9 +42,51 @@ pub(super) struct Table<V, const GRAIN_BITS: u32> {
     hash: MultilinearHash,
     /// Unused slots, linked through `newer`.
     free: u32,
+    order: Ends,
+    len: usize,
+    /// What each guest has in the table, by its number.
+    owners: Vec<Owner>,
+    /// The flows that each guest may have for sure.
+    share: usize,
+    /// The first of the guests that have more, linked through [`Owner::over`].
+    over: u32,
+}
+
+/// The first and the last slot of a list in the order of last use.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
     oldest: u32,
     newest: u32,
-    len: usize,
+}
+
+impl Ends {
+    const EMPTY: Self = Self {
+        oldest: NIL,
+        newest: NIL,
+    };
+}
+
+/// The neighbours in a list.
+#[derive(Debug, Clone, Copy)]
+struct Links {
+    older: u32,
+    newer: u32,
+}
+
+impl Links {
+    const NONE: Self = Self {
+        older: NIL,
+        newer: NIL,
+    };
+}
+
+/// What a guest has in the table.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    flows: usize,
+    order: Ends,
+    /// The neighbours among the guests that have more than their share.
+    over: Links,
 }
 
 #[derive(Debug)]
@@ -45,8 +97,8 @@ struct Slot<V> {
     value: V,
     last: Nanos,
     source: GuestId,
-    older: u32,
-    newer: u32,
+    /// Among all flows; of an unused slot, `newer` is the next unused one.
+    all: Links,
     /// The next slot of the same hash chain.
     chain: u32,
 }
@@ -66,11 +118,21 @@ impl<V> Slot<V> {
     }
 }
 
+/// A flow that is used.
+pub(super) struct Touched<'t, V> {
+    pub(super) value: &'t mut V,
+    /// The time since its last use, which is zero when it is new.
+    pub(super) since_last: Nanos,
+    /// The slot, at its first use in a grain.
+    pub(super) first: Option<u32>,
+}
+
 impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
     pub(super) fn new(capacity: usize, idle: Nanos, keys: HashKeys) -> Self {
         let capacity = capacity.clamp(1, 1 << 24);
         Self {
             slots: Vec::with_capacity(capacity),
+            own: Vec::with_capacity(capacity),
             capacity,
             idle,
             collected: 0,
@@ -78,9 +140,23 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
             chains: vec![NIL; (2 * capacity).next_power_of_two()].into_boxed_slice(),
             hash: MultilinearHash::new(keys),
             free: NIL,
-            oldest: NIL,
-            newest: NIL,
+            order: Ends::EMPTY,
             len: 0,
+            owners: Vec::new(),
+            share: capacity,
+            over: NIL,
+        }
+    }
+
+    /// Shares the table among so many guests from now on.
+    pub(super) fn share_among(&mut self, guests: usize) {
+        self.share = (self.capacity / guests.max(1)).max(1);
+        self.over = NIL;
+        for index in 0..self.owners.len() as u32 {
+            self.owners[index as usize].over = Links::NONE;
+            if self.owners[index as usize].flows > self.share {
+                self.link_over(index);
+            }
         }
     }
 
@@ -88,35 +164,54 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         self.len
     }
 
-    /// Finds `key`, or adds it with `fresh`, and lets `update` have its value and
-    /// the time since its last use, which is zero when it is new.
+    /// Finds `key`, or adds it with `fresh`. Whoever takes it calls
+    /// [`Table::touched`] with its `first` when done.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
-    pub(super) fn touch<R>(
+    pub(super) fn touch(&mut self, now: Nanos, key: FlowKey, fresh: V) -> Touched<'_, V> {
+        let chain = self.chain_of(key);
+        let mut index = self.chains[chain];
+        loop {
+            match self.slots.get(index as usize) {
+                Some(slot) if slot.is(key) => break,
+                Some(slot) => index = slot.chain,
+                None => return self.add_and_touch(now, key, fresh, chain),
+            }
+        }
+        let slot = &mut self.slots[index as usize];
+        let last = mem::replace(&mut slot.last, now);
+        Touched {
+            value: &mut slot.value,
+            // A clock that goes back, which it must not, is taken for a long time.
+            since_last: Nanos(now.0.wrapping_sub(last.0)),
+            first: ((last.0 ^ now.0) >> GRAIN_BITS != 0).then_some(index),
+        }
+    }
+
+    /// Ends what [`Table::touch`] began: at the first use in a grain, the flow is the
+    /// newest.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
+    pub(super) fn touched(&mut self, now: Nanos, first: Option<u32>) {
+        if let Some(index) = first {
+            self.move_to_newest(index, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_and_touch(
         &mut self,
         now: Nanos,
         key: FlowKey,
         fresh: V,
-        update: impl FnOnce(&mut V, Nanos) -> R,
-    ) -> R {
-        let chain = self.chain_of(key);
-        let mut index = self.chains[chain];
-        loop {
-            let Some(slot) = self.slots.get_mut(index as usize) else {
-                index = self.add(now, key, fresh, chain);
-                continue;
-            };
-            if !slot.is(key) {
-                index = slot.chain;
-                continue;
-            }
-            let last = mem::replace(&mut slot.last, now);
-            // A clock that goes back, which it must not, is taken for a long time.
-            let result = update(&mut slot.value, Nanos(now.0.wrapping_sub(last.0)));
-            if (last.0 ^ now.0) >> GRAIN_BITS != 0 {
-                self.move_to_newest(index, now);
-            }
-            return result;
+        chain: usize,
+    ) -> Touched<'_, V> {
+        let index = self.add(now, key, fresh, chain);
+        Touched {
+            value: &mut self.slots[index as usize].value,
+            since_last: Nanos::ZERO,
+            first: None,
         }
     }
 
@@ -124,8 +219,9 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
     /// is more than the one that may come with each call.
     fn collect(&mut self, now: Nanos) {
         for _ in 0..2 {
-            match self.slots.get(self.oldest as usize) {
-                Some(slot) if now.since(slot.last) >= self.idle => self.remove(self.oldest),
+            let oldest = self.order.oldest;
+            match self.slots.get(oldest as usize) {
+                Some(slot) if now.since(slot.last) >= self.idle => self.remove(oldest),
                 _ => break,
             }
             self.collected += 1;
@@ -134,10 +230,10 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
 
     /// Adds every flow to `other`, oldest first.
     pub(super) fn move_into(&self, other: &mut Self) {
-        let mut index = self.oldest;
+        let mut index = self.order.oldest;
         while let Some(slot) = self.slots.get(index as usize) {
-            other.touch(slot.last, slot.key(), slot.value, |_, _| ());
-            index = slot.newer;
+            other.touch(slot.last, slot.key(), slot.value);
+            index = slot.all.newer;
         }
     }
 
@@ -152,11 +248,11 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         self.hash.of(key) as usize & (self.chains.len() - 1)
     }
 
-    #[cold]
     fn add(&mut self, now: Nanos, key: FlowKey, value: V, chain: usize) -> u32 {
         self.collect(now);
+        let owner = self.owner(key.source);
         if self.len == self.capacity {
-            self.remove(self.oldest);
+            self.remove(self.victim(owner));
             self.evicted += 1;
         }
         let slot = Slot {
@@ -164,23 +260,72 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
             source: key.source,
             value,
             last: now,
-            older: NIL,
-            newer: NIL,
+            all: Links::NONE,
             chain: self.chains[chain],
         };
         let index = if self.free == NIL {
             self.slots.push(slot);
+            self.own.push(Links::NONE);
             self.slots.len() as u32 - 1
         } else {
             let index = self.free;
-            self.free = self.slots[index as usize].newer;
+            self.free = self.slots[index as usize].all.newer;
             self.slots[index as usize] = slot;
             index
         };
         self.chains[chain] = index;
         self.link_newest(index);
         self.len += 1;
+        self.owners[owner as usize].flows += 1;
+        if self.owners[owner as usize].flows == self.share + 1 {
+            self.link_over(owner);
+        }
         index
+    }
+
+    /// The place of a guest among the owners.
+    fn owner(&mut self, guest: GuestId) -> u32 {
+        while self.owners.len() <= guest.slot() {
+            self.owners.push(Owner {
+                flows: 0,
+                order: Ends::EMPTY,
+                over: Links::NONE,
+            });
+        }
+        guest.slot() as u32
+    }
+
+    /// The flow that a full table forgets for one of `owner`'s.
+    fn victim(&self, owner: u32) -> u32 {
+        let Owner { flows, order, .. } = self.owners[owner as usize];
+        if flows >= self.share {
+            return order.oldest;
+        }
+        // Nobody has more only if flows are left of guests that are gone.
+        let over = self.owners.get(self.over as usize);
+        over.map_or(self.order.oldest, |over| over.order.oldest)
+    }
+
+    fn link_over(&mut self, owner: u32) {
+        let next = mem::replace(&mut self.over, owner);
+        self.owners[owner as usize].over = Links {
+            older: NIL,
+            newer: next,
+        };
+        if let Some(next) = self.owners.get_mut(next as usize) {
+            next.over.older = owner;
+        }
+    }
+
+    fn unlink_over(&mut self, owner: u32) {
+        let Links { older, newer } = self.owners[owner as usize].over;
+        match self.owners.get_mut(older as usize) {
+            Some(before) => before.over.newer = newer,
+            None => self.over = newer,
+        }
+        if let Some(after) = self.owners.get_mut(newer as usize) {
+            after.over.older = older;
+        }
     }
 
     fn remove(&mut self, index: u32) {
@@ -196,42 +341,77 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
             self.slots[at as usize].chain = after;
         }
         self.unlink(index);
-        self.slots[index as usize].newer = self.free;
+        let slot = &mut self.slots[index as usize];
+        slot.all.newer = self.free;
         self.free = index;
         self.len -= 1;
+        let owner = slot.source.slot();
+        if self.owners[owner].flows == self.share + 1 {
+            self.unlink_over(owner as u32);
+        }
+        self.owners[owner].flows -= 1;
     }
 
     #[cold]
+    #[inline(never)]
     fn move_to_newest(&mut self, index: u32, now: Nanos) {
         self.collect(now);
-        if index != self.newest {
+        if index != self.order.newest {
             self.unlink(index);
             self.link_newest(index);
         }
     }
 
     fn unlink(&mut self, index: u32) {
-        let Slot { older, newer, .. } = self.slots[index as usize];
-        match self.slots.get_mut(older as usize) {
-            Some(slot) => slot.newer = newer,
-            None => self.oldest = newer,
-        }
-        match self.slots.get_mut(newer as usize) {
-            Some(slot) => slot.older = older,
-            None => self.newest = older,
-        }
+        let Slot { all, source, .. } = self.slots[index as usize];
+        let own = self.own[index as usize];
+        let owner = &mut self.owners[source.slot()].order;
+        unlink(&mut self.slots, &mut self.order, all, |slot| &mut slot.all);
+        unlink(&mut self.own, owner, own, |links| links);
     }
 
     fn link_newest(&mut self, index: u32) {
-        let newest = self.newest;
-        let slot = &mut self.slots[index as usize];
-        slot.older = newest;
-        slot.newer = NIL;
-        match self.slots.get_mut(newest as usize) {
-            Some(slot) => slot.newer = index,
-            None => self.oldest = index,
-        }
-        self.newest = index;
+        let owner = self.slots[index as usize].source.slot();
+        let owner = &mut self.owners[owner].order;
+        link_newest(&mut self.slots, &mut self.order, index, |slot| {
+            &mut slot.all
+        });
+        link_newest(&mut self.own, owner, index, |links| links);
+    }
+}
+
+/// Takes an entry with these neighbours out of the list of `ends`.
+fn unlink<E>(
+    entries: &mut [E],
+    ends: &mut Ends,
+    Links { older, newer }: Links,
+    of: impl Fn(&mut E) -> &mut Links,
+) {
+    match entries.get_mut(older as usize) {
+        Some(entry) => of(entry).newer = newer,
+        None => ends.oldest = newer,
+    }
+    match entries.get_mut(newer as usize) {
+        Some(entry) => of(entry).older = older,
+        None => ends.newest = older,
+    }
+}
+
+/// Puts an entry at the new end of the list of `ends`.
+fn link_newest<E>(
+    entries: &mut [E],
+    ends: &mut Ends,
+    index: u32,
+    of: impl Fn(&mut E) -> &mut Links,
+) {
+    let newest = mem::replace(&mut ends.newest, index);
+    *of(&mut entries[index as usize]) = Links {
+        older: newest,
+        newer: NIL,
+    };
+    match entries.get_mut(newest as usize) {
+        Some(entry) => of(entry).newer = index,
+        None => ends.oldest = index,
     }
 }
 

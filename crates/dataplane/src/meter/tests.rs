@@ -18,7 +18,7 @@ fn meter() -> Meter {
 fn send(meter: &mut Meter, len: usize, gap: Nanos, from: Nanos, to: Nanos) -> u64 {
     let (mut now, mut high) = (from, 0);
     while now < to {
-        high += u64::from(meter.class(now, key(1, 2), len) == Class::High);
+        high += u64::from(meter.is_of_small_flow(now, key(1, 2), len));
         now += gap;
     }
     high
@@ -38,23 +38,22 @@ fn a_burst_is_high_until_the_bucket_is_empty() {
 
 #[test]
 fn a_64_kb_packet_needs_tokens_for_all_its_bytes() {
-    assert_eq!(
-        meter().class(START, key(1, 2), 65_000),
-        Class::BestEffort,
+    assert!(
+        !meter().is_of_small_flow(START, key(1, 2), 65_000),
         "more than any burst"
     );
     let mut meter = meter();
-    assert_eq!(meter.class(START, key(1, 2), 30_000), Class::High);
-    assert_eq!(meter.class(START, key(1, 2), 1), Class::BestEffort);
+    assert!(meter.is_of_small_flow(START, key(1, 2), 30_000));
+    assert!(!meter.is_of_small_flow(START, key(1, 2), 1));
 }
 
 #[test]
 fn flows_do_not_share_a_bucket() {
     let mut meter = meter();
-    meter.class(START, key(1, 2), 65_000);
-    assert_eq!(meter.class(START, key(1, 3), 100), Class::High);
-    assert_eq!(meter.class(START, key(2, 2), 100), Class::High);
-    assert_eq!(meter.class(START, key(1, 2), 100), Class::BestEffort);
+    meter.is_of_small_flow(START, key(1, 2), 65_000);
+    assert!(meter.is_of_small_flow(START, key(1, 3), 100));
+    assert!(meter.is_of_small_flow(START, key(2, 2), 100));
+    assert!(!meter.is_of_small_flow(START, key(1, 2), 100));
     assert_eq!(meter.flows(), 3);
 }
 
@@ -89,23 +88,23 @@ fn a_low_flow_that_falls_silent_is_high_at_the_next_check() {
     assert_eq!(meter.stats().promoted, 0);
     // 35 ms later the bucket would do, 37 ms later it does. A check is due.
     let soon = busy + Nanos::from_millis(30);
-    assert_eq!(meter.class(soon, key(1, 2), 100), Class::BestEffort);
+    assert!(!meter.is_of_small_flow(soon, key(1, 2), 100));
     let late = busy + Nanos::from_millis(140);
-    assert_eq!(meter.class(late, key(1, 2), 100), Class::High);
+    assert!(meter.is_of_small_flow(late, key(1, 2), 100));
     assert_eq!(meter.stats().promoted, 1);
 }
 
 #[test]
 fn a_low_flow_is_not_checked_before_its_time() {
     let mut meter = meter();
-    meter.class(START, key(1, 2), 65_000);
+    meter.is_of_small_flow(START, key(1, 2), 65_000);
     // The bucket is full again after 48 ms, the check due after 100.
     for ms in [50, 70, 99] {
         let now = START + Nanos::from_millis(ms);
-        assert_eq!(meter.class(now, key(1, 2), 100), Class::BestEffort);
+        assert!(!meter.is_of_small_flow(now, key(1, 2), 100));
     }
     let now = START + Nanos::from_millis(100);
-    assert_eq!(meter.class(now, key(1, 2), 100), Class::High);
+    assert!(meter.is_of_small_flow(now, key(1, 2), 100));
 }
 
 #[test]
@@ -118,9 +117,9 @@ fn a_low_flow_that_slows_down_becomes_high_and_stays_so() {
     let settled = slow_from + Nanos::from_millis(200);
     send(&mut meter, 1500, gap, slow_from, settled);
     let end = settled + Nanos::from_secs(10);
-    let before = meter.stats().best_effort;
+    let before = meter.stats().bulk;
     send(&mut meter, 1500, gap, settled, end);
-    assert_eq!(meter.stats().best_effort, before);
+    assert_eq!(meter.stats().bulk, before);
     assert_eq!(meter.stats().promoted, 1);
 }
 
@@ -141,14 +140,14 @@ fn high_traffic_never_exceeds_rate_and_burst() {
 fn idle_flows_leave_a_few_at_a_time() {
     let mut meter = meter();
     for destination in 0..1000 {
-        meter.class(START, key(1, destination), 100);
+        meter.is_of_small_flow(START, key(1, destination), 100);
     }
     let later = START + Nanos::from_secs(10);
-    meter.class(later - Nanos(1), key(2, 1), 100);
+    meter.is_of_small_flow(later - Nanos(1), key(2, 1), 100);
     assert_eq!(meter.flows(), 1001, "not idle for 10 s yet");
     for packet in 1..=500 {
         let now = later + Nanos::from_millis(70 * packet);
-        meter.class(now, key(2, 1), 100);
+        meter.is_of_small_flow(now, key(2, 1), 100);
         assert_eq!(meter.flows() as u64, 1001 - 2 * packet);
     }
     assert_eq!(meter.stats().collected, 1000);
@@ -164,59 +163,43 @@ fn a_full_table_forgets_the_flow_that_was_idle_for_longest() {
     let mut meter = Meter::new(&config);
     let at = |step: u64| START + Nanos::from_millis(70 * step);
     for (step, destination) in [(0, 1), (1, 2), (2, 3), (3, 1), (4, 4)] {
-        meter.class(at(step), key(1, destination), 30_000);
+        meter.is_of_small_flow(at(step), key(1, destination), 30_000);
     }
     assert_eq!(meter.flows(), 3);
     assert_eq!(meter.stats().evicted, 1);
     // Flow 1 is known and low, flow 2 was forgotten and starts afresh.
-    assert_eq!(meter.class(at(5), key(1, 1), 30_000), Class::BestEffort);
-    assert_eq!(meter.class(at(5), key(1, 2), 30_000), Class::High);
+    assert!(!meter.is_of_small_flow(at(5), key(1, 1), 30_000));
+    assert!(meter.is_of_small_flow(at(5), key(1, 2), 30_000));
 }
 
 #[test]
 fn what_is_not_ip_is_one_metered_flow_a_guest() {
     let mut meter = meter();
     let mut arp = |guest| {
-        let mut frame = Record {
+        let frame = Record {
             destination: None,
             ..Record::new(0, guest, 60)
         };
-        meter.tag(START, &mut frame);
-        frame.class
+        meter.is_small(START, GuestId::first(guest), &frame)
     };
     let flood: Vec<_> = (0..1000).map(|_| arp(1)).collect();
-    assert_eq!(flood.iter().filter(|c| **c == Class::High).count(), 500);
-    assert_eq!(arp(2), Class::High);
-}
-
-#[test]
-fn frames_from_outside_keep_their_class() {
-    let mut meter = meter();
-    for class in [Class::High, Class::BestEffort] {
-        let mut frame = Record {
-            source: None,
-            class,
-            ..Record::new(0, 0, 65_000)
-        };
-        meter.tag(START, &mut frame);
-        assert_eq!(frame.class, class);
-    }
-    assert_eq!(meter.flows(), 0);
+    assert_eq!(flood.iter().filter(|small| **small).count(), 500);
+    assert!(arp(2));
 }
 
 #[test]
 fn a_new_configuration_keeps_known_flows() {
     let mut meter = meter();
-    meter.class(START, key(1, 1), 65_000);
-    meter.class(START + Nanos(1), key(1, 2), 20_000);
+    meter.is_of_small_flow(START, key(1, 1), 65_000);
+    meter.is_of_small_flow(START + Nanos(1), key(1, 2), 20_000);
     meter.reconfigure(&MeterConfig {
         burst: Bytes(5_000),
         ..MeterConfig::default()
     });
     let now = START + Nanos(2);
-    assert_eq!(meter.class(now, key(1, 1), 10), Class::BestEffort);
-    assert_eq!(meter.class(now, key(1, 2), 5_000), Class::High);
-    assert_eq!(meter.class(now, key(1, 2), 10), Class::BestEffort);
+    assert!(!meter.is_of_small_flow(now, key(1, 1), 10));
+    assert!(meter.is_of_small_flow(now, key(1, 2), 5_000));
+    assert!(!meter.is_of_small_flow(now, key(1, 2), 10));
     meter.reconfigure(&MeterConfig {
         flows: 1,
         ..MeterConfig::default()
@@ -234,10 +217,12 @@ fn extreme_configurations_do_not_overflow() {
                 recheck: Nanos::MAX,
                 idle: Nanos::MAX,
                 flows: 0,
+                budget: Some(Rate(burst)),
+                link: Some(Rate(rate)),
             });
             for now in [0, 1, u64::MAX / 2, u64::MAX] {
                 for len in [0, 1500, usize::MAX] {
-                    meter.class(Nanos(now), key(1, 1), len);
+                    meter.is_of_small_flow(Nanos(now), key(1, 1), len);
                 }
             }
         }
@@ -268,8 +253,8 @@ proptest! {
             if due {
                 low_until = (!enough).then(|| now + config.recheck);
             }
-            let expected = if due && enough { Class::High } else { Class::BestEffort };
-            prop_assert_eq!(meter.class(now, key(1, 1), len), expected);
+            let expected = due && enough;
+            prop_assert_eq!(meter.is_of_small_flow(now, key(1, 1), len), expected);
             tokens = (tokens - cost).max(-full);
         }
     }
@@ -285,7 +270,7 @@ proptest! {
         for (gap, guest, destination, len) in steps {
             now += Nanos(gap);
             let key = key(guest, destination);
-            prop_assert_eq!(one.class(now, key, len), other.class(now, key, len));
+            prop_assert_eq!(one.is_of_small_flow(now, key, len), other.is_of_small_flow(now, key, len));
         }
         prop_assert_eq!(one.stats(), other.stats());
     }

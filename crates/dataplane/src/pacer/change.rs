@@ -9,7 +9,7 @@ use super::store::NIL;
 use super::take::{Arrival, line_of};
 use super::wheel;
 use crate::queue::Queued;
-use crate::{Class, FlowKey, Frame, GuestId};
+use crate::{FlowKey, Frame, GuestId};
 use tailbound_units::exact::TokenBucket;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
 
@@ -153,8 +153,7 @@ impl<F: Frame> Pacer<F> {
     /// Lets a frame wait as best effort.
     fn restore(&mut self, index: u32) {
         let enqueued = self.chain.store.at(index).enqueued;
-        if let Some(mut frame) = self.chain.store.take(index) {
-            frame.set_class(Class::BestEffort);
+        if let Some(frame) = self.chain.store.take(index) {
             self.best_effort.restore(Queued { frame, enqueued });
         }
     }

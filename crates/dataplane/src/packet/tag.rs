@@ -3,7 +3,7 @@
 
 use super::wire::{ETHERNET, TAG, be16, is_tag};
 use super::{Packet, VIRTIO_HEADER};
-use crate::{Class, Frame};
+use tailbound_classes::Mark;
 
 /// Destination and source.
 const ADDRESSES: usize = 12;
@@ -15,25 +15,21 @@ impl Packet {
     /// Bytes that a tag takes of the wire.
     pub const TAG: usize = TAG;
 
-    /// Puts a priority tag of the frame's class behind its addresses, where it has
+    /// Puts a priority tag with `mark`'s PCP behind its addresses, where it has
     /// no tag yet. What is left to the NIC moves along; segments get the tag too.
-    pub(super) fn insert_priority_tag(&mut self) {
+    pub(super) fn insert_priority_tag(&mut self, mark: Mark) {
         if is_tag(be16(self.bytes(), ADDRESSES)) {
             return;
         }
         if usize::from(self.start) < VIRTIO_HEADER + TAG {
             *self = self.duplicate();
         }
-        let pcp = match self.class() {
-            Class::High => Self::HIGH_PCP,
-            Class::BestEffort => 0,
-        };
         self.start -= TAG as u16;
         self.len += TAG as u32;
         let bytes = self.bytes_mut();
         bytes.copy_within(TAG..TAG + ADDRESSES, 0);
         bytes[ADDRESSES..ETHERNET].copy_from_slice(&TPID);
-        bytes[ETHERNET..ETHERNET + 2].copy_from_slice(&[pcp << 5, 0]);
+        bytes[ETHERNET..ETHERNET + 2].copy_from_slice(&[mark.pcp << 5, 0]);
         self.headers.network += TAG as u8;
         if self.headers.transport != 0 {
             self.headers.transport += TAG as u16;
@@ -50,33 +46,36 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Frame;
     use crate::testing::packet;
     use crate::testing::tcp::Tcp;
     use proptest::prelude::*;
+    use tailbound_classes::{Class, Classes, Fabric};
 
     proptest! {
         /// The bytes, the virtio header and every segment are those of a packet
         /// that came with the tag.
         #[test]
         fn a_tagged_packet_is_as_if_its_guest_had_tagged_it(
-            v6: bool, high: bool, ip_options in 0usize..3, payload in 1usize..5000,
+            v6: bool, first: bool, ip_options in 0usize..3, payload in 1usize..5000,
             gso in prop_oneof![Just(0u16), 500u16..1448],
         ) {
-            let class = if high { Class::High } else { Class::BestEffort };
+            let class = if first { Class::Small } else { Class::Lowest };
+            let mark = Classes::of(Fabric::SmallFlowsFirst).mark(class);
             let plain = Tcp { v6, ip_options, payload, gso, ..Tcp::default() };
-            let tci = if high { 5 << 13 } else { 0 };
+            let tci = if first { 5 << 13 } else { 0 };
             let tagged = Tcp { tags: vec![(0x8100, tci)], ..plain.clone() };
 
             let mut ours = packet(&plain.frame(), Some(plain.virtio())).expect("well formed");
-            ours.set_class(class);
-            ours.add_priority_tag();
+            ours.set_class(class, mark);
+            ours.add_priority_tag(mark);
             let mut theirs = packet(&tagged.frame(), Some(tagged.virtio())).expect("well formed");
-            theirs.set_class(class);
+            theirs.set_class(class, mark);
             prop_assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
             prop_assert_eq!(ours.with_virtio_header(), theirs.with_virtio_header());
             prop_assert_eq!(ours.flow(), theirs.flow());
 
-            ours.add_priority_tag();
+            ours.add_priority_tag(mark);
             prop_assert_eq!(ours.len(), theirs.len(), "once is enough");
             let (mut cut, mut expected) = (Vec::new(), Vec::new());
             ours.segment(|mut segment| {
@@ -99,7 +98,7 @@ mod tests {
         let mut buffer = crate::Pool::new().buffer(200);
         buffer[VIRTIO_HEADER..VIRTIO_HEADER + 60].copy_from_slice(&arp);
         let mut packet = Packet::new(buffer, VIRTIO_HEADER, 60, None, None).expect("well formed");
-        packet.add_priority_tag();
+        packet.add_priority_tag(Classes::default().mark(Class::Lowest));
         let expected = [&arp[..12], &[0x81, 0, 0, 0], &arp[12..]].concat();
         assert_eq!(packet.bytes(), expected);
         assert_eq!(

@@ -1,6 +1,7 @@
 use super::*;
+use crate::Fabric;
+use crate::testing::packet;
 use crate::testing::tcp::Tcp;
-use crate::testing::{packet, packet_from};
 use proptest::prelude::*;
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket};
 
@@ -82,10 +83,11 @@ fn tags_are_overwritten_and_everything_else_is_kept() {
         };
         let mut packet = packet(&tcp.frame(), None).expect("well formed");
         for (class, dscp, pcp) in [
-            (Class::High, Packet::HIGH_DSCP, Packet::HIGH_PCP),
-            (Class::BestEffort, 0, 0),
+            (Class::Guaranteed, 46, 5),
+            (Class::Small, 18, 2),
+            (Class::Lowest, 0, 0),
         ] {
-            packet.set_class(class);
+            packet.set_class(class, Mark { dscp, pcp });
             assert_eq!(packet.class(), class);
             let bytes = packet.bytes();
             if v6 {
@@ -105,16 +107,32 @@ fn tags_are_overwritten_and_everything_else_is_kept() {
 }
 
 #[test]
-fn only_a_packet_from_outside_is_believed_its_tag() {
-    for v6 in [false, true] {
-        let tcp = Tcp {
-            tos: Packet::HIGH_DSCP << 2,
+fn a_mark_says_the_class_that_it_has_in_the_fabric() {
+    let three = Classes::of(Fabric::ThreeClasses);
+    let class = |tcp: &Tcp, classes| {
+        let mut packet = packet(&tcp.frame(), None).expect("well formed");
+        assert_eq!(packet.class(), Class::Lowest);
+        packet.read_class(classes);
+        packet.class()
+    };
+    for (v6, class_of) in [false, true]
+        .into_iter()
+        .flat_map(|v6| Class::ALL.map(|it| (v6, it)))
+    {
+        let marked = Tcp {
+            tos: three.mark(class_of).dscp << 2,
             ..small(v6)
         };
-        let class = |source| packet_from(&tcp.frame(), None, source).map(|p| p.class());
-        assert_eq!(class(None), Ok(Class::High));
-        assert_eq!(class(Some(GuestId::first(1))), Ok(Class::BestEffort));
+        assert_eq!(class(&marked, three), class_of);
+        let in_two = class(&marked, Classes::of(Fabric::SmallFlowsFirst));
+        assert_eq!(in_two == Class::Small, class_of == Class::Guaranteed);
+        assert_ne!(in_two, Class::Guaranteed);
     }
+    let mut arp = vec![0; 60];
+    arp[12..18].copy_from_slice(&[0x81, 0, 2 << 5, 0, 0x12, 0x34]);
+    let mut arp = packet(&arp, None).expect("well formed");
+    arp.read_class(three);
+    assert_eq!(arp.class(), Class::Small);
 }
 
 #[test]
@@ -415,7 +433,10 @@ fn flows_are_source_guest_and_destination_address() {
 fn use_it(mut packet: Packet) {
     let len = packet.len();
     let claim = (packet.source_mac(), packet.ip_source(), packet.claim());
-    packet.set_class(Class::High);
+    packet.set_class(
+        Class::Small,
+        Classes::of(Fabric::SmallFlowsFirst).mark(Class::Small),
+    );
     packet.mark_congestion();
     let mut copy = packet.duplicate();
     copy.complete_checksum();

@@ -111,6 +111,14 @@ impl<F: Frame> Egress<F> {
         }
     }
 
+    /// Shares the meter among so many guests from now on; among one until it is told.
+    pub fn set_guests(&mut self, guests: usize) {
+        match self {
+            Self::Pipeline(pipeline) => pipeline.set_guests(guests),
+            Self::Pacer(paced) => paced.set_guests(guests),
+        }
+    }
+
     /// How many frames wait.
     pub fn waiting(&self) -> usize {
         match self {

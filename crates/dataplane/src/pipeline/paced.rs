@@ -8,9 +8,12 @@
 //! and a tag that tells switches so, and hands it to the pacer. That takes every frame,
 //! and says whether its guest's next ones should come ([`Pacer::is_read`]).
 
-use super::Outgoing;
+use super::{Classifier, Outgoing, Promise};
 use crate::pacer::PacerError;
-use crate::{Class, Frame, Meter, MeterConfig, MeterStats, Paced, Pacer, PacerConfig};
+use crate::{
+    Class, Classes, Fabric, Frame, HashKeys, Mark, MeterConfig, MeterStats, Paced, Pacer,
+    PacerConfig,
+};
 use std::collections::VecDeque;
 use tailbound_units::{Bytes, Nanos};
 
@@ -19,18 +22,21 @@ use tailbound_units::{Bytes, Nanos};
 pub struct PacedPipelineConfig {
     /// The wire, and how it is filled.
     pub pacer: PacerConfig,
-    /// Takes the high class from those flows of guaranteed guests that send more than
-    /// it allows; they are paced all the same.
+    /// The classes of the fabric.
+    pub classes: Classes,
+    /// Tells small flows from others, of guests without a guarantee; where guarantees
+    /// have no class of their own, of all.
     pub meter: Option<MeterConfig>,
     /// Whether a frame without a VLAN tag gets a priority tag.
     pub priority_tag: bool,
 }
 
 impl PacedPipelineConfig {
-    /// A pacer without a meter and without tags.
+    /// A pacer on a fabric with guarantees first, without a meter and without tags.
     pub const fn new(pacer: PacerConfig) -> Self {
         Self {
             pacer,
+            classes: Classes::of(Fabric::GuaranteesFirst),
             meter: None,
             priority_tag: false,
         }
@@ -52,7 +58,7 @@ pub enum Coverage {
 #[derive(Debug)]
 pub struct PacedPipeline<F> {
     config: PacedPipelineConfig,
-    meter: Option<Meter>,
+    classifier: Classifier,
     pacer: Pacer<F>,
     segmented: u64,
 }
@@ -64,7 +70,11 @@ impl<F: Frame> PacedPipeline<F> {
     /// The rule that the pacer's configuration breaks.
     pub fn new(config: PacedPipelineConfig) -> Result<Self, PacerError> {
         Ok(Self {
-            meter: config.meter.as_ref().map(Meter::new),
+            classifier: Classifier::new(
+                Some(config.classes),
+                config.meter.as_ref(),
+                HashKeys::random(),
+            ),
             pacer: Pacer::new(&config.pacer)?,
             config,
             segmented: 0,
@@ -92,22 +102,19 @@ impl<F: Frame> PacedPipeline<F> {
         self.pacer.enqueue(now, frame);
     }
 
-    /// Gives a frame its class, and its tag.
-    ///
-    /// A guaranteed guest's frames are high, as long as a meter finds nothing against
-    /// it. All others are best effort, and so is what goes to a group: switches
-    /// multiply it, and no guarantee counts that. Nor does one count what `coverage`
-    /// leaves out.
+    /// Gives a frame the class that the table has for it ([`tailbound_classes`]), and
+    /// its tag. What `coverage` leaves out is no guaranteed traffic.
     fn classify(&mut self, now: Nanos, frame: &mut F, coverage: Coverage) {
-        let high =
-            self.is_guaranteed(frame) && !frame.is_multicast() && self.is_covered(frame, coverage);
-        match &mut self.meter {
-            Some(meter) if high => meter.tag(now, frame),
-            _ if high => frame.set_class(Class::High),
-            _ => frame.set_class(Class::BestEffort),
-        }
+        let promise = if !self.is_guaranteed(frame) {
+            Promise::Nothing
+        } else if self.is_covered(frame, coverage) {
+            Promise::Guarantee
+        } else {
+            Promise::Unannounced
+        };
+        self.classifier.classify(now, frame, promise);
         if self.config.priority_tag {
-            frame.add_priority_tag();
+            frame.add_priority_tag(self.config.classes.mark(frame.class()));
         }
         self.segmented += u64::from(frame.segments() > 1);
     }
@@ -135,20 +142,21 @@ impl<F: Frame> PacedPipeline<F> {
             return;
         }
         let launch = !self.config.pacer.voids;
+        let lowest = self.config.classes.mark(Class::Lowest);
         let batch = self.pacer.batch(now);
         let clock = batch.clock();
         batch.for_each(|next| {
-            let (next, waited) = match next {
+            let (frame, at, waited) = match next {
                 Paced::Guaranteed {
                     frame, at, sojourn, ..
+                } => (frame, at, sojourn),
+                Paced::BestEffort { frame, at, sojourn } => {
+                    (unguaranteed(frame, lowest), at, sojourn)
                 }
-                | Paced::BestEffort { frame, at, sojourn } => {
-                    let launch_at = launch.then(|| clock.moment(at));
-                    (Outgoing::Frame { frame, launch_at }, sojourn)
-                }
-                Paced::Void { wire, .. } => (Outgoing::Void { wire }, Nanos::ZERO),
+                Paced::Void { wire, .. } => return sink(Outgoing::Void { wire }, Nanos::ZERO),
             };
-            sink(next, waited);
+            let launch_at = launch.then(|| clock.moment(at));
+            sink(Outgoing::Frame { frame, launch_at }, waited);
         });
     }
 
@@ -170,34 +178,33 @@ impl<F: Frame> PacedPipeline<F> {
         if self.config.pacer != config.pacer {
             self.pacer.reconfigure(now, &config.pacer)?;
         }
-        if self.config.meter != config.meter {
-            self.meter = match (self.meter.take(), &config.meter) {
-                (Some(mut meter), Some(config)) => {
-                    meter.reconfigure(config);
-                    Some(meter)
-                }
-                (_, config) => config.as_ref().map(Meter::new),
-            };
-        }
+        let meter = config.meter.as_ref();
+        self.classifier.reconfigure(Some(config.classes), meter);
         self.config = config;
         Ok(())
     }
 
-    /// Takes out everything that waits, each flow in order: for a wire that is paced
-    /// no longer.
+    /// Takes out everything that waits, each flow in order and nothing of it guaranteed:
+    /// for a wire that is paced no longer.
     pub(super) fn take_waiting(&mut self, mut now: Nanos) -> VecDeque<F> {
         let mut waiting = VecDeque::new();
+        let lowest = self.config.classes.mark(Class::Lowest);
         while let Some(at) = self.pacer.poll_at() {
             now = now.max(at) + self.config.pacer.batch;
             self.pacer.batch(now).for_each(|next| match next {
                 Paced::Guaranteed { frame, .. } | Paced::BestEffort { frame, .. } => {
-                    waiting.push_back(frame);
+                    waiting.push_back(unguaranteed(frame, lowest));
                 }
                 Paced::Void { .. } => {}
             });
         }
         debug_assert_eq!(self.waiting(), 0, "a frame that waits has its time");
         waiting
+    }
+
+    /// Shares the meter among so many guests from now on; among one until it is told.
+    pub fn set_guests(&mut self, guests: usize) {
+        self.classifier.set_guests(guests);
     }
 
     /// How long the wire takes for so many full frames.
@@ -218,11 +225,21 @@ impl<F: Frame> PacedPipeline<F> {
 
     /// The meter's counters; zero without one.
     pub fn meter_stats(&self) -> MeterStats {
-        self.meter.as_ref().map(Meter::stats).unwrap_or_default()
+        self.classifier.stats()
     }
 
     /// How many frames were to be segmented.
     pub fn segmented(&self) -> u64 {
         self.segmented
     }
+}
+
+/// A frame that nothing holds to a guarantee any more, or no longer its guest's: in the
+/// lowest class if it was guaranteed.
+#[inline]
+fn unguaranteed<F: Frame>(mut frame: F, lowest: Mark) -> F {
+    if frame.class() == Class::Guaranteed {
+        frame.set_class(Class::Lowest, lowest);
+    }
+    frame
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::queue::{FifoConfig, FqCodelConfig};
 use crate::testing::tcp::Tcp;
 use crate::testing::{Record, packet};
-use crate::{Class, Packet};
+use crate::{Class, Classes, Fabric, Packet};
 use proptest::prelude::*;
 use tailbound_units::{Bytes, Rate};
 
@@ -12,6 +12,7 @@ fn patched() -> PipelineConfig {
         segment: true,
         queue: QueueConfig::FqCodel(FqCodelConfig::default()),
         nic: Some(NicConfig::new(Rate::from_mbit(100))),
+        classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
     }
 }
 
@@ -44,11 +45,11 @@ fn large_packets_are_metered_whole_and_leave_as_segments() {
         .map(|departure| departure.frame.class())
         .collect();
     assert_eq!(classes.len(), 2 + 45);
-    assert_eq!(classes[..2], [Class::High; 2]);
-    assert_eq!(classes[2..], [Class::BestEffort; 45]);
+    assert_eq!(classes[..2], [Class::Small; 2]);
+    assert_eq!(classes[2..], [Class::Lowest; 45]);
     assert_eq!(pipeline.stats().frames, 2);
     assert_eq!(pipeline.stats().segmented, 2);
-    assert_eq!(pipeline.stats().meter.high, 1);
+    assert_eq!(pipeline.stats().meter.small, 1);
     assert_eq!(pipeline.stats().queue.pulled.packets, 47);
 }
 

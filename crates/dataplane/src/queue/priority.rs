@@ -1,9 +1,9 @@
-//! Two classes, strictly: the high class goes first, whenever it has a frame
+//! The classes, strictly: each goes before those below it, whenever it has a frame
 //! (Small is Better, 4.3 and 5.3: what a NIC or switch with priority queues does
-//! with the tag).
+//! with the mark).
 //!
-//! The meter bounds what each flow may send as high; without one, nothing here
-//! keeps the high class from starving the other.
+//! The meter bounds what small flows may be; without one, nothing here keeps a class
+//! from starving those below.
 
 use super::{Backlog, Queue, QueueConfig, QueueStats, Queued};
 use crate::{Class, Frame};
@@ -14,42 +14,52 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriorityConfig {
-    /// Of the high class; a FIFO of 1000 packets, which metered traffic does not
-    /// fill.
-    pub high: Box<QueueConfig>,
+    /// Of what is guaranteed; a FIFO of 1000 packets, which paced traffic does not fill.
+    pub guaranteed: Box<QueueConfig>,
+    /// Of small flows; a FIFO of 1000 packets, which metered traffic does not fill.
+    pub small: Box<QueueConfig>,
     /// Of everything else; FQ-CoDel, since this is where a queue stands.
-    pub best_effort: Box<QueueConfig>,
+    pub lowest: Box<QueueConfig>,
 }
 
-impl Default for PriorityConfig {
-    fn default() -> Self {
-        Self {
-            high: Box::new(QueueConfig::Fifo(super::FifoConfig::default())),
-            best_effort: Box::new(QueueConfig::FqCodel(super::FqCodelConfig::default())),
+impl PriorityConfig {
+    /// The queue of a class.
+    pub fn of(&self, class: Class) -> &QueueConfig {
+        match class {
+            Class::Guaranteed => &self.guaranteed,
+            Class::Small => &self.small,
+            Class::Lowest => &self.lowest,
         }
     }
 }
 
-/// Two queues under strict priority. See the module.
+impl Default for PriorityConfig {
+    fn default() -> Self {
+        let fifo = || Box::new(QueueConfig::Fifo(super::FifoConfig::default()));
+        Self {
+            guaranteed: fifo(),
+            small: fifo(),
+            lowest: Box::new(QueueConfig::FqCodel(super::FqCodelConfig::default())),
+        }
+    }
+}
+
+/// Queues under strict priority. See the module.
 #[derive(Debug)]
 pub struct Priority<F> {
-    high: Queue<F>,
-    best_effort: Queue<F>,
+    /// By [`Class`].
+    queues: [Queue<F>; Class::ALL.len()],
 }
 
 impl<F: Frame> Priority<F> {
     pub(super) fn new(config: &PriorityConfig) -> Self {
         Self {
-            high: Queue::new(&config.high),
-            best_effort: Queue::new(&config.best_effort),
+            queues: Class::ALL.map(|class| Queue::new(config.of(class))),
         }
     }
 
     fn of_class(&mut self, class: Class) -> &mut Queue<F> {
-        match class {
-            Class::High => &mut self.high,
-            Class::BestEffort => &mut self.best_effort,
-        }
+        &mut self.queues[class as usize]
     }
 
     pub(super) fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
@@ -61,17 +71,19 @@ impl<F: Frame> Priority<F> {
     }
 
     pub(super) fn dequeue(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
-        let high = self.high.dequeue(now, stats);
-        high.or_else(|| self.best_effort.dequeue(now, stats))
+        let mut queues = self.queues.iter_mut();
+        queues.find_map(|queue| queue.dequeue(now, stats))
     }
 
     pub(super) fn backlog(&self) -> Backlog {
-        self.high.backlog().plus(self.best_effort.backlog())
+        let queues = self.queues.iter().map(Queue::backlog);
+        queues.fold(Backlog::default(), Backlog::plus)
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
-        self.high.drain(into);
-        self.best_effort.drain(into);
+        for queue in &mut self.queues {
+            queue.drain(into);
+        }
     }
 }
 

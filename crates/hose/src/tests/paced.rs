@@ -3,7 +3,9 @@
 use super::net::{Faults, Net, address, machine};
 use crate::{Address, Change, Destination, FlowKey, GuestId};
 use std::collections::VecDeque;
-use tailbound_dataplane::{self as dataplane, Class, Frame, Guarantee, Paced, Pacer, PacerConfig};
+use tailbound_dataplane::{
+    self as dataplane, Class, Frame, Guarantee, Mark, Paced, Pacer, PacerConfig,
+};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 const LINK: Rate = Rate::from_mbit(50);
@@ -89,9 +91,9 @@ impl Frame for Record {
         })
     }
     fn class(&self) -> Class {
-        Class::BestEffort
+        Class::Lowest
     }
-    fn set_class(&mut self, _: Class) {}
+    fn set_class(&mut self, _: Class, _: Mark) {}
     fn segments(&self) -> usize {
         self.len.div_ceil(MTU)
     }

@@ -1,12 +1,12 @@
 //! What contradicts itself in a configuration that can be read.
 
 use super::draft::Draft;
-use super::{GuestConfig, PortConfig, guard, pacing};
+use super::{GuestConfig, PortConfig, classes, guard, pacing};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::path::PathBuf;
 use tailbound_api::VmName;
-use tailbound_dataplane::{PipelineConfig, QueueConfig};
+use tailbound_dataplane::{Class, PipelineConfig, QueueConfig};
 use tailbound_document::{Problem, Step};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
@@ -55,6 +55,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         checks.guest(&[Step::Key("guest"), Step::Index(*index)], guest);
     }
     checks.wrong.extend(pacing::check(draft));
+    checks.wrong.extend(classes::check(draft));
     checks.wrong
 }
 
@@ -274,11 +275,10 @@ impl Checks {
                 }
             }
             QueueConfig::Priority(priority) => {
-                self.queue(&join(at, &[Step::Key("high")]), &priority.high);
-                self.queue(
-                    &join(at, &[Step::Key("best_effort")]),
-                    &priority.best_effort,
-                );
+                for class in Class::ALL {
+                    let place = join(at, &[Step::Key(class.word())]);
+                    self.queue(&place, priority.of(class));
+                }
             }
         }
     }

@@ -4,14 +4,20 @@ use super::{Config, GuestConfig, UplinkConfig};
 use crate::hose::HoseConfig;
 use std::net::SocketAddr;
 use tailbound_agent::AgentConfig;
+use tailbound_dataplane::{Classes, Fabric};
 use tailbound_document::{Document, Mistake, unknown_word};
 
-const KEYS: &[&str] = &["metrics", "cpu", "uplink", "guest", "vcpu", "hose"];
+const KEYS: &[&str] = &[
+    "metrics", "cpu", "classes", "uplink", "guest", "vcpu", "hose",
+];
 
 /// The sections of a configuration that could be read.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) metrics: Option<SocketAddr>,
+    pub(super) classes: Option<Classes>,
+    /// There are classes that could not be read.
+    pub(super) unread_classes: bool,
     pub(super) uplink: Option<UplinkConfig>,
     /// There is an uplink that could not be read.
     pub(super) unread_uplink: bool,
@@ -26,6 +32,7 @@ impl From<Draft> for Config {
     fn from(draft: Draft) -> Self {
         Self {
             metrics: draft.metrics,
+            classes: draft.classes(),
             uplink: draft.uplink,
             cpu: draft.cpu,
             vcpu: draft.vcpu,
@@ -36,6 +43,26 @@ impl From<Draft> for Config {
 }
 
 impl Draft {
+    /// The classes of the fabric. Where the file does not say them, a pacer is for
+    /// guarantees, and a meter for small flows; with neither no frame is given a class.
+    pub(super) fn classes(&self) -> Option<Classes> {
+        let uplink = self.uplink.as_ref();
+        let is_paced = uplink.is_some_and(|uplink| uplink.pacer.is_some());
+        let ways = uplink.iter().map(|uplink| &uplink.pipeline);
+        let to_guests = self
+            .guests
+            .iter()
+            .filter_map(|(_, guest)| guest.pipeline.as_ref());
+        let mut ways = ways.chain(to_guests);
+        let is_metered = ways.any(|way| way.meter.is_some());
+        let fabric = match (is_paced, is_metered) {
+            (true, _) => Some(Fabric::GuaranteesFirst),
+            (false, true) => Some(Fabric::SmallFlowsFirst),
+            (false, false) => None,
+        };
+        self.classes.or(fabric.map(Classes::of))
+    }
+
     /// Reads each section by itself, so that a mistake in one does not hide those
     /// in the others.
     pub(super) fn read(document: &Document<'_>) -> (Self, Vec<Mistake>) {
@@ -44,6 +71,10 @@ impl Draft {
         for entry in document.entries() {
             match entry.key() {
                 "metrics" => draft.metrics = entry.read(&mut mistakes),
+                "classes" => {
+                    draft.classes = entry.read(&mut mistakes);
+                    draft.unread_classes = draft.classes.is_none();
+                }
                 "uplink" => {
                     draft.uplink = entry.read(&mut mistakes);
                     draft.unread_uplink = draft.uplink.is_none();

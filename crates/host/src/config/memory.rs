@@ -1,7 +1,7 @@
 //! How much memory packets can take at most.
 
 use super::Config;
-use tailbound_dataplane::{PacerConfig, Packet, Pool, QueueConfig};
+use tailbound_dataplane::{Class, PacerConfig, Packet, Pool, QueueConfig};
 use tailbound_switch::port::{BURST, BURST_BYTES};
 use tailbound_units::Bytes;
 
@@ -45,7 +45,10 @@ fn queue(config: &QueueConfig) -> u64 {
         QueueConfig::Codel(codel) => (codel.packets, codel.memory),
         QueueConfig::FqCodel(fq) => (fq.packets, fq.memory),
         QueueConfig::Priority(priority) => {
-            return queue(&priority.high).saturating_add(queue(&priority.best_effort));
+            let queues = Class::ALL
+                .into_iter()
+                .map(|class| queue(priority.of(class)));
+            return queues.fold(0, u64::saturating_add);
         }
     };
     let packets = (packets as u64).saturating_mul(LARGEST);
@@ -85,8 +88,8 @@ mod tests {
         };
         assert_eq!(memory("kind = \"fifo\", packets = 10"), 10 * LARGEST);
         assert_eq!(memory("kind = \"fq-codel\", memory = \"1MiB\""), 1 << 20);
-        let both = memory("kind = \"priority\"");
-        assert_eq!(both, 1000 * LARGEST + (32 << 20));
+        let all = memory("kind = \"priority\"");
+        assert_eq!(all, 2 * 1000 * LARGEST + (32 << 20));
     }
 
     #[test]

@@ -37,10 +37,13 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
     let egress = config.uplink.as_ref().map(|uplink| match &uplink.pacer {
         Some(pacer) => EgressConfig::Pacer(PacedPipelineConfig {
             pacer: pacer.clone(),
-            meter: uplink.pipeline.meter,
+            classes: config.classes.unwrap_or_default(),
+            meter: config
+                .classified(&uplink.pipeline, uplink.link(), true)
+                .meter,
             priority_tag: uplink.priority_tag,
         }),
-        None => EgressConfig::Pipeline(uplink.pipeline.clone()),
+        None => EgressConfig::Pipeline(config.classified(&uplink.pipeline, uplink.link(), true)),
     });
     let guests = config.guests.iter().zip(guarantees.wanted());
     let guests = guests.map(|(guest, guarantee)| GuestConfig {
@@ -59,11 +62,17 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         } else {
             Coverage::AllDestinations
         },
-        pipeline: config.pipeline_of(guest),
+        pipeline: {
+            let pipeline = config.pipeline_of(guest);
+            let link = pipeline.nic.as_ref().map(|nic| nic.rate);
+            // Between guests a frame keeps its marks, unless it is metered.
+            config.classified(&pipeline, link, pipeline.meter.is_some())
+        },
     });
     let switch = SwitchConfig {
         uplink: egress,
         guests: guests.collect(),
+        classes: config.classes,
     };
     (ports, switch)
 }

@@ -225,11 +225,14 @@ impl HostCounts {
             "Packets that the meter before a port gave a class",
             &self.per_port(|port| {
                 let of = |class: &str, value| ([label(port), ("class", class.to_owned())], value);
-                vec![
-                    of("high", port.meter.high),
-                    of("best_effort", port.meter.best_effort),
-                ]
+                vec![of("small", port.meter.small), of("lowest", port.meter.bulk)]
             }),
+        )?;
+        counter(
+            encoder,
+            "tailbound_meter_over_budget",
+            "Packets of small flows that found their guest's budget spent, or that of all",
+            &self.per_port(|port| vec![([label(port)], port.meter.over_budget)]),
         )?;
         gauge(
             encoder,

@@ -3,7 +3,7 @@
 use crate::budget::BudgetConfig;
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
-use tailbound_dataplane::{Coverage, EgressConfig, Guarantee, PipelineConfig};
+use tailbound_dataplane::{Classes, Coverage, EgressConfig, Guarantee, PipelineConfig};
 
 /// The name of the uplink in logs and metrics.
 pub const UPLINK: &str = "uplink";
@@ -16,6 +16,9 @@ pub struct SwitchConfig {
     pub uplink: Option<EgressConfig>,
     /// The guests.
     pub guests: Vec<GuestConfig>,
+    /// The classes of the fabric, by which the class of a frame from the uplink is
+    /// known; without them each is of the lowest.
+    pub classes: Option<Classes>,
 }
 
 /// What the port of a guest is to be.

@@ -85,16 +85,15 @@ fn replace_budget(budget: &mut Option<Budget>, config: Option<BudgetConfig>) {
 
 /// Waits by class.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sojourns {
-    pub(super) high: Histogram,
-    pub(super) best_effort: Histogram,
-}
+pub(super) struct Sojourns([Histogram; Class::ALL.len()]);
 
 impl Sojourns {
     pub(super) fn of(&mut self, class: Class) -> &mut Histogram {
-        match class {
-            Class::High => &mut self.high,
-            Class::BestEffort => &mut self.best_effort,
-        }
+        &mut self.0[class as usize]
+    }
+
+    /// The histogram of each class.
+    pub(super) fn by_class(&self) -> impl Iterator<Item = (Class, &Histogram)> {
+        Class::ALL.into_iter().zip(&self.0)
     }
 }

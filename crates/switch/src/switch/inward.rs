@@ -47,7 +47,7 @@ impl GuestPort {
     }
 
     fn conforms(&mut self, now: Nanos, packet: &Packet) -> bool {
-        let is_guaranteed = packet.class() == Class::High && !packet.is_multicast();
+        let is_guaranteed = packet.class() == Class::Guaranteed && !packet.is_multicast();
         let inward = self.inward.as_mut().filter(|_| is_guaranteed);
         let Some(inward) = inward else {
             return false;

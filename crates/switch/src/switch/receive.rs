@@ -158,6 +158,11 @@ impl Switch {
                 Reason::Malformed
             }
         })?;
+        if source.is_none()
+            && let Some(classes) = self.classes
+        {
+            packet.read_class(classes);
+        }
         self.admit(now, from, &packet)?;
         if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
             packet.flow_by_station();

@@ -45,6 +45,8 @@ impl Switch {
             }
         }
         self.apply(now, []);
+        self.classes = config.classes;
+        self.share_meters();
         self.replace_forwarding(&moved);
         self.addresses.reconfigure(
             self.guests
@@ -59,6 +61,17 @@ impl Switch {
         self.note_all();
         debug_assert_eq!(self.states.len(), self.first_guest() + self.guests.len());
         Ok(())
+    }
+
+    /// Shares each meter among the guests that there are.
+    fn share_meters(&mut self) {
+        let guests = self.guests.len();
+        if let Some(uplink) = &mut self.uplink {
+            uplink.egress.set_guests(guests);
+        }
+        for guest in &mut self.guests {
+            guest.pipeline.set_guests(guests);
+        }
     }
 
     /// Keeps the uplink, makes or removes it. Returns what a kept one is still to

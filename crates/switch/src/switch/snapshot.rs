@@ -119,7 +119,7 @@ pub struct GuestPacing {
 pub struct Sojourn {
     /// `sent` by the guest, or `received` by it from outside.
     pub direction: &'static str,
-    /// `high` or `best_effort`.
+    /// `guaranteed`, `small` or `lowest`.
     pub class: &'static str,
     /// The times.
     pub histogram: Histogram,
@@ -245,10 +245,9 @@ impl GuestPort {
     ) -> GuestSnapshot {
         let sojourns = [("sent", &self.sent), ("received", &self.received)];
         let sojourns = sojourns.into_iter().flat_map(|(direction, waits)| {
-            let classes = [("high", &waits.high), ("best_effort", &waits.best_effort)];
-            classes.map(|(class, histogram)| Sojourn {
+            waits.by_class().map(move |(class, histogram)| Sojourn {
                 direction,
-                class,
+                class: class.word(),
                 histogram: histogram.clone(),
             })
         });

@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use tailbound_dataplane::{
-    EgressConfig, FifoConfig, MeterConfig, NicConfig, PipelineConfig, QueueConfig,
+    Classes, EgressConfig, Fabric, FifoConfig, MeterConfig, NicConfig, PipelineConfig, QueueConfig,
 };
 use tailbound_units::{Bytes, Rate};
 
@@ -45,6 +45,7 @@ fn config(uplink: &PipelineConfig) -> SwitchConfig {
             guest("A", MAC_A, addresses_of_a()),
             guest("B", MAC_B, vec![B4.into(), B6.into()]),
         ],
+        classes: Some(Classes::default()),
     }
 }
 

@@ -12,8 +12,8 @@ mod record;
 use bench::Bench;
 use frames::{A, B, BROADCAST, C, Capture, FAR, arp, datagram, far, tagged, tcp, to, udp};
 use tailbound_dataplane::{
-    Coverage, EgressConfig, FqCodelConfig, Guarantee, GuestId, MeterConfig, NicConfig,
-    PacedPipelineConfig, PacerConfig, PipelineConfig, QueueConfig,
+    Classes, Coverage, EgressConfig, Fabric, FqCodelConfig, Guarantee, GuestId, MeterConfig,
+    NicConfig, PacedPipelineConfig, PacerConfig, PipelineConfig, QueueConfig,
 };
 use tailbound_switch::{GuestConfig, Mac, SpoofFilter, SwitchConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -28,7 +28,12 @@ fn config(uplink: EgressConfig) -> SwitchConfig {
             ..GuestConfig::new(name, mac)
         }
     };
+    let classes = match &uplink {
+        EgressConfig::Pipeline(pipeline) => pipeline.classes,
+        EgressConfig::Pacer(paced) => Some(paced.classes),
+    };
     SwitchConfig {
+        classes,
         uplink: Some(uplink),
         guests: vec![
             guest("a", A),
@@ -67,6 +72,7 @@ fn queued() -> SwitchConfig {
             overhead: Bytes(24),
             ..NicConfig::new(Rate::from_mbit(30))
         }),
+        classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
     }))
 }
 
@@ -172,6 +178,7 @@ fn golden_pacer() {
         ..wire()
     };
     let metered = PacedPipelineConfig {
+        classes: Classes::of(Fabric::ThreeClasses),
         meter: Some(small_flows()),
         priority_tag: false,
         ..pacing(late)

@@ -213,8 +213,8 @@ fn port(text: &mut String, port: &PortSnapshot, waits: &[Sojourn]) {
         port.backlog_bytes.0,
         port.segmented,
         port.marked,
-        port.meter.high,
-        port.meter.best_effort,
+        port.meter.small,
+        port.meter.bulk,
     );
 }
 

@@ -9,8 +9,8 @@ use tailbound_host::Config;
 /// Arguments of `tailbound check-config`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Prints one line when the configuration is right, and all its mistakes when it \
-    is not. Exit code: 0 it is right; 1 it is not; 2 it cannot be read."
+    after_help = "Prints what the configuration connects and which traffic leaves in which class \
+    when it is right, and all its mistakes when it is not. Exit code: 0 it is right; 1 it is not; 2 it cannot be read."
 )]
 pub(crate) struct Args {
     /// The configuration of `tailbound host` (TOML)
@@ -25,10 +25,11 @@ impl Args {
             DocumentError::Read { .. } => Failure::new(error),
         })?;
         print(&format!(
-            "{}: ok: {}; packets take at most {} of memory\n",
+            "{}: ok: {}; packets take at most {} of memory\n{}",
             self.config.display(),
             config.summary(),
-            config.packet_memory()
+            config.packet_memory(),
+            config.explain_classes()
         ));
         Ok(Exit::Holds)
     }

@@ -2,6 +2,19 @@ use super::*;
 use crate::GuestId;
 use proptest::prelude::*;
 
+/// Uses a flow; returns its value, and the time since its last use.
+fn touch<V: Copy, const GRAIN_BITS: u32>(
+    table: &mut Table<V, GRAIN_BITS>,
+    now: u64,
+    key: FlowKey,
+    fresh: V,
+) -> (V, Nanos) {
+    let touched = table.touch(Nanos(now), key, fresh);
+    let (found, first) = ((*touched.value, touched.since_last), touched.first);
+    table.touched(Nanos(now), first);
+    found
+}
+
 fn key(destination: u128) -> FlowKey {
     FlowKey {
         source: GuestId::first(0),
@@ -23,7 +36,7 @@ proptest! {
         for (serial, (destination, gap)) in steps.into_iter().enumerate() {
             now += gap;
             let fresh = serial as u32;
-            let found = table.touch(Nanos(now), key(destination), fresh, |v, t| (*v, t));
+            let found = touch(&mut table, now, key(destination), fresh);
             let known = model.iter().position(|m| m.0 == destination);
             let mut expected = (fresh, Nanos::ZERO);
             if let Some(at) = known {
@@ -47,11 +60,105 @@ proptest! {
     }
 }
 
+fn key_of(guest: u32, destination: u128) -> FlowKey {
+    FlowKey {
+        source: GuestId::first(guest),
+        destination,
+    }
+}
+
+/// 65,536 addresses of one guest evicted everybody else's flows before.
+#[test]
+fn one_guest_with_many_flows_forgets_its_own_alone() {
+    let mut table = Table::<_, 0>::new(64, Nanos::MAX, HashKeys::FIXED);
+    table.share_among(4);
+    for guest in 0..3 {
+        for flow in 0..16 {
+            touch(&mut table, 1, key_of(guest, flow), 'a');
+        }
+    }
+    for flow in 0..65_536 {
+        touch(&mut table, 2, key_of(3, flow), 'b');
+    }
+    let mut value = |guest, flow| touch(&mut table, 3, key_of(guest, flow), 'c').0;
+    for guest in 0..3 {
+        for flow in 0..16 {
+            assert_eq!(value(guest, flow), 'a', "flow {flow} of guest {guest}");
+        }
+    }
+    assert_eq!(value(3, 65_535), 'b');
+    assert_eq!(value(3, 0), 'c');
+}
+
+/// A guest's flows, oldest first.
+type Model = Vec<Vec<u128>>;
+
+/// Which flow a full table forgets for one of `guest`'s, by the definition; of several
+/// guests with more than their share any may lose one.
+fn victims(model: &Model, guest: usize, share: usize) -> Vec<(usize, u128)> {
+    if model[guest].len() >= share {
+        return vec![(guest, model[guest][0])];
+    }
+    let over = model
+        .iter()
+        .enumerate()
+        .filter(|(_, flows)| flows.len() > share);
+    over.map(|(guest, flows)| (guest, flows[0])).collect()
+}
+
+proptest! {
+    /// Whatever guests do, and however many there are told to be meanwhile, no guest
+    /// loses a flow to another one while it has no more than its share.
+    #[test]
+    fn nobody_loses_a_flow_of_its_share_to_another(
+        capacity in 4usize..30,
+        steps in prop::collection::vec((0usize..4, 0u128..40, 0u8..40), 1..400),
+    ) {
+        let mut table = Table::<_, 0>::new(capacity, Nanos::MAX, HashKeys::FIXED);
+        let mut model: Model = vec![Vec::new(); 4];
+        let mut share = capacity / 4;
+        table.share_among(4);
+        for (at, (guest, flow, other)) in steps.into_iter().enumerate() {
+            if other == 0 {
+                let guests = 4 + at % 3;
+                share = (capacity / guests).max(1);
+                table.share_among(guests);
+            }
+            let full = table.len() == capacity;
+            let known = model[guest].contains(&flow);
+            touch(&mut table, at as u64, key_of(guest as u32, flow), ());
+            if full && !known {
+                // Whom it hit shows in what is left of each guest.
+                let may = victims(&model, guest, share);
+                let lost = may.iter().find(|(owner, _)| {
+                    let left = table.owners[*owner].flows - usize::from(*owner == guest);
+                    left < model[*owner].len()
+                });
+                let Some(&(owner, oldest)) = lost else {
+                    return Err(TestCaseError::fail("a guest within its share lost a flow"));
+                };
+                model[owner].retain(|flow| *flow != oldest);
+            }
+            model[guest].retain(|known| *known != flow);
+            model[guest].push(flow);
+            for (owner, flows) in table.owners.iter().zip(&model) {
+                prop_assert_eq!(owner.flows, flows.len());
+                let mut slot = owner.order.oldest;
+                for flow in flows {
+                    prop_assert_eq!(table.slots[slot as usize].key().destination, *flow);
+                    slot = table.own[slot as usize].newer;
+                }
+                prop_assert_eq!(slot, NIL);
+            }
+        }
+    }
+}
+
 #[test]
 fn within_a_grain_of_time_the_order_is_that_of_the_move() {
     // Grains of 16 ns.
     let mut table = Table::<_, 4>::new(2, Nanos::MAX, HashKeys::random());
-    let mut touch = |at, flow, fresh| table.touch(Nanos(at), key(flow), fresh, |v, _| *v);
+    let mut touch = |at, flow, fresh| touch(&mut table, at, key(flow), fresh).0;
     touch(0, 1, 'a');
     touch(1, 2, 'b');
     touch(15, 1, 'c');
@@ -67,6 +174,7 @@ fn within_a_grain_of_time_the_order_is_that_of_the_move() {
 #[test]
 fn a_slot_is_a_cache_line() {
     assert_eq!(size_of::<Slot<[u64; 2]>>(), 64);
+    assert_eq!(size_of::<Slot<super::super::Bucket>>(), 64);
 }
 
 /// Any two addresses meet as rarely as at random, over the keys: the definition of
@@ -107,7 +215,7 @@ fn nothing_is_allocated_after_the_table_was_made() {
     let mut table = Table::<_, 0>::new(100, Nanos(50), HashKeys::random());
     let capacity = table.slots.capacity();
     for i in 0..10_000u32 {
-        table.touch(Nanos(u64::from(i)), key(u128::from(i)), i, |_, _| ());
+        touch(&mut table, u64::from(i), key(u128::from(i)), i);
     }
     assert_eq!(table.slots.capacity(), capacity);
     assert!(table.slots.len() <= 100);

@@ -133,7 +133,7 @@ fn segments_and_copies_keep_their_packets_connection() {
     let mut packet = packet.expect("well formed");
     let connection = packet.connection();
     assert_eq!(packet.duplicate().connection(), connection);
-    packet.add_priority_tag();
+    packet.add_priority_tag(crate::Classes::default().mark(crate::Class::Lowest));
     packet.segment(|segment| assert_eq!(segment.connection(), connection));
 }
 

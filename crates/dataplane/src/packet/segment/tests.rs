@@ -176,11 +176,12 @@ fn a_packet_of_one_segment_is_handed_over_as_it_is() {
 fn segments_keep_class_and_source_and_lie_in_small_buffers() {
     let tcp = Tcp::default();
     let mut whole = packet(&tcp.frame(), Some(tcp.virtio())).expect("well formed");
-    whole.set_class(crate::Class::High);
+    let class = crate::Class::Guaranteed;
+    whole.set_class(class, crate::Classes::default().mark(class));
     let source = whole.source();
     segment(whole, |mut segment| {
-        assert_eq!(segment.class(), crate::Class::High);
-        assert_eq!(segment.bytes()[15], Packet::HIGH_DSCP << 2);
+        assert_eq!(segment.class(), class);
+        assert_eq!(segment.bytes()[15], 46 << 2);
         assert_eq!(segment.source(), source);
         assert_eq!(segment.with_virtio_header()[1], 0, "no GSO any more");
     });

@@ -103,7 +103,7 @@ fn a_broken_rule_changes_nothing() {
 }
 
 #[test]
-fn a_guarantee_makes_frames_high_where_it_covers_their_destination() {
+fn a_guarantee_gives_frames_its_class_where_it_covers_their_destination() {
     let mut egress = Egress::new(paced(true)).expect("no rule is broken");
     let class = |egress: &mut Egress<Record>, id, coverage| {
         push(egress, NOW, id, coverage);
@@ -112,17 +112,49 @@ fn a_guarantee_makes_frames_high_where_it_covers_their_destination() {
     };
     let all = Coverage::AllDestinations;
     let limited = Coverage::LimitedDestinations;
-    assert_eq!(class(&mut egress, 0, all), Class::BestEffort);
+    assert_eq!(class(&mut egress, 0, all), Class::Lowest);
     pacer(&mut egress)
         .set_guest(NOW, GuestId::first(1), Some(&guarantee()))
         .expect("no rule is broken");
-    assert_eq!(class(&mut egress, 1, all), Class::High);
-    assert_eq!(class(&mut egress, 2, limited), Class::BestEffort);
+    assert_eq!(class(&mut egress, 1, all), Class::Guaranteed);
+    assert_eq!(class(&mut egress, 2, limited), Class::Lowest);
     let rate = Some(Rate::from_mbit(5));
     pacer(&mut egress)
         .set_destination(NOW, GuestId::first(1), 1, rate)
         .expect("no rule is broken");
-    assert_eq!(class(&mut egress, 3, limited), Class::High);
+    assert_eq!(class(&mut egress, 3, limited), Class::Guaranteed);
+}
+
+/// What waited may leave beyond what any guest is promised, so not in the class for it.
+#[test]
+fn frames_that_wait_when_their_guarantee_or_the_pace_ends_leave_in_the_lowest_class() {
+    for end_pace in [false, true] {
+        let mut egress = Egress::new(paced(true)).expect("no rule is broken");
+        let guest = GuestId::first(1);
+        pacer(&mut egress)
+            .set_guest(NOW, guest, Some(&guarantee()))
+            .expect("no rule is broken");
+        for id in 0..20 {
+            push(&mut egress, NOW, id, Coverage::AllDestinations);
+        }
+        let now = NOW + Nanos::from_millis(3);
+        let before = pull(&mut egress, now);
+        assert!(
+            before
+                .iter()
+                .all(|(_, class, _)| *class == Class::Guaranteed)
+        );
+        if end_pace {
+            egress.reconfigure(now, queued())
+        } else {
+            pacer(&mut egress).set_guest(now, guest, None)
+        }
+        .expect("no rule is broken");
+        let after = pull(&mut egress, now + Nanos::from_secs(1));
+        assert_eq!(before.len() + after.len(), 20);
+        assert!(after.len() > 10, "{}", after.len());
+        assert!(after.iter().all(|(_, class, _)| *class == Class::Lowest));
+    }
 }
 
 #[test]

@@ -74,6 +74,7 @@ fn crowd(guests: usize) -> (Bench, Vec<Asked>) {
         guests: (0..guests)
             .map(|guest| GuestConfig::new(format!("g{guest}"), mac(guest)))
             .collect(),
+        classes: None,
     };
     let mut bench = Bench {
         switch: Switch::new(config).expect("no rule is broken"),

@@ -209,6 +209,7 @@ fn a_change_of_the_configuration_keeps_packets_counters_and_stations() {
     // Guest B leaves, the uplink gets a meter and its speed back.
     let fast = PipelineConfig {
         meter: Some(MeterConfig::default()),
+        classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
         ..PipelineConfig::default()
     };
     let mut config = config(&fast);

@@ -1,10 +1,10 @@
 //! Which class a frame has, and which marks, on a paced wire.
 
 use super::*;
-use tailbound_dataplane::{Class, Coverage};
+use tailbound_dataplane::{Class, Classes, Coverage, Fabric};
 
 #[test]
-fn guaranteed_frames_are_high_and_all_others_and_groups_are_best_effort() {
+fn guaranteed_frames_go_first_and_all_others_and_groups_are_of_the_lowest_class() {
     let wire = PacerConfig {
         frame: Bytes(1542),
         ..wire()
@@ -44,7 +44,7 @@ fn guaranteed_frames_are_high_and_all_others_and_groups_are_best_effort() {
 }
 
 #[test]
-fn with_the_hose_what_a_machine_sends_where_no_limit_is_set_leaves_as_best_effort() {
+fn with_the_hose_what_a_machine_sends_where_no_limit_is_set_leaves_in_the_lowest_class() {
     let no_machine = paced(&wire(), Some(guarantee(100)), None);
     let mut machine = no_machine.clone();
     machine.guests[0].coverage = Coverage::LimitedDestinations;
@@ -122,10 +122,14 @@ fn what_goes_to_a_limited_station_is_limited_as_that_whatever_address_it_names()
     assert_eq!(charged(&mut bench, &full(A, 3)), (Some(46), vec![far]));
 }
 
-#[test]
-fn a_meter_takes_the_high_class_from_a_flow_that_sends_much_and_the_pace_stays() {
+/// A meter of 1 Mbit/s and two full frames beside ten full frames of A, which is
+/// guaranteed more, and of B, which is not: how many of each leave with which DSCP.
+fn metered(fabric: Fabric) -> [Vec<(u8, usize)>; 2] {
     let mut config = paced(&wire(), Some(guarantee(100)), None);
-    pacing(&mut config).meter = Some(MeterConfig {
+    config.classes = Some(Classes::of(fabric));
+    let pacing = pacing(&mut config);
+    pacing.classes = Classes::of(fabric);
+    pacing.meter = Some(MeterConfig {
         rate: Rate::from_mbit(1),
         burst: Bytes(4000),
         ..MeterConfig::default()
@@ -133,18 +137,56 @@ fn a_meter_takes_the_high_class_from_a_flow_that_sends_much_and_the_pace_stays()
     let mut bench = bench(config);
     for n in 0..10 {
         bench.send(A, &full(A, n));
+        bench.send(B, &full(B, n));
     }
     bench.run(bench.now + Nanos::from_millis(10));
-    let meter = bench.port(UPLINK).meter;
-    assert_eq!((meter.high, meter.best_effort), (2, 8));
     assert_eq!(bench.pacing().stats.guaranteed.packets, 10);
-    let high = bench
-        .sent(UPLINK)
-        .iter()
-        .filter(|frame| frame[15] >> 2 == 46)
-        .count();
-    assert_eq!(high, 2);
-    assert_eq!(Class::default(), Class::BestEffort);
+    let sent = bench.sent(UPLINK);
+    [MAC_A, MAC_B].map(|source| {
+        let of = sent
+            .iter()
+            .filter(|frame| frame[6..12] == source.0 && read(frame).is_some());
+        let mut dscps: Vec<_> = of.map(|frame| frame[15] >> 2).collect();
+        dscps.sort_unstable();
+        let groups = dscps.chunk_by(|one, next| one == next);
+        groups.map(|group| (group[0], group.len())).collect()
+    })
+}
+
+/// A meter once tagged a guaranteed guest's conforming frames down, and its bound did
+/// not hold.
+#[test]
+fn conforming_frames_of_a_guaranteed_guest_keep_the_class_of_their_bound() {
+    let [guaranteed, best_effort] = metered(Fabric::ThreeClasses);
+    assert_eq!(guaranteed, [(46, 10)]);
+    assert_eq!(best_effort, [(0, 8), (18, 2)]);
+    let [guaranteed, best_effort] = metered(Fabric::GuaranteesFirst);
+    assert_eq!(guaranteed, [(46, 10)]);
+    assert_eq!(best_effort, [(0, 10)]);
+    // No bound there: a guarantee is a limit, and flows of all are metered.
+    let [guaranteed, best_effort] = metered(Fabric::SmallFlowsFirst);
+    assert_eq!(guaranteed, [(0, 8), (46, 2)]);
+    assert_eq!(best_effort, [(0, 8), (46, 2)]);
+}
+
+#[test]
+fn what_comes_from_the_fabric_is_counted_in_the_class_that_its_mark_says() {
+    let mut config = paced(&wire(), None, None);
+    config.classes = Some(Classes::of(Fabric::ThreeClasses));
+    let mut bench = bench(config);
+    for (n, dscp) in (0..).zip([46, 18, 18, 0, 34]) {
+        let mut frame = datagram(MAC_A, GATEWAY, (FAR, A4), n);
+        frame[15] = dscp << 2;
+        bench.send(UPLINK, &frame);
+    }
+    bench.run(bench.now + Nanos::from_millis(1));
+    let received = bench.guest(A).sojourns;
+    let received = received.iter().filter(|of| of.direction == "received");
+    let counts: Vec<_> = received
+        .map(|of| (of.class, of.histogram.count()))
+        .collect();
+    assert_eq!(counts, [("guaranteed", 1), ("small", 2), ("lowest", 2)]);
+    assert_eq!(Class::default(), Class::Lowest);
 }
 
 #[test]

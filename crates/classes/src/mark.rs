@@ -1,0 +1,290 @@
+//! The marks by which switches know a class.
+
+use crate::{Class, Fabric};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// By what a switch knows a frame's class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    /// The differentiated services code point of the IP header (RFC 2474): 0 to 63.
+    pub dscp: u8,
+    /// The priority code point of the VLAN tag (IEEE 802.1Q, 6.9): 0 to 7.
+    pub pcp: u8,
+}
+
+impl Mark {
+    /// The mark of a DSCP, and of the PCP that is its upper three bits.
+    const fn of_dscp(dscp: u8) -> Self {
+        Self {
+            dscp,
+            pcp: dscp >> 3,
+        }
+    }
+
+    /// Expedited Forwarding (RFC 3246), for what switches serve first.
+    pub const FIRST: Self = Self::of_dscp(46);
+    /// AF21, low-latency data (RFC 4594, 4.7), for small flows below what is guaranteed.
+    pub const SECOND: Self = Self::of_dscp(18);
+    /// The default class (RFC 2474).
+    pub const LAST: Self = Self::of_dscp(0);
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DSCP {}, PCP {}", self.dscp, self.pcp)
+    }
+}
+
+/// What a fabric serves first, and the mark of each of its classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Words", into = "Words")]
+pub struct Classes {
+    fabric: Fabric,
+    /// By [`Class`]; of one that the fabric has not, the lowest class's.
+    marks: [Mark; Class::ALL.len()],
+}
+
+/// The same as a file says it. A mark that is left out is the default of its fabric.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Words {
+    /// What switches serve first.
+    fabric: Fabric,
+    /// The mark of what is guaranteed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    guaranteed: Option<Mark>,
+    /// The mark of small flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    small: Option<Mark>,
+    /// The mark of all else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lowest: Option<Mark>,
+}
+
+/// A rule that marks break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ClassesError {
+    /// The fabric has no such class.
+    #[error("a fabric of {fabric} has no class `{class}`; leave its mark out")]
+    NoClass {
+        /// The fabric.
+        fabric: Fabric,
+        /// The class.
+        class: Class,
+    },
+    /// Beyond the bits that there are.
+    #[error("the mark of `{class}` is {mark}; a DSCP is 0 to 63 and a PCP 0 to 7")]
+    Range {
+        /// The class.
+        class: Class,
+        /// Its mark.
+        mark: Mark,
+    },
+    /// Switches could not tell two classes apart.
+    #[error(
+        "`{one}` is {of_one} and `{other}` is {of_other}; give each class a DSCP and a PCP of its \
+         own"
+    )]
+    Same {
+        /// The class that is served first,
+        one: Class,
+        /// its mark,
+        of_one: Mark,
+        /// the other class,
+        other: Class,
+        /// and its mark.
+        of_other: Mark,
+    },
+}
+
+impl Classes {
+    /// The classes of a fabric, with its default marks: Expedited Forwarding (RFC 3246)
+    /// for what is first of all, 0 for the lowest, AF21 for what is between them.
+    pub const fn of(fabric: Fabric) -> Self {
+        let marks = match fabric {
+            Fabric::GuaranteesFirst => [Mark::FIRST, Mark::LAST, Mark::LAST],
+            Fabric::SmallFlowsFirst => [Mark::LAST, Mark::FIRST, Mark::LAST],
+            Fabric::ThreeClasses => [Mark::FIRST, Mark::SECOND, Mark::LAST],
+        };
+        Self { fabric, marks }
+    }
+
+    /// What the fabric serves first.
+    pub const fn fabric(self) -> Fabric {
+        self.fabric
+    }
+
+    /// The mark of a class; of one that the fabric has not, that of the lowest.
+    #[inline]
+    pub const fn mark(self, class: Class) -> Mark {
+        self.marks[class as usize]
+    }
+
+    /// The class whose mark `is` finds right; the lowest where none is.
+    #[inline]
+    pub fn marked(self, is: impl Fn(Mark) -> bool) -> Class {
+        let lowest = self.mark(Class::Lowest);
+        let above = [Class::Guaranteed, Class::Small].into_iter();
+        let mut above = above.map(|class| (class, self.mark(class)));
+        let found = above.find(|(_, mark)| *mark != lowest && is(*mark));
+        found.map_or(Class::Lowest, |(class, _)| class)
+    }
+
+    fn check(self) -> Result<(), ClassesError> {
+        let classes = Class::ALL.into_iter();
+        let classes: Vec<_> = classes.filter(|class| self.fabric.has(*class)).collect();
+        for (index, &one) in classes.iter().enumerate() {
+            let mark = self.mark(one);
+            if mark.dscp > 63 || mark.pcp > 7 {
+                return Err(ClassesError::Range { class: one, mark });
+            }
+            for &other in &classes[index + 1..] {
+                let second = self.mark(other);
+                if mark.dscp == second.dscp || mark.pcp == second.pcp {
+                    return Err(ClassesError::Same {
+                        one,
+                        of_one: mark,
+                        other,
+                        of_other: second,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for Classes {
+    /// Guarantees first, with the default marks.
+    fn default() -> Self {
+        Self::of(Fabric::default())
+    }
+}
+
+impl fmt::Display for Classes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.fabric)?;
+        let mut before = " (";
+        for class in Class::ALL {
+            if self.fabric.has(class) {
+                write!(f, "{before}{class}: {}", self.mark(class))?;
+                before = "; ";
+            }
+        }
+        f.write_str(")")
+    }
+}
+
+impl TryFrom<Words> for Classes {
+    type Error = ClassesError;
+
+    fn try_from(words: Words) -> Result<Self, ClassesError> {
+        let mut classes = Self::of(words.fabric);
+        let given = [words.guaranteed, words.small, words.lowest];
+        for (class, mark) in Class::ALL.into_iter().zip(given) {
+            let Some(mark) = mark else { continue };
+            if !words.fabric.has(class) {
+                return Err(ClassesError::NoClass {
+                    fabric: words.fabric,
+                    class,
+                });
+            }
+            classes.marks[class as usize] = mark;
+        }
+        // What has no class of its own travels in the lowest.
+        for class in Class::ALL {
+            if !words.fabric.has(class) {
+                classes.marks[class as usize] = classes.mark(Class::Lowest);
+            }
+        }
+        classes.check()?;
+        Ok(classes)
+    }
+}
+
+impl From<Classes> for Words {
+    fn from(classes: Classes) -> Self {
+        let mark = |class| {
+            let has = classes.fabric.has(class);
+            has.then(|| classes.mark(class))
+        };
+        Self {
+            fabric: classes.fabric,
+            guaranteed: mark(Class::Guaranteed),
+            small: mark(Class::Small),
+            lowest: mark(Class::Lowest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Classes, String> {
+        toml::from_str(text).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn the_defaults_are_what_a_file_with_a_fabric_alone_says() {
+        for fabric in Fabric::ALL {
+            let classes = Classes::of(fabric);
+            assert_eq!(read(&format!("fabric = \"{fabric}\"")), Ok(classes));
+            let text = toml::to_string(&classes).expect("it can be written");
+            assert_eq!(read(&text), Ok(classes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_known_again_and_others_are_the_lowest_class() {
+        let classes = read(
+            "fabric = \"three-classes\"\nsmall = { dscp = 10, pcp = 3 }\n\
+             lowest = { dscp = 8, pcp = 1 }",
+        )
+        .expect("no rule is broken");
+        for class in Class::ALL {
+            let mark = classes.mark(class);
+            assert_eq!(classes.marked(|other| other.dscp == mark.dscp), class);
+            assert_eq!(classes.marked(|other| other.pcp == mark.pcp), class);
+        }
+        assert_eq!(classes.marked(|other| other.dscp == 0), Class::Lowest);
+        let two = Classes::of(Fabric::GuaranteesFirst);
+        assert_eq!(two.marked(|other| other.dscp == 0), Class::Lowest);
+    }
+
+    #[test]
+    fn marks_that_break_a_rule_are_refused() {
+        for (text, wrong) in [
+            (
+                "fabric = \"guarantees-first\"\nsmall = { dscp = 1, pcp = 1 }",
+                "no class `small`",
+            ),
+            (
+                "fabric = \"three-classes\"\nsmall = { dscp = 64, pcp = 1 }",
+                "0 to 63",
+            ),
+            (
+                "fabric = \"three-classes\"\nsmall = { dscp = 9, pcp = 8 }",
+                "0 to 7",
+            ),
+            (
+                "fabric = \"three-classes\"\nsmall = { dscp = 46, pcp = 1 }",
+                "of its own",
+            ),
+            (
+                "fabric = \"three-classes\"\nsmall = { dscp = 9, pcp = 0 }",
+                "of its own",
+            ),
+            ("fabric = \"four-classes\"", "unknown variant"),
+            (
+                "guaranteed = { dscp = 46, pcp = 5 }",
+                "missing field `fabric`",
+            ),
+        ] {
+            let refused = read(text).expect_err(text);
+            assert!(refused.contains(wrong), "{refused}");
+        }
+    }
+}

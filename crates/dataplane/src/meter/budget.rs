@@ -1,0 +1,180 @@
+//! What the small flows of a guest, and of all guests, may be together.
+//!
+//! A guest's bucket is filled when it has too little for a packet, not at each packet:
+//! so most packets cost one subtraction here. What a filling adds is what the guest has
+//! earned since the last one, up to a bucket, taken out of the bucket of all. A bucket
+//! holds half of the burst, since an idle guest has a full bucket and has earned
+//! another: over every interval t a guest's small flows are at most `guest`·t + `burst`,
+//! and those of all at most `all`·t plus one burst of all and half a burst of each.
+
+use super::{BYTE, MeterConfig};
+use crate::GuestId;
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// How long a rate is that a burst is worth: ten milliseconds.
+const BURST_TIME: Nanos = Nanos::from_millis(10);
+
+/// What small flows may be together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Those of each guest; `None`: without a bound.
+    pub guest: Option<Rate>,
+    /// Those of all guests, half the link; `None` where the link is not known.
+    pub all: Option<Rate>,
+}
+
+impl Share {
+    /// By default a guest has the larger of 1 % of the link and half the link divided by
+    /// the guests.
+    pub(super) fn new(budget: Option<Rate>, link: Option<Rate>, guests: usize) -> Self {
+        let all = link.map(|link| Rate(link.0 / 2));
+        let even = link.map(|link| {
+            let each = link.0 / 2 / (guests as u64).max(1);
+            Rate(each.max(link.0 / 100))
+        });
+        Self {
+            guest: budget.or(even),
+            all,
+        }
+    }
+}
+
+/// The buckets.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    /// What is in the bucket of each guest: apart from the rest, as each packet looks at
+    /// it.
+    given: Vec<i64>,
+    /// What else there is of each guest.
+    guests: Vec<Budget>,
+    /// What is filled into each of them.
+    each: Filling,
+    /// Of all, with `tokens` as its bucket.
+    all: Filling,
+    tokens: i64,
+    filled_at: Nanos,
+    /// The burst of a flow, twice of which is the least burst of a budget.
+    flow: Bytes,
+    /// Packets that did not fit.
+    pub(super) refused: u64,
+}
+
+/// How a bucket is filled.
+#[derive(Debug, Clone, Copy)]
+struct Filling {
+    /// `None`: without a bound.
+    rate: Option<Rate>,
+    /// A full bucket.
+    full: i64,
+}
+
+impl Filling {
+    /// A bucket holds at least `flow`, the longest packet.
+    fn new(rate: Option<Rate>, flow: Bytes) -> Self {
+        let Some(rate) = rate else {
+            return Self {
+                rate: None,
+                full: i64::MAX / 4,
+            };
+        };
+        let half = Bytes(rate.bytes_in(BURST_TIME).0 / 2).max(flow);
+        Self {
+            rate: Some(rate),
+            full: half.0.min(super::MAX_BURST).cast_signed() * BYTE,
+        }
+    }
+
+    /// What comes in so much time, up to a full bucket.
+    fn gain(&self, time: Nanos) -> i64 {
+        let Some(rate) = self.rate else {
+            return self.full;
+        };
+        let gain = u128::from(time.0) * u128::from(rate.0);
+        i64::try_from(gain).unwrap_or(i64::MAX).min(self.full)
+    }
+}
+
+/// What fills the bucket of a guest.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    /// What it has earned and not been given yet, as of `filled_at`.
+    earned: i64,
+    filled_at: Nanos,
+}
+
+impl Budgets {
+    pub(super) fn new(config: &MeterConfig, flow: u64) -> Self {
+        let flow = Bytes(flow);
+        let share = config.share(1);
+        let all = Filling::new(share.all, flow);
+        Self {
+            given: Vec::new(),
+            guests: Vec::new(),
+            each: Filling::new(share.guest, flow),
+            all,
+            tokens: all.full,
+            filled_at: Nanos::ZERO,
+            flow,
+            refused: 0,
+        }
+    }
+
+    /// Fills at other rates from now on.
+    pub(super) fn set_share(&mut self, share: Share) {
+        self.each = Filling::new(share.guest, self.flow);
+        self.all = Filling::new(share.all, self.flow);
+        self.tokens = self.tokens.min(self.all.full);
+        for (tokens, guest) in self.given.iter_mut().zip(&mut self.guests) {
+            *tokens = (*tokens).min(self.each.full);
+            guest.earned = guest.earned.min(self.each.full);
+        }
+    }
+
+    /// Takes a packet out of its guest's bucket; false where it does not fit.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
+    pub(super) fn take(&mut self, now: Nanos, guest: GuestId, cost: i64) -> bool {
+        if let Some(tokens) = self.given.get_mut(guest.slot())
+            && *tokens >= cost
+        {
+            *tokens -= cost;
+            return true;
+        }
+        self.fill_and_take(now, guest, cost)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fill_and_take(&mut self, now: Nanos, guest: GuestId, cost: i64) -> bool {
+        let gain = self.all.gain(now.since(self.filled_at));
+        self.filled_at = self.filled_at.max(now);
+        self.tokens = self.all.full.min(self.tokens.saturating_add(gain));
+        let index = guest.slot();
+        while self.guests.len() <= index {
+            self.given.push(0);
+            self.guests.push(Budget {
+                earned: self.each.full,
+                filled_at: now,
+            });
+        }
+        let (tokens, budget) = (&mut self.given[index], &mut self.guests[index]);
+        let gain = self.each.gain(now.since(budget.filled_at));
+        budget.filled_at = budget.filled_at.max(now);
+        budget.earned = self.each.full.min(budget.earned + gain);
+        let room = self.each.full - *tokens;
+        let given = budget.earned.min(self.tokens).min(room);
+        budget.earned -= given;
+        *tokens += given;
+        self.tokens -= given;
+        let fits = *tokens >= cost;
+        if fits {
+            *tokens -= cost;
+        } else {
+            self.refused += 1;
+        }
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests;

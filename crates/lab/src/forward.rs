@@ -1,12 +1,12 @@
-//! How fast frames pass from one guest to another through tailbound, beside
-//! what else an operator could put there: a Linux bridge (the kernel's own
-//! limit) and Open vSwitch's userspace datapath.
+//! How fast frames pass from one guest to another through tailbound, behind each kind of
+//! port, beside what else an operator could put there: a Linux bridge (the kernel's own
+//! limit) and Open vSwitch's userspace datapath, both with the fastest port that they know,
+//! a veth pair; and beside a bare loop of read and write between the same TAPs, which is
+//! the limit of that kind of port.
 //!
-//! Two guests, one TCP stream, then a flood of the smallest UDP frames. The backends
-//! take turns (A B C D A B C D ...), and what counts is the ratio within one
-//! round, so a machine that changes its speed changes all of them. A guest of
-//! tailbound is behind a TAP; a bridge and Open vSwitch have the fastest port
-//! that they know, a veth pair.
+//! Two guests, one TCP stream, then a flood of the smallest UDP frames, then those at a
+//! fixed rate. The backends take turns (A B C D A B C D ...), and what counts is the ratio
+//! within one round, so a machine that changes its speed changes all of them.
 
 mod backend;
 
@@ -20,7 +20,7 @@ use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::topology::namespace_path;
-use backend::Backend;
+use backend::{Backend, Kind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -36,6 +36,9 @@ use tailbound_units::{Bytes, Nanos};
 
 /// UDP payload of the smallest Ethernet frame: 64 bytes with the FCS.
 const SMALL_PAYLOAD: Bytes = Bytes(64 - 4 - 14 - 20 - 8);
+/// The smallest frames a second that are offered where they are not sent as fast as the
+/// sender can.
+const OFFERED: u32 = 300_000;
 /// Where guests listen.
 const PORT: u16 = 7_000;
 const LEAD: Nanos = Nanos::from_millis(200);
@@ -61,6 +64,10 @@ struct Measured {
     small_packets_s: f64,
     /// Share of the small packets that did not arrive.
     small_loss: f64,
+    /// What a sender could send of the packets offered at a fixed rate, and the share of
+    /// that which did not arrive.
+    offered_packets_s: f64,
+    offered_loss: f64,
 }
 
 /// A figure of a measurement.
@@ -70,19 +77,39 @@ const BULK: Figure = |measured| measured.bulk_bit_s;
 const SMALL: Figure = |measured| measured.small_packets_s;
 
 /// The figures of a backend: the name of each, its unit, and which it is.
-const FIGURES: [(&str, &str, Figure); 3] = [
+const FIGURES: [(&str, &str, Figure); 5] = [
     ("bulk_bit_s", "bit/s", BULK),
     ("small_packets_s", "packets/s", SMALL),
     ("small_loss", "ratio", |measured| measured.small_loss),
+    ("offered_packets_s", "packets/s", |measured| {
+        measured.offered_packets_s
+    }),
+    ("offered_loss", "ratio", |measured| measured.offered_loss),
 ];
 
-/// The ratios of tailbound's figures to those of others.
-const RATIOS: [(&str, Figure, Backend); 5] = [
-    ("bulk_to_bridge", BULK, Backend::Bridge),
-    ("bulk_to_open_vswitch", BULK, Backend::OpenVswitch),
-    ("bulk_to_open_vswitch_tso", BULK, Backend::OpenVswitchTso),
-    ("small_to_open_vswitch", SMALL, Backend::OpenVswitch),
-    ("small_to_open_vswitch_tso", SMALL, Backend::OpenVswitchTso),
+/// The ratios of what a backend reaches to what others reach.
+const RATIOS: [(Backend, &str, Figure, Backend); 11] = [
+    (Backend::Tap, "bulk_to_copy", BULK, Backend::Copy),
+    (Backend::Tap, "small_to_copy", SMALL, Backend::Copy),
+    (Backend::Tap, "bulk_to_bridge", BULK, Backend::Bridge),
+    (Backend::Tap, "small_to_bridge", SMALL, Backend::Bridge),
+    (Backend::Tap, "bulk_to_open_vswitch", BULK, Backend::Ovs),
+    (
+        Backend::Tap,
+        "bulk_to_open_vswitch_tso",
+        BULK,
+        Backend::OvsTso,
+    ),
+    (Backend::Tap, "small_to_open_vswitch", SMALL, Backend::Ovs),
+    (
+        Backend::Tap,
+        "small_to_open_vswitch_tso",
+        SMALL,
+        Backend::OvsTso,
+    ),
+    (Backend::Packet, "bulk_to_bridge", BULK, Backend::Bridge),
+    (Backend::Packet, "small_to_bridge", SMALL, Backend::Bridge),
+    (Backend::Xdp, "small_to_bridge", SMALL, Backend::Bridge),
 ];
 
 /// The one experiment: what it expects is in its file.
@@ -166,12 +193,12 @@ fn variants(measured: &BTreeMap<Backend, Vec<Measured>>, idle: f64) -> Vec<Varia
                 ((*name).to_owned(), summarise::value(unit, figures))
             })
             .collect();
-        if *backend == Backend::Tailbound {
-            for (name, figure, other) in RATIOS {
-                let pairs = rounds.iter().zip(&measured[&other]);
-                let ratios = pairs.map(|(ours, theirs)| figure(ours) / figure(theirs));
-                values.insert(name.to_owned(), summarise::value("", ratios.collect()));
-            }
+        for (_, name, figure, other) in RATIOS.iter().filter(|ratio| ratio.0 == *backend) {
+            let pairs = rounds.iter().zip(&measured[other]);
+            let ratios = pairs.map(|(ours, theirs)| figure(ours) / figure(theirs));
+            values.insert((*name).to_owned(), summarise::value("", ratios.collect()));
+        }
+        if *backend == Backend::Tap {
             values.insert("idle_cpu_share".to_owned(), Value::new("", idle));
         }
         Variant {
@@ -187,15 +214,28 @@ impl Bench<'_> {
     fn measure(&self, backend: Backend) -> Result<Measured, LabError> {
         let bulk = |to| (Work::BulkSender { to }, Work::BulkReceiver { port: PORT });
         let [_, received] = self.load(backend, bulk, false)?;
-        let flood = |to| {
-            let payload = SMALL_PAYLOAD;
-            (Work::Flood { to, payload }, Work::Sink { port: PORT })
+        let small = |offered| {
+            move |to| {
+                let payload = SMALL_PAYLOAD;
+                let flood = Work::Flood {
+                    to,
+                    payload,
+                    offered,
+                };
+                (flood, Work::Sink { port: PORT })
+            }
         };
-        let [sent, arrived] = self.load(backend, flood, true)?;
+        let lost = |[sent, arrived]: &[Outcome; 2]| {
+            1.0 - arrived.amount as f64 / sent.amount.max(1) as f64
+        };
+        let flood = self.load(backend, small(None), true)?;
+        let offered = self.load(backend, small(Some(OFFERED)), true)?;
         Ok(Measured {
             bulk_bit_s: received.rate() * 8.0,
-            small_packets_s: arrived.rate(),
-            small_loss: 1.0 - arrived.amount as f64 / sent.amount.max(1) as f64,
+            small_packets_s: flood[1].rate(),
+            small_loss: lost(&flood),
+            offered_packets_s: offered[0].rate(),
+            offered_loss: lost(&offered),
         })
     }
 
@@ -274,7 +314,7 @@ impl Bench<'_> {
     /// The share of a core that a daemon with nothing to do takes.
     fn idle_share(&self) -> Result<f64, LabError> {
         let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
-        let daemon = backend::tailbound(&mut supervisor, self, IDLE_GUESTS)?;
+        let daemon = backend::tailbound(&mut supervisor, self, Kind::Tap, IDLE_GUESTS)?;
         // What guests say when their interface comes up is soon over.
         supervisor.rest(WARMUP.into())?;
         let pid = supervisor.member(daemon).child.id();

@@ -7,6 +7,7 @@
 //! meet the same conditions as the first.
 
 mod bulk;
+mod copy;
 mod duty;
 mod echo;
 mod etc;
@@ -28,6 +29,7 @@ mod stream;
 mod wakeup;
 mod watch;
 
+pub use copy::TapOf;
 pub use etc::Requests;
 pub use frames::Frames;
 pub(crate) use init::OUTCOME_PORT;
@@ -108,12 +110,19 @@ pub enum Work {
         /// Where it listens.
         port: u16,
     },
-    /// Sends UDP datagrams as fast as it can; the amount is datagrams.
+    /// Sends UDP datagrams; the amount is datagrams.
     Flood {
         /// To whom.
         to: SocketAddrV4,
         /// The size of each, without headers.
         payload: Bytes,
+        /// How many a second; as many as it can where that is not said.
+        offered: Option<u32>,
+    },
+    /// Copies frames between two TAPs.
+    Copy {
+        /// Of whom.
+        taps: [TapOf; 2],
     },
     /// Receives UDP datagrams; the amount is datagrams.
     Sink {
@@ -411,7 +420,12 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
         Work::Shuffle { port, peers } => ("shuffle", shuffle::run(&starter, *port, peers)),
         Work::BulkSender { to } => ("bulk sender", bulk::send(&starter, *to)),
         Work::BulkReceiver { port } => ("bulk receiver", bulk::receive(&starter, *port)),
-        Work::Flood { to, payload } => ("flood", flood::send(&starter, *to, *payload)),
+        Work::Flood {
+            to,
+            payload,
+            offered,
+        } => ("flood", flood::send(&starter, *to, *payload, *offered)),
+        Work::Copy { taps } => ("copy between TAPs", copy::run(taps)),
         Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
         Work::Frames(frames) => ("frames", frames::send(&starter, frames)),
         Work::Meter { from } => ("meter", meter::run(&starter, *from)),

@@ -3,6 +3,7 @@
 use super::{Bench, address, configure_guest, guest_name, mac};
 use crate::LabError;
 use crate::build::batch;
+use crate::guest::{self, TapOf, Task, Work};
 use crate::processes::{Ready, Start, Supervisor};
 use crate::tools::words;
 use crate::topology::namespace_path;
@@ -10,6 +11,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use tailbound_sys::process::{find_program, program_path};
+use tailbound_units::Nanos;
 
 /// The namespace of whatever stands between the guests.
 const MIDDLE: &str = "middle";
@@ -22,28 +24,52 @@ const OVS_SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 pub(super) enum Backend {
     /// A Linux bridge.
     Bridge,
-    /// `tailbound host` with meter, tag, anti-spoofing and FQ-CoDel.
-    Tailbound,
+    /// Reading and writing alone, between two TAPs.
+    Copy,
+    /// `tailbound host` with meter, tag, anti-spoofing and FQ-CoDel, and guests behind
+    /// TAPs.
+    Tap,
+    /// The same with veth pairs and packet sockets.
+    Packet,
+    /// The same with veth pairs and `AF_XDP`.
+    Xdp,
     /// Open vSwitch's userspace datapath as it comes.
-    OpenVswitch,
+    Ovs,
     /// The same with userspace TSO, which is off by default.
-    OpenVswitchTso,
+    OvsTso,
+}
+
+/// The kind of a port of `tailbound host`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A TAP in the guest.
+    Tap,
+    /// A packet socket on the host's end of a veth pair.
+    Packet,
+    /// The same with `AF_XDP`.
+    Xdp,
 }
 
 impl Backend {
-    pub(super) const ALL: [Self; 4] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Bridge,
-        Self::Tailbound,
-        Self::OpenVswitch,
-        Self::OpenVswitchTso,
+        Self::Copy,
+        Self::Tap,
+        Self::Packet,
+        Self::Xdp,
+        Self::Ovs,
+        Self::OvsTso,
     ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Bridge => "bridge",
-            Self::Tailbound => "tailbound",
-            Self::OpenVswitch => "open-vswitch",
-            Self::OpenVswitchTso => "open-vswitch-tso",
+            Self::Copy => "copy",
+            Self::Tap => "tailbound",
+            Self::Packet => "tailbound-packet",
+            Self::Xdp => "tailbound-xdp",
+            Self::Ovs => "open-vswitch",
+            Self::OvsTso => "open-vswitch-tso",
         }
     }
 
@@ -68,7 +94,10 @@ impl Backend {
         bench: &Bench<'_>,
     ) -> Result<(), LabError> {
         match self {
-            Self::Tailbound => tailbound(supervisor, bench, 2).map(drop),
+            Self::Tap => tailbound(supervisor, bench, Kind::Tap, 2).map(drop),
+            Self::Packet => tailbound(supervisor, bench, Kind::Packet, 2).map(drop),
+            Self::Xdp => tailbound(supervisor, bench, Kind::Xdp, 2).map(drop),
+            Self::Copy => copy(supervisor, bench),
             Self::Bridge => {
                 veth_pairs()?;
                 batch(
@@ -80,16 +109,16 @@ impl Backend {
                      link set bridge up\n",
                 )
             }
-            Self::OpenVswitch | Self::OpenVswitchTso => {
+            Self::Ovs | Self::OvsTso => {
                 veth_pairs()?;
-                open_vswitch(supervisor, bench, self == Self::OpenVswitchTso)
+                open_vswitch(supervisor, bench, self == Self::OvsTso)
             }
         }
     }
 
     /// Takes everything away again.
     pub(super) fn remove(self) -> Result<(), LabError> {
-        if self != Self::Tailbound {
+        if !matches!(self, Self::Copy | Self::Tap) {
             batch("ip", None, &format!("netns del {MIDDLE}\n"))?;
         }
         remove_guests(2)
@@ -123,18 +152,55 @@ fn veth_pairs() -> Result<(), LabError> {
     (1..=2).try_for_each(configure_guest)
 }
 
-/// Starts a daemon with `count` guests behind TAPs; returns its place.
+/// Guests behind TAPs.
+fn taps(count: u8) -> Result<(), LabError> {
+    add_guests(count)?;
+    (1..=count).try_for_each(|number| {
+        let name = guest_name(number);
+        batch("ip", Some(&name), "tuntap add dev eth0 mode tap vnet_hdr\n")?;
+        configure_guest(number)
+    })
+}
+
+/// Guests behind veth pairs whose frames are as long as they say and have their
+/// checksums: what `AF_XDP` cannot tell is switched off.
+fn plain_veth_pairs() -> Result<(), LabError> {
+    veth_pairs()?;
+    (1..=2).try_for_each(|number| {
+        let name = guest_name(number);
+        tool("ip", &format!("netns exec {name} ethtool -K eth0 tx off"))
+    })
+}
+
+/// Starts a daemon with `count` guests, two behind veth pairs; returns its place.
 pub(super) fn tailbound(
     supervisor: &mut Supervisor<'_>,
     bench: &Bench<'_>,
+    kind: Kind,
     count: u8,
 ) -> Result<usize, LabError> {
-    add_guests(count)?;
+    match kind {
+        Kind::Tap => taps(count)?,
+        Kind::Packet => veth_pairs()?,
+        Kind::Xdp => plain_veth_pairs()?,
+    }
+    // It has no uplink: with TAPs it may as well live with a guest.
+    let netns = match kind {
+        Kind::Tap => namespace_path(&guest_name(1)),
+        Kind::Packet | Kind::Xdp => namespace_path(MIDDLE),
+    };
     let mut config = String::new();
     for number in 1..=count {
         let name = guest_name(number);
-        batch("ip", Some(&name), "tuntap add dev eth0 mode tap vnet_hdr\n")?;
-        configure_guest(number)?;
+        let port = match kind {
+            Kind::Tap => {
+                let netns = namespace_path(&name);
+                let netns = netns.display();
+                format!("kind = \"tap\", interface = \"eth0\", netns = \"{netns}\"")
+            }
+            Kind::Packet => format!("kind = \"af-packet\", interface = \"port{number}\""),
+            Kind::Xdp => format!("kind = \"af-xdp\", interface = \"port{number}\""),
+        };
         // Writing to a string cannot fail.
         let _ = write!(
             config,
@@ -142,25 +208,58 @@ pub(super) fn tailbound(
              name = \"{name}\"\n\
              mac = \"{mac}\"\n\
              ip = [\"{ip}\"]\n\
-             port = {{ kind = \"tap\", interface = \"eth0\", netns = \"{netns}\" }}\n\
+             port = {{ {port} }}\n\
              pipeline = {{ meter = {{}}, queue = {{ kind = \"fq-codel\" }} }}\n",
             mac = mac(number),
             ip = address(number),
-            netns = namespace_path(&name).display()
         );
     }
     let path = bench.run_dir.path().join("host.toml");
     std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
+    let args = vec!["host".into(), "--config".into(), path.display().to_string()];
+    let ready = Ready::Stderr("ready");
+    start(supervisor, bench, "the host's daemon", args, &netns, ready)
+}
+
+/// Starts a bare loop between two guests behind TAPs.
+fn copy(supervisor: &mut Supervisor<'_>, bench: &Bench<'_>) -> Result<(), LabError> {
+    taps(2)?;
+    let taps = [1, 2].map(|number| TapOf {
+        interface: "eth0".into(),
+        netns: namespace_path(&guest_name(number)),
+    });
+    let task = Task {
+        work: Work::Copy { taps },
+        warmup: Nanos::ZERO,
+        duration: Nanos::ZERO,
+        grace: Nanos::ZERO,
+        outcome: bench.run_dir.path().join("copy.outcome.json"),
+    };
+    let path = bench.run_dir.path().join("copy.task.json");
+    task.write(&path)?;
+    let (args, netns) = (guest::command(&path), namespace_path(&guest_name(1)));
+    let ready = Ready::Stdout(guest::READY);
+    start(supervisor, bench, "the bare loop", args, &netns, ready).map(drop)
+}
+
+/// Starts this program, and waits until it is ready; returns its place.
+fn start(
+    supervisor: &mut Supervisor<'_>,
+    bench: &Bench<'_>,
+    name: &str,
+    args: Vec<String>,
+    netns: &Path,
+    ready: Ready,
+) -> Result<usize, LabError> {
     let first = supervisor.len();
     let place = supervisor.start(Start {
-        name: "the host's daemon".into(),
+        name: name.into(),
         program: bench.program.clone(),
-        args: vec!["host".into(), "--config".into(), path.display().to_string()],
-        // The daemon has no uplink: it may as well live with a guest.
-        netns: &namespace_path(&guest_name(1)),
+        args,
+        netns,
         cpus: bench.cpus.all,
         policy: None,
-        ready: Ready::Stderr("ready"),
+        ready,
         ends: false,
     })?;
     supervisor.wait_ready(first)?;

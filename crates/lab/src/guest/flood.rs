@@ -1,24 +1,30 @@
-//! UDP datagrams as fast as the sender can, and who counts them.
+//! UDP datagrams as fast as the sender can or at a fixed rate, and who counts them.
 
 use super::{Outcome, Starter, now};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
-use tailbound_units::Bytes;
+use tailbound_units::{Bytes, Nanos};
 
 /// How many datagrams pass between two looks at the clock.
 const STRIDE: u64 = 32;
 
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-pub(super) fn send(starter: &Starter<'_>, to: SocketAddrV4, payload: Bytes) -> io::Result<()> {
+/// Sends datagrams of `payload`, `offered` a second where that is said.
+pub(super) fn send(
+    starter: &Starter<'_>,
+    to: SocketAddrV4,
+    payload: Bytes,
+    offered: Option<u32>,
+) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect(to)?;
     let datagram = vec![0x5a; payload.as_u64() as usize];
     let schedule = starter.ready()?;
     super::sleep_until(schedule.start);
     let mut outcome = Outcome::default();
-    loop {
+    for stride in 1.. {
         let at = now();
         let mut sent = 0;
         for _ in 0..STRIDE {
@@ -33,10 +39,15 @@ pub(super) fn send(starter: &Starter<'_>, to: SocketAddrV4, payload: Bytes) -> i
         if schedule.counts(at) {
             outcome.amount += sent;
         } else if at >= schedule.to {
-            outcome.time = schedule.to.since(schedule.from);
-            return starter.finish(&outcome);
+            break;
+        }
+        if let Some(offered) = offered {
+            let due = stride * STRIDE * 1_000_000_000 / u64::from(offered);
+            super::sleep_until(schedule.start + Nanos(due));
         }
     }
+    outcome.time = schedule.to.since(schedule.from);
+    starter.finish(&outcome)
 }
 
 pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {

@@ -232,6 +232,9 @@ pub struct Outcome {
     /// What arrived in each second, in bytes on the wire.
     #[serde(default)]
     pub windows: Vec<u64>,
+    /// When the first of these began.
+    #[serde(default)]
+    pub windows_from: Nanos,
     /// The pauses between arrivals.
     #[serde(default)]
     pub gaps: Option<Stats>,

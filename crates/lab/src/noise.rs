@@ -142,18 +142,17 @@ pub struct Losses<'a> {
 }
 
 impl Losses<'_> {
+    /// What was lost between two moments.
+    pub(crate) fn between(&self, from: Nanos, to: Nanos) -> Nanos {
+        let amounts = self.lost.iter().map(|lost| lost.between(from, to).0);
+        Nanos(amounts.fold(0, u64::saturating_add))
+    }
+
     /// What was lost around a sample, and over how long a time.
     fn around(&self, sample: &Sample) -> (u64, u64) {
         let from = sample.start.saturating_sub(self.margin);
         let to = sample.end.saturating_add(self.margin);
-        let amounts = self
-            .lost
-            .iter()
-            .map(|lost| lost.between(from, to).as_nanos());
-        (
-            amounts.fold(0, u64::saturating_add),
-            to.since(from).as_nanos(),
-        )
+        (self.between(from, to).as_nanos(), to.since(from).as_nanos())
     }
 
     /// The share of time that is usually lost around these samples.

@@ -68,9 +68,15 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// What it measures beside its series: the mean rate over the seconds of the
-    /// measured time, and by how much the worst of these missed, in percent.
-    pub(crate) const VALUES: &'static [&'static str] = &["rate_bit_s", "rate_error"];
+    /// What it measures beside its series: the mean rate over the seconds of the measured
+    /// time, by how much the worst of those missed in which the hosts' daemons had their
+    /// CPU, and of all, in percent, and how many seconds it does not judge.
+    pub(crate) const VALUES: &'static [&'static str] = &[
+        "rate_bit_s",
+        "rate_error",
+        "rate_error_of_all",
+        "seconds_without_cpu",
+    ];
 }
 
 /// Watches what the switch's port towards a host does to messages.

@@ -66,6 +66,7 @@ pub(super) fn run(starter: &Starter<'_>, from: Ipv4Addr) -> io::Result<()> {
     }
     starter.finish(&Outcome {
         windows,
+        windows_from: schedule.from,
         gaps: Some(Stats::from_histogram(&gaps)),
         unanswered: socket.take_overruns()?,
         ..Outcome::default()

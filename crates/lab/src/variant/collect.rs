@@ -35,7 +35,6 @@ impl Run<'_> {
         for load in &self.loads {
             match &load.output {
                 Output::Series(name) => {
-                    let series = self.samples(&load.source, &mut measured)?;
                     let pids = load
                         .on_path
                         .iter()
@@ -47,6 +46,7 @@ impl Run<'_> {
                             .collect(),
                         margin: THREADS_EVERY,
                     };
+                    let series = self.samples(&load.source, &mut measured, [&stolen, &ours])?;
                     let classes = judge(&series.samples, &stolen, &ours);
                     let series = MeasuredSeries { classes, ..series };
                     measured.series.insert(name.clone(), series);
@@ -70,6 +70,7 @@ impl Run<'_> {
         &self,
         source: &Source,
         measured: &mut Measured,
+        lost: [&Losses<'_>; 2],
     ) -> Result<MeasuredSeries, LabError> {
         let mut series = MeasuredSeries::default();
         match source {
@@ -83,7 +84,9 @@ impl Run<'_> {
             Source::Messages { sent, received } => {
                 return traffic::take_messages(sent, received, measured);
             }
-            Source::Metered(path, rate) => return traffic::take_metered(path, *rate, measured),
+            Source::Metered(path, rate) => {
+                return traffic::take_metered(path, *rate, measured, lost);
+            }
             Source::Watched(path) => return traffic::take_watched(path, measured),
             Source::Probed(path) => return probe::take(path, measured),
             Source::Ping(place, counted) => {

@@ -5,6 +5,7 @@ use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::experiment::{Flood, Message, Meter, Watch};
 use crate::guest::{self, Frames, Messages, Moments, Outcome, Work};
+use crate::noise::Losses;
 use crate::processes::{Rank, Ready, Start};
 use crate::topology::{Guest, SWITCH, UPLINK, namespace_path, switch_port};
 use hdrhistogram::Histogram;
@@ -95,7 +96,8 @@ impl<'a> Run<'a> {
         let work = Work::Meter { from: from.ip };
         let (_, outcome) = self.start_task(to, "meter", work, Role::Watches)?;
         let series = Output::Series(meter.series.clone());
-        self.load(series, Source::Metered(outcome, meter.rate), Vec::new());
+        let daemons = self.daemons_of([&meter.from, &meter.to].into_iter());
+        self.load(series, Source::Metered(outcome, meter.rate), daemons);
         Ok(())
     }
 
@@ -144,19 +146,43 @@ pub(super) fn take_messages(
     Ok(series)
 }
 
-/// What a meter found, and by how much that missed `wanted`.
+/// A second in which the hosts' daemons had no CPU for so long is set apart: it is the
+/// half percent of it by which a rate may be off.
+const WITHOUT_CPU: Nanos = Nanos::from_millis(5);
+
+/// What a meter found, and by how much that missed `wanted`, in the seconds in which the
+/// daemons had their CPU and in all. `lost` is what the machine and its kernel, which keeps
+/// real-time threads from filling a core, took from them.
 pub(super) fn take_metered(
     path: &Path,
     wanted: Rate,
     measured: &mut Measured,
+    lost: [&Losses<'_>; 2],
 ) -> Result<MeasuredSeries, LabError> {
+    const SECOND: Nanos = Nanos::from_secs(1);
     let outcome = Outcome::read(path)?;
     let wanted = wanted.as_bit_s() as f64;
     let rates = outcome.windows.iter().map(|bytes| *bytes as f64 * 8.0);
     let mean = rates.clone().sum::<f64>() / outcome.windows.len() as f64;
-    let errors = rates.map(|rate| (rate / wanted - 1.0).abs());
+    let errors: Vec<f64> = rates.map(|rate| (rate / wanted - 1.0).abs()).collect();
+    let starts = (0..).map(|second| outcome.windows_from + Nanos(second * SECOND.0));
+    let had_cpu = starts.map(|from| {
+        // What was missed at the end of the second before is made good in this one.
+        let from = from.saturating_sub(WITHOUT_CPU);
+        let to = from + WITHOUT_CPU + SECOND;
+        lost.iter().all(|lost| lost.between(from, to) < WITHOUT_CPU)
+    });
+    let kept: Vec<f64> = errors
+        .iter()
+        .zip(had_cpu)
+        .filter_map(|(error, kept)| kept.then_some(*error))
+        .collect();
+    let worst = |errors: &[f64]| errors.iter().copied().reduce(f64::max).unwrap_or(f64::NAN);
     measured.value("rate_bit_s", "bit/s", mean);
-    measured.value("rate_error", "%", errors.fold(0.0, f64::max) * 100.0);
+    measured.value("rate_error", "%", worst(&kept) * 100.0);
+    measured.value("rate_error_of_all", "%", worst(&errors) * 100.0);
+    let apart = errors.len() - kept.len();
+    measured.value("seconds_without_cpu", "", apart as f64);
     Ok(MeasuredSeries {
         counted: outcome
             .gaps

@@ -95,6 +95,9 @@ release-check: ## Try on a clean clone what a release promises; what cannot be t
 	@scripts/need build lab
 	@scripts/release-check
 
+# The fuzz targets, with a name in place of a libFuzzer that nothing links.
+FUZZ := --locked --manifest-path fuzz/Cargo.toml --target-dir target
+
 # An exception that nothing needs any longer fails.
 DENY := -D unmatched-skip -D unnecessary-skip -D license-not-encountered
 
@@ -109,6 +112,7 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
 	$(CARGO) clippy -p tailbound --no-default-features --features probe --locked -- --deny warnings
 	$(CARGO) clippy -p tailbound --no-default-features --features lab --locked -- --deny warnings
+	CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a $(CARGO) clippy $(FUZZ) -- --deny warnings
 	scripts/crates-of tailbound-switch 45 ureq rustls tiny_http axum tailbound-api tailbound-placement
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 

@@ -2,7 +2,7 @@
 
 use tailbound_dataplane::{GuestId, Malformed, Packet, Pool};
 
-/// `frame` as it comes from guest 1, or from outside.
+/// `frame` as it comes from the guest of a slot, or from outside.
 pub fn packet(
     pool: &Pool,
     frame: &[u8],
@@ -12,5 +12,5 @@ pub fn packet(
     let start = Packet::HEADROOM;
     let mut buffer = pool.buffer(start + frame.len());
     buffer[start..start + frame.len()].copy_from_slice(frame);
-    Packet::new(buffer, start, frame.len(), virtio, guest.map(GuestId))
+    Packet::new(buffer, start, frame.len(), virtio, guest.map(GuestId::first))
 }

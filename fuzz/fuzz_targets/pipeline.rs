@@ -41,6 +41,8 @@ struct Shape {
     target: u32,
     interval: u32,
     ecn: bool,
+    mtu: u16,
+    ce_threshold: Option<u32>,
     meter: Option<(u32, u32, u8)>,
     segment: bool,
     nic: Option<(u32, u16)>,
@@ -51,11 +53,15 @@ impl Shape {
         let packets = usize::from(self.packets);
         let memory = Bytes(self.memory.into());
         let (target, interval) = (Nanos(self.target.into()), Nanos(self.interval.into()));
+        let mtu = Bytes(self.mtu.into());
+        let ce_threshold = self.ce_threshold.map(|wait| Nanos(wait.into()));
         let fifo = FifoConfig { packets, memory };
         let codel = CodelConfig {
             target,
             interval,
             ecn: self.ecn,
+            mtu,
+            ce_threshold,
             packets,
             memory,
         };
@@ -63,6 +69,8 @@ impl Shape {
             target,
             interval,
             ecn: self.ecn,
+            mtu,
+            ce_threshold,
             quantum: Bytes(self.quantum.into()),
             packets,
             memory,

@@ -231,6 +231,11 @@ impl<F: Frame> Pipeline<F> {
         self.config = config.clone();
     }
 
+    /// What it is made of.
+    pub const fn config(&self) -> &PipelineConfig {
+        &self.config
+    }
+
     /// Whether packets are cut to one MTU.
     pub const fn segments(&self) -> bool {
         self.config.segment

@@ -26,7 +26,7 @@
 
 mod addresses;
 
-pub(crate) use addresses::{AddressBook, Sender};
+pub(crate) use addresses::{AddressBook, Configured, Sender};
 
 use crate::mac::Mac;
 use crate::prefix::Prefix;

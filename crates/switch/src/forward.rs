@@ -12,7 +12,6 @@
 
 use crate::mac::Mac;
 use std::collections::HashMap;
-use std::collections::hash_map;
 use tailbound_units::Nanos;
 
 /// A port's place in the switch.
@@ -60,23 +59,40 @@ pub enum Learned {
     Full,
 }
 
+/// Where a station was learned.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    port: PortIndex,
+    home: usize,
+    /// Its place among the stations there.
+    place: usize,
     seen: Nanos,
 }
 
+/// The stations that were learned at one port, wherever that stands among the ports: so
+/// that ports change places without a look at their stations.
+#[derive(Debug, Default)]
+struct Home {
+    /// `None` where the port is gone.
+    port: Option<PortIndex>,
+    stations: Vec<Mac>,
+    /// When aged stations were last looked for, so that a full table costs a walk at most
+    /// once a second.
+    swept: Nanos,
+}
+
 /// The forwarding table (FDB).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Forwarding {
     uplink: Option<PortIndex>,
     guests: HashMap<Mac, PortIndex>,
     entries: HashMap<Mac, Entry>,
-    /// How many entries each port has, by [`PortIndex`].
-    per_port: Vec<usize>,
-    /// When aged entries were last looked for, so that a full table costs a
-    /// walk at most once a second.
-    swept: Nanos,
+    homes: Vec<Home>,
+    /// The home of each port, by [`PortIndex`].
+    ports: Vec<usize>,
+    /// Homes whose ports are gone: some of their stations may still have to be forgotten.
+    gone: Vec<usize>,
+    /// Homes that nobody has.
+    free: Vec<usize>,
 }
 
 impl Forwarding {
@@ -93,31 +109,75 @@ impl Forwarding {
         uplink: Option<PortIndex>,
         guests: impl IntoIterator<Item = (Mac, PortIndex)>,
     ) -> Self {
-        Self {
-            uplink,
-            guests: guests.into_iter().collect(),
-            entries: HashMap::new(),
-            per_port: vec![0; ports],
-            swept: Nanos::ZERO,
+        let mut table = Self::default();
+        let fresh = (0..ports).map(|_| None);
+        table.reconfigure(fresh, uplink, guests.into_iter().collect());
+        table
+    }
+
+    /// Becomes a table of other ports, each of them given by where it was before, with the
+    /// guests' addresses pinned. What was learned at a port goes with it; what was learned
+    /// at others is not used any more, and is to be forgotten ([`Self::forget_gone`]). It
+    /// takes time for each port, and none for the stations.
+    pub fn reconfigure(
+        &mut self,
+        before: impl Iterator<Item = Option<PortIndex>>,
+        uplink: Option<PortIndex>,
+        guests: HashMap<Mac, PortIndex>,
+    ) {
+        for home in &self.ports {
+            self.homes[*home].port = None;
+        }
+        let old = std::mem::take(&mut self.ports);
+        for before in before {
+            let kept = before.and_then(|port| old.get(port.0).copied());
+            let home = kept.or_else(|| self.free.pop()).unwrap_or_else(|| {
+                self.homes.push(Home::default());
+                self.homes.len() - 1
+            });
+            self.homes[home].port = Some(PortIndex(self.ports.len()));
+            self.ports.push(home);
+        }
+        let homes = &self.homes;
+        let gone = old.into_iter().filter(|home| homes[*home].port.is_none());
+        self.gone.extend(gone);
+        self.uplink = uplink;
+        self.guests = guests;
+    }
+
+    /// Forgets at most so many stations of ports that are gone; returns whether there are
+    /// no more.
+    pub fn forget_gone(&mut self, mut stations: usize) -> bool {
+        while let Some(home) = self.gone.last().copied() {
+            while let Some(mac) = self.homes[home].stations.last().copied() {
+                if stations == 0 {
+                    return false;
+                }
+                stations -= 1;
+                self.forget(mac);
+            }
+            self.gone.pop();
+            self.free.push(home);
+        }
+        true
+    }
+
+    /// Forgets a station.
+    pub fn forget(&mut self, mac: Mac) {
+        if let Some(entry) = self.entries.remove(&mac) {
+            self.leave(entry);
         }
     }
 
-    /// Takes over what `old` has learned; `moved` says where an old port is now.
-    pub fn inherit(&mut self, old: &Self, moved: impl Fn(PortIndex) -> Option<PortIndex>) {
-        for (mac, entry) in &old.entries {
-            let Some(port) = moved(entry.port) else {
-                continue;
-            };
-            let Some(count) = self.per_port.get_mut(port.0) else {
-                continue;
-            };
-            if !self.guests.contains_key(mac) {
-                *count += 1;
-                self.entries.insert(*mac, Entry { port, ..*entry });
-            }
+    /// Takes a station off the list of its home.
+    fn leave(&mut self, entry: Entry) {
+        let stations = &mut self.homes[entry.home].stations;
+        stations.swap_remove(entry.place);
+        if let Some(moved) = stations.get(entry.place)
+            && let Some(moved) = self.entries.get_mut(moved)
+        {
+            moved.place = entry.place;
         }
-        self.swept = old.swept;
-        debug_assert_eq!(self.per_port.iter().sum::<usize>(), self.entries.len());
     }
 
     /// Notes that `source` has sent from `port`.
@@ -132,49 +192,46 @@ impl Forwarding {
                 Learned::ForbiddenMove
             };
         }
-        let Some(count) = self.per_port.get(port.0).copied() else {
+        let Some(home) = self.ports.get(port.0).copied() else {
             return Learned::Full;
         };
-        match self.entries.entry(source) {
-            hash_map::Entry::Occupied(mut known) => {
-                let entry = known.get_mut();
-                if entry.port == port {
-                    entry.seen = now;
-                    return Learned::Accepted;
-                }
-                if count < Self::ENTRIES_PER_PORT {
-                    self.per_port[entry.port.0] -= 1;
-                    self.per_port[port.0] += 1;
-                    *entry = Entry { port, seen: now };
-                    return Learned::Accepted;
-                }
-            }
-            hash_map::Entry::Vacant(place) => {
-                if count < Self::ENTRIES_PER_PORT {
-                    place.insert(Entry { port, seen: now });
-                    self.per_port[port.0] += 1;
-                    return Learned::Accepted;
-                }
-            }
+        let known = self.entries.get_mut(&source);
+        if let Some(entry) = known
+            && entry.home == home
+        {
+            entry.seen = now;
+            return Learned::Accepted;
         }
-        self.sweep(now);
-        Learned::Full
+        if self.homes[home].stations.len() >= Self::ENTRIES_PER_PORT {
+            self.sweep(now, home);
+            return Learned::Full;
+        }
+        self.forget(source);
+        let stations = &mut self.homes[home].stations;
+        let entry = Entry {
+            home,
+            place: stations.len(),
+            seen: now,
+        };
+        stations.push(source);
+        self.entries.insert(source, entry);
+        Learned::Accepted
     }
 
-    /// Removes aged entries, at most once a second.
-    fn sweep(&mut self, now: Nanos) {
-        if now.since(self.swept) < Nanos::from_secs(1) {
+    /// Removes aged entries of one port, at most once a second.
+    fn sweep(&mut self, now: Nanos, home: usize) {
+        let swept = &mut self.homes[home].swept;
+        if now.since(*swept) < Nanos::from_secs(1) {
             return;
         }
-        self.swept = now;
-        let per_port = &mut self.per_port;
-        self.entries.retain(|_, entry| {
-            let keep = now.since(entry.seen) < Self::AGEING;
-            if !keep {
-                per_port[entry.port.0] -= 1;
+        *swept = now;
+        for place in (0..self.homes[home].stations.len()).rev() {
+            let mac = self.homes[home].stations[place];
+            let entry = self.entries.get(&mac);
+            if entry.is_none_or(|entry| now.since(entry.seen) >= Self::AGEING) {
+                self.forget(mac);
             }
-            keep
-        });
+        }
     }
 
     /// Where a frame from `from` to `destination` goes.
@@ -214,20 +271,21 @@ impl Forwarding {
         if now.since(entry.seen) >= Self::AGEING {
             return None;
         }
-        if Some(entry.port) == self.uplink && from != entry.port {
+        let port = self.homes[entry.home].port?;
+        if Some(port) == self.uplink && from != port {
             entry.seen = now;
         }
-        Some(entry.port)
+        Some(port)
     }
 
     fn is_full(&self, port: PortIndex) -> bool {
-        let entries = self.per_port.get(port.0);
-        entries.is_some_and(|entries| *entries >= Self::ENTRIES_PER_PORT)
+        let home = self.ports.get(port.0);
+        home.is_some_and(|home| self.homes[*home].stations.len() >= Self::ENTRIES_PER_PORT)
     }
 
     /// The port that a station was last seen at, or that a guest's address is pinned to.
     pub fn port_of(&self, mac: Mac) -> Option<PortIndex> {
-        let learned = || self.entries.get(&mac).map(|entry| entry.port);
+        let learned = || self.homes[self.entries.get(&mac)?.home].port;
         self.guests.get(&mac).copied().or_else(learned)
     }
 
@@ -238,8 +296,9 @@ impl Forwarding {
 
     /// The addresses that were learned, and where.
     pub fn learned(&self) -> impl Iterator<Item = (Mac, PortIndex)> {
-        let entries = self.entries.iter();
-        entries.map(|(mac, entry)| (*mac, entry.port))
+        let homes = self.homes.iter();
+        let stations = homes.filter_map(|home| Some((home.port?, &home.stations)));
+        stations.flat_map(|(port, stations)| stations.iter().map(move |mac| (*mac, port)))
     }
 
     /// How many addresses were learned: the guests' own are not.
@@ -363,7 +422,12 @@ mod tests {
         assert_eq!(table.learn(NOW, A, stranger(3000)), Learned::Accepted);
         let late = NOW + Forwarding::AGEING;
         assert_eq!(table.learn(late, UPLINK, stranger(5000)), Learned::Full);
-        assert_eq!(table.entries(), 0);
+        // The other port's stays: it is in nobody's way.
+        assert_eq!(table.entries(), 1);
+        assert_eq!(
+            table.route(late, B, stranger(3000)),
+            Verdict::Unknown(UPLINK)
+        );
         assert_eq!(table.learn(late, UPLINK, stranger(5000)), Learned::Accepted);
     }
 
@@ -374,15 +438,52 @@ mod tests {
         old.learn(NOW, B, stranger(2));
         old.learn(NOW, UPLINK, stranger(3));
         // Guest A leaves, and stranger 3 becomes a guest.
-        let mut new = Forwarding::new(3, Some(UPLINK), [(MAC_B, A), (stranger(3), B)]);
-        new.inherit(&old, |port| match port {
-            UPLINK => Some(UPLINK),
-            B => Some(A),
-            _ => None,
-        });
-        assert_eq!(new.entries(), 1);
-        assert_eq!(new.route(NOW, UPLINK, stranger(2)), Verdict::To(A));
-        assert_eq!(new.route(NOW, UPLINK, stranger(3)), Verdict::To(B));
+        let guests = [(MAC_B, A), (stranger(3), B)];
+        let before = [Some(UPLINK), Some(B), None];
+        old.reconfigure(before.into_iter(), Some(UPLINK), guests.into());
+        old.forget(stranger(3));
+        assert_eq!(old.route(NOW, UPLINK, stranger(2)), Verdict::To(A));
+        assert_eq!(old.route(NOW, UPLINK, stranger(3)), Verdict::To(B));
+        assert_eq!(old.route(NOW, A, stranger(1)), Verdict::Unknown(UPLINK));
+        assert!(!old.forget_gone(0));
+        assert!(old.forget_gone(1));
+        assert_eq!(old.entries(), 1);
+        assert_eq!(old.route(NOW, UPLINK, stranger(2)), Verdict::To(A));
+    }
+
+    #[test]
+    fn a_port_that_comes_in_place_of_another_knows_nothing_of_its_stations() {
+        let mut table = table();
+        for round in 0..10 {
+            table.learn(NOW, A, stranger(1));
+            table.learn(NOW, B, stranger(2));
+            let guests = [(MAC_A, A), (MAC_B, B)];
+            let before = [Some(UPLINK), None, Some(B)];
+            table.reconfigure(before.into_iter(), Some(UPLINK), guests.into());
+            assert_eq!(table.route(NOW, B, stranger(1)), Verdict::Unknown(UPLINK));
+            assert_eq!(table.route(NOW, A, stranger(2)), Verdict::To(B));
+            // Whoever is late with it forgets the right ones.
+            if round % 3 == 2 {
+                assert!(table.forget_gone(100));
+            }
+            table.check();
+        }
+        assert!(table.forget_gone(100));
+        assert!(table.homes.len() <= 3 + 3);
+    }
+
+    impl Forwarding {
+        /// Every entry is where its home says, and the other way round.
+        fn check(&self) {
+            let stations = self.homes.iter().map(|home| home.stations.len());
+            assert_eq!(stations.sum::<usize>(), self.entries.len());
+            for (mac, entry) in &self.entries {
+                assert_eq!(self.homes[entry.home].stations[entry.place], *mac);
+            }
+            for (port, home) in self.ports.iter().enumerate() {
+                assert_eq!(self.homes[*home].port, Some(PortIndex(port)));
+            }
+        }
     }
 
     proptest! {
@@ -407,7 +508,7 @@ mod tests {
                 if port != A.0 {
                     prop_assert_eq!(table.route(now, PortIndex(port), MAC_A), Verdict::To(A));
                 }
-                prop_assert_eq!(table.per_port.iter().sum::<usize>(), table.entries.len());
+                table.check();
             }
         }
     }

@@ -8,7 +8,7 @@
 mod memory;
 mod pcap;
 
-pub use memory::{MemoryPort, Wire};
+pub use memory::{MemoryPort, Wire, WireEnd};
 pub use pcap::{PcapError, PcapPort};
 
 use crate::reason::Reason;
@@ -122,7 +122,10 @@ impl Sent {
 /// An error of either method means that the port is of no use any more: its
 /// interface vanished, its file cannot be read. What concerns single frames is
 /// counted instead.
-pub trait Port {
+///
+/// One thread may open or close it for the one that uses it: closing some takes as long as
+/// ten thousand packets.
+pub trait Port: Send {
     /// Appends a burst of frames to `burst`: at most [`BURST`], about
     /// [`BURST_BYTES`].
     fn receive(&mut self, now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More>;

@@ -37,6 +37,7 @@ mod work;
 
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
 pub use guarantees::GuaranteeError;
+pub use reload::{Reload, SwitchPlan};
 pub use snapshot::{
     GuestPacing, GuestSnapshot, PartialSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing,
     UplinkSnapshot,
@@ -78,6 +79,10 @@ pub struct Turn {
 
 /// The switch: forwarding between ports, with an egress before each.
 #[derive(Debug)]
+#[expect(
+    clippy::vec_box,
+    reason = "ports change places while packets wait: a guest has kilobytes of counters"
+)]
 pub struct Switch {
     pool: Pool,
     forwarding: Forwarding,
@@ -86,11 +91,11 @@ pub struct Switch {
     by_station: HashSet<Mac>,
     /// What every port has, by [`PortIndex`]: the uplink where there is one, then the
     /// guests.
-    states: Vec<PortState>,
+    states: Vec<Box<PortState>>,
     uplink: Option<Uplink>,
     /// Of the fabric behind the uplink.
     classes: Option<Classes>,
-    guests: Vec<GuestPort>,
+    guests: Vec<Box<GuestPort>>,
     /// Which guest has which slot. A packet that still waits cannot be taken for that
     /// of a later guest of its slot: the generation tells them apart.
     slots: Slots,
@@ -126,7 +131,7 @@ impl Switch {
     pub fn with_keys(config: SwitchConfig, keys: HashKeys) -> Result<Self, PacerError> {
         let mut switch = Self {
             pool: Pool::with_keys(keys),
-            forwarding: Forwarding::new(0, None, []),
+            forwarding: Forwarding::default(),
             addresses: AddressBook::default(),
             by_station: HashSet::new(),
             states: Vec::new(),
@@ -155,7 +160,7 @@ impl Switch {
     /// The guest at a port; `None` for the uplink's.
     fn guest_at(&mut self, port: PortIndex) -> Option<&mut GuestPort> {
         let index = port.0.checked_sub(self.first_guest())?;
-        self.guests.get_mut(index)
+        self.guests.get_mut(index).map(Box::as_mut)
     }
 
     /// The pacer of the uplink, for whoever limits destinations; `None` where the
@@ -203,7 +208,8 @@ impl Switch {
 
     /// There is a port where there was none.
     pub fn handle_opened(&mut self, port: PortIndex) {
-        if port.0 < self.states.len() {
+        if let Some(state) = self.states.get_mut(port.0) {
+            state.longest = 0;
             self.handle_readable(port);
             self.handle_writable(port);
             self.agenda.changed.set(port.0, true);

@@ -23,7 +23,7 @@ use super::SpoofFilter;
 use crate::forward::{Forwarding, PortIndex};
 use crate::mac::Mac;
 use crate::prefix::Prefix;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use tailbound_dataplane::{Claim, GuestId, Packet};
 use tailbound_units::Nanos;
@@ -31,9 +31,7 @@ use tailbound_units::Nanos;
 /// Which guest has which IPv6 address.
 #[derive(Debug, Default)]
 pub(crate) struct AddressBook {
-    /// Whose an address is by configuration.
-    single: HashMap<Ipv6Addr, GuestId>,
-    prefixes: Vec<(Prefix, GuestId)>,
+    configured: Configured,
     /// Who chose an address.
     chosen: HashMap<Ipv6Addr, GuestId>,
     /// What each guest chose.
@@ -43,6 +41,37 @@ pub(crate) struct AddressBook {
     /// When room was last looked for in `heard`, so that it costs a walk at most once a
     /// second.
     swept: Nanos,
+}
+
+/// Whose an address is by configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Configured {
+    single: HashMap<Ipv6Addr, GuestId>,
+    prefixes: Vec<(Prefix, GuestId)>,
+}
+
+impl Configured {
+    /// Adds the addresses that a guest's filter names.
+    pub(crate) fn add(&mut self, guest: GuestId, filter: &SpoofFilter) {
+        for own in filter.own() {
+            match own.single() {
+                Some(IpAddr::V6(address)) => {
+                    self.single.insert(address, guest);
+                }
+                Some(IpAddr::V4(_)) => {}
+                None => self.prefixes.push((own, guest)),
+            }
+        }
+    }
+
+    fn holder(&self, address: Ipv6Addr) -> Option<GuestId> {
+        let single = self.single.get(&address).copied();
+        single.or_else(|| {
+            let mut prefixes = self.prefixes.iter();
+            let found = prefixes.find(|(prefix, _)| prefix.contains(address.into()));
+            found.map(|(_, guest)| *guest)
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,52 +103,36 @@ impl AddressBook {
     /// [`AddressBook::IDLE`] make room.
     pub(crate) const MOST_HEARD: usize = 4096;
 
-    /// Takes over who is there: the guests with the addresses that are theirs by
-    /// configuration, and their filters. What others chose is free again, and what is
-    /// now somebody's by configuration.
-    pub(crate) fn reconfigure<'f>(
-        &mut self,
-        guests: impl IntoIterator<Item = (GuestId, &'f SpoofFilter)>,
-    ) {
-        self.single.clear();
-        self.prefixes.clear();
-        let mut filters = HashMap::new();
-        for (guest, filter) in guests {
-            filters.insert(guest, filter);
-            for own in filter.own() {
-                match own.single() {
-                    Some(IpAddr::V6(address)) => {
-                        self.single.insert(address, guest);
-                    }
-                    Some(IpAddr::V4(_)) => {}
-                    None => self.prefixes.push((own, guest)),
-                }
-            }
-        }
-        let mut by_guest = std::mem::take(&mut self.by_guest);
-        by_guest.retain(|guest, chosen| {
-            chosen.retain(|chosen| {
-                let address = chosen.address;
-                let filter = filters.get(guest);
-                filter.is_some_and(|filter| filter.is_open(address.into()))
-                    && self.configured(address).is_none()
-            });
-            !chosen.is_empty()
-        });
-        let left = by_guest.values().flatten().map(|chosen| chosen.address);
-        let left: HashSet<_> = left.collect();
-        self.chosen.retain(|address, _| left.contains(address));
-        self.by_guest = by_guest;
+    /// Takes over whose addresses are by configuration. What guests chose is to be looked
+    /// at next ([`Self::review`]).
+    pub(crate) fn reconfigure(&mut self, configured: Configured) {
+        self.configured = configured;
     }
 
-    /// Whose an address is by configuration.
-    fn configured(&self, address: Ipv6Addr) -> Option<GuestId> {
-        let single = self.single.get(&address).copied();
-        single.or_else(|| {
-            let mut prefixes = self.prefixes.iter();
-            let found = prefixes.find(|(prefix, _)| prefix.contains(address.into()));
-            found.map(|(_, guest)| *guest)
-        })
+    /// Lets a guest keep what it chose as far as its filter, if there is one, leaves that
+    /// open to it, and it is nobody's by configuration: the rest is free again.
+    pub(crate) fn review(&mut self, guest: GuestId, filter: Option<&SpoofFilter>) {
+        let Self {
+            configured,
+            chosen,
+            by_guest,
+            ..
+        } = self;
+        let Some(own) = by_guest.get_mut(&guest) else {
+            return;
+        };
+        own.retain(|known| {
+            let address = known.address;
+            let stays = filter.is_some_and(|filter| filter.is_open(address.into()))
+                && configured.holder(address).is_none();
+            if !stays {
+                chosen.remove(&address);
+            }
+            stays
+        });
+        if own.is_empty() {
+            by_guest.remove(&guest);
+        }
     }
 
     /// Notes which address the sender of a frame has, which came from a port without a
@@ -201,7 +214,7 @@ pub(crate) struct Sender<'b> {
 impl Sender<'_> {
     /// Whether somebody else is known to have `address`.
     pub(super) fn is_anothers(&self, address: Ipv6Addr) -> bool {
-        let by_configuration = self.book.configured(address);
+        let by_configuration = self.book.configured.holder(address);
         let chosen = || self.book.chosen.get(&address).copied();
         let holder = by_configuration.or_else(chosen);
         holder.is_some_and(|holder| holder != self.guest)

@@ -2,10 +2,10 @@
 //! virtual time.
 
 use super::{BURST, Burst, More, Outgoing, Port, Received, Sent};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::rc::Rc;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tailbound_dataplane::{Packet, Pool, VIRTIO_HEADER, VoidFrame};
 use tailbound_units::Nanos;
 
@@ -36,13 +36,29 @@ impl Wire {
 
 /// The port's side of a [`Wire`].
 #[derive(Debug, Default, Clone)]
-pub struct MemoryPort(Rc<RefCell<Wire>>);
+pub struct MemoryPort(WireEnd);
+
+/// A handle on a [`Wire`].
+#[derive(Debug, Default, Clone)]
+pub struct WireEnd(Arc<Mutex<Wire>>);
+
+impl WireEnd {
+    /// The wire, to be looked at.
+    pub fn borrow(&self) -> impl Deref<Target = Wire> {
+        self.borrow_mut()
+    }
+
+    /// The wire, to be changed.
+    pub fn borrow_mut(&self) -> MutexGuard<'_, Wire> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl MemoryPort {
     /// A port and the handle on its wire.
-    pub fn new() -> (Self, Rc<RefCell<Wire>>) {
-        let wire = Rc::default();
-        (Self(Rc::clone(&wire)), wire)
+    pub fn new() -> (Self, WireEnd) {
+        let wire = WireEnd::default();
+        (Self(wire.clone()), wire)
     }
 }
 

@@ -26,12 +26,31 @@ pub(super) struct Agenda {
 
 impl Agenda {
     /// Room for so many ports, which all may have something to do.
-    pub(super) fn reset(&mut self, ports: usize) {
+    fn reset(&mut self, ports: usize) {
         for set in [&mut self.ready, &mut self.sending, &mut self.changed] {
             *set = PortSet::full(ports);
         }
         for deadlines in [&mut self.departures, &mut self.retries, &mut self.timers] {
             *deadlines = Deadlines::new(ports);
+        }
+    }
+
+    /// Ports have other places, given for each by where it was before: what there is to do
+    /// goes with them. There is nothing to do for new ones.
+    pub(super) fn rearrange(&mut self, before: &[Option<PortIndex>]) {
+        for set in [&mut self.ready, &mut self.sending, &mut self.changed] {
+            let old = std::mem::replace(set, PortSet::new(before.len()));
+            for (port, before) in before.iter().enumerate() {
+                if before.is_some_and(|before| old.has(before.0)) {
+                    set.set(port, true);
+                }
+            }
+        }
+        for deadlines in [&mut self.departures, &mut self.retries, &mut self.timers] {
+            let old = std::mem::replace(deadlines, Deadlines::new(before.len()));
+            for (port, before) in before.iter().enumerate() {
+                deadlines.set(port, before.and_then(|before| old.get(before.0)));
+            }
         }
     }
 }
@@ -90,13 +109,18 @@ pub(super) struct PortSet {
 }
 
 impl PortSet {
-    /// All of so many ports.
-    fn full(ports: usize) -> Self {
+    /// None of so many ports.
+    fn new(ports: usize) -> Self {
         let words = ports.div_ceil(64);
-        let mut set = Self {
+        Self {
             words: vec![0; words],
             summary: vec![0; words.div_ceil(64)],
-        };
+        }
+    }
+
+    /// All of so many ports.
+    fn full(ports: usize) -> Self {
+        let mut set = Self::new(ports);
         for port in 0..ports {
             set.set(port, true);
         }
@@ -116,6 +140,12 @@ impl PortSet {
                 self.summary[word / 64] &= !summary;
             }
         }
+    }
+
+    /// Whether a port is in it.
+    fn has(&self, port: usize) -> bool {
+        let word = self.words.get(port / 64);
+        word.is_some_and(|word| word >> (port % 64) & 1 != 0)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -192,6 +222,12 @@ impl Deadlines {
             }
             self.tree[node] = earlier;
         }
+    }
+
+    /// A port's deadline.
+    fn get(&self, port: usize) -> Option<Nanos> {
+        let at = self.tree.get(self.leaves() + port).copied();
+        at.filter(|at| *at != NEVER)
     }
 
     /// The earliest deadline.

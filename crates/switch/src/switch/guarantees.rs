@@ -1,8 +1,8 @@
 //! What guests are guaranteed on a paced uplink, as it changes.
 
 use super::Switch;
-use super::config::SwitchConfig;
 use super::guest::{GuestPort, Refusal};
+use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_units::Nanos;
@@ -75,19 +75,22 @@ impl Switch {
                 port.guarantee = guarantee;
             }
         }
-        self.set_in_pacer(now, Pass::Less);
-        self.set_in_pacer(now, Pass::All);
+        self.set_in_pacer(now, Pass::Less, 0..self.guests.len());
+        self.set_in_pacer(now, Pass::All, 0..self.guests.len());
     }
 
-    /// Sets the pacer's guarantees where they are to be others.
-    pub(super) fn set_in_pacer(&mut self, now: Nanos, pass: Pass) {
+    /// Sets the pacer's guarantees of some guests where they are to be others; returns
+    /// whether there were such.
+    pub(super) fn set_in_pacer(&mut self, now: Nanos, pass: Pass, guests: Range<usize>) -> bool {
         let first = self.first_guest();
         let uplink = self.uplink.as_mut();
         let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) else {
-            return;
+            return false;
         };
-        let ports = self.guests.iter_mut().zip(&self.states[first..]);
-        for (guest, state) in ports {
+        let states = &self.states[first..][guests.clone()];
+        let mut changed = false;
+        for (guest, state) in self.guests[guests].iter_mut().zip(states) {
+            changed |= pacer.guarantee(guest.id) != guest.guarantee.as_ref();
             if guest.set_in_pacer(now, pacer, pass) {
                 self.refusals += 1;
                 if let Some(Refusal { rule, guarantee }) = guest.refusal {
@@ -99,27 +102,7 @@ impl Switch {
                 }
             }
         }
-    }
-
-    /// Whether the guests of `config` fit on their uplink, each with its new guarantee
-    /// or, where that breaks a rule, the one that it has.
-    ///
-    /// # Errors
-    /// The rule that the uplink's pacer breaks, or the guests' guarantees with it.
-    pub fn check(&self, config: &SwitchConfig) -> Result<(), PacerError> {
-        let uplink = config.uplink.as_ref().and_then(|uplink| uplink.paced());
-        let Some(paced) = uplink else { return Ok(()) };
-        let mut trial = Pacer::<Packet>::new(&paced.pacer)?;
-        for (index, guest) in config.guests.iter().enumerate() {
-            let id = GuestId::first(index as u32);
-            let wanted = trial.set_guest(Nanos::ZERO, id, guest.guarantee.as_ref());
-            if wanted.is_err()
-                && let Some((known, _)) = self.guests().find(|(_, name)| *name == guest.name)
-            {
-                trial.set_guest(Nanos::ZERO, id, self.guarantee(known))?;
-            }
-        }
-        Ok(())
+        changed
     }
 }
 

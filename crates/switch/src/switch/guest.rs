@@ -6,9 +6,10 @@ use crate::budget::{Budget, BudgetConfig};
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline};
+use tailbound_dataplane::{
+    Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline, PipelineConfig,
+};
 use tailbound_metrics::Histogram;
-use tailbound_units::Nanos;
 
 /// The port of a guest.
 #[derive(Debug)]
@@ -63,15 +64,16 @@ impl GuestPort {
         }
     }
 
-    /// Becomes one of `config`; what waits goes on waiting.
-    pub(super) fn reconfigure(&mut self, now: Nanos, config: GuestConfig) {
+    /// Becomes one of `config`, but for its queue, which it returns what it is to be: what
+    /// waits goes on waiting.
+    pub(super) fn reconfigure(&mut self, config: GuestConfig) -> PipelineConfig {
         self.mac = config.mac;
         self.filter = config.filter;
         replace_budget(&mut self.groups, config.groups);
         replace_budget(&mut self.unknown, config.unknown);
         self.coverage = config.coverage;
         self.guarantee = config.guarantee;
-        self.pipeline.reconfigure(now, &config.pipeline);
+        config.pipeline
     }
 }
 

@@ -1,4 +1,13 @@
-//! A switch becomes another one, amid traffic.
+//! A switch becomes another one, amid traffic and a few guests at a time.
+//!
+//! ```text
+//! plan ► begin ► prepare ... prepare ► swap ► settle ... settle
+//!                may fail, and changes nothing   cannot fail
+//! ```
+//!
+//! Between two steps the switch does turns as usual. A step costs as much as some guests
+//! do, however many there are; but [`Switch::swap`], which gives all ports their new
+//! places, takes some instructions for each.
 
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::Pass;
@@ -6,11 +15,100 @@ use super::guest::GuestPort;
 use super::state::PortState;
 use super::uplink::Uplink;
 use super::{PortIndex, Switch};
-use crate::forward::Forwarding;
+use crate::filter::Configured;
+use crate::mac::Mac;
 use std::collections::HashMap;
+use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{EgressConfig, GuestId};
+use tailbound_dataplane::{Classes, EgressConfig, GuestId, Pacer, Packet, PipelineConfig};
 use tailbound_units::Nanos;
+
+/// What a guest takes of a step, which is 1 for one of which nothing changes.
+const CHANGED: usize = 8;
+
+/// Stations that cost as much as a guest.
+const STATIONS: usize = 16;
+
+/// What a switch is to become, and which of its guests are there already: made without
+/// the switch, by any thread.
+#[derive(Debug)]
+pub struct SwitchPlan {
+    config: SwitchConfig,
+    /// The place of each guest among those that are there, by name.
+    former: Vec<Option<usize>>,
+}
+
+impl SwitchPlan {
+    /// A plan for a switch whose guests are called `names`, in the order of their ports.
+    pub fn new<'n>(config: SwitchConfig, names: impl IntoIterator<Item = &'n str>) -> Self {
+        let places = names.into_iter().zip(0..);
+        let mut places: HashMap<_, usize> = places.collect();
+        let guests = config.guests.iter();
+        let former = guests.map(|guest| places.remove(guest.name.as_str()));
+        Self {
+            former: former.collect(),
+            config,
+        }
+    }
+}
+
+/// A switch's way to another configuration.
+#[derive(Debug)]
+pub struct Reload {
+    /// What the uplink is to become, where it stays.
+    uplink: Option<EgressConfig>,
+    has_uplink: bool,
+    /// A new uplink, where there was none.
+    fresh_uplink: Option<Uplink>,
+    classes: Option<Classes>,
+    guests: Vec<Next>,
+    trial: Option<Box<Pacer<Packet>>>,
+    configured: Configured,
+    pinned: HashMap<Mac, PortIndex>,
+    /// What guests that stay are to have before their ports, after the swap.
+    pipelines: Vec<Option<PipelineConfig>>,
+    /// Guests that are gone.
+    gone: Vec<GuestId>,
+    step: Step,
+}
+
+/// A guest of a switch that is to be.
+#[derive(Debug)]
+struct Next {
+    former: Option<usize>,
+    config: GuestConfig,
+    /// It and its port, where it is new.
+    fresh: Option<(Box<PortState>, Box<GuestPort>)>,
+}
+
+/// What is to be done next: with the guest of a number, where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Their guarantees are tried.
+    Try(usize),
+    /// New guests are made.
+    Make(usize),
+    /// All can be swapped.
+    Swap,
+    /// Guests that are gone are guaranteed nothing.
+    End(usize),
+    /// What is guaranteed on the uplink as it was becomes less.
+    LessBefore(usize),
+    /// The uplink becomes another one.
+    Uplink,
+    /// What is guaranteed on the uplink as it is becomes less.
+    Less(usize),
+    /// Guests get all else that is theirs.
+    Settle(usize),
+    /// Stations of ports that are gone are forgotten.
+    Forget,
+    Done,
+}
+
+/// So many guests of those from one on: what of `count` a step takes that does `most`.
+fn some(from: usize, count: usize, most: usize) -> Range<usize> {
+    from..count.min(from.saturating_add(most))
+}
 
 impl Switch {
     /// Becomes a switch of `config`. The uplink, and a guest of the same name, keep
@@ -22,139 +120,328 @@ impl Switch {
     /// room for the rest, then the wire, then all else.
     ///
     /// # Errors
-    /// As [`Switch::check`]; then nothing has changed.
+    /// The rule that the uplink's pacer breaks, or the guests' guarantees with it; then
+    /// nothing has changed.
     pub fn reconfigure(&mut self, now: Nanos, config: SwitchConfig) -> Result<(), PacerError> {
-        self.check(&config)?;
-        let mut moved = vec![None; self.states.len()];
-        let egress = self.replace_uplink(config.uplink, &mut moved)?;
-        let gone = self.replace_guests(now, config.guests, &mut moved);
-        if let Some(pacer) = self.pacer() {
-            for guest in gone {
-                let ended = pacer.set_guest(now, guest, None);
-                debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
-            }
+        let names = self.guests().map(|(_, name)| name);
+        let mut reload = Self::begin_reload(SwitchPlan::new(config, names));
+        while !self.prepare(&mut reload, usize::MAX)? {}
+        self.swap(&mut reload);
+        for port in 0..self.states.len() {
+            self.handle_opened(PortIndex(port));
         }
-        if let Some(egress) = egress {
-            if egress.paced().is_some() {
-                self.set_in_pacer(now, Pass::Less);
-            }
-            let uplink = self.uplink.as_mut();
-            let changed = uplink.map_or(Ok(()), |uplink| uplink.reconfigure(now, egress));
-            if let Err(rule) = changed {
-                tracing::error!(%rule, "the uplink stays paced as it was");
-            }
-        }
-        self.apply(now, []);
-        self.classes = config.classes;
-        self.share_meters();
-        self.replace_forwarding(&moved);
-        self.addresses.reconfigure(
-            self.guests
-                .iter()
-                .filter_map(|guest| Some((guest.id, guest.filter.as_ref()?))),
-        );
-        if self.pacer().is_none() {
-            for guest in &mut self.guests {
-                guest.ingress.set_crowded(false);
-            }
-        }
-        self.note_all();
-        debug_assert_eq!(self.states.len(), self.first_guest() + self.guests.len());
+        while !self.settle(now, &mut reload, usize::MAX) {}
         Ok(())
     }
 
-    /// Shares each meter among the guests that there are.
-    fn share_meters(&mut self) {
-        let guests = self.guests.len();
-        if let Some(uplink) = &mut self.uplink {
-            uplink.egress.set_guests(guests);
-        }
-        for guest in &mut self.guests {
-            guest.pipeline.set_guests(guests);
+    /// Begins to become a switch of `plan`.
+    pub fn begin_reload(plan: SwitchPlan) -> Reload {
+        let SwitchPlan { config, former } = plan;
+        let guests = config.guests.into_iter().zip(former);
+        let guests = guests.map(|(config, former)| Next {
+            former,
+            config,
+            fresh: None,
+        });
+        let guests: Vec<_> = guests.collect();
+        Reload {
+            has_uplink: config.uplink.is_some(),
+            uplink: config.uplink,
+            fresh_uplink: None,
+            classes: config.classes,
+            trial: None,
+            configured: Configured::default(),
+            pinned: HashMap::with_capacity(guests.len()),
+            pipelines: Vec::with_capacity(guests.len()),
+            gone: Vec::new(),
+            guests,
+            step: Step::Try(0),
         }
     }
 
-    /// Keeps the uplink, makes or removes it. Returns what a kept one is still to
-    /// become. The states are those of the guests before.
+    /// Prepares some guests of a reload, as many as cost so much as `work` guests of which
+    /// nothing changes. Returns whether all is prepared for [`Switch::swap`]. Nothing has
+    /// changed yet.
     ///
     /// # Errors
-    /// The rule that a new uplink's pacer breaks.
-    fn replace_uplink(
-        &mut self,
-        config: Option<EgressConfig>,
-        moved: &mut [Option<PortIndex>],
-    ) -> Result<Option<EgressConfig>, PacerError> {
-        match (&self.uplink, config) {
-            (Some(_), Some(config)) => {
-                moved[0] = Some(PortIndex(0));
-                Ok(Some(config))
+    /// The rule that the uplink's pacer breaks, or the guests' guarantees with it, each
+    /// guest with its new guarantee or, where that breaks a rule, the one that it has.
+    /// Then the reload is over.
+    pub fn prepare(&mut self, reload: &mut Reload, work: usize) -> Result<bool, PacerError> {
+        let mut left = work;
+        while left > 0 {
+            match reload.step {
+                Step::Try(from) => {
+                    let range = some(from, reload.guests.len(), left.div_ceil(2));
+                    left = left.saturating_sub(2 * range.len() + 1);
+                    reload.step = self.try_guarantees(reload, range)?;
+                }
+                Step::Make(from) => {
+                    let (end, cost) = self.make(reload, from, left);
+                    left = left.saturating_sub(cost + 1);
+                    reload.step = if end < reload.guests.len() {
+                        Step::Make(end)
+                    } else {
+                        Step::Swap
+                    };
+                }
+                _ => return Ok(true),
             }
-            (None, Some(config)) => {
-                self.uplink = Some(Uplink::new(config)?);
-                self.states.insert(0, PortState::new(UPLINK.to_owned()));
-                Ok(None)
-            }
-            (Some(_), None) => {
-                self.uplink = None;
-                self.states.remove(0);
-                Ok(None)
-            }
-            (None, None) => Ok(None),
         }
+        Ok(reload.step == Step::Swap)
     }
 
-    /// Keeps the guests of the same names, makes and removes others. Returns those that
-    /// are gone.
-    fn replace_guests(
-        &mut self,
-        now: Nanos,
-        configs: Vec<GuestConfig>,
-        moved: &mut [Option<PortIndex>],
-    ) -> Vec<GuestId> {
-        let first = self.first_guest();
-        // Where the guests' ports were before: `moved` is about those.
-        let before = moved.len() - self.guests.len();
-        let states = self.states.split_off(first);
-        let old = states.into_iter().zip(self.guests.drain(..)).zip(before..);
-        let mut old: HashMap<String, _> = old
-            .map(|((state, guest), port)| (state.name.clone(), (state, guest, port)))
-            .collect();
-        if let Some(uplink) = self.states.pop() {
-            self.states.push(uplink.reopened());
+    /// Tries the guarantees of some guests on the uplink that is to be.
+    fn try_guarantees(&self, reload: &mut Reload, range: Range<usize>) -> Result<Step, PacerError> {
+        let paced = reload.uplink.as_ref().and_then(EgressConfig::paced);
+        let Some(paced) = paced else {
+            return self.open_uplink(reload);
+        };
+        let trial = match &mut reload.trial {
+            Some(trial) => trial,
+            none => none.insert(Box::new(Pacer::new(&paced.pacer)?)),
+        };
+        for (index, guest) in range.clone().zip(&reload.guests[range.clone()]) {
+            let id = GuestId::first(index as u32);
+            let wanted = trial.set_guest(Nanos::ZERO, id, guest.config.guarantee.as_ref());
+            if wanted.is_err()
+                && let Some(former) = guest.former
+            {
+                let held = self.guarantee(self.guests[former].id);
+                trial.set_guest(Nanos::ZERO, id, held)?;
+            }
         }
-        for (config, index) in configs.into_iter().zip(first..) {
-            let (state, guest) = if let Some((state, mut guest, port)) = old.remove(&config.name) {
-                moved[port] = Some(PortIndex(index));
-                guest.reconfigure(now, config);
-                (state.reopened(), guest)
+        if range.end < reload.guests.len() {
+            return Ok(Step::Try(range.end));
+        }
+        reload.trial = None;
+        self.open_uplink(reload)
+    }
+
+    /// Makes the uplink where there is none.
+    fn open_uplink(&self, reload: &mut Reload) -> Result<Step, PacerError> {
+        if self.uplink.is_none()
+            && let Some(config) = reload.uplink.take()
+        {
+            reload.fresh_uplink = Some(Uplink::new(config)?);
+        }
+        Ok(Step::Make(0))
+    }
+
+    /// Makes new guests, and notes whose addresses are whose, from one guest on. Returns
+    /// how far it came, and what that cost.
+    fn make(&mut self, reload: &mut Reload, from: usize, work: usize) -> (usize, usize) {
+        let first = usize::from(reload.has_uplink);
+        let mut cost = 0;
+        let mut index = from;
+        while cost < work
+            && let Some(next) = reload.guests.get_mut(index)
+        {
+            let id = if let Some(former) = next.former {
+                cost += 1;
+                self.guests[former].id
             } else {
+                cost += CHANGED;
                 let uplink = &mut self.uplink;
                 let id = self.slots.assign(|former| forget(uplink, former));
-                let guest = GuestPort::new(id, &config);
-                (PortState::new(config.name), guest)
+                let guest = Box::new(GuestPort::new(id, &next.config));
+                let state = Box::new(PortState::new(next.config.name.clone()));
+                next.fresh = Some((state, guest));
+                id
             };
+            if let Some(filter) = &next.config.filter {
+                reload.configured.add(id, filter);
+            }
+            reload
+                .pinned
+                .insert(next.config.mac, PortIndex(first + index));
+            index += 1;
+        }
+        (index, cost)
+    }
+
+    /// Puts in force what was prepared: guests have other ports from here on, in the order
+    /// of the configuration, and what is behind these is the caller's to change likewise.
+    /// The caller tells of those that it opened ([`Switch::handle_opened`]); others go on as
+    /// they are.
+    ///
+    /// # Panics
+    /// Not all is prepared.
+    pub fn swap(&mut self, reload: &mut Reload) {
+        assert_eq!(reload.step, Step::Swap, "it is prepared before");
+        let first = usize::from(reload.has_uplink);
+        let mut before = vec![None; first + reload.guests.len()];
+        let mut states = std::mem::take(&mut self.states).into_iter();
+        let had_uplink = self.uplink.is_some();
+        let uplink = had_uplink.then(|| states.next()).flatten();
+        let mut former: Vec<_> = states.zip(self.guests.drain(..)).map(Some).collect();
+        if !reload.has_uplink {
+            self.uplink = None;
+        } else if let Some(state) = uplink {
+            before[0] = Some(PortIndex(0));
+            self.states.push(state);
+        } else {
+            self.uplink = reload.fresh_uplink.take();
+            self.states
+                .push(Box::new(PortState::new(UPLINK.to_owned())));
+        }
+        for (next, index) in reload.guests.drain(..).zip(first..) {
+            let place = next.former;
+            let kept = place.and_then(|place| former.get_mut(place)?.take());
+            let (state, guest, pipeline) = match (kept, next.fresh) {
+                (Some((state, mut guest)), _) => {
+                    before[index] = place.map(|place| PortIndex(usize::from(had_uplink) + place));
+                    let pipeline = guest.reconfigure(next.config);
+                    (state, guest, Some(pipeline))
+                }
+                (None, Some((state, guest))) => (state, guest, None),
+                (None, None) => unreachable!("a guest stays or is made"),
+            };
+            reload.pipelines.push(pipeline);
             self.slots.place(guest.id, PortIndex(index));
             self.states.push(state);
             self.guests.push(guest);
         }
-        let mut gone: Vec<_> = old.into_values().map(|(_, guest, _)| guest.id).collect();
-        gone.sort_unstable();
-        for guest in &gone {
+        let gone = former.into_iter().flatten().map(|(_, guest)| guest.id);
+        reload.gone = gone.collect();
+        reload.gone.sort_unstable();
+        for guest in &reload.gone {
             self.slots.release(*guest);
         }
-        gone
+        self.classes = reload.classes.take();
+        self.agenda.rearrange(&before);
+        let uplink = self.uplink.as_ref().map(|_| PortIndex(0));
+        let pinned = std::mem::take(&mut reload.pinned);
+        self.forwarding
+            .reconfigure(before.into_iter(), uplink, pinned);
+        let configured = std::mem::take(&mut reload.configured);
+        self.addresses.reconfigure(configured);
+        reload.step = Step::End(0);
     }
 
-    fn replace_forwarding(&mut self, moved: &[Option<PortIndex>]) {
-        let first = self.first_guest();
-        let uplink = self.uplink.as_ref().map(|_| PortIndex(0));
-        let guests = self.guests.iter().zip(first..);
-        let macs = guests.map(|(guest, index)| (guest.mac, PortIndex(index)));
-        let mut forwarding = Forwarding::new(self.states.len(), uplink, macs);
-        forwarding.inherit(&self.forwarding, |port| {
-            moved.get(port.0).copied().flatten()
-        });
-        self.forwarding = forwarding;
+    /// Brings some guests to what they are to be after [`Switch::swap`], as many as cost so
+    /// much as `work` of which nothing changes. Returns whether all is done.
+    pub fn settle(&mut self, now: Nanos, reload: &mut Reload, work: usize) -> bool {
+        let mut left = work;
+        while left > 0 && reload.step != Step::Done {
+            let guests = self.guests.len();
+            let cost = match reload.step {
+                Step::End(from) => {
+                    let range = some(from, reload.gone.len(), left.div_ceil(CHANGED));
+                    self.end(now, &reload.gone[range.clone()]);
+                    reload.go_on(range.clone(), reload.gone.len(), Step::End);
+                    CHANGED * range.len()
+                }
+                Step::LessBefore(from) => {
+                    let range = some(from, guests, left);
+                    self.set_in_pacer(now, Pass::Less, range.clone());
+                    reload.go_on(range.clone(), guests, Step::LessBefore);
+                    range.len()
+                }
+                Step::Uplink => {
+                    self.change_uplink(now, reload.uplink.take());
+                    if let Some(uplink) = &mut self.uplink {
+                        uplink.egress.set_guests(guests);
+                    }
+                    reload.step = Step::Less(0);
+                    CHANGED
+                }
+                Step::Less(from) => {
+                    let range = some(from, guests, left);
+                    self.set_in_pacer(now, Pass::Less, range.clone());
+                    reload.go_on(range.clone(), guests, Step::Less);
+                    range.len()
+                }
+                Step::Settle(from) => {
+                    let mut index = from;
+                    let mut cost = 0;
+                    while cost < left && index < guests {
+                        cost += self.settle_guest(now, index, reload.pipelines[index].take());
+                        index += 1;
+                    }
+                    reload.go_on(from..index, guests, Step::Settle);
+                    cost
+                }
+                Step::Forget => {
+                    if self.forwarding.forget_gone(left.saturating_mul(STATIONS)) {
+                        reload.step = Step::Done;
+                    }
+                    left
+                }
+                Step::Try(_) | Step::Make(_) | Step::Swap | Step::Done => return true,
+            };
+            left = left.saturating_sub(cost + 1);
+        }
+        reload.step == Step::Done
+    }
+
+    /// Ends what guests had that are gone.
+    fn end(&mut self, now: Nanos, gone: &[GuestId]) {
+        for guest in gone {
+            if let Some(pacer) = self.pacer() {
+                let ended = pacer.set_guest(now, *guest, None);
+                debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
+            }
+            self.addresses.review(*guest, None);
+        }
+    }
+
+    fn change_uplink(&mut self, now: Nanos, egress: Option<EgressConfig>) {
+        let uplink = self.uplink.as_mut().zip(egress);
+        let changed = uplink.map_or(Ok(()), |(uplink, egress)| uplink.reconfigure(now, egress));
+        if let Err(rule) = changed {
+            tracing::error!(%rule, "the uplink stays paced as it was");
+        }
+    }
+
+    /// Brings one guest to what it is to be; returns what that cost.
+    fn settle_guest(
+        &mut self,
+        now: Nanos,
+        index: usize,
+        pipeline: Option<PipelineConfig>,
+    ) -> usize {
+        let is_paced = self.pacer().is_some();
+        let guests = self.guests.len();
+        let port = self.first_guest() + index;
+        let mut cost = 1;
+        let guest = &mut self.guests[index];
+        if let Some(pipeline) = pipeline
+            && guest.pipeline.config() != &pipeline
+        {
+            cost = CHANGED;
+            guest.pipeline.reconfigure(now, &pipeline);
+            self.agenda.sending.set(port, true);
+        }
+        // Each meter is shared among the guests that there are.
+        guest.pipeline.set_guests(guests);
+        if !is_paced && guest.ingress.is_crowded() {
+            guest.ingress.set_crowded(false);
+            self.agenda.ready.set(port, true);
+        }
+        self.addresses.review(guest.id, guest.filter.as_ref());
+        self.forwarding.forget(guest.mac);
+        if self.set_in_pacer(now, Pass::All, index..index + 1) {
+            cost = CHANGED;
+        }
+        cost
+    }
+}
+
+impl Reload {
+    /// A step was done with a range of `count`: goes on with the rest of these, or with the
+    /// next step.
+    fn go_on(&mut self, range: Range<usize>, count: usize, step: impl Fn(usize) -> Step) {
+        self.step = if range.end < count {
+            step(range.end)
+        } else {
+            match step(0) {
+                Step::End(_) => Step::LessBefore(0),
+                Step::LessBefore(_) => Step::Uplink,
+                Step::Less(_) => Step::Settle(0),
+                _ => Step::Forget,
+            }
+        };
     }
 }
 

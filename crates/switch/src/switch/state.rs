@@ -94,16 +94,6 @@ impl PortState {
         !self.received.is_empty()
     }
 
-    /// The same port after a reload: it may be another device now.
-    pub(super) fn reopened(self) -> Self {
-        Self {
-            readable: true,
-            full: false,
-            longest: 0,
-            ..self
-        }
-    }
-
     /// Offers the port what is on its way out; returns whether it is full.
     pub(super) fn transmit(&mut self, now: Nanos, port: &mut dyn Port) -> io::Result<bool> {
         let sent = port.transmit(now, &mut self.outgoing)?;

@@ -5,17 +5,16 @@ mod many;
 mod memory;
 mod paced;
 mod queued;
+mod reloads;
 mod share;
 
 use super::*;
 use crate::mac::Mac;
-use crate::port::{BURST, MemoryPort, More, Outgoing, Sent, Wire};
+use crate::port::{BURST, MemoryPort, More, Outgoing, Sent, WireEnd};
 use crate::test_frames::*;
 use crate::{BudgetConfig, Prefix, SpoofFilter};
 use proptest::prelude::*;
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use tailbound_dataplane::{
     Classes, EgressConfig, Fabric, FifoConfig, MeterConfig, NicConfig, PipelineConfig, QueueConfig,
 };
@@ -29,7 +28,7 @@ const B: usize = 2;
 struct Bench {
     switch: Switch,
     ports: Vec<Option<Box<dyn Port>>>,
-    wires: Vec<Rc<RefCell<Wire>>>,
+    wires: Vec<WireEnd>,
     now: Nanos,
 }
 

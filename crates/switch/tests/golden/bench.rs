@@ -2,11 +2,10 @@
 
 use super::frames::{Capture, SEGMENT};
 use super::record::{Line, Record};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tailbound_dataplane::{GuestId, HashKeys, Pacer, Packet, Pool};
 use tailbound_switch::port::{Burst, More, Outgoing, PcapPort, Port, Sent};
@@ -31,7 +30,7 @@ struct Tape {
 /// A pcap port with an offload, and one that can be full.
 struct Recorder {
     port: PcapPort,
-    tape: Rc<RefCell<Tape>>,
+    tape: Arc<Mutex<Tape>>,
 }
 
 /// How a TCP packet that is longer than a frame is to be cut: what a guest's kernel
@@ -52,7 +51,7 @@ impl Port for Recorder {
     }
 
     fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
-        let mut tape = self.tape.borrow_mut();
+        let mut tape = self.tape.lock().expect("nobody panics");
         let count = outgoing.len().min(tape.room.unwrap_or(usize::MAX));
         tape.room = tape.room.map(|room| room - count);
         let mut taken: VecDeque<_> = outgoing.drain(..count).collect();
@@ -77,7 +76,7 @@ pub(crate) struct Bench {
     ports: Vec<Option<Box<dyn Port>>>,
     /// Ports that the configuration does not name at present.
     idle: BTreeMap<String, Box<dyn Port>>,
-    tapes: BTreeMap<String, Rc<RefCell<Tape>>>,
+    tapes: BTreeMap<String, Arc<Mutex<Tape>>>,
     directory: tempfile::TempDir,
     now: Nanos,
     /// By how much the loop is late: changes with each wake-up.
@@ -107,10 +106,10 @@ impl Bench {
             capture.write(&read);
             let write = bench.path(name, "out");
             let port = PcapPort::open(Some(&read), Some(&write), Duration::ZERO);
-            let tape = Rc::<RefCell<Tape>>::default();
+            let tape = Arc::<Mutex<Tape>>::default();
             let recorder = Recorder {
                 port: port.expect("a capture"),
-                tape: Rc::clone(&tape),
+                tape: Arc::clone(&tape),
             };
             bench.tapes.insert(name.to_owned(), tape);
             bench.idle.insert(name.to_owned(), Box::new(recorder));
@@ -151,7 +150,7 @@ impl Bench {
 
     /// How much a port takes before it is full.
     pub(crate) fn set_room(&mut self, name: &str, room: Option<usize>) {
-        self.tapes[name].borrow_mut().room = room;
+        self.tapes[name].lock().expect("nobody panics").room = room;
         let index = self.names.iter().position(|known| known == name);
         self.switch
             .handle_writable(PortIndex(index.expect("a port")));
@@ -260,7 +259,11 @@ impl Bench {
         self.idle.clear();
         let mut record = Record::new(std::mem::take(&mut self.lines));
         for (name, tape) in &self.tapes {
-            record.add_port(name, &self.path(name, "out"), &tape.borrow().launches);
+            record.add_port(
+                name,
+                &self.path(name, "out"),
+                &tape.lock().expect("nobody panics").launches,
+            );
         }
         record.add_counters(&counters, waiting);
         record

@@ -1,10 +1,11 @@
 //! Many ports, of which few have anything to do.
 
 use super::*;
-use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often a port was asked or told anything.
-type Asked = Rc<Cell<u64>>;
+type Asked = Arc<AtomicU64>;
 
 /// A memory port that counts what it is asked.
 struct Counting {
@@ -14,7 +15,7 @@ struct Counting {
 
 impl Counting {
     fn count(&self) {
-        self.asked.set(self.asked.get() + 1);
+        self.asked.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -62,7 +63,7 @@ fn crowd(guests: usize) -> (Bench, Vec<Asked>) {
         .iter()
         .map(|asked| {
             let (port, wire) = MemoryPort::new();
-            let asked = Rc::clone(asked);
+            let asked = Arc::clone(asked);
             (
                 Some(Box::new(Counting { port, asked }) as Box<dyn Port>),
                 wire,
@@ -85,7 +86,7 @@ fn crowd(guests: usize) -> (Bench, Vec<Asked>) {
     bench.settle();
     while bench.switch.poll_interest().is_some() {}
     for asked in &asked {
-        asked.set(0);
+        asked.store(0, Ordering::Relaxed);
     }
     (bench, asked)
 }
@@ -102,7 +103,8 @@ fn nobody_asks_a_port_that_has_nothing_to_do() {
     assert_eq!(bench.sent(1 + to).len(), 200);
     let busy = [0, 1 + from, 1 + to];
     let idle = asked.iter().enumerate();
-    let idle = idle.filter(|(port, asked)| asked.get() > 0 && !busy.contains(port));
+    let idle =
+        idle.filter(|(port, asked)| asked.load(Ordering::Relaxed) > 0 && !busy.contains(port));
     assert_eq!(
         idle.map(|(port, _)| port).collect::<Vec<usize>>(),
         [0_usize; 0]
@@ -210,11 +212,17 @@ fn counters_are_copied_a_few_guests_at_a_time() {
     bench.send(1, &datagram(mac(40), mac(0), (A4, B4), 0));
     bench.settle();
     for port in &asked {
-        port.set(0);
+        port.store(0, Ordering::Relaxed);
     }
     assert!(copy(&mut bench).is_none());
     assert!(copy(&mut bench).is_none());
-    assert_eq!(asked.iter().map(|asked| asked.get()).sum::<u64>(), 32);
+    assert_eq!(
+        asked
+            .iter()
+            .map(|asked| asked.load(Ordering::Relaxed))
+            .sum::<u64>(),
+        32
+    );
     let snapshot = copy(&mut bench).expect("the last four, and the uplink");
     let whole = bench.switch.snapshot(&mut bench.ports);
     let (copied, all) = (snapshot.ports(), whole.ports());

@@ -117,7 +117,7 @@ fn segments_hold_what_their_queue_may() {
     let mut virtio = [1, 1, 0, 0, 120, 0, 34, 0, 16, 0];
     virtio[2] = 54;
     for _ in 0..1000 {
-        let wire = Rc::clone(&bench.wires[A]);
+        let wire = bench.wires[A].clone();
         wire.borrow_mut()
             .to_port
             .push_back((frame.clone(), Some(virtio)));

@@ -323,7 +323,8 @@ proptest! {
 /// A port whose device is busy until a moment: what it takes stays until then.
 struct BusyPort {
     port: MemoryPort,
-    taken: VecDeque<Outgoing>,
+    wire: WireEnd,
+    taken: Vec<Vec<u8>>,
     until: Nanos,
 }
 
@@ -332,14 +333,17 @@ impl Port for BusyPort {
         self.port.receive(now, pool, burst)
     }
 
-    fn transmit(&mut self, _: Nanos, outgoing: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
-        self.taken.append(outgoing);
-        Ok(Sent::default())
+    fn transmit(&mut self, now: Nanos, out: &mut VecDeque<Outgoing>) -> std::io::Result<Sent> {
+        let sent = self.port.transmit(now, out)?;
+        let taken = std::mem::take(&mut self.wire.borrow_mut().from_port);
+        self.taken.extend(taken.into_iter().map(|(_, frame)| frame));
+        Ok(sent)
     }
 
     fn flush(&mut self, now: Nanos) -> std::io::Result<()> {
         if now >= self.until {
-            self.port.transmit(now, &mut self.taken)?;
+            let taken = self.taken.drain(..).map(|frame| (now, frame));
+            self.wire.borrow_mut().from_port.extend(taken);
         }
         Ok(())
     }
@@ -356,7 +360,8 @@ fn what_a_busy_device_did_not_take_leaves_though_nothing_follows() {
     let until = bench.now + Nanos::from_micros(200);
     bench.ports[B] = Some(Box::new(BusyPort {
         port,
-        taken: VecDeque::new(),
+        wire: wire.clone(),
+        taken: Vec::new(),
         until,
     }));
     bench.wires[B] = wire;

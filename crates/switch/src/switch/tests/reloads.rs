@@ -1,0 +1,224 @@
+//! A switch that becomes another one a few guests at a time, amid traffic.
+
+use super::*;
+use tailbound_dataplane::{FqCodelConfig, Guarantee, PacedPipelineConfig, PacerConfig};
+
+const LINK: Rate = Rate::from_mbit(10_000);
+
+fn mac(guest: u32) -> Mac {
+    let [a, b, c, d] = guest.to_be_bytes();
+    Mac([6, 0, a, b, c, d])
+}
+
+/// A and B, and behind them others by number, each with a guarantee of so many megabits
+/// a second.
+fn with(others: impl IntoIterator<Item = u32>, mbit: u64) -> SwitchConfig {
+    let mut config = config(&PipelineConfig::default());
+    let pacer = PacerConfig::new(LINK);
+    config.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer)));
+    let guarantee = Guarantee::new(Rate::from_mbit(mbit), Bytes(15_380), LINK);
+    config
+        .guests
+        .extend(others.into_iter().map(|n| GuestConfig {
+            filter: Some(SpoofFilter::new(mac(n), [])),
+            guarantee: Some(guarantee),
+            ..GuestConfig::new(format!("other {n}"), mac(n))
+        }));
+    config
+}
+
+impl Bench {
+    fn plan(&self, config: SwitchConfig) -> SwitchPlan {
+        SwitchPlan::new(config, self.switch.guests().map(|(_, name)| name))
+    }
+
+    /// Becomes a switch of `config`, with what `turn` does between all steps of `work`.
+    fn reload_by(&mut self, config: SwitchConfig, work: usize, mut turn: impl FnMut(&mut Self)) {
+        let guests = config.guests.len();
+        let mut reload = Switch::begin_reload(self.plan(config));
+        while !self
+            .switch
+            .prepare(&mut reload, work)
+            .expect("no rule is broken")
+        {
+            turn(self);
+        }
+        self.switch.swap(&mut reload);
+        self.ports.resize_with(1 + guests, || None);
+        turn(self);
+        while !self.switch.settle(self.now, &mut reload, work) {
+            turn(self);
+        }
+    }
+}
+
+/// A frame that B gets between all steps, and how much each step allocates at most: what
+/// it does goes with what it makes.
+fn most_allocations(guests: u32, to: SwitchConfig) -> u64 {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let before = with(0..guests, 1);
+    bench.ports.resize_with(1 + before.guests.len(), || None);
+    bench
+        .switch
+        .reconfigure(bench.now, before)
+        .expect("no rule");
+    bench.settle();
+    let mut most = 0;
+    let mut reload = Switch::begin_reload(bench.plan(to));
+    let mut n = 0;
+    let mut is_ready = false;
+    loop {
+        let mut done = false;
+        let Bench { switch, now, .. } = &mut bench;
+        let counted = allocation_counter::measure(|| {
+            if is_ready {
+                done = switch.settle(*now, &mut reload, 16);
+            } else {
+                is_ready = switch.prepare(&mut reload, 16).expect("no rule is broken");
+            }
+        });
+        most = most.max(counted.count_total);
+        if is_ready && n < 1_000_000 {
+            n = 1_000_000;
+            bench.switch.swap(&mut reload);
+            let ports = bench.switch.states.len();
+            bench.ports.resize_with(ports, || None);
+        }
+        n += 1;
+        let frame = a_to_b(n as u16);
+        bench.send(A, &frame);
+        bench.settle();
+        assert_eq!(bench.sent(B), [frame]);
+        if done {
+            return most;
+        }
+    }
+}
+
+#[test]
+fn a_step_costs_the_same_however_many_guests_there_are() {
+    for (few, many) in [
+        // Nothing changes; other guarantees; half of them are others.
+        (with(0..50, 1), with(0..500, 1)),
+        (with(0..50, 2), with(0..500, 2)),
+        (with(25..75, 1), with(250..750, 1)),
+    ] {
+        let few = most_allocations(50, few);
+        let many = most_allocations(500, many);
+        // Tables grow as they did before, by doubling.
+        assert!(many <= few + 8, "{many} instead of {few}");
+        assert!(few < 120, "{few}");
+    }
+}
+
+#[test]
+fn a_reload_that_breaks_a_rule_has_changed_nothing() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    bench.reload_by(with(0..300, 1), 16, |_| {});
+    let before: Vec<_> = bench
+        .switch
+        .guests()
+        .map(|(id, name)| (id, name.to_owned()))
+        .collect();
+    // Of what they have, the last ones do not fit any more.
+    let mut too_much = with(0..300, 1);
+    let pacer = PacerConfig::new(Rate::from_mbit(250));
+    too_much.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer)));
+    for guest in &mut too_much.guests {
+        if let Some(guarantee) = &mut guest.guarantee {
+            guarantee.burst_rate = Rate::from_mbit(250);
+        }
+    }
+    let mut reload = Switch::begin_reload(bench.plan(too_much));
+    let mut steps = 0;
+    let rule = loop {
+        match bench.switch.prepare(&mut reload, 16) {
+            Ok(ready) => assert!(!ready),
+            Err(rule) => break rule,
+        }
+        bench.settle();
+        steps += 1;
+    };
+    assert!(steps > 2, "{rule} is found late");
+    drop(reload);
+    let after: Vec<_> = bench
+        .switch
+        .guests()
+        .map(|(id, name)| (id, name.to_owned()))
+        .collect();
+    assert_eq!(after, before);
+    let a = bench.switch.guests().nth(2).expect("the first other").0;
+    let held = bench.switch.guarantee(a).expect("it has one");
+    assert_eq!(held.bandwidth, Rate::from_mbit(1));
+    bench.send(A, &a_to_b(1));
+    bench.settle();
+    assert_eq!(bench.sent(B).len(), 1);
+}
+
+#[test]
+fn ports_that_stay_are_not_looked_at_again() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    bench.reload_by(with(0..100, 1), 16, |_| {});
+    bench.settle();
+    while bench.switch.poll_interest().is_some() {}
+    bench.reload_by(with(50..150, 1), 16, |bench| {
+        // Not even the turn after the swap.
+        assert!(bench.switch.agenda.ready.is_empty());
+        assert!(bench.switch.poll_interest().is_none());
+    });
+}
+
+proptest! {
+    /// Guests come, go, change places, guarantees and queues, with frames on their way and
+    /// stations learned: whether all at once or a few at a time, all is the same in the end,
+    /// and no frame between two guests that stay is lost or doubled.
+    #[test]
+    fn a_few_at_a_time_is_as_all_at_once(
+        changes in prop::collection::vec(
+            (prop::collection::btree_set(0u32..40, 0..30), 1u64..50, any::<bool>(), any::<bool>()),
+            1..6,
+        ),
+        work in 1usize..40,
+    ) {
+        let mut whole = Bench::new(&PipelineConfig::default());
+        let mut sliced = Bench::new(&PipelineConfig::default());
+        let mut n = 0;
+        for (others, mbit, is_paced, has_queue) in changes {
+            let mut config = with(others, mbit);
+            if !is_paced {
+                config.uplink = Some(EgressConfig::Pipeline(PipelineConfig::default()));
+            }
+            if has_queue {
+                for guest in &mut config.guests {
+                    guest.pipeline.queue = QueueConfig::FqCodel(FqCodelConfig::default());
+                }
+            }
+            whole.ports.resize_with(1 + config.guests.len(), || None);
+            whole.switch.reconfigure(whole.now, config.clone()).expect("no rule is broken");
+            sliced.reload_by(config, work, |bench| {
+                n += 1;
+                let frame = a_to_b(n);
+                bench.send(A, &frame);
+                bench.settle();
+                assert_eq!(bench.sent(B), [frame]);
+            });
+            for bench in [&mut whole, &mut sliced] {
+                bench.send(UPLINK, &datagram(MAC_A, Mac([2, 8, 0, 0, 0, n as u8]), (FAR, A4), n));
+                bench.settle();
+                bench.sent(A);
+            }
+            let names = |bench: &Bench| {
+                let guests = bench.switch.guests();
+                let guests = guests.map(|(id, name)| (id, name.to_owned(), bench.switch.guarantee(id).copied()));
+                guests.collect::<Vec<_>>()
+            };
+            prop_assert_eq!(names(&whole), names(&sliced));
+            let kinds = |bench: &Bench| {
+                let guests = bench.switch.guests.iter();
+                guests.map(|guest| guest.pipeline.config().clone()).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(kinds(&whole), kinds(&sliced));
+            prop_assert_eq!(whole.switch.refusals, sliced.switch.refusals);
+        }
+    }
+}

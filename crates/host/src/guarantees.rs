@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::hose::HoseGuest;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use tailbound_api::{HostGuarantees, HostState, VmGuarantee, VmName};
 use tailbound_dataplane::{Guarantee, PacerConfig};
 use tailbound_switch::{Mac, Switch};
@@ -23,11 +24,11 @@ pub(crate) struct Guarantees {
     /// In the order of the configuration, which is that of their ports.
     guests: Vec<Guest>,
     /// The last known configuration of the placement service, if it was ever heard.
-    service: Option<HostGuarantees>,
+    service: Option<Arc<HostGuarantees>>,
 }
 
 /// What the configuration says of a guest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Guest {
     name: String,
     vm: Option<VmName>,
@@ -91,7 +92,23 @@ impl Guarantees {
     /// Takes what the placement service says now. What it said before and does not
     /// repeat is over.
     pub(crate) fn update(&mut self, service: HostGuarantees) {
-        self.service = Some(service);
+        self.service = Some(Arc::new(service));
+    }
+
+    /// Takes what the placement service said last to `other`. Returns whether that is
+    /// something else.
+    pub(crate) fn follow(&mut self, other: &Self) -> bool {
+        let same = match (&self.service, &other.service) {
+            (Some(own), Some(others)) => Arc::ptr_eq(own, others),
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        self.service.clone_from(&other.service);
+        !same
+    }
+
+    /// Whether the configuration says the same as `other`'s of all guests.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.wire == other.wire && self.guests == other.guests
     }
 
     /// What each guest is to be guaranteed, in the order of their ports.

@@ -113,6 +113,36 @@ pub struct Hose {
     refused: u64,
 }
 
+/// An exchange of rates that is to be, or to become another one: what takes files and
+/// sockets is done, by whatever thread.
+#[derive(Debug)]
+pub struct HoseSetup {
+    config: HoseConfig,
+    keys: HashMap<HostId, Key>,
+    /// `None` where the one that runs listens there already.
+    socket: Option<UdpSocket>,
+}
+
+impl HoseSetup {
+    /// Reads the keys and listens, but for where one that runs is `listening` already.
+    ///
+    /// # Errors
+    /// A key or the address cannot be used.
+    pub fn open(config: HoseConfig, listening: Option<SocketAddr>) -> Result<Self, HoseError> {
+        let is_new = listening != Some(config.listen);
+        Ok(Self {
+            keys: read_keys(&config)?,
+            socket: is_new.then(|| listen(config.listen)).transpose()?,
+            config,
+        })
+    }
+
+    /// Begins where none runs; `None` where the socket is that of one that did.
+    pub fn start(self, now: Nanos) -> Option<Hose> {
+        Some(Hose::new(self.config, self.keys, self.socket?, now))
+    }
+}
+
 impl Hose {
     /// Listens, and knows no machine yet.
     ///
@@ -121,11 +151,15 @@ impl Hose {
     pub fn open(config: &HoseConfig, now: Nanos) -> Result<Self, HoseError> {
         let keys = read_keys(config)?;
         let socket = listen(config.listen)?;
-        Ok(Self {
-            state: state(config, now, &keys),
-            addresses: addresses(config),
-            senders: senders(config),
-            config: config.clone(),
+        Ok(Self::new(config.clone(), keys, socket, now))
+    }
+
+    fn new(config: HoseConfig, keys: HashMap<HostId, Key>, socket: UdpSocket, now: Nanos) -> Self {
+        Self {
+            state: state(&config, now, &keys),
+            addresses: addresses(&config),
+            senders: senders(&config),
+            config,
             keys,
             socket,
             withdrawn: Vec::new(),
@@ -139,7 +173,7 @@ impl Hose {
             now,
             send_failures: 0,
             refused: 0,
-        })
+        }
     }
 
     /// Sets which guests there are: these and no others.
@@ -167,19 +201,26 @@ impl Hose {
         self.renewed = true;
     }
 
+    /// The address that it listens at.
+    pub fn address(&self) -> SocketAddr {
+        self.config.listen
+    }
+
     /// Takes another configuration. Where anything has changed, the exchange starts
-    /// anew, as after a restart.
-    ///
-    /// # Errors
-    /// The key or the address cannot be used; then nothing has changed.
-    pub fn reconfigure(&mut self, now: Nanos, config: &HoseConfig) -> Result<(), HoseError> {
+    /// anew, as after a restart. Returns whether the socket is another one.
+    pub fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> bool {
+        let HoseSetup {
+            config,
+            keys,
+            socket,
+        } = setup;
         // A new key may be in the same file.
-        let keys = read_keys(config)?;
-        if *config == self.config && keys == self.keys {
-            return Ok(());
+        if config == self.config && keys == self.keys {
+            return false;
         }
-        if config.listen != self.config.listen {
-            self.socket = listen(config.listen)?;
+        let is_another = socket.is_some();
+        if let Some(socket) = socket {
+            self.socket = socket;
         }
         self.withdrawn_stations.extend(self.state.stations());
         self.state.set_machines(now, Vec::new());
@@ -188,14 +229,14 @@ impl Hose {
         let changed = self.state.poll_stations();
         self.withdrawn_stations
             .extend(changed.map(|change| change.station));
-        self.state = state(config, now, &keys);
+        self.state = state(&config, now, &keys);
         self.keys = keys;
-        self.addresses = addresses(config);
-        self.senders = senders(config);
-        self.config = config.clone();
+        self.addresses = addresses(&config);
+        self.senders = senders(&config);
+        self.config = config;
         let guests = std::mem::take(&mut self.guests);
         self.set_guests(now, guests);
-        Ok(())
+        is_another
     }
 
     /// The socket, which is readable when a datagram is there.

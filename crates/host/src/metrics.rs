@@ -14,7 +14,7 @@ use text::Form;
 pub(crate) use text::{Exposition, HostCounts};
 
 use crate::control::WatchStatus;
-use crate::wake::{Signals, Waker};
+use crate::wake::Waker;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,7 +84,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(
         address: SocketAddr,
-        signals: &Signals,
+        waker: Waker,
         vcpus: Vcpus,
         watch: Option<AskWatch>,
     ) -> Result<Self, MetricsError> {
@@ -97,7 +97,7 @@ impl Server {
         let (ask, scrapes) = channel();
         let client = Client {
             ask,
-            waker: signals.waker(),
+            waker,
             vcpus,
             watch,
         };

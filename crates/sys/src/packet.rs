@@ -369,6 +369,10 @@ pub struct Batch {
     controls: Box<[Control; Self::LEN]>,
 }
 
+// SAFETY: no pointer in it outlives the call that set it, and none is read before it is
+// set anew: between two calls it is room and nothing else.
+unsafe impl Send for Batch {}
+
 impl Batch {
     /// Most frames in one burst.
     pub const LEN: usize = 32;

@@ -1,7 +1,6 @@
 //! The end of a daemon, and how the next one goes on.
 
 use super::handover::{Legacy, State, Successor};
-use super::inherit::key;
 use super::plan::PortPlan;
 use super::poller::SUCCESSOR;
 use super::store::Store;
@@ -40,9 +39,15 @@ pub(super) fn listener(instance: Option<&Instance>) -> Option<(u64, BorrowedFd<'
 }
 
 impl Daemon {
-    /// Has systemd keep the ports' descriptors, for when this process dies.
-    pub(super) fn keep_descriptors(&mut self) {
-        self.store.update(descriptors(&self.plans, &self.ports));
+    /// Has systemd keep the descriptors of some ports, for when this process dies.
+    pub(super) fn keep_descriptors(&mut self, ports: impl Iterator<Item = usize>) {
+        for port in ports {
+            if let Some((key, descriptor)) =
+                descriptor(&self.plans[port], self.ports[port].as_deref())
+            {
+                self.store.keep(key, descriptor);
+            }
+        }
     }
 
     /// Sends what waits, and gives the ports to the daemon that asks for them; returns
@@ -64,7 +69,10 @@ impl Daemon {
             }
         };
         let unsent = self.drain()?;
-        let (keys, descriptors): (Vec<_>, Vec<_>) = descriptors(&self.plans, &self.ports).unzip();
+        let ports = self.plans.iter().zip(&self.ports);
+        let descriptors = ports.filter_map(|(plan, port)| descriptor(plan, port.as_deref()));
+        let (keys, descriptors): (Vec<_>, Vec<_>) =
+            descriptors.map(|(key, fd)| (key.to_owned(), fd)).unzip();
         let stations = self.switch.stations();
         let state = State {
             keys,
@@ -103,11 +111,10 @@ impl Daemon {
     }
 }
 
-/// The descriptors that are all of a port, and what each is known by.
-fn descriptors<'p>(
-    plans: &'p [PortPlan],
-    ports: &'p [Option<Box<dyn Port>>],
-) -> impl Iterator<Item = (String, BorrowedFd<'p>)> {
-    let ports = plans.iter().zip(ports);
-    ports.filter_map(|(plan, port)| Some((key(&plan.port)?, port.as_ref()?.descriptor()?)))
+/// The descriptor that is all of a port, and what it is known by.
+fn descriptor<'p>(
+    plan: &'p PortPlan,
+    port: Option<&'p dyn Port>,
+) -> Option<(&'p str, BorrowedFd<'p>)> {
+    Some((plan.key.as_deref()?, port?.descriptor()?))
 }

@@ -1,6 +1,6 @@
 //! From a configuration to what is opened and forwarded.
 
-use super::inherit::Inherited;
+use super::inherit::{self, Inherited};
 use super::{Clock, HostError, open};
 use crate::config::{Config, PortConfig};
 use crate::guarantees::Guarantees;
@@ -13,6 +13,8 @@ use tailbound_switch::{GuestConfig, Mac, SpoofFilter, SwitchConfig, UPLINK};
 pub(super) struct PortPlan {
     pub(super) name: String,
     pub(super) port: PortConfig,
+    /// What its descriptor is known by ([`inherit::key`]), where that is all of it.
+    pub(super) key: Option<String>,
     /// Its frames have launch times instead of voids between them.
     wants_launch_times: bool,
     mac: Option<Mac>,
@@ -24,12 +26,14 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
     let uplink = config.uplink.iter().map(|uplink| PortPlan {
         name: UPLINK.to_owned(),
         port: uplink.port.clone(),
+        key: inherit::key(&uplink.port),
         wants_launch_times: uplink.pacer.as_ref().is_some_and(|pacer| !pacer.voids),
         mac: None,
     });
     let guests = config.guests.iter().map(|guest| PortPlan {
         name: guest.name.clone(),
         port: guest.port.clone(),
+        key: inherit::key(&guest.port),
         wants_launch_times: false,
         mac: Some(guest.mac),
     });
@@ -78,6 +82,11 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
 }
 
 impl PortPlan {
+    /// It is a guest's, and not the uplink's.
+    pub(super) const fn is_guest(&self) -> bool {
+        self.mac.is_some()
+    }
+
     /// Opens the port, or goes on with the descriptor that was `inherited` for it.
     pub(super) fn open(
         &self,

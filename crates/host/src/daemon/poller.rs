@@ -36,12 +36,36 @@ pub(super) const HOSE: u64 = u64::MAX - 1;
 pub(super) const SUCCESSOR: u64 = u64::MAX - 2;
 
 /// An epoll instance (level-triggered), and what it watches each port for.
+///
+/// The kernel knows a port by a mark of its own, which stays when the port changes its place.
 pub(super) struct Poller {
     epoll: OwnedFd,
-    /// By port index; `None` for a port that is not watched.
-    watched: Vec<Option<EventFlags>>,
+    /// By port index.
+    watched: Vec<Watched>,
+    /// Where the port of each mark is; `None` where it is none.
+    places: Vec<Option<usize>>,
+    /// Marks of no port.
+    free: Vec<Mark>,
     events: Vec<Event>,
 }
+
+/// What the kernel knows a port by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark(usize);
+
+/// What a port is watched for.
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    mark: Mark,
+    /// `None` for a port that is not watched.
+    flags: Option<EventFlags>,
+}
+
+/// A port has something to receive.
+const READABLE: Interest = Interest {
+    receive: true,
+    transmit: false,
+};
 
 impl Poller {
     /// Watches the wake-up, `others` by their marks, and each port that is there for
@@ -52,32 +76,42 @@ impl Poller {
         ports: impl IntoIterator<Item = &'p Option<Box<dyn Port>>>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(
-            &epoll,
-            signals.as_fd(),
-            EventData::new_u64(WAKE),
-            EventFlags::IN,
-        )?;
-        for (mark, other) in others {
-            epoll::add(&epoll, other, EventData::new_u64(mark), EventFlags::IN)?;
-        }
         let mut poller = Self {
             epoll,
             watched: Vec::new(),
+            places: Vec::new(),
+            free: Vec::new(),
             events: Vec::new(),
         };
+        poller.add(WAKE, signals.as_fd())?;
+        for (mark, other) in others {
+            poller.add(mark, other)?;
+        }
         for (index, port) in ports.into_iter().enumerate() {
-            poller.watched.push(None);
+            let mark = poller.mark(index);
+            poller.watched.push(Watched { mark, flags: None });
             if let Some(descriptor) = port.as_ref().and_then(|port| port.descriptor()) {
-                let interest = Interest {
-                    receive: true,
-                    transmit: false,
-                };
-                poller.watch(index, descriptor, interest)?;
+                poller.watch(index, descriptor, READABLE)?;
             }
         }
-        poller.events = Vec::with_capacity(poller.watched.len() + 3);
+        poller.events.reserve(poller.watched.len() + 3);
         Ok(poller)
+    }
+
+    /// Watches what is no port, by its mark, for something to receive.
+    pub(super) fn add(&self, mark: u64, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let data = EventData::new_u64(mark);
+        Ok(epoll::add(&self.epoll, descriptor, data, EventFlags::IN)?)
+    }
+
+    /// A mark for the port at a place.
+    fn mark(&mut self, index: usize) -> Mark {
+        let mark = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            Mark(self.places.len() - 1)
+        });
+        self.places[mark.0] = Some(index);
+        mark
     }
 
     /// Watches a port for something to receive, for room to transmit, both, or
@@ -91,19 +125,59 @@ impl Poller {
         let mut wanted = EventFlags::empty();
         wanted.set(EventFlags::IN, interest.receive);
         wanted.set(EventFlags::OUT, interest.transmit);
-        let data = EventData::new_u64(index as u64);
-        match self.watched[index] {
+        let Watched { mark, flags } = self.watched[index];
+        let data = EventData::new_u64(mark.0 as u64);
+        match flags {
             Some(known) if known == wanted => return Ok(()),
             Some(_) => epoll::modify(&self.epoll, port, data, wanted)?,
             None => epoll::add(&self.epoll, port, data, wanted)?,
         }
-        self.watched[index] = Some(wanted);
+        self.watched[index].flags = Some(wanted);
         Ok(())
     }
 
-    /// The port's descriptor was closed: the kernel watches it no more.
-    pub(super) fn forget(&mut self, index: usize) {
-        self.watched[index] = None;
+    /// Watches a port no longer, which is to be closed.
+    pub(super) fn forget(&mut self, index: usize, port: Option<BorrowedFd<'_>>) {
+        if self.watched[index].flags.take().is_some() {
+            self.delete(port);
+        }
+    }
+
+    /// Ports have other places: those that stay are given by where they were. Returns the
+    /// mark of each as it was, by which those that do not stay are to be forgotten.
+    pub(super) fn rearrange(&mut self, kept: impl IntoIterator<Item = Option<usize>>) -> Vec<Mark> {
+        let before = std::mem::take(&mut self.watched);
+        for watched in &before {
+            self.places[watched.mark.0] = None;
+        }
+        for (index, old) in kept.into_iter().enumerate() {
+            let watched = match old {
+                Some(old) => before[old],
+                None => Watched {
+                    mark: self.mark(index),
+                    flags: None,
+                },
+            };
+            self.places[watched.mark.0] = Some(index);
+            self.watched.push(watched);
+        }
+        self.events.clear();
+        self.events.reserve(self.watched.len() + 3);
+        before.into_iter().map(|watched| watched.mark).collect()
+    }
+
+    /// Forgets a port that has no place any more, before it is closed.
+    pub(super) fn retire(&mut self, mark: Mark, port: Option<BorrowedFd<'_>>) {
+        self.delete(port);
+        self.free.push(mark);
+    }
+
+    /// As long as another process has it, too, the kernel would watch what is closed here.
+    fn delete(&self, port: Option<BorrowedFd<'_>>) {
+        if let Some(port) = port {
+            // It may never have been watched.
+            let _ = epoll::delete(&self.epoll, port);
+        }
     }
 
     /// Waits for at most `timeout`, or for ever, and returns what is ready.
@@ -121,25 +195,26 @@ impl Poller {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        Ok(self.events.iter().map(|event| {
+        let places = &self.places;
+        Ok(self.events.iter().filter_map(|event| {
             // Packed: a copy, not a reference.
             let (data, flags) = ({ event.data }.u64(), event.flags);
             if data == WAKE {
-                return Ready::Woken;
+                return Some(Ready::Woken);
             }
             if data == HOSE {
-                return Ready::Hose;
+                return Some(Ready::Hose);
             }
             if data == SUCCESSOR {
-                return Ready::Successor;
+                return Some(Ready::Successor);
             }
             // An error or hang-up is found by whoever reads.
             let closed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-            Ready::Port {
-                index: data as usize,
+            Some(Ready::Port {
+                index: places.get(data as usize).copied().flatten()?,
                 readable: closed || flags.contains(EventFlags::IN),
                 writable: flags.contains(EventFlags::OUT),
-            }
+            })
         }))
     }
 }

@@ -1,25 +1,74 @@
 //! Another configuration comes into force.
+//!
+//! A thread reads and checks it, and opens what it names: files, sockets, ports. The packet
+//! loop applies it between packets, a few guests a turn ([`tailbound_switch::Reload`]).
+//! Whatever may fail comes first, and changes nothing. What is closed is closed by a
+//! thread, too: for a TAP that takes milliseconds.
 
 use super::core::Core;
-use super::ending::listener;
-use super::inherit::Inherited;
 use super::notify::{self, notify};
 use super::plan::{PortPlan, plan};
-use super::poller::{HOSE, Poller};
+use super::poller::{HOSE, Mark};
 use super::vcpu::VcpuThread;
-use super::{Daemon, HostError, ask, system};
+use super::{Clock, Daemon, HostError, Inherited, ask, system};
 use crate::config::Config;
-use crate::hose::Hose;
-use crate::metrics::Server;
+use crate::guarantees::Guarantees;
+use crate::hose::{Hose, HoseSetup};
+use crate::metrics::{AskWatch, Server, Vcpus};
 use crate::wake::Waker;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
-use tailbound_document::DocumentError;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use tailbound_agent::AgentConfig;
 use tailbound_switch::port::Port;
+use tailbound_switch::{PortIndex, Reload, Switch, SwitchPlan};
 use tailbound_units::Nanos;
+
+/// What a turn does of a reload: as much as for so many guests of which nothing changes.
+const WORK: usize = 32;
+
+/// Descriptors that systemd is told of, and ports that are given to be closed, in a turn:
+/// a few system calls each.
+const DESCRIPTORS: usize = 4;
+
+/// A reload, as far as it has come.
+pub(super) enum Reloading {
+    /// A thread prepares it.
+    Opening(Receiver<Result<Prepared, HostError>>),
+    /// The switch tries it.
+    Trying(Box<Prepared>, Box<Reload>),
+    /// It is in force, but for what guests get one by one.
+    Settling(Box<Reload>, Rest),
+}
+
+/// All that a configuration needs and that takes files, sockets and time.
+pub(super) struct Prepared {
+    cpu: Option<u32>,
+    guarantees: Guarantees,
+    switch: Option<SwitchPlan>,
+    ports: NextPorts,
+    hose: Option<HoseSetup>,
+    metrics: Metrics,
+    vcpu: Option<AgentConfig>,
+    /// The agent, where none runs yet.
+    vcpu_thread: Option<VcpuThread>,
+}
+
+/// What becomes of what serves metrics.
+enum Metrics {
+    Stays,
+    Becomes(Option<Server>),
+}
+
+/// A port that is not there any more, and what it is known by to systemd and the kernel.
+struct Gone {
+    port: Option<Box<dyn Port>>,
+    key: Option<String>,
+    mark: Mark,
+}
 
 /// The ports of a configuration that is not in force yet.
 struct NextPorts {
@@ -30,110 +79,67 @@ struct NextPorts {
     fresh: Vec<Option<Box<dyn Port>>>,
 }
 
-/// A configuration that is read and checked beside the packet loop: with hundreds of
-/// guests that takes milliseconds.
-pub(super) struct Reading(Receiver<Result<Config, DocumentError>>);
-
-impl Reading {
-    fn start(path: PathBuf, core: Core, waker: Waker) -> io::Result<Self> {
-        let (done, read) = channel();
-        let work = move || {
-            // It begins where the packet loop runs.
-            core.take(None);
-            // Nobody waits for it once the daemon ends.
-            let _ = done.send(Config::load(&path));
-            waker.wake();
-        };
-        let thread = std::thread::Builder::new().name("reload".to_owned());
-        thread.spawn(work)?;
-        Ok(Self(read))
-    }
-
-    /// What was read, once it is.
-    fn take(&self) -> Option<Result<Config, DocumentError>> {
-        self.0.try_recv().ok()
-    }
+/// What is left to do once a configuration is in force.
+pub(super) struct Rest {
+    /// Ports that are new, for systemd to keep.
+    fresh: VecDeque<usize>,
+    /// Ports that are not there any more.
+    gone: Vec<Gone>,
+    /// These are forgotten, and only to be closed.
+    closed: Vec<Box<dyn Port>>,
+    /// Who is guaranteed what is told to the switch again, and to other hosts.
+    is_told: bool,
 }
 
-impl Daemon {
-    /// Has the configuration read, checked and handed to [`Self::finish_reload`]. While one
-    /// is read, another reload waits.
-    pub(super) fn reload(&mut self) {
-        notify(&notify::reloading());
-        match Reading::start(self.path.clone(), self.core, self.signals.waker()) {
-            Ok(reading) => self.reading = Some(reading),
-            Err(error) => self.reloaded(Err(system("start a thread")(error))),
-        }
-    }
+/// What a configuration is compared with, and where it is applied.
+struct InForce {
+    path: PathBuf,
+    core: Core,
+    clock: Clock,
+    plans: Arc<Vec<PortPlan>>,
+    guarantees: Arc<Guarantees>,
+    metrics: Option<SocketAddr>,
+    hose: Option<SocketAddr>,
+    has_vcpu_thread: bool,
+    vcpus: Vcpus,
+    watch: Option<AskWatch>,
+    waker: Waker,
+}
 
-    /// Applies the configuration that was read, once it is.
-    pub(super) fn finish_reload(&mut self) {
-        let read = self.reading.as_ref().and_then(Reading::take);
-        if let Some(read) = read {
-            self.reading = None;
-            let result = read.map_err(HostError::from);
-            let result = result.and_then(|config| self.apply_where_threads_may_start(&config));
-            self.reloaded(result);
-        }
-    }
-
-    fn reloaded(&mut self, result: Result<(), HostError>) {
-        match result {
-            Ok(()) => {
-                self.reloads_applied += 1;
-                tracing::info!(ports = self.plans.len(), "configuration reloaded");
-            }
-            Err(error) => {
-                self.reloads_refused += 1;
-                tracing::error!(%error, "reload refused; the configuration in force stays");
-            }
-        }
-        notify("READY=1");
-    }
-
-    /// Threads start where the thread that starts them may run.
-    fn apply_where_threads_may_start(&mut self, config: &Config) -> Result<(), HostError> {
-        self.core.take(None);
-        let result = self.apply(config);
-        if result.is_ok() {
-            self.cpu = config.cpu;
-        }
-        self.core.take(self.cpu);
-        result
-    }
-
-    /// Whatever may fail comes first, and changes nothing; then all is applied.
-    fn apply(&mut self, config: &Config) -> Result<(), HostError> {
-        let guarantees = self.guarantees.reconfigured(config);
-        let (plans, switch) = plan(config, &guarantees);
-        self.switch.check(&switch)?;
+impl InForce {
+    fn prepare(mut self) -> Result<Prepared, HostError> {
+        let config = Config::load(&self.path)?;
+        let guarantees = self.guarantees.reconfigured(&config);
+        let (plans, switch) = plan(&config, &guarantees);
+        let guests = self.plans.iter().filter(|plan| plan.is_guest());
+        let switch = SwitchPlan::new(switch, guests.map(|plan| plan.name.as_str()));
         let ports = self.open(plans)?;
         let metrics = match config.metrics {
-            at if at == self.metrics_address() => None,
-            at => {
-                let watch = || ask(self.watch.as_ref());
-                let start = |at| Server::start(at, &self.signals, self.vcpus.clone(), watch());
-                Some(at.map(start).transpose()?)
-            }
+            at if at == self.metrics => Metrics::Stays,
+            at => Metrics::Becomes(at.map(|at| self.serve(at)).transpose()?),
         };
+        let hose = config.hose.clone();
+        let hose = hose.map(|hose| HoseSetup::open(hose, self.hose));
+        let hose = hose.transpose()?;
         let vcpu_thread = match &config.vcpu {
-            Some(vcpu) if self.vcpu_thread.is_none() => Some(VcpuThread::start(vcpu.clone())?),
+            Some(vcpu) if !self.has_vcpu_thread => Some(VcpuThread::start(vcpu.clone())?),
             _ => None,
         };
-        // Last of what may fail, as it changes one that runs.
-        let now = self.clock.now();
-        self.renew_hose(now, config, &ports)?;
-        self.renew_vcpus(config, vcpu_thread);
-        if let Some(metrics) = metrics {
-            self.metrics = metrics;
-        }
-        self.take(ports);
-        self.guarantees = Arc::new(guarantees);
-        self.scrapes.handle_reload();
-        self.switch.reconfigure(now, switch)?;
-        self.tell_hose(now);
-        self.keep_descriptors();
-        Ok(())
+        Ok(Prepared {
+            cpu: config.cpu,
+            guarantees,
+            switch: Some(switch),
+            ports,
+            hose,
+            metrics,
+            vcpu: config.vcpu,
+            vcpu_thread,
+        })
+    }
+
+    fn serve(&mut self, at: SocketAddr) -> Result<Server, HostError> {
+        let (waker, vcpus) = (self.waker.clone(), self.vcpus.clone());
+        Ok(Server::start(at, waker, vcpus, self.watch.take())?)
     }
 
     /// Opens the ports that are not there yet.
@@ -153,67 +159,198 @@ impl Daemon {
         }
         Ok(NextPorts { plans, kept, fresh })
     }
+}
 
-    /// Starts, changes or ends the exchange of rates, and waits for it and for the
-    /// ports from now on.
-    fn renew_hose(
-        &mut self,
-        now: Nanos,
-        config: &Config,
-        ports: &NextPorts,
-    ) -> Result<(), HostError> {
-        let views: Vec<_> = ports
-            .kept
-            .iter()
-            .zip(&ports.fresh)
-            .map(|(kept, fresh)| kept.map_or(fresh, |old| &self.ports[old]))
-            .collect();
-        let started = match (&mut self.hose, &config.hose) {
-            (Some(running), Some(config)) => {
-                running.reconfigure(now, config)?;
-                None
-            }
-            (_, config) => config
-                .as_ref()
-                .map(|config| Hose::open(config, now))
-                .transpose()?,
+/// Drops what may take a while.
+fn retire(what: impl Send + 'static) {
+    let ending = std::thread::Builder::new().name("retire".to_owned());
+    if let Err(error) = ending.spawn(move || drop(what)) {
+        tracing::error!(%error, "something was closed within the packet loop");
+    }
+}
+
+impl Daemon {
+    /// Has the configuration read and prepared. While it is, another reload waits.
+    pub(super) fn reload(&mut self) {
+        notify(&notify::reloading());
+        match self.start_preparing() {
+            Ok(prepared) => self.reloading = Some(Reloading::Opening(prepared)),
+            Err(error) => self.reloaded(Err(system("start a thread")(error))),
+        }
+    }
+
+    fn start_preparing(&self) -> io::Result<Receiver<Result<Prepared, HostError>>> {
+        let in_force = InForce {
+            path: self.path.clone(),
+            core: self.core,
+            clock: self.clock,
+            plans: Arc::clone(&self.plans),
+            guarantees: Arc::clone(&self.guarantees),
+            metrics: self.metrics_address(),
+            hose: self.hose.as_ref().map(Hose::address),
+            has_vcpu_thread: self.vcpu_thread.is_some(),
+            vcpus: self.vcpus.clone(),
+            watch: ask(self.watch.as_ref()),
+            waker: self.signals.waker(),
         };
-        let hose = started.as_ref().or(match config.hose {
-            Some(_) => self.hose.as_ref(),
-            None => None,
-        });
-        let others = [
-            hose.map(|hose| (HOSE, hose.descriptor())),
-            listener(self.instance.as_ref()),
-        ];
-        self.poller = Poller::new(&self.signals, others.into_iter().flatten(), views)
-            .map_err(system("wait for the ports"))?;
+        let (done, prepared) = channel();
+        let work = move || {
+            // It begins where the packet loop runs, and threads begin where it does.
+            in_force.core.take(None);
+            let waker = in_force.waker.clone();
+            // Nobody waits for it once the daemon ends.
+            let _ = done.send(in_force.prepare());
+            waker.wake();
+        };
+        let thread = std::thread::Builder::new().name("reload".to_owned());
+        thread.spawn(work)?;
+        Ok(prepared)
+    }
+
+    /// There is more to do at once of a reload.
+    pub(super) fn is_reloading(&self) -> bool {
+        matches!(
+            self.reloading,
+            Some(Reloading::Trying(..) | Reloading::Settling(..))
+        )
+    }
+
+    /// Goes on with a reload, where there is one: a few guests a turn.
+    pub(super) fn go_on_reloading(&mut self, now: Nanos) {
+        let Some(reloading) = self.reloading.take() else {
+            return;
+        };
+        self.reloading = match reloading {
+            Reloading::Opening(receiver) => match receiver.try_recv() {
+                Err(TryRecvError::Empty) => Some(Reloading::Opening(receiver)),
+                Err(TryRecvError::Disconnected) => {
+                    let ended = io::Error::other("its thread ended");
+                    self.refuse(system("prepare the configuration")(ended))
+                }
+                Ok(Err(error)) => self.refuse(error),
+                Ok(Ok(mut prepared)) => prepared.switch.take().map(|plan| {
+                    let reload = Box::new(Switch::begin_reload(plan));
+                    Reloading::Trying(Box::new(prepared), reload)
+                }),
+            },
+            Reloading::Trying(prepared, mut reload) => {
+                match self.switch.prepare(&mut reload, WORK) {
+                    Ok(false) => Some(Reloading::Trying(prepared, reload)),
+                    Ok(true) => {
+                        let rest = self.swap(now, *prepared, &mut reload);
+                        Some(Reloading::Settling(reload, rest))
+                    }
+                    Err(rule) => {
+                        retire(prepared);
+                        self.refuse(rule.into())
+                    }
+                }
+            }
+            Reloading::Settling(mut reload, mut rest) => {
+                let settled = self.switch.settle(now, &mut reload, WORK);
+                if self.clear_up(&mut rest) && settled {
+                    self.finish(now, rest);
+                    None
+                } else {
+                    Some(Reloading::Settling(reload, rest))
+                }
+            }
+        };
+    }
+
+    fn refuse(&mut self, error: HostError) -> Option<Reloading> {
+        self.reloaded(Err(error));
+        None
+    }
+
+    fn reloaded(&mut self, result: Result<(), HostError>) {
+        match result {
+            Ok(()) => {
+                self.reloads_applied += 1;
+                tracing::info!(ports = self.plans.len(), "configuration reloaded");
+            }
+            Err(error) => {
+                self.reloads_refused += 1;
+                tracing::error!(%error, "reload refused; the configuration in force stays");
+            }
+        }
+        notify("READY=1");
+        // Another one may have been asked for in between.
+        self.signals.waker().wake();
+    }
+
+    /// Puts a configuration in force; returns what is left to do.
+    fn swap(&mut self, now: Nanos, prepared: Prepared, reload: &mut Reload) -> Rest {
+        let Prepared {
+            cpu,
+            mut guarantees,
+            ports,
+            hose,
+            metrics,
+            vcpu,
+            vcpu_thread,
+            ..
+        } = prepared;
+        let starts_hose = self.hose.is_none() && hose.is_some();
+        self.renew_hose(now, hose);
+        self.switch.swap(reload);
+        let mut rest = self.take(ports);
+        // What it said while the configuration was prepared.
+        let is_other = guarantees.follow(&self.guarantees);
+        rest.is_told = starts_hose || is_other || !guarantees.is_same(&self.guarantees);
+        let former = std::mem::replace(&mut self.guarantees, Arc::new(guarantees));
+        let copied = self.scrapes.handle_reload();
+        self.renew_vcpus(vcpu, vcpu_thread);
+        let server = match metrics {
+            Metrics::Stays => None,
+            Metrics::Becomes(server) => std::mem::replace(&mut self.metrics, server),
+        };
+        retire((former, copied, server));
+        if self.cpu != cpu {
+            self.cpu = cpu;
+            self.core.take(cpu);
+        }
+        rest
+    }
+
+    /// Starts, changes or ends the exchange of rates, and waits for it.
+    fn renew_hose(&mut self, now: Nanos, setup: Option<HoseSetup>) {
         self.hose_ready = true;
-        if let (Some(over), None) = (&mut self.hose, &config.hose) {
-            for station in over.stations() {
-                self.switch.set_limited_by_station(station, false);
+        let is_another = match (&mut self.hose, setup) {
+            (Some(running), Some(setup)) => running.reconfigure(now, setup),
+            (None, Some(setup)) => {
+                self.hose = setup.start(now);
+                true
             }
-            if let Some(pacer) = self.switch.pacer() {
-                // Takes its limits away.
-                over.set_guests(now, Vec::new());
-                over.poll(now, pacer);
+            (Some(over), None) => {
+                for station in over.stations() {
+                    self.switch.set_limited_by_station(station, false);
+                }
+                if let Some(pacer) = self.switch.pacer() {
+                    // Takes its limits away.
+                    over.set_guests(now, Vec::new());
+                    over.poll(now, pacer);
+                }
+                over.hold_senders(now, &mut self.switch);
+                self.hose = None;
+                false
             }
-            over.hold_senders(now, &mut self.switch);
+            (None, None) => false,
+        };
+        let hose = self.hose.as_ref().filter(|_| is_another);
+        if let Some(Err(error)) = hose.map(|hose| self.poller.add(HOSE, hose.descriptor())) {
+            tracing::error!(%error, "rates are read late: nothing tells that they are there");
         }
-        if started.is_some() || config.hose.is_none() {
-            self.hose = started;
-        }
-        Ok(())
     }
 
     /// Starts, changes or ends the agent; `started` is a thread for one that does not
     /// run yet.
-    fn renew_vcpus(&mut self, config: &Config, started: Option<VcpuThread>) {
-        match (&config.vcpu, started) {
+    fn renew_vcpus(&mut self, config: Option<AgentConfig>, started: Option<VcpuThread>) {
+        match (config, started) {
             (_, Some(started)) => self.vcpu_thread = Some(started),
             (Some(vcpu), None) => {
                 if let Some(running) = &self.vcpu_thread {
-                    running.configure(vcpu.clone());
+                    running.configure(vcpu);
                 }
             }
             (None, None) => {
@@ -226,24 +363,72 @@ impl Daemon {
             .set(self.vcpu_thread.as_ref().map(VcpuThread::shared));
     }
 
-    /// Puts ports in force, and closes those that are no longer among them.
-    fn take(&mut self, ports: NextPorts) {
+    /// Puts ports in force. Those that are no longer among them are left to be closed.
+    fn take(&mut self, ports: NextPorts) -> Rest {
         let NextPorts {
             plans,
             kept,
             mut fresh,
         } = ports;
-        for (place, old) in fresh.iter_mut().zip(&kept) {
-            if let Some(old) = old {
-                *place = self.ports[*old].take();
+        let mut places = vec![None; self.ports.len()];
+        let mut opened = VecDeque::new();
+        for (index, (place, old)) in fresh.iter_mut().zip(&kept).enumerate() {
+            if let Some(old) = *old {
+                places[old] = Some(index);
+                *place = self.ports[old].take();
+            } else {
+                opened.push_back(index);
+                self.switch.handle_opened(PortIndex(index));
             }
         }
         self.missing.retain_mut(|missing| {
-            let place = kept.iter().position(|old| *old == Some(missing.index));
+            let place = places[missing.index];
             missing.index = place.unwrap_or_default();
             place.is_some()
         });
-        self.ports = fresh;
-        self.plans = plans;
+        let marks = self.poller.rearrange(kept);
+        let old = std::mem::replace(&mut self.ports, fresh);
+        let plans = std::mem::replace(&mut self.plans, Arc::new(plans));
+        let gone = old.into_iter().zip(marks).zip(places).enumerate();
+        let gone = gone.filter(|(_, (_, place))| place.is_none());
+        let gone = gone.map(|(index, ((port, mark), _))| Gone {
+            port,
+            key: plans[index].key.clone(),
+            mark,
+        });
+        Rest {
+            gone: gone.collect(),
+            fresh: opened,
+            closed: Vec::new(),
+            is_told: false,
+        }
+    }
+
+    /// Lets systemd keep some new ports, and forgets some that are gone; returns whether
+    /// there are no more of either.
+    fn clear_up(&mut self, rest: &mut Rest) -> bool {
+        let fresh = rest.fresh.len().min(DESCRIPTORS);
+        self.keep_descriptors(rest.fresh.drain(..fresh));
+        for _ in 0..DESCRIPTORS {
+            let Some(Gone { port, key, mark }) = rest.gone.pop() else {
+                break;
+            };
+            let descriptor = port.as_ref().and_then(|port| port.descriptor());
+            self.poller.retire(mark, descriptor);
+            if let Some(key) = key {
+                self.store.forget(&key);
+            }
+            rest.closed.extend(port);
+        }
+        rest.fresh.is_empty() && rest.gone.is_empty()
+    }
+
+    /// Ends a reload that was applied.
+    fn finish(&mut self, now: Nanos, rest: Rest) {
+        if rest.is_told {
+            self.set_guarantees(now);
+        }
+        retire(rest.closed);
+        self.reloaded(Ok(()));
     }
 }

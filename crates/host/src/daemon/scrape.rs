@@ -23,9 +23,9 @@ impl Scrapes {
         self.asked = true;
     }
 
-    /// What was copied is of guests that may be gone.
-    pub(super) fn handle_reload(&mut self) {
-        self.partial = PartialSnapshot::default();
+    /// What was copied is of guests that may be gone: gives it away.
+    pub(super) fn handle_reload(&mut self) -> PartialSnapshot {
+        std::mem::take(&mut self.partial)
     }
 
     /// There is more to copy.

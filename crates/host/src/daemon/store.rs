@@ -26,23 +26,10 @@ impl Store {
         }
     }
 
-    /// Has systemd keep these descriptors, and no others.
-    pub(super) fn update<'p>(
-        &mut self,
-        descriptors: impl Iterator<Item = (String, BorrowedFd<'p>)>,
-    ) {
-        if !self.is_open {
-            return;
-        }
-        let mut gone = std::mem::take(&mut self.keys);
-        for (key, descriptor) in descriptors {
-            if !gone.remove(&key) {
-                notify_with(&format!("FDSTORE=1\nFDNAME={key}"), descriptor);
-            }
-            self.keys.insert(key);
-        }
-        for key in &gone {
-            remove(key);
+    /// Has systemd keep a descriptor.
+    pub(super) fn keep(&mut self, key: &str, descriptor: BorrowedFd<'_>) {
+        if self.is_open && self.keys.insert(key.to_owned()) {
+            notify_with(&format!("FDSTORE=1\nFDNAME={key}"), descriptor);
         }
     }
 

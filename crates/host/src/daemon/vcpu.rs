@@ -114,7 +114,7 @@ pub fn watch_vcpus(source: &ConfigSource, state: Option<&Path>) -> Result<(), Ho
     let vcpus = Vcpus::default();
     vcpus.set(Some(watcher.shared()));
     let server = address
-        .map(|address| Server::start(address, &signals, vcpus, None))
+        .map(|address| Server::start(address, signals.waker(), vcpus, None))
         .transpose()?;
     let mut schedule = Schedule::start();
     let mut wait = schedule.run_due(&mut watcher);

@@ -70,8 +70,8 @@ impl Switch {
         guarantees: impl IntoIterator<Item = (GuestId, Option<Guarantee>)>,
     ) {
         for (guest, guarantee) in guarantees {
-            let port = self.guests.iter_mut().find(|port| port.id == guest);
-            if let Some(port) = port {
+            let port = self.slots.port_of(guest);
+            if let Some(port) = port.and_then(|port| self.guest_at(port)) {
                 port.guarantee = guarantee;
             }
         }

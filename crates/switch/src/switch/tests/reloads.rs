@@ -32,6 +32,13 @@ impl Bench {
         SwitchPlan::new(config, self.switch.guests().map(|(_, name)| name))
     }
 
+    fn become_many(&mut self, config: SwitchConfig) {
+        self.ports.resize_with(1 + config.guests.len(), || None);
+        let changed = self.switch.reconfigure(self.now, config);
+        changed.expect("no rule is broken");
+        self.settle();
+    }
+
     /// Becomes a switch of `config`, with what `turn` does between all steps of `work`.
     fn reload_by(&mut self, config: SwitchConfig, work: usize, mut turn: impl FnMut(&mut Self)) {
         let guests = config.guests.len();
@@ -219,6 +226,54 @@ proptest! {
             };
             prop_assert_eq!(kinds(&whole), kinds(&sliced));
             prop_assert_eq!(whole.switch.refusals, sliced.switch.refusals);
+        }
+    }
+}
+
+/// Prints how long the longest step of each kind takes.
+///
+/// `cargo test --release -p tailbound-switch --lib longest_step -- --ignored --nocapture`
+#[test]
+#[ignore = "measures, and judges nothing"]
+fn the_longest_step_of_a_reload() {
+    const GUESTS: u32 = 500;
+    for (what, to) in [
+        ("the same again", with(0..GUESTS, 1)),
+        ("other guarantees", with(0..GUESTS, 2)),
+        ("half of the guests are others", with(250..250 + GUESTS, 1)),
+    ] {
+        let mut longest = [Vec::new(), Vec::new(), Vec::new()];
+        for _ in 0..21 {
+            let mut bench = Bench::new(&PipelineConfig::default());
+            bench.become_many(with(0..GUESTS, 1));
+            let mut reload = Switch::begin_reload(bench.plan(to.clone()));
+            let mut most = [std::time::Duration::ZERO; 3];
+            let (mut stage, mut done) = (0, false);
+            while !done {
+                let start = std::time::Instant::now();
+                let mut next = stage;
+                match stage {
+                    0 => {
+                        let is_ready = bench.switch.prepare(&mut reload, 32);
+                        next = usize::from(is_ready.expect("no rule is broken"));
+                    }
+                    1 => {
+                        bench.switch.swap(&mut reload);
+                        next = 2;
+                    }
+                    _ => done = bench.switch.settle(bench.now, &mut reload, 32),
+                }
+                most[stage] = most[stage].max(start.elapsed());
+                stage = next;
+            }
+            for (all, most) in longest.iter_mut().zip(most) {
+                all.push(most);
+            }
+        }
+        for (stage, mut all) in ["prepare", "swap", "settle"].into_iter().zip(longest) {
+            all.sort();
+            let (median, worst) = (all[all.len() / 2], all[all.len() - 1]);
+            eprintln!("measured: {what}: {stage}: {median:?} (median of 21), {worst:?} (worst)");
         }
     }
 }

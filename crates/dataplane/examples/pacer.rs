@@ -85,7 +85,7 @@ fn fill(
                 sent.data_bytes += frame.wire().0;
                 free.push(frame);
             }
-            Paced::BestEffort { .. } => {}
+            Paced::BestEffort { .. } | Paced::Local { .. } => {}
             Paced::Void { .. } => sent.voids += 1,
         });
         if let Some(at) = pacer.poll_at() {

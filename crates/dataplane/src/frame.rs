@@ -146,6 +146,12 @@ pub trait Frame: Sized {
         false
     }
 
+    /// Whether it goes to another guest of this host, and so takes nothing of the wire.
+    /// By default it does not.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// Whether it goes to a group of stations, broadcast included: switches on its way
     /// multiply it.
     fn is_multicast(&self) -> bool {

@@ -38,5 +38,5 @@ pub use queue::{
     Backlog, CodelConfig, Count, Drops, FifoConfig, FqCodelConfig, Nic, NicConfig, PriorityConfig,
     Queue, QueueConfig, QueueStats,
 };
-pub use record::PacketRecord;
+pub use record::{PacketRecord, Reach};
 pub use tailbound_classes::{Class, Classes, Fabric, Mark, Traffic};

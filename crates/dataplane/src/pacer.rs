@@ -50,6 +50,12 @@
 //! A large packet is cut where it joins its line. Its buffer may hold five hundred frames
 //! of one byte each: what these will hold is to be counted before they do.
 //!
+//! # On this host
+//!
+//! A frame to another guest of the host is charged to {`B_i`, S} and {B, S} in one sum
+//! with the others of its guest, and to {Bmax, one frame} not. It is handed over beside
+//! the wire (`local`): what goes on the wire is spaced as if it had been spent.
+//!
 //! # Memory and backpressure
 //!
 //! All frames that are offered are taken. What a line, a guest and all guests hold is
@@ -91,6 +97,7 @@ mod guest;
 mod limit;
 mod line;
 mod lines;
+mod local;
 mod round;
 mod store;
 mod take;
@@ -151,6 +158,9 @@ pub struct PacerStats {
     pub guaranteed: WireCount,
     /// Frames without a guarantee that were handed over.
     pub best_effort: WireCount,
+    /// Frames of guaranteed guests to others of this host that were handed over, and
+    /// what they would have taken of the wire.
+    pub local: WireCount,
     /// Voids that were handed over.
     pub voids: WireCount,
     /// Frames handed over 84 B or more after their departure time, as others were before
@@ -312,6 +322,7 @@ impl<F: Frame> Pacer<F> {
         let (position, next) = (chain.clock.advance(now), chain.next());
         // From what is due, not from the wire: that moves on with each batch, however
         // late its frames are.
+        let next = next.min(chain.local.next);
         let limit = chain.wire.max(next.saturating_add(self.catch_up));
         if position > limit && next != Position::NEVER {
             chain.clock.freeze_at(limit);

@@ -132,6 +132,20 @@ enum Destination {
     Ip,
     /// The station that it is delivered to, by Ethernet.
     Station,
+    /// The IP address, and it goes to another guest of this host.
+    IpHere,
+    /// The station, which is another guest of this host.
+    StationHere,
+}
+
+impl Destination {
+    const fn is_here(self) -> bool {
+        matches!(self, Self::IpHere | Self::StationHere)
+    }
+
+    const fn is_station(self) -> bool {
+        matches!(self, Self::Station | Self::StationHere)
+    }
 }
 
 /// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
@@ -314,7 +328,20 @@ impl Packet {
     /// Has its flow be all that its guest sends to the station that it is delivered to,
     /// whatever IP address it names, if any: see [`FlowKey::station`].
     pub fn flow_by_station(&mut self) {
-        self.destination = Destination::Station;
+        self.destination = if self.destination.is_here() {
+            Destination::StationHere
+        } else {
+            Destination::Station
+        };
+    }
+
+    /// It goes to another guest of this host: see [`Frame::is_local`].
+    pub fn set_local(&mut self) {
+        self.destination = if self.destination.is_station() {
+            Destination::StationHere
+        } else {
+            Destination::IpHere
+        };
     }
 
     /// The IP source address; `None` where it is not IP.
@@ -489,7 +516,7 @@ impl Frame for Packet {
     )]
     fn flow(&self) -> Option<FlowKey> {
         let source = self.source?;
-        let destination = if self.destination == Destination::Station {
+        let destination = if self.destination.is_station() {
             FlowKey::station(self.destination_mac())
         } else if self.headers.network_kind == Network::Ipv4 {
             let [.., a, b, c, d] = *self.network_header::<20>()?;
@@ -538,6 +565,11 @@ impl Frame for Packet {
 
     fn is_scalable(&self) -> bool {
         self.ecn() == 1
+    }
+
+    #[inline]
+    fn is_local(&self) -> bool {
+        self.destination.is_here()
     }
 
     #[inline]

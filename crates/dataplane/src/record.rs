@@ -17,6 +17,8 @@ pub struct PacketRecord {
     pub len: usize,
     /// The address that it goes to.
     pub destination: u128,
+    /// Where that is.
+    pub reach: Reach,
     /// Whether it may be segmented.
     pub cut: bool,
     /// Whether its sender takes marks of congestion,
@@ -25,6 +27,15 @@ pub struct PacketRecord {
     pub marked: bool,
     /// The class that it was given last.
     pub class: Class,
+}
+
+/// Where a packet goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Another guest of its host.
+    Here,
+    /// A machine on the other side of the wire.
+    Beyond,
 }
 
 /// The longest frame without FCS, and the headers of each segment of a longer
@@ -41,6 +52,7 @@ impl PacketRecord {
             guest: 0,
             len,
             destination: 0,
+            reach: Reach::Beyond,
             cut: true,
             takes_marks: false,
             marked: false,
@@ -81,6 +93,9 @@ impl Frame for PacketRecord {
     fn mark_congestion(&mut self) -> bool {
         self.marked = self.takes_marks;
         self.takes_marks
+    }
+    fn is_local(&self) -> bool {
+        self.reach == Reach::Here
     }
     fn segments(&self) -> usize {
         if self.cut && self.len > FULL {

@@ -30,6 +30,15 @@ pub enum Paced<F> {
         /// How long it waited, up to the batch that it is in.
         sojourn: Nanos,
     },
+    /// A frame of a guaranteed guest to another guest of this host: not for the wire.
+    Local {
+        /// The frame.
+        frame: F,
+        /// Its departure time, at most a batch from now.
+        departure: Position,
+        /// How long it waited, up to the batch that it is in.
+        sojourn: Nanos,
+    },
     /// A void frame: see [`void::VoidFrame`].
     Void {
         /// Its bytes on the wire.
@@ -83,12 +92,21 @@ impl<F: Frame> Pacer<F> {
         let end = start + self.batch;
         let mut wire = self.chain.wire.max(start);
         let mut best_effort = self.best_effort.backlog().packets > 0;
-        while wire < end {
+        loop {
             let due = self.chain.departures.first();
             let release = self.chain.releases.first();
-            if release <= due && release < end {
+            let local = self.chain.local.next;
+            if release < end && release <= due.min(local) {
                 self.release();
                 continue;
+            }
+            // Whatever is on the wire, but where what is released before waits for that.
+            if local < end.min(release) {
+                self.hand_over_local(now, &mut sink);
+                continue;
+            }
+            if wire >= end {
+                break;
             }
             if wire < due {
                 if best_effort {
@@ -182,7 +200,7 @@ impl<F: Frame> Pacer<F> {
     /// Lets a guest's ring be read again where what it has to wait for {B, S} has
     /// become little.
     #[inline(never)]
-    fn read_again(&mut self, number: u32) {
+    pub(super) fn read_again(&mut self, number: u32) {
         let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
             return;
         };
@@ -241,14 +259,18 @@ impl<F: Frame> Pacer<F> {
     /// has to begin with what waits, so that a caller who is late by less than that
     /// delays nothing. Not before the last `now`; `None` where nothing waits.
     pub fn poll_at(&self) -> Option<Nanos> {
-        let Chain { clock, wire, .. } = &self.chain;
+        let Chain {
+            clock, wire, local, ..
+        } = &self.chain;
         let mut next = self.chain.next();
         if self.best_effort.backlog().packets > 0 {
             next = *wire;
-        } else if next == Position::NEVER {
+        }
+        let next = next.max(*wire).min(local.next);
+        if next == Position::NEVER {
             return None;
         }
-        let at = clock.moment(next.max(*wire).saturating_sub(self.lead));
+        let at = clock.moment(next.saturating_sub(self.lead));
         Some(at.max(clock.now()))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::guest::{Guest, Ring};
 use super::line::{Line, Stage};
+use super::local::Local;
 use super::round::{Links, of_deficit};
 use super::store::{NIL, Store, Waiting};
 use super::take::Arrival;
@@ -27,6 +28,8 @@ pub(super) struct Chain<F> {
     pub(super) releases: Wheel,
     /// Guests, by the departure of the frame that has one.
     pub(super) departures: Wheel,
+    /// The same of frames that go to guests of this host.
+    pub(super) local: Local<F>,
     /// The order of lines in the rounds of their guests.
     pub(super) links: Links,
     /// Lines whose limits were used since that was asked for.
@@ -43,13 +46,14 @@ impl<F: Frame> Chain<F> {
             store: Store::new(),
             releases: Wheel::new(),
             departures: Wheel::new(),
+            local: Local::new(),
             links: Links::default(),
             used: Vec::new(),
             stats: PacerStats::default(),
         }
     }
 
-    /// The first departure in either wheel, or the end of time.
+    /// The first departure or release in either wheel, or the end of time.
     #[inline(always)]
     pub(super) fn next(&self) -> Position {
         self.departures.first().min(self.releases.first())
@@ -210,11 +214,21 @@ impl<F: Frame> Chain<F> {
             limit.note(index, &mut self.used);
         }
         line.deficit -= of_deficit(wire);
-        let departure = guest.schedule(at, wire);
-        // Nothing that comes later departs before what is on the wire, or has its turn.
-        let floor = self.wire.max(self.position).min(departure);
-        let departure = departure.max(self.departures.start_from(floor));
-        self.departures.insert(line.guest, departure);
+        let is_local = self
+            .store
+            .at(guest.stamped)
+            .frame
+            .as_ref()
+            .is_some_and(F::is_local);
+        let departure = guest.schedule(at, wire, is_local);
+        if is_local {
+            self.local.insert(line.guest, departure);
+        } else {
+            // Nothing that comes later departs before what is on the wire, or has its turn.
+            let floor = self.wire.max(self.position).min(departure);
+            let departure = departure.max(self.departures.start_from(floor));
+            self.departures.insert(line.guest, departure);
+        }
         if line.is_empty() {
             line.stage = Stage::Empty;
             guest.lines -= 1;

@@ -21,7 +21,8 @@ impl<F: Frame> Pacer<F> {
     /// far as the new bucket holds them. A guest that had no guarantee starts with empty
     /// buckets, which are full after S / B: what it sent until now, by another process
     /// too, is not known. Its frames that wait as best effort join its lines first. Those
-    /// of a guest that has none any more are best effort at once.
+    /// of a guest that has none any more are best effort at once, and those to guests of
+    /// this host wait for nothing ([`Pacer::drain_freed`]).
     ///
     /// # Errors
     /// The rule that the guarantee breaks; then nothing has changed.
@@ -129,7 +130,10 @@ impl<F: Frame> Pacer<F> {
             self.read_again.push(id);
         }
         if stamped != NIL {
-            self.chain.departures.remove(id.slot() as u32);
+            let number = id.slot() as u32;
+            if !self.chain.local.remove(number) {
+                self.chain.departures.remove(number);
+            }
             self.restore(stamped);
         }
         let mut line = unlimited;
@@ -150,10 +154,15 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Lets a frame wait as best effort.
+    /// Lets a frame wait as best effort, or for nothing where it goes to a guest here.
     fn restore(&mut self, index: u32) {
         let enqueued = self.chain.store.at(index).enqueued;
-        if let Some(frame) = self.chain.store.take(index) {
+        let Some(frame) = self.chain.store.take(index) else {
+            return;
+        };
+        if frame.is_local() {
+            self.chain.local.free(frame);
+        } else {
             self.best_effort.restore(Queued { frame, enqueued });
         }
     }

@@ -153,17 +153,27 @@ impl Guest {
         self.patience = fresh.patience;
     }
 
-    /// Charges a frame that comes at `arrival` and returns its departure.
+    /// Charges a frame that comes at `arrival` and returns its departure. One to another
+    /// guest of this host is not charged to {Bmax, one frame}.
     #[inline(always)]
-    pub(super) fn schedule(&mut self, arrival: Position, wire: WireBytes) -> Position {
+    pub(super) fn schedule(
+        &mut self,
+        arrival: Position,
+        wire: WireBytes,
+        is_local: bool,
+    ) -> Position {
         if wire != self.wire {
             self.wire = wire;
             self.average.set_len(wire);
             self.peak.set_len(wire);
         }
         let average = self.average.charge_again(arrival);
-        let peak = self.peak.charge_again(average.leaves);
-        self.last_departure = peak.leaves.max(self.last_departure);
+        let leaves = if is_local {
+            average.leaves
+        } else {
+            self.peak.charge_again(average.leaves).leaves
+        };
+        self.last_departure = leaves.max(self.last_departure);
         self.last_departure
     }
 

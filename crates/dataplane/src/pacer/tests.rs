@@ -3,6 +3,7 @@
 mod change;
 mod harness;
 mod hose;
+mod local;
 mod queues;
 mod rates;
 mod rules;

@@ -132,6 +132,7 @@ impl<F: Frame> Chain<F> {
         for (guest, at) in waiting {
             self.departures.insert(guest, translation.at(at));
         }
+        self.local.translate(|departure| translation.at(departure));
     }
 }
 

@@ -102,6 +102,31 @@ impl<F: Frame> PacedPipeline<F> {
         self.pacer.enqueue(now, frame);
     }
 
+    /// Takes a frame in that goes to another guest of this host ([`Frame::is_local`]), of
+    /// a guest that is guaranteed something. It is guaranteed traffic where its destination
+    /// has a limit: then what comes out is within what its receiver was promised to be
+    /// sent.
+    pub fn push_local(&mut self, now: Nanos, mut frame: F) {
+        debug_assert!(frame.is_local(), "it would go on the wire");
+        let class = if self.is_covered(&frame, Coverage::LimitedDestinations) {
+            Class::Guaranteed
+        } else {
+            Class::Lowest
+        };
+        frame.set_class(class, self.config.classes.mark(class));
+        self.segmented += u64::from(frame.segments() > 1);
+        self.pacer.enqueue(now, frame);
+    }
+
+    /// Hands over the frames to guests of this host that waited when their guest's
+    /// guarantee ended, as what is not guaranteed any more: to be called after whatever
+    /// ends one, so that what comes next does not overtake them.
+    pub fn drain_freed(&mut self, mut sink: impl FnMut(F)) {
+        let lowest = self.config.classes.mark(Class::Lowest);
+        self.pacer
+            .drain_freed(|frame| sink(unguaranteed(frame, lowest)));
+    }
+
     /// Gives a frame the class that the table has for it ([`tailbound_classes`]), and
     /// its tag. What `coverage` leaves out is no guaranteed traffic.
     fn classify(&mut self, now: Nanos, frame: &mut F, coverage: Coverage) {
@@ -133,11 +158,17 @@ impl<F: Frame> PacedPipeline<F> {
         }
     }
 
-    /// Hands over what goes on the wire next, in order; nothing where it is not due. With
-    /// each frame comes how long it waited.
+    /// Hands over to `wire` what goes on the wire next, and to `local` what goes to guests
+    /// of this host, each in order; nothing where it is not due. With each frame comes
+    /// how long it waited.
     ///
     /// Frames have a launch time where there are no voids between them.
-    pub fn pull(&mut self, now: Nanos, mut sink: impl FnMut(Outgoing<F>, Nanos)) {
+    pub fn pull(
+        &mut self,
+        now: Nanos,
+        mut wire: impl FnMut(Outgoing<F>, Nanos),
+        mut local: impl FnMut(F, Nanos),
+    ) {
         if self.pacer.poll_at().is_none_or(|at| at > now) {
             return;
         }
@@ -153,10 +184,13 @@ impl<F: Frame> PacedPipeline<F> {
                 Paced::BestEffort { frame, at, sojourn } => {
                     (unguaranteed(frame, lowest), at, sojourn)
                 }
-                Paced::Void { wire, .. } => return sink(Outgoing::Void { wire }, Nanos::ZERO),
+                Paced::Local { frame, sojourn, .. } => return local(frame, sojourn),
+                Paced::Void { wire: length, .. } => {
+                    return wire(Outgoing::Void { wire: length }, Nanos::ZERO);
+                }
             };
             let launch_at = launch.then(|| clock.moment(at));
-            sink(Outgoing::Frame { frame, launch_at }, waited);
+            wire(Outgoing::Frame { frame, launch_at }, waited);
         });
     }
 
@@ -184,8 +218,9 @@ impl<F: Frame> PacedPipeline<F> {
         Ok(())
     }
 
-    /// Takes out everything that waits, each flow in order and nothing of it guaranteed:
-    /// for a wire that is paced no longer.
+    /// Takes out everything that waits for the wire, each flow in order and nothing of it
+    /// guaranteed: for a wire that is paced no longer. What goes to guests of this host is
+    /// lost, unless their senders' guarantees have ended before ([`Self::drain_freed`]).
     pub(super) fn take_waiting(&mut self, mut now: Nanos) -> VecDeque<F> {
         let mut waiting = VecDeque::new();
         let lowest = self.config.classes.mark(Class::Lowest);
@@ -195,7 +230,7 @@ impl<F: Frame> PacedPipeline<F> {
                 Paced::Guaranteed { frame, .. } | Paced::BestEffort { frame, .. } => {
                     waiting.push_back(unguaranteed(frame, lowest));
                 }
-                Paced::Void { .. } => {}
+                Paced::Void { .. } | Paced::Local { .. } => {}
             });
         }
         debug_assert_eq!(self.waiting(), 0, "a frame that waits has its time");

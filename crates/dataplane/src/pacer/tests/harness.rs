@@ -5,6 +5,7 @@ use super::super::line::Stage;
 use super::super::store::NIL;
 use super::*;
 pub(super) use crate::PacketRecord as Record;
+pub(super) use crate::Reach;
 use std::collections::VecDeque;
 
 pub(super) const LINK: Rate = Rate::from_mbit(10_000);
@@ -54,6 +55,8 @@ pub(super) struct Host {
     /// Frames of each guest with the moment they come at.
     pub(super) rings: Vec<VecDeque<(Nanos, Record)>>,
     pub(super) sent: Vec<Sent>,
+    /// Frames that went to other guests of the host, and their departures.
+    pub(super) local: Vec<(u64, Record)>,
     pub(super) now: Nanos,
     /// By how much the host is late for each turn.
     pub(super) late: Nanos,
@@ -65,6 +68,7 @@ impl Host {
             pacer: pacer(config, guarantees),
             rings: vec![VecDeque::new(); guarantees.len()],
             sent: Vec::new(),
+            local: Vec::new(),
             now: Nanos::from_millis(1),
             late: Nanos::ZERO,
         }
@@ -83,6 +87,7 @@ impl Host {
             pacer,
             rings,
             sent,
+            local,
             now,
             ..
         } = self;
@@ -93,6 +98,7 @@ impl Host {
                 pacer.enqueue(*now, frame);
             }
         }
+        let end = pacer.advance(*now) + pacer.batch;
         let batch = pacer.batch(*now);
         let clock = batch.clock();
         batch.for_each(|paced| {
@@ -116,6 +122,12 @@ impl Host {
                     departure: None,
                     moment: clock.moment(at),
                 },
+                Paced::Local {
+                    frame, departure, ..
+                } => {
+                    assert!(departure < end, "{frame:?} is early by more than a batch");
+                    return local.push((departure.0, frame));
+                }
                 Paced::Void { wire, at } => Sent {
                     at: at.0,
                     wire: wire.0,
@@ -294,6 +306,16 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
         assert!(memory <= guest.bound, "{memory} of {}", guest.bound);
         assert_eq!(guest.round.is_empty(), released == WireBytes::ZERO);
         assert!(guest.stamped != NIL || guest.round.is_empty());
+        let is_local = |index| {
+            pacer
+                .chain
+                .store
+                .at(index)
+                .frame
+                .is_some_and(|frame| frame.is_local())
+        };
+        let departs_here = guest.stamped != NIL && is_local(guest.stamped);
+        assert_eq!(pacer.chain.local.has(number), departs_here);
     }
     assert_eq!(pacer.chain.store.len(), frames);
 }

@@ -48,11 +48,14 @@ fn pull(egress: &mut Egress<Record>, end: Nanos) -> Vec<(u64, Class, Option<Nano
                 let departure = pipeline.pull(at).expect("it is due");
                 left.push((departure.frame.id, departure.frame.class, None));
             }
-            Egress::Pacer(paced) => paced.pull(at, |next, _| {
-                if let Outgoing::Frame { frame, launch_at } = next {
-                    left.push((frame.id, frame.class, launch_at));
-                }
-            }),
+            Egress::Pacer(paced) => {
+                let wire = |next: Outgoing<Record>, _| {
+                    if let Outgoing::Frame { frame, launch_at } = next {
+                        left.push((frame.id, frame.class, launch_at));
+                    }
+                };
+                paced.pull(at, wire, |_, _| {});
+            }
         }
     }
     left

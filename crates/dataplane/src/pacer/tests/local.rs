@@ -1,0 +1,331 @@
+//! Frames between guests of one host: in one sum with the others, beside the wire.
+
+use super::harness::{
+    Host, LINK, ROUNDING, Reach, Record, Sent, check_books, check_wire, conform, excess, frame,
+};
+use super::*;
+use proptest::prelude::*;
+
+const FULL: u64 = 1538;
+/// The destinations that are on this host.
+const HERE: std::ops::Range<u128> = 10..20;
+
+fn to(destination: u128, id: u64, wire: u64) -> Record {
+    Record {
+        destination,
+        reach: if HERE.contains(&destination) {
+            Reach::Here
+        } else {
+            Reach::Beyond
+        },
+        ..frame(id, 0, wire)
+    }
+}
+
+fn limit(host: &mut Host, destination: u128, mbit: u64) {
+    let rate = Some(Rate::from_mbit(mbit));
+    let set = host
+        .pacer
+        .set_destination(host.now, GuestId::first(0), destination, rate);
+    assert_eq!(set, Ok(()));
+}
+
+fn host(guarantee: Guarantee) -> Host {
+    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee; 2]);
+    host.now += Nanos::from_secs(1);
+    host
+}
+
+fn numbers(local: &[(u64, Record)]) -> Vec<u64> {
+    local.iter().map(|(_, frame)| frame.id).collect()
+}
+
+#[test]
+fn a_burst_leaves_at_once_takes_nothing_of_the_wire_and_waits_for_b_then() {
+    let slow = Rate::from_mbit(100);
+    let mut host = host(Guarantee::new(slow, Bytes(10 * FULL), slow));
+    let start = host.now;
+    for id in 0..30 {
+        host.ring(0, start, to(10, id, FULL));
+    }
+    host.turn();
+    assert_eq!(numbers(&host.local), (0..10).collect::<Vec<_>>());
+    // 123 us a frame.
+    host.run_until(start + Nanos::from_millis(1));
+    assert_eq!(host.local.len(), 18);
+    host.run_until(start + Nanos::from_millis(3));
+    assert_eq!(numbers(&host.local), (0..30).collect::<Vec<_>>());
+    assert!(host.sent.is_empty(), "no void goes ahead of them");
+    let stats = host.pacer.stats();
+    assert_eq!((stats.local.packets, stats.local.bytes.0), (30, 30 * FULL));
+    assert_eq!(stats.guaranteed, WireCount::default());
+    assert_eq!(stats.frozen, Nanos::ZERO);
+    assert_eq!(host.pacer.poll_at(), None);
+}
+
+#[test]
+fn lines_here_and_elsewhere_take_turns_by_their_rates() {
+    let mut host = host(Guarantee::new(Rate::from_mbit(1000), Bytes(30_000), LINK));
+    limit(&mut host, 1, 900);
+    limit(&mut host, 10, 300);
+    limit(&mut host, 11, 600);
+    let mut before = 0;
+    for id in 0..30_000 {
+        let destination = [1, 10, 11][id as usize % 3];
+        host.pacer.enqueue(host.now, to(destination, id, FULL));
+        if id % 200 == 0 {
+            host.run_until(host.now + Nanos::from_millis(1));
+        }
+        if id == 10_000 {
+            before = host.local.len();
+        }
+    }
+    let mbit = |destination: u128| {
+        let frames = host.local[before..].iter();
+        let count = frames.filter(|(_, frame)| frame.destination == destination);
+        count.count() as u64 * FULL * 8 / 99_000
+    };
+    assert!(mbit(10).abs_diff(167) <= 10, "{}", mbit(10));
+    assert!(mbit(11).abs_diff(333) <= 10, "{}", mbit(11));
+}
+
+#[test]
+fn what_waits_is_handed_over_as_the_guarantee_ends_and_nothing_of_it_goes_on_the_wire() {
+    let mut host = host(Guarantee::new(Rate::from_mbit(10), Bytes(FULL), LINK));
+    limit(&mut host, 10, 1);
+    for id in 0..40 {
+        let destination = [10, 11, 1][id as usize % 3];
+        host.pacer.enqueue(host.now, to(destination, id, FULL));
+    }
+    host.turn();
+    let now = host.now;
+    assert_eq!(host.pacer.set_guest(now, GuestId::first(0), None), Ok(()));
+    let mut freed = Vec::new();
+    host.pacer.drain_freed(|frame| freed.push((0, frame)));
+    for destination in [10, 11] {
+        let all = host.local.iter().chain(&freed);
+        let flow = all.filter(|(_, frame)| frame.destination == destination);
+        let flow: Vec<_> = flow.map(|(_, frame)| frame.id).collect();
+        assert!(flow.is_sorted(), "{flow:?}");
+    }
+    host.run_until(now + Nanos::from_secs(1));
+    let left = host.of(0).map(|(_, frame)| frame.destination);
+    assert!(left.eq(std::iter::repeat_n(1, 13)));
+    assert_eq!(host.local.len() + freed.len(), 27);
+    assert_eq!(host.pacer.waiting(), 0);
+}
+
+#[test]
+fn another_wire_changes_nothing_for_them() {
+    let slow = Rate::from_mbit(100);
+    let mut host = host(Guarantee::new(slow, Bytes(FULL), slow));
+    let start = host.now;
+    for id in 0..20 {
+        host.ring(0, start, to(10, id, FULL));
+    }
+    host.run_until(start + Nanos::from_millis(1));
+    assert_eq!(host.local.len(), 9);
+    let slower = PacerConfig::new(Rate::from_mbit(1000));
+    assert_eq!(host.pacer.reconfigure(host.now, &slower), Ok(()));
+    check_books(&host.pacer);
+    host.run_until(start + Nanos::from_millis(2));
+    assert_eq!(host.local.len(), 17);
+    host.run_until(start + Nanos::from_millis(3));
+    assert_eq!(numbers(&host.local), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_host_that_was_late_makes_nothing_good_by_a_burst() {
+    let mut host = host(Guarantee::new(Rate::from_mbit(100), Bytes(FULL), LINK));
+    for id in 0..2000 {
+        host.ring(0, host.now, to(10, id, FULL));
+    }
+    host.run_until(host.now + Nanos::from_millis(10));
+    let before = host.local.len();
+    host.now += Nanos::from_millis(50);
+    host.turn();
+    assert!(host.local.len() - before <= 2);
+    assert!(host.pacer.stats().frozen > Nanos::from_millis(49));
+}
+
+/// A random history: of the guest that is looked at, and of another whose frames all go
+/// on the wire.
+#[derive(Debug, Clone)]
+struct Offered {
+    limits: Vec<(u128, u64)>,
+    b: u64,
+    s: u64,
+    peak: u64,
+    frames: Vec<(u128, u64, u64)>,
+    /// Frames for the slow one, each before one of the others.
+    slow: Vec<usize>,
+}
+
+fn offered() -> impl Strategy<Value = Offered> {
+    let limits = proptest::collection::vec((prop_oneof![1..5_u128, 10..15_u128], 1..800_u64), 1..8);
+    let destination = prop_oneof![1..7_u128, 10..17_u128];
+    let frames = proptest::collection::vec((destination, 84..=FULL, 0..60_u64), 1..250);
+    (limits, 50..2000_u64, FULL..40_000, 0..=100_u64, frames)
+        .prop_flat_map(|(limits, b, s, above, frames)| {
+            let slow = proptest::collection::vec(0..frames.len(), 0..120);
+            (Just((limits, b, s, above, frames)), slow)
+        })
+        .prop_map(|((limits, b, s, above, frames), slow)| Offered {
+            limits,
+            b,
+            s,
+            peak: b + (10_000 - b) * above / 100,
+            frames,
+            slow,
+        })
+}
+
+impl Offered {
+    fn guarantee(&self) -> Guarantee {
+        Guarantee {
+            mark: None,
+            ..Guarantee::new(
+                Rate::from_mbit(self.b),
+                Bytes(self.s),
+                Rate::from_mbit(self.peak),
+            )
+        }
+    }
+}
+
+/// A destination here that is closed, its burst spent, or that has 1 Mbit/s.
+const SLOW: u128 = 19;
+
+/// What is in the histories that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum With {
+    All,
+    NothingForTheSlow,
+    /// Nothing of the first guest for guests of this host.
+    NothingLocal,
+}
+
+/// What departs, in a loop with a turn every 10 us.
+fn departures(offered: &Offered, with: With) -> Host {
+    let mut host = Host::new(&PacerConfig::new(LINK), &[offered.guarantee(); 2]);
+    for (destination, mbit) in &offered.limits {
+        limit(&mut host, *destination, *mbit);
+    }
+    limit(&mut host, SLOW, 0);
+    if with != With::NothingLocal {
+        for id in 0..40 {
+            host.ring(0, host.now, to(SLOW, 1_000_000 + id, FULL));
+        }
+    }
+    host.run_until(Nanos::from_secs(5));
+    let mut at = host.now;
+    for (n, (id, (destination, wire, gap))) in (0..).zip(&offered.frames).enumerate() {
+        at += Nanos(gap * 1000);
+        let here = offered.slow.iter().filter(|place| **place == n);
+        for _ in here.filter(|_| with == With::All) {
+            host.ring(0, at, to(SLOW, id, FULL));
+        }
+        let guest = u32::from(*destination == 6);
+        let frame = Record {
+            guest,
+            ..to(*destination, id, *wire)
+        };
+        if with != With::NothingLocal || !frame.is_local() {
+            host.ring(guest as usize, at, frame);
+        }
+    }
+    for _ in 0..3000 {
+        host.turn();
+        check_books(&host.pacer);
+        host.now += Nanos::from_micros(10);
+    }
+    host.run_until(host.now + Nanos::from_secs(20));
+    host
+}
+
+/// The departures of a guest, those of its frames to guests here among them, in order.
+fn all_of(host: &Host, guest: u32) -> Vec<(u64, Record)> {
+    let wire = host.of(guest);
+    let wire = wire.map(|(sent, frame)| (sent.departure.expect("guaranteed"), frame));
+    let local = host.local.iter().copied();
+    let mut all: Vec<_> = wire
+        .chain(local.filter(|(_, frame)| frame.guest == guest))
+        .collect();
+    all.sort_by_key(|(departure, _)| *departure);
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Every prefix of what goes here and elsewhere conforms to {B, S}, what goes to one
+    /// destination to {`B_i`, S}, and what goes on the wire to {Bmax, frame} as well; each
+    /// destination gets its frames in order.
+    #[test]
+    fn every_prefix_of_what_goes_here_and_elsewhere_conforms(offered in offered()) {
+        let host = departures(&offered, With::All);
+        let Guarantee { bandwidth, burst, .. } = offered.guarantee();
+        let on_the_wire = |frames: &[(u64, Record)]| -> Vec<_> {
+            frames.iter().map(|(departure, frame)| (*departure, frame.wire().0)).collect()
+        };
+        for guest in 0..2 {
+            let all = all_of(&host, guest);
+            let over = excess(LINK, bandwidth, burst.0, on_the_wire(&all).into_iter());
+            prop_assert!(over < ROUNDING, "{}", over);
+            let wire: Vec<_> = all.iter().copied().filter(|(_, frame)| !frame.is_local()).collect();
+            conform(&PacerConfig::new(LINK), &offered.guarantee(), &on_the_wire(&wire));
+        }
+        let all = all_of(&host, 0);
+        for destination in 1..20 {
+            let flow: Vec<_> = all.iter().copied()
+                .filter(|(_, frame)| frame.destination == destination && frame.id < 1_000_000)
+                .collect();
+            prop_assert!(flow.iter().map(|(_, frame)| frame.id).is_sorted());
+            let set = offered.limits.iter().rev().find(|(known, _)| *known == destination);
+            let Some((_, mbit)) = set else { continue };
+            let over = excess(
+                LINK, Rate::from_mbit(*mbit), offered.s + 2 * FULL, on_the_wire(&flow).into_iter(),
+            );
+            prop_assert!(over < 2 * ROUNDING, "{}", over);
+        }
+        check_wire(&host.sent);
+        let waiting = host.pacer.waiting();
+        let count = host.local.len() + host.of(0).count() + host.of(1).count();
+        prop_assert_eq!(count + waiting, offered.frames.len() + offered.slow.len() + 40);
+    }
+
+    /// A destination here that is closed changes no other departure, here or on the wire.
+    #[test]
+    fn a_closed_destination_here_changes_no_departure_of_another(offered in offered()) {
+        let others = |host: &Host| -> Vec<_> {
+            let all = all_of(host, 0).into_iter().chain(all_of(host, 1));
+            all.filter(|(_, frame)| frame.destination != SLOW).collect()
+        };
+        let with = departures(&offered, With::All);
+        let without = departures(&offered, With::NothingForTheSlow);
+        prop_assert_eq!(others(&with), others(&without));
+    }
+
+    /// What a guest sends to others here changes nothing of what another one has on the
+    /// wire: each frame departs when it would, and begins there, but for a gap that no void
+    /// fits into.
+    #[test]
+    fn what_goes_here_is_nothing_to_the_wire(offered in offered()) {
+        let mut offered = offered;
+        // All that the first guest sends is for guests here.
+        for (destination, ..) in &mut offered.frames {
+            *destination += if *destination < 6 { 10 } else { 0 };
+        }
+        let of = |with| -> Vec<Sent> {
+            let host = departures(&offered, with);
+            assert_eq!(host.of(0).count(), 0);
+            host.of(1).map(|(sent, _)| sent).collect()
+        };
+        let (with, without) = (of(With::All), of(With::NothingLocal));
+        prop_assert_eq!(with.len(), without.len());
+        for (with, without) in with.iter().zip(&without) {
+            prop_assert_eq!((with.departure, with.frame), (without.departure, without.frame));
+            prop_assert!(with.at.abs_diff(without.at) < void::SHORTEST.0);
+        }
+    }
+}

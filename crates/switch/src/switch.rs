@@ -7,6 +7,9 @@
 //!                                                      ► egress of the uplink ► its port
 //! ```
 //!
+//! What a guaranteed guest sends to another guest here passes the uplink's pacer on its
+//! way to that one's pipeline (`local`).
+//!
 //! While a pacer tells that a guest's guarantee is what its frames wait for, the guest's
 //! port is not read (backpressure): then its queue fills, and the guest notices. What was
 //! read with the last burst waits here.
@@ -24,6 +27,7 @@ mod guard;
 mod guest;
 mod ingress;
 mod inward;
+mod local;
 mod memory;
 mod receive;
 mod reload;
@@ -111,6 +115,8 @@ pub struct Switch {
     excess: GiveBack,
     /// Room for the guests whose ports are to be read again, empty.
     again: Vec<GuestId>,
+    /// Room for frames that the pacer lets go to guests of this host, empty.
+    local: Vec<(Packet, Nanos)>,
     /// The first port was there when that was last looked at.
     uplink_there: bool,
 }
@@ -146,6 +152,7 @@ impl Switch {
             burst: Burst::default(),
             excess: GiveBack::default(),
             again: Vec::new(),
+            local: Vec::new(),
             uplink_there: false,
         };
         switch.reconfigure(Nanos::ZERO, config)?;
@@ -330,10 +337,15 @@ impl Switch {
     pub fn poll_at(&self, ports: &Ports) -> Option<Nanos> {
         let can_send = ports.first().is_some_and(Option::is_some);
         let uplink = self.uplink.as_ref();
-        let leaving = uplink.filter(|_| can_send && !self.states[0].full);
+        // A pacer whose port is missing goes on for guests here.
+        let leaving = uplink.filter(|uplink| {
+            let is_paced = uplink.egress.paced().is_some();
+            (can_send && !self.states[0].full) || (!can_send && is_paced)
+        });
         let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
         let agenda = &self.agenda;
-        let at_once = (!agenda.sending.is_empty()).then_some(Nanos::ZERO);
+        let is_pending = !agenda.sending.is_empty() || !self.local.is_empty();
+        let at_once = is_pending.then_some(Nanos::ZERO);
         let to_guests = agenda.departures.first();
         let retries = agenda.retries.first();
         // Nobody waits for an uplink that has vanished.
@@ -364,6 +376,7 @@ impl Switch {
     /// Begins a turn: reads the ports again that there is no reason any more to leave
     /// unread.
     fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
+        self.deliver_local(now);
         if let Some(uplink) = &mut self.uplink
             && !(self.states[0].full && ports[0].is_some())
         {
@@ -417,13 +430,13 @@ impl Switch {
         let first = self.first_guest();
         let is_there = ports[to.0].is_some();
         if let Some(guest) = to.0.checked_sub(first) {
-            if is_there {
-                self.guests[guest].deliver(now, packet);
-                // A port that is full is offered nothing until it is writable.
-                let offered = !self.states[to.0].full;
-                self.agenda.sending.set(to.0, offered);
-            } else {
+            if !is_there {
                 self.states[to.0].counters.drop(Reason::PortMissing, 1);
+            } else if self.is_paced_within(from, &packet) {
+                self.push_local(now, from, packet);
+            } else {
+                self.guests[guest].deliver(now, packet);
+                self.offer(to);
             }
             return;
         }

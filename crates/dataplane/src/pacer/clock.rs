@@ -72,7 +72,7 @@ impl WireClock {
     }
 
     /// The latest moment that was handed in.
-    pub(super) const fn now(&self) -> Nanos {
+    pub const fn now(&self) -> Nanos {
         self.now
     }
 

@@ -30,9 +30,10 @@ fn encode_uplink(
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
     let stats = uplink.stats;
-    let class = |guaranteed, best_effort| {
+    let class = |guaranteed, local, best_effort| {
         [
             ([("class", "guaranteed".to_owned())], guaranteed),
+            ([("class", "local".to_owned())], local),
             ([("class", "best_effort".to_owned())], best_effort),
         ]
     };
@@ -40,13 +41,21 @@ fn encode_uplink(
         encoder,
         "tailbound_pacer_packets",
         "Packets that the pacer handed over, voids not counted",
-        &class(stats.guaranteed.packets, stats.best_effort.packets),
+        &class(
+            stats.guaranteed.packets,
+            stats.local.packets,
+            stats.best_effort.packets,
+        ),
     )?;
     counter(
         encoder,
         "tailbound_pacer_bytes",
         "What those packets take of the wire: preamble, FCS and gap included",
-        &class(stats.guaranteed.bytes.0, stats.best_effort.bytes.0),
+        &class(
+            stats.guaranteed.bytes.0,
+            stats.local.bytes.0,
+            stats.best_effort.bytes.0,
+        ),
     )?;
     let counters = [
         (

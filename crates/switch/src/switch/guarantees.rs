@@ -102,6 +102,7 @@ impl Switch {
                 }
             }
         }
+        self.take_freed();
         changed
     }
 }

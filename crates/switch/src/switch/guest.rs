@@ -34,7 +34,8 @@ pub(super) struct GuestPort {
     pub(super) pipeline: Pipeline<Packet>,
     /// Waits of the frames that it sent, wherever they went.
     pub(super) sent: Sojourns,
-    /// Waits of the frames that came for it from outside.
+    /// Waits of the frames that came for it from outside, or from a guest here that is
+    /// guaranteed something.
     pub(super) received: Sojourns,
 }
 

@@ -46,6 +46,16 @@ impl GuestPort {
         }
     }
 
+    /// The same for a frame that its sender's guarantees let go: that is not asked for
+    /// again. It goes before all else where it was held to what this guest's senders may
+    /// send it.
+    pub(super) fn deliver_paced(&mut self, now: Nanos, packet: Packet) {
+        match packet.class() {
+            Class::Guaranteed => self.pipeline.push_first(now, packet),
+            Class::Small | Class::Lowest => self.pipeline.push(now, packet),
+        }
+    }
+
     fn conforms(&mut self, now: Nanos, packet: &Packet) -> bool {
         let is_guaranteed = packet.class() == Class::Guaranteed && !packet.is_multicast();
         let inward = self.inward.as_mut().filter(|_| is_guaranteed);

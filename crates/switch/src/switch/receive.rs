@@ -169,7 +169,7 @@ impl Switch {
         }
         match self.route(now, from, &packet)? {
             Route::To(to) => {
-                let cost = self.cost(&packet, to);
+                let cost = self.cost(from, to, &packet);
                 self.push(now, from, to, packet, ports);
                 Ok(cost)
             }
@@ -178,10 +178,12 @@ impl Switch {
     }
 
     /// What it costs to bring a packet out by a port: by the uplink it is cut, here or
-    /// in the kernel; to a guest it may go whole.
-    fn cost(&self, packet: &Packet, to: PortIndex) -> Cost {
+    /// in the kernel; to a guest it may go whole, unless its sender is guaranteed
+    /// something.
+    fn cost(&self, from: PortIndex, to: PortIndex, packet: &Packet) -> Cost {
         let guest = to.0.checked_sub(self.first_guest());
-        let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments());
+        let cut = guest.is_none_or(|guest| self.guests[guest].pipeline.segments())
+            || packet.segments() > 1 && self.is_paced_within(from, packet);
         Cost {
             frames: if cut { packet.segments() } else { 1 },
             bytes: if cut { packet.wire_len() } else { packet.len() },
@@ -194,7 +196,7 @@ impl Switch {
         let mut cost = Cost::default();
         let mut last = None;
         for index in (0..self.states.len()).filter(|index| *index != from.0) {
-            cost += self.cost(&packet, PortIndex(index));
+            cost += self.cost(from, PortIndex(index), &packet);
             if let Some(port) = last.replace(PortIndex(index)) {
                 self.push(now, from, port, packet.duplicate(), ports);
             }

@@ -271,6 +271,9 @@ impl Switch {
         assert_eq!(reload.step, Step::Swap, "it is prepared before");
         let first = usize::from(reload.has_uplink);
         let mut before = vec![None; first + reload.guests.len()];
+        if !reload.has_uplink {
+            self.end_pacing();
+        }
         let mut states = std::mem::take(&mut self.states).into_iter();
         let had_uplink = self.uplink.is_some();
         let uplink = had_uplink.then(|| states.next()).flatten();
@@ -382,11 +385,18 @@ impl Switch {
                 let ended = pacer.set_guest(now, *guest, None);
                 debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
             }
+            self.take_freed();
             self.addresses.review(*guest, None);
         }
     }
 
     fn change_uplink(&mut self, now: Nanos, egress: Option<EgressConfig>) {
+        if egress
+            .as_ref()
+            .is_some_and(|egress| egress.paced().is_none())
+        {
+            self.end_pacing();
+        }
         let uplink = self.uplink.as_mut().zip(egress);
         let changed = uplink.map_or(Ok(()), |(uplink, egress)| uplink.reconfigure(now, egress));
         if let Err(rule) = changed {

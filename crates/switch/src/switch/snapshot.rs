@@ -117,7 +117,8 @@ pub struct GuestPacing {
 /// How long a guest's packets waited.
 #[derive(Debug, Clone)]
 pub struct Sojourn {
-    /// `sent` by the guest, or `received` by it from outside.
+    /// `sent` by the guest, or `received` by it from outside, or from a guest here that is
+    /// guaranteed something.
     pub direction: &'static str,
     /// `guaranteed`, `small` or `lowest`.
     pub class: &'static str,

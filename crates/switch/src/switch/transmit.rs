@@ -3,6 +3,7 @@
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::{BURST, Outgoing, Port};
+use crate::reason::Reason;
 use std::io;
 use tailbound_dataplane::{Egress, Frame, Packet, Pipeline};
 use tailbound_units::Nanos;
@@ -12,6 +13,7 @@ impl Switch {
     pub(super) fn transmit(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) {
         if self.uplink.is_some() {
             self.transmit_by(now, PortIndex(0), ports, turn);
+            self.deliver_local(now);
         }
         let mut next = 0;
         while let Some(due) = self.agenda.departures.next_due(next, now) {
@@ -30,7 +32,10 @@ impl Switch {
         let is_gone = turn.gone.iter().any(|(gone, _)| *gone == index);
         let port = ports[index.0].as_mut().filter(|_| !is_gone);
         let can_send = match port {
-            None => false,
+            None => {
+                self.pass_time(now, index);
+                false
+            }
             Some(port) => match self.transmit_to(now, index, port.as_mut(), turn) {
                 Ok(()) => true,
                 Err(error) => {
@@ -46,6 +51,30 @@ impl Switch {
         let later = departure.filter(|at| *at > now);
         self.agenda.departures.set(index.0, later);
         self.note(index, ports);
+    }
+
+    /// Takes what is due out of a paced uplink that is missing: what was for the wire is
+    /// lost, as is what the port has not taken, and what goes to guests here does not wait
+    /// for that.
+    fn pass_time(&mut self, now: Nanos, index: PortIndex) {
+        let Self {
+            uplink,
+            states,
+            local,
+            ..
+        } = self;
+        if index.0 == 0
+            && let Some(uplink) = uplink
+            && let Egress::Pacer(paced) = &mut uplink.egress
+        {
+            let outgoing = &mut states[0].outgoing;
+            let wire = |next, _| outgoing.push_back(next);
+            paced.pull(now, wire, |frame, waited| local.push((frame, waited)));
+            let lost = outgoing.drain(..);
+            let lost = lost.filter(|next| matches!(next, Outgoing::Frame { .. }));
+            let lost = lost.count() as u64;
+            states[0].counters.drop(Reason::PortMissing, lost);
+        }
     }
 
     /// When the next frame may leave by a guest's port, as far as time decides.
@@ -84,7 +113,8 @@ impl Switch {
                     guest.sent.of(frame.class()).record(waited);
                 }
             };
-            return uplink.transmit_paced(now, state, port, record);
+            let local = |frame, waited| self.local.push((frame, waited));
+            return uplink.transmit_paced(now, state, port, record, local);
         }
         self.transmit_queued(now, index, port, turn)
     }
@@ -127,10 +157,11 @@ impl Switch {
     }
 
     /// Counts the wait of a frame that leaves by `index`: for the guest that
-    /// sent it, or, where it came from outside, for the one that gets it.
+    /// sent it, or, where it came from outside, or was counted for its sender when it left
+    /// the pacer, for the one that gets it.
     fn record(&mut self, index: PortIndex, frame: &Packet, sojourn: Nanos) {
         let class = frame.class();
-        let sojourns = match frame.source() {
+        let sojourns = match frame.source().filter(|_| !frame.is_local()) {
             None => self.guest_at(index).map(|guest| &mut guest.received),
             Some(id) => {
                 let port = self.slots.port_of(id);

@@ -75,8 +75,8 @@ impl Uplink {
         self.egress.paced().map_or(0, PacedPipeline::drops)
     }
 
-    /// Transmits what goes on a paced wire next. Hands over each frame that is sent,
-    /// and how long it waited.
+    /// Transmits what goes on a paced wire next. Shows each frame that is sent to `sink`,
+    /// with how long it waited, and hands those to guests of this host over to `local`.
     ///
     /// Nothing is taken from the pacer while the port has not taken what was before:
     /// then the wire's virtual clock is frozen, and all is later by as much.
@@ -86,17 +86,19 @@ impl Uplink {
         state: &mut PortState,
         port: &mut dyn Port,
         mut sink: impl FnMut(&Packet, Nanos),
+        local: impl FnMut(Packet, Nanos),
     ) -> io::Result<()> {
         let Egress::Pacer(paced) = &mut self.egress else {
             return Ok(());
         };
         if state.outgoing.is_empty() {
-            paced.pull(now, |next, waited| {
+            let wire = |next, waited| {
                 if let Outgoing::Frame { frame, .. } = &next {
                     sink(frame, waited);
                 }
                 state.outgoing.push_back(next);
-            });
+            };
+            paced.pull(now, wire, local);
         }
         if !state.outgoing.is_empty() {
             state.transmit(now, port)?;

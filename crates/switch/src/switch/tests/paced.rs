@@ -4,6 +4,7 @@ mod backpressure;
 mod classes;
 mod floods;
 mod guarantees;
+mod local;
 mod random;
 
 use super::*;

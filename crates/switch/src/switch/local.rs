@@ -1,0 +1,93 @@
+//! What guaranteed guests send to other guests here: paced with all else that they send,
+//! but not to the wire.
+
+use super::Switch;
+use crate::forward::PortIndex;
+use crate::mac::Mac;
+use crate::reason::Reason;
+use tailbound_dataplane::{Egress, Frame, Packet};
+use tailbound_units::Nanos;
+
+impl Switch {
+    /// Whether a frame to a guest here is charged to what its sender is guaranteed. One
+    /// to a group is not: the sender's budget for those counts each copy.
+    pub(super) fn is_paced_within(&self, from: PortIndex, packet: &Packet) -> bool {
+        let uplink = self.uplink.as_ref();
+        let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
+        let guest = from.0.checked_sub(self.first_guest());
+        pacer.zip(guest).is_some_and(|(pacer, guest)| {
+            !packet.is_multicast() && pacer.guarantee(self.guests[guest].id).is_some()
+        })
+    }
+
+    /// Brings a frame to a guest here into the pacer.
+    pub(super) fn push_local(&mut self, now: Nanos, from: PortIndex, mut packet: Packet) {
+        let sender = from.0.checked_sub(self.first_guest());
+        let sender = sender.and_then(|sender| self.guests.get_mut(sender));
+        if let Some(uplink) = &mut self.uplink
+            && let Egress::Pacer(paced) = &mut uplink.egress
+            && let Some(sender) = sender
+        {
+            packet.set_local();
+            paced.push_local(now, packet);
+            sender
+                .ingress
+                .set_crowded(!paced.pacer().is_read(sender.id));
+        }
+    }
+
+    /// Brings the frames that the pacer let go into the queues before the ports they go
+    /// to.
+    pub(super) fn deliver_local(&mut self, now: Nanos) {
+        let mut local = std::mem::take(&mut self.local);
+        for (packet, waited) in local.drain(..) {
+            let from = packet.source().and_then(|id| self.slots.port_of(id));
+            if let Some(sender) = from.and_then(|port| self.guest_at(port)) {
+                sender.sent.of(packet.class()).record(waited);
+            }
+            let to = self.forwarding.port_of(Mac(packet.destination_mac()));
+            let to = to.filter(|to| Some(*to) != from);
+            let guest = to.and_then(|to| to.0.checked_sub(self.first_guest()));
+            if let Some((to, guest)) = to.zip(guest) {
+                self.guests[guest].deliver_paced(now, packet);
+                self.offer(to);
+            } else if let Some(from) = from {
+                // Whom it is for has left meanwhile.
+                let counters = &mut self.states[from.0].counters;
+                counters.drop(Reason::UnknownDestination, 1);
+            }
+        }
+        self.local = local;
+    }
+
+    /// Takes what waited for guarantees that have ended out of the pacer. It is delivered
+    /// before anything else comes: when the next turn begins.
+    pub(super) fn take_freed(&mut self) {
+        if let Some(uplink) = &mut self.uplink
+            && let Egress::Pacer(paced) = &mut uplink.egress
+        {
+            paced.drain_freed(|packet| self.local.push((packet, Nanos::ZERO)));
+        }
+    }
+
+    /// Ends all guarantees, where the uplink is paced no longer: what goes to guests here
+    /// is not to be lost with it.
+    pub(super) fn end_pacing(&mut self) {
+        let uplink = self.uplink.as_mut();
+        if let Some(pacer) = uplink.and_then(|uplink| uplink.egress.pacer_mut()) {
+            let now = pacer.clock().now();
+            for guest in &self.guests {
+                let ended = pacer.set_guest(now, guest.id, None);
+                debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
+            }
+            self.take_freed();
+        }
+    }
+
+    /// Lets a guest's port be offered what waits for it. One that is full is offered
+    /// nothing until it is writable.
+    pub(super) fn offer(&mut self, port: PortIndex) {
+        let offered = !self.states[port.0].full;
+        self.agenda.sending.set(port.0, offered);
+    }
+}

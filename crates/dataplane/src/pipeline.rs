@@ -31,7 +31,7 @@ pub use paced::{Coverage, PacedPipeline, PacedPipelineConfig};
 use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats};
 use crate::{Classes, Frame, HashKeys, MeterConfig, MeterStats};
 use serde::{Deserialize, Serialize};
-use tailbound_units::{Nanos, WireBytes};
+use tailbound_units::{Bytes, Nanos, WireBytes};
 
 /// Which mechanisms, with which configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +113,8 @@ pub struct Pipeline<F> {
     classifier: Classifier,
     /// What goes before all that is in `queue`.
     first: Queue<F>,
+    /// What has left that.
+    first_left: Bytes,
     queue: Queue<F>,
     nic: Option<Nic>,
     stats: PipelineStats,
@@ -132,6 +134,7 @@ impl<F: Frame> Pipeline<F> {
             config: config.clone(),
             classifier: Classifier::new(config.classes, config.meter.as_ref(), keys),
             first: Queue::new(&config.queue),
+            first_left: Bytes(0),
             queue: Queue::new(&config.queue),
             nic: config.nic.as_ref().map(Nic::new),
             stats: PipelineStats::default(),
@@ -183,7 +186,10 @@ impl<F: Frame> Pipeline<F> {
             _ => self.first.pull(now, stats),
         };
         let queued = match first {
-            Some(first) => first,
+            Some(first) => {
+                self.first_left.0 += first.frame.len() as u64;
+                first
+            }
             None => self.queue.pull(now, stats)?,
         };
         if let Some(nic) = &mut self.nic {
@@ -249,6 +255,12 @@ impl<F: Frame> Pipeline<F> {
     /// What waits in the software queue.
     pub fn backlog(&self) -> Backlog {
         self.first.backlog().plus(self.queue.backlog())
+    }
+
+    /// The bytes of the frames that went before all others and have left so far, and
+    /// whether more of them wait.
+    pub fn first(&self) -> (Bytes, bool) {
+        (self.first_left, self.first.backlog().packets > 0)
     }
 
     /// What it has done so far, as an [`Egress`] tells it.

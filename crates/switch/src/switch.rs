@@ -105,7 +105,7 @@ pub struct Switch {
     slots: Slots,
     /// How often guarantees were refused.
     refusals: u64,
-    /// The port that is served first in the next turn, where it has anything to receive.
+    /// The port that is served first in the next round, where it has anything to receive.
     first: usize,
     /// Ports are read, where nothing is against it: not while the switch is drained.
     reads: bool,
@@ -187,14 +187,13 @@ impl Switch {
         }
     }
 
-    /// What has left to a guest by its port so far, and whether frames wait for that;
-    /// `None` where there is no such guest.
+    /// What a guest has taken so far of what its senders are guaranteed, and whether more
+    /// of that waits for it: what comes beside it is served below, and tells nothing of
+    /// what they may send. `None` where there is no such guest.
     pub fn drained(&self, guest: GuestId) -> Option<(Bytes, bool)> {
         let port = self.slots.port_of(guest)?;
-        let state = &self.states[port.0];
         let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
-        let waiting = guest.pipeline.backlog().packets > 0 || !state.outgoing.is_empty();
-        Some((Bytes(state.counters.sent.bytes), waiting))
+        Some(guest.pipeline.first())
     }
 
     /// The port has something to receive.
@@ -261,12 +260,6 @@ impl Switch {
         }
         self.begin_turn(now, ports);
         self.handle_timers(now, ports, &mut turn);
-        let count = self.states.len();
-        self.first = if self.first + 1 < count {
-            self.first + 1
-        } else {
-            0
-        };
         if reads {
             // Where all that have work caused more than their share, nobody waits for the
             // rounds that make up for it.
@@ -281,9 +274,12 @@ impl Switch {
     }
 
     /// Serves all ports once that have something to receive; returns the most that any
-    /// of them did.
+    /// of them did. The next round begins behind the one that was served first in this one:
+    /// what is short, as the room of a queue, is for each of them first equally often,
+    /// however many idle ports are between them.
     fn receive_round(&mut self, now: Nanos, ports: &mut Ports, turn: &mut Turn) -> Round {
-        let (first, count) = (self.first, self.states.len());
+        let count = self.states.len();
+        let first = self.first.min(count);
         let mut round = Round::Idle;
         for range in [first..count, 0..first] {
             let mut next = range.start;
@@ -291,7 +287,11 @@ impl Switch {
                 && port < range.end
             {
                 next = port + 1;
-                round = round.max(self.serve(now, PortIndex(port), ports, turn));
+                let served = self.serve(now, PortIndex(port), ports, turn);
+                if round < Round::Served && served == Round::Served {
+                    self.first = next;
+                }
+                round = round.max(served);
                 self.note(PortIndex(port), ports);
             }
         }

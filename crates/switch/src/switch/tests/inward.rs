@@ -97,6 +97,30 @@ fn what_conforms_is_served_before_a_flood_and_not_dropped_for_it() {
     }
 }
 
+/// Back-pressure is about what A's senders are guaranteed: a flood from others fills its
+/// queue, and takes nothing from what they are granted.
+#[test]
+fn what_a_guest_has_taken_of_what_conforms_is_told_and_nothing_of_a_flood() {
+    let mut bench = bench(true);
+    let a = bench.switch.guests().next().expect("A").0;
+    for n in 0..500 {
+        bench.send(UPLINK, &to_a(FAR, false, n));
+        bench.send(B, &datagram(MAC_A, MAC_B, (B4, A4), n));
+    }
+    bench.settle();
+    assert_eq!(bench.switch.drained(a), Some((Bytes(0), false)));
+    for n in 0..10 {
+        bench.send(UPLINK, &to_a(machine(1), true, n));
+        bench.send(UPLINK, &to_a(machine(2), true, n));
+    }
+    bench.settle();
+    assert_eq!(bench.switch.drained(a), Some((Bytes(0), true)));
+    bench.delivered();
+    let taken = Bytes(20 * 1514);
+    assert_eq!(bench.switch.drained(a), Some((taken, false)));
+    assert_eq!(bench.switch.drained(GuestId::first(9)), None);
+}
+
 /// A sender whose host does not hold it to its guarantee, and one that nobody announced:
 /// what exceeds goes below, and takes nothing from one that keeps to its own.
 #[test]

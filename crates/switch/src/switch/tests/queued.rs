@@ -372,21 +372,3 @@ fn what_a_busy_device_did_not_take_leaves_though_nothing_follows() {
     bench.run(until);
     assert_eq!(bench.sent(B), [frame]);
 }
-
-#[test]
-fn what_a_guest_has_taken_is_told_and_that_more_waits_for_it() {
-    let mut bench = Bench::new(&PipelineConfig::default());
-    let guest = GuestId::first(1);
-    assert_eq!(bench.switch.drained(guest), Some((Bytes(0), false)));
-    let frame = datagram(MAC_B, MAC_A, (A4, B4), 1);
-    bench.send(A, &frame);
-    bench.settle();
-    let taken = Bytes(frame.len() as u64);
-    assert_eq!(bench.switch.drained(guest), Some((taken, false)));
-    // It reads no more.
-    bench.wires[B].borrow_mut().room = Some(0);
-    bench.send(A, &frame);
-    bench.settle();
-    assert_eq!(bench.switch.drained(guest), Some((taken, true)));
-    assert_eq!(bench.switch.drained(GuestId::first(9)), None);
-}

@@ -112,3 +112,43 @@ fn a_broadcast_is_paid_for_as_often_as_it_is_copied() {
         "{copies} beside {read}"
     );
 }
+
+/// Two guests with neighbouring ports flood a third one's short queue, which has room for
+/// eight frames a turn: whoever is served first in a turn has it. Sixty others are idle.
+#[test]
+fn neighbours_are_first_equally_often_however_many_idle_ports_there_are() {
+    let mut config = config(&PipelineConfig::default());
+    config.guests[B - A].pipeline.queue = QueueConfig::Fifo(FifoConfig {
+        packets: 64,
+        ..FifoConfig::default()
+    });
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let mac = |n: u8| Mac([2, 0, 0, 0, 1, n]);
+    for n in 3..63 {
+        config
+            .guests
+            .push(GuestConfig::new(format!("guest-{n}"), mac(n)));
+        let (port, wire) = MemoryPort::new();
+        bench.ports.push(Some(Box::new(port)));
+        bench.wires.push(wire);
+    }
+    bench.switch = Switch::new(config).expect("no rule is broken");
+    let flooders = [20, 21, 40];
+    for n in flooders {
+        let frame = datagram(MAC_B, mac(n), (FAR, B4), 0);
+        for _ in 0..20_000 {
+            bench.send(usize::from(n), &frame);
+        }
+    }
+    for _ in 0..600 {
+        bench.wires[B].borrow_mut().room = Some(8);
+        bench.switch.handle_writable(PortIndex(B));
+        bench.switch.poll(bench.now, &mut bench.ports);
+    }
+    let sent = bench.sent(B);
+    for n in flooders {
+        let own = sent.iter().filter(|frame| frame[6..12] == mac(n).0);
+        let percent = 100 * own.count() / sent.len();
+        assert!((30..=37).contains(&percent), "{percent} % are of {n}");
+    }
+}

@@ -140,7 +140,7 @@ bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control b
 bench-instructions: ## Count instructions per packet
 	@scripts/need build bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch --bench instructions --bench pacer
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" CARGO_PROFILE_BENCH_STRIP=none scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch --bench instructions --bench pacer
 
 .PHONY: bench-pacer
 bench-pacer: ## Time the pacer

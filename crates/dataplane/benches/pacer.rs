@@ -26,7 +26,7 @@ const MOVES: u64 = 60;
 const VOIDS: u64 = 3_000;
 
 /// What the frames between the voids cost a void, rounded down.
-const ALONE: u64 = 51;
+const ALONE: u64 = 40;
 
 fn limit(per_packet: u64) -> LibraryBenchmarkConfig {
     limit_of(PACKETS, per_packet)

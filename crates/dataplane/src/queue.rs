@@ -220,9 +220,11 @@ impl<F: Frame> Queue<F> {
     /// because the last ones were dropped just now.
     #[inline]
     pub fn pull(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
-        let queued = self.dequeue(now, stats)?;
-        stats.pulled.add(queued.frame.len());
-        Some(queued)
+        let queued = self.dequeue(now, stats);
+        if let Some(queued) = &queued {
+            stats.pulled.add(queued.frame.len());
+        }
+        queued
     }
 
     #[inline]

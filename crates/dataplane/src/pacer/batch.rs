@@ -162,11 +162,17 @@ impl<F: Frame> Pacer<F> {
         let waiting = chain.store.at(guest.stamped);
         let (wire, memory) = (waiting.wire, waiting.memory);
         let sojourn = now.since(waiting.enqueued);
+        let departure = guest.last_departure;
         let Some(frame) = chain.store.take(guest.stamped) else {
             return at;
         };
+        sink(Paced::Guaranteed {
+            frame,
+            departure,
+            at,
+            sojourn,
+        });
         let stats = &mut chain.stats;
-        let departure = guest.last_departure;
         guest.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;
         stats.guaranteed.packets += 1;
@@ -178,22 +184,15 @@ impl<F: Frame> Pacer<F> {
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
-        let is_unread = guest.ring != Ring::Read;
         let turn = guest.round.pop(&mut lines.all, &mut chain.links, longest);
         if let Some((index, line)) = turn {
             chain.stamp(guest, line, index, departure.max(line.release));
         } else {
             guest.stamped = NIL;
         }
-        if is_unread {
+        if guest.ring != Ring::Read {
             self.read_again(number);
         }
-        sink(Paced::Guaranteed {
-            frame,
-            departure,
-            at,
-            sojourn,
-        });
         at + wire
     }
 
@@ -244,6 +243,13 @@ impl<F: Frame> Pacer<F> {
         }
         let start = at;
         let mut voids = 0;
+        // Most gaps are long.
+        while due - at >= void::LONGEST + void::SHORTEST {
+            let wire = void::LONGEST;
+            sink(Paced::Void { wire, at });
+            voids += 1;
+            at += wire;
+        }
         while at < due {
             let wire = void::next(due - at);
             sink(Paced::Void { wire, at });

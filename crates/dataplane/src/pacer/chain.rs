@@ -4,8 +4,7 @@ use super::guest::{Guest, Ring};
 use super::line::{Line, Stage};
 use super::local::Local;
 use super::round::{Links, of_deficit};
-use super::store::{NIL, Store, Waiting};
-use super::take::Arrival;
+use super::store::{NIL, Store};
 use super::wheel::Wheel;
 use super::{PacerStats, WireClock, void};
 use crate::Frame;
@@ -59,32 +58,26 @@ impl<F: Frame> Chain<F> {
         self.departures.first().min(self.releases.first())
     }
 
-    /// Puts a frame behind the last of a line; not one that is longer than `longest`.
+    /// What a frame takes of the wire, and of memory.
+    #[inline(always)]
+    pub(super) fn size(frame: &F) -> (WireBytes, Bytes) {
+        let memory = Bytes(frame.truesize().0 + Store::<F>::PLACE.0);
+        (void::on_the_wire(frame.len()), memory)
+    }
+
+    /// Lets a frame that is in its place, and of this size, be the last of a line.
     #[inline(always)]
     pub(super) fn append(
         &mut self,
         (guest, line): (&mut Guest, &mut Line),
         index: u32,
-        mut frame: F,
-        arrival: Arrival,
-        longest: WireBytes,
+        place: u32,
+        (wire, memory): (WireBytes, Bytes),
+        at: Position,
     ) {
-        let wire = void::on_the_wire(frame.len());
-        if wire > longest {
-            return self.count_oversized(guest);
+        if line.memory.0 > guest.share.0 / 2 {
+            self.mark(guest, place);
         }
-        if line.memory.0 > guest.share.0 / 2 && frame.mark_congestion() {
-            guest.stats.marked += 1;
-        }
-        let memory = Bytes(frame.truesize().0 + Store::<F>::PLACE.0);
-        let place = self.store.put(Waiting {
-            frame: Some(frame),
-            next: NIL,
-            wire,
-            memory,
-            enqueued: arrival.enqueued,
-            arrival: arrival.at,
-        });
         line.push(&mut self.store, place, (wire, memory));
         guest.memory.0 += memory.0;
         guest.stats.taken.packets += 1;
@@ -93,7 +86,7 @@ impl<F: Frame> Chain<F> {
         match line.stage {
             Stage::Empty => {
                 guest.lines += 1;
-                if self.charge_limit(line, index, arrival.at, wire) {
+                if self.charge_limit(line, index, at, wire) {
                     self.join(guest, line, index);
                 }
             }
@@ -115,8 +108,16 @@ impl<F: Frame> Chain<F> {
         }
     }
 
+    /// Marks a frame whose line holds too much memory.
     #[cold]
-    const fn count_oversized(&mut self, guest: &mut Guest) {
+    fn mark(&mut self, guest: &mut Guest, place: u32) {
+        let frame = self.store.at_mut(place).frame.as_mut();
+        guest.stats.marked += u64::from(frame.is_some_and(Frame::mark_congestion));
+    }
+
+    /// Counts a frame that is longer than any may be.
+    #[cold]
+    pub(super) const fn count_oversized(&mut self, guest: &mut Guest) {
         self.stats.drops.oversized += 1;
         guest.stats.dropped += 1;
     }
@@ -141,16 +142,12 @@ impl<F: Frame> Chain<F> {
     /// false where it has to wait for that.
     #[inline(always)]
     fn charge_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
-        if let Some(limit) = &mut line.limit {
-            match limit.charge(at, wire) {
-                Some(release) if release <= at => {}
-                release => {
-                    limit.waited = true;
-                    limit.note(index, &mut self.used);
-                    self.hold_back(line, index, at, release);
-                    return false;
-                }
-            }
+        if let Some(limit) = &mut line.limit
+            && let Err(release) = limit.charge(at, wire)
+        {
+            limit.note(index, &mut self.used);
+            self.hold_back(line, index, at, release);
+            return false;
         }
         line.release = at;
         line.held_back = false;
@@ -167,8 +164,11 @@ impl<F: Frame> Chain<F> {
         };
         line.stage = Stage::Limited;
         line.release = release;
+        if self.releases.is_empty() {
+            self.releases.start_from(at);
+        }
         // The wheel may be ahead by a part of a batch.
-        let release = release.max(self.releases.start_from(at));
+        let release = release.max(self.releases.position());
         self.releases.insert(index, release);
     }
 
@@ -214,19 +214,19 @@ impl<F: Frame> Chain<F> {
             limit.note(index, &mut self.used);
         }
         line.deficit -= of_deficit(wire);
-        let is_local = self
-            .store
-            .at(guest.stamped)
-            .frame
-            .as_ref()
-            .is_some_and(F::is_local);
+        let head = &self.store.at(guest.stamped).frame;
+        let is_local = head.as_ref().is_some_and(F::is_local);
         let departure = guest.schedule(at, wire, is_local);
         if is_local {
             self.local.insert(line.guest, departure);
         } else {
-            // Nothing that comes later departs before what is on the wire, or has its turn.
-            let floor = self.wire.max(self.position).min(departure);
-            let departure = departure.max(self.departures.start_from(floor));
+            if self.departures.is_empty() {
+                // Nothing that comes later departs before what is on the wire, or has its
+                // turn.
+                let floor = self.wire.max(self.position).min(departure);
+                self.departures.start_from(floor);
+            }
+            let departure = departure.max(self.departures.position());
             self.departures.insert(line.guest, departure);
         }
         if line.is_empty() {

@@ -204,8 +204,13 @@ impl Guest {
 /// The guest of that id where it has a guarantee.
 #[inline(always)]
 pub(super) fn guaranteed(guests: &mut [Option<Guest>], id: Option<GuestId>) -> Option<&mut Guest> {
-    let guest = find_mut(guests, id?)?;
-    (guest.contract == Contract::Guaranteed).then_some(guest)
+    let id = id?;
+    match guests.get_mut(id.slot()) {
+        Some(Some(guest)) if guest.id == id && guest.contract == Contract::Guaranteed => {
+            Some(guest)
+        }
+        _ => None,
+    }
 }
 
 /// The guest of that id among those by slot; none where another one has its slot.

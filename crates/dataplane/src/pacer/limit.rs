@@ -25,8 +25,7 @@ pub struct FlowUse {
 #[derive(Debug)]
 pub(super) struct Limit {
     bucket: TokenBucket<Position>,
-    /// What was charged for the first frame of the line, where it is released or is to
-    /// be.
+    /// What was charged for the first frame of the line, where that waits for it.
     charged: Option<Charged<Position>>,
     /// Where it is closed: since when the bucket does not fill.
     closed: Option<Position>,
@@ -80,27 +79,32 @@ impl Limit {
         self.bucket.burst()
     }
 
-    /// Charges the first frame of the line, which comes at `at`, and returns when it is
-    /// released; `None` where the limit is closed and the bucket does not hold it.
+    /// Charges the first frame of the line, which comes at `at`. Returns `Ok` where it is
+    /// released then, or else when it is to be; `None`: when the limit, which is closed, is
+    /// opened.
     #[inline(always)]
-    pub(super) fn charge(&mut self, at: Position, wire: WireBytes) -> Option<Position> {
+    pub(super) fn charge(&mut self, at: Position, wire: WireBytes) -> Result<(), Option<Position>> {
         if self.closed.is_some() {
             return self.charge_closed(at, wire);
         }
         let charged = self.bucket.charge(at, wire);
+        if charged.leaves <= at {
+            return Ok(());
+        }
+        self.waited = true;
         self.charged = Some(charged);
-        Some(charged.leaves)
+        Err(Some(charged.leaves))
     }
 
     #[inline(never)]
-    fn charge_closed(&mut self, at: Position, wire: WireBytes) -> Option<Position> {
+    fn charge_closed(&mut self, at: Position, wire: WireBytes) -> Result<(), Option<Position>> {
         self.stay_closed(at);
-        if !self.bucket.holds(at, wire) {
-            return None;
+        if self.bucket.holds(at, wire) {
+            self.bucket.charge(at, wire);
+            return Ok(());
         }
-        let charged = self.bucket.charge(at, wire);
-        self.charged = Some(charged);
-        Some(charged.leaves)
+        self.waited = true;
+        Err(None)
     }
 
     /// Takes back what was charged for a frame that is not to be sent, or not now.

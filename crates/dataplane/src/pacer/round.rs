@@ -104,14 +104,16 @@ impl Round {
         if self.head == NIL {
             return None;
         }
-        let mut index = self.head;
         if self.len > 1 {
-            index = self.find_turn(lines, order, frame);
-            self.head = order.after(index);
-        } else {
-            self.head = NIL;
+            self.find_turn(lines, order, frame);
         }
-        let line = &mut lines[index as usize];
+        let index = self.head;
+        let line = lines.get_mut(index as usize)?;
+        self.head = if self.len > 1 {
+            order.after(index)
+        } else {
+            NIL
+        };
         self.len -= 1;
         self.weight -= u64::from(line.weight);
         Some((index, line))
@@ -119,19 +121,17 @@ impl Round {
 
     /// Brings the line to the front whose turn it is, one of several.
     #[inline(always)]
-    fn find_turn(&mut self, lines: &mut [Line], order: &mut Links, frame: WireBytes) -> u32 {
-        loop {
-            let index = self.head;
-            let line = &mut lines[index as usize];
-            if line.deficit > 0 {
-                return index;
-            }
+    fn find_turn(&mut self, lines: &mut [Line], order: &mut Links, frame: WireBytes) {
+        while let Some(line) = lines.get_mut(self.head as usize)
+            && line.deficit <= 0
+        {
             // At least one, as the mean is at most the greatest.
             let relative = u64::from(line.weight) * PARTS * u64::from(self.len) / self.weight;
             line.deficit += (relative * frame.0).cast_signed();
             if line.deficit > 0 {
-                return index;
+                return;
             }
+            let index = self.head;
             self.head = order.after(index);
             order.set(self.tail, index);
             self.tail = index;

@@ -6,6 +6,13 @@ use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 /// No place.
 pub(super) const NIL: u32 = u32::MAX;
 
+/// When a frame came, and from which byte of the wire on it may be sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) enqueued: Nanos,
+    pub(super) at: Position,
+}
+
 /// A frame that waits, and what is asked of it again and again.
 #[derive(Debug)]
 pub(super) struct Waiting<F> {
@@ -48,23 +55,41 @@ impl<F> Store<F> {
         self.len
     }
 
+    /// Makes a place for a frame that takes so much of the wire and of memory. The frame is
+    /// to be put into it: it moves there at once, not from argument to argument.
     #[inline(always)]
-    pub(super) fn put(&mut self, waiting: Waiting<F>) -> u32 {
-        self.len += 1;
+    pub(super) fn place(
+        &mut self,
+        (wire, memory): (WireBytes, Bytes),
+        arrival: Arrival,
+    ) -> (u32, &mut Option<F>) {
+        if self.free as usize >= self.places.len() {
+            self.grow();
+        }
         let index = self.free;
-        let Some(place) = self.places.get_mut(index as usize) else {
-            return self.grow(waiting);
-        };
+        let place = &mut self.places[index as usize];
         self.free = place.next;
-        // Nothing is in an unused place: nothing has to be dropped.
-        mem::forget(mem::replace(place, waiting));
-        index
+        self.len += 1;
+        place.next = NIL;
+        place.wire = wire;
+        place.memory = memory;
+        place.enqueued = arrival.enqueued;
+        place.arrival = arrival.at;
+        (index, &mut place.frame)
     }
 
+    /// Adds an unused place.
     #[inline(never)]
-    fn grow(&mut self, waiting: Waiting<F>) -> u32 {
-        self.places.push(waiting);
-        self.places.len() as u32 - 1
+    fn grow(&mut self) {
+        self.free = self.places.len() as u32;
+        self.places.push(Waiting {
+            frame: None,
+            next: NIL,
+            wire: WireBytes::ZERO,
+            memory: Bytes(0),
+            enqueued: Nanos::ZERO,
+            arrival: Position::ZERO,
+        });
     }
 
     /// What is at a place.

@@ -1,19 +1,14 @@
 //! Frames that come in: whose line they join, and what they hold of the memory.
 
+use super::chain::Chain;
 use super::guest::{self, Guest};
 use super::line::Stage;
 use super::lines::Lines;
-use super::store::NIL;
+use super::store::{Arrival, NIL};
 use super::{Pacer, void};
 use crate::Frame;
-use tailbound_units::{Bytes, Nanos, Position};
-
-/// When a frame came, and from which byte of the wire on it may be sent.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
-    pub(super) enqueued: Nanos,
-    pub(super) at: Position,
-}
+use std::mem;
+use tailbound_units::{Bytes, Nanos};
 
 impl<F: Frame> Pacer<F> {
     /// Takes a frame in at `now`. A large packet is cut first: what its segments hold
@@ -42,11 +37,14 @@ impl<F: Frame> Pacer<F> {
             // `position` on, the batch would swallow the gaps behind it.
             at: position.max(chain.wire),
         };
-        if frame.segments() > 1 || line.memory > guest.share {
+        let size = Chain::size(&frame);
+        let is_long = size.0 > self.config.longest_frame();
+        if is_long || frame.segments() > 1 || line.memory > guest.share {
             return self.take(index, frame, arrival);
         }
-        let longest = self.config.longest_frame();
-        chain.append((guest, line), index, frame, arrival, longest);
+        let (place, there) = chain.store.place(size, arrival);
+        put(there, frame);
+        chain.append((guest, line), index, place, size, arrival.at);
         chain.watch((guest, line), index);
         if guest.memory > guest.bound {
             let number = line.guest;
@@ -71,7 +69,13 @@ impl<F: Frame> Pacer<F> {
             return;
         };
         frame.segment(|frame| {
-            chain.append((&mut *guest, &mut *line), index, frame, arrival, longest);
+            let size = Chain::size(&frame);
+            if size.0 > longest {
+                return chain.count_oversized(guest);
+            }
+            let (place, there) = chain.store.place(size, arrival);
+            put(there, frame);
+            chain.append((&mut *guest, &mut *line), index, place, size, arrival.at);
         });
         chain.watch((guest, line), index);
         if guest.memory > guest.bound {
@@ -200,6 +204,13 @@ impl<F: Frame> Pacer<F> {
             guest.lines -= 1;
         }
     }
+}
+
+/// Puts a frame into its place, in which there is nothing that would have to be dropped.
+#[inline(always)]
+fn put<F>(place: &mut Option<F>, frame: F) {
+    debug_assert!(place.is_none(), "a place is one frame's");
+    mem::forget(place.replace(frame));
 }
 
 /// The line that a frame of a guaranteed guest joins.

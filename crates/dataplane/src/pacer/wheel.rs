@@ -116,15 +116,27 @@ impl Wheel {
         }
     }
 
-    /// Starts from `floor` where that is later than the last departure and nothing waits.
-    /// Returns what no departure may be before.
+    /// Whether nothing waits.
+    #[inline(always)]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.summary == 0
+    }
+
+    /// What no departure may be before.
+    #[inline(always)]
+    pub(super) const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Starts from `floor` where that is later than the last departure; where nothing
+    /// waits.
     #[inline]
-    pub(super) fn start_from(&mut self, floor: Position) -> Position {
-        if self.summary == 0 && self.position < floor {
+    pub(super) fn start_from(&mut self, floor: Position) {
+        debug_assert!(self.is_empty(), "what waits is to leave first");
+        if self.position < floor {
             self.position = floor;
             self.base = floor;
         }
-        self.position
     }
 
     /// Starts anew from `floor`, where nothing waits: no departure may be before it.

@@ -26,6 +26,7 @@ use flows::{Flows, Key};
 use frames::{FlowLine, Frames};
 use serde::{Deserialize, Serialize};
 use sources::Sources;
+use std::mem;
 use tailbound_units::{Bytes, Nanos};
 use turns::{TakesTurns as _, Turns};
 
@@ -148,7 +149,11 @@ impl<F: Frame> FqCodel<F> {
         let index = self.flows.find(key);
         let source = &mut self.sources.all[source_index as usize];
         let flow = &mut self.flows.all[index as usize];
-        source.memory += self.frames.append(&mut flow.waiting, queued);
+        let size = (queued.frame.len() as u64, queued.frame.truesize().0);
+        source.memory += size.1;
+        let place = self.frames.append(&mut flow.waiting, size);
+        // Nothing is there that would have to be dropped.
+        mem::forget(place.replace(queued));
         if !flow.turn().active {
             source.flows.begin(&mut self.flows.all, index, quantum);
             if !source.turn().active {
@@ -180,12 +185,13 @@ impl<F: Frame> FqCodel<F> {
                     waiting: &mut flow.waiting,
                 };
                 if flow.control.admit(parameters, now, stats, &mut line) {
-                    let queued = frames.pop(&mut flow.waiting)?;
-                    let len = queued.frame.len().cast_signed() as i64;
+                    let bytes = flow.waiting.bytes;
+                    let queued = frames.pop(&mut flow.waiting);
+                    let len = (bytes - flow.waiting.bytes).cast_signed();
                     flow.turn_mut().deficit -= len;
                     source.turn_mut().deficit -= len;
                     source.memory -= before - frames.backlog.memory.0;
-                    return Some(queued);
+                    return queued;
                 }
                 source.flows.end(&mut flows.all, index);
             }

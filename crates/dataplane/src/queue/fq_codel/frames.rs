@@ -47,36 +47,42 @@ impl<F: Frame> Frames<F> {
         }
     }
 
-    /// Puts a frame behind those of its flow. Returns the memory that it holds.
+    /// Makes a place behind the frames of a flow for one of these bytes and this memory. It
+    /// is to be put there: it moves at once, not from argument to argument.
     #[inline]
-    pub(super) fn append(&mut self, flow: &mut Waiting, queued: Queued<F>) -> u64 {
-        let memory = self.backlog.add(&queued.frame);
-        flow.bytes += queued.frame.len() as u64;
-        let index = if let Some(node) = self.nodes.get_mut(self.free as usize) {
-            let index = self.free;
-            self.free = node.next;
-            node.queued = Some(queued);
-            node.next = NIL;
-            index
-        } else {
-            self.grow(queued)
-        };
+    pub(super) fn append(
+        &mut self,
+        flow: &mut Waiting,
+        (bytes, memory): (u64, u64),
+    ) -> &mut Option<Queued<F>> {
+        self.backlog.packets += 1;
+        self.backlog.bytes.0 += bytes;
+        self.backlog.memory.0 += memory;
+        flow.bytes += bytes;
+        if self.free as usize >= self.nodes.len() {
+            self.grow();
+        }
+        let index = self.free;
         if flow.head == NIL {
             flow.head = index;
         } else {
             self.nodes[flow.tail as usize].next = index;
         }
         flow.tail = index;
-        memory
+        let node = &mut self.nodes[index as usize];
+        self.free = node.next;
+        node.next = NIL;
+        &mut node.queued
     }
 
+    /// Adds an unused node.
     #[inline(never)]
-    fn grow(&mut self, queued: Queued<F>) -> u32 {
+    fn grow(&mut self) {
+        self.free = self.nodes.len() as u32;
         self.nodes.push(Node {
-            queued: Some(queued),
+            queued: None,
             next: NIL,
         });
-        self.nodes.len() as u32 - 1
     }
 
     /// Takes the frame at a flow's head.
@@ -84,13 +90,15 @@ impl<F: Frame> Frames<F> {
     pub(super) fn pop(&mut self, flow: &mut Waiting) -> Option<Queued<F>> {
         let index = flow.head;
         let node = self.nodes.get_mut(index as usize)?;
-        let queued = node.queued.take()?;
         flow.head = node.next;
         node.next = self.free;
         self.free = index;
-        flow.bytes -= queued.frame.len() as u64;
-        self.backlog.remove(&queued.frame);
-        Some(queued)
+        if let Some(queued) = &node.queued {
+            flow.bytes -= queued.frame.len() as u64;
+            self.backlog.remove(&queued.frame);
+        }
+        // Not taken apart and put together again.
+        node.queued.take()
     }
 }
 

@@ -26,6 +26,7 @@ use tailbound_dataplane::{
 };
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_switch::{BudgetConfig, Mac, Prefix, SpoofFilter};
+use tailbound_vhost::Mode;
 
 /// What a host forwards for whom.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -160,6 +161,21 @@ pub enum PortConfig {
         /// How many of its receive queues are read; all by default.
         queues: Option<u32>,
     },
+    /// The network card of a virtual machine, by vhost-user.
+    VhostUser {
+        /// The socket that the machine's monitor is spoken to by.
+        socket: PathBuf,
+        /// Whether the socket is made here, and the monitor connects, or the other way
+        /// about; made here by default.
+        #[serde(default)]
+        mode: Mode,
+        /// The user that the monitor runs as, by number, where that is neither the
+        /// daemon's own nor root.
+        user: Option<u32>,
+        /// Pairs of queues that the guest may use; 1 by default.
+        #[serde(default = "one")]
+        queues: usize,
+    },
     /// Captures in place of an interface.
     Pcap {
         /// Replayed, once, at the spacing it was captured with.
@@ -167,6 +183,10 @@ pub enum PortConfig {
         /// Gets what is sent.
         write: Option<PathBuf>,
     },
+}
+
+const fn one() -> usize {
+    1
 }
 
 impl fmt::Display for PortConfig {
@@ -177,6 +197,9 @@ impl fmt::Display for PortConfig {
             Self::AfXdp {
                 interface, netns, ..
             } => ("af-xdp", interface, netns),
+            Self::VhostUser { socket, .. } => {
+                return write!(f, "vhost-user {}", socket.display());
+            }
             Self::Pcap { read, write } => {
                 let name = |path: &Option<PathBuf>| {
                     path.as_ref()

@@ -44,7 +44,7 @@ use std::time::{Duration, Instant, SystemTime};
 use store::Store;
 use tailbound_document::DocumentError;
 use tailbound_switch::port::Port;
-use tailbound_switch::{PortIndex, Switch};
+use tailbound_switch::{Interest, PortIndex, Switch};
 use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
 use vcpu::VcpuThread;
@@ -359,9 +359,16 @@ impl Daemon {
         {
             watched += 1;
             let port = self.ports[index.0].as_ref();
-            if let Some(port) = port.and_then(|port| port.descriptor()) {
+            if let Some(port) = port
+                && let Some(descriptor) = port.descriptor()
+            {
+                let room_reads = interest.transmit && port.readable_may_be_writable();
+                let interest = Interest {
+                    receive: interest.receive || room_reads,
+                    ..interest
+                };
                 self.poller
-                    .watch(index.0, port, interest)
+                    .watch(index.0, descriptor, interest)
                     .map_err(system("wait for a port"))?;
             }
         }
@@ -385,8 +392,11 @@ impl Daemon {
                     if readable {
                         self.switch.handle_readable(PortIndex(index));
                     }
-                    let port = self.ports[index].as_ref();
-                    let either = port.is_some_and(|port| port.readable_may_be_writable());
+                    let mut either = false;
+                    if let Some(port) = &mut self.ports[index] {
+                        port.note_ready();
+                        either = port.readable_may_be_writable();
+                    }
                     if writable || (readable && either) {
                         self.switch.handle_writable(PortIndex(index));
                     }

@@ -146,6 +146,9 @@ pub trait Port: Send {
         false
     }
 
+    /// Takes note that the descriptor was ready, for one that says so until then.
+    fn note_ready(&mut self) {}
+
     /// The longest frame that it carries uncut, as of now, in bytes from the Ethernet
     /// header on, without a VLAN tag; `None` where it does not matter.
     fn longest(&self) -> Option<usize> {

@@ -3,6 +3,8 @@
 
 pub mod cgroup;
 pub mod cpuset;
+#[cfg(feature = "guest-memory")]
+pub mod guest_memory;
 pub mod inherited;
 pub mod memory;
 pub mod netns;

@@ -4,15 +4,20 @@ use super::draft::Draft;
 use super::{GuestConfig, PortConfig, classes, guard, pacing};
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tailbound_api::VmName;
 use tailbound_dataplane::{Class, PipelineConfig, QueueConfig};
 use tailbound_document::{Problem, Step};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
+use tailbound_vhost::VhostConfig;
 
 /// The longest name of a guest, in bytes.
 const MAX_NAME: usize = 64;
+
+/// The longest name of a socket, in bytes: `sun_path` of unix(7), less what its name has
+/// more until it listens.
+const MAX_SOCKET: usize = 96;
 
 /// Bytes of a full Ethernet frame without FCS.
 const FULL_FRAME: Bytes = Bytes(1514);
@@ -30,6 +35,13 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     if let Some(uplink) = &draft.uplink {
         let at = [Step::Key("uplink")];
         checks.port(&at, "the uplink", &uplink.port);
+        if matches!(uplink.port, PortConfig::VhostUser { .. }) {
+            checks.wrong(
+                &[Step::Key("uplink"), Step::Key("port")],
+                "vhost-user serves a virtual machine, which is a guest; give the uplink an \
+                 interface, of kind \"af-packet\" or \"af-xdp\"",
+            );
+        }
         checks.pipeline(&at, &uplink.pipeline);
         if let Some((place, queue)) = pacing::queue(uplink) {
             checks.queue(&place, queue);
@@ -68,6 +80,7 @@ struct Checks {
     machines: HashMap<VmName, String>,
     interfaces: HashMap<(String, Option<PathBuf>), String>,
     captures: HashMap<String, String>,
+    sockets: HashMap<PathBuf, String>,
 }
 
 fn join(at: &[Step], more: &[Step]) -> Vec<Step> {
@@ -175,6 +188,9 @@ impl Checks {
                     );
                 }
             }
+            PortConfig::VhostUser { socket, queues, .. } => {
+                self.vhost_user(&at, owner, socket, *queues);
+            }
             PortConfig::Pcap {
                 read: None,
                 write: None,
@@ -197,6 +213,33 @@ impl Checks {
                     owner,
                 );
             }
+        }
+    }
+
+    fn vhost_user(&mut self, at: &[Step], owner: &str, socket: &Path, queues: usize) {
+        let place = join(at, &[Step::Key("socket")]);
+        let text = socket.display().to_string();
+        if text.is_empty() || text.len() > MAX_SOCKET {
+            self.wrong(
+                &place,
+                format!("{text:?} cannot name a socket; use 1 to {MAX_SOCKET} bytes"),
+            );
+        }
+        let known = self.sockets.insert(socket.to_owned(), owner.to_owned());
+        if let Some(other) = known {
+            self.wrong(
+                &place,
+                format!("the socket {text} is {other}'s; give each port its own"),
+            );
+        }
+        if !(1..=VhostConfig::MOST_QUEUES).contains(&queues) {
+            self.wrong(
+                &join(at, &[Step::Key("queues")]),
+                format!(
+                    "a card has no {queues} pairs of queues; use 1 to {}",
+                    VhostConfig::MOST_QUEUES
+                ),
+            );
         }
     }
 

@@ -276,6 +276,33 @@ fn an_af_xdp_port_wants_frames_that_were_cut() {
     );
 }
 
+#[test]
+fn a_machines_card_is_a_guests_and_has_a_socket_of_its_own() {
+    let tap = "port = { kind = \"tap\", interface = \"tap-a1\" }";
+    let card = |socket: &str, more: &str| {
+        format!("port = {{ kind = \"vhost-user\", socket = \"{socket}\"{more} }}")
+    };
+    let one = |text: String| mistakes(&text).join("\n");
+    let with = |socket: &str, more: &str| PACED.replace(tap, &card(socket, more));
+    let whole = with("/run/a1", ", mode = \"client\", user = 64055, queues = 4");
+    let config = Config::parse(&whole).expect("it is right");
+    assert_eq!(config.guests[0].port.to_string(), "vhost-user /run/a1");
+    let found = one(with("", ", queues = 65"));
+    assert!(found.contains("cannot name a socket"), "{found}");
+    assert!(found.contains("use 1 to 64"), "{found}");
+    let found = one(with(&"s".repeat(97), ""));
+    assert!(found.contains("use 1 to 96 bytes"), "{found}");
+    let other = "port = { kind = \"tap\", interface = \"tap-a2\" }";
+    let found = one(with("/run/a1", "").replace(other, &card("/run/a1", "")));
+    assert!(found.contains("the socket /run/a1 is A1's"), "{found}");
+    let uplink = "port = { kind = \"af-packet\", interface = \"eth0\" }";
+    let found = one(PACED.replace(uplink, &card("/run/up", "")));
+    assert!(
+        found.contains("vhost-user serves a virtual machine"),
+        "{found}"
+    );
+}
+
 const PACED: &str = r#"
 [uplink]
 port = { kind = "af-packet", interface = "eth0" }

@@ -70,7 +70,9 @@ pub(super) fn key(config: &PortConfig) -> Option<String> {
     let (kind, interface, netns) = match config {
         PortConfig::Tap { interface, netns } => ("tap", interface, netns),
         PortConfig::AfPacket { interface, netns } => ("af-packet", interface, netns),
-        PortConfig::AfXdp { .. } | PortConfig::Pcap { .. } => return None,
+        PortConfig::AfXdp { .. } | PortConfig::VhostUser { .. } | PortConfig::Pcap { .. } => {
+            return None;
+        }
     };
     let netns = netns
         .as_ref()

@@ -8,6 +8,7 @@ use tailbound_switch::Mac;
 use tailbound_switch::port::{PcapError, PcapPort, Port};
 use tailbound_sys::packet::PacketError;
 use tailbound_sys::tap::TapError;
+use tailbound_vhost::{VhostConfig, VhostPort};
 
 /// Why a port cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,9 @@ pub enum OpenError {
     /// An interface of the host, past its stack.
     #[error(transparent)]
     Xdp(#[from] AfXdpError),
+    /// A virtual machine's card.
+    #[error(transparent)]
+    Vhost(#[from] tailbound_vhost::OpenError),
     /// A capture.
     #[error(transparent)]
     Pcap(#[from] PcapError),
@@ -63,6 +67,17 @@ pub(super) fn open(
             *mode,
             *queues,
         )?),
+        PortConfig::VhostUser {
+            socket,
+            mode,
+            user,
+            queues,
+        } => Box::new(VhostPort::open(VhostConfig {
+            socket,
+            mode: *mode,
+            user: *user,
+            queues: *queues,
+        })?),
         PortConfig::Pcap { read, write } => {
             Box::new(PcapPort::open(read.as_deref(), write.as_deref(), epoch)?)
         }

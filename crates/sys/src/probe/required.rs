@@ -57,6 +57,7 @@ parts! {
     Iperf3, "iperf3", "The command `iperf3`.";
     Memcached, "memcached", "The command `memcached`.";
     Qemu, "qemu", "QEMU's system emulator.";
+    Dpdk, "dpdk", "DPDK's `dpdk-testpmd`.";
     GuestKernel, "guest-kernel", "QEMU, and a kernel for its guest.";
     Etcd, "etcd", "The commands `etcd` and `etcdctl`.";
     Chromium, "chromium", "Chromium or a kin of it.";

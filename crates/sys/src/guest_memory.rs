@@ -1,0 +1,264 @@
+//! Memory that another process shares with this one: that of a virtual machine.
+//!
+//! The pages belong to a file, and whoever has that may shrink it: an access behind its
+//! end is answered by SIGBUS, which ends a process. Here a handler puts empty pages in
+//! their place, as libwayland does with a client's buffers, and the region is
+//! [lost](Region::is_lost) from then on: what was read of it meanwhile is zeros. Sealing
+//! the file against it (`F_SEAL_SHRINK`) is not asked for, as neither DPDK nor a file in
+//! `/dev/shm` is sealed, and a copy by a system call would cost as much as a TAP.
+
+use crate::guest_memory::registry::Watch;
+use rustix::fs::{FileType, fstat, fstatfs};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use vm_memory::bitmap::{BS, Bitmap};
+use vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryError, GuestMemoryRegion, GuestMemoryRegionBytes,
+    GuestRegionMmap, GuestUsize, MemoryRegionAddress, VolatileSlice,
+};
+
+mod registry;
+
+/// File systems whose pages are there without anybody's help: memory itself.
+const TMPFS: u64 = 0x0102_1994;
+const HUGETLBFS: u64 = 0x9584_58f6;
+
+/// Why memory cannot be shared.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// A page of it may be waited for, and for whom is up to the file's owner.
+    #[error(
+        "the memory is a file that is not in memory (file system type {kind:#x}): share a memfd, \
+         a file in /dev/shm or one of hugetlbfs"
+    )]
+    FileSystem {
+        /// `f_type` of `statfs(2)`.
+        kind: u64,
+    },
+    /// It is no plain file.
+    #[error("the memory is no plain file: share a memfd, a file in /dev/shm or one of hugetlbfs")]
+    Kind,
+    /// The file is shorter.
+    #[error("{len} bytes at {offset} are not in the file, which has {size}")]
+    Short {
+        /// The first byte that is wanted.
+        offset: u64,
+        /// How many bytes are wanted.
+        len: usize,
+        /// The file's length in bytes.
+        size: u64,
+    },
+    /// The region would end behind all addresses.
+    #[error("{len} bytes at guest address {base:#x} are beyond all addresses")]
+    Address {
+        /// The region's first address.
+        base: u64,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// More regions are watched than there is room for.
+    #[error(
+        "this process shares {} regions of memory already, and no more",
+        registry::SLOTS
+    )]
+    Many,
+    /// The system refused.
+    #[error("cannot {step}: {source}")]
+    System {
+        /// What was tried.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn system(step: &'static str) -> impl Fn(io::Error) -> MapError {
+    move |source| MapError::System { step, source }
+}
+
+/// A part of a file in memory, mapped for reading and writing, at a guest's addresses.
+#[derive(Debug)]
+pub struct Region<B: Bitmap = ()> {
+    // Before the mapping: it is watched no more when that ends.
+    watch: Watch,
+    mapping: GuestRegionMmap<B>,
+}
+
+impl<B: Bitmap> Region<B> {
+    /// Maps `len` bytes of `file` from `offset` on, which are a guest's from `base` on;
+    /// `bitmap` is told what is written.
+    ///
+    /// # Errors
+    /// The file is shorter, or not in memory, or the system refused.
+    pub fn map(
+        file: File,
+        offset: u64,
+        len: usize,
+        base: u64,
+        bitmap: B,
+    ) -> Result<Self, MapError> {
+        check(&file, offset, len)?;
+        registry::install().map_err(system("handle SIGBUS"))?;
+        let mapping = MmapRegionBuilder::new_with_bitmap(len, bitmap)
+            .with_file_offset(FileOffset::new(file, offset))
+            .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+            .with_mmap_flags(libc::MAP_SHARED | libc::MAP_NORESERVE)
+            .build()
+            .map_err(|error| MapError::System {
+                step: "map the memory",
+                source: match error {
+                    MmapRegionError::Mmap(source) => source,
+                    other => io::Error::other(other),
+                },
+            })?;
+        let start = mapping.as_ptr() as usize;
+        let mapping = GuestRegionMmap::new(mapping, GuestAddress(base))
+            .ok_or(MapError::Address { base, len })?;
+        // SAFETY: the mapping is of `len` bytes from `start` on, and lives longer than the
+        // watch: fields are dropped in the order of their declaration. Its bytes are
+        // another process's to change at any time, so nothing relies on what is in them.
+        let watch = unsafe { Watch::new(start, len) }.ok_or(MapError::Many)?;
+        Ok(Self { watch, mapping })
+    }
+
+    /// Whether the file no longer has all of it: what is read is of no use from then on.
+    pub fn is_lost(&self) -> bool {
+        self.watch.is_lost()
+    }
+}
+
+/// Whether a file can be mapped, as far as can be told before.
+fn check(file: &File, offset: u64, len: usize) -> Result<(), MapError> {
+    let stat = fstat(file.as_fd()).map_err(io::Error::from);
+    let stat = stat.map_err(system("see the memory's file"))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(MapError::Kind);
+    }
+    let system_type = fstatfs(file.as_fd()).map_err(io::Error::from);
+    let system_type = system_type.map_err(system("see the memory's file system"))?;
+    let kind = system_type.f_type.cast_unsigned();
+    if kind != TMPFS && kind != HUGETLBFS {
+        return Err(MapError::FileSystem { kind });
+    }
+    let size = stat.st_size.cast_unsigned();
+    let end = offset.checked_add(len as u64);
+    if end.is_none_or(|end| end > size) {
+        return Err(MapError::Short { offset, len, size });
+    }
+    Ok(())
+}
+
+impl<B: Bitmap> GuestMemoryRegion for Region<B> {
+    type B = B;
+
+    fn len(&self) -> GuestUsize {
+        self.mapping.len()
+    }
+
+    fn start_addr(&self) -> GuestAddress {
+        self.mapping.start_addr()
+    }
+
+    fn bitmap(&self) -> BS<'_, B> {
+        GuestMemoryRegion::bitmap(&self.mapping)
+    }
+
+    fn get_slice(
+        &self,
+        offset: MemoryRegionAddress,
+        count: usize,
+    ) -> Result<VolatileSlice<'_, BS<'_, B>>, GuestMemoryError> {
+        self.mapping.get_slice(offset, count)
+    }
+}
+
+impl<B: Bitmap> GuestMemoryRegionBytes for Region<B> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use vm_memory::{Bytes, GuestMemoryBackend, GuestRegionCollection};
+
+    fn memfd(len: u64) -> File {
+        let fd = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&fd, len).unwrap();
+        File::from(fd)
+    }
+
+    #[test]
+    fn what_is_written_is_in_the_file() {
+        let file = memfd(8192);
+        let region = Region::map(file.try_clone().unwrap(), 4096, 4096, 0x10_000, ()).unwrap();
+        let memory = GuestRegionCollection::from_regions(vec![region]).unwrap();
+        memory
+            .write_slice(b"hello", GuestAddress(0x10_010))
+            .unwrap();
+        let mut bytes = [0; 5];
+        rustix::io::pread(&file, &mut bytes, 4096 + 16).unwrap();
+        assert_eq!(&bytes, b"hello");
+        assert!(
+            memory
+                .read_slice(&mut bytes, GuestAddress(0x10_ffc))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_file_that_shrinks_costs_its_region_and_nothing_else() {
+        let file = memfd(16 * 4096);
+        let lost = Region::map(file.try_clone().unwrap(), 0, 16 * 4096, 0, ()).unwrap();
+        let kept = Region::map(memfd(4096), 0, 4096, 1 << 20, ()).unwrap();
+        let memory = GuestRegionCollection::from_regions(vec![lost, kept]).unwrap();
+        memory.write_slice(&[7; 4096], GuestAddress(8192)).unwrap();
+        memory.write_slice(&[7; 16], GuestAddress(1 << 20)).unwrap();
+        let is_lost = || -> Vec<_> { memory.iter().map(Region::is_lost).collect() };
+        ftruncate(&file, 4096).unwrap();
+        assert_eq!(is_lost(), [false, false]);
+        let mut bytes = [1; 32];
+        memory.read_slice(&mut bytes, GuestAddress(8192)).unwrap();
+        assert_eq!((bytes, is_lost()), ([0; 32], vec![true, false]));
+        // Writes too, and in the part that was left.
+        memory.write_slice(&[9; 64], GuestAddress(12_288)).unwrap();
+        memory.write_slice(&[9; 64], GuestAddress(0)).unwrap();
+        memory
+            .read_slice(&mut bytes[..16], GuestAddress(1 << 20))
+            .unwrap();
+        assert_eq!(bytes[..16], [7; 16]);
+    }
+
+    #[test]
+    fn another_threads_access_is_mended_as_well() {
+        let file = memfd(4096);
+        let region = Region::map(file.try_clone().unwrap(), 0, 4096, 0, ()).unwrap();
+        ftruncate(&file, 0).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| region.read_obj::<u64>(MemoryRegionAddress(64)).unwrap());
+            }
+        });
+        assert!(region.is_lost());
+    }
+
+    #[test]
+    fn what_is_not_in_memory_or_too_short_is_refused() {
+        let short = Region::map(memfd(4096), 0, 8192, 0, ());
+        assert!(
+            matches!(short, Err(MapError::Short { size: 4096, .. })),
+            "{short:?}"
+        );
+        let beyond = Region::map(memfd(4096), u64::MAX, 4096, 0, ());
+        assert!(matches!(beyond, Err(MapError::Short { .. })), "{beyond:?}");
+        let beyond = Region::map(memfd(4096), 0, 4096, u64::MAX - 1, ());
+        assert!(
+            matches!(beyond, Err(MapError::Address { .. })),
+            "{beyond:?}"
+        );
+        let device = Region::map(File::open("/dev/zero").unwrap(), 0, 4096, 0, ());
+        assert!(matches!(device, Err(MapError::Kind)), "{device:?}");
+        let disk = Region::map(File::open("/proc/self/status").unwrap(), 0, 1, 0, ());
+        assert!(matches!(disk, Err(MapError::FileSystem { .. })), "{disk:?}");
+    }
+}

@@ -1,0 +1,282 @@
+//! The card that a guest sees: its memory, what it has chosen, and its rings.
+//!
+//! The thread of the requests changes it, the packet loop uses it; both by a mutex that
+//! either holds for some microseconds. What takes longer is done before, and what ends is
+//! dropped after.
+
+use crate::features::Features;
+use crate::memory::{Log, Memory};
+use crate::ring::{Format, Layout, MOST, Ring, RingError};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// A ring's number: each pair has first the one by which the guest receives.
+pub(crate) type RingIndex = usize;
+
+/// What both threads share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    device: Mutex<Device>,
+    pub(crate) log: Arc<Log>,
+    /// Ready when a ring was kicked, or the device has changed.
+    pub(crate) epoll: Arc<OwnedFd>,
+    wake: OwnedFd,
+    /// The thread of the requests has ended, and why nobody knows.
+    is_dead: AtomicBool,
+}
+
+impl Shared {
+    /// A card with so many pairs of rings that nobody uses yet.
+    pub(crate) fn new(pairs: usize) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &wake, EventData::new_u64(0), flags)?;
+        Ok(Self {
+            device: Mutex::new(Device::new(pairs)),
+            log: Arc::default(),
+            epoll: Arc::new(epoll),
+            wake,
+            is_dead: AtomicBool::new(false),
+        })
+    }
+
+    /// The device, for the thread of the requests. The packet loop does without it for as
+    /// long, and is woken afterwards.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Device) -> T) -> T {
+        let result = change(&mut self.device.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake();
+        result
+    }
+
+    /// The device, for the packet loop: not while it is being changed.
+    pub(crate) fn device(&self) -> Option<MutexGuard<'_, Device>> {
+        match self.device.try_lock() {
+            Ok(device) => Some(device),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Wakes the packet loop.
+    pub(crate) fn wake(&self) {
+        // Full after 2^64 wake-ups: then it is awake.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// The thread has ended that this is for.
+    pub(crate) fn set_dead(&self) {
+        self.is_dead.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Acquire)
+    }
+
+    /// Watches what kicks a ring. Edges alone count: nothing is read, as whoever has the
+    /// other end could make that wait.
+    pub(crate) fn watch(&self, file: File) -> io::Result<Kick> {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&self.epoll, &file, EventData::new_u64(0), flags)?;
+        Ok(Kick {
+            file,
+            epoll: Arc::clone(&self.epoll),
+        })
+    }
+
+    /// Takes note of kicks and changes, so that the descriptor is not ready for them again.
+    pub(crate) fn note_ready(&self) {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut events = [MaybeUninit::uninit(); 16];
+        // Those that there is no room for are ready again; which they are does not matter.
+        let _ = epoll::wait(&self.epoll, &mut events, Some(&now));
+    }
+}
+
+/// What kicks a ring, watched for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Kick {
+    file: File,
+    epoll: Arc<OwnedFd>,
+}
+
+impl Drop for Kick {
+    fn drop(&mut self) {
+        // The monitor has it open as well, so to close it here is not enough.
+        let _ = epoll::delete(&self.epoll, &self.file);
+    }
+}
+
+/// The card.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) memory: Option<Arc<Memory>>,
+    pub(crate) features: Features,
+    pub(crate) rings: Vec<Vring>,
+}
+
+/// A ring, and what its start needs.
+#[derive(Debug, Default)]
+pub(crate) struct Vring {
+    pub(crate) size: u32,
+    pub(crate) parts: Option<Parts>,
+    pub(crate) kick: Option<Kick>,
+    pub(crate) call: Option<File>,
+    pub(crate) error: Option<File>,
+    pub(crate) is_enabled: bool,
+    pub(crate) state: State,
+    /// Where it goes on, for a monitor that asks while it is stopped.
+    pub(crate) index: u16,
+}
+
+/// Where a ring's parts are, as the monitor sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) descriptors: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+}
+
+/// Whether a ring is used.
+#[derive(Debug, Default)]
+pub(crate) enum State {
+    /// It has not begun.
+    #[default]
+    Stopped,
+    /// It has.
+    Running(Box<Ring>),
+    /// Its driver has broken its rules, and is to start again.
+    Broken,
+}
+
+impl Vring {
+    /// The ring, where frames go through it.
+    pub(crate) fn active(&mut self) -> Option<&mut Ring> {
+        match &mut self.state {
+            State::Running(ring) if self.is_enabled => Some(ring),
+            _ => None,
+        }
+    }
+
+    /// Where it goes on.
+    pub(crate) fn index(&self) -> u16 {
+        match &self.state {
+            State::Running(ring) => ring.index(),
+            State::Stopped | State::Broken => self.index,
+        }
+    }
+
+    /// Ends it; what it was kicked by is returned, to be closed later.
+    pub(crate) fn stop(&mut self) -> Option<Kick> {
+        self.index = self.index();
+        self.state = State::Stopped;
+        self.kick.take()
+    }
+
+    /// Its driver broke its rules: it is not used any more, and the monitor is told.
+    pub(crate) fn fail(&mut self) {
+        self.index = self.index();
+        self.state = State::Broken;
+        if let Some(told) = &self.error {
+            let _ = rustix::io::write(told, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Tells the driver that chains were given back.
+    pub(crate) fn call(&self) {
+        if let Some(call) = &self.call {
+            // Full: then it was told and has not looked.
+            let _ = rustix::io::write(call, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Device {
+    fn new(pairs: usize) -> Self {
+        Self {
+            memory: None,
+            features: Features::default(),
+            rings: (0..2 * pairs).map(|_| Vring::default()).collect(),
+        }
+    }
+
+    /// What its rings' chains look like.
+    pub(crate) fn format(&self) -> Format {
+        Format {
+            header: self.features.header_len(),
+            mergeable: self.features.mergeable(),
+        }
+    }
+
+    /// Starts a ring whose parts, memory and kick are known.
+    pub(crate) fn start(&mut self, index: RingIndex) -> Result<(), StartError> {
+        let features = self.features;
+        let ring = &mut self.rings[index];
+        let parts = ring.parts.ok_or(StartError::Missing("addresses"))?;
+        let memory = self.memory.as_deref();
+        let memory = memory.ok_or(StartError::Missing("memory"))?;
+        let at = |address| {
+            memory
+                .guest_address(address)
+                .map_err(|_| StartError::Address(address))
+        };
+        let layout = Layout {
+            size: ring.size,
+            descriptors: at(parts.descriptors)?,
+            available: at(parts.available)?,
+            used: at(parts.used)?,
+            event_index: features.event_index(),
+        };
+        ring.state = State::Running(Box::new(Ring::start(layout, memory)?));
+        if !features.rings_wait() {
+            ring.is_enabled = true;
+        }
+        Ok(())
+    }
+
+    /// Puts other memory in force, and returns what was there.
+    pub(crate) fn set_memory(&mut self, memory: Option<Arc<Memory>>) -> Option<Arc<Memory>> {
+        for ring in &mut self.rings {
+            if let State::Running(running) = &ring.state {
+                let checked = match memory.as_deref() {
+                    Some(memory) => running.check(memory),
+                    None => Err(RingError::Place("table of descriptors")),
+                };
+                if checked.is_err() {
+                    ring.fail();
+                }
+            }
+        }
+        std::mem::replace(&mut self.memory, memory)
+    }
+
+    /// As it was at first; what ends is returned, to be dropped later.
+    pub(crate) fn reset(&mut self) -> Self {
+        let pairs = self.rings.len() / 2;
+        std::mem::replace(self, Self::new(pairs))
+    }
+}
+
+/// Why a ring cannot start.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("its {0} were never told")]
+    Missing(&'static str),
+    #[error("the address {0:#x} is in none of the memory's regions")]
+    Address(u64),
+    #[error("{0}")]
+    Ring(#[from] RingError),
+}
+
+/// The largest ring, as the monitor is told.
+pub(crate) const LARGEST: u32 = MOST as u32;

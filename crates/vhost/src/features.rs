@@ -1,0 +1,278 @@
+//! What the back end can do, and what a guest may choose of it.
+
+use tailbound_dataplane::{Cwr, GsoKind, Offload};
+use virtio_bindings::bindings::virtio_config::{VIRTIO_F_ANY_LAYOUT, VIRTIO_F_VERSION_1};
+use virtio_bindings::bindings::virtio_net as net;
+use virtio_bindings::bindings::virtio_ring::{
+    VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
+};
+
+/// `VHOST_F_LOG_ALL`: what is written to the guest's memory is logged.
+const LOG_ALL: u32 = 26;
+/// `VHOST_USER_F_PROTOCOL_FEATURES`.
+const PROTOCOL_FEATURES: u32 = 30;
+
+/// Each with its name in virtio 1.2.
+const OFFERED: [(u32, &str); 22] = [
+    (net::VIRTIO_NET_F_CSUM, "VIRTIO_NET_F_CSUM"),
+    (net::VIRTIO_NET_F_GUEST_CSUM, "VIRTIO_NET_F_GUEST_CSUM"),
+    (net::VIRTIO_NET_F_GUEST_TSO4, "VIRTIO_NET_F_GUEST_TSO4"),
+    (net::VIRTIO_NET_F_GUEST_TSO6, "VIRTIO_NET_F_GUEST_TSO6"),
+    (net::VIRTIO_NET_F_GUEST_ECN, "VIRTIO_NET_F_GUEST_ECN"),
+    (net::VIRTIO_NET_F_GUEST_USO4, "VIRTIO_NET_F_GUEST_USO4"),
+    (net::VIRTIO_NET_F_GUEST_USO6, "VIRTIO_NET_F_GUEST_USO6"),
+    (net::VIRTIO_NET_F_HOST_TSO4, "VIRTIO_NET_F_HOST_TSO4"),
+    (net::VIRTIO_NET_F_HOST_TSO6, "VIRTIO_NET_F_HOST_TSO6"),
+    (net::VIRTIO_NET_F_HOST_ECN, "VIRTIO_NET_F_HOST_ECN"),
+    (net::VIRTIO_NET_F_HOST_USO, "VIRTIO_NET_F_HOST_USO"),
+    (net::VIRTIO_NET_F_MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF"),
+    // The monitor itself serves the control queue, and chooses it without saying so.
+    (net::VIRTIO_NET_F_CTRL_VQ, "VIRTIO_NET_F_CTRL_VQ"),
+    (net::VIRTIO_NET_F_CTRL_RX, "VIRTIO_NET_F_CTRL_RX"),
+    (
+        net::VIRTIO_NET_F_GUEST_ANNOUNCE,
+        "VIRTIO_NET_F_GUEST_ANNOUNCE",
+    ),
+    (net::VIRTIO_NET_F_MQ, "VIRTIO_NET_F_MQ"),
+    (LOG_ALL, "VHOST_F_LOG_ALL"),
+    (VIRTIO_F_ANY_LAYOUT, "VIRTIO_F_ANY_LAYOUT"),
+    (VIRTIO_RING_F_INDIRECT_DESC, "VIRTIO_RING_F_INDIRECT_DESC"),
+    (VIRTIO_RING_F_EVENT_IDX, "VIRTIO_RING_F_EVENT_IDX"),
+    (PROTOCOL_FEATURES, "VHOST_USER_F_PROTOCOL_FEATURES"),
+    (VIRTIO_F_VERSION_1, "VIRTIO_F_VERSION_1"),
+];
+
+/// Which features need one of others (virtio 1.2, 5.1.3.1).
+const NEEDS: [(u32, &[u32]); 9] = [
+    (
+        net::VIRTIO_NET_F_GUEST_TSO4,
+        &[net::VIRTIO_NET_F_GUEST_CSUM],
+    ),
+    (
+        net::VIRTIO_NET_F_GUEST_TSO6,
+        &[net::VIRTIO_NET_F_GUEST_CSUM],
+    ),
+    (
+        net::VIRTIO_NET_F_GUEST_ECN,
+        &[net::VIRTIO_NET_F_GUEST_TSO4, net::VIRTIO_NET_F_GUEST_TSO6],
+    ),
+    (
+        net::VIRTIO_NET_F_GUEST_USO4,
+        &[net::VIRTIO_NET_F_GUEST_CSUM],
+    ),
+    (
+        net::VIRTIO_NET_F_GUEST_USO6,
+        &[net::VIRTIO_NET_F_GUEST_CSUM],
+    ),
+    (net::VIRTIO_NET_F_HOST_TSO4, &[net::VIRTIO_NET_F_CSUM]),
+    (net::VIRTIO_NET_F_HOST_TSO6, &[net::VIRTIO_NET_F_CSUM]),
+    (
+        net::VIRTIO_NET_F_HOST_ECN,
+        &[net::VIRTIO_NET_F_HOST_TSO4, net::VIRTIO_NET_F_HOST_TSO6],
+    ),
+    (net::VIRTIO_NET_F_HOST_USO, &[net::VIRTIO_NET_F_CSUM]),
+];
+
+/// Why features cannot be chosen together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FeatureError {
+    /// Some were never offered.
+    #[error("features {0:#x} were never offered")]
+    NotOffered(u64),
+    /// One needs another.
+    #[error("{feature} without {needed}, which it needs (virtio 1.2, 5.1.3.1)")]
+    Needs {
+        feature: &'static str,
+        needed: &'static str,
+    },
+}
+
+/// Features that were offered and chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Features(u64);
+
+/// What is to be done to a frame before a guest can have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Preparation {
+    /// Nothing.
+    None,
+    /// Its checksum is to be finished.
+    Checksum,
+    /// It is to be cut.
+    Segment,
+}
+
+impl Features {
+    /// What is offered.
+    pub(crate) fn offered() -> u64 {
+        OFFERED.iter().fold(0, |all, (bit, _)| all | 1 << bit)
+    }
+
+    /// What a guest has chosen.
+    ///
+    /// # Errors
+    /// Something of it was not offered, or contradicts the rest.
+    pub(crate) fn choose(bits: u64) -> Result<Self, FeatureError> {
+        let unknown = bits & !Self::offered();
+        if unknown != 0 {
+            return Err(FeatureError::NotOffered(unknown));
+        }
+        let features = Self(bits);
+        for (feature, needed) in NEEDS {
+            if features.has(feature) && !needed.iter().any(|bit| features.has(*bit)) {
+                return Err(FeatureError::Needs {
+                    feature: name(feature),
+                    needed: name(needed[0]),
+                });
+            }
+        }
+        Ok(features)
+    }
+
+    const fn has(self, bit: u32) -> bool {
+        self.0 >> bit & 1 == 1
+    }
+
+    /// Whether a ring's interrupts and kicks are named by their indices.
+    pub(crate) const fn event_index(self) -> bool {
+        self.has(VIRTIO_RING_F_EVENT_IDX)
+    }
+
+    /// Whether what is written is to be logged.
+    pub(crate) const fn log_all(self) -> bool {
+        self.has(LOG_ALL)
+    }
+
+    /// Whether rings wait for the monitor to enable them.
+    pub(crate) const fn rings_wait(self) -> bool {
+        self.has(PROTOCOL_FEATURES)
+    }
+
+    /// Whether a frame may take several of a guest's buffers.
+    pub(crate) const fn mergeable(self) -> bool {
+        self.has(net::VIRTIO_NET_F_MRG_RXBUF)
+    }
+
+    /// The length of the header before each frame: with or without the number of its
+    /// buffers (virtio 1.2, 5.1.6.1).
+    pub(crate) const fn header_len(self) -> usize {
+        if self.mergeable() || self.has(VIRTIO_F_VERSION_1) {
+            12
+        } else {
+            10
+        }
+    }
+
+    /// Whether all but the log is the same.
+    pub(crate) const fn differs_in_log_alone(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !(1 << LOG_ALL) == 0
+    }
+
+    /// What is to be done to a frame that leaves as much to the guest.
+    pub(crate) fn preparation(self, offload: Offload) -> Preparation {
+        if let Some(gso) = offload.gso {
+            let kind = match gso.kind {
+                GsoKind::Tcp4 => net::VIRTIO_NET_F_GUEST_TSO4,
+                GsoKind::Tcp6 => net::VIRTIO_NET_F_GUEST_TSO6,
+                GsoKind::Udp4 => net::VIRTIO_NET_F_GUEST_USO4,
+                GsoKind::Udp6 => net::VIRTIO_NET_F_GUEST_USO6,
+            };
+            let cwr = match gso.cwr {
+                Cwr::Plain => true,
+                Cwr::Classic => self.has(net::VIRTIO_NET_F_GUEST_ECN),
+                // There is no feature for it.
+                Cwr::Accurate => false,
+            };
+            if !(self.has(kind) && cwr) {
+                return Preparation::Segment;
+            }
+        }
+        if offload.checksum.is_some() && !self.has(net::VIRTIO_NET_F_GUEST_CSUM) {
+            return Preparation::Checksum;
+        }
+        Preparation::None
+    }
+}
+
+/// The name of a feature that is offered.
+fn name(bit: u32) -> &'static str {
+    let found = OFFERED.iter().find(|(known, _)| *known == bit);
+    found.map_or("an unknown feature", |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_dataplane::{Checksum, Gso};
+
+    #[test]
+    fn features_that_contradict_each_other_are_named() {
+        let tso = 1 << net::VIRTIO_NET_F_GUEST_TSO4;
+        let error = Features::choose(tso).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "VIRTIO_NET_F_GUEST_TSO4 without VIRTIO_NET_F_GUEST_CSUM, which it needs (virtio 1.2, \
+             5.1.3.1)"
+        );
+        assert_eq!(
+            Features::choose(1 << 34),
+            Err(FeatureError::NotOffered(1 << 34))
+        );
+        assert!(Features::choose(tso | 1 << net::VIRTIO_NET_F_GUEST_CSUM).is_ok());
+        assert!(Features::choose(Features::offered()).is_ok());
+        assert!(Features::choose(0).is_ok());
+        for (bit, _) in OFFERED {
+            assert_ne!(name(bit), "an unknown feature");
+        }
+    }
+
+    #[test]
+    fn a_packed_ring_is_not_offered() {
+        assert_eq!(Features::offered() & 1 << 34, 0);
+    }
+
+    #[test]
+    fn what_a_guest_has_not_chosen_is_done_for_it() {
+        let checksum = Some(Checksum {
+            start: 34,
+            offset: 16,
+        });
+        let gso = |kind, cwr| Offload {
+            checksum,
+            gso: Some(Gso {
+                kind,
+                size: 1448,
+                header_len: 54,
+                cwr,
+            }),
+        };
+        let whole = Offload {
+            checksum,
+            gso: None,
+        };
+        let none = Features::default();
+        assert_eq!(none.preparation(Offload::NONE), Preparation::None);
+        assert_eq!(none.preparation(whole), Preparation::Checksum);
+        assert_eq!(
+            none.preparation(gso(GsoKind::Udp4, Cwr::Plain)),
+            Preparation::Segment
+        );
+        let all = Features(Features::offered());
+        for kind in [GsoKind::Tcp4, GsoKind::Tcp6, GsoKind::Udp4, GsoKind::Udp6] {
+            assert_eq!(all.preparation(gso(kind, Cwr::Plain)), Preparation::None);
+        }
+        let classic = gso(GsoKind::Tcp4, Cwr::Classic);
+        assert_eq!(all.preparation(classic), Preparation::None);
+        let without = Features(Features::offered() & !(1 << net::VIRTIO_NET_F_GUEST_ECN));
+        assert_eq!(without.preparation(classic), Preparation::Segment);
+        let accurate = gso(GsoKind::Tcp4, Cwr::Accurate);
+        assert_eq!(all.preparation(accurate), Preparation::Segment);
+    }
+
+    #[test]
+    fn the_header_has_the_number_of_buffers_where_the_guest_knows_of_it() {
+        assert_eq!(Features(0).header_len(), 10);
+        assert_eq!(Features(1 << VIRTIO_F_VERSION_1).header_len(), 12);
+        assert_eq!(Features(1 << net::VIRTIO_NET_F_MRG_RXBUF).header_len(), 12);
+    }
+}

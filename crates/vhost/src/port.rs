@@ -1,0 +1,287 @@
+//! The card as a port of the switch.
+
+use crate::device::{Device, Shared, State};
+use crate::features::Preparation;
+use crate::ring::{Put, RingError};
+use crate::server::{Mode, OpenError, Server};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use tailbound_dataplane::{Frame, Packet, Pool, VIRTIO_HEADER};
+use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Sent};
+use tailbound_units::Nanos;
+
+/// What a port is opened with.
+#[derive(Debug, Clone, Copy)]
+pub struct VhostConfig<'p> {
+    /// The socket.
+    pub socket: &'p Path,
+    /// Which side of it is made here.
+    pub mode: Mode,
+    /// The user that the monitor may be of, beside this process's own and root.
+    pub user: Option<u32>,
+    /// Pairs of rings that a guest may use.
+    pub queues: usize,
+}
+
+impl VhostConfig<'_> {
+    /// Most pairs of rings.
+    pub const MOST_QUEUES: usize = 64;
+}
+
+/// A guest whose card is served here.
+#[derive(Debug)]
+pub struct VhostPort {
+    shared: Arc<Shared>,
+    /// Ends the thread of the requests with the port.
+    _server: Server,
+    name: String,
+    /// The pair that is read first the next time.
+    next: usize,
+}
+
+impl VhostPort {
+    /// Waits for the monitor of a machine from now on. Until it is there, and its guest's
+    /// driver has started, frames for it are lost as on a link that is down.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn open(config: VhostConfig<'_>) -> Result<Self, OpenError> {
+        let queues = config.queues.clamp(1, VhostConfig::MOST_QUEUES);
+        let shared = Shared::new(queues).map_err(|source| OpenError::System {
+            step: "wait for rings",
+            source,
+        })?;
+        let shared = Arc::new(shared);
+        let server = Server::start(config.socket, config.mode, config.user, queues, &shared)?;
+        Ok(Self {
+            shared,
+            _server: server,
+            name: config.socket.display().to_string(),
+            next: 0,
+        })
+    }
+
+    /// Whether the port is of use at all.
+    fn check(shared: &Shared, device: &Device) -> io::Result<()> {
+        if shared.is_dead() {
+            return Err(io::Error::other("its socket is not served any more"));
+        }
+        let is_lost = device
+            .memory
+            .as_ref()
+            .is_some_and(|memory| memory.is_lost());
+        if is_lost || shared.log.is_lost() {
+            return Err(io::Error::other(
+                "the guest's memory has become shorter than its monitor said",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Notes that a driver has broken its ring's rules.
+fn fail(device: &mut Device, name: &str, ring: usize, error: RingError) {
+    tracing::warn!(
+        socket = name, ring, %error,
+        "the guest's ring is not used any more until its driver starts it again"
+    );
+    device.rings[ring].fail();
+}
+
+/// Receives from a ring; returns whether it may have more.
+fn receive(
+    device: &mut Device,
+    index: usize,
+    pool: &Pool,
+    burst: &mut Burst,
+) -> Result<bool, RingError> {
+    let format = device.format();
+    let Device { memory, rings, .. } = device;
+    let Some(memory) = memory.as_deref() else {
+        return Ok(false);
+    };
+    let Some(ring) = rings[index].active() else {
+        return Ok(false);
+    };
+    let most = BURST.saturating_sub(burst.frames.len());
+    if most == 0 {
+        return Ok(true);
+    }
+    let taken = ring.take(memory, format, most, pool, &mut burst.frames)?;
+    burst.truncated += taken.truncated;
+    let more = taken.more || ring.wait(memory)?;
+    if ring.must_call(memory)? {
+        rings[index].call();
+    }
+    Ok(more)
+}
+
+/// What became of the frames for a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    All,
+    Full,
+}
+
+/// The ring by which the guest gets a frame: the same one for all of a connection.
+fn ring_for(device: &Device, frame: &Packet) -> Option<usize> {
+    let is_active = |index: &usize| {
+        let ring = &device.rings[*index];
+        ring.is_enabled && matches!(ring.state, State::Running(_))
+    };
+    let active = || (0..device.rings.len()).step_by(2).filter(is_active);
+    let count = active().count();
+    let place = (frame.connection().0 as usize).checked_rem(count)?;
+    active().nth(place)
+}
+
+/// Cuts the first frame to what the guest can have.
+fn cut_first(outgoing: &mut VecDeque<Outgoing>) {
+    let Some(Outgoing::Frame { frame, .. }) = outgoing.pop_front() else {
+        return;
+    };
+    let mut count = 0;
+    frame.segment(|segment| {
+        outgoing.push_back(Outgoing::frame(segment));
+        count += 1;
+    });
+    outgoing.rotate_right(count);
+}
+
+/// Sends from the front of `outgoing` until nothing is left or a ring is full. Notes in
+/// `touched` which rings got any.
+fn transmit(
+    device: &mut Device,
+    outgoing: &mut VecDeque<Outgoing>,
+    sent: &mut Sent,
+    touched: &mut u64,
+) -> Result<End, (usize, RingError)> {
+    let format = device.format();
+    while let Some(next) = outgoing.front_mut() {
+        let Outgoing::Frame { frame, .. } = next else {
+            // Behind a ring is no wire whose time a void could take.
+            sent.add(next);
+            outgoing.pop_front();
+            continue;
+        };
+        match device.features.preparation(frame.offload()) {
+            Preparation::None => {}
+            Preparation::Checksum => frame.complete_checksum(),
+            Preparation::Segment => {
+                cut_first(outgoing);
+                continue;
+            }
+        }
+        let index = ring_for(device, frame);
+        let whole = frame.with_virtio_header();
+        let Some((header, bytes)) = whole.split_first_chunk::<VIRTIO_HEADER>() else {
+            outgoing.pop_front();
+            continue;
+        };
+        let Device { memory, rings, .. } = device;
+        let ring = index.and_then(|index| Some((index, rings[index].active()?)));
+        let (Some(memory), Some((index, ring))) = (memory.as_deref(), ring) else {
+            sent.link_down += 1;
+            outgoing.pop_front();
+            continue;
+        };
+        let failed = |error| (index, error);
+        *touched |= 1 << (index / 2);
+        match ring.put(memory, format, header, bytes).map_err(failed)? {
+            Put::Done => sent.add(next),
+            Put::TooLong => sent.refused += 1,
+            Put::Full => {
+                if ring.wait_for_room(memory).map_err(failed)? {
+                    continue;
+                }
+                return Ok(End::Full);
+            }
+        }
+        outgoing.pop_front();
+    }
+    Ok(End::All)
+}
+
+/// Tells the drivers of `touched` rings that they got frames.
+fn call(device: &mut Device, touched: u64) -> Result<(), (usize, RingError)> {
+    let Device { memory, rings, .. } = device;
+    let Some(memory) = memory.as_deref() else {
+        return Ok(());
+    };
+    for index in (0..rings.len()).step_by(2) {
+        if touched >> (index / 2) & 1 == 1
+            && let Some(ring) = rings[index].active()
+            && ring.must_call(memory).map_err(|error| (index, error))?
+        {
+            rings[index].call();
+        }
+    }
+    Ok(())
+}
+
+impl Port for VhostPort {
+    fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
+        let Some(mut device) = self.shared.device() else {
+            // The loop is woken when the change is done.
+            return Ok(More::No);
+        };
+        Self::check(&self.shared, &device)?;
+        let pairs = device.rings.len() / 2;
+        let mut more = More::No;
+        let first = self.next;
+        self.next = (self.next + 1) % pairs;
+        for pair in (0..pairs).map(|pair| (first + pair) % pairs) {
+            // The second of a pair is the one by which the guest sends.
+            let ring = 2 * pair + 1;
+            match receive(&mut device, ring, pool, burst) {
+                Ok(false) => {}
+                Ok(true) => more = More::Maybe,
+                Err(error) => fail(&mut device, &self.name, ring, error),
+            }
+        }
+        Self::check(&self.shared, &device)?;
+        Ok(more)
+    }
+
+    fn transmit(&mut self, _now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {
+        let mut sent = Sent::default();
+        let Some(mut device) = self.shared.device() else {
+            sent.full = true;
+            return Ok(sent);
+        };
+        Self::check(&self.shared, &device)?;
+        let mut touched = 0;
+        loop {
+            let ended = transmit(&mut device, outgoing, &mut sent, &mut touched);
+            match ended {
+                Ok(end) => sent.full = end == End::Full,
+                // The rest of its frames is lost, as on a link that went down.
+                Err((ring, error)) => {
+                    fail(&mut device, &self.name, ring, error);
+                    continue;
+                }
+            }
+            break;
+        }
+        if let Err((ring, error)) = call(&mut device, touched) {
+            fail(&mut device, &self.name, ring, error);
+        }
+        Self::check(&self.shared, &device)?;
+        Ok(sent)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.epoll.as_fd())
+    }
+
+    fn readable_may_be_writable(&self) -> bool {
+        true
+    }
+
+    fn note_ready(&mut self) {
+        self.shared.note_ready();
+    }
+}

@@ -1,0 +1,302 @@
+//! The port against drivers and monitors that are wrong, by mistake or on purpose: each
+//! costs itself alone.
+
+#[path = "support/ports.rs"]
+mod ports;
+mod support;
+
+use ports::{PLAIN, bytes, frame, open, outgoing, receive, socket, started, transmit};
+use rustix::fs::ftruncate;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use support::{
+    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, WRITE, feature, memfd, rang,
+    request, until,
+};
+use tailbound_dataplane::Pool;
+use tailbound_switch::port::{Burst, Port};
+use tailbound_units::Nanos;
+use tailbound_vhost::{Mode, VhostConfig, VhostPort};
+
+type Attack = fn(&mut Machine);
+/// What a driver may write that is against the rules.
+const ATTACKS: [(&str, Attack); 8] = [
+    ("a loop", |machine| {
+        machine.describe(
+            1,
+            0,
+            Descriptor {
+                at: BASE,
+                len: 1,
+                flags: NEXT,
+                next: 0,
+            },
+        );
+        machine.make_available(1, 0);
+    }),
+    ("a long loop", |machine| {
+        for entry in 0..16 {
+            let next = (entry + 1) % 16;
+            machine.describe(
+                1,
+                entry,
+                Descriptor {
+                    at: BASE,
+                    len: 0,
+                    flags: NEXT,
+                    next,
+                },
+            );
+        }
+        machine.make_available(1, 0);
+    }),
+    ("a buffer outside", |machine| {
+        let outside = BASE + LEN - 10;
+        machine.describe(
+            1,
+            0,
+            Descriptor {
+                at: outside,
+                len: 100,
+                flags: 0,
+                next: 0,
+            },
+        );
+        machine.make_available(1, 0);
+    }),
+    ("a buffer at the end of all addresses", |machine| {
+        machine.describe(
+            1,
+            0,
+            Descriptor {
+                at: u64::MAX - 5,
+                len: 100,
+                flags: 0,
+                next: 0,
+            },
+        );
+        machine.make_available(1, 0);
+    }),
+    ("a buffer for the other direction", |machine| {
+        machine.describe(
+            1,
+            0,
+            Descriptor {
+                at: BASE,
+                len: 100,
+                flags: WRITE,
+                next: 0,
+            },
+        );
+        machine.make_available(1, 0);
+    }),
+    ("a head behind the table", |machine| {
+        machine.make_available(1, 16);
+    }),
+    ("a table in a table", |machine| {
+        let table = machine.rings[1].buffer(0);
+        let indirect = Descriptor {
+            at: table,
+            len: 16,
+            flags: IS_INDIRECT,
+            next: 0,
+        };
+        machine.describe_at(table, indirect);
+        machine.describe(1, 0, indirect);
+        machine.make_available(1, 0);
+    }),
+    ("more chains than entries", |machine| {
+        machine.rings[1].next = 1000;
+        machine.make_available(1, 0);
+    }),
+];
+
+type Wrong = fn(&mut Monitor) -> std::io::Result<()>;
+/// What a monitor may ask that is against the rules.
+const WRONGS: [(&str, Wrong); 8] = [
+    ("TSO without checksums", |monitor| {
+        monitor.tell(request::SET_FEATURES, &[feature::GUEST_TSO4], &[])
+    }),
+    ("packed rings", |monitor| {
+        monitor.tell(request::SET_FEATURES, &[1 << 34], &[])
+    }),
+    ("a ring that there is not", |monitor| {
+        monitor.tell(request::SET_VRING_NUM, &[2 | 16 << 32], &[])
+    }),
+    ("a ring of three", |monitor| {
+        monitor.tell(request::SET_VRING_NUM, &[3 << 32], &[])
+    }),
+    ("a kick that is a file", |monitor| {
+        monitor.tell(request::SET_VRING_KICK, &[0], &[memfd(10).as_fd()])
+    }),
+    ("memory that is too short", |monitor| {
+        let region = [1, 0, 1 << 20, 1 << 30, 0];
+        monitor.tell(request::SET_MEM_TABLE, &region, &[memfd(4096).as_fd()])
+    }),
+    ("a request that there is not", |monitor| {
+        monitor.tell(77, &[], &[])
+    }),
+    ("a length that is none", |monitor| {
+        monitor.tell(request::SET_FEATURES, &[0; 600], &[])
+    }),
+];
+
+#[test]
+fn a_hostile_driver_costs_itself_its_ring_until_it_starts_again() {
+    for (name, attack) in ATTACKS {
+        let (_socket, mut port, mut machine) = started(Build::default());
+        let pool = Pool::new();
+        attack(&mut machine);
+        machine.kick_anyway(1);
+        until(name, || {
+            assert!(receive(&mut port, &pool).is_empty(), "{name}");
+            rang(&machine.rings[1].error).then_some(())
+        });
+        // The other ring goes on.
+        let mut frames = VecDeque::from([outgoing(&pool, &frame(60, 1), None)]);
+        assert_eq!(transmit(&mut port, &mut frames).packets, 1, "{name}");
+        // And this one, once it starts again.
+        machine.stop_ring(1);
+        let used = machine.used(1);
+        (machine.rings[1].next, machine.rings[1].seen) = (used, used);
+        let at = machine.rings[1].available() + 2;
+        machine.write(used, at);
+        machine.start_ring(1).expect("started");
+        machine.send(0, PLAIN, &frame(60, 9));
+        let got = until(name, || receive(&mut port, &pool).pop());
+        assert_eq!(bytes(&got), frame(60, 9), "{name}");
+    }
+}
+
+#[test]
+fn what_is_not_a_frame_is_given_back_and_the_ring_goes_on() {
+    let (_socket, mut port, mut machine) = started(Build::default());
+    let pool = Pool::new();
+    let at = machine.rings[1].buffer(0);
+    // Shorter than its header, and longer than any frame.
+    for (entry, len) in [(0, 7), (1, 100_000)] {
+        machine.describe(
+            1,
+            entry,
+            Descriptor {
+                at,
+                len,
+                flags: 0,
+                next: 0,
+            },
+        );
+        machine.make_available(1, entry);
+    }
+    machine.kick_anyway(1);
+    let mut burst = Burst::default();
+    until("both", || {
+        port.receive(Nanos(0), &pool, &mut burst).expect("a port");
+        (machine.used(1) == 2).then_some(())
+    });
+    assert_eq!(burst.truncated, 1);
+    let lengths: Vec<_> = burst.frames.iter().map(|frame| frame.len).collect();
+    assert_eq!(lengths, [0]);
+    machine.rings[1].next = 2;
+    machine.send(0, PLAIN, &frame(60, 9));
+    assert!(until("a frame", || receive(&mut port, &pool).pop()).len == 60);
+}
+
+#[test]
+fn a_monitor_that_contradicts_itself_is_left_and_the_next_is_served() {
+    let (socket, mut port) = {
+        let socket = socket();
+        let port = open(&socket.path, 1);
+        (socket, port)
+    };
+    for (name, wrong) in WRONGS {
+        let mut monitor = Monitor::connect(&socket.path);
+        let _ = wrong(&mut monitor);
+        // Nothing is answered any more.
+        until(name, || {
+            monitor
+                .ask(request::GET_FEATURES, &[])
+                .is_err()
+                .then_some(())
+        });
+    }
+    let mut machine = Machine::start(&socket.path, Build::default());
+    let pool = Pool::new();
+    machine.send(0, PLAIN, &frame(60, 9));
+    assert!(until("a frame", || receive(&mut port, &pool).pop()).len == 60);
+}
+
+#[test]
+fn half_a_message_stops_nobody() {
+    let (socket, mut port, mut machine) = started(Build::default());
+    let pool = Pool::new();
+    let message = Monitor::message(request::SET_VRING_NUM, &[0]);
+    machine
+        .monitor
+        .stream
+        .write_all(&message[..5])
+        .expect("sent");
+    for n in 0..100 {
+        machine.send(0, PLAIN, &frame(60, n));
+        let got = until("a frame", || receive(&mut port, &pool).pop());
+        assert_eq!(bytes(&got), frame(60, n));
+        let mut frames = VecDeque::from([outgoing(&pool, &frame(60, n), None)]);
+        assert_eq!(transmit(&mut port, &mut frames).packets, 1);
+        machine.receive(0, true).expect("a frame");
+    }
+    // Nor does it keep the port from ending.
+    let start = Instant::now();
+    drop(port);
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(!socket.path.exists());
+}
+
+#[test]
+fn memory_that_shrinks_costs_the_guest_its_port_and_the_process_nothing() {
+    for len in [0, 4096, LEN - 4096] {
+        let (_socket, mut port, mut machine) = started(Build::default());
+        let (_other_socket, mut other, mut neighbour) = started(Build::default());
+        let pool = Pool::new();
+        // A frame at the very end of the memory, which goes first.
+        machine.describe(
+            1,
+            0,
+            Descriptor {
+                at: BASE + LEN - 200,
+                len: 100,
+                flags: 0,
+                next: 0,
+            },
+        );
+        ftruncate(&machine.file, len).expect("shrunk");
+        if len > 4096 {
+            machine.make_available(1, 0);
+        }
+        machine.kick_anyway(1);
+        let mut burst = Burst::default();
+        let error = until("the port is lost", || {
+            port.receive(Nanos(0), &pool, &mut burst).err()
+        });
+        assert!(error.to_string().contains("memory"), "{error}");
+        let mut frames = VecDeque::from([outgoing(&pool, &frame(60, 1), None)]);
+        assert!(port.transmit(Nanos(0), &mut frames).is_err());
+        neighbour.send(0, PLAIN, &frame(60, 2));
+        assert!(until("a frame", || receive(&mut other, &pool).pop()).len == 60);
+    }
+}
+
+#[test]
+fn a_file_in_the_sockets_place_is_not_overwritten() {
+    let socket = socket();
+    std::fs::write(&socket.path, "precious").expect("written");
+    let config = VhostConfig {
+        socket: &socket.path,
+        mode: Mode::Server,
+        user: None,
+        queues: 1,
+    };
+    let error = VhostPort::open(config).expect_err("refused").to_string();
+    assert!(error.contains("no socket"), "{error}");
+    assert_eq!(std::fs::read(&socket.path).expect("there"), b"precious");
+}

@@ -81,8 +81,6 @@ impl<F: Frame> Chain<F> {
         line.push(&mut self.store, place, (wire, memory));
         guest.memory.0 += memory.0;
         guest.stats.taken.packets += 1;
-        // Apart from the packets: no vector of both is put together and taken apart.
-        guest.stats.taken.bytes += wire;
         match line.stage {
             Stage::Empty => {
                 guest.lines += 1;
@@ -93,6 +91,8 @@ impl<F: Frame> Chain<F> {
             Stage::Released => guest.released += wire,
             Stage::Limited | Stage::Closed => {}
         }
+        // Apart from the packets: no vector of both is put together and taken apart.
+        guest.stats.taken.bytes += wire;
     }
 
     /// Has the ring of a guest be left unread where {B, S} holds up what has just come,

@@ -121,7 +121,7 @@ impl<F: Frame> FqCodel<F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn enqueue(&mut self, queued: Queued<F>, stats: &mut QueueStats) {
         self.restore(queued);
         // It is the longest flow that loses, which need not be this packet's.
@@ -137,7 +137,7 @@ impl<F: Frame> FqCodel<F> {
         packets > self.packets || memory > self.memory
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn restore(&mut self, queued: Queued<F>) {
         let hash = u64::from(queued.frame.connection().0);
         let key = Key {
@@ -163,7 +163,7 @@ impl<F: Frame> FqCodel<F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn dequeue(&mut self, now: Nanos, stats: &mut QueueStats) -> Option<Queued<F>> {
         let Self {
             parameters,

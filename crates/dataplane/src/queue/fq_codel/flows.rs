@@ -27,9 +27,10 @@ pub(super) struct Key {
 impl Key {
     #[inline]
     fn chain(self) -> u32 {
-        // The bucket is evenly spread for each source.
-        let slot = self.source.map_or(u32::MAX, |guest| guest.slot() as u32);
-        self.bucket ^ slot.wrapping_mul(0x9e37_79b9)
+        // The bucket is evenly spread for each source: of a guest its slot, which is the
+        // lower half of its number.
+        let source = self.source.map_or(0, |guest| guest.get().get());
+        self.bucket ^ (source as u32).wrapping_mul(0x9e37_79b9)
     }
 }
 

@@ -55,10 +55,10 @@ impl<F: Frame> Frames<F> {
         flow: &mut Waiting,
         (bytes, memory): (u64, u64),
     ) -> &mut Option<Queued<F>> {
+        // Apart from each other: no vector of them is put together and taken apart.
         self.backlog.packets += 1;
-        self.backlog.bytes.0 += bytes;
-        self.backlog.memory.0 += memory;
         flow.bytes += bytes;
+        self.backlog.memory.0 += memory;
         if self.free as usize >= self.nodes.len() {
             self.grow();
         }
@@ -69,6 +69,7 @@ impl<F: Frame> Frames<F> {
             self.nodes[flow.tail as usize].next = index;
         }
         flow.tail = index;
+        self.backlog.bytes.0 += bytes;
         let node = &mut self.nodes[index as usize];
         self.free = node.next;
         node.next = NIL;
@@ -90,12 +91,16 @@ impl<F: Frame> Frames<F> {
     pub(super) fn pop(&mut self, flow: &mut Waiting) -> Option<Queued<F>> {
         let index = flow.head;
         let node = self.nodes.get_mut(index as usize)?;
+        // Apart from the bytes, as above.
+        self.backlog.packets -= 1;
         flow.head = node.next;
         node.next = self.free;
         self.free = index;
-        if let Some(queued) = &node.queued {
-            flow.bytes -= queued.frame.len() as u64;
-            self.backlog.remove(&queued.frame);
+        if let Some(Queued { frame, .. }) = &node.queued {
+            let bytes = frame.len() as u64;
+            flow.bytes -= bytes;
+            self.backlog.bytes.0 -= bytes;
+            self.backlog.memory.0 -= frame.truesize().0;
         }
         // Not taken apart and put together again.
         node.queued.take()

@@ -2,6 +2,7 @@
 //! sources and of the flows of one.
 
 use super::NIL;
+use std::mem;
 
 /// What takes turns.
 pub(super) trait TakesTurns {
@@ -75,18 +76,30 @@ impl Turns {
     }
 
     /// Whose turn it is; `None` where nobody has anything to send.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pick(&mut self, all: &mut [impl TakesTurns], quantum: i64) -> Option<u32> {
-        loop {
-            let list = self.first();
-            let index = list.head;
+        while self.new.head != NIL {
+            let index = self.new.head;
             let turn = all.get_mut(index as usize)?.turn_mut();
             if turn.deficit > 0 {
                 return Some(index);
             }
             turn.deficit += quantum;
-            list.head = turn.next;
+            self.new.head = turn.next;
             self.old.push(all, index);
+        }
+        loop {
+            let index = self.old.head;
+            let turn = all.get_mut(index as usize)?.turn_mut();
+            if turn.deficit > 0 {
+                return Some(index);
+            }
+            turn.deficit += quantum;
+            if turn.next != NIL {
+                self.old.head = mem::replace(&mut turn.next, NIL);
+                all[self.old.tail as usize].turn_mut().next = index;
+                self.old.tail = index;
+            }
         }
     }
 

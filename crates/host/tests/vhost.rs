@@ -98,6 +98,167 @@ fn machines_reach_each_other_and_outlive_the_daemon() {
     });
 }
 
+/// A machine that boots from the network, by emulation: the firmware of its card alone
+/// drives the rings.
+struct Qemu(Child, PathBuf);
+
+impl Qemu {
+    /// `None` where it is not installed.
+    fn start(cards: &Cards, number: usize) -> Option<Self> {
+        let log = cards.0.path().join("qemu");
+        let out = std::fs::File::create(&log).expect("created");
+        let socket = cards.socket(number);
+        let child = Command::new("qemu-system-x86_64")
+            .args([
+                "-accel", "tcg", "-m", "64", "-display", "none", "-boot", "n",
+            ])
+            .args([
+                "-no-user-config",
+                "-nodefaults",
+                "-serial",
+                "stdio",
+                "-monitor",
+                "none",
+            ])
+            .args(["-object", "memory-backend-memfd,id=mem,size=64M,share=on"])
+            .args(["-machine", "pc,memory-backend=mem"])
+            .arg("-chardev")
+            .arg(format!(
+                "socket,id=card,path={},reconnect=1",
+                socket.display()
+            ))
+            .args(["-netdev", "vhost-user,id=net,chardev=card"])
+            .arg("-device")
+            .arg(format!(
+                "virtio-net-pci,netdev=net,mac=02:00:00:00:00:{number:02x}"
+            ))
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().expect("cloned"))
+            .stderr(out)
+            .spawn();
+        match child {
+            Ok(child) => Some(Self(child, log)),
+            Err(error) => {
+                skipped(Part::Qemu, error);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.1);
+            eprintln!("QEMU said:\n{}", log.unwrap_or_default());
+        }
+    }
+}
+
+/// What a client says by DHCP (RFC 2131): the kind of message, and all of it.
+fn dhcp(frame: &[u8]) -> Option<(u8, &[u8])> {
+    const OPTIONS: usize = 240;
+    // UDP over IPv4 without options, to the port of servers.
+    let is_for_server = frame.get(12..15)? == [8, 0, 0x45]
+        && frame.get(23)? == &17
+        && frame.get(36..38)? == [0, 67];
+    let message = frame.get(42..).filter(|_| is_for_server)?;
+    let mut options = message.get(OPTIONS..)?;
+    while let [code, len, rest @ ..] = options {
+        if *code == 53 {
+            return Some((*rest.first()?, message));
+        }
+        options = rest.get(usize::from(*len)..)?;
+    }
+    None
+}
+
+/// The answer of a server at 10.0.0.1 that offers 10.0.0.9.
+fn offer(discover: &[u8]) -> Vec<u8> {
+    let mut message = vec![2, 1, 6, 0];
+    message.extend_from_slice(&discover[4..12]);
+    message.extend([0, 0, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1, 0, 0, 0, 0]);
+    message.extend_from_slice(&discover[28..44]);
+    message.resize(236, 0);
+    message.extend([
+        99, 130, 83, 99, 53, 1, 2, 54, 4, 10, 0, 0, 1, 51, 4, 0, 0, 14, 16,
+    ]);
+    message.extend([1, 4, 255, 255, 255, 0, 255]);
+    message.resize(300, 0);
+    let udp = 8 + message.len() as u16;
+    let mut header = vec![0x45, 0];
+    header.extend((20 + udp).to_be_bytes());
+    header.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 255, 255, 255, 255]);
+    let sum: u32 = header
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]))
+        .sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = [[255; 6], [2, 0, 0, 0, 0, 2]].concat();
+    frame.extend([8, 0]);
+    frame.extend(header);
+    frame.extend([0, 67, 0, 68]);
+    frame.extend(udp.to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(message);
+    frame
+}
+
+#[test]
+fn the_firmware_of_a_card_in_qemu_gets_an_address() {
+    let name = "the_firmware_of_a_card_in_qemu_gets_an_address";
+    sandboxed(name, || {
+        let cards = Cards::new();
+        let _daemon = Daemon::start(&cards.config(2));
+        let Some(_qemu) = Qemu::start(&cards, 1) else {
+            return;
+        };
+        let mut server = Machine::start(&cards.socket(2), Build::default());
+        let said = |server: &mut Machine, wanted| {
+            let (_, frame) = server.receive(0, true)?;
+            let (kind, message) = dhcp(&frame)?;
+            (kind == wanted).then(|| message.to_vec())
+        };
+        // It boots by emulation first, beside whatever else runs here.
+        let start = std::time::Instant::now();
+        let discover = loop {
+            if let Some(discover) = said(&mut server, 1) {
+                break discover;
+            }
+            assert!(
+                start.elapsed() < std::time::Duration::from_secs(90),
+                "no DISCOVER"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        };
+        assert_eq!(
+            discover[28..34],
+            [2, 0, 0, 0, 0, 1],
+            "it names its own station"
+        );
+        server.send(0, [0; 10], &offer(&discover));
+        let request = loop {
+            if let Some(request) = said(&mut server, 3) {
+                break request;
+            }
+            assert!(
+                start.elapsed() < std::time::Duration::from_mins(2),
+                "no REQUEST"
+            );
+            // It may have asked again.
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        };
+        let asks = [50, 4, 10, 0, 0, 9];
+        assert!(
+            request.windows(6).any(|option| option == asks),
+            "it got the offer"
+        );
+    });
+}
+
 /// DPDK's testpmd with two cards, each of which sends to the other's station.
 struct Testpmd(Child, PathBuf);
 

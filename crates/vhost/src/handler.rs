@@ -54,11 +54,21 @@ impl From<Refusal> for Error {
 pub(crate) struct Handler {
     shared: Arc<Shared>,
     pairs: usize,
+    acknowledges: bool,
 }
 
 impl Handler {
     pub(crate) fn new(shared: Arc<Shared>, pairs: usize) -> Self {
-        Self { shared, pairs }
+        Self {
+            shared,
+            pairs,
+            acknowledges: false,
+        }
+    }
+
+    /// Whether requests are acknowledged, where that is asked for.
+    pub(crate) const fn acknowledges(&self) -> bool {
+        self.acknowledges
     }
 
     fn ring(&self, index: u64) -> std::result::Result<RingIndex, Refusal> {
@@ -300,6 +310,7 @@ impl VhostUserBackendReqHandlerMut for Handler {
         if unknown != 0 {
             return Err(Refusal::Protocol(unknown).into());
         }
+        self.acknowledges = features & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0;
         Ok(())
     }
 

@@ -21,6 +21,7 @@
 //! so a ring goes on at the index of its used part, whichever side has started again.
 
 mod device;
+mod enable;
 mod features;
 mod handler;
 mod memory;

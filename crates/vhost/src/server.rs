@@ -1,6 +1,7 @@
 //! The socket: a thread that waits for a machine's monitor and reads its requests.
 
 use crate::device::Shared;
+use crate::enable;
 use crate::handler::Handler;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -276,22 +277,33 @@ impl Requests {
 
     /// Answers to a monitor until it leaves.
     fn serve(&self, stream: UnixStream) {
-        match stream.try_clone() {
-            Ok(stream) => *self.stream() = Some(stream),
+        let clones = stream
+            .try_clone()
+            .and_then(|early| Ok((early, stream.try_clone()?)));
+        let early = match clones {
+            Ok((early, ended)) => {
+                *self.stream() = Some(ended);
+                early
+            }
             Err(error) => {
                 tracing::warn!(socket = self.name, %error, "the machine monitor is not served");
                 return;
             }
-        }
+        };
         tracing::info!(socket = self.name, "a machine monitor is connected");
         let handler = Handler::new(Arc::clone(&self.shared), self.pairs);
-        let mut requests = BackendReqHandler::from_stream(stream, Arc::new(Mutex::new(handler)));
+        let handler = Arc::new(Mutex::new(handler));
+        let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(&handler));
         // It may have been ended before the stream was known.
         let error = loop {
             if self.is_over() {
                 break Error::Disconnected;
             }
-            if let Err(error) = requests.handle_request() {
+            let done = match enable::handle(&early, &handler) {
+                Ok(false) => requests.handle_request(),
+                other => other.map(drop),
+            };
+            if let Err(error) = done {
                 break error;
             }
         };

@@ -329,6 +329,10 @@ impl Machine {
         };
         let monitor = &mut self.monitor;
         monitor.tell(SET_OWNER, &[], &[])?;
+        if self.build.features & feature::PROTOCOL != 0 {
+            // As QEMU does, before it says that it has chosen this.
+            monitor.tell(request::SET_VRING_ENABLE, &[Monitor::pair(0, 1)], &[])?;
+        }
         let offered = monitor.ask(GET_FEATURES, &[])?;
         assert_eq!(
             offered & self.build.features,

@@ -1,6 +1,5 @@
 //! Paced IO Batching (Silo 4.3.1): what is on the wire, byte by byte.
 
-use super::chain::Chain;
 use super::guest::Ring;
 use super::store::NIL;
 use super::{Pacer, WireClock, void};
@@ -265,14 +264,12 @@ impl<F: Frame> Pacer<F> {
     /// has to begin with what waits, so that a caller who is late by less than that
     /// delays nothing. Not before the last `now`; `None` where nothing waits.
     pub fn poll_at(&self) -> Option<Nanos> {
-        let Chain {
-            clock, wire, local, ..
-        } = &self.chain;
+        let (clock, wire) = (&self.chain.clock, self.chain.wire);
         let mut next = self.chain.next();
         if self.best_effort.backlog().packets > 0 {
-            next = *wire;
+            next = wire;
         }
-        let next = next.max(*wire).min(local.next);
+        let next = next.max(wire).min(self.chain.local.next);
         if next == Position::NEVER {
             return None;
         }

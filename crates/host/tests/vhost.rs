@@ -98,6 +98,72 @@ fn machines_reach_each_other_and_outlive_the_daemon() {
     });
 }
 
+/// The sum of a counter's samples that begin like that.
+fn total(daemon: &Daemon, sample: &str) -> f64 {
+    let text = daemon.metrics().unwrap_or_default();
+    let lines = text.lines().filter(|line| line.starts_with(sample));
+    let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.sum()
+}
+
+#[test]
+fn what_a_guest_that_does_not_run_leaves_is_all_accounted_for() {
+    const FRAMES: u32 = 5000;
+    let name = "what_a_guest_that_does_not_run_leaves_is_all_accounted_for";
+    sandboxed(name, || {
+        let cards = Cards::new();
+        let daemon = Daemon::start(&cards.config(2));
+        let mut one = Machine::start(&cards.socket(1), Build::default());
+        let up = |number: usize| {
+            let sample = format!("tailbound_port_up{{port=\"g{number}\"}}");
+            daemon.metric(&sample)
+        };
+        assert_eq!((up(1), up(2)), (Some(1.0), Some(0.0)));
+        // Frames that it does not take: no buffer is offered again.
+        let mut two = Machine::start(&cards.socket(2), Build::default());
+        until("the second card", || up(2) == Some(1.0));
+        for n in 0..FRAMES {
+            machine::until("room", || {
+                (one.rings[1].next.wrapping_sub(one.used(1)) < 16).then_some(())
+            });
+            one.send(0, [0; 10], &frame(1, 2, n as u8));
+        }
+        let received = "tailbound_packets_total{port=\"g1\",direction=\"received\"}";
+        until("all of them", || {
+            daemon.metric(received) == Some(FRAMES.into())
+        });
+        let counts = || {
+            let counts = [
+                total(
+                    &daemon,
+                    "tailbound_packets_total{port=\"g2\",direction=\"sent\"}",
+                ),
+                total(&daemon, "tailbound_drops_total{port=\"g2\""),
+                total(&daemon, "tailbound_backlog_packets{port=\"g2\""),
+            ];
+            counts.map(|count| count as u64)
+        };
+        let [sent, dropped, waiting] = counts();
+        assert_eq!(sent, 16, "as many as it has buffers");
+        assert!(waiting > 900, "{waiting} wait where they are seen");
+        assert_eq!(sent + dropped + waiting, u64::from(FRAMES));
+        let stalled = std::time::Instant::now();
+        until("a while", || stalled.elapsed().as_millis() > 300);
+        let mut got = 0;
+        until("what waited", || {
+            while two.receive(0, true).is_some() {
+                got += 1;
+            }
+            got == sent + waiting
+        });
+        until("the counters", || counts() == [sent + waiting, dropped, 0]);
+        // The histogram shows how long they waited.
+        let sum = "tailbound_sojourn_seconds_sum{guest=\"g1\"";
+        let waited = total(&daemon, sum);
+        assert!(waited > 0.3 * 900.0, "{waited} s in all");
+    });
+}
+
 /// A machine that boots from the network, by emulation: the firmware of its card alone
 /// drives the rings.
 struct Qemu(Child, PathBuf);

@@ -155,6 +155,11 @@ pub trait Port: Send {
         None
     }
 
+    /// Whether there is anybody to send to: not at a card that no machine uses.
+    fn is_up(&self) -> bool {
+        true
+    }
+
     /// Whether the port sees to launch times ([`Outgoing::Frame`]).
     fn launch_times(&self) -> bool {
         false

@@ -160,6 +160,11 @@ pub(crate) enum State {
 }
 
 impl Vring {
+    /// Whether frames go through it.
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_enabled && matches!(self.state, State::Running(_))
+    }
+
     /// The ring, where frames go through it.
     pub(crate) fn active(&mut self) -> Option<&mut Ring> {
         match &mut self.state {

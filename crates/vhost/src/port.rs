@@ -1,9 +1,10 @@
 //! The card as a port of the switch.
 
-use crate::device::{Device, Shared, State};
+use crate::device::{Device, Shared, Vring};
 use crate::features::Preparation;
 use crate::ring::{Put, RingError};
 use crate::server::{Mode, OpenError, Server};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,6 +41,8 @@ pub struct VhostPort {
     name: String,
     /// The pair that is read first the next time.
     next: usize,
+    /// The guest received by a ring when that was last looked at.
+    was_up: Cell<bool>,
 }
 
 impl VhostPort {
@@ -61,6 +64,7 @@ impl VhostPort {
             _server: server,
             name: config.socket.display().to_string(),
             next: 0,
+            was_up: Cell::new(false),
         })
     }
 
@@ -128,11 +132,8 @@ enum End {
 
 /// The ring by which the guest gets a frame: the same one for all of a connection.
 fn ring_for(device: &Device, frame: &Packet) -> Option<usize> {
-    let is_active = |index: &usize| {
-        let ring = &device.rings[*index];
-        ring.is_enabled && matches!(ring.state, State::Running(_))
-    };
-    let active = || (0..device.rings.len()).step_by(2).filter(is_active);
+    let rings = || (0..device.rings.len()).step_by(2);
+    let active = || rings().filter(|index| device.rings[*index].is_active());
     let count = active().count();
     let place = (frame.connection().0 as usize).checked_rem(count)?;
     active().nth(place)
@@ -279,6 +280,14 @@ impl Port for VhostPort {
 
     fn readable_may_be_writable(&self) -> bool {
         true
+    }
+
+    fn is_up(&self) -> bool {
+        if let Some(device) = self.shared.device() {
+            let mut receiving = device.rings.iter().step_by(2);
+            self.was_up.set(receiving.any(Vring::is_active));
+        }
+        self.was_up.get()
     }
 
     fn note_ready(&mut self) {

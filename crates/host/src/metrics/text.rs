@@ -148,7 +148,7 @@ impl HostCounts {
         gauge(
             encoder,
             "tailbound_port_up",
-            "1 while the port's interface is there",
+            "1 while the port's interface is there, or a machine uses its card",
             &self.per_port(|port| vec![([label(port)], u64::from(port.up))]),
         )?;
         gauge::<0>(

@@ -67,7 +67,7 @@ pub struct GuestSnapshot {
 pub struct PortSnapshot {
     /// The guest's name, or `uplink`.
     pub name: String,
-    /// Its interface is there.
+    /// Its interface is there, or a machine uses its card.
     pub up: bool,
     /// Frames and bytes received from the port.
     pub received: (u64, u64),
@@ -174,14 +174,14 @@ impl Switch {
     }
 
     /// Counts the frames that a port lost before they were received; returns whether it
-    /// is there.
+    /// is there, and anybody to send to.
     fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> bool {
         let Some(port) = &mut ports[index] else {
             return false;
         };
         let overruns = port.take_overruns();
         self.states[index].counters.drop(Reason::Overrun, overruns);
-        true
+        port.is_up()
     }
 }
 

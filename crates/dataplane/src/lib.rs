@@ -10,6 +10,7 @@
 //! clock, no I/O, no thread. The mechanisms know a packet only as a [`Frame`], so
 //! a simulated packet runs the same code as a real one.
 
+mod ethernet;
 mod frame;
 mod hash;
 pub mod inward;

@@ -1,7 +1,7 @@
 //! A packet that is only a record: what simulations, tests and benchmarks send.
 
 use crate::pacer::void;
-use crate::{Class, FlowKey, Frame, GuestId, Mark};
+use crate::{Class, Connection, FlowKey, Frame, GuestId, Mark};
 use tailbound_units::{Nanos, WireBytes};
 
 /// A packet without bytes: a frame, or what TCP hands over at once.
@@ -83,6 +83,13 @@ impl Frame for PacketRecord {
             source: GuestId::first(self.guest),
             destination: self.destination,
         })
+    }
+    /// All that goes to one destination is one connection.
+    fn connection(&self) -> Connection {
+        let Self { destination, .. } = *self;
+        let folded = (destination >> 64) as u64 ^ destination as u64;
+        // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4).
+        Connection((folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
     }
     fn class(&self) -> Class {
         self.class

@@ -4,29 +4,12 @@
 //! a bridge never sends a frame back out of the port it came in by (IEEE 802.1Q,
 //! 8.6.1, and 8.8 for learning).
 
+pub use crate::ethernet::{OVERHEAD, SHORTEST, on_the_wire};
+
 use tailbound_units::WireBytes;
-
-/// Bytes that a wire spends on a frame beside its own: preamble and start
-/// delimiter 8, FCS 4, gap 12 (IEEE 802.3).
-pub const OVERHEAD: WireBytes = WireBytes(24);
-
-/// The least that a frame takes of the wire: 64 B with its FCS, preamble, gap.
-/// 67.2 ns at 10 Gbit/s.
-pub const SHORTEST: WireBytes = WireBytes(84);
 
 /// The longest void: a full frame of 1500 B of payload.
 pub const LONGEST: WireBytes = WireBytes(1538);
-
-/// What a frame of `len` bytes (without FCS) takes of the wire.
-#[inline]
-pub const fn on_the_wire(len: usize) -> WireBytes {
-    let bytes = len as u64 + OVERHEAD.0;
-    if bytes < SHORTEST.0 {
-        SHORTEST
-    } else {
-        WireBytes(bytes)
-    }
-}
 
 /// The next void that goes into a gap of `gap` bytes, above zero. As few as
 /// possible, the longest first, and together exactly the gap wherever it is at

@@ -2,8 +2,9 @@
 //! is Better, 4.2): guests in turn, and the flows of each guest in turn.
 //!
 //! Turns are taken twice. Guests of this host are served as the flows of RFC 8290 are:
-//! one that was idle goes before the others once, all get the same bytes. So a guest has
-//! no more and no faster by opening more connections. In a guest's turn its own flows
+//! one that was idle goes before the others once, all get the same bytes of the wire,
+//! where a short frame takes more than it has. So a guest has no more and no faster by
+//! opening more connections, or by sending small frames. In a guest's turn its own flows
 //! are served the same way: a message does not wait behind the bulk of its own guest. A
 //! flow is a bucket of the hash of connections ([`Frame::connection`]). Shares by host,
 //! then flow, are those of Linux's `sch_cake` (Høiland-Jørgensen et al., "Piece of CAKE",
@@ -22,6 +23,7 @@ mod turns;
 use super::codel::Parameters;
 use super::{Backlog, QueueStats, Queued};
 use crate::Frame;
+use crate::ethernet::on_the_wire;
 use flows::{Flows, Key};
 use frames::{FlowLine, Frames};
 use serde::{Deserialize, Serialize};
@@ -88,7 +90,9 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct FqCodel<F> {
     parameters: Parameters,
+    /// A flow's turn, and a guest's, which is what such a frame takes of the wire.
     quantum: i64,
+    guest_quantum: i64,
     packets: usize,
     memory: Bytes,
     /// Into how many flows a guest's connections are hashed.
@@ -101,6 +105,8 @@ pub struct FqCodel<F> {
 
 impl<F: Frame> FqCodel<F> {
     pub(super) fn new(config: FqCodelConfig) -> Self {
+        // At least a minimal frame, or a turn would take many rounds.
+        let quantum = config.quantum.0.clamp(64, 1 << 30);
         Self {
             parameters: Parameters {
                 target: config.target,
@@ -109,8 +115,8 @@ impl<F: Frame> FqCodel<F> {
                 ecn: config.ecn,
                 ce_threshold: config.ce_threshold,
             },
-            // At least a minimal frame, or a turn would take many rounds.
-            quantum: config.quantum.0.clamp(64, 1 << 30).cast_signed(),
+            quantum: quantum.cast_signed(),
+            guest_quantum: on_the_wire(quantum as usize).0.cast_signed(),
             packets: config.packets,
             memory: config.memory,
             buckets: config.flows.clamp(1, 1 << 16) as u64,
@@ -158,7 +164,7 @@ impl<F: Frame> FqCodel<F> {
             source.flows.begin(&mut self.flows.all, index, quantum);
             if !source.turn().active {
                 let sources = &mut self.sources.all;
-                self.turns.begin(sources, source_index, quantum);
+                self.turns.begin(sources, source_index, self.guest_quantum);
             }
         }
     }
@@ -168,6 +174,7 @@ impl<F: Frame> FqCodel<F> {
         let Self {
             parameters,
             quantum,
+            guest_quantum,
             sources,
             turns,
             flows,
@@ -175,7 +182,7 @@ impl<F: Frame> FqCodel<F> {
             ..
         } = self;
         loop {
-            let source_index = turns.pick(&mut sources.all, *quantum)?;
+            let source_index = turns.pick(&mut sources.all, *guest_quantum)?;
             let source = &mut sources.all[source_index as usize];
             let before = frames.backlog.memory.0;
             while let Some(index) = source.flows.pick(&mut flows.all, *quantum) {
@@ -187,9 +194,9 @@ impl<F: Frame> FqCodel<F> {
                 if flow.control.admit(parameters, now, stats, &mut line) {
                     let bytes = flow.waiting.bytes;
                     let queued = frames.pop(&mut flow.waiting);
-                    let len = (bytes - flow.waiting.bytes).cast_signed();
-                    flow.turn_mut().deficit -= len;
-                    source.turn_mut().deficit -= len;
+                    let len = bytes - flow.waiting.bytes;
+                    flow.turn_mut().deficit -= len.cast_signed();
+                    source.turn_mut().deficit -= on_the_wire(len as usize).0.cast_signed();
                     source.memory -= before - frames.backlog.memory.0;
                     return queued;
                 }

@@ -67,8 +67,8 @@ fn a_flow_that_emptied_as_new_is_not_new_again_at_once() {
 }
 
 #[test]
-fn guests_get_the_same_bytes_whatever_their_packets() {
-    let small = (0..4000).map(|id| Record::new(id, 1, 100));
+fn guests_get_the_same_bytes_of_the_wire_whatever_their_packets() {
+    let small = (0..5000).map(|id| Record::new(id, 1, 60));
     let large = (0..500).map(|id| Record::new(id, 2, 1514));
     let huge = (0..20).map(|id| Record::new(id, 3, 64_000));
     let outside = (0..500).map(|id| Record {
@@ -78,9 +78,9 @@ fn guests_get_the_same_bytes_whatever_their_packets() {
     let frames = small.chain(large).chain(huge).chain(outside);
     let mut queue = filled(FqCodelConfig::default(), frames);
     let mut sent = BTreeMap::new();
-    while sent.values().sum::<usize>() < 1_000_000 {
+    while sent.values().sum::<u64>() < 1_000_000 {
         let frame = pull(&mut queue).expect("more waits");
-        *sent.entry(frame.source).or_default() += frame.len;
+        *sent.entry(frame.source).or_default() += on_the_wire(frame.len).0;
     }
     assert_eq!(sent.len(), 4);
     for (source, bytes) in sent {

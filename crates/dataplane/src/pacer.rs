@@ -94,6 +94,7 @@ mod change;
 mod clock;
 mod config;
 mod guest;
+mod level;
 mod limit;
 mod line;
 mod lines;
@@ -108,6 +109,7 @@ mod wheel;
 pub use batch::{Batch, Paced};
 pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
+pub use level::{DestinationLevel, GuestLevel};
 pub use limit::FlowUse;
 pub use void::VoidFrame;
 

@@ -9,6 +9,7 @@ mod core;
 mod ending;
 mod handover;
 mod inherit;
+mod level;
 mod notify;
 mod open;
 mod plan;
@@ -30,6 +31,7 @@ use core::Core;
 use ending::listener;
 use handover::Legacy;
 use inherit::Inherited;
+use level::Restoring;
 use notify::notify;
 pub use open::OpenError;
 use plan::{PortPlan, plan};
@@ -186,6 +188,8 @@ struct Daemon {
     /// Another daemon asks to take over.
     successor_ready: bool,
     store: Store,
+    /// What guests may still send of what the daemon before this one knew.
+    levels: Restoring,
     reloading: Option<Reloading>,
     reloads_applied: u64,
     reloads_refused: u64,
@@ -207,7 +211,9 @@ impl Daemon {
         let legacy = instance
             .as_mut()
             .and_then(|instance| instance.legacy.take());
-        let legacy = legacy.unwrap_or_else(Legacy::from_systemd);
+        let mut legacy = legacy.unwrap_or_else(Legacy::from_systemd);
+        let levels = legacy.levels.take().unwrap_or_default();
+        let mut levels = Restoring::from(levels);
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
         let watch = control
@@ -224,8 +230,10 @@ impl Daemon {
             .as_ref()
             .map(|hose| Hose::open(hose, clock.now()))
             .transpose()?;
+        let limited = levels.restore(clock.now(), &mut switch, hose.is_some());
         if let Some(hose) = &mut hose {
             hose.set_guests(clock.now(), guarantees.hose_guests(&switch));
+            hose.keep_for_now(clock.now(), limited, &mut switch);
         }
         let others_ready = [
             hose.as_ref().map(|hose| (HOSE, hose.descriptor())),
@@ -257,6 +265,7 @@ impl Daemon {
             instance,
             successor_ready: false,
             store,
+            levels,
             reloading: None,
             reloads_applied: 0,
             reloads_refused: 0,
@@ -316,8 +325,12 @@ impl Daemon {
         let guests: Vec<_> = self.switch.guests().map(|(id, _)| id).collect();
         let wanted = guests.into_iter().zip(self.guarantees.wanted());
         self.switch.apply(now, wanted);
+        let limited = self
+            .levels
+            .restore(now, &mut self.switch, self.hose.is_some());
         if let Some(hose) = &mut self.hose {
             hose.set_guests(now, self.guarantees.hose_guests(&self.switch));
+            hose.keep_for_now(now, limited, &mut self.switch);
         }
     }
 

@@ -26,11 +26,15 @@ use tailbound_hose::{
     self as hose, Address, Change, Destination, Dropped, Epoch, FlowKey, HoseState, HoseStats,
     HostId, Incoming, Key, Machine, Station, StationChange, TimeOfDay,
 };
-use tailbound_switch::Mac;
+use tailbound_switch::{Mac, Switch};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// Datagrams that are read in a turn.
 const DATAGRAMS: usize = 64;
+
+/// How long limits of another process are kept that nobody has confirmed: peers that live
+/// say within some milliseconds what they know.
+const KEPT: Nanos = Nanos::from_secs(1);
 
 /// Why rates cannot be exchanged.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +103,9 @@ pub struct Hose {
     /// The same of what may come for guests, and whether these are others.
     closed: Vec<Incoming>,
     renewed: bool,
+    /// Limits that were in force before this process, until others come or that is over.
+    kept: HashSet<dataplane::FlowKey>,
+    kept_until: Nanos,
     addresses: HashMap<HostId, SocketAddr>,
     /// The addresses that datagrams may come from.
     senders: HashSet<IpAddr>,
@@ -166,6 +173,8 @@ impl Hose {
             withdrawn_stations: Vec::new(),
             closed: Vec::new(),
             renewed: false,
+            kept: HashSet::new(),
+            kept_until: Nanos::MAX,
             guests: Vec::new(),
             drained: HashMap::new(),
             next_sample: now,
@@ -199,6 +208,53 @@ impl Hose {
         self.drained.retain(|guest, _| here.contains(guest));
         self.guests = guests;
         self.renewed = true;
+    }
+
+    /// Lets flows be limited as they are, until something else is known of them, for a
+    /// second at most: what another process agreed on is better than nothing.
+    pub(crate) fn keep_for_now(
+        &mut self,
+        now: Nanos,
+        limited: Vec<dataplane::FlowKey>,
+        switch: &mut Switch,
+    ) {
+        if limited.is_empty() {
+            return;
+        }
+        self.kept.extend(limited);
+        self.kept_until = now + KEPT;
+        for station in self.kept_stations() {
+            switch.set_limited_by_station(Mac(station.mac()), true);
+        }
+    }
+
+    /// The stations that are limited as such by a limit that is kept.
+    fn kept_stations(&self) -> impl Iterator<Item = Station> + '_ {
+        let flows = self.kept.iter();
+        flows.filter_map(|flow| match destination(flow.destination) {
+            Destination::Station(station) => Some(station),
+            Destination::Address(_) => None,
+        })
+    }
+
+    /// Ends what was kept for now and of which nothing else has become known.
+    fn end_kept(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
+        if now < self.kept_until {
+            return;
+        }
+        self.kept_until = Nanos::MAX;
+        let announced: HashSet<_> = self.state.stations().collect();
+        let over = self.kept_stations();
+        let over: Vec<_> = over
+            .filter(|station| !announced.contains(station))
+            .collect();
+        self.withdrawn_stations.extend(over);
+        for flow in self.kept.drain() {
+            let ended = pacer.set_destination(now, flow.source, flow.destination, None);
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a guest of a limit that was kept is gone");
+            }
+        }
     }
 
     /// The address that it listens at.
@@ -316,10 +372,12 @@ impl Hose {
 
     fn exchange(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
         self.now = now;
+        self.end_kept(now, pacer);
         let Self {
             state,
             socket,
             withdrawn,
+            kept,
             addresses,
             send_failures,
             refused,
@@ -333,6 +391,15 @@ impl Hose {
             *send_failures += u64::from(!sent);
         });
         for change in withdrawn.drain(..).chain(state.poll_changes()) {
+            if !kept.is_empty()
+                && let Some(source) = guest_of(change.flow.guest)
+            {
+                let destination = known_as(change.flow.destination);
+                kept.remove(&dataplane::FlowKey {
+                    source,
+                    destination,
+                });
+            }
             if let Err(error) = set(now, pacer, change) {
                 *refused += 1;
                 tracing::debug!(?change, %error, "the pacer does not take a rate");
@@ -361,7 +428,9 @@ impl Hose {
         let used = self.unsampled || self.state.has_open_pairs();
         let sample = used || self.state.has_grants();
         let sample = sample.then_some(self.next_sample);
-        [sample, self.state.poll_at()].into_iter().flatten().min()
+        let kept = (!self.kept.is_empty()).then_some(self.kept_until);
+        let times = [sample, self.state.poll_at(), kept];
+        times.into_iter().flatten().min()
     }
 
     /// All counters, as they are now.

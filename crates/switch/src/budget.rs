@@ -51,6 +51,19 @@ impl Budget {
         self.config = config;
     }
 
+    /// What is spent at `now`, and has not come back.
+    pub(crate) const fn spent(&self, now: Nanos) -> Bytes {
+        let back = Work::done(self.config.rate, now.since(self.at));
+        self.spent.less(back).bytes()
+    }
+
+    /// Notes that so much more was spent until `now`.
+    pub(crate) fn note_spent(&mut self, now: Nanos, bytes: Bytes) {
+        let spent = self.spent(now).0.saturating_add(bytes.0);
+        self.spent = Work::of(Bytes(spent));
+        self.at = now;
+    }
+
     /// Spends `cost`, where less than the burst is spent; returns whether it did. So the
     /// burst is exceeded by one frame at most, which later ones wait for.
     pub(crate) fn spend(&mut self, now: Nanos, cost: Bytes) -> bool {

@@ -26,6 +26,6 @@ pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
     GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PartialSnapshot,
-    PortSnapshot, Ports, Reload, Snapshot, Sojourn, Switch, SwitchConfig, SwitchPlan, Turn, UPLINK,
-    UplinkPacing, UplinkSnapshot,
+    PortSnapshot, Ports, Reload, Snapshot, Sojourn, Spent, Switch, SwitchConfig, SwitchPlan, Turn,
+    UPLINK, UplinkPacing, UplinkSnapshot,
 };

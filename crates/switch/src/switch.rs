@@ -27,6 +27,7 @@ mod guard;
 mod guest;
 mod ingress;
 mod inward;
+mod level;
 mod local;
 mod memory;
 mod receive;
@@ -41,6 +42,7 @@ mod work;
 
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
 pub use guarantees::GuaranteeError;
+pub use level::Spent;
 pub use reload::{Reload, SwitchPlan};
 pub use snapshot::{
     GuestPacing, GuestSnapshot, PartialSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing,

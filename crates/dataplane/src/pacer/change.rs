@@ -278,7 +278,12 @@ impl<F: Frame> Pacer<F> {
 
     /// Changes the limit of a line, and charges its first frame anew where that is not
     /// released.
-    fn change_limit(&mut self, index: u32, at: Position, change: impl FnOnce(&mut Limit)) {
+    pub(super) fn change_limit(
+        &mut self,
+        index: u32,
+        at: Position,
+        change: impl FnOnce(&mut Limit),
+    ) {
         let line = self.lines.at_mut(index);
         let waits = self.chain.withdraw(line, index);
         if let Some(limit) = &mut line.limit {

@@ -126,6 +126,16 @@ impl Guest {
         self.share = Bytes(self.bound.0 / 4);
     }
 
+    /// What {B, S} holds at `now`.
+    pub(super) fn holds(&self, now: Position) -> WireBytes {
+        self.average.tokens(now)
+    }
+
+    /// Puts so many bytes into {B, S} at `now`, as far as it holds them.
+    pub(super) fn fill(&mut self, bytes: WireBytes, now: Position) {
+        self.average.fill(bytes, now);
+    }
+
     /// Returns a full bucket like that of {B, S}.
     pub(super) fn full_bucket(&self) -> TokenBucket<Position> {
         self.average.full()

@@ -79,6 +79,18 @@ impl Limit {
         self.bucket.burst()
     }
 
+    /// What the bucket holds at `now`.
+    pub(super) fn holds(&self, now: Position) -> WireBytes {
+        self.bucket.tokens(self.closed.unwrap_or(now))
+    }
+
+    /// Lets the bucket hold so many bytes at `now`, or as many as it can.
+    pub(super) fn hold(&mut self, bytes: WireBytes, now: Position) {
+        self.bucket = self.bucket.empty(now);
+        self.bucket.fill(bytes, now);
+        self.closed = self.closed.map(|_| now);
+    }
+
     /// Charges the first frame of the line, which comes at `at`. Returns `Ok` where it is
     /// released then, or else when it is to be; `None`: when the limit, which is closed, is
     /// opened.

@@ -49,6 +49,11 @@ impl Lines {
         &mut self.all[index as usize]
     }
 
+    /// The limit of a line; `None` where there is none.
+    pub(super) fn limit(&self, index: u32) -> Option<&Limit> {
+        self.all.get(index as usize)?.limit.as_ref()
+    }
+
     /// Two different lines.
     pub(super) fn two_mut(&mut self, one: u32, other: u32) -> Option<(&mut Line, &mut Line)> {
         let both = self.all.get_disjoint_mut([one as usize, other as usize]);

@@ -1,6 +1,7 @@
 //! The end of a daemon, and how the next one goes on.
 
 use super::handover::{Legacy, State, Successor};
+use super::level::Levels;
 use super::plan::PortPlan;
 use super::poller::SUCCESSOR;
 use super::store::Store;
@@ -73,12 +74,15 @@ impl Daemon {
         let descriptors = ports.filter_map(|(plan, port)| descriptor(plan, port.as_deref()));
         let (keys, descriptors): (Vec<_>, Vec<_>) =
             descriptors.map(|(key, fd)| (key.to_owned(), fd)).unzip();
+        let levels = Levels::of(&mut self.switch, self.clock.now());
+        let levels = serde_json::to_value(levels).unwrap_or_default();
         let stations = self.switch.stations();
         let state = State {
             keys,
             stations: stations
                 .map(|(mac, port)| (mac.0, port.to_owned()))
                 .collect(),
+            levels,
         };
         match successor.give(&state, &descriptors) {
             Ok(()) => {

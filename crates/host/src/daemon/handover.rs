@@ -11,6 +11,7 @@
 //! then reads on. From then until the new one reads, frames wait in the kernel.
 
 use super::inherit::Inherited;
+use super::level::Levels;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -54,6 +55,9 @@ pub(super) struct State {
     pub(super) keys: Vec<String>,
     /// Addresses that were learned, and the names of the ports where.
     pub(super) stations: Vec<([u8; 6], String)>,
+    /// What guests may still send at once ([`Levels`]): not known to older daemons.
+    #[serde(default)]
+    pub(super) levels: serde_json::Value,
 }
 
 /// Whoever wants to take over, and is spoken to.
@@ -107,6 +111,7 @@ impl Successor {
 pub(super) struct Legacy {
     pub(super) ports: Inherited,
     pub(super) stations: Vec<([u8; 6], String)>,
+    pub(super) levels: Option<Levels>,
 }
 
 impl Legacy {
@@ -115,6 +120,7 @@ impl Legacy {
         Self {
             ports: Inherited::from_systemd(),
             stations: Vec::new(),
+            levels: None,
         }
     }
 
@@ -146,6 +152,7 @@ impl Legacy {
         Ok(Self {
             ports: Inherited::new(state.keys.into_iter().zip(descriptors)),
             stations: state.stations,
+            levels: Levels::read(state.levels),
         })
     }
 }
@@ -219,6 +226,7 @@ mod tests {
             let state = State {
                 keys: keys.map(|key| key.expect("a TAP has one")).collect(),
                 stations: vec![([2, 0, 0, 0, 0, 1], "uplink".to_owned()); 10_000],
+                levels: serde_json::json!({"at": 0, "guests": []}),
             };
             let descriptors: Vec<_> = files.iter().map(AsFd::as_fd).collect();
             successor.expect("ours").give(&state, &descriptors)
@@ -226,6 +234,7 @@ mod tests {
         let mut legacy = Legacy::ask(&path).expect("handed over");
         old.join().expect("no panic").expect("taken");
         assert_eq!(legacy.stations.len(), 10_000);
+        assert!(legacy.levels.is_some());
         for number in 0..PORTS {
             let taken = legacy.ports.take(&port(number), |fd| {
                 let mut byte = [0];

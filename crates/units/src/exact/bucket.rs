@@ -218,6 +218,12 @@ impl<T: Tick> TokenBucket<T> {
         *self = fresh.owing(lacks.unsigned_abs(), to);
     }
 
+    /// Puts in so many bytes at `now`, as far as it holds them.
+    pub fn fill(&mut self, bytes: WireBytes, now: T) {
+        let more = u128::from(bytes.0) * u128::from(self.byte);
+        *self = self.owing(self.owed(now).saturating_sub(more), now);
+    }
+
     /// The same bucket, full.
     #[must_use]
     pub fn full(self) -> Self {

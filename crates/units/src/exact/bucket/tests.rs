@@ -35,6 +35,20 @@ fn a_bucket_that_could_not_be_counted_is_refused() {
     assert!(TokenBucket::on_wire(LINK, LINK, WireBytes(1 << 40)).is_some());
 }
 
+#[test]
+fn what_is_put_in_can_be_taken_out_and_no_more_than_the_burst() {
+    let mut bucket = bucket(1000, 3 * 1538).empty(Position(7000));
+    bucket.fill(WireBytes(1538), Position(7000));
+    assert_eq!(bucket.tokens(Position(7000)), WireBytes(1538));
+    assert_eq!(charge(&mut bucket, 7000, 1538), 7000);
+    assert_eq!(charge(&mut bucket, 7000, 1538), 7000 + 15_380);
+    // What was charged beyond what it held is paid first.
+    bucket.fill(WireBytes(2 * 1538), Position(7000));
+    assert_eq!(bucket.tokens(Position(7000)), WireBytes(1538));
+    bucket.fill(WireBytes(u64::MAX), Position(7000));
+    assert_eq!(bucket.tokens(Position(7000)), WireBytes(3 * 1538));
+}
+
 /// When a frame leaves; another, that was charged before and taken back, has no
 /// part in it.
 fn charge(bucket: &mut TokenBucket<Position>, arrival: u64, len: u64) -> u64 {

@@ -1,0 +1,83 @@
+//! What buckets hold, for whoever goes on in this pacer's place: so that no guest gets its
+//! burst twice, and none loses it.
+
+use super::config::PacerError;
+use super::{Pacer, guest};
+use crate::{FlowKey, Frame, GuestId};
+use tailbound_units::{Nanos, Rate, WireBytes};
+
+/// What the buckets of a guaranteed guest hold at a moment, in bytes on the wire, rounded
+/// down. {Bmax, one frame} is not among them: it is full again after one frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestLevel {
+    /// Of {B, S}.
+    pub holds: WireBytes,
+    /// Of the destinations that have a limit.
+    pub destinations: Vec<DestinationLevel>,
+}
+
+/// What the bucket of a limited destination holds at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DestinationLevel {
+    /// The destination, as in [`FlowKey`].
+    pub destination: u128,
+    /// Its limit; 0 where it is closed, so that it does not fill.
+    pub rate: Rate,
+    /// Of {`B_i`, S}.
+    pub holds: WireBytes,
+}
+
+impl<F: Frame> Pacer<F> {
+    /// What a guest's buckets hold now; `None` where it has no guarantee.
+    pub fn level(&mut self, now: Nanos, id: GuestId) -> Option<GuestLevel> {
+        let at = self.advance(now).max(self.chain.wire);
+        let guest = self.guaranteed(id)?;
+        let mut destinations = Vec::with_capacity(guest.limited as usize);
+        let mut next = guest.first_limited;
+        while let Some(limit) = self.lines.limit(next) {
+            destinations.push(DestinationLevel {
+                destination: limit.key.destination,
+                rate: limit.rate(),
+                holds: limit.holds(at),
+            });
+            next = limit.sibling;
+        }
+        Some(GuestLevel {
+            holds: guest.holds(at),
+            destinations,
+        })
+    }
+
+    /// Puts so many bytes into {B, S} of a guest, as far as it holds them: what is known
+    /// that it has not sent. A guest without a guarantee is passed over.
+    pub fn fill_bucket(&mut self, now: Nanos, id: GuestId, bytes: WireBytes) {
+        let at = self.advance(now).max(self.chain.wire);
+        if self.guaranteed(id).is_some()
+            && let Some(guest) = guest::find_mut(&mut self.guests, id)
+        {
+            guest.fill(bytes, at);
+        }
+    }
+
+    /// Limits a destination ([`Pacer::set_destination`]), with so much in its bucket.
+    ///
+    /// # Errors
+    /// The rule that the limit breaks; then nothing has changed.
+    pub fn set_destination_level(
+        &mut self,
+        now: Nanos,
+        id: GuestId,
+        level: DestinationLevel,
+    ) -> Result<(), PacerError> {
+        self.set_destination(now, id, level.destination, Some(level.rate))?;
+        let at = self.advance(now).max(self.chain.wire);
+        let key = FlowKey {
+            source: id,
+            destination: level.destination,
+        };
+        if let Some(index) = self.lines.find(key) {
+            self.change_limit(index, at, |limit| limit.hold(level.holds, at));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! What guests may still send at once, across a takeover: no guest gets its burst twice, and
+//! none loses it.
+//!
+//! The moment that it is told of is one of `CLOCK_MONOTONIC`, which all processes of a boot
+//! share. A guest gets what its guarantee allows for the time since then.
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use tailbound_dataplane::pacer::DestinationLevel;
+use tailbound_dataplane::{FlowKey, GuestId};
+use tailbound_switch::{Spent, Switch};
+use tailbound_units::{Bytes, Nanos, Rate, WireBytes};
+
+/// What each guest may still send at once.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Levels {
+    /// When that was so, in nanoseconds of `CLOCK_MONOTONIC`.
+    at: u64,
+    guests: Vec<Level>,
+}
+
+/// What one guest may.
+#[derive(Debug, Serialize, Deserialize)]
+struct Level {
+    name: String,
+    /// What {B, S} holds, in bytes on the wire; `None` without a guarantee.
+    holds: Option<u64>,
+    /// Its limited destinations.
+    destinations: Vec<Destination>,
+    /// What it has spent of its budgets for groups and for unknown addresses, in bytes.
+    groups: u64,
+    unknown: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Destination {
+    /// As the pacer knows it, in hexadecimal digits.
+    known_as: String,
+    /// Bits a second.
+    rate: u64,
+    holds: u64,
+}
+
+/// Now, in nanoseconds of `CLOCK_MONOTONIC`.
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let nanos = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+    u64::try_from(nanos).unwrap_or(0)
+}
+
+impl Levels {
+    /// Those of all guests, as of now.
+    pub(super) fn of(switch: &mut Switch, now: Nanos) -> Self {
+        let guests = switch.guests();
+        let guests: Vec<_> = guests.map(|(id, name)| (id, name.to_owned())).collect();
+        let guests = guests.into_iter().map(|(id, name)| {
+            let level = switch.level(now, id);
+            let spent = switch.spent(now, id).unwrap_or_default();
+            let destinations = level.iter().flat_map(|level| &level.destinations);
+            let destinations = destinations.map(|destination| Destination {
+                known_as: format!("{:x}", destination.destination),
+                rate: destination.rate.0,
+                holds: destination.holds.0,
+            });
+            Level {
+                name,
+                destinations: destinations.collect(),
+                holds: level.map(|level| level.holds.0),
+                groups: spent.groups.0,
+                unknown: spent.unknown.0,
+            }
+        });
+        Self {
+            guests: guests.collect(),
+            at: monotonic(),
+        }
+    }
+
+    /// What `text` says; nothing, and one line about it, where that cannot be understood.
+    pub(super) fn read(text: serde_json::Value) -> Option<Self> {
+        if text.is_null() {
+            tracing::info!("nothing is told of buckets: guests start with empty ones");
+            return None;
+        }
+        match serde_json::from_value::<Self>(text) {
+            Ok(levels) if levels.at <= monotonic() => Some(levels),
+            Ok(_) => {
+                tracing::warn!("what is told of buckets is of another clock: they start empty");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what is told of buckets is of another version: they start empty");
+                None
+            }
+        }
+    }
+}
+
+/// What guests get back, until they have it.
+#[derive(Debug, Default)]
+pub(super) struct Restoring {
+    at: u64,
+    guests: HashMap<String, Level>,
+}
+
+impl From<Levels> for Restoring {
+    fn from(levels: Levels) -> Self {
+        let guests = levels.guests.into_iter();
+        Self {
+            at: levels.at,
+            guests: guests.map(|level| (level.name.clone(), level)).collect(),
+        }
+    }
+}
+
+impl Restoring {
+    /// Gives guests what is theirs, as far as they have a guarantee by now. Returns the
+    /// flows that are limited as they were; none without an exchange of rates.
+    pub(super) fn restore(
+        &mut self,
+        now: Nanos,
+        switch: &mut Switch,
+        has_hose: bool,
+    ) -> Vec<FlowKey> {
+        if self.guests.is_empty() {
+            return Vec::new();
+        }
+        let since = Nanos(monotonic().saturating_sub(self.at));
+        let guests = switch.guests();
+        let known = guests.filter(|(_, name)| self.guests.contains_key(*name));
+        let known: Vec<_> = known.map(|(id, name)| (id, name.to_owned())).collect();
+        let mut limited = Vec::new();
+        for (id, name) in known {
+            let Some(mut level) = self.guests.remove(&name) else {
+                continue;
+            };
+            let spent = Spent {
+                groups: Bytes(std::mem::take(&mut level.groups)),
+                unknown: Bytes(std::mem::take(&mut level.unknown)),
+            };
+            switch.note_spent(now, id, spent);
+            if !has_hose {
+                level.destinations.clear();
+            }
+            limited.extend(level.restore(now, since, id, switch));
+            // The placement service may be about to guarantee it something.
+            if level.holds.is_some() && switch.guarantee(id).is_none() {
+                self.guests.insert(name, level);
+            }
+        }
+        limited
+    }
+}
+
+impl Level {
+    /// Fills the buckets of a guest that has a guarantee, as far as they were so long ago.
+    fn restore(&self, now: Nanos, since: Nanos, id: GuestId, switch: &mut Switch) -> Vec<FlowKey> {
+        let earned = |rate: Rate| rate.bytes_in(since).0;
+        let bandwidth = switch.guarantee(id).map(|guarantee| guarantee.bandwidth);
+        let (Some(holds), Some(bandwidth)) = (self.holds, bandwidth) else {
+            return Vec::new();
+        };
+        let there = switch.level(now, id).map_or(0, |level| level.holds.0);
+        let wanted = holds.saturating_add(earned(bandwidth));
+        switch.fill_bucket(now, id, WireBytes(wanted.saturating_sub(there)));
+        let mut limited = Vec::new();
+        for destination in &self.destinations {
+            let Ok(known_as) = u128::from_str_radix(&destination.known_as, 16) else {
+                continue;
+            };
+            let rate = Rate(destination.rate);
+            let level = DestinationLevel {
+                destination: known_as,
+                rate,
+                holds: WireBytes(destination.holds.saturating_add(earned(rate))),
+            };
+            match switch.set_destination_level(now, id, level) {
+                Ok(()) => limited.push(FlowKey {
+                    source: id,
+                    destination: known_as,
+                }),
+                Err(rule) => tracing::debug!(%rule, "a limit is not as it was"),
+            }
+        }
+        limited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tailbound_dataplane::{EgressConfig, Guarantee, PacedPipelineConfig, PacerConfig};
+    use tailbound_switch::{GuestConfig, Mac, SwitchConfig};
+
+    const LINK: Rate = Rate::from_mbit(1000);
+    const BURST: u64 = 150_000;
+
+    fn switch(names: &[&str]) -> Switch {
+        let guarantee = Guarantee::new(Rate::from_mbit(8), Bytes(BURST), LINK);
+        let guests = (1..).zip(names).map(|(n, name)| GuestConfig {
+            guarantee: Some(guarantee),
+            ..GuestConfig::new(*name, Mac([2, 0, 0, 0, 0, n]))
+        });
+        let pacer = PacedPipelineConfig::new(PacerConfig::new(LINK));
+        Switch::new(SwitchConfig {
+            uplink: Some(EgressConfig::Pacer(pacer)),
+            guests: guests.collect(),
+            ..SwitchConfig::default()
+        })
+        .expect("no rule is broken")
+    }
+
+    fn holds(switch: &mut Switch, now: Nanos) -> Vec<u64> {
+        let guests: Vec<_> = switch.guests().map(|(id, _)| id).collect();
+        let levels = guests.into_iter().filter_map(|id| switch.level(now, id));
+        levels.map(|level| level.holds.0).collect()
+    }
+
+    /// What of `levels` a new switch has that began at its zero.
+    fn restored(levels: &Levels, names: &[&str], has_hose: bool) -> (Switch, Vec<FlowKey>) {
+        let text = serde_json::to_vec(levels).expect("plain data");
+        let read = Levels::read(serde_json::from_slice(&text).expect("JSON"));
+        let mut switch = switch(names);
+        let mut restoring = Restoring::from(read.expect("it is ours"));
+        let limited = restoring.restore(Nanos::ZERO, &mut switch, has_hose);
+        // Not twice.
+        let again = restoring.restore(Nanos::ZERO, &mut switch, has_hose);
+        assert!(again.is_empty());
+        (switch, limited)
+    }
+
+    #[test]
+    fn a_guest_has_what_it_had_whatever_its_place_and_a_new_one_nothing() {
+        let mut old = switch(&["a", "b"]);
+        // Since 50 ms: 8 Mbit/s are 1,000 bytes in one.
+        let now = Nanos::from_millis(50);
+        let levels = Levels::of(&mut old, now);
+        assert_eq!(holds(&mut old, now), [50_000, 50_000]);
+        let (mut new, _) = restored(&levels, &["new", "b", "a"], true);
+        let [new, b, a] = holds(&mut new, Nanos::ZERO)[..] else {
+            panic!("three guests");
+        };
+        assert_eq!(new, 0);
+        // And what came since then: a second of it would fill the bucket.
+        assert!((50_000..=BURST).contains(&a), "{a}");
+        assert!((50_000..=BURST).contains(&b), "{b}");
+    }
+
+    #[test]
+    fn a_destinations_burst_is_not_had_twice() {
+        let mut old = switch(&["a"]);
+        let now = Nanos::from_secs(1);
+        let id = old.guests().next().expect("one").0;
+        let pacer = old.pacer().expect("it is paced");
+        for (destination, rate) in [(7, 1), (8, 0)] {
+            let level = DestinationLevel {
+                destination,
+                rate: Rate::from_mbit(rate),
+                holds: WireBytes(1000),
+            };
+            pacer
+                .set_destination_level(now, id, level)
+                .expect("no rule");
+        }
+        let mut levels = Levels::of(&mut old, now);
+        // No time passes, so that it can be told.
+        levels.at = u64::MAX;
+        assert!(Levels::read(serde_json::to_value(&levels).expect("plain")).is_none());
+        levels.at = monotonic();
+        let (mut new, limited) = restored(&levels, &["a"], true);
+        assert_eq!(limited.len(), 2);
+        let id = new.guests().next().expect("one").0;
+        let level = new.level(Nanos::ZERO, id).expect("guaranteed");
+        let [closed, open] = [8, 7].map(|destination| {
+            let mut all = level.destinations.iter();
+            *all.find(|level| level.destination == destination)
+                .expect("known")
+        });
+        assert_eq!(open.rate, Rate::from_mbit(1));
+        // 1 Mbit/s are 125 bytes in a millisecond: a whole second is less than its burst.
+        assert!((1000..BURST).contains(&open.holds.0), "{open:?}");
+        assert_eq!((closed.rate, closed.holds), (Rate(0), WireBytes(1000)));
+        // Nobody would ever take them away.
+        let (mut new, limited) = restored(&levels, &["a"], false);
+        assert!(limited.is_empty());
+        let id = new.guests().next().expect("one").0;
+        assert!(
+            new.level(Nanos::ZERO, id)
+                .expect("guaranteed")
+                .destinations
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn what_another_version_tells_is_passed_over() {
+        for text in [
+            serde_json::Value::Null,
+            serde_json::json!({"at": 1}),
+            serde_json::json!({"at": 1, "guests": [{"name": 7}]}),
+        ] {
+            assert!(Levels::read(text).is_none());
+        }
+    }
+}

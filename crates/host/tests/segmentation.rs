@@ -9,6 +9,7 @@ mod support;
 
 use support::{Daemon, Guest, Kind, METRICS, Nic, command, kinds, sandboxed, until};
 use tailbound_dataplane::{Frame, Packet, Pool};
+use tailbound_sys::veth::{self, OtherEnd};
 
 const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -271,4 +272,38 @@ fn count(packets: &[Packet]) -> usize {
         .iter()
         .filter(|packet| packet.destination_mac() == MAC_B);
     ours.map(Frame::segments).sum()
+}
+
+#[test]
+fn what_is_inside_of_tunnels_is_left_to_no_port() {
+    sandboxed("what_is_inside_of_tunnels_is_left_to_no_port", || {
+        for kind in kinds() {
+            let guest = Guest::new(kind, 1);
+            let (device, _) = guest.device();
+            let netns = guest.netns();
+            let takes = || veth::takes_tunnels(device, Some(&netns)).expect("it is there");
+            if kind == Kind::Veth {
+                assert!(takes(), "a veth does by default");
+                let before = veth::other_end(&guest.name, None).expect("it is there");
+                let OtherEnd::Leaves(place) = before else {
+                    panic!("{before:?}");
+                };
+                assert_eq!(place.interface, device);
+            }
+            let config = format!("metrics = {METRICS:?}\n{}", guest.section());
+            let _daemon = Daemon::start(&config);
+            assert!(!takes());
+            if kind == Kind::Veth {
+                let after = veth::other_end(&guest.name, None).expect("it is there");
+                assert_eq!(after, OtherEnd::Cuts);
+            }
+        }
+        // Both ends in one namespace.
+        let ends = ["link", "add", "v0", "type", "veth", "peer", "name", "v1"];
+        command("ip", &ends);
+        assert!(veth::takes_tunnels("v1", None).expect("it is there"));
+        assert_eq!(veth::switch_off("v0", None).expect("ours"), OtherEnd::Cuts);
+        assert!(!veth::takes_tunnels("v1", None).expect("it is there"));
+        assert!(veth::takes_tunnels("v0", None).expect("it is there"));
+    });
 }

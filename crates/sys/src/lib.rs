@@ -3,6 +3,7 @@
 
 pub mod cgroup;
 pub mod cpuset;
+mod ethtool;
 #[cfg(feature = "guest-memory")]
 pub mod guest_memory;
 pub mod inherited;
@@ -18,4 +19,5 @@ pub mod tap;
 pub mod thread;
 pub mod timer;
 pub mod user_namespace;
+pub mod veth;
 pub mod xdp;

@@ -21,6 +21,7 @@ pub enum Capability {
     Tap,
     PacketVnetHeader,
     Veth,
+    TunnelOffloads,
     Bridge,
     Htb,
     U32,
@@ -207,6 +208,8 @@ table! {
         "uplinks, and guests behind a veth", "CAP_NET_RAW and PACKET_VNET_HDR";
     Veth, "veth", true, Namespace, trials::veth,
         "the lab's cables", "CONFIG_VETH and ip";
+    TunnelOffloads, "tunnel-offloads", false, Anywhere, trials::tunnels,
+        "tunnels (VXLAN, GRE) of guests behind a veth", "the guests' ends cut what is inside of tunnels";
     Bridge, "bridge", true, Namespace, trials::bridge,
         "the lab's switch", "CONFIG_BRIDGE and ip";
     Htb, "htb", true, Namespace, trials::htb,

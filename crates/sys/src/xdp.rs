@@ -12,7 +12,6 @@
 mod bpf;
 mod chunks;
 mod clock;
-mod ethtool;
 mod features;
 mod metadata;
 mod program;
@@ -24,7 +23,7 @@ pub use features::Features;
 pub use program::Attachment;
 pub use queue::{LONGEST, Losses, Queue, Refused};
 
-use ethtool::Ethtool;
+use crate::ethtool::Ethtool;
 use program::Program;
 use queue::Plan;
 use std::fmt;

@@ -2,6 +2,7 @@
 
 use super::{Mend, Outcome};
 use crate::process::find_program;
+use crate::veth::{OtherEnd, other_end};
 use crate::{packet, procfs, sched, tap, xdp};
 use rustix::thread::CapabilitySet;
 use std::fs;
@@ -94,6 +95,37 @@ pub(super) fn packet() -> Outcome {
 
 pub(super) fn veth() -> Outcome {
     link("veth", "link add tbprobe1 type veth peer name tbprobe2")
+}
+
+/// Which veths' other ends leave tunnels to this one: those that can be seen.
+pub(super) fn tunnels() -> Outcome {
+    let interfaces = fs::read_dir("/sys/class/net").into_iter().flatten();
+    let names = interfaces
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let ends = names.filter_map(|name| Some((other_end(&name, None).ok()?, name)));
+    let (mut veths, mut leave, mut unseen) = (0, Vec::new(), 0);
+    for (end, name) in ends {
+        match end {
+            OtherEnd::None => continue,
+            OtherEnd::Cuts => {}
+            OtherEnd::Unseen { .. } => unseen += 1,
+            OtherEnd::Leaves(place) => leave.push((name, place.command())),
+        }
+        veths += 1;
+    }
+    let seen = format!("of {veths} veths here {unseen} have their other end out of sight");
+    match leave.first() {
+        None => Outcome::works(format!("{seen}, no other leaves tunnels to be cut")),
+        Some((name, command)) => Outcome::lacks(
+            format!(
+                "{seen}; {} leave tunnels to be cut, {name} among them, which the host daemon \
+                 switches off where it opens them",
+                leave.len()
+            ),
+            Mend::Root(command.clone()),
+        ),
+    }
 }
 
 pub(super) fn bridge() -> Outcome {

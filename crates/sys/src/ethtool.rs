@@ -5,6 +5,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 const GET_CHANNELS: u32 = 0x3c;
+const GET_STRINGS: u32 = 0x1b;
+const GET_STRING_SETS: u32 = 0x37;
+const GET_FEATURES: u32 = 0x3a;
+const SET_FEATURES: u32 = 0x3b;
+/// `ETH_SS_FEATURES`.
+const FEATURES: u32 = 4;
+/// Bytes of a name (`ETH_GSTRING_LEN`).
+const NAME: usize = 32;
 const GET_FLAGS: u32 = 0x25;
 const GET_TIMESTAMPING: u32 = 0x41;
 /// `ETH_FLAG_RXVLAN`.
@@ -12,13 +20,13 @@ const RX_VLAN: u32 = 1 << 8;
 
 /// Asks about one interface of the network namespace that it was opened in.
 #[derive(Debug)]
-pub(super) struct Ethtool {
+pub(crate) struct Ethtool {
     socket: OwnedFd,
     interface: String,
 }
 
 impl Ethtool {
-    pub(super) fn open(interface: &str) -> io::Result<Self> {
+    pub(crate) fn open(interface: &str) -> io::Result<Self> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
         let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
         Ok(Self {
@@ -27,7 +35,7 @@ impl Ethtool {
         })
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
@@ -36,6 +44,12 @@ impl Ethtool {
     fn ask<const N: usize>(&self, command: u32) -> io::Result<[u32; N]> {
         let mut words = [0; N];
         words[0] = command;
+        self.exchange(&mut words)?;
+        Ok(words)
+    }
+
+    /// The same with as many words as the command has.
+    fn exchange(&self, words: &mut [u32]) -> io::Result<()> {
         let mut request = request(&self.interface).ok_or(io::ErrorKind::InvalidInput)?;
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
         // SAFETY: SIOCETHTOOL reads and writes one `ifreq` and, where that points
@@ -46,12 +60,51 @@ impl Ethtool {
                 libc::SIOCETHTOOL as libc::Ioctl,
                 &raw mut request,
             )
-        })?;
-        Ok(words)
+        })
+    }
+
+    /// The places of those of the features `names` that are in force, and how many places
+    /// there are.
+    pub(crate) fn active(&self, names: &[&str]) -> io::Result<(Vec<usize>, usize)> {
+        // `struct ethtool_sset_info`: command, nothing, a mask of 64 bits, one length.
+        let mut info = [GET_STRING_SETS, 0, 1 << FEATURES, 0, 0];
+        self.exchange(&mut info)?;
+        let count = info[4];
+        // `struct ethtool_gstrings`: command, set, length, the names.
+        let mut strings = vec![0; 3 + count as usize * NAME / 4];
+        strings[..3].copy_from_slice(&[GET_STRINGS, FEATURES, count]);
+        self.exchange(&mut strings)?;
+        let bytes: Vec<u8> = strings[3..]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        // `struct ethtool_gfeatures`: command, blocks; four words a block of 32 features.
+        let blocks = count.div_ceil(32);
+        let mut features = vec![0; 2 + 4 * blocks as usize];
+        features[..2].copy_from_slice(&[GET_FEATURES, blocks]);
+        self.exchange(&mut features)?;
+        let is_active = |place: usize| features[2 + 4 * (place / 32) + 2] >> (place % 32) & 1 != 0;
+        let places = bytes.chunks(NAME).enumerate().filter(|(place, name)| {
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            names.iter().any(|wanted| wanted.as_bytes() == name) && is_active(*place)
+        });
+        Ok((places.map(|(place, _)| place).collect(), count as usize))
+    }
+
+    /// Switches features off, by their places among so many.
+    pub(crate) fn switch_off(&self, places: &[usize], count: usize) -> io::Result<()> {
+        // `struct ethtool_sfeatures`: command, blocks; which, and what they become.
+        let blocks = count.div_ceil(32);
+        let mut words = vec![0; 2 + 2 * blocks];
+        words[..2].copy_from_slice(&[SET_FEATURES, blocks as u32]);
+        for place in places {
+            words[2 + 2 * (place / 32)] |= 1 << (place % 32);
+        }
+        self.exchange(&mut words)
     }
 
     /// How many queues receive: those that only do and those that also send.
-    pub(super) fn receive_queues(&self) -> io::Result<u32> {
+    pub(crate) fn receive_queues(&self) -> io::Result<u32> {
         // `struct ethtool_channels`: command, four maxima, then the numbers that
         // receive, send, do other things, and do both.
         let [.., receive, _send, _other, combined] = self.ask::<9>(GET_CHANNELS)?;
@@ -59,7 +112,7 @@ impl Ethtool {
     }
 
     /// Whether the interface takes 802.1Q tags out of received frames.
-    pub(super) fn takes_tags_out(&self) -> io::Result<bool> {
+    pub(crate) fn takes_tags_out(&self) -> io::Result<bool> {
         // `struct ethtool_value`.
         let [_, flags] = self.ask::<2>(GET_FLAGS)?;
         Ok(flags & RX_VLAN != 0)
@@ -67,19 +120,19 @@ impl Ethtool {
 
     /// The number N of `/dev/ptpN`, the interface's clock; `None` where it has
     /// none.
-    pub(super) fn clock(&self) -> io::Result<Option<u32>> {
+    pub(crate) fn clock(&self) -> io::Result<Option<u32>> {
         // `struct ethtool_ts_info`: command, flags, index; eight more words.
         let [_, _, index, ..] = self.ask::<11>(GET_TIMESTAMPING)?;
         Ok(u32::try_from(index.cast_signed()).ok())
     }
 
     /// The longest packet behind an Ethernet header, in bytes.
-    pub(super) fn mtu(&self) -> io::Result<u32> {
+    pub(crate) fn mtu(&self) -> io::Result<u32> {
         mtu(self.socket(), &self.interface)
     }
 
     /// The MAC address.
-    pub(super) fn address(&self) -> io::Result<[u8; 6]> {
+    pub(crate) fn address(&self) -> io::Result<[u8; 6]> {
         let mut request = request(&self.interface).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: SIOCGIFHWADDR reads and writes one `ifreq`.
         check(unsafe {

@@ -1,0 +1,326 @@
+//! What the other end of a veth leaves to whoever is at this one: to cut large packets.
+//!
+//! A packet socket hands over packets of TCP and UDP that are still to be cut
+//! (`virtio_net_hdr_from_skb` in `include/linux/virtio_net.h`). It has no way to say that a
+//! packet is to be cut inside of a tunnel, or as SCTP or ESP. Whether a sender's kernel cuts
+//! those itself is a matter of the features of the interface that they leave by: the other
+//! end's. It is found by rtnetlink (`IFLA_LINK`, `IFLA_LINK_NETNSID`), in whatever network
+//! namespace that is seen here.
+
+use crate::ethtool::Ethtool;
+use crate::netns;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Features by which a kernel leaves to an interface what a packet socket cannot hand over.
+pub const TUNNELS: [&str; 9] = [
+    "tx-gre-segmentation",
+    "tx-gre-csum-segmentation",
+    "tx-ipxip4-segmentation",
+    "tx-ipxip6-segmentation",
+    "tx-udp_tnl-segmentation",
+    "tx-udp_tnl-csum-segmentation",
+    "tx-tunnel-remcsum-segmentation",
+    "tx-sctp-segmentation",
+    "tx-esp-segmentation",
+];
+
+/// How it is with the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OtherEnd {
+    /// There is none: the interface is no veth.
+    None,
+    /// It cuts what is inside of tunnels by itself.
+    Cuts,
+    /// It would leave that to us: where it is and what it is called.
+    Leaves(Place),
+    /// It is in a network namespace that is not seen here, under this number.
+    Unseen {
+        /// Its index there.
+        index: u32,
+    },
+}
+
+/// Where an interface is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// A name of its network namespace; `None`: that of the veth's end here.
+    pub netns: Option<PathBuf>,
+    /// Its name there.
+    pub interface: String,
+}
+
+impl Place {
+    /// An interface of that name in the namespace where the command is run.
+    pub fn somewhere(interface: &str) -> Self {
+        Self {
+            netns: None,
+            interface: interface.to_owned(),
+        }
+    }
+
+    /// The command that has it cut by itself what is inside of tunnels.
+    pub fn command(&self) -> String {
+        let enter = self
+            .netns
+            .as_ref()
+            .map(|netns| format!("nsenter --net={} ", netns.display()));
+        let off = TUNNELS.map(|name| format!(" {name} off")).concat();
+        format!(
+            "{}ethtool -K {}{off}",
+            enter.unwrap_or_default(),
+            self.interface
+        )
+    }
+}
+
+/// Asks how it is with the other end of `interface`, which is in the network namespace
+/// `netns`, or in the caller's.
+///
+/// # Errors
+/// The interface or the namespace is not there, or may not be asked.
+pub fn other_end(interface: &str, netns: Option<&Path>) -> io::Result<OtherEnd> {
+    within(netns, || look(interface))
+}
+
+/// Whether those who send by `interface` leave to it what a packet socket or a TAP cannot
+/// hand over.
+///
+/// # Errors
+/// The interface or the namespace is not there, or may not be asked.
+pub fn takes_tunnels(interface: &str, netns: Option<&Path>) -> io::Result<bool> {
+    within(netns, || {
+        let (active, _) = Ethtool::open(interface)?.active(&TUNNELS)?;
+        Ok(!active.is_empty())
+    })
+}
+
+/// Has the other end of `interface` cut by itself what is inside of tunnels, where it does
+/// not. Returns how it is with it from now on.
+///
+/// # Errors
+/// As [`other_end`].
+pub fn switch_off(interface: &str, netns: Option<&Path>) -> io::Result<OtherEnd> {
+    within(netns, || {
+        let before = look(interface)?;
+        let OtherEnd::Leaves(place) = &before else {
+            return Ok(before);
+        };
+        let switched = within(place.netns.as_deref(), || {
+            let ethtool = Ethtool::open(&place.interface)?;
+            let (active, count) = ethtool.active(&TUNNELS)?;
+            ethtool.switch_off(&active, count)
+        });
+        // Whether it worked is seen by what is there then.
+        if switched.is_err() {
+            return Ok(before);
+        }
+        look(interface)
+    })
+}
+
+fn within<T: Send>(
+    netns: Option<&Path>,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    match netns {
+        None => work(),
+        Some(path) => netns::within(path, work)?,
+    }
+}
+
+fn look(interface: &str) -> io::Result<OtherEnd> {
+    let ethtool = Ethtool::open(interface)?;
+    let index = rustix::net::netdevice::name_to_index(ethtool.socket(), interface)?;
+    let netlink = Netlink::open()?;
+    let link = netlink.link(index)?;
+    let Some(other) = link.other.filter(|_| link.is_veth) else {
+        return Ok(OtherEnd::None);
+    };
+    let netns = match link.namespace {
+        None => None,
+        Some(id) => match netlink.find(id) {
+            Some(path) => Some(path),
+            None => return Ok(OtherEnd::Unseen { index: other }),
+        },
+    };
+    within(netns.clone().as_deref(), move || {
+        let any = Ethtool::open("lo")?;
+        let interface = rustix::net::netdevice::index_to_name(any.socket(), other)?;
+        Ok(if takes_tunnels(&interface, None)? {
+            OtherEnd::Leaves(Place { netns, interface })
+        } else {
+            OtherEnd::Cuts
+        })
+    })
+}
+
+/// rtnetlink (`rtnetlink(7)`), of the network namespace that it was opened in.
+struct Netlink(OwnedFd);
+
+/// What is known of a link.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Link {
+    is_veth: bool,
+    /// The index of the other end, and the number of its namespace where that is another.
+    other: Option<u32>,
+    namespace: Option<i32>,
+}
+
+const HEADER: usize = 16;
+const GET_LINK: u16 = 18;
+const NEW_LINK: u16 = 16;
+const GET_NAMESPACE: u16 = 90;
+const NEW_NAMESPACE: u16 = 88;
+const REQUEST: u16 = 1;
+
+impl Netlink {
+    fn open() -> io::Result<Self> {
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a request of so many bytes behind the header, and returns what is behind the
+    /// header of its answer.
+    fn ask(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        let len = (HEADER + body.len()) as u32;
+        let mut message = Vec::with_capacity(HEADER + body.len());
+        message.extend(len.to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(REQUEST.to_ne_bytes());
+        // The number of the request, and whose it is.
+        message.extend([0; 8]);
+        message.extend(body);
+        send(&self.0, &message, SendFlags::empty())?;
+        let mut buffer = vec![0; 64 << 10];
+        let (got, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+        buffer.truncate(got);
+        let is_answer = buffer.get(4..6) == Some(&answer.to_ne_bytes()[..]);
+        if !is_answer {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(buffer.split_off(HEADER))
+    }
+
+    fn link(&self, index: u32) -> io::Result<Link> {
+        // `struct ifinfomsg`: family, nothing, type, index, flags, mask.
+        let mut body = [0; 16];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        let answer = self.ask(GET_LINK, NEW_LINK, &body)?;
+        Ok(Link::read(answer.get(16..).unwrap_or_default()))
+    }
+
+    /// A name of the namespace that has this number here.
+    fn find(&self, id: i32) -> Option<PathBuf> {
+        let named = ["/run/netns", "/run/docker/netns"]
+            .into_iter()
+            .flat_map(entries);
+        let of_processes = entries("/proc").map(|process| process.join("ns/net"));
+        let mut seen = HashSet::new();
+        named.chain(of_processes).find(|path| {
+            let inode = fs::metadata(path).map(|it| (it.dev(), it.ino()));
+            inode.is_ok_and(|inode| seen.insert(inode)) && self.number(path).ok() == Some(id)
+        })
+    }
+
+    fn number(&self, netns: &Path) -> io::Result<i32> {
+        const FD: u16 = 3;
+        const NUMBER: u16 = 1;
+        let file = File::open(netns)?;
+        // `struct rtgenmsg`, and an attribute.
+        let mut body = vec![0; 4];
+        body.extend(8_u16.to_ne_bytes());
+        body.extend(FD.to_ne_bytes());
+        body.extend(file.as_raw_fd().to_ne_bytes());
+        let answer = self.ask(GET_NAMESPACE, NEW_NAMESPACE, &body)?;
+        let attributes = Attributes(answer.get(4..).unwrap_or_default());
+        let number = attributes.filter(|(kind, _)| *kind == NUMBER);
+        let number =
+            number.filter_map(|(_, value)| Some(i32::from_ne_bytes(*value.first_chunk()?)));
+        number.last().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+fn entries(directory: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
+impl Link {
+    fn read(attributes: &[u8]) -> Self {
+        const LINK: u16 = 5;
+        const INFO: u16 = 18;
+        const NAMESPACE: u16 = 37;
+        const KIND: u16 = 1;
+        let mut link = Self::default();
+        for (kind, value) in Attributes(attributes) {
+            match (kind, value.first_chunk()) {
+                (LINK, Some(index)) => link.other = Some(u32::from_ne_bytes(*index)),
+                (NAMESPACE, Some(id)) => link.namespace = Some(i32::from_ne_bytes(*id)),
+                (INFO, _) => {
+                    let mut kinds = Attributes(value).filter(|(kind, _)| *kind == KIND);
+                    link.is_veth = kinds.any(|(_, kind)| kind.starts_with(b"veth\0"));
+                }
+                _ => {}
+            }
+        }
+        link
+    }
+}
+
+/// The attributes of a message: what each is, and its value.
+struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let head: &[u8; 4] = self.0.first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        // Two bits say how its value is written.
+        let kind = u16::from_ne_bytes([head[2], head[3]]) & 0x3fff;
+        let value = self.0.get(4..len)?;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_read_beyond_their_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let values = Attributes(&bytes).map(|(_, value)| 4 + value.len());
+            prop_assert!(values.sum::<usize>() <= bytes.len());
+            Link::read(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_command_names_all_features_and_where_to_run_it() {
+        let place = Place {
+            netns: Some("/run/netns/a".into()),
+            interface: "eth0".to_owned(),
+        };
+        let command = place.command();
+        assert!(command.starts_with("nsenter --net=/run/netns/a ethtool -K eth0 tx-gre-"));
+        assert_eq!(command.matches(" off").count(), TUNNELS.len());
+    }
+
+    #[test]
+    fn what_is_no_veth_has_no_other_end() {
+        assert_eq!(other_end("lo", None).expect("it is there"), OtherEnd::None);
+        assert!(other_end("nowhere", None).is_err());
+    }
+}

@@ -164,6 +164,35 @@ fn what_a_guest_that_does_not_run_leaves_is_all_accounted_for() {
     });
 }
 
+#[test]
+fn memory_that_shrinks_costs_one_guest_its_port_for_a_while() {
+    let name = "memory_that_shrinks_costs_one_guest_its_port_for_a_while";
+    sandboxed(name, || {
+        let cards = Cards::new();
+        let daemon = Daemon::start(&cards.config(3));
+        let mut machines =
+            [1, 2, 3].map(|number| Machine::start(&cards.socket(number), Build::default()));
+        let exchange = |machines: &mut [Machine; 3], from: u8, to: u8, mark| {
+            let sent = frame(from, to, mark);
+            machines[usize::from(from) - 1].send(0, [0; 10], &sent);
+            let receiver = &mut machines[usize::from(to) - 1];
+            let got = machine::until("a frame", || receiver.receive(0, true));
+            assert_eq!(got.1, sent);
+        };
+        exchange(&mut machines, 1, 2, 1);
+        rustix::fs::ftruncate(&machines[0].file, 0).expect("shrunk");
+        machines[0].kick_anyway(1);
+        let up = "tailbound_port_up{port=\"g1\"}";
+        until("the port is lost", || daemon.metric(up) == Some(0.0));
+        exchange(&mut machines, 2, 3, 2);
+        // Another machine in its place.
+        machines[0] = Machine::start(&cards.socket(1), Build::default());
+        until("the port is back", || daemon.metric(up) == Some(1.0));
+        exchange(&mut machines, 1, 2, 3);
+        exchange(&mut machines, 3, 1, 4);
+    });
+}
+
 /// A machine that boots from the network, by emulation: the firmware of its card alone
 /// drives the rings.
 struct Qemu(Child, PathBuf);

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tailbound_classes::Classes;
 use tailbound_placement::{FaultDomains, Guarantee, Policy, Request, Spec, TenantId};
 use tailbound_units::{Bytes, Nanos};
 
@@ -408,6 +409,10 @@ pub struct HostGuarantees {
     pub state: HostState,
     /// Rises with each change of this host's guarantees, and never falls.
     pub revision: u64,
+    /// The classes of the fabric, by the topology: the host must have the same. Guarantees first,
+    /// with the default marks, if left out.
+    #[serde(default)]
+    pub classes: Classes,
     /// In ascending order of owner, name and number.
     pub vms: Vec<VmGuarantee>,
 }

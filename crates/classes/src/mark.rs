@@ -6,11 +6,14 @@ use std::fmt;
 
 /// By what a switch knows a frame's class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
     /// The differentiated services code point of the IP header (RFC 2474): 0 to 63.
+    #[cfg_attr(feature = "openapi", schema(maximum = 63))]
     pub dscp: u8,
     /// The priority code point of the VLAN tag (IEEE 802.1Q, 6.9): 0 to 7.
+    #[cfg_attr(feature = "openapi", schema(maximum = 7))]
     pub pcp: u8,
 }
 
@@ -48,6 +51,7 @@ pub struct Classes {
 
 /// The same as a file says it. A mark that is left out is the default of its fabric.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Classes))]
 #[serde(deny_unknown_fields)]
 struct Words {
     /// What switches serve first.
@@ -215,6 +219,31 @@ impl From<Classes> for Words {
             guaranteed: mark(Class::Guaranteed),
             small: mark(Class::Small),
             lowest: mark(Class::Lowest),
+        }
+    }
+}
+
+#[cfg(feature = "openapi")]
+mod openapi {
+    use super::{Classes, Words};
+    use std::borrow::Cow;
+    use utoipa::openapi::RefOr;
+    use utoipa::openapi::schema::Schema;
+    use utoipa::{PartialSchema, ToSchema};
+
+    impl PartialSchema for Classes {
+        fn schema() -> RefOr<Schema> {
+            Words::schema()
+        }
+    }
+
+    impl ToSchema for Classes {
+        fn name() -> Cow<'static, str> {
+            Words::name()
+        }
+
+        fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+            Words::schemas(schemas);
         }
     }
 }

@@ -17,6 +17,7 @@ pub enum Class {
 
 /// What switches serve first, in as many classes as they have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Fabric {
     /// Two classes: what is guaranteed, then the rest.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Server, Step, answer, nobody, read, stream, with_connections};
 use tailbound_api::{Code, NewTenant, Tenant};
+use tailbound_classes::Classes;
 use tailbound_client::{Client, ClientError, Settings, SettingsError, TenantFilter};
 use tailbound_placement::{Spec, TenantId};
 
@@ -270,6 +271,7 @@ fn names_are_encoded_and_a_revision_becomes_a_condition() {
     client.tenants(&filter, Some("17")).unwrap();
     let spec = Spec {
         frame: tailbound_units::Bytes(1538),
+        classes: Classes::default(),
         groups: Vec::new(),
         hosts: Vec::new(),
     };

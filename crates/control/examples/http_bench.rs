@@ -182,6 +182,7 @@ fn uniform(hosts: u32) -> Uniform {
         spread: Spread::Flow,
         buffer: Bytes(kb * 1_000),
         up_buffer,
+        shared_buffer: Bytes::ZERO,
     };
     Uniform {
         pods: hosts.div_ceil(HOSTS_IN_POD),

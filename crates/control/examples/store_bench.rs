@@ -262,6 +262,7 @@ fn spec(hosts: u32) -> Spec {
         spread: Spread::Frame,
         buffer: Bytes(1_000 * buffer_kb),
         up_buffer,
+        shared_buffer: Bytes::ZERO,
     };
     Uniform {
         pods: hosts.div_ceil(HOSTS_IN_POD),

@@ -88,7 +88,7 @@ fn warm_meter() -> (Classifier, Vec<Packet>) {
 }
 
 #[library_benchmark]
-#[bench::high(args = (warm_meter()), config = limit(120 + LOOP))]
+#[bench::high(args = (warm_meter()), config = limit(119 + LOOP))]
 fn meter_and_tag(input: (Classifier, Vec<Packet>)) -> (Classifier, Vec<Packet>) {
     let (mut classifier, mut frames) = input;
     let mut now = START;

@@ -1,5 +1,6 @@
 //! What a mechanism may know of a packet, and nothing more.
 
+use crate::packet::Ipv4Header;
 use std::fmt;
 use std::num::NonZeroU64;
 use tailbound_classes::{Class, Mark};
@@ -133,6 +134,14 @@ pub trait Frame: Sized {
     /// Gives it a class and writes the class's mark where switches read it (DSCP, and
     /// PCP where the frame has a VLAN tag), over whatever the guest wrote there.
     fn set_class(&mut self, class: Class, mark: Mark);
+
+    /// Its IPv4 header, for whoever gives it a class by its flow: the same as
+    /// [`Frame::flow`] and [`Frame::set_class`] with one look. `None` where it is anything
+    /// but IPv4 without a VLAN tag, whose flow is by its address.
+    #[inline]
+    fn ipv4(&mut self) -> Option<Ipv4Header<'_>> {
+        None
+    }
 
     /// Marks it as one that met congestion (CE, RFC 3168), in place of dropping
     /// it. False where its sender does not take such marks: then it is dropped.

@@ -236,24 +236,12 @@ impl Meter {
 
     /// Whether a frame that guest `source` sends to one station at `now` is of a small
     /// flow.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub fn is_small<F: Frame>(&mut self, now: Nanos, source: GuestId, frame: &F) -> bool {
         let key = frame.flow().unwrap_or(FlowKey {
             source,
             destination: NOT_IP,
         });
-        // Apart, so that IPv4's path stays short.
-        if key.destination & !IPV4_ADDRESS == IPV4_MAPPED {
-            self.is_of_small_flow(now, key, frame.len())
-        } else {
-            self.is_of_small_other(now, key, frame.len())
-        }
-    }
-
-    #[inline(never)]
-    fn is_of_small_other(&mut self, now: Nanos, key: FlowKey, len: usize) -> bool {
-        self.is_of_small_flow(now, key, len)
+        self.is_of_small_flow(now, key, frame.len())
     }
 
     /// Whether flow `key`, which sends a packet of `len` bytes at `now`, is small. `now`
@@ -261,16 +249,15 @@ impl Meter {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
     pub fn is_of_small_flow(&mut self, now: Nanos, key: FlowKey, len: usize) -> bool {
-        let full = self.full;
-        let fresh = Bucket {
-            tokens: full,
-            check_at: Nanos::ZERO,
-        };
         let Touched {
             value: bucket,
             since_last,
             first,
-        } = self.flows.touch(now, key, fresh);
+        } = self.flows.touch(now, key, || Bucket {
+            tokens: self.full,
+            check_at: Nanos::ZERO,
+        });
+        let full = self.full;
         let cost = (len.cast_signed() as i64).wrapping_mul(BYTE);
         let mut tokens = full;
         if since_last.0 < self.fill_time {
@@ -287,8 +274,11 @@ impl Meter {
         }
         let promotable = left >= 0 && tokens >= full / 2;
         bucket.tokens = left.max(-full);
-        let affords = || promotable && self.budgets.take(now, key.source, cost);
-        let is_small = bucket.large(now, self.config.recheck, affords, &mut self.stats);
+        let is_small = {
+            let budgets = &mut self.budgets;
+            let affords = move || promotable && budgets.fill_and_take(now, key.source, cost);
+            bucket.large(now, self.config.recheck, affords, &mut self.stats)
+        };
         self.flows.touched(now, first);
         is_small
     }
@@ -310,10 +300,6 @@ impl Meter {
 /// Stands for every destination that is not an IP address: the unspecified
 /// address, which no packet is sent to.
 const NOT_IP: u128 = 0;
-
-/// An IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2), and the bits of the address in it.
-const IPV4_MAPPED: u128 = 0xffff_0000_0000;
-const IPV4_ADDRESS: u128 = 0xffff_ffff;
 
 #[cfg(test)]
 mod tests;

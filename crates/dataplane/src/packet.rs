@@ -8,6 +8,7 @@
 mod checksum;
 mod claim;
 mod connection;
+mod ipv4;
 mod offload;
 mod pool;
 pub mod segment;
@@ -17,6 +18,7 @@ mod tests;
 mod wire;
 
 pub use claim::Claim;
+pub use ipv4::Ipv4Header;
 pub use offload::{Checksum, Cwr, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 
@@ -136,6 +138,8 @@ enum Destination {
     IpHere,
     /// The station, which is another guest of this host.
     StationHere,
+    /// A group of stations, which no limit is for: its IP address.
+    Group,
 }
 
 impl Destination {
@@ -200,6 +204,7 @@ impl Packet {
             .filter(|_| in_bounds)
             .ok_or(bounds)?;
         let headers = Headers::parse(frame)?;
+        let is_group = frame[0] & 1 != 0;
         let offload = match &virtio {
             Some(virtio) => Offload::parse(*virtio, frame, headers)?,
             None => Offload::NONE,
@@ -212,7 +217,11 @@ impl Packet {
                 .map_err(|_| bounds)?,
             headers,
             class: Class::Lowest,
-            destination: Destination::Ip,
+            destination: if is_group {
+                Destination::Group
+            } else {
+                Destination::Ip
+            },
             offload,
             connection: match source {
                 Some(_) => connection(buffer.pool().hash(), frame, headers),
@@ -328,19 +337,19 @@ impl Packet {
     /// Has its flow be all that its guest sends to the station that it is delivered to,
     /// whatever IP address it names, if any: see [`FlowKey::station`].
     pub fn flow_by_station(&mut self) {
-        self.destination = if self.destination.is_here() {
-            Destination::StationHere
-        } else {
-            Destination::Station
+        self.destination = match self.destination {
+            Destination::Ip | Destination::Station => Destination::Station,
+            Destination::IpHere | Destination::StationHere => Destination::StationHere,
+            Destination::Group => Destination::Group,
         };
     }
 
     /// It goes to another guest of this host: see [`Frame::is_local`].
     pub fn set_local(&mut self) {
-        self.destination = if self.destination.is_station() {
-            Destination::StationHere
-        } else {
-            Destination::IpHere
+        self.destination = match self.destination {
+            Destination::Ip | Destination::IpHere => Destination::IpHere,
+            Destination::Station | Destination::StationHere => Destination::StationHere,
+            Destination::Group => Destination::Group,
         };
     }
 
@@ -457,14 +466,7 @@ impl Packet {
         let Some(ip) = self.network_header_mut::<20>() else {
             return;
         };
-        let (old, new) = (ip[1], (ip[1] & !mask) | value);
-        if old != new {
-            // The other byte of the word stays, so it cancels out.
-            let checksum = u16::from_be_bytes([ip[10], ip[11]]);
-            let updated = checksum::update(checksum, old.into(), new.into());
-            ip[1] = new;
-            [ip[10], ip[11]] = updated.to_be_bytes();
-        }
+        ipv4::replace_tos(ip, mask, value);
     }
 
     /// Apart, so that IPv4's path stays short.
@@ -519,8 +521,7 @@ impl Frame for Packet {
         let destination = if self.destination.is_station() {
             FlowKey::station(self.destination_mac())
         } else if self.headers.network_kind == Network::Ipv4 {
-            let [.., a, b, c, d] = *self.network_header::<20>()?;
-            0xffff_0000_0000 | u128::from(u32::from_be_bytes([a, b, c, d]))
+            ipv4::destination(self.network_header()?)
         } else {
             self.ipv6_destination()?
         };
@@ -549,10 +550,27 @@ impl Frame for Packet {
     #[inline]
     fn set_class(&mut self, class: Class, mark: Mark) {
         self.class = class;
-        self.rewrite_traffic_class(0xfc, mark.dscp << 2);
+        self.rewrite_traffic_class(ipv4::DSCP, mark.dscp << 2);
         if usize::from(self.headers.network) > ETHERNET {
             self.rewrite_priority(mark.pcp);
         }
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame")]
+    fn ipv4(&mut self) -> Option<Ipv4Header<'_>> {
+        let at = usize::from(self.network_start);
+        #[expect(clippy::needless_bitwise_bool, reason = "one comparison for all three")]
+        let is_plain = (self.destination == Destination::Ip)
+            & (self.headers.network_kind == Network::Ipv4)
+            & (usize::from(self.headers.network) == ETHERNET);
+        if !is_plain {
+            return None;
+        }
+        let source = self.source?;
+        let header = self.buffer.get_mut(at..at + 20)?.first_chunk_mut()?;
+        let class = &mut self.class;
+        Some(Ipv4Header::new(source, self.len as usize, header, class))
     }
 
     fn mark_congestion(&mut self) -> bool {
@@ -574,8 +592,7 @@ impl Frame for Packet {
 
     #[inline]
     fn is_multicast(&self) -> bool {
-        let first = self.buffer.get(usize::from(self.start));
-        first.is_some_and(|byte| byte & 1 != 0)
+        self.destination == Destination::Group
     }
 
     fn add_priority_tag(&mut self, mark: Mark) {

@@ -22,7 +22,7 @@ mod vcpu;
 
 use crate::config::{Config, PortConfig};
 use crate::control::{ControlConfig, ControlError, WatchClient};
-use crate::guarantees::Guarantees;
+use crate::guarantees::{ClassesDiffer, Guarantees};
 use crate::hose::{Hose, HoseError};
 use crate::metrics::MetricsError;
 use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
@@ -91,6 +91,9 @@ pub enum HostError {
     /// The placement service cannot be followed.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The placement service's fabric has other classes.
+    #[error(transparent)]
+    Classes(#[from] ClassesDiffer),
     /// The uplink cannot be paced like that.
     #[error("uplink: {0}")]
     Pacing(#[from] tailbound_dataplane::pacer::PacerError),
@@ -205,7 +208,7 @@ impl Daemon {
         let config = Config::load(path)?;
         let core = Core::detect().map_err(system("see its CPUs"))?;
         let clock = Clock::start();
-        let guarantees = Guarantees::default().reconfigured(&config);
+        let guarantees = Guarantees::default().reconfigured(&config)?;
         let (plans, switch) = plan(&config, &guarantees);
         let mut switch = Switch::new(switch)?;
         let legacy = instance
@@ -291,8 +294,9 @@ impl Daemon {
                 if self.reloading.is_none() && self.signals.take_reload() {
                     self.reload();
                 }
-                if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take) {
-                    Arc::make_mut(&mut self.guarantees).update(guarantees);
+                if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take)
+                    && Arc::make_mut(&mut self.guarantees).update(guarantees)
+                {
                     self.set_guarantees(now);
                 }
                 self.scrapes.handle_woken();

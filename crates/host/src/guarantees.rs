@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tailbound_api::{HostGuarantees, HostState, VmGuarantee, VmName};
-use tailbound_dataplane::{Guarantee, PacerConfig};
+use tailbound_dataplane::{Classes, Guarantee, PacerConfig};
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::Bytes;
 
@@ -21,10 +21,29 @@ pub(crate) struct Guarantees {
     /// The wire of the uplink; `None` where it is not paced, so that nobody can be
     /// guaranteed anything.
     wire: Option<PacerConfig>,
+    /// The classes of which this host gives frames one; `None` where it gives none, so that
+    /// it is in no fabric's way.
+    classes: Option<Classes>,
     /// In the order of the configuration, which is that of their ports.
     guests: Vec<Guest>,
     /// The last known configuration of the placement service, if it was ever heard.
     service: Option<Arc<HostGuarantees>>,
+    /// The classes of the service's fabric, where they are not this host's: what it says is
+    /// not in force then.
+    refused: Option<Classes>,
+}
+
+/// The placement service's fabric has other classes than this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the topology of the placement service has the classes {service}, and this host has {host}; \
+     every host of a fabric needs the same: change `[classes]` here, or `classes` there"
+)]
+pub struct ClassesDiffer {
+    /// The topology's.
+    service: Classes,
+    /// This host's.
+    host: Classes,
 }
 
 /// What the configuration says of a guest.
@@ -42,6 +61,8 @@ struct Guest {
 pub(crate) struct GuaranteesSnapshot {
     /// What the placement service says of this host; `None` if it was never heard.
     pub(crate) service: Option<ServiceSnapshot>,
+    /// Whether what it said last was refused, as its fabric has other classes.
+    pub(crate) classes_differ: bool,
     /// The guests that are machines of the service's.
     pub(crate) machines: Vec<MachineSnapshot>,
 }
@@ -73,7 +94,13 @@ type ByName<'s> = HashMap<&'s str, &'s VmGuarantee>;
 
 impl Guarantees {
     /// What `config` guarantees. What the placement service has said counts on.
-    pub(crate) fn reconfigured(&self, config: &Config) -> Self {
+    ///
+    /// # Errors
+    /// `config` has other classes than the fabric of the placement service.
+    pub(crate) fn reconfigured(&self, config: &Config) -> Result<Self, ClassesDiffer> {
+        if let Some(service) = &self.service {
+            agree(config.classes, service)?;
+        }
         let uplink = config.uplink.as_ref();
         let guests = config.guests.iter().map(|guest| Guest {
             name: guest.name.clone(),
@@ -82,17 +109,36 @@ impl Guarantees {
             ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             configured: guest.guarantee,
         });
-        Self {
+        Ok(Self {
             wire: uplink.and_then(|uplink| uplink.pacer.clone()),
+            classes: config.classes,
             guests: guests.collect(),
             service: self.service.clone(),
-        }
+            refused: self.refused,
+        })
     }
 
     /// Takes what the placement service says now. What it said before and does not
-    /// repeat is over.
-    pub(crate) fn update(&mut self, service: HostGuarantees) {
-        self.service = Some(Arc::new(service));
+    /// repeat is over. False where it is refused, and all is as before.
+    pub(crate) fn update(&mut self, service: HostGuarantees) -> bool {
+        match agree(self.classes, &service) {
+            Ok(()) => {
+                self.refused = None;
+                self.service = Some(Arc::new(service));
+                true
+            }
+            Err(differ) => {
+                self.refuse(differ);
+                false
+            }
+        }
+    }
+
+    fn refuse(&mut self, differ: ClassesDiffer) {
+        // Once, however often it is said.
+        if self.refused.replace(differ.service) != Some(differ.service) {
+            tracing::error!("{differ}; until then guarantees stay as they are");
+        }
     }
 
     /// Takes what the placement service said last to `other`. Returns whether that is
@@ -102,8 +148,21 @@ impl Guarantees {
             (Some(own), Some(others)) => Arc::ptr_eq(own, others),
             (own, others) => own.is_none() && others.is_none(),
         };
-        self.service.clone_from(&other.service);
-        !same
+        if same {
+            return false;
+        }
+        let differ = other.service.as_ref();
+        match differ.map_or(Ok(()), |said| agree(self.classes, said)) {
+            Ok(()) => {
+                self.service.clone_from(&other.service);
+                true
+            }
+            // It was first heard while the configuration was read.
+            Err(differ) => {
+                self.refuse(differ);
+                false
+            }
+        }
     }
 
     /// Whether the configuration says the same as `other`'s of all guests.
@@ -166,7 +225,11 @@ impl Guarantees {
                 without_guest: without_guest.collect(),
             }
         });
-        GuaranteesSnapshot { service, machines }
+        GuaranteesSnapshot {
+            service,
+            classes_differ: self.refused.is_some(),
+            machines,
+        }
     }
 
     fn by_name(&self) -> ByName<'_> {
@@ -180,6 +243,17 @@ impl Guest {
     fn known<'s>(&self, by_name: &ByName<'s>) -> Option<&'s VmGuarantee> {
         by_name.get(self.vm.as_ref()?.to_string().as_str()).copied()
     }
+}
+
+/// Checks that a host of these classes is one of the service's fabric.
+fn agree(host: Option<Classes>, service: &HostGuarantees) -> Result<(), ClassesDiffer> {
+    let other = host.filter(|host| *host != service.classes);
+    other.map_or(Ok(()), |host| {
+        Err(ClassesDiffer {
+            service: service.classes,
+            host,
+        })
+    })
 }
 
 /// The guarantee of a machine that the placement service knows. What the service does
@@ -208,6 +282,7 @@ fn from_service(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tailbound_dataplane::Fabric;
     use tailbound_units::{Nanos, Rate};
 
     const CONFIG: &str = r#"
@@ -237,7 +312,8 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
 
     fn guarantees() -> Guarantees {
         let config = Config::parse(CONFIG).expect("no mistake");
-        Guarantees::default().reconfigured(&config)
+        let all = Guarantees::default().reconfigured(&config);
+        all.expect("nothing was heard yet")
     }
 
     /// What the service says of machines of `t/a`: megabits a second.
@@ -293,15 +369,44 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         let mut all = guarantees();
         all.update(service(&[(1, Some(200))]));
         let config = CONFIG.replace("100Mbit/s", "10Mbit/s");
-        let all = all.reconfigured(&Config::parse(&config).expect("no mistake"));
+        let config = Config::parse(&config).expect("no mistake");
+        let all = all.reconfigured(&config).expect("the classes are the same");
         assert_eq!(wanted(&all), [Some(10), Some(200), Some(50)]);
         let unpaced: String = CONFIG
             .lines()
             .filter(|line| !line.starts_with("pacer") && !line.starts_with("guarantee"))
             .flat_map(|line| [line, "\n"])
             .collect();
-        let all = all.reconfigured(&Config::parse(&unpaced).expect("no mistake"));
+        let unpaced = Config::parse(&unpaced).expect("no mistake");
+        let all = all.reconfigured(&unpaced).expect("it has no classes");
         assert_eq!(wanted(&all), [None, None, None]);
+    }
+
+    /// A host that marked frames otherwise than the others of its fabric would break their
+    /// bounds, and its own guests'.
+    #[test]
+    fn a_fabric_of_other_classes_is_refused_and_all_stays_as_it_is() {
+        let mut all = guarantees();
+        assert!(all.update(service(&[(0, Some(300))])));
+        let mut other = service(&[(0, Some(200)), (1, Some(200))]);
+        other.classes = Classes::of(Fabric::ThreeClasses);
+        assert!(!all.update(other.clone()));
+        assert_eq!(wanted(&all), [Some(300), None, Some(50)]);
+        assert!(all.snapshot().classes_differ);
+
+        let three = format!("classes = {{ fabric = \"three-classes\" }}\n{CONFIG}");
+        let three = Config::parse(&three).expect("no mistake");
+        let refused = all.reconfigured(&three).expect_err("the service has two");
+        let said = refused.to_string();
+        assert!(said.contains("has the classes guarantees-first"), "{said}");
+        assert!(said.contains("this host has three-classes"), "{said}");
+
+        let mut all = Guarantees::default()
+            .reconfigured(&three)
+            .expect("nothing was heard");
+        assert!(all.update(other));
+        assert_eq!(wanted(&all), [Some(200), Some(200), Some(50)]);
+        assert!(!all.snapshot().classes_differ);
     }
 
     #[test]

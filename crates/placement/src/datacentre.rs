@@ -229,9 +229,21 @@ impl Datacentre {
         self.closed[host.index()]
     }
 
+    /// Checks what no place could change: that the request makes sense, and that the fabric has a
+    /// class for its guarantee.
+    fn check(&self, request: &Request) -> Result<(), AdmitError> {
+        request.check()?;
+        let fabric = self.topology.classes().fabric();
+        let delay = request.guarantee.and_then(|guarantee| guarantee.delay);
+        if delay.is_some() && !fabric.promises_delays() {
+            return Err(PlacementError::Fabric { fabric }.into());
+        }
+        Ok(())
+    }
+
     /// Returns where the machines of a request would be placed. Nothing is reserved.
     pub fn fit(&self, request: &Request) -> Result<Placement, AdmitError> {
-        request.check()?;
+        self.check(request)?;
         Ok(search::fit(self, request, self.effort).0?)
     }
 
@@ -243,7 +255,7 @@ impl Datacentre {
         if self.tenants.contains_key(&id) {
             return Err(AdmitError::Exists(id));
         }
-        request.check()?;
+        self.check(request)?;
         let (found, looked_at) = search::fit(self, request, self.effort);
         self.last_effort = looked_at;
         Ok(self.reserve(id, *request, found?))

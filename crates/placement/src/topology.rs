@@ -13,6 +13,7 @@ pub use spec::{GroupSpec, HostSpec, Spec, SpecError, Spread, Uniform, UplinkSpec
 use crate::load::AffineCurve;
 use names::Names;
 use std::ops::Range;
+use tailbound_classes::Classes;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// The largest numbers that are accepted.
@@ -129,6 +130,7 @@ pub struct Topology {
     /// hosts.
     uplinks: Vec<UplinkSpec>,
     frame: Bytes,
+    classes: Classes,
 }
 
 impl Topology {
@@ -145,6 +147,11 @@ impl Topology {
     /// Returns the size of the longest frame, with everything that goes over the wire.
     pub fn frame(&self) -> Bytes {
         self.frame
+    }
+
+    /// Returns what switches serve first, and by which marks.
+    pub fn classes(&self) -> Classes {
+        self.classes
     }
 
     /// Returns the node of this name, in constant time.

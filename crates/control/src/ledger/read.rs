@@ -8,7 +8,7 @@ use tailbound_api::{
     PairBound, Placed, PortState, Role, Run, Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
-    AdmitError, Direction, NodeId, Placement, Port, PortId, Request, TenantId,
+    AdmitError, Direction, NodeId, Placement, PlacementError, Port, PortId, Request, TenantId,
 };
 use tailbound_units::Nanos;
 
@@ -199,6 +199,7 @@ impl Ledger {
             host: host.to_owned(),
             state: self.state(node),
             revision: self.revision,
+            classes: self.datacentre.topology().classes(),
             vms: vms.collect(),
         })
     }
@@ -206,12 +207,16 @@ impl Ledger {
     /// Returns how long a frame takes at most from one machine of a tenant to another.
     ///
     /// # Errors
-    /// There is no such tenant or machine.
+    /// There is no such tenant or machine, or the fabric bounds nothing.
     pub fn bound(&self, id: TenantId, from: u32, to: u32) -> Result<PairBound, LedgerError> {
         let missing = || LedgerError::NotFound(format!("tenant {}", id.0));
         let tenant = self.tenant(id).ok_or_else(missing)?;
         let (one, other) = (self.machine(tenant, from)?, self.machine(tenant, to)?);
         let topology = self.datacentre.topology();
+        let fabric = topology.classes().fabric();
+        if !fabric.promises_delays() {
+            return Err(PlacementError::Fabric { fabric }.into());
+        }
         let path = topology.path(one, other);
         let ports: Vec<PortState> = path.into_iter().map(|port| self.port(port)).collect();
         let now = ports.iter().map(|port| port.bound_ns);

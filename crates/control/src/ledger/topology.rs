@@ -30,12 +30,10 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     let (old, new) = (topology.spec.build()?, datacentre.topology());
     let diff = diff(&old, new);
     let mut changed: Vec<NodeChange> = Vec::new();
-    if let Some(frame) = &diff.frame {
-        changed.push(NodeChange {
-            name: new.name(tailbound_placement::NodeId::TOP).to_owned(),
-            what: frame.to_string(),
-        });
-    }
+    changed.extend(diff.everywhere.iter().map(|difference| NodeChange {
+        name: new.name(tailbound_placement::NodeId::TOP).to_owned(),
+        what: difference.to_string(),
+    }));
     changed.extend(diff.changed.iter().map(|node| NodeChange {
         name: node.name.clone(),
         what: node.to_string(),

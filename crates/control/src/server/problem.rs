@@ -143,6 +143,8 @@ answers! {
     /// Of what may not fit.
     Refused: 409 "`refused`: there is no place where every promise would hold; `exists`: the \
         owner has a tenant of this name";
+    /// Of a bound.
+    Unbounded: 409 "`refused`: the fabric has no class in which a delay could be promised";
     /// Of a change of the topology.
     Breaks:
         409 "`breaks`: somebody's promise would not hold any more",

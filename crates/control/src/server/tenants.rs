@@ -2,7 +2,7 @@
 
 use super::App;
 use super::extract::{By, Id, Params, Write};
-use super::problem::{self, Absent, ApiError, Guarded, Refused, Stored};
+use super::problem::{self, Absent, ApiError, Guarded, Refused, Stored, Unbounded};
 use super::tokens::Identity;
 use crate::ledger::{Call, Command, Reply, TenantFilter};
 use axum::Json;
@@ -218,7 +218,7 @@ pub(super) async fn relocate(
 #[utoipa::path(
     get, path = "/v1/tenants/{id}/bound", tag = "tenants", operation_id = "bound_of_pair",
     params(("id" = u64, Path, description = "Its number"), Pair),
-    responses((status = 200, description = "The bound", body = PairBound), Guarded, Absent)
+    responses((status = 200, description = "The bound", body = PairBound), Guarded, Absent, Unbounded)
 )]
 pub(super) async fn bound(
     State(app): State<Arc<App>>,

@@ -331,6 +331,7 @@ fn what_is_too_much_for_one_picture_is_drawn_by_racks() {
         spread: Spread::Flow,
         buffer: Bytes(800_000),
         up_buffer: Some(Bytes(62_500)),
+        shared_buffer: Bytes::ZERO,
     };
     let many = Uniform {
         pods: 8,

@@ -143,9 +143,10 @@ impl Budgets {
         self.fill_and_take(now, guest, cost)
     }
 
+    /// The same for a packet that is rarely small, or of a guest that has too little.
     #[cold]
     #[inline(never)]
-    fn fill_and_take(&mut self, now: Nanos, guest: GuestId, cost: i64) -> bool {
+    pub(super) fn fill_and_take(&mut self, now: Nanos, guest: GuestId, cost: i64) -> bool {
         let gain = self.all.gain(now.since(self.filled_at));
         self.filled_at = self.filled_at.max(now);
         self.tokens = self.all.full.min(self.tokens.saturating_add(gain));

@@ -168,14 +168,22 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
     /// [`Table::touched`] with its `first` when done.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "one caller, once for every packet")]
-    pub(super) fn touch(&mut self, now: Nanos, key: FlowKey, fresh: V) -> Touched<'_, V> {
+    pub(super) fn touch(
+        &mut self,
+        now: Nanos,
+        key: FlowKey,
+        fresh: impl FnOnce() -> V,
+    ) -> Touched<'_, V> {
         let chain = self.chain_of(key);
         let mut index = self.chains[chain];
         loop {
             match self.slots.get(index as usize) {
                 Some(slot) if slot.is(key) => break,
                 Some(slot) => index = slot.chain,
-                None => return self.add_and_touch(now, key, fresh, chain),
+                None => {
+                    let [upper, lower] = halves(key.destination);
+                    return self.add_and_touch(now, key.source, upper, lower, fresh(), chain);
+                }
             }
         }
         let slot = &mut self.slots[index as usize];
@@ -198,15 +206,23 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
         }
     }
 
+    /// Adds a flow by the parts of its key, which cost nothing until then.
     #[cold]
     #[inline(never)]
     fn add_and_touch(
         &mut self,
         now: Nanos,
-        key: FlowKey,
+        source: GuestId,
+        upper: u64,
+        lower: u64,
         fresh: V,
         chain: usize,
     ) -> Touched<'_, V> {
+        let destination = u128::from(upper) << 64 | u128::from(lower);
+        let key = FlowKey {
+            source,
+            destination,
+        };
         let index = self.add(now, key, fresh, chain);
         Touched {
             value: &mut self.slots[index as usize].value,
@@ -232,7 +248,7 @@ impl<V: Copy, const GRAIN_BITS: u32> Table<V, GRAIN_BITS> {
     pub(super) fn move_into(&self, other: &mut Self) {
         let mut index = self.order.oldest;
         while let Some(slot) = self.slots.get(index as usize) {
-            other.touch(slot.last, slot.key(), slot.value);
+            other.touch(slot.last, slot.key(), || slot.value);
             index = slot.all.newer;
         }
     }

@@ -109,7 +109,7 @@ struct InForce {
 impl InForce {
     fn prepare(mut self) -> Result<Prepared, HostError> {
         let config = Config::load(&self.path)?;
-        let guarantees = self.guarantees.reconfigured(&config);
+        let guarantees = self.guarantees.reconfigured(&config)?;
         let (plans, switch) = plan(&config, &guarantees);
         let guests = self.plans.iter().filter(|plan| plan.is_guest());
         let switch = SwitchPlan::new(switch, guests.map(|plan| plan.name.as_str()));

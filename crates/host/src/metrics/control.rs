@@ -39,6 +39,12 @@ pub(super) fn encode_guarantees(
     snapshot: &GuaranteesSnapshot,
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
+    gauge::<0>(
+        encoder,
+        "tailbound_control_classes_differ",
+        "1 while guarantees are refused, as the topology's fabric has other classes than this host",
+        &[([], u64::from(snapshot.classes_differ))],
+    )?;
     if let Some(service) = &snapshot.service {
         gauge::<0>(
             encoder,

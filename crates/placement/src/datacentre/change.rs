@@ -29,7 +29,7 @@ impl Datacentre {
             vms,
             ..tenant.request
         };
-        request.check()?;
+        self.check(&request)?;
         let found = self.without(id, |dc, tenant| {
             if vms > tenant.request.vms {
                 return dc.extend(&request, &tenant.placement);

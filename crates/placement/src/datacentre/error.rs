@@ -1,5 +1,6 @@
 //! Why a request has no placement.
 
+use tailbound_classes::Fabric;
 use tailbound_units::Nanos;
 
 /// Why there is no placement for a request.
@@ -27,6 +28,15 @@ pub enum PlacementError {
         /// The requested delay.
         limit: Nanos,
     },
+    /// The fabric has no class in which a delay could be promised.
+    #[error(
+        "no delay can be promised in a fabric of {fabric}: nothing bounds what is served before a \
+         frame; leave the delay out, or have switches serve guarantees first"
+    )]
+    Fabric {
+        /// What switches serve first.
+        fabric: Fabric,
+    },
     /// There are slots, but wherever they are, a port would carry too much.
     #[error("there are slots, but wherever they are, a port's queue may grow over its capacity")]
     Ports,
@@ -50,6 +60,8 @@ impl PlacementError {
             Self::Domains => 2,
             Self::Ports => 3,
             Self::Effort { .. } => 4,
+            // No place was looked for.
+            Self::Fabric { .. } => 5,
         };
         match (self, other) {
             (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) if one <= next => {

@@ -221,6 +221,13 @@ impl Datacentre {
     pub fn explain(&self, request: &Request) -> Result<Option<RefusalReport>, AdmitError> {
         match self.fit(request) {
             Ok(_) => Ok(None),
+            Err(AdmitError::NoPlacement(error @ PlacementError::Fabric { .. })) => {
+                Ok(Some(RefusalReport {
+                    error,
+                    overload: None,
+                    nearest: Vec::new(),
+                }))
+            }
             Err(AdmitError::NoPlacement(error)) => Ok(Some(RefusalReport {
                 error: self.without_network(request).unwrap_or(error),
                 overload: self.worst_port(request),

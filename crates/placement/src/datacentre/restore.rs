@@ -71,7 +71,7 @@ impl Datacentre {
         request: &Request,
         placement: Placement,
     ) -> Result<Tenant, AdmitError> {
-        request.check()?;
+        self.check(request)?;
         if self.tenants.contains_key(&id) {
             return Err(AdmitError::Exists(id));
         }

@@ -9,6 +9,7 @@ use super::*;
 use crate::request::{FaultDomains, Guarantee};
 use crate::topology::Direction;
 use crate::topology::{GroupSpec, HostSpec, Spec, Spread, UplinkSpec};
+use tailbound_classes::{Classes, Fabric};
 use tailbound_units::{Nanos, Rate};
 
 fn link(mbit: u64, buffer: u64) -> UplinkSpec {
@@ -18,6 +19,7 @@ fn link(mbit: u64, buffer: u64) -> UplinkSpec {
         spread: Spread::Flow,
         buffer: Bytes(buffer),
         up_buffer: None,
+        shared_buffer: Bytes::ZERO,
     }
 }
 

@@ -7,8 +7,8 @@ use tailbound_units::Bytes;
 /// What [`diff`] found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// The longest frame, if it differs: it counts at every port.
-    pub frame: Option<Difference>,
+    /// What differs and counts at every port: the longest frame, the classes.
+    pub everywhere: Vec<Difference>,
     /// Names that only the new tree has, in its order.
     pub added: Vec<String>,
     /// Names that only the old tree has, in its order.
@@ -31,7 +31,8 @@ pub struct NodeDiff {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// What: `place`, `kind`, `slots`, `cpu`, `memory`, `link rate`, `links`,
-    /// `spread`, `buffer`, `up buffer` or `frame`.
+    /// `spread`, `buffer`, `up buffer`, `shared buffer`, `frame` or
+    /// `classes`.
     pub what: &'static str,
     /// In the old tree, with its unit.
     pub was: String,
@@ -69,10 +70,10 @@ impl fmt::Display for NodeDiff {
 /// Takes time in proportion to the number of nodes.
 pub fn diff(old: &Topology, new: &Topology) -> Diff {
     let mut diff = Diff {
-        frame: Changes::default()
+        everywhere: Changes::default()
             .compare("frame", old.frame, new.frame)
-            .0
-            .pop(),
+            .compare("classes", old.classes, new.classes)
+            .0,
         ..Diff::default()
     };
     for node in all(old) {
@@ -203,7 +204,8 @@ impl Changes {
             .compare("link rate", was.rate, now.rate)
             .compare("links", was.links, now.links)
             .compare("spread", spread(was), spread(now))
-            .compare("buffer", was.buffer, now.buffer);
+            .compare("buffer", was.buffer, now.buffer)
+            .compare("shared buffer", was.shared_buffer, now.shared_buffer);
         if was.up_buffer.is_none() && now.up_buffer.is_none() {
             // It is said with the other one.
             return changes;

@@ -4,6 +4,7 @@ use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, 
 use crate::load::AffineCurve;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use tailbound_classes::Classes;
 use tailbound_document::{Document, Mistake, Step, unknown_word};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -20,6 +21,8 @@ const MAX_NAME: usize = 128;
 const TOP_NAME: &str = "core";
 /// The key of the longest frame's size.
 const FRAME: &str = "frame";
+/// The key of the classes.
+const CLASSES: &str = "classes";
 /// The uplink of the top, which has none.
 const NO_UPLINK: u32 = u32::MAX;
 
@@ -51,12 +54,45 @@ pub struct UplinkSpec {
     /// How traffic uses the links.
     #[serde(default)]
     pub spread: Spread,
-    /// What each link's queue can hold of traffic with guarantees.
+    /// What each link's queue can hold, of traffic with guarantees but for `shared_buffer`.
     pub buffer: Bytes,
     /// The same for the queue at the lower end, if it differs; for a host that is the queue of its
     /// NIC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_buffer: Option<Bytes>,
+    /// How much of it lower classes can take, in the queues of switches: what is left is the
+    /// guaranteed class's alone, and that is what counts. None by default.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shared_buffer: Bytes,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(bytes: &Bytes) -> bool {
+    *bytes == Bytes::ZERO
+}
+
+impl UplinkSpec {
+    /// Returns what the queue at the upper end, in a switch, can hold of traffic with guarantees.
+    fn down(&self) -> Bytes {
+        Bytes(self.buffer.0.saturating_sub(self.shared_buffer.0))
+    }
+
+    /// Returns the same for the queue at the lower end: in a switch, or a host's own, which
+    /// shares nothing.
+    fn up(&self, end: LowerEnd) -> Bytes {
+        let buffer = self.up_buffer.unwrap_or(self.buffer);
+        match end {
+            LowerEnd::Host => buffer,
+            LowerEnd::Switch => Bytes(buffer.0.saturating_sub(self.shared_buffer.0)),
+        }
+    }
+}
+
+/// What is at the lower end of a link.
+#[derive(Debug, Clone, Copy)]
+enum LowerEnd {
+    Host,
+    Switch,
 }
 
 /// A switch and what is below it: a rack, a pod.
@@ -111,6 +147,10 @@ pub struct HostSpec {
 pub struct Spec {
     /// The longest frame, with all that goes over the wire.
     pub frame: Bytes,
+    /// What switches serve first, and by which marks. Guarantees first by default; where small
+    /// flows are first, no delay can be promised.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub classes: Classes,
     /// Groups, in any order.
     #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
@@ -227,6 +267,11 @@ fn one() -> u32 {
     1
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_default(classes: &Classes) -> bool {
+    *classes == Classes::default()
+}
+
 fn check<T: Copy + PartialOrd + std::fmt::Display>(
     name: &str,
     what: &'static str,
@@ -282,16 +327,18 @@ impl Spec {
     pub fn from_document(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         let mut frame = None;
+        let mut classes = Some(Classes::default());
         let mut groups: Vec<(usize, GroupSpec)> = Vec::new();
         let mut hosts: Vec<(usize, HostSpec)> = Vec::new();
         let mut keys = Vec::new();
         for entry in document.entries() {
             match entry.key() {
                 FRAME => frame = entry.read(&mut mistakes),
+                CLASSES => classes = entry.read(&mut mistakes),
                 "group" => groups = entry.read_list(&mut mistakes),
                 "host" => hosts = entry.read_list(&mut mistakes),
                 other => {
-                    let message = unknown_word("key", other, &[FRAME, "group", "host"]);
+                    let message = unknown_word("key", other, &[FRAME, CLASSES, "group", "host"]);
                     mistakes.push(entry.wrong_key(message));
                 }
             }
@@ -301,9 +348,10 @@ impl Spec {
             let message = "the key `frame` is missing; add `frame = ...` at the top";
             mistakes.push(document.mistake(0..0, message));
         }
-        match frame {
-            Some(frame) if mistakes.is_empty() => Ok(Self {
+        match (frame, classes) {
+            (Some(frame), Some(classes)) if mistakes.is_empty() => Ok(Self {
                 frame,
+                classes,
                 groups: groups.into_iter().map(|(_, group)| group).collect(),
                 hosts: hosts.into_iter().map(|(_, host)| host).collect(),
             }),
@@ -343,15 +391,11 @@ impl Spec {
         for (index, host) in self.hosts.iter().enumerate() {
             leaves[above(&host.name, host.group.as_ref())?].push(index);
         }
+        let top = Node::new(TOP_NAME.to_owned(), 0, NO_UPLINK, None, self.frame);
         let mut builder = Builder {
             frame: self.frame,
-            nodes: vec![Node::new(
-                TOP_NAME.to_owned(),
-                0,
-                NO_UPLINK,
-                None,
-                self.frame,
-            )],
+            classes: self.classes,
+            nodes: vec![top],
             resources: vec![Resources::default()],
         };
         // A breadth-first walk; `from` says which group each node is.
@@ -366,7 +410,14 @@ impl Spec {
                         number: child,
                         spec: &child_spec.uplink,
                     };
-                    builder.add(child_spec.name.clone(), at, uplink, Resources::default());
+                    let end = LowerEnd::Switch;
+                    builder.add(
+                        child_spec.name.clone(),
+                        at,
+                        uplink,
+                        end,
+                        Resources::default(),
+                    );
                     from.push(Some(child));
                 }
                 for &host in &leaves[group] {
@@ -398,9 +449,11 @@ impl Spec {
         for name in names.chain(self.hosts.iter().map(|host| &host.name)) {
             check_name(name)?;
         }
-        let links = self.groups.iter().map(|group| (&group.name, &group.uplink));
-        let host_links = self.hosts.iter().map(|host| (&host.name, &host.uplink));
-        for (name, uplink) in links.chain(host_links) {
+        let links = self.groups.iter();
+        let links = links.map(|group| (&group.name, &group.uplink, LowerEnd::Switch));
+        let host_links = self.hosts.iter();
+        let host_links = host_links.map(|host| (&host.name, &host.uplink, LowerEnd::Host));
+        for (name, uplink, end) in links.chain(host_links) {
             check(
                 name,
                 "link rate",
@@ -414,6 +467,10 @@ impl Spec {
                 .flatten()
             {
                 check(name, "buffer", buffer, self.frame, MAX_LIMITS.burst)?;
+            }
+            for left in [uplink.down(), uplink.up(end)] {
+                let what = "buffer less shared buffer";
+                check(name, what, left, self.frame, MAX_LIMITS.burst)?;
             }
         }
         let (mut nodes, mut slots) = (self.groups.len() as u64, 0_u64);
@@ -455,6 +512,7 @@ impl Uniform {
     pub fn spec(&self) -> Spec {
         let mut spec = Spec {
             frame: self.frame,
+            classes: Classes::default(),
             groups: Vec::new(),
             hosts: Vec::new(),
         };
@@ -492,7 +550,7 @@ impl Node {
         name: String,
         parent: u32,
         uplink_number: u32,
-        uplink: Option<&UplinkSpec>,
+        uplink: Option<(&UplinkSpec, LowerEnd)>,
         frame: Bytes,
     ) -> Self {
         let port = |buffer: Bytes, uplink: &UplinkSpec| {
@@ -513,10 +571,8 @@ impl Node {
             parent,
             children: 0..0,
             height: 0,
-            up: uplink.map_or_else(Port::default, |uplink| {
-                port(uplink.up_buffer.unwrap_or(uplink.buffer), uplink)
-            }),
-            down: uplink.map_or_else(Port::default, |uplink| port(uplink.buffer, uplink)),
+            up: uplink.map_or_else(Port::default, |(uplink, end)| port(uplink.up(end), uplink)),
+            down: uplink.map_or_else(Port::default, |(uplink, _)| port(uplink.down(), uplink)),
             below: Nanos::ZERO,
             below_down: Nanos::ZERO,
             nearest: (Nanos::MAX, Nanos::MAX),
@@ -535,6 +591,7 @@ struct NumberedUplink<'a> {
 
 struct Builder {
     frame: Bytes,
+    classes: Classes,
     nodes: Vec<Node>,
     resources: Vec<Resources>,
 }
@@ -546,13 +603,15 @@ impl Builder {
         name: String,
         parent: usize,
         uplink: NumberedUplink<'_>,
+        end: LowerEnd,
         resources: Resources,
     ) {
         let NumberedUplink {
             number,
             spec: uplink,
         } = uplink;
-        let mut node = Node::new(name, parent as u32, number as u32, Some(uplink), self.frame);
+        let (above, number) = (parent as u32, number as u32);
+        let mut node = Node::new(name, above, number, Some((uplink, end)), self.frame);
         // Until the whole tree is known this is what the links can bring to others.
         node.up.feed = Some(AffineCurve {
             rate: uplink.rate.0 * u64::from(uplink.links),
@@ -578,7 +637,7 @@ impl Builder {
             number: entry,
             spec: &spec.uplink,
         };
-        self.add(name, parent, uplink, resources);
+        self.add(name, parent, uplink, LowerEnd::Host, resources);
     }
 
     /// Computes what depends on the whole tree.
@@ -642,6 +701,7 @@ impl Builder {
             names,
             uplinks,
             frame: self.frame,
+            classes: self.classes,
         })
     }
 

@@ -99,7 +99,7 @@ impl Recorder {
         let name = match refusal {
             // Both: there are not enough, or not where they are wanted.
             PlacementError::Slots { .. } | PlacementError::Domains => "refused_slots",
-            PlacementError::Delay { .. } => "refused_delay",
+            PlacementError::Delay { .. } | PlacementError::Fabric { .. } => "refused_delay",
             PlacementError::Ports => "refused_ports",
             PlacementError::Effort { .. } => "refused_effort",
         };

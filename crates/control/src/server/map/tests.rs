@@ -109,6 +109,7 @@ fn no_more_nodes_are_listed_than_a_browser_draws() {
         spread: tailbound_placement::Spread::default(),
         buffer: Bytes(300_000),
         up_buffer: None,
+        shared_buffer: Bytes::ZERO,
     };
     let spec = Uniform {
         pods: 10,

@@ -9,7 +9,7 @@ fn touch<V: Copy, const GRAIN_BITS: u32>(
     key: FlowKey,
     fresh: V,
 ) -> (V, Nanos) {
-    let touched = table.touch(Nanos(now), key, fresh);
+    let touched = table.touch(Nanos(now), key, || fresh);
     let (found, first) = ((*touched.value, touched.since_last), touched.first);
     table.touched(Nanos(now), first);
     found

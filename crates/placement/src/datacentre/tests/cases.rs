@@ -11,6 +11,7 @@ fn figure_5(buffer: u64) -> Datacentre {
     };
     let spec = Spec {
         frame: Bytes(1_500),
+        classes: Classes::default(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![host("host", "rack", 3, 8, uplink)],
     };
@@ -89,6 +90,7 @@ fn policies_differ_in_what_they_look_at() {
 fn small() -> Datacentre {
     let spec = Spec {
         frame: Bytes(1_538),
+        classes: Classes::default(),
         groups: vec![
             group("pod1", None, link(10_000, 300_000)),
             group("pod2", None, link(10_000, 300_000)),
@@ -306,6 +308,7 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     );
     let spec = Spec {
         frame: Bytes(1_538),
+        classes: Classes::default(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![HostSpec {
             cpu: Some(8_000),
@@ -435,4 +438,80 @@ fn a_tenant_may_grow_beside_machines_on_a_closed_host() {
         names(&dc, &grown),
         [("a-1".to_owned(), 2), ("a-2".to_owned(), 1)]
     );
+}
+
+/// A request for a delay, and the same without it.
+fn with_and_without_delay() -> [Request; 2] {
+    let mut with = request(4, 100, 3_000);
+    with.guarantee.as_mut().unwrap().delay = Some(Nanos::from_millis(100));
+    let mut without = with;
+    without.guarantee.as_mut().unwrap().delay = None;
+    [with, without]
+}
+
+fn with_classes(fabric: Fabric) -> Datacentre {
+    let spec = Spec {
+        frame: Bytes(1_500),
+        classes: Classes::of(fabric),
+        groups: vec![group("rack", None, link(10_000, 500_000))],
+        hosts: vec![host("host", "rack", 3, 8, link(10_000, 500_000))],
+    };
+    Datacentre::new(spec.build().unwrap(), Policy::Silo)
+}
+
+/// Nothing bounds the small flows of many hosts at one port, so a delay would be promised
+/// that nothing keeps.
+#[test]
+fn where_small_flows_are_first_no_delay_is_promised() {
+    let [with, without] = with_and_without_delay();
+    for fabric in Fabric::ALL {
+        let mut dc = with_classes(fabric);
+        let refused = AdmitError::NoPlacement(PlacementError::Fabric { fabric });
+        assert!(dc.admit(TenantId(1), &without).is_ok());
+        if fabric.promises_delays() {
+            assert!(dc.admit(TenantId(2), &with).is_ok());
+            continue;
+        }
+        assert_eq!(dc.fit(&with), Err(refused.clone()));
+        assert_eq!(dc.admit(TenantId(2), &with), Err(refused.clone()));
+        let placed = with_classes(Fabric::ThreeClasses).fit(&with).unwrap();
+        assert_eq!(dc.restore(TenantId(2), &with, placed), Err(refused));
+        let why = dc.explain(&with).unwrap().unwrap();
+        assert_eq!((why.overload, why.nearest), (None, Vec::new()));
+        let said = why.error.to_string();
+        assert!(said.contains("a fabric of small-flows-first"), "{said}");
+    }
+}
+
+/// What lower classes can take of a switch's buffer is not there for guarantees; a host's own
+/// queue shares nothing.
+#[test]
+fn only_what_the_guaranteed_class_has_alone_of_a_buffer_counts() {
+    let with = |buffer, shared| {
+        let link = UplinkSpec {
+            shared_buffer: Bytes(shared),
+            ..link(10_000, buffer)
+        };
+        let spec = Spec {
+            frame: Bytes(1_500),
+            classes: Classes::default(),
+            groups: vec![group("rack", None, link.clone())],
+            hosts: vec![host("host", "rack", 2, 8, link)],
+        };
+        let topology = spec.build().unwrap();
+        let capacity = |name: &str, direction| {
+            let node = topology.find(name).unwrap();
+            topology.port(PortId { node, direction }).capacity
+        };
+        [
+            capacity("host-1", Direction::Up),
+            capacity("host-1", Direction::Down),
+            capacity("rack", Direction::Up),
+            capacity("rack", Direction::Down),
+        ]
+    };
+    let of = |bytes: u64| Nanos(bytes * 8 / 10);
+    assert_eq!(with(500_000, 0), [of(500_000); 4]);
+    let shared = with(500_000, 300_000);
+    assert_eq!(shared, [of(500_000), of(200_000), of(200_000), of(200_000)]);
 }

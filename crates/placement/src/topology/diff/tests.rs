@@ -41,7 +41,7 @@ fn tree(changes: &[(&str, &str)]) -> Topology {
 /// Everything in one text.
 fn told(changes: &[(&str, &str)]) -> String {
     let diff = diff(&tree(&[]), &tree(changes));
-    let mut lines: Vec<String> = diff.frame.iter().map(Difference::to_string).collect();
+    let mut lines: Vec<String> = diff.everywhere.iter().map(Difference::to_string).collect();
     lines.extend(diff.added.iter().map(|name| format!("+{name}")));
     lines.extend(diff.removed.iter().map(|name| format!("-{name}")));
     let nodes = diff.changed.iter();
@@ -92,6 +92,17 @@ fn each_difference_is_told_with_what_was() {
             "b up buffer: 300KB, was 62.5KB",
         ),
         ("\"1538B\"", "\"9038B\"", "frame: 9.038KB, was 1.538KB"),
+        (
+            "\"1538B\"",
+            "\"1538B\"\nclasses = { fabric = \"small-flows-first\" }",
+            "classes: small-flows-first (small: DSCP 46, PCP 5; lowest: DSCP 0, PCP 0), was \
+             guarantees-first (guaranteed: DSCP 46, PCP 5; lowest: DSCP 0, PCP 0)",
+        ),
+        (
+            "\"500KB\"",
+            "\"500KB\", shared_buffer = \"200KB\"",
+            "rack1 shared buffer: 200KB, was 0B",
+        ),
         (
             "name = \"rack2\"\n",
             "name = \"rack2\"\nparent = \"rack1\"\n",

@@ -142,6 +142,11 @@ fn each_mistake_has_its_message() {
             "\"1KB\"",
             "\"pod\": buffer of 1KB is not between 1.538KB",
         ),
+        (
+            "\"1MB\"",
+            "\"1MB\", shared_buffer = \"1MB\"",
+            "\"pod\": buffer less shared buffer of 0B is not between 1.538KB",
+        ),
         ("links = 2", "links = 0", "\"rack-a\": number of links of 0"),
         ("count = 3", "count = 2000000", "number of hosts and groups"),
         ("\"100KB\"", "\"999MB\"", "\"old\": delay to the top"),
@@ -159,6 +164,25 @@ fn each_mistake_has_its_message() {
         .build()
         .unwrap_err();
     assert_eq!(nothing, SpecError::NoHosts);
+}
+
+#[test]
+fn classes_that_break_a_rule_have_their_message() {
+    for (from, to, message) in [
+        (
+            "frame = \"1538B\"",
+            "frame = \"1538B\"\nclasses = { fabric = \"small\" }",
+            "unknown kind `small`; did you mean `small-flows-first`?",
+        ),
+        (
+            "frame = \"1538B\"",
+            "frame = \"1538B\"\nclasses = { fabric = \"guarantees-first\", small = { dscp = 1, pcp = 1 } }",
+            "a fabric of guarantees-first has no class `small`",
+        ),
+    ] {
+        let got = wrong(from, to);
+        assert!(got.contains(message), "{got}\ninstead of {message}");
+    }
 }
 
 #[test]
@@ -235,6 +259,7 @@ fn nested(depth: usize) -> Spec {
         spread: Spread::Flow,
         buffer: Bytes(100_000),
         up_buffer: None,
+        shared_buffer: Bytes::ZERO,
     };
     let groups = (0..depth).map(|level| GroupSpec {
         name: format!("g{level}"),
@@ -243,6 +268,7 @@ fn nested(depth: usize) -> Spec {
     });
     Spec {
         frame: Bytes(1_538),
+        classes: Classes::default(),
         groups: groups.collect(),
         hosts: vec![HostSpec {
             name: "host".to_owned(),

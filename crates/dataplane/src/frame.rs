@@ -1,6 +1,8 @@
 //! What a mechanism may know of a packet, and nothing more.
 
-use crate::packet::Ipv4Header;
+pub(crate) mod ipv4;
+
+use ipv4::Ipv4Header;
 use std::fmt;
 use std::num::NonZeroU64;
 use tailbound_classes::{Class, Mark};

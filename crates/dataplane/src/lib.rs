@@ -10,6 +10,7 @@
 //! clock, no I/O, no thread. The mechanisms know a packet only as a [`Frame`], so
 //! a simulated packet runs the same code as a real one.
 
+mod checksum;
 mod ethernet;
 mod frame;
 mod hash;
@@ -23,6 +24,7 @@ mod record;
 #[cfg(test)]
 mod testing;
 
+pub use frame::ipv4::Ipv4Header;
 pub use frame::{Connection, FlowKey, Frame, GuestId};
 pub use hash::HashKeys;
 pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};

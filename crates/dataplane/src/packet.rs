@@ -5,10 +5,8 @@
 //! may rely on the offsets it stored. [`Pool`] hands out the buffers, [`Offload`]
 //! says what is still to be done to the packet.
 
-mod checksum;
 mod claim;
 mod connection;
-mod ipv4;
 mod offload;
 mod pool;
 pub mod segment;
@@ -18,7 +16,6 @@ mod tests;
 mod wire;
 
 pub use claim::Claim;
-pub use ipv4::Ipv4Header;
 pub use offload::{Checksum, Cwr, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
 
@@ -29,7 +26,8 @@ use tailbound_classes::{Class, Classes, Mark};
 use tailbound_units::Bytes;
 use wire::{ETHERNET, Headers, Network, TAG, be16, is_tag};
 
-use checksum::{fold, pseudo_header, sum};
+use crate::checksum::{fold, pseudo_header, sum};
+use crate::frame::ipv4::{self, Ipv4Header};
 use connection::{connection, sender};
 
 /// Why bytes are not a packet that may be forwarded.

@@ -1,11 +1,11 @@
 //! An IPv4 header, as far as a class is given by it.
 
-use super::checksum;
-use crate::{Class, FlowKey, GuestId};
-use tailbound_classes::Mark;
+use super::{FlowKey, GuestId};
+use crate::checksum;
+use tailbound_classes::{Class, Mark};
 
 /// The bits of the DSCP in the TOS byte.
-pub(super) const DSCP: u8 = 0xfc;
+pub(crate) const DSCP: u8 = 0xfc;
 
 /// The header of an IPv4 frame without a VLAN tag, and the frame's class.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Ipv4Header<'p> {
 
 impl<'p> Ipv4Header<'p> {
     #[inline]
-    pub(super) const fn new(
+    pub(crate) const fn new(
         source: GuestId,
         len: usize,
         header: &'p mut [u8; 20],
@@ -57,14 +57,14 @@ impl<'p> Ipv4Header<'p> {
 
 /// The destination in an IPv4 header, as an IPv4-mapped IPv6 address.
 #[inline]
-pub(super) fn destination(header: &[u8; 20]) -> u128 {
+pub(crate) fn destination(header: &[u8; 20]) -> u128 {
     let [.., a, b, c, d] = *header;
     0xffff_0000_0000 | u128::from(u32::from_be_bytes([a, b, c, d]))
 }
 
 /// Replaces the bits of `mask` in an IPv4 header's TOS byte.
 #[inline]
-pub(super) const fn replace_tos(header: &mut [u8; 20], mask: u8, value: u8) {
+pub(crate) const fn replace_tos(header: &mut [u8; 20], mask: u8, value: u8) {
     let (old, new) = (header[1], (header[1] & !mask) | value);
     if old != new {
         // The other byte of the word stays, so it cancels out.

@@ -249,7 +249,7 @@ impl Daemon {
             Reloading::Settling(mut reload, mut rest) => {
                 let settled = self.switch.settle(now, &mut reload, WORK);
                 if self.clear_up(&mut rest) && settled {
-                    self.finish(now, rest);
+                    self.finish(now, rest, *reload);
                     None
                 } else {
                     Some(Reloading::Settling(reload, rest))
@@ -424,11 +424,11 @@ impl Daemon {
     }
 
     /// Ends a reload that was applied.
-    fn finish(&mut self, now: Nanos, rest: Rest) {
+    fn finish(&mut self, now: Nanos, rest: Rest, reload: Reload) {
         if rest.is_told {
             self.set_guarantees(now);
         }
-        retire(rest.closed);
+        retire((rest.closed, reload.into_spent()));
         self.reloaded(Ok(()));
     }
 }

@@ -6,9 +6,7 @@ use crate::budget::{Budget, BudgetConfig};
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{
-    Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline, PipelineConfig,
-};
+use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline};
 use tailbound_metrics::Histogram;
 
 /// The port of a guest.
@@ -65,16 +63,15 @@ impl GuestPort {
         }
     }
 
-    /// Becomes one of `config`, but for its queue, which it returns what it is to be: what
-    /// waits goes on waiting.
-    pub(super) fn reconfigure(&mut self, config: GuestConfig) -> PipelineConfig {
+    /// Becomes one of `config`, but for its queue; what waits goes on waiting. What it had
+    /// is left there, to be freed later.
+    pub(super) fn reconfigure(&mut self, config: &mut GuestConfig) {
         self.mac = config.mac;
-        self.filter = config.filter;
+        std::mem::swap(&mut self.filter, &mut config.filter);
         replace_budget(&mut self.groups, config.groups);
         replace_budget(&mut self.unknown, config.unknown);
         self.coverage = config.coverage;
         self.guarantee = config.guarantee;
-        config.pipeline
     }
 }
 

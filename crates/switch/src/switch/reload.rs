@@ -20,7 +20,7 @@ use crate::mac::Mac;
 use std::collections::HashMap;
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Classes, EgressConfig, GuestId, Pacer, Packet, PipelineConfig};
+use tailbound_dataplane::{Classes, EgressConfig, GuestId, Pacer, Packet};
 use tailbound_units::Nanos;
 
 /// What a guest takes of a step, which is 1 for one of which nothing changes.
@@ -65,10 +65,8 @@ pub struct Reload {
     trial: Option<Box<Pacer<Packet>>>,
     configured: Configured,
     pinned: HashMap<Mac, PortIndex>,
-    /// What guests that stay are to have before their ports, after the swap.
-    pipelines: Vec<Option<PipelineConfig>>,
     /// Guests that are gone.
-    gone: Vec<GuestId>,
+    gone: Vec<(Box<PortState>, Box<GuestPort>)>,
     step: Step,
 }
 
@@ -76,7 +74,8 @@ pub struct Reload {
 #[derive(Debug)]
 struct Next {
     former: Option<usize>,
-    config: GuestConfig,
+    /// Until it has all that is its.
+    config: Box<GuestConfig>,
     /// It and its port, where it is new.
     fresh: Option<(Box<PortState>, Box<GuestPort>)>,
 }
@@ -90,8 +89,8 @@ enum Step {
     Make(usize),
     /// All can be swapped.
     Swap,
-    /// Guests that are gone are guaranteed nothing.
-    End(usize),
+    /// Guests that are gone are guaranteed nothing, and freed.
+    End,
     /// What is guaranteed on the uplink as it was becomes less.
     LessBefore(usize),
     /// The uplink becomes another one.
@@ -140,7 +139,7 @@ impl Switch {
         let guests = config.guests.into_iter().zip(former);
         let guests = guests.map(|(config, former)| Next {
             former,
-            config,
+            config: Box::new(config),
             fresh: None,
         });
         let guests: Vec<_> = guests.collect();
@@ -152,7 +151,6 @@ impl Switch {
             trial: None,
             configured: Configured::default(),
             pinned: HashMap::with_capacity(guests.len()),
-            pipelines: Vec::with_capacity(guests.len()),
             gone: Vec::new(),
             guests,
             step: Step::Try(0),
@@ -288,28 +286,26 @@ impl Switch {
             self.states
                 .push(Box::new(PortState::new(UPLINK.to_owned())));
         }
-        for (next, index) in reload.guests.drain(..).zip(first..) {
+        for (next, index) in reload.guests.iter_mut().zip(first..) {
             let place = next.former;
             let kept = place.and_then(|place| former.get_mut(place)?.take());
-            let (state, guest, pipeline) = match (kept, next.fresh) {
+            let (state, guest) = match (kept, next.fresh.take()) {
                 (Some((state, mut guest)), _) => {
                     before[index] = place.map(|place| PortIndex(usize::from(had_uplink) + place));
-                    let pipeline = guest.reconfigure(next.config);
-                    (state, guest, Some(pipeline))
+                    guest.reconfigure(&mut next.config);
+                    (state, guest)
                 }
-                (None, Some((state, guest))) => (state, guest, None),
+                (None, Some(fresh)) => fresh,
                 (None, None) => unreachable!("a guest stays or is made"),
             };
-            reload.pipelines.push(pipeline);
             self.slots.place(guest.id, PortIndex(index));
             self.states.push(state);
             self.guests.push(guest);
         }
-        let gone = former.into_iter().flatten().map(|(_, guest)| guest.id);
-        reload.gone = gone.collect();
-        reload.gone.sort_unstable();
-        for guest in &reload.gone {
-            self.slots.release(*guest);
+        reload.gone = former.into_iter().flatten().collect();
+        reload.gone.sort_unstable_by_key(|(_, guest)| guest.id);
+        for (_, guest) in &reload.gone {
+            self.slots.release(guest.id);
         }
         self.classes = reload.classes.take();
         self.agenda.rearrange(&before);
@@ -319,7 +315,7 @@ impl Switch {
             .reconfigure(before.into_iter(), uplink, pinned);
         let configured = std::mem::take(&mut reload.configured);
         self.addresses.reconfigure(configured);
-        reload.step = Step::End(0);
+        reload.step = Step::End;
     }
 
     /// Brings some guests to what they are to be after [`Switch::swap`], as many as cost so
@@ -329,11 +325,15 @@ impl Switch {
         while left > 0 && reload.step != Step::Done {
             let guests = self.guests.len();
             let cost = match reload.step {
-                Step::End(from) => {
-                    let range = some(from, reload.gone.len(), left.div_ceil(CHANGED));
-                    self.end(now, &reload.gone[range.clone()]);
-                    reload.go_on(range.clone(), reload.gone.len(), Step::End);
-                    CHANGED * range.len()
+                Step::End => {
+                    let most = left.div_ceil(CHANGED).min(reload.gone.len());
+                    for (_, guest) in reload.gone.drain(..most) {
+                        self.end(now, guest.id);
+                    }
+                    if reload.gone.is_empty() {
+                        reload.step = Step::LessBefore(0);
+                    }
+                    CHANGED * most
                 }
                 Step::LessBefore(from) => {
                     let range = some(from, guests, left);
@@ -359,7 +359,7 @@ impl Switch {
                     let mut index = from;
                     let mut cost = 0;
                     while cost < left && index < guests {
-                        cost += self.settle_guest(now, index, reload.pipelines[index].take());
+                        cost += self.settle_guest(now, index, &reload.guests[index].config);
                         index += 1;
                     }
                     reload.go_on(from..index, guests, Step::Settle);
@@ -378,16 +378,14 @@ impl Switch {
         reload.step == Step::Done
     }
 
-    /// Ends what guests had that are gone.
-    fn end(&mut self, now: Nanos, gone: &[GuestId]) {
-        for guest in gone {
-            if let Some(pacer) = self.pacer() {
-                let ended = pacer.set_guest(now, *guest, None);
-                debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
-            }
-            self.take_freed();
-            self.addresses.review(*guest, None);
+    /// Ends what a guest had that is gone.
+    fn end(&mut self, now: Nanos, gone: GuestId) {
+        if let Some(pacer) = self.pacer() {
+            let ended = pacer.set_guest(now, gone, None);
+            debug_assert!(ended.is_ok(), "the end of a guarantee breaks no rule");
         }
+        self.take_freed();
+        self.addresses.review(gone, None);
     }
 
     fn change_uplink(&mut self, now: Nanos, egress: Option<EgressConfig>) {
@@ -405,22 +403,15 @@ impl Switch {
     }
 
     /// Brings one guest to what it is to be; returns what that cost.
-    fn settle_guest(
-        &mut self,
-        now: Nanos,
-        index: usize,
-        pipeline: Option<PipelineConfig>,
-    ) -> usize {
+    fn settle_guest(&mut self, now: Nanos, index: usize, config: &GuestConfig) -> usize {
         let is_paced = self.pacer().is_some();
         let guests = self.guests.len();
         let port = self.first_guest() + index;
         let mut cost = 1;
         let guest = &mut self.guests[index];
-        if let Some(pipeline) = pipeline
-            && guest.pipeline.config() != &pipeline
-        {
+        if guest.pipeline.config() != &config.pipeline {
             cost = CHANGED;
-            guest.pipeline.reconfigure(now, &pipeline);
+            guest.pipeline.reconfigure(now, &config.pipeline);
             self.agenda.sending.set(port, true);
         }
         // Each meter is shared among the guests that there are.
@@ -439,6 +430,13 @@ impl Switch {
 }
 
 impl Reload {
+    /// What is left of it once it is settled, and takes a while to be freed: for whatever
+    /// thread.
+    pub fn into_spent(self) -> Vec<Box<GuestConfig>> {
+        let guests = self.guests.into_iter();
+        guests.map(|guest| guest.config).collect()
+    }
+
     /// A step was done with a range of `count`: goes on with the rest of these, or with the
     /// next step.
     fn go_on(&mut self, range: Range<usize>, count: usize, step: impl Fn(usize) -> Step) {
@@ -446,7 +444,6 @@ impl Reload {
             step(range.end)
         } else {
             match step(0) {
-                Step::End(_) => Step::LessBefore(0),
                 Step::LessBefore(_) => Step::Uplink,
                 Step::Less(_) => Step::Settle(0),
                 _ => Step::Forget,

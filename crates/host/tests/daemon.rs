@@ -76,6 +76,28 @@ fn a_vlan_tag_crosses_from_a_guest_that_may_send_it() {
 }
 
 #[test]
+fn a_port_that_a_reload_closed_can_be_opened_by_the_next_one() {
+    let name = "a_port_that_a_reload_closed_can_be_opened_by_the_next_one";
+    sandboxed(name, || {
+        for kind in kinds() {
+            let (a, b) = (Guest::new(kind, 1), Guest::new(kind, 2));
+            let daemon = Daemon::start(&config(&[&a, &b], ""));
+            for n in 1..=10 {
+                // Each as soon as the one before is done.
+                let guests = if n % 2 == 0 { vec![&a, &b] } else { vec![&a] };
+                daemon.configure(&config(&guests, ""));
+                until("the reload", || {
+                    let refused = "tailbound_reloads_total{result=\"refused\"}";
+                    assert_eq!(daemon.metric(refused), Some(0.0));
+                    let applied = "tailbound_reloads_total{result=\"applied\"}";
+                    daemon.metric(applied) == Some(f64::from(n))
+                });
+            }
+        }
+    });
+}
+
+#[test]
 fn a_reload_is_applied_whole_or_not_at_all() {
     sandboxed("a_reload_is_applied_whole_or_not_at_all", || {
         for kind in kinds() {

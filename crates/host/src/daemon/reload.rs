@@ -42,6 +42,8 @@ pub(super) enum Reloading {
     Trying(Box<Prepared>, Box<Reload>),
     /// It is in force, but for what guests get one by one.
     Settling(Box<Reload>, Rest),
+    /// A thread closes the ports that are gone: until then they cannot be opened anew.
+    Closing(Receiver<()>),
 }
 
 /// All that a configuration needs and that takes files, sockets and time.
@@ -233,6 +235,13 @@ impl Daemon {
                     Reloading::Trying(Box::new(prepared), reload)
                 }),
             },
+            Reloading::Closing(closed) => match closed.try_recv() {
+                Err(TryRecvError::Empty) => Some(Reloading::Closing(closed)),
+                Ok(()) | Err(TryRecvError::Disconnected) => {
+                    self.reloaded(Ok(()));
+                    None
+                }
+            },
             Reloading::Trying(prepared, mut reload) => {
                 match self.switch.prepare(&mut reload, WORK) {
                     Ok(false) => Some(Reloading::Trying(prepared, reload)),
@@ -249,8 +258,7 @@ impl Daemon {
             Reloading::Settling(mut reload, mut rest) => {
                 let settled = self.switch.settle(now, &mut reload, WORK);
                 if self.clear_up(&mut rest) && settled {
-                    self.finish(now, rest, *reload);
-                    None
+                    Some(self.finish(now, rest, *reload))
                 } else {
                     Some(Reloading::Settling(reload, rest))
                 }
@@ -423,12 +431,24 @@ impl Daemon {
         rest.fresh.is_empty() && rest.gone.is_empty()
     }
 
-    /// Ends a reload that was applied.
-    fn finish(&mut self, now: Nanos, rest: Rest, reload: Reload) {
+    /// Ends a reload that was applied, but for what is still to be closed.
+    fn finish(&mut self, now: Nanos, rest: Rest, reload: Reload) -> Reloading {
         if rest.is_told {
             self.set_guarantees(now);
         }
-        retire((rest.closed, reload.into_spent()));
-        self.reloaded(Ok(()));
+        let (done, closed) = channel();
+        let waker = self.signals.waker();
+        let spent = (rest.closed, reload.into_spent());
+        let close = move || {
+            drop(spent);
+            // Nobody waits for it once the daemon ends.
+            let _ = done.send(());
+            waker.wake();
+        };
+        let thread = std::thread::Builder::new().name("retire".to_owned());
+        if let Err(error) = thread.spawn(close) {
+            tracing::error!(%error, "ports were closed within the packet loop");
+        }
+        Reloading::Closing(closed)
     }
 }

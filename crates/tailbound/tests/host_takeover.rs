@@ -183,6 +183,8 @@ impl Traffic {
         let device = host.guest.device().0;
         let head = datagram(&host.far, &host.guest, 0);
         let to = host.far.mac;
+        // Before the first frame is sent.
+        let nic = host.far.nic();
         let stopped = Arc::clone(&stop);
         let sender = thread::spawn(move || {
             let mut nic = Nic::open(device, Some(&netns));
@@ -204,7 +206,7 @@ impl Traffic {
         Self {
             stop,
             sender: Some(sender),
-            nic: host.far.nic(),
+            nic,
             to,
             came: Vec::new(),
         }

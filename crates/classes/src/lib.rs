@@ -11,5 +11,5 @@
 mod mark;
 mod table;
 
-pub use mark::{Classes, ClassesError, Mark};
+pub use mark::{Classes, ClassesError, ClassesSpec, Mark};
 pub use table::{Class, Fabric, Traffic};

@@ -42,29 +42,30 @@ impl fmt::Display for Mark {
 
 /// What a fabric serves first, and the mark of each of its classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Words", into = "Words")]
+#[serde(try_from = "ClassesSpec", into = "ClassesSpec")]
 pub struct Classes {
     fabric: Fabric,
     /// By [`Class`]; of one that the fabric has not, the lowest class's.
     marks: [Mark; Class::ALL.len()],
 }
 
-/// The same as a file says it. A mark that is left out is the default of its fabric.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// [`Classes`] as a file says them, which may break a rule. A mark that is left out is the
+/// default of its fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Classes))]
 #[serde(deny_unknown_fields)]
-struct Words {
+pub struct ClassesSpec {
     /// What switches serve first.
-    fabric: Fabric,
+    pub fabric: Fabric,
     /// The mark of what is guaranteed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    guaranteed: Option<Mark>,
+    pub guaranteed: Option<Mark>,
     /// The mark of small flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    small: Option<Mark>,
+    pub small: Option<Mark>,
     /// The mark of all else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    lowest: Option<Mark>,
+    pub lowest: Option<Mark>,
 }
 
 /// A rule that marks break.
@@ -181,10 +182,10 @@ impl fmt::Display for Classes {
     }
 }
 
-impl TryFrom<Words> for Classes {
+impl TryFrom<ClassesSpec> for Classes {
     type Error = ClassesError;
 
-    fn try_from(words: Words) -> Result<Self, ClassesError> {
+    fn try_from(words: ClassesSpec) -> Result<Self, ClassesError> {
         let mut classes = Self::of(words.fabric);
         let given = [words.guaranteed, words.small, words.lowest];
         for (class, mark) in Class::ALL.into_iter().zip(given) {
@@ -208,7 +209,7 @@ impl TryFrom<Words> for Classes {
     }
 }
 
-impl From<Classes> for Words {
+impl From<Classes> for ClassesSpec {
     fn from(classes: Classes) -> Self {
         let mark = |class| {
             let has = classes.fabric.has(class);
@@ -225,7 +226,7 @@ impl From<Classes> for Words {
 
 #[cfg(feature = "openapi")]
 mod openapi {
-    use super::{Classes, Words};
+    use super::{Classes, ClassesSpec};
     use std::borrow::Cow;
     use utoipa::openapi::RefOr;
     use utoipa::openapi::schema::Schema;
@@ -233,17 +234,17 @@ mod openapi {
 
     impl PartialSchema for Classes {
         fn schema() -> RefOr<Schema> {
-            Words::schema()
+            ClassesSpec::schema()
         }
     }
 
     impl ToSchema for Classes {
         fn name() -> Cow<'static, str> {
-            Words::name()
+            ClassesSpec::name()
         }
 
         fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-            Words::schemas(schemas);
+            ClassesSpec::schemas(schemas);
         }
     }
 }

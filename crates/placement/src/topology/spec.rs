@@ -4,7 +4,7 @@ use super::{MAX_LIMITS, Names, Node, NodeId, PLENTY, Port, Resources, Topology, 
 use crate::load::AffineCurve;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use tailbound_classes::Classes;
+use tailbound_classes::{Classes, ClassesError, ClassesSpec};
 use tailbound_document::{Document, Mistake, Step, unknown_word};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -149,8 +149,8 @@ pub struct Spec {
     pub frame: Bytes,
     /// What switches serve first, and by which marks. Guarantees first by default; where small
     /// flows are first, no delay can be promised.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub classes: Classes,
+    #[serde(default = "default_classes", skip_serializing_if = "is_default")]
+    pub classes: ClassesSpec,
     /// Groups, in any order.
     #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
@@ -186,6 +186,9 @@ pub enum SpecError {
     /// The text is not TOML, or not of this form.
     #[error("{}", lines(.0))]
     Syntax(Vec<Mistake>),
+    /// Marks of classes that break a rule.
+    #[error("classes: {0}")]
+    Classes(#[from] ClassesError),
     /// A name that cannot be one.
     #[error("{name:?} cannot be a name: {why}")]
     Name {
@@ -258,6 +261,7 @@ impl SpecError {
             | Self::Cycle(name)
             | Self::Empty(name)
             | Self::Range { name, .. } => named(name),
+            Self::Classes(_) => vec![Step::Key(CLASSES)],
             Self::Syntax(_) | Self::NoHosts => Vec::new(),
         }
     }
@@ -268,8 +272,12 @@ fn one() -> u32 {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn is_default(classes: &Classes) -> bool {
-    *classes == Classes::default()
+fn is_default(classes: &ClassesSpec) -> bool {
+    Classes::try_from(*classes) == Ok(Classes::default())
+}
+
+fn default_classes() -> ClassesSpec {
+    Classes::default().into()
 }
 
 fn check<T: Copy + PartialOrd + std::fmt::Display>(
@@ -351,7 +359,7 @@ impl Spec {
         match (frame, classes) {
             (Some(frame), Some(classes)) if mistakes.is_empty() => Ok(Self {
                 frame,
-                classes,
+                classes: classes.into(),
                 groups: groups.into_iter().map(|(_, group)| group).collect(),
                 hosts: hosts.into_iter().map(|(_, host)| host).collect(),
             }),
@@ -394,7 +402,7 @@ impl Spec {
         let top = Node::new(TOP_NAME.to_owned(), 0, NO_UPLINK, None, self.frame);
         let mut builder = Builder {
             frame: self.frame,
-            classes: self.classes,
+            classes: self.classes.try_into()?,
             nodes: vec![top],
             resources: vec![Resources::default()],
         };
@@ -512,7 +520,7 @@ impl Uniform {
     pub fn spec(&self) -> Spec {
         let mut spec = Spec {
             frame: self.frame,
-            classes: Classes::default(),
+            classes: default_classes(),
             groups: Vec::new(),
             hosts: Vec::new(),
         };

@@ -215,6 +215,7 @@ mod tests {
             "chromium",
             "linux-codel",
             "schemathesis",
+            "dpdk",
         ];
         for (index, part) in PARTS.iter().enumerate() {
             assert!(

@@ -11,7 +11,7 @@ fn figure_5(buffer: u64) -> Datacentre {
     };
     let spec = Spec {
         frame: Bytes(1_500),
-        classes: Classes::default(),
+        classes: Classes::default().into(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![host("host", "rack", 3, 8, uplink)],
     };
@@ -90,7 +90,7 @@ fn policies_differ_in_what_they_look_at() {
 fn small() -> Datacentre {
     let spec = Spec {
         frame: Bytes(1_538),
-        classes: Classes::default(),
+        classes: Classes::default().into(),
         groups: vec![
             group("pod1", None, link(10_000, 300_000)),
             group("pod2", None, link(10_000, 300_000)),
@@ -308,7 +308,7 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     );
     let spec = Spec {
         frame: Bytes(1_538),
-        classes: Classes::default(),
+        classes: Classes::default().into(),
         groups: vec![group("rack", None, link(1_000, 1_000_000))],
         hosts: vec![HostSpec {
             cpu: Some(8_000),
@@ -452,7 +452,7 @@ fn with_and_without_delay() -> [Request; 2] {
 fn with_classes(fabric: Fabric) -> Datacentre {
     let spec = Spec {
         frame: Bytes(1_500),
-        classes: Classes::of(fabric),
+        classes: Classes::of(fabric).into(),
         groups: vec![group("rack", None, link(10_000, 500_000))],
         hosts: vec![host("host", "rack", 3, 8, link(10_000, 500_000))],
     };
@@ -494,7 +494,7 @@ fn only_what_the_guaranteed_class_has_alone_of_a_buffer_counts() {
         };
         let spec = Spec {
             frame: Bytes(1_500),
-            classes: Classes::default(),
+            classes: Classes::default().into(),
             groups: vec![group("rack", None, link.clone())],
             hosts: vec![host("host", "rack", 2, 8, link)],
         };

@@ -21,7 +21,7 @@ fn trees() -> impl Strategy<Value = Topology> {
     (pods, proptest::option::of(uplink())).prop_map(|(pods, top)| {
         let mut spec = Spec {
             frame: Bytes(1_538),
-            classes: Classes::default(),
+            classes: Classes::default().into(),
             groups: Vec::new(),
             hosts: Vec::new(),
         };

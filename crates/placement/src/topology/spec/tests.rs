@@ -268,7 +268,7 @@ fn nested(depth: usize) -> Spec {
     });
     Spec {
         frame: Bytes(1_538),
-        classes: Classes::default(),
+        classes: Classes::default().into(),
         groups: groups.collect(),
         hosts: vec![HostSpec {
             name: "host".to_owned(),

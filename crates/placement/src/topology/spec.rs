@@ -271,7 +271,6 @@ fn one() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_default(classes: &ClassesSpec) -> bool {
     Classes::try_from(*classes) == Ok(Classes::default())
 }

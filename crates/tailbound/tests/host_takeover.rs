@@ -169,6 +169,9 @@ struct Traffic {
     sender: Option<JoinHandle<u32>>,
     nic: Nic,
     to: [u8; 6],
+    /// What the receiver answers: a station that never speaks is not known to the daemon,
+    /// and what goes to it has a budget.
+    answer: Vec<u8>,
     /// Numbers that came, and when.
     came: Vec<(u32, Instant)>,
 }
@@ -183,8 +186,10 @@ impl Traffic {
         let device = host.guest.device().0;
         let head = datagram(&host.far, &host.guest, 0);
         let to = host.far.mac;
+        let answer = datagram(&host.guest, &host.far, 0);
         // Before the first frame is sent.
-        let nic = host.far.nic();
+        let mut nic = host.far.nic();
+        nic.send(&answer);
         let stopped = Arc::clone(&stop);
         let sender = thread::spawn(move || {
             let mut nic = Nic::open(device, Some(&netns));
@@ -208,18 +213,23 @@ impl Traffic {
             sender: Some(sender),
             nic,
             to,
+            answer,
             came: Vec::new(),
         }
     }
 
-    /// Takes what came.
+    /// Takes what came, and answers.
     fn look(&mut self) {
+        let before = self.came.len();
         for packet in self.nic.receive() {
             let bytes = packet.bytes();
             if bytes.len() == LEN && bytes[..6] == self.to {
                 let number = bytes[42..46].try_into().map(u32::from_be_bytes);
                 self.came.push((number.expect("four"), Instant::now()));
             }
+        }
+        if self.came.len() > before {
+            self.nic.send(&self.answer);
         }
     }
 

@@ -201,6 +201,8 @@ pub(super) fn tailbound(
             Kind::Packet => format!("kind = \"af-packet\", interface = \"port{number}\""),
             Kind::Xdp => format!("kind = \"af-xdp\", interface = \"port{number}\""),
         };
+        // Its frames are those of the wire, and it has to be said so.
+        let segment = kind == Kind::Xdp;
         // Writing to a string cannot fail.
         let _ = write!(
             config,
@@ -209,7 +211,8 @@ pub(super) fn tailbound(
              mac = \"{mac}\"\n\
              ip = [\"{ip}\"]\n\
              port = {{ {port} }}\n\
-             pipeline = {{ meter = {{}}, queue = {{ kind = \"fq-codel\" }} }}\n",
+             pipeline = {{ segment = {segment}, meter = {{}}, \
+             queue = {{ kind = \"fq-codel\" }} }}\n",
             mac = mac(number),
             ip = address(number),
         );

@@ -93,6 +93,7 @@ mod chain;
 mod change;
 mod clock;
 mod config;
+mod departures;
 mod guest;
 mod level;
 mod limit;

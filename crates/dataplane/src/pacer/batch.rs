@@ -6,6 +6,10 @@ use super::{Pacer, WireClock, void};
 use crate::Frame;
 use tailbound_units::{Nanos, Position, WireBytes};
 
+/// Departures within so many batches from the end of one stand in a row
+/// ([`super::departures`]): those that a busy guest's next frame has.
+const SOON: u64 = 4;
+
 /// What goes on the wire next. [`Batch::clock`] turns its positions into moments.
 #[derive(Debug)]
 pub enum Paced<F> {
@@ -89,20 +93,22 @@ impl<F: Frame> Pacer<F> {
 
     fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(Paced<F>)) {
         let end = start + self.batch;
+        self.chain.departures.expect_until(end + self.batch * SOON);
         let mut wire = self.chain.wire.max(start);
         let mut best_effort = self.best_effort.backlog().packets > 0;
         loop {
             let due = self.chain.departures.first();
-            let release = self.chain.releases.first();
-            let local = self.chain.local.next;
-            if release < end && release <= due.min(local) {
-                self.release();
-                continue;
-            }
-            // Whatever is on the wire, but where what is released before waits for that.
-            if local < end.min(release) {
-                self.hand_over_local(now, &mut sink);
-                continue;
+            let (release, local) = (self.chain.releases.first(), self.chain.local.next);
+            if release.min(local) < end {
+                if release <= due.min(local) {
+                    self.release();
+                    continue;
+                }
+                // Whatever is on the wire, but where what is released before waits for that.
+                if local < end.min(release) {
+                    self.hand_over_local(now, &mut sink);
+                    continue;
+                }
             }
             if wire >= end {
                 break;
@@ -158,11 +164,11 @@ impl<F: Frame> Pacer<F> {
         let Some(Some(guest)) = guests.get_mut(number as usize) else {
             return at;
         };
-        let waiting = chain.store.at(guest.stamped);
-        let (wire, memory) = (waiting.wire, waiting.memory);
-        let sojourn = now.since(waiting.enqueued);
         let departure = guest.last_departure;
-        let Some(frame) = chain.store.take(guest.stamped) else {
+        let place = chain.store.vacate(guest.stamped);
+        let (wire, memory) = (place.wire, place.memory);
+        let sojourn = now.since(place.enqueued);
+        let Some(frame) = place.frame.take() else {
             return at;
         };
         sink(Paced::Guaranteed {
@@ -183,7 +189,7 @@ impl<F: Frame> Pacer<F> {
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
-        let turn = guest.round.pop(&mut lines.all, &mut chain.links, longest);
+        let turn = guest.round.turn(&mut lines.all, &mut chain.links, longest);
         if let Some((index, line)) = turn {
             chain.stamp(guest, line, index, departure.max(line.release));
         } else {

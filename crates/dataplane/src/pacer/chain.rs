@@ -1,5 +1,6 @@
 //! The chain of buckets: which line is released when, and which frame departs when.
 
+use super::departures::Departures;
 use super::guest::{Guest, Ring};
 use super::line::{Line, Stage};
 use super::local::Local;
@@ -26,7 +27,7 @@ pub(super) struct Chain<F> {
     /// Lines that wait for their limit, by their release.
     pub(super) releases: Wheel,
     /// Guests, by the departure of the frame that has one.
-    pub(super) departures: Wheel,
+    pub(super) departures: Departures,
     /// The same of frames that go to guests of this host.
     pub(super) local: Local<F>,
     /// The order of lines in the rounds of their guests.
@@ -44,7 +45,7 @@ impl<F: Frame> Chain<F> {
             wire: Position::ZERO,
             store: Store::new(),
             releases: Wheel::new(),
-            departures: Wheel::new(),
+            departures: Departures::new(),
             local: Local::new(),
             links: Links::default(),
             used: Vec::new(),
@@ -75,9 +76,6 @@ impl<F: Frame> Chain<F> {
         (wire, memory): (WireBytes, Bytes),
         at: Position,
     ) {
-        if line.memory.0 > guest.share.0 / 2 {
-            self.mark(guest, place);
-        }
         line.push(&mut self.store, place, (wire, memory));
         guest.memory.0 += memory.0;
         guest.stats.taken.packets += 1;
@@ -95,14 +93,10 @@ impl<F: Frame> Chain<F> {
         guest.stats.taken.bytes += wire;
     }
 
-    /// Has the ring of a guest be left unread where {B, S} holds up what has just come,
-    /// into this line.
-    #[inline(always)]
+    /// Has the ring of a guest, which is crowded, be left unread where {B, S} holds up what
+    /// has just come, into this line.
     pub(super) fn watch(&mut self, (guest, line): (&mut Guest, &Line), index: u32) {
-        if line.stage == Stage::Released
-            && guest.ring == Ring::Read
-            && guest.is_crowded(line.memory)
-        {
+        if line.stage == Stage::Released && guest.ring == Ring::Read {
             guest.leave_unread(index);
             self.stats.unread += 1;
         }
@@ -110,7 +104,7 @@ impl<F: Frame> Chain<F> {
 
     /// Marks a frame whose line holds too much memory.
     #[cold]
-    fn mark(&mut self, guest: &mut Guest, place: u32) {
+    pub(super) fn mark(&mut self, guest: &mut Guest, place: u32) {
         let frame = self.store.at_mut(place).frame.as_mut();
         guest.stats.marked += u64::from(frame.is_some_and(Frame::mark_congestion));
     }
@@ -193,45 +187,44 @@ impl<F: Frame> Chain<F> {
     pub(super) fn join(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
         line.stage = Stage::Released;
         line.deficit = 0;
+        guest.released += line.wire;
+        guest.round.push(&mut self.links, index, line.weight);
         if guest.stamped == NIL {
-            guest.released += line.wire;
-            self.stamp(guest, line, index, line.release);
-        } else {
-            guest.released += line.wire;
-            guest.round.push(&mut self.links, index, line.weight);
+            self.stamp_first(guest, line, index);
         }
     }
 
-    /// Gives the first frame of a released line, whose turn it is, its departure time:
-    /// that of one which comes at `at`. It is not in the round.
+    /// The same as [`Chain::stamp`] for the only line of a guest.
+    #[inline(never)]
+    fn stamp_first(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+        self.stamp(guest, line, index, line.release);
+    }
+
+    /// Gives the first frame of a line, the first of the round whose turn it is, its
+    /// departure time: that of one which comes at `at`.
     #[inline(always)]
     pub(super) fn stamp(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
-        guest.released -= line.wire;
         guest.stamped = line.head();
-        let wire = line.pop(&self.store);
+        let head = line.pop(&self.store);
+        let (wire, is_local) = (head.wire, head.is_local());
+        guest.released -= wire;
         if let Some(limit) = &mut line.limit {
             limit.taken += wire;
             limit.note(index, &mut self.used);
         }
         line.deficit -= of_deficit(wire);
-        let head = &self.store.at(guest.stamped).frame;
-        let is_local = head.as_ref().is_some_and(F::is_local);
         let departure = guest.schedule(at, wire, is_local);
         if is_local {
             self.local.insert(line.guest, departure);
         } else {
-            if self.departures.is_empty() {
-                // Nothing that comes later departs before what is on the wire, or has its
-                // turn.
-                let floor = self.wire.max(self.position).min(departure);
-                self.departures.start_from(floor);
-            }
-            let departure = departure.max(self.departures.position());
-            self.departures.insert(line.guest, departure);
+            // Nothing that comes later departs before what is on the wire.
+            let floor = self.wire.max(self.position);
+            self.departures.insert(line.guest, departure, floor);
         }
         if line.is_empty() {
             line.stage = Stage::Empty;
             guest.lines -= 1;
+            guest.round.pop(&self.links, line.weight);
         } else {
             self.go_on(guest, line, index, at);
         }
@@ -244,21 +237,20 @@ impl<F: Frame> Chain<F> {
         let (mut arrival, mut wire) = (head.arrival, head.wire);
         if line.is_late(head, guest.patience, self.clock.now()) {
             let Some(head) = self.judge(guest, line) else {
+                guest.round.pop(&self.links, line.weight);
                 return;
             };
             (arrival, wire) = head;
         }
         if !self.charge_limit(line, index, at.max(arrival), wire) {
+            guest.released -= line.wire;
+            guest.round.pop(&self.links, line.weight);
             return;
         }
-        guest.released += line.wire;
-        if guest.round.is_empty() {
+        if guest.round.is_of_one() {
             line.deficit = 0;
-        }
-        if line.deficit > 0 {
-            guest.round.push_front(&mut self.links, index, line.weight);
-        } else {
-            guest.round.push(&mut self.links, index, line.weight);
+        } else if line.deficit <= 0 {
+            guest.round.rotate(&mut self.links);
         }
     }
 
@@ -268,6 +260,7 @@ impl<F: Frame> Chain<F> {
     fn judge(&mut self, guest: &mut Guest, line: &mut Line) -> Option<(Position, WireBytes)> {
         let now = self.clock.now();
         let may_drop = line.held_back;
+        guest.released -= line.wire;
         let (stats, memory, counted) = (&mut self.stats, &mut guest.memory, &mut guest.stats);
         let marked = line.judge(
             &mut self.store,
@@ -287,6 +280,7 @@ impl<F: Frame> Chain<F> {
             guest.lines -= 1;
             return None;
         }
+        guest.released += line.wire;
         let head = self.store.at(line.head());
         Some((head.arrival, head.wire))
     }

@@ -328,7 +328,6 @@ impl<F: Frame> Pacer<F> {
             return;
         };
         guest.limited += 1;
-        guest.last.1 = NIL;
         if let Some(limit) = &mut lines.at_mut(index).limit {
             limit.sibling = guest.first_limited;
         }
@@ -392,7 +391,6 @@ impl<F: Frame> Pacer<F> {
             .as_ref()
             .map_or(NIL, |limit| limit.sibling);
         guest.limited -= 1;
-        guest.last.1 = NIL;
         if guest.first_limited == index {
             guest.first_limited = next;
         } else {

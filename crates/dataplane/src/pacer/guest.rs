@@ -58,17 +58,24 @@ pub(super) struct Guest {
     /// How many lines have a limit, and how many have frames.
     pub(super) limited: u32,
     pub(super) lines: u32,
-    /// The destination and the line of its last frame that had a limit.
-    pub(super) last: (u128, u32),
+    /// Lines to which frames went lately that had a limit, by the last bits of their
+    /// destinations: what is there may be another's by now.
+    pub(super) recent: [u32; RECENT],
     /// The memory that its frames hold, how much they may, and how much those of one
     /// line may.
     pub(super) memory: Bytes,
     pub(super) bound: Bytes,
     pub(super) share: Bytes,
+    /// Half of either.
+    half_bound: Bytes,
+    pub(super) half_share: Bytes,
     /// From what wait on frames have waited too long in a line.
     pub(super) patience: Nanos,
     pub(super) stats: GuestStats,
 }
+
+/// How many lines a guest remembers, a power of two.
+pub(super) const RECENT: usize = 16;
 
 /// What a guest may hold whatever its bandwidth: four large packets that are cut to the
 /// smallest segments, or 900 full frames.
@@ -100,10 +107,12 @@ impl Guest {
             first_limited: NIL,
             limited: 0,
             lines: 0,
-            last: (0, NIL),
+            recent: [NIL; RECENT],
             memory: Bytes(0),
             bound: Bytes(0),
             share: Bytes(0),
+            half_bound: Bytes(0),
+            half_share: Bytes(0),
             patience: guarantee.mark.unwrap_or(Nanos::MAX),
             stats: GuestStats::default(),
         })
@@ -124,6 +133,8 @@ impl Guest {
         let part = u128::from(most.0) * u128::from(there.0) / u128::from(parts.0);
         self.bound = most.min(Bytes(part as u64));
         self.share = Bytes(self.bound.0 / 4);
+        self.half_bound = Bytes(self.bound.0 / 2);
+        self.half_share = Bytes(self.share.0 / 2);
     }
 
     /// What {B, S} holds at `now`.
@@ -191,9 +202,7 @@ impl Guest {
     /// among them, so that its ring should not be read.
     #[inline(always)]
     pub(super) fn is_crowded(&self, memory: Bytes) -> bool {
-        self.released > self.headroom
-            || memory.0 > self.share.0 / 2
-            || self.memory.0 > self.bound.0 / 2
+        self.released > self.headroom || memory > self.half_share || self.memory > self.half_bound
     }
 
     /// Has its ring be left unread from the frame on that came last, of this line.

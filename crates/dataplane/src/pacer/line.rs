@@ -78,6 +78,12 @@ impl Line {
         self.head == NIL
     }
 
+    /// Whether it has one frame, where it has any.
+    #[inline(always)]
+    pub(super) const fn has_one(&self) -> bool {
+        self.head == self.tail
+    }
+
     /// Its first frame, where there is one.
     pub(super) const fn head(&self) -> u32 {
         self.head
@@ -97,15 +103,14 @@ impl Line {
         self.tail = index;
     }
 
-    /// Takes the first frame off the line, and returns what it takes of the wire. There is
-    /// one.
+    /// Takes the first frame off the line, and returns what is in its place. There is one.
     #[inline(always)]
-    pub(super) fn pop<F>(&mut self, store: &Store<F>) -> WireBytes {
+    pub(super) fn pop<'s, F>(&mut self, store: &'s Store<F>) -> &'s Waiting<F> {
         let frame = store.at(self.head);
         self.wire -= frame.wire;
         self.memory.0 -= frame.memory.0;
         self.head = frame.next;
-        frame.wire
+        frame
     }
 
     /// Takes the second frame off the line, where there is one: the first may have
@@ -150,16 +155,16 @@ impl Line {
         }
     }
 
-    /// Whether the first frame has waited for so long that it is to be judged, and more
-    /// frames are behind it.
+    /// Whether the first frame is to be judged: it has waited for too long, more than a full
+    /// frame is behind it, and `CoDel` does not wait for its interval to end.
     #[inline(always)]
     pub(super) fn is_late<F>(&mut self, head: &Waiting<F>, target: Nanos, now: Nanos) -> bool {
         let target = target.max(self.target);
-        if now.since(head.enqueued) < target || self.wire == head.wire {
+        if now.since(head.enqueued) < target || (self.wire - head.wire).0 <= FULL_FRAME.0 {
             self.control.rest();
             return false;
         }
-        true
+        !self.control.bears(now)
     }
 
     /// Judges the first frames, which are late, by how long they have waited: marks or

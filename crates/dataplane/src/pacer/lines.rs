@@ -50,6 +50,7 @@ impl Lines {
     }
 
     /// The limit of a line; `None` where there is none.
+    #[inline(always)]
     pub(super) fn limit(&self, index: u32) -> Option<&Limit> {
         self.all.get(index as usize)?.limit.as_ref()
     }
@@ -84,6 +85,12 @@ impl Lines {
     #[inline]
     fn chain(&self, key: FlowKey) -> usize {
         self.hash.of(key) as usize & (self.chains.len() - 1)
+    }
+
+    /// Whether a line is that of a flow with a limit. Any number may be asked for.
+    #[inline(always)]
+    pub(super) fn is_of(&self, index: u32, key: FlowKey) -> bool {
+        self.limit(index).is_some_and(|limit| limit.key == key)
     }
 
     /// The line of a flow with a limit.

@@ -109,10 +109,10 @@ impl<F: Frame> Pacer<F> {
         let Some(Some(guest)) = guests.get_mut(number as usize) else {
             return;
         };
-        let waiting = chain.store.at(guest.stamped);
-        let (wire, memory) = (waiting.wire, waiting.memory);
-        let sojourn = now.since(waiting.enqueued);
-        let Some(frame) = chain.store.take(guest.stamped) else {
+        let place = chain.store.vacate(guest.stamped);
+        let (wire, memory) = (place.wire, place.memory);
+        let sojourn = now.since(place.enqueued);
+        let Some(frame) = place.frame.take() else {
             return;
         };
         let departure = guest.last_departure;
@@ -121,7 +121,7 @@ impl<F: Frame> Pacer<F> {
         chain.stats.local.packets += 1;
         chain.stats.local.bytes += wire;
         let is_unread = guest.ring != Ring::Read;
-        let turn = guest.round.pop(&mut lines.all, &mut chain.links, longest);
+        let turn = guest.round.turn(&mut lines.all, &mut chain.links, longest);
         if let Some((index, line)) = turn {
             chain.stamp(guest, line, index, departure.max(line.release));
         } else {

@@ -48,6 +48,7 @@ impl Links {
 /// The released lines of a guest, in the order of their turns.
 #[derive(Debug)]
 pub(super) struct Round {
+    /// The first and the last; anything where there is none.
     head: u32,
     tail: u32,
     len: u32,
@@ -64,59 +65,43 @@ impl Round {
     };
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.head == NIL
+        self.len == 0
+    }
+
+    /// Whether no line takes turns with another.
+    pub(super) const fn is_of_one(&self) -> bool {
+        self.len == 1
     }
 
     /// Adds a line behind the others.
     #[inline(always)]
     pub(super) fn push(&mut self, order: &mut Links, index: u32, weight: u32) {
-        self.len += 1;
-        self.weight += u64::from(weight);
-        if self.head == NIL {
+        if self.len == 0 {
             self.head = index;
         } else {
             order.set(self.tail, index);
         }
         self.tail = index;
-    }
-
-    /// Adds a line before the others: its turn goes on.
-    #[inline(always)]
-    pub(super) fn push_front(&mut self, order: &mut Links, index: u32, weight: u32) {
         self.len += 1;
         self.weight += u64::from(weight);
-        if self.head == NIL {
-            self.tail = index;
-        } else {
-            order.set(index, self.head);
-        }
-        self.head = index;
     }
 
-    /// Takes the line out whose turn it is. `frame` is the longest one.
+    /// Finds the line whose turn it is, which is the first then. `frame` is the longest
+    /// one.
     #[inline(always)]
-    pub(super) fn pop<'l>(
+    pub(super) fn turn<'l>(
         &mut self,
         lines: &'l mut [Line],
         order: &mut Links,
         frame: WireBytes,
     ) -> Option<(u32, &'l mut Line)> {
-        if self.head == NIL {
-            return None;
+        match self.len {
+            0 => return None,
+            1 => {}
+            _ => self.find_turn(lines, order, frame),
         }
-        if self.len > 1 {
-            self.find_turn(lines, order, frame);
-        }
-        let index = self.head;
-        let line = lines.get_mut(index as usize)?;
-        self.head = if self.len > 1 {
-            order.after(index)
-        } else {
-            NIL
-        };
-        self.len -= 1;
-        self.weight -= u64::from(line.weight);
-        Some((index, line))
+        let line = lines.get_mut(self.head as usize)?;
+        Some((self.head, line))
     }
 
     /// Brings the line to the front whose turn it is, one of several.
@@ -125,27 +110,42 @@ impl Round {
         while let Some(line) = lines.get_mut(self.head as usize)
             && line.deficit <= 0
         {
+            if line.deficit == 0 && line.has_one() {
+                // Whatever is added is enough for one, and nobody asks what is left.
+                return;
+            }
             // At least one, as the mean is at most the greatest.
             let relative = u64::from(line.weight) * PARTS * u64::from(self.len) / self.weight;
             line.deficit += (relative * frame.0).cast_signed();
             if line.deficit > 0 {
                 return;
             }
-            let index = self.head;
-            self.head = order.after(index);
-            order.set(self.tail, index);
-            self.tail = index;
+            self.rotate(order);
         }
+    }
+
+    /// Ends the turn of the first line: it is the last then.
+    #[inline(always)]
+    pub(super) fn rotate(&mut self, order: &mut Links) {
+        let index = self.head;
+        // In this order: it may be the last as well.
+        order.set(self.tail, index);
+        self.head = order.after(index);
+        self.tail = index;
+    }
+
+    /// Takes the first line out, which is of `weight`.
+    #[inline(always)]
+    pub(super) fn pop(&mut self, order: &Links, weight: u32) {
+        self.head = order.after(self.head);
+        self.len -= 1;
+        self.weight -= u64::from(weight);
     }
 
     /// Takes out a line of `weight`, wherever it is.
     pub(super) fn remove(&mut self, order: &mut Links, index: u32, weight: u32) {
         self.len -= 1;
         self.weight -= u64::from(weight);
-        if self.len == 0 {
-            self.head = NIL;
-            return;
-        }
         if self.head == index {
             self.head = order.after(index);
             return;

@@ -1,5 +1,6 @@
 //! Where frames lie while lines and guests hold their places.
 
+use crate::Frame;
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
@@ -27,6 +28,14 @@ pub(super) struct Waiting<F> {
     /// When it came, and from which byte of the wire on it may be sent.
     pub(super) enqueued: Nanos,
     pub(super) arrival: Position,
+}
+
+impl<F: Frame> Waiting<F> {
+    /// Whether its frame goes to a guest of this host.
+    #[inline(always)]
+    pub(super) fn is_local(&self) -> bool {
+        self.frame.as_ref().is_some_and(F::is_local)
+    }
 }
 
 /// A slab of frames. Places are used again; nothing is allocated once it has been
@@ -109,14 +118,18 @@ impl<F> Store<F> {
         self.places.iter_mut().for_each(change);
     }
 
-    /// Takes a frame out; its place is free.
+    /// Frees the place of a frame, which is to be taken out of it at once.
     #[inline(always)]
-    pub(super) fn take(&mut self, index: u32) -> Option<F> {
-        let place = self.places.get_mut(index as usize)?;
-        let frame = place.frame.take()?;
+    pub(super) fn vacate(&mut self, index: u32) -> &mut Waiting<F> {
+        let place = &mut self.places[index as usize];
         self.len -= 1;
         place.next = self.free;
         self.free = index;
-        Some(frame)
+        place
+    }
+
+    /// Takes a frame out; its place is free.
+    pub(super) fn take(&mut self, index: u32) -> Option<F> {
+        self.vacate(index).frame.take()
     }
 }

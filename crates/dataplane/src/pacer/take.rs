@@ -1,12 +1,12 @@
 //! Frames that come in: whose line they join, and what they hold of the memory.
 
 use super::chain::Chain;
-use super::guest::{self, Guest};
+use super::guest::{self, Guest, RECENT};
 use super::line::Stage;
 use super::lines::Lines;
 use super::store::{Arrival, NIL};
 use super::{Pacer, void};
-use crate::Frame;
+use crate::{FlowKey, Frame};
 use std::mem;
 use tailbound_units::{Bytes, Nanos};
 
@@ -39,20 +39,39 @@ impl<F: Frame> Pacer<F> {
         };
         let size = Chain::size(&frame);
         let is_long = size.0 > self.config.longest_frame();
-        if is_long || frame.segments() > 1 || line.memory > guest.share {
+        if is_long || frame.segments() > 1 || line.memory > guest.half_share {
             return self.take(index, frame, arrival);
         }
         let (place, there) = chain.store.place(size, arrival);
         put(there, frame);
         chain.append((guest, line), index, place, size, arrival.at);
+        if guest.is_crowded(line.memory) {
+            self.handle_crowd(index);
+        }
+    }
+
+    /// Looks at the bounds of a guest that is crowded by what has come into a line.
+    #[inline(never)]
+    fn handle_crowd(&mut self, index: u32) {
+        let Self {
+            guests,
+            lines,
+            chain,
+            ..
+        } = self;
+        let line = lines.at(index);
+        let number = line.guest;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
+            return;
+        };
         chain.watch((guest, line), index);
         if guest.memory > guest.bound {
-            let number = line.guest;
             self.make_room(number);
         }
     }
 
-    /// Lets a frame, or all its segments, join a line.
+    /// Lets a frame, or all its segments, join a line. Those that find half of the line's
+    /// share taken are marked.
     #[inline(never)]
     pub(super) fn take(&mut self, index: u32, frame: F, arrival: Arrival) {
         self.trim(index);
@@ -64,8 +83,7 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let line = lines.at_mut(index);
-        let number = line.guest;
-        let Some(Some(guest)) = guests.get_mut(number as usize) else {
+        let Some(Some(guest)) = guests.get_mut(line.guest as usize) else {
             return;
         };
         frame.segment(|frame| {
@@ -75,11 +93,13 @@ impl<F: Frame> Pacer<F> {
             }
             let (place, there) = chain.store.place(size, arrival);
             put(there, frame);
+            if line.memory > guest.half_share {
+                chain.mark(guest, place);
+            }
             chain.append((&mut *guest, &mut *line), index, place, size, arrival.at);
         });
-        chain.watch((guest, line), index);
-        if guest.memory > guest.bound {
-            self.make_room(number);
+        if guest.is_crowded(line.memory) {
+            self.handle_crowd(index);
         }
     }
 
@@ -222,12 +242,19 @@ pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> 
     let Some(flow) = frame.flow() else {
         return guest.unlimited;
     };
-    if guest.last.0 == flow.destination && guest.last.1 != NIL {
-        return guest.last.1;
+    let recent = guest.recent[flow.destination as usize % RECENT];
+    if lines.is_of(recent, flow) {
+        return recent;
     }
+    find_line(guest, lines, flow)
+}
+
+/// The same for a flow whose line is not among the recent ones.
+#[inline(never)]
+fn find_line(guest: &mut Guest, lines: &Lines, flow: FlowKey) -> u32 {
     let Some(line) = lines.find(flow) else {
         return guest.unlimited;
     };
-    guest.last = (flow.destination, line);
+    guest.recent[flow.destination as usize % RECENT] = line;
     line
 }

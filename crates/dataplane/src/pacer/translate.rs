@@ -130,7 +130,7 @@ impl<F: Frame> Chain<F> {
         self.departures.restart(floor);
         self.releases.restart(floor);
         for (guest, at) in waiting {
-            self.departures.insert(guest, translation.at(at));
+            self.departures.insert(guest, translation.at(at), floor);
         }
         self.local.translate(|departure| translation.at(departure));
     }

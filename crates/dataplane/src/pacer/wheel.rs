@@ -187,6 +187,12 @@ impl Wheel {
         self.first.departure
     }
 
+    /// The number that leaves with that: the first that came, of several. Where something
+    /// waits.
+    pub(super) fn first_number(&self) -> u32 {
+        self.slots[self.first.slot].head
+    }
+
     /// Finds what is first anew.
     #[inline(always)]
     fn find_first(&mut self) {
@@ -362,17 +368,6 @@ impl Wheel {
             self.slots[slot].head = least;
         }
         self.slots[slot].least = self.nodes[least as usize].departure;
-    }
-
-    /// Takes everything out in order.
-    pub(super) fn drain(&mut self, mut sink: impl FnMut(u32, Position)) {
-        loop {
-            let first = self.first();
-            if first == Position::NEVER {
-                return;
-            }
-            sink(self.pop(), first);
-        }
     }
 
     /// Empties a slot.

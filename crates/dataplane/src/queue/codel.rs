@@ -206,6 +206,15 @@ impl Control {
         self.dropping = false;
     }
 
+    /// Whether the head, which has waited too long, may leave nevertheless, since heads
+    /// have not done so for an interval yet: then there is nothing else to be done.
+    #[inline]
+    pub(crate) fn bears(&mut self, now: Nanos) -> bool {
+        let bears = now < self.first_above;
+        self.dropping &= !bears;
+        bears
+    }
+
     #[cfg(test)]
     pub(super) const fn dropping(&self) -> bool {
         self.dropping

@@ -1,0 +1,206 @@
+//! Guests by the departure of the frame that has one.
+//!
+//! A guest that sends gets its next departure when the last one is handed over, and most
+//! often that is soon. So a few that depart soon stand in a short row in order, which
+//! costs less than a wheel: what comes is mostly later than all of them. All others wait
+//! in a [`Wheel`]. Of several that depart at once the first is the one that came first,
+//! wherever they wait.
+
+use super::wheel::Wheel;
+use std::cmp::Ordering;
+use tailbound_units::Position;
+
+/// How long the row is: a power of two, so that it can be a ring.
+const ROW: usize = 16;
+
+/// A guest in the row.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// How many came into the wheel before it.
+    order: u32,
+    guest: u32,
+}
+
+const NOBODY: Entry = Entry { order: 0, guest: 0 };
+
+/// Guests in the order of their departures. See the module.
+#[derive(Debug)]
+pub(super) struct Departures {
+    /// Places of a ring: those from `head` to `tail` are taken, and in order.
+    row: [Entry; ROW],
+    /// When each of them departs.
+    times: [Position; ROW],
+    head: u32,
+    tail: u32,
+    /// The first departure in the row.
+    first_in_row: Position,
+    /// What departs from here on waits in the wheel.
+    soon: Position,
+    wheel: Wheel,
+    /// How many came into it before each guest that is in it, and have come by now.
+    orders: Vec<u32>,
+    order: u32,
+    /// The departure that was popped last: none is before it.
+    position: Position,
+}
+
+impl Departures {
+    pub(super) fn new() -> Self {
+        Self {
+            row: [NOBODY; ROW],
+            times: [Position::NEVER; ROW],
+            head: 0,
+            tail: 0,
+            first_in_row: Position::NEVER,
+            soon: Position::ZERO,
+            wheel: Wheel::new(),
+            orders: Vec::new(),
+            order: 0,
+            position: Position::ZERO,
+        }
+    }
+
+    /// Makes room for all guests below `count`.
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.wheel.reserve(count);
+        if self.orders.len() < count {
+            self.orders.resize(count, 0);
+        }
+    }
+
+    /// The first departure; the end of time where there is none.
+    #[inline(always)]
+    pub(super) fn first(&self) -> Position {
+        self.first_in_row.min(self.wheel.first())
+    }
+
+    /// What departs before `soon` may stand in the row.
+    pub(super) const fn expect_until(&mut self, soon: Position) {
+        self.soon = soon;
+    }
+
+    /// Adds a guest that is not there, and for which there is room. It departs at
+    /// `departure`, or with the last one that was popped where that is later. Where nobody
+    /// is there, none that comes after it departs before `floor` either.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, guest: u32, departure: Position, floor: Position) {
+        let len = self.tail.wrapping_sub(self.head);
+        if len == 0 && self.wheel.is_empty() {
+            self.position = self.position.max(floor.min(departure));
+        }
+        let departure = departure.max(self.position);
+        if departure >= self.soon || len == ROW as u32 {
+            return self.insert_into_wheel(guest, departure);
+        }
+        let mut at = self.tail;
+        self.tail = at.wrapping_add(1);
+        while at != self.head {
+            let before = at.wrapping_sub(1);
+            let time = self.times[before as usize % ROW];
+            if time <= departure {
+                break;
+            }
+            self.times[at as usize % ROW] = time;
+            self.row[at as usize % ROW] = self.row[before as usize % ROW];
+            at = before;
+        }
+        self.times[at as usize % ROW] = departure;
+        let order = self.order;
+        self.row[at as usize % ROW] = Entry { order, guest };
+        self.first_in_row = self.first_in_row.min(departure);
+    }
+
+    #[inline(never)]
+    fn insert_into_wheel(&mut self, guest: u32, departure: Position) {
+        if self.wheel.is_empty() {
+            self.wheel.start_from(self.position);
+        }
+        self.orders[guest as usize] = self.order;
+        self.order = self.order.wrapping_add(1);
+        self.wheel.insert(guest, departure);
+    }
+
+    /// Takes the guest out that departs first. There is one.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> u32 {
+        if self.wheel.first() <= self.first_in_row && self.is_first_in_wheel() {
+            return self.pop_from_wheel();
+        }
+        self.position = self.first_in_row;
+        let guest = self.row[self.head as usize % ROW].guest;
+        self.head = self.head.wrapping_add(1);
+        self.find_first_in_row();
+        guest
+    }
+
+    /// Whether the first in the wheel, which departs with the first in the row or before
+    /// it, is to go before that.
+    #[inline(always)]
+    fn is_first_in_wheel(&self) -> bool {
+        match self.wheel.first().cmp(&self.first_in_row) {
+            Ordering::Less => true,
+            Ordering::Equal => self.came_first_to_wheel(),
+            Ordering::Greater => false,
+        }
+    }
+
+    #[cold]
+    fn came_first_to_wheel(&self) -> bool {
+        let in_row = self.row[self.head as usize % ROW].order;
+        let in_wheel = self.orders[self.wheel.first_number() as usize];
+        // Numbers begin again after the last.
+        in_row.wrapping_sub(in_wheel).cast_signed() > 0
+    }
+
+    #[inline(never)]
+    fn pop_from_wheel(&mut self) -> u32 {
+        self.position = self.wheel.first();
+        self.wheel.pop()
+    }
+
+    #[inline(always)]
+    fn find_first_in_row(&mut self) {
+        self.first_in_row = if self.head == self.tail {
+            Position::NEVER
+        } else {
+            self.times[self.head as usize % ROW]
+        };
+    }
+
+    /// Takes a guest out that is there, whatever its departure.
+    pub(super) fn remove(&mut self, guest: u32) {
+        let len = self.tail.wrapping_sub(self.head);
+        let head = self.head;
+        let place = |i: u32| head.wrapping_add(i) as usize % ROW;
+        let Some(gap) = (0..len).find(|&i| self.row[place(i)].guest == guest) else {
+            return self.wheel.remove(guest);
+        };
+        for i in gap + 1..len {
+            let (to, from) = (place(i - 1), place(i));
+            self.times[to] = self.times[from];
+            self.row[to] = self.row[from];
+        }
+        self.tail = self.tail.wrapping_sub(1);
+        self.find_first_in_row();
+    }
+
+    /// Takes all out in order.
+    pub(super) fn drain(&mut self, mut sink: impl FnMut(u32, Position)) {
+        loop {
+            let first = self.first();
+            if first == Position::NEVER {
+                return;
+            }
+            sink(self.pop(), first);
+        }
+    }
+
+    /// Starts anew from `floor`, where nobody is there: no departure may be before it.
+    pub(super) const fn restart(&mut self, floor: Position) {
+        self.position = floor;
+        self.wheel.restart(floor);
+    }
+}
+
+#[cfg(test)]
+mod tests;

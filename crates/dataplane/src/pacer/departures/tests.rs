@@ -1,0 +1,126 @@
+//! Departures against an ordered set.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use tailbound_units::WireBytes;
+
+/// Departures beside what they should be: by time, and by which came first.
+struct Both {
+    departures: Departures,
+    expected: BTreeMap<(Position, u64), u32>,
+    inserted: u64,
+}
+
+impl Both {
+    fn insert(&mut self, guest: u32, departure: Position, floor: Position) {
+        let departures = &self.departures;
+        let last = if self.expected.is_empty() {
+            departures.position.max(floor.min(departure))
+        } else {
+            departures.position
+        };
+        self.inserted += 1;
+        let key = (departure.max(last), self.inserted);
+        self.expected.insert(key, guest);
+        self.departures.insert(guest, departure, floor);
+    }
+
+    fn pop(&mut self) -> Option<(u32, Position)> {
+        let expected = self.expected.pop_first();
+        let expected = expected.map(|((departure, _), guest)| (guest, departure));
+        let first = self.departures.first();
+        let popped = (first != Position::NEVER).then(|| (self.departures.pop(), first));
+        assert_eq!(popped, expected);
+        popped
+    }
+
+    fn remove(&mut self, guest: u32) {
+        self.departures.remove(guest);
+        self.expected.retain(|_, known| *known != guest);
+    }
+
+    fn has(&self, guest: u32) -> bool {
+        self.expected.values().any(|known| *known == guest)
+    }
+}
+
+const GUESTS: u32 = 60;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// A guest comes that departs so long after the last.
+    Insert(u32, u64),
+    Pop,
+    /// The first departs anew, so long after its last departure.
+    Again(u64),
+    Remove(u32),
+    /// What departs within so long after the last is soon.
+    Expect(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // Few different ones, so that many depart at once.
+    let ahead = || prop_oneof![0..8_u64, (0..40_u64).prop_map(|n| n * 1538), 0..1_u64 << 30];
+    prop_oneof![
+        4 => (0..GUESTS, ahead()).prop_map(|(guest, ahead)| Step::Insert(guest, ahead)),
+        2 => Just(Step::Pop),
+        4 => ahead().prop_map(Step::Again),
+        1 => (0..GUESTS).prop_map(Step::Remove),
+        1 => ahead().prop_map(Step::Expect),
+    ]
+}
+
+proptest! {
+    /// Guests leave in the order of their departures, and of several at once as they
+    /// came, whether they wait in the row or in the wheel.
+    #[test]
+    fn guests_leave_in_order(steps in prop::collection::vec(step(), 0..400)) {
+        let mut both = Both {
+            departures: Departures::new(),
+            expected: BTreeMap::new(),
+            inserted: 0,
+        };
+        both.departures.reserve(GUESTS as usize);
+        both.departures.expect_until(Position(100_000));
+        let mut last = Position::ZERO;
+        for step in steps {
+            match step {
+                Step::Insert(guest, ahead) if !both.has(guest) => {
+                    both.insert(guest, last + WireBytes(ahead), last);
+                }
+                Step::Remove(guest) if both.has(guest) => both.remove(guest),
+                Step::Pop => last = both.pop().map_or(last, |(_, departure)| departure),
+                Step::Again(ahead) => {
+                    if let Some((guest, departure)) = both.pop() {
+                        last = departure;
+                        both.insert(guest, last + WireBytes(ahead), last);
+                    }
+                }
+                Step::Expect(ahead) => both.departures.expect_until(last + WireBytes(ahead)),
+                Step::Insert(..) | Step::Remove(_) => {}
+            }
+        }
+        while both.pop().is_some() {}
+    }
+}
+
+#[test]
+fn a_full_row_leaves_the_rest_to_the_wheel() {
+    let mut both = Both {
+        departures: Departures::new(),
+        expected: BTreeMap::new(),
+        inserted: 0,
+    };
+    both.departures.reserve(GUESTS as usize);
+    both.departures.expect_until(Position(1 << 20));
+    // All at once, and then the others backwards.
+    for guest in 0..30 {
+        both.insert(guest, Position(5000), Position(1000));
+    }
+    for guest in 30..GUESTS {
+        both.insert(guest, Position(6000 - u64::from(guest)), Position(1000));
+    }
+    assert!(!both.departures.wheel.is_empty());
+    while both.pop().is_some() {}
+}

@@ -25,7 +25,7 @@ pub use mac::{Mac, MacError};
 pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
-    GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PartialSnapshot,
+    Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PartialSnapshot,
     PortSnapshot, Ports, Reload, Snapshot, Sojourn, Spent, Switch, SwitchConfig, SwitchPlan, Turn,
     UPLINK, UplinkPacing, UplinkSnapshot,
 };

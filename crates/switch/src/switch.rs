@@ -41,7 +41,7 @@ mod uplink;
 mod work;
 
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
-pub use guarantees::GuaranteeError;
+pub use guarantees::{Applying, GuaranteeError};
 pub use level::Spent;
 pub use reload::{Reload, SwitchPlan};
 pub use snapshot::{

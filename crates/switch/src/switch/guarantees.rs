@@ -7,6 +7,14 @@ use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_units::Nanos;
 
+/// What a guest takes of a step, which is 1 for one of which nothing changes.
+pub(super) const CHANGED: usize = 8;
+
+/// So many guests of those from one on: what of `count` a step takes that does `most`.
+pub(super) fn some(from: usize, count: usize, most: usize) -> Range<usize> {
+    from.min(count)..count.min(from.saturating_add(most))
+}
+
 /// A guarantee that cannot be set. The guest keeps the one that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GuaranteeError {
@@ -16,6 +24,25 @@ pub enum GuaranteeError {
     /// It breaks a rule of the pacer.
     #[error(transparent)]
     Refused(#[from] PacerError),
+}
+
+/// Guarantees on their way into force.
+#[derive(Debug)]
+pub struct Applying {
+    wanted: Vec<(GuestId, Option<Guarantee>)>,
+    step: Step,
+}
+
+/// What is to be done next, from a guest on.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Guests are told what they are to have.
+    Note(usize),
+    /// What becomes less is set.
+    Less(usize),
+    /// All is set.
+    All(usize),
+    Done,
 }
 
 impl Switch {
@@ -69,14 +96,66 @@ impl Switch {
         now: Nanos,
         guarantees: impl IntoIterator<Item = (GuestId, Option<Guarantee>)>,
     ) {
-        for (guest, guarantee) in guarantees {
-            let port = self.slots.port_of(guest);
-            if let Some(port) = port.and_then(|port| self.guest_at(port)) {
-                port.guarantee = guarantee;
-            }
+        let mut applying = Self::begin_apply(guarantees.into_iter().collect());
+        while !self.apply_some(now, &mut applying, usize::MAX) {}
+    }
+
+    /// Begins to guarantee several guests something else, as [`Switch::apply`] does at once.
+    pub fn begin_apply(guarantees: Vec<(GuestId, Option<Guarantee>)>) -> Applying {
+        Applying {
+            wanted: guarantees,
+            step: Step::Note(0),
         }
-        self.set_in_pacer(now, Pass::Less, 0..self.guests.len());
-        self.set_in_pacer(now, Pass::All, 0..self.guests.len());
+    }
+
+    /// Goes on with some guests: as many as cost so much as `work` guests of which nothing
+    /// changes. Returns whether all is done. Between two calls the switch does turns as
+    /// usual.
+    pub fn apply_some(&mut self, now: Nanos, applying: &mut Applying, work: usize) -> bool {
+        let guests = self.guests.len();
+        let mut left = work;
+        while left > 0 {
+            let cost = match applying.step {
+                Step::Note(from) => {
+                    let range = some(from, applying.wanted.len(), left);
+                    for (guest, guarantee) in &applying.wanted[range.clone()] {
+                        let port = self.slots.port_of(*guest);
+                        if let Some(port) = port.and_then(|port| self.guest_at(port)) {
+                            port.guarantee = *guarantee;
+                        }
+                    }
+                    let is_over = range.end == applying.wanted.len();
+                    applying.step = next(is_over, Step::Less(0), Step::Note(range.end));
+                    range.len()
+                }
+                Step::Less(from) => {
+                    let (end, cost) = self.set_some(now, Pass::Less, from, left);
+                    applying.step = next(end == guests, Step::All(0), Step::Less(end));
+                    cost
+                }
+                Step::All(from) => {
+                    let (end, cost) = self.set_some(now, Pass::All, from, left);
+                    applying.step = next(end == guests, Step::Done, Step::All(end));
+                    cost
+                }
+                Step::Done => return true,
+            };
+            left = left.saturating_sub(cost + 1);
+        }
+        matches!(applying.step, Step::Done)
+    }
+
+    /// Sets the pacer's guarantees of some guests, from one on. Returns how far it came, and
+    /// what that cost.
+    fn set_some(&mut self, now: Nanos, pass: Pass, from: usize, work: usize) -> (usize, usize) {
+        let mut cost = 0;
+        let mut index = from.min(self.guests.len());
+        while cost < work && index < self.guests.len() {
+            let changed = self.set_in_pacer(now, pass, index..index + 1);
+            cost += if changed { CHANGED } else { 1 };
+            index += 1;
+        }
+        (index, cost)
     }
 
     /// Sets the pacer's guarantees of some guests where they are to be others; returns
@@ -105,6 +184,10 @@ impl Switch {
         self.take_freed();
         changed
     }
+}
+
+fn next(is_over: bool, then: Step, else_: Step) -> Step {
+    if is_over { then } else { else_ }
 }
 
 /// Which guarantees to set.

@@ -10,7 +10,7 @@
 //! places, takes some instructions for each.
 
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
-use super::guarantees::Pass;
+use super::guarantees::{CHANGED, Pass, some};
 use super::guest::GuestPort;
 use super::state::PortState;
 use super::uplink::Uplink;
@@ -22,9 +22,6 @@ use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, EgressConfig, GuestId, Pacer, Packet};
 use tailbound_units::Nanos;
-
-/// What a guest takes of a step, which is 1 for one of which nothing changes.
-const CHANGED: usize = 8;
 
 /// Stations that cost as much as a guest.
 const STATIONS: usize = 16;
@@ -102,11 +99,6 @@ enum Step {
     /// Stations of ports that are gone are forgotten.
     Forget,
     Done,
-}
-
-/// So many guests of those from one on: what of `count` a step takes that does `most`.
-fn some(from: usize, count: usize, most: usize) -> Range<usize> {
-    from..count.min(from.saturating_add(most))
 }
 
 impl Switch {

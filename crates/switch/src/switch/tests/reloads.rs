@@ -237,8 +237,12 @@ proptest! {
 #[ignore = "measures, and judges nothing"]
 fn the_longest_step_of_a_reload() {
     const GUESTS: u32 = 500;
+    let mut another_link = with(0..GUESTS, 1);
+    let pacer = PacerConfig::new(Rate(2 * LINK.0));
+    another_link.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer)));
     for (what, to) in [
         ("the same again", with(0..GUESTS, 1)),
+        ("another link", another_link),
         ("other guarantees", with(0..GUESTS, 2)),
         ("half of the guests are others", with(250..250 + GUESTS, 1)),
     ] {

@@ -146,6 +146,10 @@ pub enum PortConfig {
         /// The network namespace it lives in, as a file; the daemon's own by
         /// default.
         netns: Option<PathBuf>,
+        /// Whether the other end of a veth cuts packets inside of tunnels by itself, though
+        /// the daemon cannot ask it; false by default.
+        #[serde(default)]
+        cuts_tunnels: bool,
     },
     /// An interface that exists and is up, past the kernel's stack.
     AfXdp {
@@ -160,6 +164,10 @@ pub enum PortConfig {
         mode: AfXdpMode,
         /// How many of its receive queues are read; all by default.
         queues: Option<u32>,
+        /// Whether the other end of a veth cuts packets inside of tunnels by itself, though
+        /// the daemon cannot ask it; false by default.
+        #[serde(default)]
+        cuts_tunnels: bool,
     },
     /// The network card of a virtual machine, by vhost-user.
     VhostUser {
@@ -193,7 +201,9 @@ impl fmt::Display for PortConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, interface, netns) = match self {
             Self::Tap { interface, netns } => ("tap", interface, netns),
-            Self::AfPacket { interface, netns } => ("af-packet", interface, netns),
+            Self::AfPacket {
+                interface, netns, ..
+            } => ("af-packet", interface, netns),
             Self::AfXdp {
                 interface, netns, ..
             } => ("af-xdp", interface, netns),

@@ -490,7 +490,7 @@ impl Daemon {
                 return true;
             }
             let plan = &plans[missing.index];
-            match plan.open(clock, &mut Inherited::default()) {
+            match plan.open_again(clock) {
                 Ok(port) => {
                     opened.push(missing.index);
                     tracing::info!(port = plan.name, interface = %plan.port, "port is back");

@@ -9,6 +9,7 @@ use tailbound_dataplane::{Packet, Pool};
 use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
 use tailbound_switch::port::{Burst, Outgoing, Port};
 use tailbound_sys::probe::required::{Part, skipped};
+use tailbound_sys::veth;
 use tailbound_units::{Nanos, WireBytes};
 
 /// Not a test of its own: the process of the daemon below.
@@ -250,7 +251,9 @@ fn a_daemon_paces_with_voids_through_it() {
             "metrics = {METRICS:?}\n{uplink}\n{}{guarantee}",
             guest.section()
         );
+        assert!(veth::takes_tunnels("far", None).expect("it is there"));
         let daemon = Daemon::start(&config);
+        assert!(!veth::takes_tunnels("far", None).expect("it is there"));
         let (mut far, mut nic) = (Nic::open("far", None), guest.nic());
         let count = 100;
         for n in 0..count {

@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::path::Path;
 use support::{Daemon, Guest, Kind, METRICS, Nic, command, kinds, sandboxed, until};
 use tailbound_dataplane::{Frame, Packet, Pool};
 use tailbound_sys::veth::{self, OtherEnd};
@@ -305,5 +306,50 @@ fn what_is_inside_of_tunnels_is_left_to_no_port() {
         assert_eq!(veth::switch_off("v0", None).expect("ours"), OtherEnd::Cuts);
         assert!(!veth::takes_tunnels("v1", None).expect("it is there"));
         assert!(veth::takes_tunnels("v0", None).expect("it is there"));
+    });
+}
+
+#[test]
+fn a_port_whose_other_end_is_hidden_is_opened_once_somebody_says_that_it_cuts() {
+    let name = "a_port_whose_other_end_is_hidden_is_opened_once_somebody_says_that_it_cuts";
+    sandboxed(name, || {
+        let hidden = Path::new("/run/netns/hidden");
+        command("ip", &["netns", "add", "hidden"]);
+        let (near, far) = (
+            ["link", "add", "h0", "type", "veth"],
+            ["peer", "name", "h1"],
+        );
+        command("ip", &[&near[..], &far, &["netns", "hidden"]].concat());
+        command("ip", &["link", "set", "h0", "up"]);
+        let found = |is_named: bool| match veth::other_end("h0", None).expect("it is there") {
+            OtherEnd::Leaves(place) => is_named && place.netns.as_deref() == Some(hidden),
+            OtherEnd::Unseen { netns: None, .. } => !is_named,
+            other => panic!("{other:?}"),
+        };
+        assert!(found(true));
+        // From here on only this descriptor keeps it.
+        let kept = std::fs::File::open(hidden).expect("it is there");
+        command("ip", &["netns", "del", "hidden"]);
+        assert!(found(false));
+        let config = |more: &str| {
+            format!(
+                "metrics = {METRICS:?}\n[[guest]]\nname = \"h\"\n\
+                 mac = \"02:00:00:00:00:01\"\nip = [\"10.77.0.1\"]\n\
+                 port = {{ kind = \"af-packet\", interface = \"h0\"{more} }}\n"
+            )
+        };
+        let mut refused = Daemon::spawn(&config(""));
+        assert!(!refused.wait().success());
+        let log = refused.log();
+        for part in [
+            "port h (af-packet h0): the other end of \"h0\" may leave it",
+            "a network namespace that is not seen from here",
+            "run `ethtool -K NAME tx-gre-segmentation off",
+            "`cuts_tunnels = true`",
+        ] {
+            assert!(log.contains(part), "{log}");
+        }
+        let _daemon = Daemon::start(&config(", cuts_tunnels = true"));
+        drop(kept);
     });
 }

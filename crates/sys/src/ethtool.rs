@@ -4,6 +4,7 @@ use crate::tap::{check, mtu, request};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
+const GET_DRIVER: u32 = 0x03;
 const GET_CHANNELS: u32 = 0x3c;
 const GET_STRINGS: u32 = 0x1b;
 const GET_STRING_SETS: u32 = 0x37;
@@ -101,6 +102,19 @@ impl Ethtool {
             words[2 + 2 * (place / 32)] |= 1 << (place % 32);
         }
         self.exchange(&mut words)
+    }
+
+    /// The kind of interface, as its driver calls itself; `None` where nobody says.
+    pub(crate) fn driver(&self) -> io::Result<Option<String>> {
+        // `struct ethtool_drvinfo`: command, five names of 32 bytes, 12 bytes, five numbers.
+        let words = match self.ask::<49>(GET_DRIVER) {
+            Ok(words) => words,
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let bytes = words[1..9].iter().flat_map(|word| word.to_ne_bytes());
+        let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+        Ok(String::from_utf8(name).ok())
     }
 
     /// How many queues receive: those that only do and those that also send.

@@ -5,7 +5,7 @@
 //! packet is to be cut inside of a tunnel, or as SCTP or ESP. Whether a sender's kernel cuts
 //! those itself is a matter of the features of the interface that they leave by: the other
 //! end's. It is found by rtnetlink (`IFLA_LINK`, `IFLA_LINK_NETNSID`), in whatever network
-//! namespace that is seen here.
+//! namespace that is mounted here, or is a process's that is seen here.
 
 use crate::ethtool::Ethtool;
 use crate::netns;
@@ -13,9 +13,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -41,10 +43,12 @@ pub enum OtherEnd {
     Cuts,
     /// It would leave that to us: where it is and what it is called.
     Leaves(Place),
-    /// It is in a network namespace that is not seen here, under this number.
+    /// It cannot be asked: its network namespace is not seen here, or may not be entered.
     Unseen {
         /// Its index there.
         index: u32,
+        /// A name of the namespace, where that is seen.
+        netns: Option<PathBuf>,
     },
 }
 
@@ -58,14 +62,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// An interface of that name in the namespace where the command is run.
-    pub fn somewhere(interface: &str) -> Self {
-        Self {
-            netns: None,
-            interface: interface.to_owned(),
-        }
-    }
-
     /// The command that has it cut by itself what is inside of tunnels.
     pub fn command(&self) -> String {
         let enter = self
@@ -138,28 +134,47 @@ fn within<T: Send>(
 
 fn look(interface: &str) -> io::Result<OtherEnd> {
     let ethtool = Ethtool::open(interface)?;
+    // Whatever may be asked only where there is an other end.
+    if ethtool.driver()?.is_none_or(|driver| driver != "veth") {
+        return Ok(OtherEnd::None);
+    }
     let index = rustix::net::netdevice::name_to_index(ethtool.socket(), interface)?;
     let netlink = Netlink::open()?;
     let link = netlink.link(index)?;
-    let Some(other) = link.other.filter(|_| link.is_veth) else {
+    let Some(other) = link.other else {
         return Ok(OtherEnd::None);
     };
     let netns = match link.namespace {
         None => None,
         Some(id) => match netlink.find(id) {
             Some(path) => Some(path),
-            None => return Ok(OtherEnd::Unseen { index: other }),
+            None => {
+                return Ok(OtherEnd::Unseen {
+                    index: other,
+                    netns: None,
+                });
+            }
         },
     };
-    within(netns.clone().as_deref(), move || {
+    let end = within(netns.clone().as_deref(), || {
         let any = Ethtool::open("lo")?;
         let interface = rustix::net::netdevice::index_to_name(any.socket(), other)?;
         Ok(if takes_tunnels(&interface, None)? {
-            OtherEnd::Leaves(Place { netns, interface })
+            OtherEnd::Leaves(Place {
+                netns: netns.clone(),
+                interface,
+            })
         } else {
             OtherEnd::Cuts
         })
-    })
+    });
+    match end {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(OtherEnd::Unseen {
+            index: other,
+            netns,
+        }),
+        end => end,
+    }
 }
 
 /// rtnetlink (`rtnetlink(7)`), of the network namespace that it was opened in.
@@ -168,7 +183,6 @@ struct Netlink(OwnedFd);
 /// What is known of a link.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Link {
-    is_veth: bool,
     /// The index of the other end, and the number of its namespace where that is another.
     other: Option<u32>,
     namespace: Option<i32>,
@@ -220,12 +234,16 @@ impl Netlink {
 
     /// A name of the namespace that has this number here.
     fn find(&self, id: i32) -> Option<PathBuf> {
-        let named = ["/run/netns", "/run/docker/netns"]
-            .into_iter()
-            .flat_map(entries);
-        let of_processes = entries("/proc").map(|process| process.join("ns/net"));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounted = mounts.lines().filter_map(mounted);
+        let processes = || entries(Path::new("/proc"));
+        let of_processes = processes().map(|process| process.join("ns/net"));
+        // Of threads that left their process's.
+        let threads = processes().flat_map(|process| entries(&process.join("task")));
+        let of_threads = threads.map(|thread| thread.join("ns/net"));
         let mut seen = HashSet::new();
-        named.chain(of_processes).find(|path| {
+        let mut all = mounted.chain(of_processes).chain(of_threads);
+        all.find(|path| {
             let inode = fs::metadata(path).map(|it| (it.dev(), it.ino()));
             inode.is_ok_and(|inode| seen.insert(inode)) && self.number(path).ok() == Some(id)
         })
@@ -249,7 +267,28 @@ impl Netlink {
     }
 }
 
-fn entries(directory: &str) -> impl Iterator<Item = PathBuf> {
+/// Where a line of `mountinfo` (`proc_pid_mountinfo(5)`) has a network namespace mounted.
+fn mounted(line: &str) -> Option<PathBuf> {
+    let mut fields = line.split(' ').skip(3);
+    let (root, point) = (fields.next()?, fields.next()?);
+    root.starts_with("net:[").then(|| unescaped(point))
+}
+
+/// A path without the octal numbers that stand for white space and backslashes.
+fn unescaped(path: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *byte == b'\\');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let number = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(number.unwrap_or(*byte));
+        rest = after.get(3..).filter(|_| number.is_some()).unwrap_or(after);
+    }
+    OsString::from_vec(bytes).into()
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())
 }
@@ -257,18 +296,12 @@ fn entries(directory: &str) -> impl Iterator<Item = PathBuf> {
 impl Link {
     fn read(attributes: &[u8]) -> Self {
         const LINK: u16 = 5;
-        const INFO: u16 = 18;
         const NAMESPACE: u16 = 37;
-        const KIND: u16 = 1;
         let mut link = Self::default();
         for (kind, value) in Attributes(attributes) {
             match (kind, value.first_chunk()) {
                 (LINK, Some(index)) => link.other = Some(u32::from_ne_bytes(*index)),
                 (NAMESPACE, Some(id)) => link.namespace = Some(i32::from_ne_bytes(*id)),
-                (INFO, _) => {
-                    let mut kinds = Attributes(value).filter(|(kind, _)| *kind == KIND);
-                    link.is_veth = kinds.any(|(_, kind)| kind.starts_with(b"veth\0"));
-                }
                 _ => {}
             }
         }
@@ -316,6 +349,17 @@ mod tests {
         let command = place.command();
         assert!(command.starts_with("nsenter --net=/run/netns/a ethtool -K eth0 tx-gre-"));
         assert_eq!(command.matches(" off").count(), TUNNELS.len());
+    }
+
+    #[test]
+    fn a_mounted_namespace_is_found_by_its_path() {
+        let line = "95 27 0:4 net:[4026532008] /run/netns/a\\040b rw shared:1 - nsfs nsfs rw";
+        assert_eq!(mounted(line), Some("/run/netns/a b".into()));
+        let pid = line.replace("net:[", "pid:[");
+        for other in [&pid, "22 1 8:1 / / rw - ext4 /dev/sda1 rw", "", "1 2 3"] {
+            assert_eq!(mounted(other), None);
+        }
+        assert_eq!(unescaped("\\a\\04"), PathBuf::from("\\a\\04"));
     }
 
     #[test]

@@ -157,7 +157,9 @@ impl Checks {
         let at = join(at, &[Step::Key("port")]);
         match port {
             PortConfig::Tap { interface, netns }
-            | PortConfig::AfPacket { interface, netns }
+            | PortConfig::AfPacket {
+                interface, netns, ..
+            }
             | PortConfig::AfXdp {
                 interface, netns, ..
             } => {

@@ -2,6 +2,7 @@
 
 use super::handover::{Legacy, State, Successor};
 use super::level::Levels;
+use super::open;
 use super::plan::PortPlan;
 use super::poller::SUCCESSOR;
 use super::store::Store;
@@ -30,6 +31,11 @@ pub(super) fn go_on(
         .map(|plan| plan.open(clock, &mut inherited).map(Some));
     let ports = ports.collect::<Result<_, _>>()?;
     let (kept, others) = inherited.keys();
+    let adopted = plans.iter().filter(|plan| {
+        let key = plan.key.as_ref();
+        key.is_some_and(|key| kept.contains(key))
+    });
+    open::review(adopted.map(|plan| &plan.port));
     Ok((ports, Store::new(kept, &others)))
 }
 

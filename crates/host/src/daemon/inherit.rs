@@ -69,7 +69,9 @@ impl Inherited {
 pub(super) fn key(config: &PortConfig) -> Option<String> {
     let (kind, interface, netns) = match config {
         PortConfig::Tap { interface, netns } => ("tap", interface, netns),
-        PortConfig::AfPacket { interface, netns } => ("af-packet", interface, netns),
+        PortConfig::AfPacket {
+            interface, netns, ..
+        } => ("af-packet", interface, netns),
         PortConfig::AfXdp { .. } | PortConfig::VhostUser { .. } | PortConfig::Pcap { .. } => {
             return None;
         }
@@ -113,6 +115,7 @@ mod tests {
         let packet = PortConfig::AfPacket {
             interface: "a".to_owned(),
             netns: None,
+            cuts_tunnels: false,
         };
         let ports = [
             tap("a", None),

@@ -3,7 +3,7 @@
 use super::inherit::Inherited;
 use crate::config::PortConfig;
 use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 use tailbound_switch::Mac;
 use tailbound_switch::port::{PcapError, PcapPort, Port};
@@ -41,30 +41,125 @@ pub enum OpenError {
         /// What mends it.
         command: String,
     },
+    /// Nobody knows whether what comes could be cut.
+    #[error(
+        "the other end of {interface:?} may leave it to this one to cut packets inside of tunnels, \
+         which is not done here, and cannot be asked: {why}; run `{command}` there, and say \
+         `cuts_tunnels = true` of the port"
+    )]
+    Unasked {
+        /// The interface.
+        interface: String,
+        /// Why not.
+        why: String,
+        /// What mends it.
+        command: String,
+    },
 }
 
-/// Has the other end of a veth cut by itself what a packet socket cannot hand over.
-fn leave_no_tunnels(interface: &str, netns: Option<&Path>) -> Result<(), OpenError> {
-    match veth::switch_off(interface, netns) {
-        Ok(OtherEnd::None | OtherEnd::Cuts) => Ok(()),
-        Ok(OtherEnd::Leaves(place)) => Err(OpenError::Tunnels {
-            interface: interface.to_owned(),
-            command: place.command(),
-        }),
-        Ok(OtherEnd::Unseen { index }) => {
-            let command = Place::somewhere("NAME").command();
-            tracing::warn!(
-                interface,
-                index,
-                "the other end is in a network namespace that is not seen here; what it leaves \
-                 to be cut inside of tunnels is dropped: run there `{command}`"
-            );
-            Ok(())
+/// A veth, whose other end is to cut by itself what is inside of tunnels.
+#[derive(Debug)]
+struct Veth {
+    interface: String,
+    netns: Option<PathBuf>,
+    /// That it does so is said by whoever made it.
+    is_said: bool,
+}
+
+impl Veth {
+    /// What may be one.
+    fn of(config: &PortConfig) -> Option<Self> {
+        let (PortConfig::AfPacket {
+            interface,
+            netns,
+            cuts_tunnels,
         }
-        Err(error) => {
-            tracing::warn!(interface, %error, "cannot ask what the other end leaves to be cut");
-            Ok(())
+        | PortConfig::AfXdp {
+            interface,
+            netns,
+            cuts_tunnels,
+            ..
+        }) = config
+        else {
+            return None;
+        };
+        Some(Self {
+            interface: interface.clone(),
+            netns: netns.clone(),
+            is_said: *cuts_tunnels,
+        })
+    }
+
+    /// Has the other end cut by itself what a packet socket cannot hand over.
+    fn leave_no_tunnels(&self) -> Result<(), OpenError> {
+        let interface = self.interface.clone();
+        let unasked = |why: String, netns: Option<PathBuf>, name: &str| OpenError::Unasked {
+            interface: interface.clone(),
+            why,
+            command: Place {
+                netns,
+                interface: name.to_owned(),
+            }
+            .command(),
+        };
+        let found = veth::switch_off(&self.interface, self.netns.as_deref());
+        let unknown = match found {
+            Ok(OtherEnd::None | OtherEnd::Cuts) => return Ok(()),
+            Ok(OtherEnd::Leaves(place)) => {
+                let command = place.command();
+                return Err(OpenError::Tunnels { interface, command });
+            }
+            Ok(OtherEnd::Unseen { index, netns }) => {
+                let how = match netns {
+                    None => "is not seen from here",
+                    Some(_) => "may not be entered (CAP_SYS_ADMIN)",
+                };
+                let why = format!("it is number {index} of a network namespace that {how}");
+                unasked(why, netns, "NAME")
+            }
+            Err(error) => unasked(error.to_string(), None, "NAME"),
+        };
+        if self.is_said {
+            tracing::debug!(why = %unknown, "its configuration says that it cuts");
+            return Ok(());
         }
+        Err(unknown)
+    }
+}
+
+/// Asks of ports that are read already, as they go on with descriptors or are back, what
+/// others are asked before: on a thread, as that takes a while and each frame counts.
+pub(super) fn review<'p>(ports: impl Iterator<Item = &'p PortConfig>) {
+    let veths: Vec<_> = ports.filter_map(Veth::of).collect();
+    if veths.is_empty() {
+        return;
+    }
+    let thread = std::thread::Builder::new().name("tunnels".to_owned());
+    let reviewing = thread.spawn(move || {
+        for veth in veths {
+            if let Err(error) = veth.leave_no_tunnels() {
+                tracing::error!(%error, "until then such packets are dropped and counted");
+            }
+        }
+    });
+    if let Err(error) = reviewing {
+        tracing::error!(%error, "nobody asks what veths' other ends leave to be cut");
+    }
+}
+
+/// When the other end of a veth is asked what it leaves to be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Before the port is used, which it is not where tunnels are left to it.
+    Before,
+    /// By [`review`], as the packet loop is waiting.
+    Later,
+}
+
+impl Asked {
+    fn ask(self, config: &PortConfig) -> Result<(), OpenError> {
+        let veth = Veth::of(config).filter(|_| self == Self::Before);
+        veth.map_or(Ok(()), |veth| veth.leave_no_tunnels())
     }
 }
 
@@ -76,6 +171,7 @@ pub(super) fn open(
     mac: Option<Mac>,
     epoch: Duration,
     inherited: &mut Inherited,
+    asked: Asked,
 ) -> Result<Box<dyn Port>, OpenError> {
     Ok(match config {
         PortConfig::Tap { interface, netns } => {
@@ -86,14 +182,16 @@ pub(super) fn open(
                 None => Box::new(TapPort::open(interface, netns, mac)?),
             }
         }
-        PortConfig::AfPacket { interface, netns } => {
+        PortConfig::AfPacket {
+            interface, netns, ..
+        } => {
             let netns = netns.as_deref();
             let adopted = inherited.take(config, |fd| AfPacketPort::adopt(fd, interface, netns));
             if let Some(port) = adopted {
                 Box::new(port)
             } else {
                 let port = AfPacketPort::open(interface, netns)?;
-                leave_no_tunnels(interface, netns)?;
+                asked.ask(config)?;
                 Box::new(port)
             }
         }
@@ -102,12 +200,12 @@ pub(super) fn open(
             netns,
             mode,
             queues,
-        } => Box::new(AfXdpPort::open(
-            interface,
-            netns.as_deref(),
-            *mode,
-            *queues,
-        )?),
+            ..
+        } => {
+            let port = AfXdpPort::open(interface, netns.as_deref(), *mode, *queues)?;
+            asked.ask(config)?;
+            Box::new(port)
+        }
         PortConfig::VhostUser {
             socket,
             mode,

@@ -1,6 +1,7 @@
 //! From a configuration to what is opened and forwarded.
 
 use super::inherit::{self, Inherited};
+use super::open::Asked;
 use super::{Clock, HostError, open};
 use crate::config::{Config, PortConfig};
 use crate::guarantees::Guarantees;
@@ -93,7 +94,23 @@ impl PortPlan {
         clock: &Clock,
         inherited: &mut Inherited,
     ) -> Result<Box<dyn Port>, HostError> {
-        let port = open::open(&self.port, self.mac, clock.epoch, inherited);
+        self.open_as(clock, inherited, Asked::Before)
+    }
+
+    /// Opens the port again that was gone, while the packet loop waits.
+    pub(super) fn open_again(&self, clock: &Clock) -> Result<Box<dyn Port>, HostError> {
+        let port = self.open_as(clock, &mut Inherited::default(), Asked::Later)?;
+        open::review([&self.port].into_iter());
+        Ok(port)
+    }
+
+    fn open_as(
+        &self,
+        clock: &Clock,
+        inherited: &mut Inherited,
+        asked: Asked,
+    ) -> Result<Box<dyn Port>, HostError> {
+        let port = open::open(&self.port, self.mac, clock.epoch, inherited, asked);
         let port = port.map_err(|source| HostError::Port {
             name: self.name.clone(),
             port: Box::new(self.port.clone()),

@@ -147,7 +147,7 @@ pub(super) async fn list(
 /// A tenant.
 #[utoipa::path(
     get, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "get_tenant",
-    params(("id" = u64, Path, description = "Its number")),
+    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
     responses((status = 200, description = "It", body = Tenant), Guarded, Absent)
 )]
 pub(super) async fn get(
@@ -161,7 +161,7 @@ pub(super) async fn get(
 /// Changes the number of a tenant's machines. Those that stay are not moved.
 #[utoipa::path(
     patch, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "resize_tenant",
-    params(("id" = u64, Path, description = "Its number")),
+    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
     request_body = Resize,
     responses(
         (status = 200, description = "As it is now", body = Tenant),
@@ -181,7 +181,7 @@ pub(super) async fn resize(
 /// Deletes a tenant and releases what it was promised.
 #[utoipa::path(
     delete, path = "/v1/tenants/{id}", tag = "tenants", operation_id = "delete_tenant",
-    params(("id" = u64, Path, description = "Its number")),
+    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
     responses((status = 204, description = "It is gone"), Guarded, Absent, Stored)
 )]
 pub(super) async fn delete(
@@ -198,7 +198,7 @@ pub(super) async fn delete(
 /// Moves a tenant's machines off hosts that are drained or broken.
 #[utoipa::path(
     post, path = "/v1/tenants/{id}/relocate", tag = "tenants", operation_id = "relocate_tenant",
-    params(("id" = u64, Path, description = "Its number")),
+    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
     responses(
         (status = 200, description = "As it is now", body = Tenant),
         Guarded, Absent, Stored, Refused,
@@ -217,7 +217,7 @@ pub(super) async fn relocate(
 /// queue.
 #[utoipa::path(
     get, path = "/v1/tenants/{id}/bound", tag = "tenants", operation_id = "bound_of_pair",
-    params(("id" = u64, Path, description = "Its number"), Pair),
+    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64), Pair),
     responses((status = 200, description = "The bound", body = PairBound), Guarded, Absent, Unbounded)
 )]
 pub(super) async fn bound(

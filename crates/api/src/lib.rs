@@ -7,4 +7,5 @@ mod names;
 mod types;
 
 pub use names::{NameError, VmName};
+pub use tailbound_classes::{Classes, Fabric};
 pub use types::*;

@@ -5,6 +5,7 @@
 //! (`_ns`, `_bytes`, `_bit_s`) are for charts and programs.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use tailbound_classes::Classes;
 use tailbound_placement::{FaultDomains, Guarantee, Policy, Request, Spec, TenantId};
@@ -242,6 +243,11 @@ pub struct Host {
     pub slots: u32,
     /// How many of them are used.
     pub used: u32,
+    /// The classes that it gives frames, as it said when it began to follow its guarantees
+    /// at this replica, where they are not the topology's: no promise holds that its
+    /// machines' frames are part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_classes: Option<Classes>,
     /// The machines there. Empty in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vms: Vec<HostedRun>,
@@ -430,6 +436,45 @@ pub struct VmGuarantee {
     /// The guarantee; absent for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
+}
+
+/// The keys that a host signs with what it says to other hosts about rates: those of its own
+/// pairs and no others, of the two latest epochs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HoseKeys {
+    /// The host.
+    pub host: String,
+    /// How long an epoch is.
+    pub period: Nanos,
+    /// In how long the next one begins.
+    pub next: Nanos,
+    /// The latest epoch last.
+    pub epochs: Vec<HoseKeyEpoch>,
+}
+
+/// The keys of one epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HoseKeyEpoch {
+    /// Its number, which is not 0; the later the higher.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 4_294_967_295_u64))]
+    pub epoch: u32,
+    /// The key with each other host of the topology.
+    pub keys: BTreeMap<String, PairKeyText>,
+}
+
+/// The key of two hosts, in 64 hexadecimal digits. `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(pattern = "^[0-9a-f]{64}$"))]
+#[serde(transparent)]
+pub struct PairKeyText(pub String);
+
+impl fmt::Debug for PairKeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PairKeyText")
+    }
 }
 
 /// A node of the map: a host, rack, pod or the core.

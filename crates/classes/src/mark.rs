@@ -137,6 +137,31 @@ impl Classes {
         found.map_or(Class::Lowest, |(class, _)| class)
     }
 
+    /// The fabric and its marks as one number, which is not 0: the fabric's place among all
+    /// of them in the first byte, and a DSCP and a PCP for each class in the last six.
+    pub fn code(self) -> u64 {
+        let places = Fabric::ALL.iter().zip(1_u64..);
+        let mut place = places.filter(|(fabric, _)| **fabric == self.fabric);
+        let place = place.next().map_or(0, |(_, place)| place);
+        let marks = Class::ALL.iter().fold(0, |code, class| {
+            let Mark { dscp, pcp } = self.mark(*class);
+            code << 16 | u64::from(dscp) << 8 | u64::from(pcp)
+        });
+        place << 56 | marks
+    }
+
+    /// The classes of a number that [`Classes::code`] made; `None` where it is none.
+    pub fn from_code(code: u64) -> Option<Self> {
+        let place = usize::try_from(code >> 56).ok()?.checked_sub(1)?;
+        let mut classes = Self::of(*Fabric::ALL.get(place)?);
+        for (class, at) in Class::ALL.into_iter().zip([32, 16, 0]) {
+            let [.., dscp, pcp] = (code >> at).to_be_bytes();
+            classes.marks[class as usize] = Mark { dscp, pcp };
+        }
+        classes.check().ok()?;
+        (classes.code() == code).then_some(classes)
+    }
+
     fn check(self) -> Result<(), ClassesError> {
         let classes = Class::ALL.into_iter();
         let classes: Vec<_> = classes.filter(|class| self.fabric.has(*class)).collect();
@@ -282,6 +307,20 @@ mod tests {
         assert_eq!(classes.marked(|other| other.dscp == 0), Class::Lowest);
         let two = Classes::of(Fabric::GuaranteesFirst);
         assert_eq!(two.marked(|other| other.dscp == 0), Class::Lowest);
+    }
+
+    #[test]
+    fn a_code_is_of_one_fabric_and_its_marks() {
+        let other = read("fabric = \"three-classes\"\nsmall = { dscp = 10, pcp = 3 }");
+        let all = Fabric::ALL.map(Classes::of).into_iter().chain(other);
+        let codes: Vec<_> = all.clone().map(Classes::code).collect();
+        for (classes, code) in all.zip(&codes) {
+            assert_eq!(Classes::from_code(*code), Some(classes));
+            assert_eq!(codes.iter().filter(|other| *other == code).count(), 1);
+        }
+        for code in [0, u64::MAX, codes[0] | 1 << 48, codes[0] + (1 << 60)] {
+            assert_eq!(Classes::from_code(code), None, "{code:x}");
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tailbound_api::{
-    Explanation, Host, HostChange, HostGuarantees, HostState, NewTenant, Page, PairBound, Resize,
-    Status, Tenant, TopologyDiff, TopologyState,
+    Classes, Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostState, NewTenant, Page,
+    PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState,
 };
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
@@ -141,10 +141,23 @@ impl Client {
 
     /// Returns a stream of the same as it changes. It ends with an error when nothing is received
     /// for `silence`; the service sends a line every ten seconds. After its end the next call begins
-    /// at the next replica.
-    pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
-        let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
+    /// at the next replica. A host that follows says which `classes` it gives frames.
+    pub fn follow(
+        &self,
+        host: &str,
+        classes: Option<Classes>,
+        silence: Duration,
+    ) -> Answer<Guarantees> {
+        let classes = classes.map(|classes| json(&classes));
+        let classes = classes.map(|text| String::from_utf8_lossy(&text).into_owned());
+        let target = Target::new(&["hosts", host, "guarantees", "stream"]);
+        let call = Call::read(target.query("classes", classes.as_deref()));
         Guarantees::open(self.exchange.clone(), call, host, silence)
+    }
+
+    /// Returns the keys that a host signs with what it says to other hosts about rates.
+    pub fn hose_keys(&self, host: &str) -> Answer<HoseKeys> {
+        self.read(Target::new(&["hosts", host, "hose-keys"]))
     }
 
     /// Returns the topology in force.

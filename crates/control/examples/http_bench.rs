@@ -59,6 +59,7 @@ fn main() -> Result<(), Failure> {
         authentication: Authentication::InsecureLoopback,
         tls: None,
         streams: 1,
+        hose: None,
     };
     let server = Server::new(config, service, None, Metrics::new())?;
     let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -10,12 +10,14 @@ mod body;
 mod extract;
 mod forward;
 mod guarantees;
+mod hose_keys;
 mod hosts;
 mod map;
 mod metrics;
 mod openapi;
 mod page;
 mod problem;
+mod reports;
 mod signals;
 mod status;
 mod tenants;
@@ -23,6 +25,7 @@ mod tls;
 mod tokens;
 mod topology;
 
+pub use hose_keys::{HoseSecret, HoseSecretError};
 pub use metrics::Metrics;
 pub use openapi::document;
 pub use signals::Signals;
@@ -36,7 +39,9 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use hose_keys::KeyMaker;
 use problem::ApiError;
+use reports::Reports;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -61,6 +66,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// How many streams of guarantees can be open at a time.
     pub streams: usize,
+    /// What the keys of hosts are made of; none are issued without.
+    pub hose: Option<HoseSecret>,
 }
 
 /// How callers are authenticated.
@@ -74,13 +81,16 @@ pub enum Authentication {
 }
 
 impl Config {
-    /// Checks that tokens and certificate can be used.
+    /// Checks that tokens, certificate and secret can be used.
     pub fn check_files(&self) -> Result<(), ServeError> {
         if let Authentication::Tokens(file) = &self.authentication {
             Tokens::load(file)?;
         }
         if let Some(files) = &self.tls {
             files.load()?;
+        }
+        if let Some(hose) = &self.hose {
+            hose.load()?;
         }
         Ok(())
     }
@@ -107,6 +117,9 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The secret of hosts' keys cannot be used.
+    #[error(transparent)]
+    Hose(#[from] HoseSecretError),
     /// Everybody on the network could do everything.
     #[error(
         "{0} can be reached from elsewhere, and without tokens everybody could do everything: \
@@ -134,6 +147,10 @@ pub(crate) struct App {
     most_streams: usize,
     /// One permit a core for long queries, which would otherwise delay decisions.
     queries: Arc<Semaphore>,
+    /// What hosts that follow their guarantees say of themselves.
+    reports: Arc<Reports>,
+    /// Makes the keys of hosts, where this service issues any.
+    keys: Option<Arc<KeyMaker>>,
     /// One permit for comparisons of topologies, each of which builds a data centre.
     comparisons: Arc<Semaphore>,
     /// None where every caller is an operator.
@@ -206,7 +223,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads tokens and certificate. `replica` is None where this service alone uses the store;
+    /// Reads tokens, certificate and secret. `replica` is None where this service alone uses the store;
     /// `metrics` observe the service's commits ([`Metrics::observer`]).
     pub fn new(
         config: Config,
@@ -219,6 +236,7 @@ impl Server {
             Authentication::InsecureLoopback => None,
         };
         let tls = config.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
+        let keys = config.hose.as_ref().map(KeyMaker::new).transpose()?;
         let most_streams = config.streams.min(Semaphore::MAX_PERMITS);
         let app = Arc::new(App {
             service,
@@ -229,6 +247,8 @@ impl Server {
             queries: Arc::new(Semaphore::new(
                 available_parallelism().map_or(1, NonZero::get),
             )),
+            reports: Arc::default(),
+            keys: keys.map(Arc::new),
             comparisons: Arc::new(Semaphore::new(1)),
             tokens,
             stopped: watch::Sender::new(false),
@@ -285,7 +305,7 @@ impl Server {
         }
     }
 
-    /// Reads tokens and certificate again. Either both are replaced or both stay. A stream whose
+    /// Reads tokens, certificate and secret again. All are replaced or all stay. A stream whose
     /// token was removed ends with its next line.
     pub fn reload(&self) -> Result<(), ServeError> {
         let tokens = match &self.config.authentication {
@@ -293,6 +313,15 @@ impl Server {
             Authentication::InsecureLoopback => None,
         };
         let tls = self.config.tls.as_ref().map(TlsFiles::load).transpose()?;
+        let secret = self
+            .config
+            .hose
+            .as_ref()
+            .map(HoseSecret::load)
+            .transpose()?;
+        if let (Some(held), Some(secret)) = (&self.app.keys, secret) {
+            held.replace(secret);
+        }
         if let (Some(held), Some(tokens)) = (&self.app.tokens, tokens) {
             *held.write().unwrap_or_else(PoisonError::into_inner) = tokens;
         }
@@ -364,6 +393,7 @@ mod tests {
             authentication: Authentication::InsecureLoopback,
             tls: None,
             streams: 1,
+            hose: None,
         };
         Server::new(config, Service::start(ledger, |_| {}), None, Metrics::new()).unwrap()
     }
@@ -434,6 +464,7 @@ mod tests {
                 authentication,
                 tls,
                 streams: 1,
+                hose: None,
             };
             let found = config.check(address.parse().unwrap());
             let found = found.err().map(|error| error.to_string());

@@ -2,8 +2,12 @@
 
 mod api_support;
 
-use api_support::{ACME, GLOBEX, HOST, OPERATOR, Place, Setup, TREE};
+use api_support::{ACME, GLOBEX, HOSE_SECRET, HOST, OPERATOR, Place, Setup, TREE};
 use serde_json::json;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use tailbound_api::HoseKeys;
+use tailbound_hose::{KeyEpoch, Secret};
 use tailbound_placement::Spec;
 
 #[test]
@@ -276,6 +280,7 @@ fn a_host_reads_its_own_guarantees_and_nothing_else() {
     for path in [
         "/v1/hosts/a-2/guarantees",
         "/v1/hosts/a-2/guarantees/stream",
+        "/v1/hosts/a-2/hose-keys",
     ] {
         let other = place.get(HOST, path);
         assert_eq!(
@@ -283,4 +288,44 @@ fn a_host_reads_its_own_guarantees_and_nothing_else() {
             (403, "forbidden")
         );
     }
+}
+
+#[test]
+fn a_host_gets_the_keys_of_its_own_pairs_and_no_others() {
+    let place = Place::start();
+    let keys = |host: &str| {
+        let answer = place.get(OPERATOR, &format!("/v1/hosts/{host}/hose-keys"));
+        serde_json::from_slice::<HoseKeys>(&answer.body).unwrap()
+    };
+    let path = "/v1/hosts/a-1/hose-keys";
+    let own = place.get(HOST, path);
+    assert_eq!(own.header("cache-control"), "no-store");
+    let own: HoseKeys = serde_json::from_slice(&own.body).unwrap();
+    let [former, latest] = &own.epochs[..] else {
+        panic!("{own:?}");
+    };
+    assert_eq!(former.epoch + 1, latest.epoch);
+    let names: Vec<_> = latest.keys.keys().map(String::as_str).collect();
+    assert_eq!(names, ["a-2", "b-1", "b-2"]);
+    // By what docs/hose.md says of them.
+    let secret = Secret::new(HOSE_SECRET.as_bytes()).unwrap();
+    let expected = secret.pair_key(KeyEpoch(latest.epoch), "b-1", "a-1");
+    assert_eq!(latest.keys["b-1"].0, expected.to_hex());
+    assert_eq!(keys("b-1").epochs[1].keys["a-1"], latest.keys["b-1"]);
+    for other in ["a-2", "b-2"] {
+        assert_ne!(keys("b-1").epochs[1].keys[other], latest.keys[other]);
+    }
+
+    // Another secret counts from the next reload on; one that is no secret changes nothing.
+    let write = |text: &str| {
+        std::fs::remove_file(&place.secret).unwrap();
+        std::fs::write(&place.secret, text).unwrap();
+        std::fs::set_permissions(&place.secret, Permissions::from_mode(0o400)).unwrap();
+        place.server.reload()
+    };
+    let refused = write("too short").unwrap_err().to_string();
+    assert!(refused.contains("hose.key: has 9 B"), "{refused}");
+    assert_eq!(keys("a-1").epochs[1].keys, latest.keys);
+    write(&HOSE_SECRET.replace('0', "1")).unwrap();
+    assert_ne!(keys("a-1").epochs[1].keys["b-1"], latest.keys["b-1"]);
 }

@@ -20,6 +20,11 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Opens the stream of a host.
 fn stream(place: &Place, host: &str) -> BufReader<TcpStream> {
+    stream_of(place, &format!("{host}/guarantees/stream"))
+}
+
+/// Opens a stream, by its path below that of all hosts.
+fn stream_of(place: &Place, path: &str) -> BufReader<TcpStream> {
     let address = place.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -27,7 +32,7 @@ fn stream(place: &Place, host: &str) -> BufReader<TcpStream> {
         .unwrap();
     write!(
         stream,
-        "GET /v1/hosts/{host}/guarantees/stream HTTP/1.1\r\nhost: x\r\n\
+        "GET /v1/hosts/{path} HTTP/1.1\r\nhost: x\r\n\
          authorization: Bearer {OPERATOR}\r\n\r\n"
     )
     .unwrap();
@@ -72,6 +77,51 @@ fn a_stream_gives_the_whole_state_at_once_and_after_each_change() {
     assert_eq!(
         next(&mut stream).unwrap().state,
         tailbound_api::HostState::Drained
+    );
+}
+
+#[test]
+fn a_host_that_says_it_has_other_classes_is_marked_while_it_follows() {
+    let place = Place::start();
+    let marked = || {
+        let host = place.get(OPERATOR, "/v1/hosts/a-1").json();
+        host["other_classes"]["fabric"].as_str().map(str::to_owned)
+    };
+    let counted = || {
+        let text = String::from_utf8(place.get(OPERATOR, "/metrics").body).unwrap();
+        let name = "tailbound_place_hosts_of_other_classes ";
+        let mut counts = text.lines().filter_map(|line| line.strip_prefix(name));
+        counts.next().map(str::to_owned)
+    };
+    let follow = |fabric: &str| {
+        let classes = format!("%7B%22fabric%22:%22{fabric}%22%7D");
+        let path = format!("a-1/guarantees/stream?classes={classes}");
+        let mut stream = stream_of(&place, &path);
+        assert_eq!(next(&mut stream).unwrap().host, "a-1");
+        stream
+    };
+    let right = follow("guarantees-first");
+    assert_eq!((marked(), counted()), (None, Some("0".to_owned())));
+    let wrong = follow("three-classes");
+    assert_eq!(marked().as_deref(), Some("three-classes"));
+    let listed = place.get(OPERATOR, "/v1/hosts").json();
+    assert_eq!(
+        listed["items"][0]["other_classes"]["fabric"],
+        "three-classes"
+    );
+    assert_eq!(listed["items"][1]["other_classes"], serde_json::Value::Null);
+    assert_eq!(counted().as_deref(), Some("1"));
+    drop((right, wrong));
+    let begin = Instant::now();
+    while marked().is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let none = place.get(OPERATOR, "/v1/hosts/a-1/guarantees/stream?classes=three");
+    assert_eq!((none.status, none.problem().0.as_str()), (400, "malformed"));
+    assert!(
+        none.problem().1.starts_with("the classes are none"),
+        "{none:?}"
     );
 }
 

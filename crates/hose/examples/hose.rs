@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_hose::{
-    Address, Destination, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId, Machine, Secret,
-    Station, TimeOfDay,
+    Address, ClassesCode, Destination, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId,
+    KeyEpoch, Machine, PairKeys, Secret, Station, TimeOfDay,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -38,15 +39,19 @@ fn station(host: usize) -> Station {
 fn host(index: usize, count: usize) -> HoseState {
     let config = HoseConfig {
         host: id(index),
+        classes: ClassesCode::NONE,
         epoch: Epoch(1),
         interval: INTERVAL,
         peers: (0..count).filter(|i| *i != index).map(id).collect(),
     };
     let mut state = HoseState::new(Nanos::ZERO, config);
     let secret = Secret::new(&[7; 32]).expect("it is long enough");
-    let keys = (0..count).map(|other| (id(other), secret.pair_key(&name(index), &name(other))));
-    let keys: HashMap<_, _> = keys.collect();
-    state.set_keys(Nanos::ZERO, |host| keys.get(&host).cloned());
+    let keys = (0..count).map(|other| {
+        let key = secret.pair_key(KeyEpoch::OWN, &name(index), &name(other));
+        (id(other), Arc::new(PairKeys::own(key)))
+    });
+    let mut keys: HashMap<_, _> = keys.collect();
+    state.set_keys(Nanos::ZERO, |host| keys.remove(&host));
     let machine = Machine {
         guest: GuestId(0),
         name: format!("acme/web/{index}"),

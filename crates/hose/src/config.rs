@@ -1,6 +1,6 @@
 //! What a host is told at its start, and the times that follow from it.
 
-use crate::ids::{Epoch, HostId};
+use crate::ids::{ClassesCode, Epoch, HostId};
 use tailbound_units::Nanos;
 
 /// Pairs that one host keeps, whether they are in use or not, in each direction.
@@ -18,6 +18,8 @@ const PLEDGE: u64 = 600;
 pub struct HoseConfig {
     /// Which host this is.
     pub host: HostId,
+    /// The classes that it gives frames: hosts of others are not heard.
+    pub classes: ClassesCode,
     /// The epoch that it begins with: see [`Epoch::starting`].
     pub epoch: Epoch,
     /// How often rates are exchanged while there is traffic; 1 ms. Leases,

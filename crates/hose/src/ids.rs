@@ -72,6 +72,21 @@ impl HostId {
     }
 }
 
+/// The classes that a host gives frames, and their marks, as one number that the caller
+/// chooses: equal where these are. 0 is a host that gives frames no class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ClassesCode(pub u64);
+
+impl ClassesCode {
+    /// Of a host that gives frames no class.
+    pub const NONE: Self = Self(0);
+
+    /// Whether hosts of these classes may be in one fabric.
+    pub(crate) fn agrees_with(self, other: Self) -> bool {
+        self == other || self == Self::NONE || other == Self::NONE
+    }
+}
+
 /// A machine, by a number that its host chose. Another host's machine may have
 /// the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,9 +1,14 @@
 //! The keys that datagrams are signed with: one a pair of hosts.
 //!
-//! A pair's key follows from a secret and the names of both hosts (HKDF-SHA256, RFC
-//! 5869). Whoever has the secret can derive every pair's key. Whoever has the keys of
-//! one host's pairs can speak for that host alone.
+//! A pair's key follows from a secret, the key's epoch and the names of both hosts
+//! (HKDF-SHA256, RFC 5869). Whoever has the secret can derive every pair's key. Whoever
+//! has the keys of one host's pairs can speak for that host alone.
+//!
+//! A host has at most two keys with each other one ([`PairKeys`]): it takes what is signed
+//! with either, and signs with the latest that the other has as well. So keys are renewed
+//! without a datagram lost, at whatever moment each host learns of the next one.
 
+use crate::ids::SequenceNumber;
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -17,7 +22,17 @@ pub const SHORTEST_SECRET: usize = 32;
 pub(crate) const LENGTH: usize = 32;
 
 /// What no other use of the same secret derives keys by.
-const PURPOSE: &[u8] = b"tailbound hose, version 2";
+const PURPOSE: &[u8] = b"tailbound hose, version 3";
+
+/// Which of a pair's keys: those that are renewed are numbered from 1, the later the
+/// higher. 0 is the key of a secret that the hosts have themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyEpoch(pub u32);
+
+impl KeyEpoch {
+    /// Of a secret that the hosts have themselves.
+    pub const OWN: Self = Self(0);
+}
 
 /// What all pairs' keys follow from. `Debug` does not show it.
 #[derive(Clone)]
@@ -35,9 +50,9 @@ impl Secret {
         (secret.len() >= SHORTEST_SECRET).then(|| Self(Hkdf::new(Some(PURPOSE), secret)))
     }
 
-    /// The key of two hosts, whichever is named first.
+    /// The key of two hosts in an epoch, whichever of them is named first.
     #[expect(clippy::missing_panics_doc, reason = "it does not")]
-    pub fn pair_key(&self, one: &str, other: &str) -> Key {
+    pub fn pair_key(&self, epoch: KeyEpoch, one: &str, other: &str) -> Key {
         let (first, second) = if one <= other {
             (one, other)
         } else {
@@ -45,7 +60,8 @@ impl Secret {
         };
         // The length ends the first name, so that no two pairs are written alike.
         let len = (first.len() as u64).to_be_bytes();
-        let info = [&len[..], first.as_bytes(), second.as_bytes()];
+        let epoch = epoch.0.to_be_bytes();
+        let info = [&epoch[..], &len[..], first.as_bytes(), second.as_bytes()];
         let mut key = [0; LENGTH];
         let expanded = self.0.expand_multi_info(&info, &mut key);
         expanded.expect("HKDF gives up to 255 times as many bytes");
@@ -124,6 +140,65 @@ impl FromStr for Key {
     }
 }
 
+/// The keys of this host and another: the latest one, and the one before where there is
+/// one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PairKeys {
+    latest: (KeyEpoch, Key),
+    former: Option<(KeyEpoch, Key)>,
+}
+
+impl PairKeys {
+    /// The one key of a secret that both hosts have.
+    pub fn own(key: Key) -> Self {
+        Self {
+            latest: (KeyEpoch::OWN, key),
+            former: None,
+        }
+    }
+
+    /// The two latest of these keys; `None` where there is none, or two of one epoch.
+    pub fn latest_of(keys: impl IntoIterator<Item = (KeyEpoch, Key)>) -> Option<Self> {
+        let mut keys: Vec<_> = keys.into_iter().collect();
+        keys.sort_by_key(|(epoch, _)| *epoch);
+        let is_twice = keys.windows(2).any(|two| two[0].0 == two[1].0);
+        let latest = keys.pop().filter(|_| !is_twice)?;
+        Some(Self {
+            latest,
+            former: keys.pop(),
+        })
+    }
+
+    /// The epoch of the latest key.
+    pub fn epoch(&self) -> KeyEpoch {
+        self.latest.0
+    }
+
+    /// The key of an epoch, where this host has it.
+    pub(crate) fn of(&self, epoch: KeyEpoch) -> Option<&Key> {
+        let keys = [Some(&self.latest), self.former.as_ref()];
+        let mut keys = keys.into_iter().flatten();
+        keys.find(|(of, _)| *of == epoch).map(|(_, key)| key)
+    }
+
+    /// The key to sign datagram `sequence` with, for a host whose latest key is of epoch
+    /// `theirs`. Where that is not known, each in turn: one of them it may have.
+    pub(crate) fn for_host(
+        &self,
+        theirs: Option<KeyEpoch>,
+        sequence: SequenceNumber,
+    ) -> &(KeyEpoch, Key) {
+        let has_latest = match theirs {
+            Some(theirs) => theirs >= self.latest.0,
+            None => sequence.0.is_multiple_of(2),
+        };
+        match &self.former {
+            Some(former) if !has_latest => former,
+            _ => &self.latest,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,30 +209,36 @@ mod tests {
 
     #[test]
     fn a_key_is_of_two_hosts_in_either_order_and_of_no_others() {
-        let key = secret().pair_key("a", "b");
-        assert_eq!(key, secret().pair_key("b", "a"));
+        let own = |one: &str, other: &str| secret().pair_key(KeyEpoch::OWN, one, other);
+        let key = own("a", "b");
+        assert_eq!(key, own("b", "a"));
         for (one, other) in [("a", "c"), ("c", "b"), ("", "ab"), ("ab", ""), ("a", "a")] {
-            assert_ne!(key, secret().pair_key(one, other), "{one}, {other}");
+            assert_ne!(key, own(one, other), "{one}, {other}");
         }
-        assert_ne!(secret().pair_key("a", "bc"), secret().pair_key("ab", "c"));
+        assert_ne!(own("a", "bc"), own("ab", "c"));
+        assert_ne!(key, secret().pair_key(KeyEpoch(1), "a", "b"));
         let another = Secret::new(&[7; SHORTEST_SECRET]).unwrap();
-        assert_ne!(key, another.pair_key("a", "b"));
+        assert_ne!(key, another.pair_key(KeyEpoch::OWN, "a", "b"));
         assert!(Secret::new(&[7; SHORTEST_SECRET - 1]).is_none());
     }
 
     /// Computed with Python's `hmac`, by the two steps of RFC 5869.
     #[test]
     fn a_key_is_derived_as_documented() {
-        let key = secret().pair_key("b", "a").to_hex();
+        let key = |epoch| secret().pair_key(KeyEpoch(epoch), "b", "a").to_hex();
         assert_eq!(
-            key,
-            "51651307a428ecf4304b1cda2c2a66c2d3510b6c92fee589446e530974613b8c"
+            key(0),
+            "60fd1a4851b8dddd239d050f13c42d28125e86cdb44f477f339ddc7865ddb716"
+        );
+        assert_eq!(
+            key(20_780),
+            "5f2c87f530d5cabbe036e7c01c302325baa9de0f7f01a4ffa8d6b9cd0dfd9054"
         );
     }
 
     #[test]
     fn a_key_is_read_as_it_is_written_and_not_shown() {
-        let key = secret().pair_key("a", "b");
+        let key = secret().pair_key(KeyEpoch::OWN, "a", "b");
         assert_eq!(key.to_hex().parse(), Ok(key.clone()));
         let wrong = ["", "0", &key.to_hex()[1..], &format!("{}0", key.to_hex())];
         for text in wrong {
@@ -165,5 +246,31 @@ mod tests {
         }
         assert_eq!("g".repeat(64).parse::<Key>(), Err(KeyTextError));
         assert_eq!(format!("{key:?} {:?}", secret()), "Key Secret");
+    }
+
+    #[test]
+    fn the_two_latest_keys_count_and_the_latest_that_both_have_signs() {
+        let key = |epoch| secret().pair_key(KeyEpoch(epoch), "a", "b");
+        let of = |epochs: &[u32]| {
+            let keys = epochs.iter().map(|epoch| (KeyEpoch(*epoch), key(*epoch)));
+            PairKeys::latest_of(keys)
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[5, 5]), None);
+        let keys = of(&[5, 7, 6]).unwrap();
+        assert_eq!(keys.epoch(), KeyEpoch(7));
+        assert_eq!(keys.of(KeyEpoch(5)), None);
+        assert_eq!(keys.of(KeyEpoch(6)), Some(&key(6)));
+        let signs = |keys: &PairKeys, theirs, number| {
+            let theirs = Option::map(theirs, KeyEpoch);
+            keys.for_host(theirs, SequenceNumber(number)).0.0
+        };
+        for (theirs, expected) in [(5, 6), (6, 6), (7, 7), (8, 7)] {
+            assert_eq!(signs(&keys, Some(theirs), 1), expected);
+        }
+        // Of another host that has one of them or the other, every second is heard.
+        assert_eq!((signs(&keys, None, 1), signs(&keys, None, 2)), (6, 7));
+        let only = PairKeys::own(key(0));
+        assert_eq!((signs(&only, Some(7), 1), signs(&only, None, 1)), (0, 0));
     }
 }

@@ -61,11 +61,11 @@ pub mod wire;
 
 pub use config::{HoseConfig, MAX_PAIRS};
 pub use ids::{
-    Address, Destination, Epoch, FlowKey, GuestId, HostId, MachineId, PairId, Revision,
-    SequenceNumber, Station, TimeOfDay,
+    Address, ClassesCode, Destination, Epoch, FlowKey, GuestId, HostId, MachineId, PairId,
+    Revision, SequenceNumber, Station, TimeOfDay,
 };
 pub use incoming::{Incoming, ReceiverLimits, SenderId};
-pub use keys::{Key, KeyTextError, SHORTEST_SECRET, Secret};
+pub use keys::{Key, KeyEpoch, KeyTextError, PairKeys, SHORTEST_SECRET, Secret};
 pub use machines::Machine;
 pub use sender::Change;
 pub use state::HoseState;

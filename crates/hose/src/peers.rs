@@ -3,13 +3,14 @@
 
 use crate::config::Times;
 use crate::ids::{Epoch, HostId, MachineId, PeerIndex, Revision, SequenceNumber, TimeOfDay};
-use crate::keys::Key;
+use crate::keys::{KeyEpoch, PairKeys};
 use crate::machines::MAX_MACHINES;
 use crate::replay::Window;
 use crate::wire::{Announced, Header};
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 use tailbound_units::Nanos;
 
 /// A host's list of machines, by their ids.
@@ -24,7 +25,11 @@ struct List {
 pub(crate) struct Peer {
     pub(crate) id: HostId,
     /// What datagrams from and to it are signed with; without, there are none.
-    pub(crate) key: Option<Key>,
+    pub(crate) keys: Option<Arc<PairKeys>>,
+    /// The latest key that it has, as it said last.
+    latest_key: Option<KeyEpoch>,
+    /// Whether its last datagram was refused for its classes.
+    pub(crate) is_refused: bool,
     /// Our epoch as it began, as it is towards this peer, and the latest one that this
     /// peer has heard of.
     life: Epoch,
@@ -65,7 +70,9 @@ impl Peer {
     fn new(id: HostId, epoch: Epoch) -> Self {
         Self {
             id,
-            key: None,
+            keys: None,
+            latest_key: None,
+            is_refused: false,
             life: epoch,
             epoch,
             epoch_known: Epoch::default(),
@@ -86,6 +93,12 @@ impl Peer {
     pub(crate) fn next_sequence(&mut self) -> SequenceNumber {
         self.sent = self.sent.next();
         self.sent
+    }
+
+    /// The latest key that it has. What a silent host has is not known: it may have
+    /// started again with other keys.
+    pub(crate) fn latest_key(&self, now: Nanos, times: Times) -> Option<KeyEpoch> {
+        self.latest_key.filter(|_| !self.is_silent(now, times))
     }
 
     /// Its machines.
@@ -124,6 +137,7 @@ impl Peer {
         if header.time >= self.time {
             self.time = header.time;
             self.time_heard = now;
+            self.latest_key = Some(header.latest_key);
             self.epoch_known = header.echo_epoch;
         }
         let before = self.pledged_to_us;

@@ -7,8 +7,9 @@ use crate::ids::{
     FlowKey, GuestId, HostId, MachineId, PairKey, PeerIndex, SequenceNumber, Station, TimeOfDay,
 };
 use crate::incoming::{Incoming, IncomingSide};
-use crate::keys::Key;
+use crate::keys::{KeyEpoch, PairKeys};
 use crate::machines::{LocalIndex, Machine};
+use crate::peers::Peer;
 use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
 use crate::schedule::{Schedule, Scope};
@@ -19,6 +20,7 @@ use crate::view::View;
 use crate::wire::{Announced, Entry, Envelope, Header, MAX_DATAGRAM, Message, Writer};
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::Arc;
 use tailbound_units::{Bytes, Nanos};
 
 /// Intervals until a peer is sent again what it lacks of our list of machines,
@@ -81,14 +83,19 @@ impl HoseState {
         }
     }
 
-    /// Sets the key of this host and each peer. There are no datagrams to and from one
-    /// without; what was granted and pledged before runs out.
-    pub fn set_keys(&mut self, now: Nanos, mut key_with: impl FnMut(HostId) -> Option<Key>) {
+    /// Sets the keys of this host and each peer. There are no datagrams to and from one
+    /// without; what was granted and pledged before runs out. What is signed with one that
+    /// both had, and have, is taken before and after.
+    pub fn set_keys(
+        &mut self,
+        now: Nanos,
+        mut keys_with: impl FnMut(HostId) -> Option<Arc<PairKeys>>,
+    ) {
         for index in self.view.peers.indices() {
             let peer = &mut self.view.peers[index];
-            let key = key_with(peer.id);
-            if key != peer.key {
-                peer.key = key;
+            let before = mem::replace(&mut peer.keys, keys_with(peer.id));
+            // One that had a key hears of another with the next datagram.
+            if before.is_none() && peer.keys.is_some() {
                 self.schedule.expedite_datagram(now, index);
             }
         }
@@ -203,14 +210,23 @@ impl HoseState {
         let from = self.view.peers.find(envelope.from);
         let from = from.ok_or(Dropped::Stranger)?;
         let peer = &mut self.view.peers[from];
-        let key = peer.key.as_ref().ok_or(Dropped::NoKey)?;
+        let keys = peer.keys.as_deref().ok_or(Dropped::NoKey)?;
+        let key = keys.of(envelope.key).ok_or(Dropped::NoKey)?;
         let Message { header, entries } = Message::parse(envelope.open(key)?)?;
-        match peer.window.note(today, header.epoch, header.sequence) {
+        let fresh = match peer.window.note(today, header.epoch, header.sequence) {
             Err(Stale::Duplicate) => return Err(Dropped::Duplicate),
             Err(Stale::Old) => return Err(Dropped::Old),
             Err(Stale::Ahead) => return Err(Dropped::Ahead),
-            Ok(Fresh::Restarted) => self.handle_restart(now, from),
-            Ok(Fresh::Next) => {}
+            Ok(fresh) => fresh,
+        };
+        // Whoever comes to have other classes starts the exchange again.
+        peer.is_refused = !self.config.classes.agrees_with(header.classes);
+        if peer.is_refused {
+            let (host, classes) = (header.from, header.classes);
+            return Err(Dropped::Classes { host, classes });
+        }
+        if fresh == Fresh::Restarted {
+            self.handle_restart(now, from);
         }
         self.handle_header(now, from, &header);
         let about = if self.view.peers[from].is_about_us(now, &header) {
@@ -470,9 +486,10 @@ impl HoseState {
     /// where there is no key for that.
     fn send(&mut self, now: Nanos, index: PeerIndex, send: &mut impl FnMut(HostId, &[u8])) {
         let pledge = self.renew_pledge(now, index);
-        let Some(key) = self.view.peers[index].key.clone() else {
+        let Some(keys) = self.view.peers[index].keys.clone() else {
             return;
         };
+        let theirs = self.view.peers[index].latest_key(now, self.times());
         let mut entries = mem::take(&mut self.entries);
         entries.clear();
         if self.view.peers[index].lacks(self.view.locals.revision) {
@@ -487,7 +504,13 @@ impl HoseState {
         let until = self.view.peers[index].time_heard + self.times().lease_counted();
         let mut done = 0;
         loop {
-            let header = self.next_header(now, index, pledge);
+            let sequence = self.view.peers[index].next_sequence();
+            let (epoch, key) = keys.for_host(theirs, sequence);
+            let header = Header {
+                key: *epoch,
+                latest_key: keys.epoch(),
+                ..self.header(now, index, sequence, pledge)
+            };
             self.writer.start(&header);
             let rest = &entries[done..];
             let refused = rest.iter().position(|entry| !self.writer.push(entry));
@@ -501,7 +524,7 @@ impl HoseState {
                 self.receiving
                     .grant_sent(index, grant, header.sequence, until);
             }
-            let datagram = self.writer.finish(&key);
+            let datagram = self.writer.finish(key);
             debug_assert!(datagram.len() <= MAX_DATAGRAM);
             send(header.to, datagram);
             self.stats.sent += 1;
@@ -513,14 +536,24 @@ impl HoseState {
         self.entries = entries;
     }
 
-    fn next_header(&mut self, now: Nanos, index: PeerIndex, pledge: bool) -> Header {
+    /// What a datagram starts with, but for its keys.
+    fn header(
+        &self,
+        now: Nanos,
+        index: PeerIndex,
+        sequence: SequenceNumber,
+        pledge: bool,
+    ) -> Header {
         let locals = &self.view.locals;
-        let peer = &mut self.view.peers[index];
+        let peer = &self.view.peers[index];
         Header {
             from: self.config.host,
             to: peer.id,
+            key: KeyEpoch::OWN,
+            latest_key: KeyEpoch::OWN,
+            classes: self.config.classes,
             epoch: peer.epoch,
-            sequence: peer.next_sequence(),
+            sequence,
             time: now,
             echo_epoch: peer.window.epoch,
             echo_time: peer.time,
@@ -603,12 +636,18 @@ impl HoseState {
         let silence = Nanos(4 * self.times().heartbeat().0);
         let heard = self.view.peers.iter().filter_map(|peer| peer.heard);
         let alive = heard.filter(|heard| now.since(*heard) <= silence);
+        let count = |is: &dyn Fn(&Peer) -> bool| {
+            let peers = self.view.peers.iter();
+            peers.filter(|peer| is(peer)).count() as u64
+        };
         HoseStats {
             no_room: self.stats.no_room + self.sending.no_room + self.receiving.no_room,
             fallbacks: self.sending.fallbacks,
             silences: self.sending.silences,
             alive: alive.count() as u64,
             peers: self.view.peers.len() as u64,
+            keyed: count(&|peer| peer.keys.is_some()),
+            other_classes: count(&|peer| peer.is_refused),
             pairs: self.sending.pairs() as u64,
             open: self.sending.open_pairs() as u64,
             granted: self.receiving.grants() as u64,

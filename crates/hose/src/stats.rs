@@ -1,5 +1,6 @@
 //! What is counted, and why a datagram changed nothing.
 
+use crate::ids::{ClassesCode, HostId};
 use crate::wire::Malformed;
 
 /// Why a datagram changed nothing.
@@ -14,9 +15,17 @@ pub enum Dropped {
     /// No such peer is configured.
     #[error("it is from a host that is no peer")]
     Stranger,
-    /// There is no key for it and this host yet.
-    #[error("there is no key for its host and this one yet")]
+    /// There is no such key for it and this host.
+    #[error("it is signed with a key of its host and this one that is not here")]
     NoKey,
+    /// Its host gives frames other classes.
+    #[error("its host gives frames other classes than this one")]
+    Classes {
+        /// The host.
+        host: HostId,
+        /// Its classes.
+        classes: ClassesCode,
+    },
     /// It came before.
     #[error("it came before")]
     Duplicate,
@@ -38,6 +47,7 @@ pub struct HoseDrops {
     misdirected: u64,
     stranger: u64,
     no_key: u64,
+    classes: u64,
     duplicate: u64,
     old: u64,
     ahead: u64,
@@ -53,6 +63,7 @@ impl HoseDrops {
             Dropped::Misdirected => &mut self.misdirected,
             Dropped::Stranger => &mut self.stranger,
             Dropped::NoKey => &mut self.no_key,
+            Dropped::Classes { .. } => &mut self.classes,
             Dropped::Duplicate => &mut self.duplicate,
             Dropped::Old => &mut self.old,
             Dropped::Ahead => &mut self.ahead,
@@ -60,7 +71,7 @@ impl HoseDrops {
     }
 
     /// Each reason as one word for a counter's label, and its count.
-    pub const fn by_reason(&self) -> [(&'static str, u64); 10] {
+    pub const fn by_reason(&self) -> [(&'static str, u64); 11] {
         [
             ("length", self.length),
             ("version", self.version),
@@ -69,6 +80,7 @@ impl HoseDrops {
             ("misdirected", self.misdirected),
             ("stranger", self.stranger),
             ("no_key", self.no_key),
+            ("classes", self.classes),
             ("duplicate", self.duplicate),
             ("old", self.old),
             ("ahead", self.ahead),
@@ -103,6 +115,10 @@ pub struct HoseStats {
     pub alive: u64,
     /// Peers that are configured.
     pub peers: u64,
+    /// Those of them that there is a key for.
+    pub keyed: u64,
+    /// Those whose last datagram was of other classes than this host's.
+    pub other_classes: u64,
     /// Pairs that send from here, in use or not.
     pub pairs: u64,
     /// Those of them in use.

@@ -2,11 +2,13 @@
 
 mod allocations;
 mod bound;
+mod classes;
 mod clocks;
 mod converge;
 mod drained;
 mod golden;
 mod here;
+mod keys;
 mod net;
 mod paced;
 mod secure;

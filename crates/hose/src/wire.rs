@@ -1,14 +1,16 @@
 //! What goes between hosts, byte for byte. docs/hose.md draws it.
 //!
 //! A datagram is a [`Header`], entries, and a MAC over both. [`Envelope::read`] says
-//! between which hosts it is, so that their key is found; [`Envelope::open`] checks
+//! between which hosts it is and with which of their keys it is signed, so that this is
+//! found; [`Envelope::open`] checks
 //! the MAC before anything else is believed; [`Message::parse`] then walks all entries
 //! once, so that reading them later cannot fail.
 
 use crate::ids::{
-    Address, Destination, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber, Station,
+    Address, ClassesCode, Destination, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber,
+    Station,
 };
-use crate::keys::{self, Key};
+use crate::keys::{self, Key, KeyEpoch};
 use tailbound_units::{Nanos, Rate};
 
 /// The longest datagram, in bytes of UDP payload: below any path's MTU of 1500
@@ -22,8 +24,8 @@ pub const MAX_ADDRESSES: usize = 32;
 pub const MAX_NAME: usize = 140;
 
 /// What every datagram of this version starts with.
-const MAGIC: [u8; 4] = *b"TBH2";
-const HEADER: usize = 72;
+const MAGIC: [u8; 4] = *b"TBH3";
+const HEADER: usize = 88;
 const MAC: usize = keys::LENGTH;
 
 const MACHINE: u8 = 1;
@@ -43,7 +45,7 @@ pub enum Malformed {
     #[error("its length is not between a header's and {MAX_DATAGRAM} B")]
     Length,
     /// It is something else, or of another version.
-    #[error("it does not start as version 2 does")]
+    #[error("it does not start as version 3 does")]
     Version,
     /// Whoever made it does not have the key of the two hosts.
     #[error("its MAC is wrong")]
@@ -60,6 +62,8 @@ pub struct Envelope<'d> {
     pub from: HostId,
     /// The host that it says it is for.
     pub to: HostId,
+    /// Which of their keys it says it is signed with.
+    pub key: KeyEpoch,
     body: &'d [u8],
     mac: &'d [u8],
 }
@@ -80,10 +84,11 @@ impl<'d> Envelope<'d> {
         }
         let (from, to) = (bytes.u64(), bytes.u64());
         let (from, to) = from.zip(to).ok_or(Malformed::Length)?;
-        let (from, to) = (HostId(from), HostId(to));
+        let key = bytes.u32().ok_or(Malformed::Length)?;
         Ok(Self {
-            from,
-            to,
+            from: HostId(from),
+            to: HostId(to),
+            key: KeyEpoch(key),
             body,
             mac,
         })
@@ -106,6 +111,12 @@ pub struct Header {
     pub from: HostId,
     /// The host that it is for.
     pub to: HostId,
+    /// Which of the two hosts' keys it is signed with.
+    pub key: KeyEpoch,
+    /// The latest of their keys that the sender has.
+    pub latest_key: KeyEpoch,
+    /// The classes of the sender's fabric; 0 where it gives frames none.
+    pub classes: ClassesCode,
     /// The sender's epoch towards this receiver, never 0.
     pub epoch: Epoch,
     /// Its number among those from this sender to this receiver in this epoch.
@@ -330,6 +341,9 @@ impl Message {
         Some(Header {
             from: HostId(bytes.u64()?),
             to: HostId(bytes.u64()?),
+            key: KeyEpoch(bytes.u32()?),
+            latest_key: KeyEpoch(bytes.u32()?),
+            classes: ClassesCode(bytes.u64()?),
             epoch: Epoch(bytes.u64()?),
             sequence: SequenceNumber(bytes.u64()?),
             time: Nanos(bytes.u64()?),
@@ -358,9 +372,12 @@ impl Writer {
     pub fn start(&mut self, header: &Header) {
         self.body.clear();
         self.body.extend(MAGIC);
+        self.body.extend(header.from.0.to_be_bytes());
+        self.body.extend(header.to.0.to_be_bytes());
+        self.body.extend(header.key.0.to_be_bytes());
+        self.body.extend(header.latest_key.0.to_be_bytes());
         for number in [
-            header.from.0,
-            header.to.0,
+            header.classes.0,
             header.epoch.0,
             header.sequence.0,
             header.time.0,

@@ -1,17 +1,23 @@
-//! The guarantees of this host's machines: watched at the placement service, and kept as the last
-//! known configuration while it is away and across restarts.
+//! What the placement service says of this host: the guarantees of its machines, and the keys that
+//! it signs with what it says to other hosts. Both are kept while the service is away and across
+//! restarts.
 //!
-//! `watch` follows the stream on a thread of its own, `staleness` decides what becomes of older
-//! revisions, `state` keeps the last known configuration in a file. The packet loop receives each
-//! accepted revision through a channel.
+//! `watch` follows the stream of guarantees on a thread of its own, `staleness` decides what becomes
+//! of older revisions; `keys` asks for keys on a thread of its own; `state` keeps what was said last
+//! in a file. The packet loop receives what is new through channels.
 
+mod keys;
+mod said;
 mod staleness;
 mod state;
 mod watch;
 
+pub(crate) use keys::{KeyClient, KeyStatus, Keys};
+pub(crate) use said::Said;
 pub use state::StateError;
 pub(crate) use watch::{WatchClient, WatchStatus};
 
+use state::Kept;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use tailbound_api::{HostGuarantees, VmName};
@@ -45,17 +51,23 @@ pub enum ControlError {
     Thread(std::io::Error),
 }
 
-/// Checks that guarantees are about `host` and name each machine once. Returns what is wrong.
-fn check(guarantees: &HostGuarantees, host: &str) -> Result<(), String> {
-    if guarantees.host != host {
-        return Err(format!("it is about {:?}, not {host:?}", guarantees.host));
-    }
-    let mut names = HashSet::new();
-    for vm in &guarantees.vms {
-        vm.vm.parse::<VmName>().map_err(|error| error.to_string())?;
-        if !names.insert(&vm.vm) {
-            return Err(format!("the machine {} is there twice", vm.vm));
+impl Kept for HostGuarantees {
+    /// Each machine is named once.
+    fn check(&self, host: &str) -> Result<(), String> {
+        is_about(&self.host, host)?;
+        let mut names = HashSet::new();
+        for vm in &self.vms {
+            vm.vm.parse::<VmName>().map_err(|error| error.to_string())?;
+            if !names.insert(&vm.vm) {
+                return Err(format!("the machine {} is there twice", vm.vm));
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+fn is_about(found: &str, host: &str) -> Result<(), String> {
+    let same = found == host;
+    same.then_some(())
+        .ok_or_else(|| format!("it is about {found:?}, not {host:?}"))
 }

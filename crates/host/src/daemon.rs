@@ -18,12 +18,13 @@ mod reload;
 mod scrape;
 mod store;
 mod takeover;
+mod telling;
 mod vcpu;
 
 use crate::config::{Config, PortConfig};
 use crate::control::{ControlConfig, ControlError, WatchClient};
 use crate::guarantees::{ClassesDiffer, Guarantees};
-use crate::hose::{Hose, HoseError};
+use crate::hose::{Hose, HoseError, HoseSetup, Placement};
 use crate::metrics::MetricsError;
 use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
 use crate::wake::Signals;
@@ -49,6 +50,7 @@ use tailbound_switch::port::Port;
 use tailbound_switch::{Interest, PortIndex, Switch};
 use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
+use telling::{Telling, begin_exchange};
 use vcpu::VcpuThread;
 pub use vcpu::watch_vcpus;
 
@@ -183,6 +185,7 @@ struct Daemon {
     cpu: Option<u32>,
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
+    control: Option<ControlConfig>,
     watch: Option<WatchClient>,
     hose: Option<Hose>,
     /// Other hosts have sent something.
@@ -194,6 +197,7 @@ struct Daemon {
     /// What guests may still send of what the daemon before this one knew.
     levels: Restoring,
     reloading: Option<Reloading>,
+    telling: Option<Telling>,
     reloads_applied: u64,
     reloads_refused: u64,
 }
@@ -220,7 +224,7 @@ impl Daemon {
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
         let watch = control
-            .map(|control| WatchClient::start(control, signals.waker()))
+            .map(|control| WatchClient::start(control, config.classes, signals.waker()))
             .transpose()?;
         let metrics = config
             .metrics
@@ -228,16 +232,15 @@ impl Daemon {
             .transpose()?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
-        let mut hose = config
+        let placement = Placement {
+            service: control.cloned(),
+            waker: signals.waker(),
+        };
+        let setup = config
             .hose
-            .as_ref()
-            .map(|hose| Hose::open(hose, clock.now()))
+            .map(|hose| HoseSetup::open(hose, config.classes, None, placement))
             .transpose()?;
-        let limited = levels.restore(clock.now(), &mut switch, hose.is_some());
-        if let Some(hose) = &mut hose {
-            hose.set_guests(clock.now(), guarantees.hose_guests(&switch));
-            hose.keep_for_now(clock.now(), limited, &mut switch);
-        }
+        let hose = begin_exchange(setup, &guarantees, &mut levels, &mut switch, clock.now());
         let others_ready = [
             hose.as_ref().map(|hose| (HOSE, hose.descriptor())),
             listener(instance.as_ref()),
@@ -262,6 +265,7 @@ impl Daemon {
             cpu: config.cpu,
             vcpus,
             vcpu_thread,
+            control: control.cloned(),
             watch,
             hose,
             hose_ready: true,
@@ -270,6 +274,7 @@ impl Daemon {
             store,
             levels,
             reloading: None,
+            telling: None,
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -297,12 +302,16 @@ impl Daemon {
                 if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take)
                     && Arc::make_mut(&mut self.guarantees).update(guarantees)
                 {
-                    self.set_guarantees(now);
+                    self.begin_telling();
+                }
+                if let Some(hose) = &mut self.hose {
+                    hose.take_keys(now);
                 }
                 self.scrapes.handle_woken();
             }
             self.answer();
             self.go_on_reloading(now);
+            self.go_on_telling(now);
             self.look_for_missing(now);
             let turn = self.switch.poll(now, &mut self.ports);
             for (port, error) in turn.gone {
@@ -313,28 +322,16 @@ impl Daemon {
                 std::thread::spawn(tailbound_sys::memory::give_back);
             }
             self.exchange(now);
-            let is_busy = turn.busy || self.scrapes.is_busy() || self.is_reloading();
+            let is_busy = turn.busy
+                || self.scrapes.is_busy()
+                || self.is_reloading()
+                || self.telling.is_some();
             let until = if is_busy {
                 Some(now)
             } else {
                 self.next_event()
             };
             woken = self.wait(now, until)?;
-        }
-    }
-
-    /// Tells the switch what its guests are to be guaranteed, and the exchange of rates
-    /// what they are.
-    fn set_guarantees(&mut self, now: Nanos) {
-        let guests: Vec<_> = self.switch.guests().map(|(id, _)| id).collect();
-        let wanted = guests.into_iter().zip(self.guarantees.wanted());
-        self.switch.apply(now, wanted);
-        let limited = self
-            .levels
-            .restore(now, &mut self.switch, self.hose.is_some());
-        if let Some(hose) = &mut self.hose {
-            hose.set_guests(now, self.guarantees.hose_guests(&self.switch));
-            hose.keep_for_now(now, limited, &mut self.switch);
         }
     }
 

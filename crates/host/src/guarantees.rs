@@ -6,12 +6,13 @@
 //! knows neither of the two.
 
 use crate::config::Config;
+use crate::control::Said;
 use crate::hose::HoseGuest;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tailbound_api::{HostGuarantees, HostState, VmGuarantee, VmName};
-use tailbound_dataplane::{Classes, Guarantee, PacerConfig};
+use tailbound_api::{HostState, VmGuarantee, VmName};
+use tailbound_dataplane::{Classes, Guarantee, GuestId, PacerConfig};
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::Bytes;
 
@@ -25,12 +26,12 @@ pub(crate) struct Guarantees {
     /// it is in no fabric's way.
     classes: Option<Classes>,
     /// In the order of the configuration, which is that of their ports.
-    guests: Vec<Guest>,
+    guests: Arc<[Guest]>,
     /// The last known configuration of the placement service, if it was ever heard.
-    service: Option<Arc<HostGuarantees>>,
-    /// The classes of the service's fabric, where they are not this host's: what it says is
-    /// not in force then.
-    refused: Option<Classes>,
+    service: Option<Arc<Said>>,
+    /// What it said last, where its fabric has other classes than this host: that is not in
+    /// force.
+    refused: Option<Arc<Said>>,
 }
 
 /// The placement service's fabric has other classes than this host.
@@ -51,6 +52,8 @@ pub struct ClassesDiffer {
 struct Guest {
     name: String,
     vm: Option<VmName>,
+    /// The same as the service calls it.
+    vm_name: Option<String>,
     mac: Mac,
     ips: Vec<IpAddr>,
     configured: Option<Guarantee>,
@@ -89,22 +92,22 @@ pub(crate) struct MachineSnapshot {
     pub(crate) known: Option<VmGuarantee>,
 }
 
-/// What the placement service says, by machine.
-type ByName<'s> = HashMap<&'s str, &'s VmGuarantee>;
-
 impl Guarantees {
-    /// What `config` guarantees. What the placement service has said counts on.
+    /// What `config` guarantees. What the placement service has said counts on; where it was
+    /// refused for its classes, and `config` has them, it counts from now on.
     ///
     /// # Errors
     /// `config` has other classes than the fabric of the placement service.
     pub(crate) fn reconfigured(&self, config: &Config) -> Result<Self, ClassesDiffer> {
-        if let Some(service) = &self.service {
+        let service = self.said_last();
+        if let Some(service) = service {
             agree(config.classes, service)?;
         }
         let uplink = config.uplink.as_ref();
         let guests = config.guests.iter().map(|guest| Guest {
             name: guest.name.clone(),
             vm: guest.vm.clone(),
+            vm_name: guest.vm.as_ref().map(VmName::to_string),
             mac: guest.mac,
             ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             configured: guest.guarantee,
@@ -113,56 +116,51 @@ impl Guarantees {
             wire: uplink.and_then(|uplink| uplink.pacer.clone()),
             classes: config.classes,
             guests: guests.collect(),
-            service: self.service.clone(),
-            refused: self.refused,
+            service: service.cloned(),
+            refused: None,
         })
     }
 
     /// Takes what the placement service says now. What it said before and does not
     /// repeat is over. False where it is refused, and all is as before.
-    pub(crate) fn update(&mut self, service: HostGuarantees) -> bool {
+    pub(crate) fn update(&mut self, service: Arc<Said>) -> bool {
         match agree(self.classes, &service) {
             Ok(()) => {
                 self.refused = None;
-                self.service = Some(Arc::new(service));
+                self.service = Some(service);
                 true
             }
             Err(differ) => {
-                self.refuse(differ);
+                let before = self.refused.replace(service);
+                // Once, however often it is said.
+                if before.is_none_or(|before| before.all().classes != differ.service) {
+                    tracing::error!("{differ}; until then guarantees stay as they are");
+                }
                 false
             }
         }
     }
 
-    fn refuse(&mut self, differ: ClassesDiffer) {
-        // Once, however often it is said.
-        if self.refused.replace(differ.service) != Some(differ.service) {
-            tracing::error!("{differ}; until then guarantees stay as they are");
-        }
+    /// What the placement service said last, in force or not.
+    fn said_last(&self) -> Option<&Arc<Said>> {
+        self.refused.as_ref().or(self.service.as_ref())
     }
 
     /// Takes what the placement service said last to `other`. Returns whether that is
-    /// something else.
+    /// something else, and in force.
     pub(crate) fn follow(&mut self, other: &Self) -> bool {
-        let same = match (&self.service, &other.service) {
-            (Some(own), Some(others)) => Arc::ptr_eq(own, others),
-            (own, others) => own.is_none() && others.is_none(),
-        };
-        if same {
-            return false;
+        let (own, others) = (self.said_last(), other.said_last());
+        match (own, others) {
+            (_, None) => false,
+            (Some(own), Some(others)) if Arc::ptr_eq(own, others) => false,
+            // It was heard while the configuration was read.
+            (_, Some(others)) => self.update(Arc::clone(others)),
         }
-        let differ = other.service.as_ref();
-        match differ.map_or(Ok(()), |said| agree(self.classes, said)) {
-            Ok(()) => {
-                self.service.clone_from(&other.service);
-                true
-            }
-            // It was first heard while the configuration was read.
-            Err(differ) => {
-                self.refuse(differ);
-                false
-            }
-        }
+    }
+
+    /// The classes of which this host gives frames one; `None` where it gives none.
+    pub(crate) const fn classes(&self) -> Option<Classes> {
+        self.classes
     }
 
     /// Whether the configuration says the same as `other`'s of all guests.
@@ -172,51 +170,59 @@ impl Guarantees {
 
     /// What each guest is to be guaranteed, in the order of their ports.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = Option<Guarantee>> {
-        let by_name = self.by_name();
-        self.guests.iter().map(move |guest| {
-            let wire = self.wire.as_ref()?;
-            match guest.known(&by_name) {
-                Some(known) => from_service(wire, known, guest.configured.as_ref()),
-                None => guest.configured,
-            }
+        (0..self.guests.len()).map(|place| self.wanted_at(place))
+    }
+
+    /// What the guest at `place` among the ports' is to be guaranteed.
+    pub(crate) fn wanted_at(&self, place: usize) -> Option<Guarantee> {
+        let guest = self.guests.get(place)?;
+        let wire = self.wire.as_ref()?;
+        match self.known(guest) {
+            Some(known) => from_service(wire, known, guest.configured.as_ref()),
+            None => guest.configured,
+        }
+    }
+
+    /// The guest at `place` among the ports' as the exchange of rates with other hosts
+    /// knows it, with what the pacer of `switch` holds it to; `None` where it is no machine.
+    pub(crate) fn hose_guest(
+        &self,
+        switch: &Switch,
+        place: usize,
+        id: GuestId,
+    ) -> Option<HoseGuest> {
+        let guest = self.guests.get(place)?;
+        let known = self.known(guest);
+        Some(HoseGuest {
+            id,
+            vm: guest.vm.clone()?,
+            mac: guest.mac,
+            ips: guest.ips.clone(),
+            guarantee: switch.guarantee(id).copied(),
+            tenant_vms: known.map(|known| known.tenant_vms),
+            delay: known.and_then(|known| known.guarantee?.delay),
         })
     }
 
-    /// The guests that are machines, with what the pacer of `switch` holds them to: for
-    /// the exchange of rates with other hosts.
-    pub(crate) fn hose_guests(&self, switch: &Switch) -> Vec<HoseGuest> {
-        let by_name = self.by_name();
-        let ports = switch.guests().zip(&self.guests);
-        let machines = ports.filter_map(|((id, name), guest)| {
-            debug_assert_eq!(name, guest.name, "ports are in the configuration's order");
-            let known = guest.known(&by_name);
-            Some(HoseGuest {
-                id,
-                vm: guest.vm.clone()?,
-                mac: guest.mac,
-                ips: guest.ips.clone(),
-                guarantee: switch.guarantee(id).copied(),
-                tenant_vms: known.map(|known| known.tenant_vms),
-                delay: known.and_then(|known| known.guarantee?.delay),
-            })
-        });
-        machines.collect()
+    /// What the placement service says of a guest's machine.
+    fn known(&self, guest: &Guest) -> Option<&VmGuarantee> {
+        self.service.as_ref()?.of(guest.vm_name.as_deref()?)
     }
 
     /// What is guaranteed, as of now.
     pub(crate) fn snapshot(&self) -> GuaranteesSnapshot {
-        let by_name = self.by_name();
         let machines = self.guests.iter().filter_map(|guest| {
             Some(MachineSnapshot {
                 guest: guest.name.clone(),
                 vm: guest.vm.clone()?,
-                known: guest.known(&by_name).cloned(),
+                known: self.known(guest).cloned(),
             })
         });
         let machines: Vec<_> = machines.collect();
         let here = machines.iter().filter_map(|machine| machine.known.as_ref());
         let here: HashSet<_> = here.map(|known| known.vm.as_str()).collect();
         let service = self.service.as_ref().map(|service| {
+            let service = service.all();
             let vms = service.vms.iter().map(|vm| &vm.vm);
             let without_guest = vms.filter(|vm| !here.contains(vm.as_str())).cloned();
             ServiceSnapshot {
@@ -231,22 +237,11 @@ impl Guarantees {
             machines,
         }
     }
-
-    fn by_name(&self) -> ByName<'_> {
-        let vms = self.service.iter().flat_map(|service| &service.vms);
-        vms.map(|vm| (vm.vm.as_str(), vm)).collect()
-    }
-}
-
-impl Guest {
-    /// What the placement service says of its machine.
-    fn known<'s>(&self, by_name: &ByName<'s>) -> Option<&'s VmGuarantee> {
-        by_name.get(self.vm.as_ref()?.to_string().as_str()).copied()
-    }
 }
 
 /// Checks that a host of these classes is one of the service's fabric.
-fn agree(host: Option<Classes>, service: &HostGuarantees) -> Result<(), ClassesDiffer> {
+fn agree(host: Option<Classes>, service: &Said) -> Result<(), ClassesDiffer> {
+    let service = service.all();
     let other = host.filter(|host| *host != service.classes);
     other.map_or(Ok(()), |host| {
         Err(ClassesDiffer {
@@ -282,6 +277,7 @@ fn from_service(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tailbound_api::HostGuarantees;
     use tailbound_dataplane::Fabric;
     use tailbound_units::{Nanos, Rate};
 
@@ -317,7 +313,7 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
     }
 
     /// What the service says of machines of `t/a`: megabits a second.
-    fn service(vms: &[(u32, Option<u64>)]) -> HostGuarantees {
+    fn said(vms: &[(u32, Option<u64>)]) -> HostGuarantees {
         let vms = vms.iter().map(|(number, mbit)| {
             let bandwidth = mbit.map(|mbit| format!("{mbit}Mbit/s"));
             let guarantee = bandwidth.map(|bandwidth| serde_json::json!({"bandwidth": bandwidth}));
@@ -327,6 +323,10 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
         let vms: Vec<_> = vms.collect();
         let all = serde_json::json!({"host": "h", "state": "open", "revision": 7, "vms": vms});
         serde_json::from_value(all).expect("the service's own form")
+    }
+
+    fn service(vms: &[(u32, Option<u64>)]) -> Arc<Said> {
+        Arc::new(said(vms).into())
     }
 
     /// Megabits a second of each guest.
@@ -388,23 +388,32 @@ guarantee = { bandwidth = "50Mbit/s", burst = "15380B", burst_rate = "1Gbit/s" }
     fn a_fabric_of_other_classes_is_refused_and_all_stays_as_it_is() {
         let mut all = guarantees();
         assert!(all.update(service(&[(0, Some(300))])));
-        let mut other = service(&[(0, Some(200)), (1, Some(200))]);
+        let mut other = said(&[(0, Some(200)), (1, Some(200))]);
         other.classes = Classes::of(Fabric::ThreeClasses);
-        assert!(!all.update(other.clone()));
+        let other: Arc<Said> = Arc::new(other.into());
+        let agreed = all.clone();
+        assert!(!all.update(Arc::clone(&other)));
         assert_eq!(wanted(&all), [Some(300), None, Some(50)]);
         assert!(all.snapshot().classes_differ);
 
         let three = format!("classes = {{ fabric = \"three-classes\" }}\n{CONFIG}");
         let three = Config::parse(&three).expect("no mistake");
-        let refused = all.reconfigured(&three).expect_err("the service has two");
-        let said = refused.to_string();
-        assert!(said.contains("has the classes guarantees-first"), "{said}");
-        assert!(said.contains("this host has three-classes"), "{said}");
-
-        let mut all = Guarantees::default()
+        let refused = agreed
             .reconfigured(&three)
-            .expect("nothing was heard");
-        assert!(all.update(other));
+            .expect_err("the service has two");
+        let error = refused.to_string();
+        assert!(
+            error.contains("has the classes guarantees-first"),
+            "{error}"
+        );
+        assert!(error.contains("this host has three-classes"), "{error}");
+        let two = Config::parse(CONFIG).expect("no mistake");
+        let refused = all.reconfigured(&two).expect_err("the service has three");
+        let error = refused.to_string();
+        assert!(error.contains("has the classes three-classes"), "{error}");
+
+        // What was refused counts at once when the host has its classes.
+        let all = all.reconfigured(&three).expect("the service has three");
         assert_eq!(wanted(&all), [Some(200), Some(200), Some(50)]);
         assert!(!all.snapshot().classes_differ);
     }

@@ -5,26 +5,27 @@
 
 mod config;
 mod inward;
-mod key;
 pub(crate) mod metrics;
+mod setup;
 
-pub use config::{HoseConfig, PeerConfig};
-pub use key::KeyError;
+pub use config::{HoseConfig, Issuer, PeerConfig};
+pub use setup::HoseError;
+pub(crate) use setup::{HoseSetup, Placement};
 
+use crate::control::{KeyClient, KeyStatus, Keys};
+use setup::{addresses, senders, state, today};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use tailbound_api::VmName;
 use tailbound_dataplane::pacer::{MAX_RATIO, PacerError};
-use tailbound_dataplane::{self as dataplane, Guarantee, GuestId, Pacer, Packet};
+use tailbound_dataplane::{self as dataplane, Classes, Guarantee, GuestId, Pacer, Packet};
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
-    self as hose, Address, Change, Destination, Dropped, Epoch, FlowKey, HoseState, HoseStats,
-    HostId, Incoming, Key, Machine, Station, StationChange, TimeOfDay,
+    self as hose, Address, Change, ClassesCode, Destination, Dropped, FlowKey, HoseState,
+    HoseStats, HostId, Incoming, Machine, Station, StationChange,
 };
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -35,27 +36,6 @@ const DATAGRAMS: usize = 64;
 /// How long limits of another process are kept that nobody has confirmed: peers that live
 /// say within some milliseconds what they know.
 const KEPT: Nanos = Nanos::from_secs(1);
-
-/// Why rates cannot be exchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum HoseError {
-    /// The key cannot be used.
-    #[error("hose: the key {path}: {source}", path = path.display())]
-    Key {
-        /// The file that was to have it.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: KeyError,
-    },
-    /// The address cannot be listened at.
-    #[error("hose: cannot listen at {address}: {source}; is another tailbound host running?")]
-    Listen {
-        /// The address of `listen`.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-}
 
 /// A guest that may take part in the exchange of rates.
 #[derive(Debug, Clone)]
@@ -86,14 +66,29 @@ pub struct HoseSnapshot {
     pub send_failures: u64,
     /// Rates that the pacer did not take.
     pub refused: u64,
+    /// How it is with the keys that the placement service issues, where it does.
+    pub(crate) issued: Option<KeyStatus>,
+}
+
+/// With whom rates are exchanged, and how: another one starts the exchange anew.
+#[derive(Debug, PartialEq, Eq)]
+struct Exchange {
+    config: HoseConfig,
+    /// The classes that this host gives frames.
+    classes: Option<Classes>,
+    /// The keys with other hosts of which there are files.
+    keys: Keys,
 }
 
 /// Exchanges rates with other hosts.
 #[derive(Debug)]
 pub struct Hose {
-    config: HoseConfig,
-    /// The key of this host and each peer.
-    keys: HashMap<HostId, Key>,
+    exchange: Exchange,
+    /// The keys that the placement service issues, and who asks it for them.
+    issued: Keys,
+    asks: Option<KeyClient>,
+    /// The classes of hosts that have others than this one, as the log said last.
+    differing: HashMap<HostId, ClassesCode>,
     socket: UdpSocket,
     state: HoseState,
     /// What is left of the state before a reload: limits to be taken away, and stations
@@ -120,54 +115,18 @@ pub struct Hose {
     refused: u64,
 }
 
-/// An exchange of rates that is to be, or to become another one: what takes files and
-/// sockets is done, by whatever thread.
-#[derive(Debug)]
-pub struct HoseSetup {
-    config: HoseConfig,
-    keys: HashMap<HostId, Key>,
-    /// `None` where the one that runs listens there already.
-    socket: Option<UdpSocket>,
-}
-
-impl HoseSetup {
-    /// Reads the keys and listens, but for where one that runs is `listening` already.
-    ///
-    /// # Errors
-    /// A key or the address cannot be used.
-    pub fn open(config: HoseConfig, listening: Option<SocketAddr>) -> Result<Self, HoseError> {
-        let is_new = listening != Some(config.listen);
-        Ok(Self {
-            keys: read_keys(&config)?,
-            socket: is_new.then(|| listen(config.listen)).transpose()?,
-            config,
-        })
-    }
-
-    /// Begins where none runs; `None` where the socket is that of one that did.
-    pub fn start(self, now: Nanos) -> Option<Hose> {
-        Some(Hose::new(self.config, self.keys, self.socket?, now))
-    }
-}
-
 impl Hose {
-    /// Listens, and knows no machine yet.
-    ///
-    /// # Errors
-    /// The key or the address cannot be used.
-    pub fn open(config: &HoseConfig, now: Nanos) -> Result<Self, HoseError> {
-        let keys = read_keys(config)?;
-        let socket = listen(config.listen)?;
-        Ok(Self::new(config.clone(), keys, socket, now))
-    }
-
-    fn new(config: HoseConfig, keys: HashMap<HostId, Key>, socket: UdpSocket, now: Nanos) -> Self {
-        Self {
-            state: state(&config, now, &keys),
-            addresses: addresses(&config),
-            senders: senders(&config),
-            config,
-            keys,
+    /// Knows no machine yet.
+    fn new(exchange: Exchange, asks: Option<KeyClient>, socket: UdpSocket, now: Nanos) -> Self {
+        let Exchange { config, .. } = &exchange;
+        let mut hose = Self {
+            state: state(&exchange, now),
+            addresses: addresses(config),
+            senders: senders(config),
+            exchange,
+            issued: Keys::new(),
+            asks,
+            differing: HashMap::new(),
             socket,
             withdrawn: Vec::new(),
             withdrawn_stations: Vec::new(),
@@ -182,6 +141,26 @@ impl Hose {
             now,
             send_failures: 0,
             refused: 0,
+        };
+        hose.set_keys(now);
+        hose
+    }
+
+    /// Has datagrams signed with what there is of keys: of files before those that the
+    /// placement service issues.
+    fn set_keys(&mut self, now: Nanos) {
+        let (own, issued) = (&self.exchange.keys, &self.issued);
+        self.state.set_keys(now, |host| {
+            let keys = own.get(&host).or_else(|| issued.get(&host));
+            keys.cloned()
+        });
+    }
+
+    /// Takes the keys that the placement service issues, where there are others.
+    pub fn take_keys(&mut self, now: Nanos) {
+        if let Some(keys) = self.asks.as_ref().and_then(KeyClient::take) {
+            self.issued = keys;
+            self.set_keys(now);
         }
     }
 
@@ -191,7 +170,7 @@ impl Hose {
             let guarantee = guest.guarantee?;
             let tenant = format!("{}/{}", guest.vm.owner, guest.vm.tenant);
             let told = guest.tenant_vms;
-            let size = told.or_else(|| self.config.machines.get(&tenant).copied());
+            let size = told.or_else(|| self.exchange.config.machines.get(&tenant).copied());
             Some(Machine {
                 guest: hose::GuestId(guest.id.get().get()),
                 name: guest.vm.to_string(),
@@ -259,19 +238,21 @@ impl Hose {
 
     /// The address that it listens at.
     pub fn address(&self) -> SocketAddr {
-        self.config.listen
+        self.exchange.config.listen
     }
 
     /// Takes another configuration. Where anything has changed, the exchange starts
     /// anew, as after a restart. Returns whether the socket is another one.
-    pub fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> bool {
+    pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> bool {
         let HoseSetup {
-            config,
-            keys,
+            exchange,
+            asks,
             socket,
         } = setup;
+        // The service is asked again in any case.
+        self.asks = asks;
         // A new key may be in the same file.
-        if config == self.config && keys == self.keys {
+        if exchange == self.exchange {
             return false;
         }
         let is_another = socket.is_some();
@@ -285,11 +266,15 @@ impl Hose {
         let changed = self.state.poll_stations();
         self.withdrawn_stations
             .extend(changed.map(|change| change.station));
-        self.state = state(&config, now, &keys);
-        self.keys = keys;
-        self.addresses = addresses(&config);
-        self.senders = senders(&config);
-        self.config = config;
+        self.state = state(&exchange, now);
+        self.addresses = addresses(&exchange.config);
+        self.senders = senders(&exchange.config);
+        self.exchange = exchange;
+        self.differing.clear();
+        if self.asks.is_none() {
+            self.issued.clear();
+        }
+        self.set_keys(now);
         let guests = std::mem::take(&mut self.guests);
         self.set_guests(now, guests);
         is_another
@@ -319,6 +304,7 @@ impl Hose {
                     };
                     if let Err(dropped) = handled {
                         tracing::debug!(%from, %dropped, "dropped a datagram with rates");
+                        self.tell_of_classes(dropped);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -328,6 +314,29 @@ impl Hose {
             }
         }
         self.exchange(now, pacer);
+    }
+
+    /// Says, once, that another host has other classes.
+    fn tell_of_classes(&mut self, dropped: Dropped) {
+        let Dropped::Classes { host, classes } = dropped else {
+            return;
+        };
+        if self.differing.insert(host, classes) == Some(classes) {
+            return;
+        }
+        let peers = self.exchange.config.peers.iter();
+        let mut named = peers.filter(|peer| HostId::of(&peer.host) == host);
+        let host = named.next().map_or("?", |peer| &peer.host);
+        let word = |classes: Option<Classes>| {
+            classes.map_or_else(|| "none known here".to_owned(), |known| known.to_string())
+        };
+        tracing::error!(
+            host,
+            theirs = word(Classes::from_code(classes.0)),
+            ours = word(self.exchange.classes),
+            "a host of the same fabric has other classes, and is not heard: its machines and those \
+             here get static shares; make `[classes]` the same on both"
+        );
     }
 
     /// Notes what each guest has taken from its port, where that is due: to be called
@@ -439,6 +448,7 @@ impl Hose {
             state: self.state.stats(self.now),
             send_failures: self.send_failures,
             refused: self.refused,
+            issued: self.asks.as_ref().map(KeyClient::status),
         }
     }
 }
@@ -483,62 +493,6 @@ fn guest_of(guest: hose::GuestId) -> Option<GuestId> {
     NonZeroU64::new(guest.0).map(GuestId::from)
 }
 
-fn listen(address: SocketAddr) -> Result<UdpSocket, HoseError> {
-    let bound = UdpSocket::bind(address).and_then(|socket| {
-        socket.set_nonblocking(true)?;
-        Ok(socket)
-    });
-    bound.map_err(|source| HoseError::Listen { address, source })
-}
-
-/// The key of this host and each peer, of the secret that these two share, or all do.
-fn read_keys(config: &HoseConfig) -> Result<HashMap<HostId, Key>, HoseError> {
-    let read = |path: &Path| {
-        key::read(path).map_err(|source| HoseError::Key {
-            path: path.to_owned(),
-            source,
-        })
-    };
-    let shared = config.key_file.as_deref().map(read).transpose()?;
-    let mut keys = HashMap::new();
-    for PeerConfig { host, key_file, .. } in &config.peers {
-        let own = key_file.as_deref().map(read).transpose()?;
-        if let Some(secret) = own.as_ref().or(shared.as_ref()) {
-            keys.insert(HostId::of(host), secret.pair_key(&config.host, host));
-        }
-    }
-    Ok(keys)
-}
-
-fn state(config: &HoseConfig, now: Nanos, keys: &HashMap<HostId, Key>) -> HoseState {
-    let hose = hose::HoseConfig {
-        host: HostId::of(&config.host),
-        epoch: Epoch::starting(today()),
-        interval: config.interval,
-        peers: addresses(config).into_keys().collect(),
-    };
-    let mut state = HoseState::new(now, hose);
-    state.set_keys(now, |host| keys.get(&host).cloned());
-    state
-}
-
-fn addresses(config: &HoseConfig) -> HashMap<HostId, SocketAddr> {
-    let peers = config.peers.iter();
-    peers
-        .map(|peer| (HostId::of(&peer.host), peer.address))
-        .collect()
-}
-
-fn senders(config: &HoseConfig) -> HashSet<IpAddr> {
-    config.peers.iter().map(|peer| peer.address.ip()).collect()
-}
-
-fn today() -> TimeOfDay {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let nanos = since.map_or(0, |since| since.as_nanos());
-    TimeOfDay(u64::try_from(nanos).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -558,36 +512,6 @@ mod tests {
     }
 
     #[test]
-    fn a_peers_own_secret_counts_before_that_of_all() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str, secret: &str| {
-            let path = directory.path().join(name);
-            write(&path, secret).unwrap();
-            set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
-            path
-        };
-        let all = "0123456789abcdef0123456789abcdef";
-        let own = "fedcba9876543210fedcba9876543210";
-        let (all_file, own_file) = (file("all", all), file("own", own));
-        let text = format!(
-            "host = 'a'\nlisten = '127.0.0.1:0'\nkey_file = {all_file:?}\n\
-             [[peer]]\nhost = 'b'\naddress = '127.0.0.2:9'\nkey_file = {own_file:?}\n\
-             [[peer]]\nhost = 'c'\naddress = '127.0.0.3:9'\n"
-        );
-        let keys = read_keys(&toml::from_str(&text).unwrap()).unwrap();
-        let key = |secret: &str, peer| {
-            let secret = hose::Secret::new(secret.as_bytes()).unwrap();
-            secret.pair_key("a", peer)
-        };
-        assert_eq!(keys[&HostId::of("b")], key(own, "b"));
-        assert_eq!(keys[&HostId::of("c")], key(all, "c"));
-        let missing = text.replace("own", "gone");
-        let refused = read_keys(&toml::from_str(&missing).unwrap());
-        let message = refused.unwrap_err().to_string();
-        assert!(message.contains("gone: cannot be read"), "{message}");
-    }
-
-    #[test]
     fn what_comes_from_no_peers_address_is_not_even_looked_at() {
         let directory = tempfile::tempdir().unwrap();
         let key_file = directory.path().join("key");
@@ -597,7 +521,9 @@ mod tests {
             "host = 'a'\nlisten = '127.0.0.1:0'\nkey_file = {key_file:?}\n\
              [[peer]]\nhost = 'b'\naddress = '127.0.0.2:9'"
         );
-        let mut hose = Hose::open(&toml::from_str(&text).unwrap(), Nanos::ZERO).unwrap();
+        let config = toml::from_str(&text).unwrap();
+        let setup = HoseSetup::open(config, None, None, Placement::none()).unwrap();
+        let mut hose = setup.start(Nanos::ZERO).unwrap();
         let mut pacer = Pacer::new(&PacerConfig::new(Rate::from_mbit(1000))).unwrap();
         let to = hose.socket.local_addr().unwrap();
         for from in ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.3:0"] {

@@ -23,6 +23,13 @@ pub(crate) struct Signals {
 pub(crate) struct Waker(Arc<UnixStream>);
 
 impl Waker {
+    /// Wakes nobody.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Self {
+        let (writer, _) = UnixStream::pair().expect("two ends");
+        Self(Arc::new(writer))
+    }
+
     pub(crate) fn wake(&self) {
         // When the socket is full the loop is as good as awake.
         let _ = (&*self.0).write(&[0]);

@@ -15,6 +15,7 @@ pub mod process;
 pub mod procfs;
 pub mod root;
 pub mod sched;
+pub mod secret;
 pub mod tap;
 pub mod thread;
 pub mod timer;

@@ -635,40 +635,57 @@ fn how_long_a_takeover_takes() {
             ("asked to end", None),
             ("hangs", Some(Signal::STOP)),
         ] {
-            running = measure(what, &host, &mut traffic, running, signal);
+            running = measure(what, &host, &mut traffic, running, |running| {
+                if let Some(signal) = signal {
+                    running.signal(signal);
+                }
+                host.start(&["--takeover"])
+            });
         }
+        drop(running);
+        let keeper = Keeper::new(&host);
+        let running = keeper.start(&host);
+        until("two descriptors", || keeper.len() == 2);
+        measure(
+            "killed, descriptors kept",
+            &host,
+            &mut traffic,
+            running,
+            |running| {
+                running.signal(Signal::KILL);
+                // systemd waits for that, and then `RestartSec`.
+                running.0.wait().expect("it is our child");
+                keeper.start(&host)
+            },
+        );
     });
 }
 
-/// Ends the daemon that runs and starts another, 20 times; prints for how long nothing
-/// came.
+/// Has the daemon that runs end and another start, by `next`, 20 times; prints for how long
+/// nothing came.
 fn measure(
     what: &str,
     host: &Host,
     traffic: &mut Traffic,
     mut running: Daemon,
-    signal: Option<Signal>,
+    mut next: impl FnMut(&mut Daemon) -> Daemon,
 ) -> Daemon {
     const TIMES: usize = 20;
     let mut gaps = Vec::new();
     while gaps.len() < TIMES {
         host.is_run_by(&running);
+        traffic.came.clear();
         traffic.more(100);
-        if let Some(signal) = signal {
-            running.signal(signal);
-        }
-        traffic.look();
         let last = traffic.came.last().expect("some").1;
-        let next = host.start(&["--takeover"]);
+        let fresh = next(&mut running);
         until("the end", || {
             traffic.look();
             running.has_ended()
         });
         traffic.again(last);
-        running = next;
+        running = fresh;
         let gap = traffic.came.windows(2).map(|two| two[1].1 - two[0].1);
         gaps.push(gap.max().expect("some"));
-        traffic.came.clear();
     }
     gaps.sort();
     eprintln!(

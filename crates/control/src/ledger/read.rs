@@ -4,8 +4,8 @@ use super::{Ledger, LedgerError};
 use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
-    Explanation, Host, HostGuarantees, HostState, HostedRun, Line, Nearest, Overload, Page,
-    PairBound, Placed, PortState, Role, Run, Status, Tenant, VmGuarantee,
+    Classes, Explanation, Host, HostGuarantees, HostState, HostedRun, Line, Nearest, Overload,
+    Page, PairBound, Placed, PortState, Role, Run, Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
     AdmitError, Direction, NodeId, Placement, PlacementError, Port, PortId, Request, TenantId,
@@ -176,6 +176,19 @@ impl Ledger {
         Ok(Page { items, next: None })
     }
 
+    /// The classes of the fabric.
+    pub fn classes(&self) -> Classes {
+        self.datacentre.topology().classes()
+    }
+
+    /// The names of all hosts, in the order of the tree; `None` where `host` is none of them.
+    pub fn host_names(&self, host: &str) -> Option<Vec<String>> {
+        self.host_node(host)?;
+        let topology = self.datacentre.topology();
+        let hosts = topology.hosts().iter();
+        Some(hosts.map(|node| topology.name(*node).to_owned()).collect())
+    }
+
     /// Returns the guarantees of the machines on a host.
     pub fn guarantees(&self, host: &str) -> Option<HostGuarantees> {
         let node = self.host_node(host)?;
@@ -320,6 +333,7 @@ impl Ledger {
             state: self.state(node),
             slots: topology.resources(node).slots,
             used: self.used(node),
+            other_classes: None,
             vms: Vec::new(),
             ports: Vec::new(),
         }

@@ -85,6 +85,7 @@ pub(super) const RULES: &[Rule] = {
         rule("POST", "/v1/hosts/{name}/restore", Operator, Write, 0),
         rule("GET", "/v1/hosts/{name}/guarantees", Host, Read, 0),
         rule("GET", "/v1/hosts/{name}/guarantees/stream", Host, Read, 0),
+        rule("GET", "/v1/hosts/{name}/hose-keys", Host, Read, 0),
         rule("GET", "/v1/topology", Operator, Read, 0),
         rule("PUT", "/v1/topology", Operator, Write, TREE),
         rule("POST", "/v1/topology/diff", Operator, Read, TREE),
@@ -111,7 +112,7 @@ impl Access {
             | (Self::Host, Caller::Host { .. }) => Ok(()),
             (Self::Operator, _) => Err("only an operator's token may do this"),
             (Self::Tenant, Caller::Host { .. }) => {
-                Err("a host's token reads the host's guarantees and nothing else")
+                Err("a host's token reads the host's guarantees and keys, and nothing else")
             }
             (Self::Host, Caller::Tenant { .. }) => {
                 Err("only an operator's token or the host's own may do this")

@@ -37,10 +37,15 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     Params(which): Params<Which>,
 ) -> Result<Json<Page<Host>>, ApiError> {
-    app.service
-        .read(|ledger| ledger.hosts(which.state, which.after.as_deref(), which.limit.0))
-        .map(Json)
-        .map_err(ApiError::from)
+    let (page, classes) = app.service.read(|ledger| {
+        let page = ledger.hosts(which.state, which.after.as_deref(), which.limit.0);
+        (page, ledger.classes())
+    });
+    let mut page = page.map_err(ApiError::from)?;
+    for host in &mut page.items {
+        host.other_classes = app.reports.other_classes(&host.name, classes);
+    }
+    Ok(Json(page))
 }
 
 /// A host, who has machines there, and its ports.
@@ -53,10 +58,12 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     Named(name): Named,
 ) -> Result<Json<Host>, ApiError> {
-    app.service
-        .read(|ledger| ledger.host(&name))
-        .map(Json)
-        .ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))
+    let (host, classes) = app
+        .service
+        .read(|ledger| (ledger.host(&name), ledger.classes()));
+    let mut host = host.ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))?;
+    host.other_classes = app.reports.other_classes(&name, classes);
+    Ok(Json(host))
 }
 
 /// Drains hosts: they get no more machines, and those there run on. Returns the affected tenants

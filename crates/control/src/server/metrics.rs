@@ -2,6 +2,7 @@
 
 use super::App;
 use super::problem::ApiError;
+use crate::ledger::Ledger;
 use crate::service::Committed;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -71,6 +72,7 @@ struct Levels {
     revision: Gauge,
     leader: Gauge,
     streams: Gauge,
+    other_classes: Gauge,
 }
 
 /// Returns a histogram of seconds, from 50 us to some 13 s.
@@ -131,6 +133,11 @@ impl Metrics {
             ("revision", "Rises with each change", &levels.revision),
             ("leader", "1 if this replica decides", &levels.leader),
             ("streams", "Open streams of guarantees", &levels.streams),
+            (
+                "hosts_of_other_classes",
+                "Hosts that follow their guarantees here and have other classes than the topology",
+                &levels.other_classes,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
@@ -238,6 +245,7 @@ pub(super) async fn measure(
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     let status = app.status();
     let levels = &app.metrics.0.levels;
+    let other_classes = app.reports.differing(app.service.read(Ledger::classes));
     for (gauge, value) in [
         (&levels.tenants, status.tenants),
         (&levels.slots, status.slots),
@@ -247,6 +255,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
         (&levels.revision, status.revision),
         (&levels.leader, u64::from(status.role == Role::Leader)),
         (&levels.streams, app.open_streams() as u64),
+        (&levels.other_classes, other_classes as u64),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }

@@ -2,7 +2,9 @@
 
 use super::access::{Access, Kind, RULES, Rule};
 use super::extract::IDEMPOTENCY_KEY;
-use super::{App, ask, guarantees, hosts, map, metrics, page, status, tenants, topology};
+use super::{
+    App, ask, guarantees, hose_keys, hosts, map, metrics, page, status, tenants, topology,
+};
 use axum::Json;
 use std::sync::Arc;
 use tailbound_api::Problem;
@@ -53,6 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(hosts::restore))
         .routes(routes!(guarantees::get))
         .routes(routes!(guarantees::stream))
+        .routes(routes!(hose_keys::get))
         .routes(routes!(topology::get, topology::put))
         .routes(routes!(topology::diff))
         .routes(routes!(status::status))

@@ -25,7 +25,7 @@ impl Signals {
 }
 
 impl Server {
-    /// Serves until SIGTERM or SIGINT; on SIGHUP it reads tokens and certificate again.
+    /// Serves until SIGTERM or SIGINT; on SIGHUP it reads tokens, certificate and secret again.
     ///
     /// # Errors
     /// Those of [`Server::run`].
@@ -57,7 +57,7 @@ impl Server {
         match self.reload() {
             Ok(()) => tracing::info!(
                 tokens = self.app.tokens().map_or(0, |tokens| tokens.count()),
-                "tokens and certificate are read again"
+                "tokens, certificate and secret are read again"
             ),
             Err(error) => tracing::error!(%error, "tokens and certificate stay as they were"),
         }

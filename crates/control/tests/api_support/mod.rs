@@ -6,11 +6,12 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tailbound_control::ledger::{Ledger, Snapshot};
-use tailbound_control::server::{Authentication, Config, Metrics, Server, TlsFiles};
+use tailbound_control::server::{Authentication, Config, HoseSecret, Metrics, Server, TlsFiles};
 use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store};
 use tailbound_placement::{Policy, Spec};
@@ -45,6 +46,9 @@ pub(crate) const ACME: &str = "acme-secret";
 pub(crate) const GLOBEX: &str = "globex-secret";
 pub(crate) const HOST: &str = "host-secret";
 
+/// What the keys of hosts are made of.
+pub(crate) const HOSE_SECRET: &str = "0123456789abcdef0123456789abcdef";
+
 /// How a service is started.
 pub(crate) struct Setup {
     pub(crate) tokens: bool,
@@ -72,6 +76,7 @@ pub(crate) struct Place {
     pub(crate) service: Service,
     pub(crate) server: Server,
     pub(crate) tokens: PathBuf,
+    pub(crate) secret: PathBuf,
     agent: ureq::Agent,
     running: Option<JoinHandle<()>>,
     _dir: TempDir,
@@ -145,6 +150,9 @@ impl Place {
         let dir = TempDir::new().unwrap();
         let tokens = dir.path().join("tokens.toml");
         std::fs::write(&tokens, tokens_file()).unwrap();
+        let secret = dir.path().join("hose.key");
+        std::fs::write(&secret, HOSE_SECRET).unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o400)).unwrap();
         let mut store = setup
             .store
             .unwrap_or_else(|| Box::new(Sqlite::open(&dir.path().join("place.db")).unwrap()));
@@ -160,6 +168,10 @@ impl Place {
             },
             tls: setup.tls,
             streams: setup.streams,
+            hose: Some(HoseSecret {
+                file: secret.clone(),
+                period: Duration::from_hours(1),
+            }),
         };
         let metrics = Metrics::new();
         let service = Service::start(ledger, metrics.observer());
@@ -184,6 +196,7 @@ impl Place {
             service,
             server,
             tokens,
+            secret,
             agent: agent(ureq::tls::TlsConfig::default()),
             running: Some(running),
             _dir: dir,

@@ -62,6 +62,7 @@ impl Running {
             authentication,
             tls: None,
             streams: 8,
+            hose: None,
         };
         let server = Server::new(config, service.clone(), None, Metrics::new()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,8 +8,8 @@ use super::bound::{everyone, upset};
 use super::net::{Faults, Net, key, machine};
 use crate::wire::{Announced, Entry, Envelope, Header, Message, Writer};
 use crate::{
-    Address, Change, Destination, Epoch, HostId, MachineId, PairId, Revision, SequenceNumber,
-    Station,
+    Address, Change, ClassesCode, Destination, Epoch, HostId, KeyEpoch, MachineId, PairId,
+    Revision, SequenceNumber, Station,
 };
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -110,6 +110,9 @@ fn golden_datagram() {
     let header = Header {
         from: HostId::of("host-a"),
         to: HostId::of("host-b"),
+        key: KeyEpoch::OWN,
+        latest_key: KeyEpoch(20_780),
+        classes: ClassesCode(0x2122_2324_2526_2728),
         epoch: Epoch(0x0102_0304_0506_0708),
         sequence: SequenceNumber(4711),
         time: Nanos(123_456_789_012),

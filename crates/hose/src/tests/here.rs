@@ -101,3 +101,48 @@ proptest! {
         }
     }
 }
+
+/// Prints how long a host takes to hear of other machines of its own, of which it has 500
+/// in tenants of 10, while 20 peers have 50 of these tenants' each.
+///
+/// `cargo test --release -p tailbound-hose --lib other_machines -- --ignored --nocapture`
+#[test]
+#[ignore = "measures, and judges nothing"]
+fn how_long_other_machines_take() {
+    const GUESTS: u32 = 500;
+    let of = |host: usize, guest: u32, mbit: u64| {
+        let mut machine = machine(host, guest, Rate(mbit * 1_000_000), 0);
+        machine.name = format!("acme/t{}/{}", guest % 50, host as u32 * GUESTS + guest);
+        machine
+    };
+    let all = |count: u32, mbit| {
+        (0..count)
+            .map(|guest| of(0, guest, mbit))
+            .collect::<Vec<_>>()
+    };
+    let peers = (1..21).map(|host| (0..50).map(|guest| of(host, guest, 10)).collect());
+    let machines = std::iter::once(all(GUESTS, 10)).chain(peers);
+    let mut net = Net::new(machines.collect(), Faults::NONE, 1);
+    net.slice = Nanos::from_micros(200);
+    net.run_for(Nanos::from_millis(200));
+    for (what, next) in [
+        ("the same", all(GUESTS, 10)),
+        ("one fewer", all(GUESTS - 1, 10)),
+        ("one more", all(GUESTS, 10)),
+        ("other guarantees", all(GUESTS, 20)),
+    ] {
+        let clock = net.clock(0);
+        let start = std::time::Instant::now();
+        net.hosts[0].state.set_machines(clock, next);
+        let set = start.elapsed();
+        let mut longest = std::time::Duration::ZERO;
+        let today = crate::TimeOfDay(1_800_000_000_000_000_000);
+        for _ in 0..100 {
+            let start = std::time::Instant::now();
+            net.hosts[0].state.poll_datagrams(clock, today, |_, _| {});
+            net.hosts[0].state.poll_changes().for_each(drop);
+            longest = longest.max(start.elapsed());
+        }
+        eprintln!("measured: {what}: {set:?} to set, {longest:?} for the longest step after it");
+    }
+}

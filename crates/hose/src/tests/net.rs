@@ -4,10 +4,12 @@
 use super::golden::Trace;
 use super::paced::Paces;
 use crate::{
-    Address, Change, Destination, Dropped, Epoch, FlowKey, GuestId, HoseConfig, HoseState, HostId,
-    Incoming, Key, Machine, ReceiverLimits, Secret, SenderId, Station, TimeOfDay,
+    Address, Change, ClassesCode, Destination, Dropped, Epoch, FlowKey, GuestId, HoseConfig,
+    HoseState, HostId, Incoming, Key, KeyEpoch, Machine, PairKeys, ReceiverLimits, Secret,
+    SenderId, Station, TimeOfDay,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 pub(super) const SECRET: &[u8] = b"a secret that all of the hosts share";
@@ -15,11 +17,15 @@ pub(super) const INTERVAL: Nanos = Nanos::from_millis(1);
 /// The time of day at the beginning of virtual time.
 const DAY: u64 = 1_800_000_000_000_000_000;
 
-/// The key of two hosts of a net.
+/// The key of two hosts of a net in an epoch.
+pub(super) fn key_of(epoch: KeyEpoch, one: usize, other: usize) -> Key {
+    let secret = Secret::new(SECRET).unwrap();
+    secret.pair_key(epoch, &name(one), &name(other))
+}
+
+/// The key of two hosts of a net, of the secret that they have themselves.
 pub(super) fn key(one: usize, other: usize) -> Key {
-    Secret::new(SECRET)
-        .unwrap()
-        .pair_key(&name(one), &name(other))
+    key_of(KeyEpoch::OWN, one, other)
 }
 
 /// Pseudo-random numbers (xorshift64*), so that a run can be repeated.
@@ -83,6 +89,8 @@ pub(super) struct Host {
     sampled: Nanos,
     /// How far its time of day is ahead of the right one, in ns.
     pub(super) clock_error: i64,
+    /// The classes that it gives frames from its next start on.
+    pub(super) classes: ClassesCode,
 }
 
 pub(super) struct Net {
@@ -150,7 +158,8 @@ impl Net {
         let hosts = hosts
             .map(|(index, machines)| {
                 let born = Nanos(random.below(1_000_000));
-                Host::new(index, count, machines, born, Nanos::ZERO, 0)
+                let classes = ClassesCode::NONE;
+                Host::new(index, count, machines, born, Nanos::ZERO, 0, classes)
             })
             .collect();
         Self {
@@ -176,9 +185,10 @@ impl Net {
         let old = &mut self.hosts[index];
         let machines = std::mem::take(&mut old.machines);
         let demands = std::mem::take(&mut old.demands);
-        let clock_error = old.clock_error;
-        let born = Nanos(self.now.0 - self.random.below(self.now.0));
-        self.hosts[index] = Host::new(index, count, machines, born, self.now, clock_error);
+        let (clock_error, classes) = (old.clock_error, old.classes);
+        let (now, born) = (self.now, self.random.below(self.now.0));
+        let born = Nanos(now.0 - born);
+        self.hosts[index] = Host::new(index, count, machines, born, now, clock_error, classes);
         self.hosts[index].demands = demands;
     }
 
@@ -255,6 +265,17 @@ impl Net {
                 self.flying.insert((at, self.count), (to, datagram.clone()));
             }
         }
+    }
+
+    /// Gives a host its keys of these epochs, and none other.
+    pub(super) fn set_keys(&mut self, index: usize, epochs: &[u32]) {
+        let (clock, count) = (self.clock(index), self.hosts.len());
+        self.hosts[index].state.set_keys(clock, |host| {
+            let other = (0..count).find(|other| HostId::of(&name(*other)) == host)?;
+            let epochs = epochs.iter().map(|epoch| KeyEpoch(*epoch));
+            let keys = epochs.map(|epoch| (epoch, key_of(epoch, index, other)));
+            PairKeys::latest_of(keys).map(Arc::new)
+        });
     }
 
     /// What a host's clock shows now.
@@ -357,22 +378,21 @@ impl Host {
         born: Nanos,
         now: Nanos,
         clock_error: i64,
+        classes: ClassesCode,
     ) -> Self {
         let others = (0..count).filter(|other| *other != index);
-        let keys: Vec<_> = others
-            .map(|other| (HostId::of(&name(other)), key(index, other)))
-            .collect();
         let config = HoseConfig {
             host: HostId::of(&name(index)),
+            classes,
             epoch: Epoch::starting(today(now, clock_error)),
             interval: INTERVAL,
-            peers: keys.iter().map(|(host, _)| *host).collect(),
+            peers: others.map(|other| HostId::of(&name(other))).collect(),
         };
         let clock = now.saturating_sub(born);
         let mut state = HoseState::new(clock, config);
         state.set_keys(clock, |host| {
-            let (_, key) = keys.iter().find(|(other, _)| *other == host)?;
-            Some(key.clone())
+            let other = (0..count).find(|other| HostId::of(&name(*other)) == host)?;
+            Some(Arc::new(PairKeys::own(key(index, other))))
         });
         state.set_machines(clock, machines.clone());
         Self {
@@ -388,6 +408,7 @@ impl Host {
             next_sample: clock,
             sampled: clock,
             clock_error,
+            classes,
         }
     }
 

@@ -5,9 +5,11 @@ use crate::wire::{
     Announced, Entry, Envelope, Header, MAX_ADDRESSES, MAX_DATAGRAM, Malformed, Message, Writer,
 };
 use crate::{
-    Address, Dropped, Epoch, HostId, MachineId, PairId, Revision, Secret, SequenceNumber, Station,
+    Address, ClassesCode, Dropped, Epoch, HostId, KeyEpoch, MachineId, PairId, PairKeys, Revision,
+    Secret, SequenceNumber, Station,
 };
 use proptest::prelude::*;
+use std::sync::Arc;
 use tailbound_units::{Nanos, Rate};
 
 const B: u64 = 1_000_000_000;
@@ -73,6 +75,7 @@ fn every_flipped_bit_and_every_cut_is_seen() {
             0..4 => Dropped::Malformed(Malformed::Version),
             4..12 => Dropped::Stranger,
             12..20 => Dropped::Misdirected,
+            20..24 => Dropped::NoKey,
             _ => Dropped::Malformed(Malformed::Mac),
         };
         assert_eq!(taken, Err(expected), "{bit}");
@@ -89,6 +92,9 @@ fn header_of(from: &str, to: &str) -> Header {
     Header {
         from: HostId::of(from),
         to: HostId::of(to),
+        key: KeyEpoch::OWN,
+        latest_key: KeyEpoch::OWN,
+        classes: ClassesCode::NONE,
         epoch: Epoch(u64::MAX),
         sequence: SequenceNumber(1),
         time: Nanos(1),
@@ -114,7 +120,7 @@ fn another_key_and_an_unknown_host_are_refused() {
     let forged = datagram("mallory", "host-0", &key(0, 1));
     assert_eq!(net.deliver(0, &forged), Err(Dropped::Stranger));
     let other = Secret::new(&[SECRET, b"!"].concat()).unwrap();
-    let other = other.pair_key("host-1", "host-0");
+    let other = other.pair_key(KeyEpoch::OWN, "host-1", "host-0");
     let forged = datagram("host-1", "host-0", &other);
     let wrong = Err(Dropped::Malformed(Malformed::Mac));
     assert_eq!(net.deliver(0, &forged), wrong);
@@ -148,11 +154,11 @@ fn a_host_cannot_speak_for_another() {
 fn without_a_key_nothing_is_said_nor_heard_and_with_one_all_is_again() {
     let mut net = tapped();
     let clock = net.clock(0);
-    let from_1 = |keys: &dyn Fn(HostId) -> Option<crate::Key>, net: &mut Net| {
-        net.hosts[0].state.set_keys(clock, keys);
-    };
-    let only_2 = |host| (host == HostId::of("host-2")).then(|| key(0, 2));
-    from_1(&only_2, &mut net);
+    let keys = |other| Arc::new(PairKeys::own(key(0, other)));
+    net.hosts[0].state.set_keys(clock, |host| {
+        let is_2 = host == HostId::of("host-2");
+        is_2.then(|| keys(2))
+    });
     net.run_for(Nanos::from_millis(700));
     // Host 1 keeps to its static share, and host 2 gets the rest.
     assert_eq!(net.rate((1, 0), (0, 0)), B / 2);
@@ -172,7 +178,7 @@ fn without_a_key_nothing_is_said_nor_heard_and_with_one_all_is_again() {
     let clock = net.clock(0);
     net.hosts[0].state.set_keys(clock, |host| {
         let place = if host == HostId::of("host-1") { 1 } else { 2 };
-        Some(key(0, place))
+        Some(keys(place))
     });
     net.run_for(Nanos::from_millis(250));
     assert_eq!(net.rate((1, 0), (0, 0)), B);
@@ -183,35 +189,47 @@ fn the_layout_is_the_documented_one() {
     let header = Header {
         from: HostId(1),
         to: HostId(2),
-        epoch: Epoch(3),
-        sequence: SequenceNumber(4),
-        time: Nanos(5),
-        echo_epoch: Epoch(6),
-        echo_time: Nanos(7),
-        revision: Revision(8),
-        known: Revision(9),
-        machines: 10,
+        key: KeyEpoch(3),
+        latest_key: KeyEpoch(4),
+        classes: ClassesCode(5),
+        epoch: Epoch(6),
+        sequence: SequenceNumber(7),
+        time: Nanos(8),
+        echo_epoch: Epoch(9),
+        echo_time: Nanos(10),
+        revision: Revision(11),
+        known: Revision(12),
+        machines: 13,
         pledge: true,
     };
     let mut writer = Writer::default();
     writer.start(&header);
     assert!(writer.push(&Entry::Grant {
         pair: PairId {
-            sender: MachineId(11),
-            receiver: MachineId(12),
+            sender: MachineId(14),
+            receiver: MachineId(15),
         },
-        rate: Rate(13),
+        rate: Rate(16),
     }));
     let bytes = writer.finish(&key(0, 1));
-    assert_eq!(bytes.len(), 72 + 17 + 32);
-    assert_eq!(&bytes[..4], b"TBH2");
-    for (place, number) in [(11, 1), (19, 2), (27, 3), (35, 4), (43, 5), (51, 6)] {
+    assert_eq!(bytes.len(), 88 + 17 + 32);
+    assert_eq!(&bytes[..4], b"TBH3");
+    // Each number's last byte.
+    for (place, number) in [
+        (11, 1),
+        (19, 2),
+        (23, 3),
+        (27, 4),
+        (35, 5),
+        (43, 6),
+        (51, 7),
+    ] {
         assert_eq!(bytes[place], number);
     }
-    for (place, number) in [(59, 7), (63, 8), (67, 9), (69, 10), (71, 1), (72, 3)] {
+    for (place, number) in [(59, 8), (67, 9), (75, 10), (79, 11), (83, 12), (85, 13)] {
         assert_eq!(bytes[place], number);
     }
-    for (place, number) in [(76, 11), (80, 12), (88, 13)] {
+    for (place, number) in [(87, 1), (88, 3), (92, 14), (96, 15), (104, 16)] {
         assert_eq!(bytes[place], number);
     }
 }
@@ -284,13 +302,17 @@ fn entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn what_is_written_is_read(
-        numbers: [u64; 7],
+        numbers: [u64; 8],
         small: (u32, u32, u16, bool),
+        keys: (u32, u32),
         entries in prop::collection::vec(entry(), 0..60),
     ) {
         let header = Header {
             from: HostId(numbers[0]),
             to: HostId(numbers[1]),
+            key: KeyEpoch(keys.0),
+            latest_key: KeyEpoch(keys.1),
+            classes: ClassesCode(numbers[7]),
             epoch: Epoch(numbers[2]),
             sequence: SequenceNumber(numbers[3]),
             time: Nanos(numbers[4]),
@@ -308,6 +330,7 @@ proptest! {
         prop_assert!(datagram.len() <= MAX_DATAGRAM);
         let envelope = Envelope::read(datagram).unwrap();
         prop_assert_eq!((envelope.from, envelope.to), (header.from, header.to));
+        prop_assert_eq!(envelope.key, header.key);
         let body = envelope.open(&key(0, 1)).unwrap().to_vec();
         let message = Message::parse(&body).unwrap();
         prop_assert_eq!(message.header, header);
@@ -319,10 +342,10 @@ proptest! {
         mut bytes in prop::collection::vec(any::<u8>(), 0..1500),
         like_ours: bool,
     ) {
-        if like_ours && bytes.len() >= 73 {
-            bytes[..4].copy_from_slice(b"TBH2");
-            bytes[70..72].fill(0);
-            bytes[72] = 1 + bytes[72] % 3;
+        if like_ours && bytes.len() >= 89 {
+            bytes[..4].copy_from_slice(b"TBH3");
+            bytes[86..88].fill(0);
+            bytes[88] = 1 + bytes[88] % 3;
         }
         if let Ok(envelope) = Envelope::read(&bytes) {
             prop_assert_eq!(envelope.open(&key(0, 1)), Err(Malformed::Mac));

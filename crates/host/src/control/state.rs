@@ -1,20 +1,27 @@
-//! The state file: the last known configuration of the placement service, so that a daemon that
-//! starts while the service is away applies the guarantees that the one before did.
+//! The state file: what the placement service said last, so that a daemon that starts while the
+//! service is away goes on with what the one before had.
 
-use super::check;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use tailbound_api::HostGuarantees;
 
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
-/// The last known configuration cannot be kept.
+/// What is kept of the placement service's answers.
+pub(crate) trait Kept: Serialize + DeserializeOwned {
+    /// Checks that it is about `host` and whole. Returns what is wrong.
+    fn check(&self, host: &str) -> Result<(), String>;
+}
+
+/// What the placement service said last cannot be kept.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path}: {source}; the last known guarantees are kept there, give a file of your own with \
-     --control-state",
+    "{path}: {source}; what the placement service said last is kept there, give a file of your \
+     own with --control-state",
     path = path.display()
 )]
 pub struct StateError {
@@ -25,23 +32,24 @@ pub struct StateError {
 /// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct Document<T> {
     schema: u32,
-    guarantees: HostGuarantees,
+    said: T,
 }
 
-/// The state file.
+/// The state file of one kind of answer, which its owner alone may read.
 #[derive(Debug)]
-pub(super) struct StateFile {
+pub(crate) struct StateFile<T> {
     path: PathBuf,
+    kept: PhantomData<T>,
 }
 
-impl StateFile {
+impl<T: Kept> StateFile<T> {
     /// Opens the file at `path`, which need not exist yet. Its directory is made if it is missing.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn open(path: &Path) -> Result<Self, StateError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
         let failed = |source| StateError {
             path: path.to_owned(),
             source,
@@ -49,10 +57,14 @@ impl StateFile {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(failed)?;
         }
+        // One that was left there may be for others to read.
+        let fresh = fresh(path);
+        let _ = fs::remove_file(&fresh);
         // A failure shows now, not when there is something to keep.
-        File::create(fresh(path)).map_err(failed)?;
+        create(&fresh).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
+            kept: PhantomData,
         })
     }
 
@@ -60,37 +72,37 @@ impl StateFile {
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or is about another host.
-    pub(super) fn read(&self, host: &str) -> Result<Option<HostGuarantees>, String> {
+    pub(crate) fn read(&self, host: &str) -> Result<Option<T>, String> {
         let text = match fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        let document: Document =
+        let document: Document<T> =
             serde_json::from_slice(&text).map_err(|error| error.to_string())?;
         if document.schema != SCHEMA {
             return Err(format!("schema {}, not {SCHEMA}", document.schema));
         }
-        check(&document.guarantees, host)?;
-        Ok(Some(document.guarantees))
+        document.said.check(host)?;
+        Ok(Some(document.said))
     }
 
     /// Replaces what was kept. The new content is on disk when this returns; after an error the file
     /// is as before.
-    pub(super) fn write(&self, guarantees: &HostGuarantees) -> Result<(), StateError> {
-        self.replace(guarantees).map_err(|source| StateError {
+    pub(crate) fn write(&self, said: &T) -> Result<(), StateError> {
+        self.replace(said).map_err(|source| StateError {
             path: self.path.clone(),
             source,
         })
     }
 
-    fn replace(&self, guarantees: &HostGuarantees) -> io::Result<()> {
+    fn replace(&self, said: &T) -> io::Result<()> {
         let text = serde_json::to_vec(&Document {
             schema: SCHEMA,
-            guarantees: guarantees.clone(),
+            said,
         })?;
         let fresh = fresh(&self.path);
-        let mut file = File::create(&fresh)?;
+        let mut file = create(&fresh)?;
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&fresh, &self.path)?;
@@ -104,6 +116,12 @@ impl StateFile {
     }
 }
 
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true);
+    options.mode(0o600).open(path)
+}
+
 fn fresh(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -114,7 +132,9 @@ fn fresh(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tailbound_api::HostState;
+    use tailbound_api::{HostGuarantees, HostState};
+
+    type StateFile = super::StateFile<HostGuarantees>;
 
     fn guarantees(revision: u64) -> HostGuarantees {
         let line = format!(
@@ -161,7 +181,7 @@ mod tests {
                 "the machine acme/web/0 is there twice",
             ),
             ("acme/web/1", "web", "\"web\" is no machine's name"),
-            ("\"schema\":1", "\"schema\":2", "schema 2, not 1"),
+            ("\"schema\":2", "\"schema\":1", "schema 1, not 2"),
         ] {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("state.json");
@@ -189,7 +209,7 @@ mod tests {
             if cut { text.truncate(place) } else { text[place] = byte }
             fs::write(&path, &text).unwrap();
             match state.read("h") {
-                Ok(Some(read)) => prop_assert!(!cut && check(&read, "h").is_ok()),
+                Ok(Some(read)) => prop_assert!(!cut && read.check("h").is_ok()),
                 Ok(None) => prop_assert!(false, "there is a file"),
                 Err(_) => {}
             }

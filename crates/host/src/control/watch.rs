@@ -1,14 +1,14 @@
 //! The watch client of the placement service: a thread that follows one host's guarantees.
 
 use super::staleness::{Decision, StalenessFilter};
-use super::state::StateFile;
-use super::{ControlConfig, ControlError, check};
+use super::state::{Kept as _, StateFile};
+use super::{ControlConfig, ControlError, Said};
 use crate::wake::Waker;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tailbound_api::HostGuarantees;
+use tailbound_api::{Classes, HostGuarantees};
 use tailbound_client::{Backoff, Client, ClientError, Settings, UnreachableReplica};
 
 /// How long the service may be silent: three times its longest interval between lines.
@@ -34,6 +34,10 @@ struct Common {
     status: WatchStatus,
     /// The client of the stream that is open now.
     client: Option<Client>,
+    /// The classes that this host gives frames.
+    classes: Option<Classes>,
+    /// It has others than it said: to be said anew.
+    renew: bool,
 }
 
 type Shared = Arc<Mutex<Common>>;
@@ -45,7 +49,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Common> {
 /// Watches the guarantees of this host. The thread behind it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct WatchClient {
-    guarantees: Receiver<HostGuarantees>,
+    guarantees: Receiver<Arc<Said>>,
     shared: Shared,
     /// Dropped to end the thread.
     stop: Option<Sender<()>>,
@@ -53,7 +57,11 @@ pub(crate) struct WatchClient {
 
 impl WatchClient {
     /// Starts to watch. The last known configuration of a former daemon is available at once.
-    pub(crate) fn start(config: &ControlConfig, waker: Waker) -> Result<Self, ControlError> {
+    pub(crate) fn start(
+        config: &ControlConfig,
+        classes: Option<Classes>,
+        waker: Waker,
+    ) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let state = StateFile::open(&config.state)?;
@@ -67,6 +75,7 @@ impl WatchClient {
         let (send, guarantees) = channel();
         let (stop, stopped) = channel();
         let shared = Shared::default();
+        lock(&shared).classes = classes;
         let urls = config.service.urls().map(str::to_owned).collect();
         let mut watch = WatchLoop {
             config: config.clone(),
@@ -99,8 +108,21 @@ impl WatchClient {
     }
 
     /// Returns the newest guarantees if they were not taken yet.
-    pub(crate) fn take(&self) -> Option<HostGuarantees> {
+    pub(crate) fn take(&self) -> Option<Arc<Said>> {
         self.guarantees.try_iter().last()
+    }
+
+    /// Has the service told of other classes that this host gives frames.
+    pub(crate) fn set_classes(&self, classes: Option<Classes>) {
+        let mut common = lock(&self.shared);
+        if std::mem::replace(&mut common.classes, classes) == classes {
+            return;
+        }
+        // Without a stream the next one says it.
+        if let Some(client) = common.client.take() {
+            common.renew = true;
+            client.shutdown();
+        }
     }
 
     /// Returns a function that tells the state of the connection, from any thread.
@@ -126,11 +148,11 @@ struct WatchLoop {
     /// The replicas; the first one is watched.
     urls: VecDeque<String>,
     staleness: StalenessFilter,
-    state: StateFile,
+    state: StateFile<HostGuarantees>,
     /// The last known configuration: what was published last.
     last: Option<HostGuarantees>,
     shared: Shared,
-    send: Sender<HostGuarantees>,
+    send: Sender<Arc<Said>>,
     waker: Waker,
     stopped: Receiver<()>,
 }
@@ -147,6 +169,9 @@ impl WatchLoop {
             };
             if self.is_stopped() {
                 return;
+            }
+            if std::mem::take(&mut lock(&self.shared).renew) {
+                continue;
             }
             self.on_disconnect(&why);
             self.urls.rotate_left(1);
@@ -181,14 +206,19 @@ impl WatchLoop {
             patience: Duration::ZERO,
             ..self.config.service.clone()
         })?;
-        lock(&self.shared).client = Some(client.clone());
+        let classes = {
+            let mut common = lock(&self.shared);
+            common.renew = false;
+            common.client = Some(client.clone());
+            common.classes
+        };
         // A handle that was dropped before this line found no client to shut down.
         if self.is_stopped() {
             return Ok(());
         }
-        for line in client.follow(&self.config.host, SILENCE)? {
+        for line in client.follow(&self.config.host, classes, SILENCE)? {
             let line = line?;
-            if let Err(what) = check(&line, &self.config.host) {
+            if let Err(what) = line.check(&self.config.host) {
                 return Err(ClientError::Unexpected { url, what });
             }
             *tried = 0;
@@ -254,9 +284,10 @@ impl WatchLoop {
 
     /// Passes guarantees to the packet loop.
     fn publish(&mut self, guarantees: HostGuarantees) {
-        self.last = Some(guarantees.clone());
+        let said = Arc::new(guarantees.clone().into());
+        self.last = Some(guarantees);
         // An error means that the packet loop has ended.
-        let _ = self.send.send(guarantees);
+        let _ = self.send.send(said);
         self.waker.wake();
     }
 

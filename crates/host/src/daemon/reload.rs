@@ -13,7 +13,7 @@ use super::vcpu::VcpuThread;
 use super::{Clock, Daemon, HostError, Inherited, ask, system};
 use crate::config::Config;
 use crate::guarantees::Guarantees;
-use crate::hose::{Hose, HoseSetup};
+use crate::hose::{Hose, HoseSetup, Placement};
 use crate::metrics::{AskWatch, Server, Vcpus};
 use crate::wake::Waker;
 use std::collections::{HashMap, VecDeque};
@@ -102,6 +102,7 @@ struct InForce {
     guarantees: Arc<Guarantees>,
     metrics: Option<SocketAddr>,
     hose: Option<SocketAddr>,
+    placement: Placement,
     has_vcpu_thread: bool,
     vcpus: Vcpus,
     watch: Option<AskWatch>,
@@ -121,7 +122,8 @@ impl InForce {
             at => Metrics::Becomes(at.map(|at| self.serve(at)).transpose()?),
         };
         let hose = config.hose.clone();
-        let hose = hose.map(|hose| HoseSetup::open(hose, self.hose));
+        let placement = self.placement.clone();
+        let hose = hose.map(|hose| HoseSetup::open(hose, config.classes, self.hose, placement));
         let hose = hose.transpose()?;
         let vcpu_thread = match &config.vcpu {
             Some(vcpu) if !self.has_vcpu_thread => Some(VcpuThread::start(vcpu.clone())?),
@@ -190,6 +192,10 @@ impl Daemon {
             guarantees: Arc::clone(&self.guarantees),
             metrics: self.metrics_address(),
             hose: self.hose.as_ref().map(Hose::address),
+            placement: Placement {
+                service: self.control.clone(),
+                waker: self.signals.waker(),
+            },
             has_vcpu_thread: self.vcpu_thread.is_some(),
             vcpus: self.vcpus.clone(),
             watch: ask(self.watch.as_ref()),
@@ -258,7 +264,7 @@ impl Daemon {
             Reloading::Settling(mut reload, mut rest) => {
                 let settled = self.switch.settle(now, &mut reload, WORK);
                 if self.clear_up(&mut rest) && settled {
-                    Some(self.finish(now, rest, *reload))
+                    Some(self.finish(rest, *reload))
                 } else {
                     Some(Reloading::Settling(reload, rest))
                 }
@@ -299,13 +305,19 @@ impl Daemon {
             vcpu_thread,
             ..
         } = prepared;
+        if let Some(watch) = &self.watch {
+            watch.set_classes(guarantees.classes());
+        }
         let starts_hose = self.hose.is_none() && hose.is_some();
         self.renew_hose(now, hose);
         self.switch.swap(reload);
         let mut rest = self.take(ports);
         // What it said while the configuration was prepared.
         let is_other = guarantees.follow(&self.guarantees);
-        rest.is_told = starts_hose || is_other || !guarantees.is_same(&self.guarantees);
+        // What was being told is of ports that were.
+        let was_told = self.telling.take().is_some();
+        let is_same = !is_other && guarantees.is_same(&self.guarantees);
+        rest.is_told = starts_hose || was_told || !is_same;
         let former = std::mem::replace(&mut self.guarantees, Arc::new(guarantees));
         let copied = self.scrapes.handle_reload();
         self.renew_vcpus(vcpu, vcpu_thread);
@@ -432,9 +444,9 @@ impl Daemon {
     }
 
     /// Ends a reload that was applied, but for what is still to be closed.
-    fn finish(&mut self, now: Nanos, rest: Rest, reload: Reload) -> Reloading {
+    fn finish(&mut self, rest: Rest, reload: Reload) -> Reloading {
         if rest.is_told {
-            self.set_guarantees(now);
+            self.begin_telling();
         }
         let (done, closed) = channel();
         let waker = self.signals.waker();

@@ -32,6 +32,9 @@ pub struct HoseConfig {
     /// one of their own.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
+    /// Who issues the keys in its place; nobody by default.
+    #[serde(default)]
+    pub keys: Option<Issuer>,
     /// How often rates are exchanged while there is traffic; 1 ms.
     #[serde(default = "interval")]
     pub interval: Nanos,
@@ -47,6 +50,14 @@ pub struct HoseConfig {
     /// The other hosts.
     #[serde(default, rename = "peer")]
     pub peers: Vec<PeerConfig>,
+}
+
+/// Who issues keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Issuer {
+    /// The placement service that the daemon follows.
+    Service,
 }
 
 /// Another host.
@@ -102,6 +113,11 @@ impl HoseConfig {
             );
             add(&[Step::Key("jitter")], message);
         }
+        if self.keys.is_some() && self.key_file.is_some() {
+            let message = "there is `key_file` as well; keys come from a file or from the \
+                           placement service, so leave one of the two out";
+            add(&[Step::Key("keys")], message.to_owned());
+        }
         for (tenant, machines) in &self.machines {
             // Any number will do to see whether it is a tenant's name.
             if format!("{tenant}/0").parse::<VmName>().is_err() {
@@ -132,10 +148,10 @@ impl HoseConfig {
                 address,
                 key_file,
             } = peer;
-            if key_file.is_none() && self.key_file.is_none() {
+            if key_file.is_none() && self.key_file.is_none() && self.keys.is_none() {
                 let message = format!(
-                    "there is no key for {host}; use a file that it and this host share, or \
-                     hose.key_file for all"
+                    "there is no key for {host}; use a file that it and this host share, \
+                     hose.key_file for all, or keys = \"service\""
                 );
                 add(&key("key_file"), message);
             }
@@ -225,6 +241,21 @@ mod tests {
         assert!(toml::from_str::<HoseConfig>(&format!("{GOOD}listen_at = 1")).is_err());
         assert_eq!(mistakes(&GOOD.replace("10.0.0.1", "224.0.0.1")).len(), 1);
         assert_eq!(mistakes(&GOOD.replace("'a'", "''")).len(), 1);
+    }
+
+    #[test]
+    fn keys_come_from_a_file_or_from_the_service() {
+        let peer = "[[peer]]\nhost = 'b'\naddress = '10.0.0.2:1'\n";
+        let issued = GOOD.replace("key_file = '/k'", "keys = 'service'") + peer;
+        assert!(mistakes(&issued).is_empty());
+        let both = format!("{GOOD}keys = 'service'\n{peer}");
+        let found = mistakes(&both);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("there is `key_file` as well"),
+            "{found:?}"
+        );
+        assert!(toml::from_str::<HoseConfig>(&both.replace("'service'", "'file'")).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What comes for guests is held to what other hosts may send them.
 
-use super::{Hose, guest_of, known_as};
+use super::{Hose, HoseGuest, guest_of, known_as};
 use tailbound_dataplane::pacer::MAX_RATIO;
 use tailbound_dataplane::{GuestId, InwardConfig, SenderId};
 use tailbound_hose::Incoming;
@@ -22,7 +22,7 @@ impl Hose {
         }
         if std::mem::take(&mut self.renewed) {
             for guest in &self.guests {
-                let jitter = self.jitter(guest.id);
+                let jitter = self.jitter_of(Some(guest));
                 if let Some(inward) = switch.inward(guest.id)
                     && inward.config().jitter != jitter
                 {
@@ -80,8 +80,11 @@ impl Hose {
 
     /// By how much longer a frame to a guest may take than another.
     fn jitter(&self, guest: GuestId) -> Nanos {
-        let guest = self.guests.iter().find(|known| known.id == guest);
+        self.jitter_of(self.guests.iter().find(|known| known.id == guest))
+    }
+
+    fn jitter_of(&self, guest: Option<&HoseGuest>) -> Nanos {
         let promised = guest.and_then(|guest| guest.delay);
-        self.config.jitter + promised.unwrap_or(Nanos::ZERO)
+        self.exchange.config.jitter + promised.unwrap_or(Nanos::ZERO)
     }
 }

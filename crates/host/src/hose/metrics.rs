@@ -15,12 +15,16 @@ pub(crate) fn encode(
     gauge(
         encoder,
         "tailbound_hose_peers",
-        "Other hosts, and those of them that were heard lately",
+        "Other hosts, and those of them that were heard lately, that there is a key for, and that \
+         are not heard as they have other classes",
         &[
             (word("state", "configured"), state.peers),
             (word("state", "alive"), state.alive),
+            (word("state", "keyed"), state.keyed),
+            (word("state", "other_classes"), state.other_classes),
         ],
     )?;
+    encode_keys(snapshot, encoder)?;
     gauge(
         encoder,
         "tailbound_hose_pairs",
@@ -31,6 +35,25 @@ pub(crate) fn encode(
             (word("state", "sending"), state.open),
             (word("state", "receiving"), state.granted),
         ],
+    )
+}
+
+/// The keys that the placement service issues, where it does.
+fn encode_keys(snapshot: &HoseSnapshot, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    let Some(issued) = snapshot.issued else {
+        return Ok(());
+    };
+    gauge::<0>(
+        encoder,
+        "tailbound_hose_key_epoch",
+        "The latest epoch of the keys that the placement service issued; 0: none ever",
+        &[([], u64::from(issued.epoch))],
+    )?;
+    counter::<0>(
+        encoder,
+        "tailbound_hose_key_failures",
+        "Times that the placement service issued no keys when it was asked",
+        &[([], issued.failures)],
     )
 }
 

@@ -102,6 +102,14 @@ fn show(host: &Host, paint: Paint) -> String {
         host.used,
         host.slots
     );
+    if let Some(classes) = host.other_classes {
+        let said = format!(
+            "it gives frames other classes than the topology has, {classes}: no promise holds that \
+             its machines are part of"
+        );
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "{}", paint.bad(&said));
+    }
     if !host.vms.is_empty() {
         let mut table = Table::new(&["tenant", "id", "machines", "numbers"], &[3]);
         for run in &host.vms {

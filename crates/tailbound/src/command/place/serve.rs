@@ -13,7 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tailbound_control::ledger::Ledger;
 use tailbound_control::replica::{self, Replica, StartError};
-use tailbound_control::server::{Authentication, Config, Metrics, Server, Signals, TlsFiles};
+use tailbound_control::server::{
+    Authentication, Config, HoseSecret, Metrics, Server, Signals, TlsFiles,
+};
 use tailbound_control::service::Service;
 use tailbound_control::store::etcd::Location;
 use tailbound_control::store::{Sqlite, Store as _, StoreError};
@@ -22,7 +24,7 @@ use tailbound_placement::{Policy, Spec};
 /// Arguments of `tailbound place serve`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "SIGHUP has the files of tokens and certificate read again; SIGTERM ends the \
+    after_help = "SIGHUP has the files of tokens, certificate and secret read again; SIGTERM ends the \
     service once the requests in progress are answered. Whoever may call is said by --tokens (see \
     `tailbound place token`) or by --insecure-loopback. Exit code: 0 after SIGTERM; 2 if it \
     cannot start or go on."
@@ -59,6 +61,19 @@ pub(super) struct Serve {
     /// Its private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// A secret that the keys of hosts are made of, by which they sign what they say to each other
+    /// about rates; the same at all replicas. No keys are issued without it
+    #[arg(long, value_name = "FILE")]
+    hose_secret: Option<PathBuf>,
+    /// How long hosts sign with the same keys
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "hose_secret",
+        default_value_t = 86_400,
+        value_parser = clap::value_parser!(u64).range(2..=31_536_000)
+    )]
+    hose_period: u64,
     /// Where the other replicas reach this one, with etcd [default: the address it listens on]
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
@@ -181,6 +196,10 @@ impl Serve {
             authentication,
             tls: tls.map(|(cert, key)| TlsFiles { cert, key }),
             streams: self.streams,
+            hose: self.hose_secret.clone().map(|file| HoseSecret {
+                file,
+                period: Duration::from_secs(self.hose_period),
+            }),
         })
     }
 

@@ -1,18 +1,17 @@
-//! A secret that hosts share, all or two of them, from which the key of each two follows.
+//! A secret in a file of its owner's alone.
 
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use tailbound_hose::{SHORTEST_SECRET, Secret};
 
-/// The longest key: more would not make it safer.
+/// The longest secret, in bytes: more would not make it safer.
 const LONGEST: u64 = 4096;
 
-/// Why a key cannot be used.
+/// Why a secret cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum SecretError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
@@ -24,17 +23,26 @@ pub enum KeyError {
     Open(u32),
     /// It is so short that it can be guessed.
     #[error(
-        "has {0} B without the white space around them; use at least {SHORTEST_SECRET}, for example \
+        "has {len} B without the white space around them; use at least {shortest}, for example \
          from `openssl rand -hex 32`"
     )]
-    Short(usize),
-    /// It is no file, or longer than a key may be.
+    Short {
+        /// Its length,
+        len: usize,
+        /// and the least that it may have.
+        shortest: usize,
+    },
+    /// It is no file, or longer than a secret may be.
     #[error("is longer than {LONGEST} B, or no file; use one from `openssl rand -hex 32`")]
-    NoKey,
+    NoSecret,
 }
 
-/// Reads a secret: all bytes of the file but white space around them.
-pub(super) fn read(path: &Path) -> Result<Secret, KeyError> {
+/// Reads a secret of at least `shortest` bytes: all of the file but white space around
+/// them.
+///
+/// # Errors
+/// See [`SecretError`].
+pub fn read(path: &Path, shortest: usize) -> Result<Vec<u8>, SecretError> {
     // Whoever opens a pipe waits for its other end, for ever perhaps.
     let file = OpenOptions::new()
         .read(true)
@@ -43,19 +51,23 @@ pub(super) fn read(path: &Path) -> Result<Secret, KeyError> {
     // Of what was opened, not of what is at that path by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err(KeyError::NoKey);
+        return Err(SecretError::NoSecret);
     }
     let mode = metadata.mode() & 0o7777;
     if !is_private(mode, metadata.uid()) {
-        return Err(KeyError::Open(mode));
+        return Err(SecretError::Open(mode));
     }
     let mut secret = Vec::new();
     file.take(LONGEST + 1).read_to_end(&mut secret)?;
     if secret.len() as u64 > LONGEST {
-        return Err(KeyError::NoKey);
+        return Err(SecretError::NoSecret);
     }
     let secret = secret.trim_ascii();
-    Secret::new(secret).ok_or(KeyError::Short(secret.len()))
+    if secret.len() < shortest {
+        let len = secret.len();
+        return Err(SecretError::Short { len, shortest });
+    }
+    Ok(secret.to_vec())
 }
 
 /// Whether none but its owner may use a file. Root may let a group read it: a
@@ -76,22 +88,23 @@ mod tests {
     fn a_key_is_its_owners_and_long_enough() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
-        assert!(matches!(read(&path), Err(KeyError::Read(_))));
+        assert!(matches!(read(&path, 32), Err(SecretError::Read(_))));
         let put = |text: &str, mode| {
             write(&path, text).unwrap();
             set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            read(&path)
+            read(&path, 32)
         };
         let hex = "0123456789abcdef0123456789abcdef";
-        assert!(put(&format!("{hex}\n"), 0o600).is_ok());
+        let read = put(&format!("{hex}\n"), 0o600).unwrap();
+        assert_eq!(read, hex.as_bytes());
         assert!(matches!(
             put(&format!("{}\n\n", &hex[1..]), 0o600),
-            Err(KeyError::Short(31))
+            Err(SecretError::Short { len: 31, .. })
         ));
-        assert!(matches!(put(hex, 0o660), Err(KeyError::Open(0o660))));
-        assert!(matches!(put(hex, 0o604), Err(KeyError::Open(0o604))));
+        assert!(matches!(put(hex, 0o660), Err(SecretError::Open(0o660))));
+        assert!(matches!(put(hex, 0o604), Err(SecretError::Open(0o604))));
         let long = "x".repeat(4097);
-        assert!(matches!(put(&long, 0o600), Err(KeyError::NoKey)));
+        assert!(matches!(put(&long, 0o600), Err(SecretError::NoSecret)));
     }
 
     #[test]
@@ -108,6 +121,6 @@ mod tests {
         let path = directory.path().join("key");
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert!(matches!(read(&path), Err(KeyError::NoKey)));
+        assert!(matches!(read(&path, 1), Err(SecretError::NoSecret)));
     }
 }

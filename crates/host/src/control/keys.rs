@@ -1,0 +1,330 @@
+//! The keys that this host signs with what it says to others: asked for at the placement service,
+//! before each next one counts.
+//!
+//! A service that does not answer leaves the keys as they are, also across a restart. A host that
+//! never was answered has none, and speaks to nobody.
+
+use super::state::{Kept, StateFile};
+use super::{ControlConfig, ControlError, is_about};
+use crate::wake::Waker;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tailbound_api::HoseKeys;
+use tailbound_client::{Backoff, Client, ClientError, Settings, random};
+use tailbound_hose::{HostId, Key, KeyEpoch, PairKeys};
+
+/// The longest pause between questions: the topology may have another host by then.
+const ASK: Duration = Duration::from_mins(5);
+/// The pause while there is no key for a host that this one is to speak to.
+const ASK_SOON: Duration = Duration::from_secs(10);
+/// The pauses while the service does not answer.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+/// Hosts do not all ask at the moment at which an epoch begins: within such a part of it, and
+/// within a minute.
+const SPREAD: (u64, Duration) = (16, Duration::from_mins(1));
+
+/// The keys with each other host.
+pub(crate) type Keys = HashMap<HostId, Arc<PairKeys>>;
+
+/// How it is with the keys that the service issues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct KeyStatus {
+    /// The latest epoch that was answered; 0: none ever.
+    pub(crate) epoch: u32,
+    /// How often the service did not answer.
+    pub(crate) failures: u64,
+}
+
+type Shared = Arc<Mutex<KeyStatus>>;
+
+fn status_of(shared: &Shared) -> KeyStatus {
+    *shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kept for HoseKeys {
+    fn check(&self, host: &str) -> Result<(), String> {
+        is_about(&self.host, host)?;
+        keys_of(self).map(|_| ())
+    }
+}
+
+/// The keys of an answer.
+fn keys_of(answer: &HoseKeys) -> Result<Keys, String> {
+    let mut all: HashMap<HostId, Vec<(KeyEpoch, Key)>> = HashMap::new();
+    for epoch in &answer.epochs {
+        if epoch.epoch == 0 {
+            return Err("its epochs begin at 0, not at 1".to_owned());
+        }
+        for (host, key) in &epoch.keys {
+            let key: Key = key
+                .0
+                .parse()
+                .map_err(|_| format!("the key with {host:?} is none"))?;
+            let keys = all.entry(HostId::of(host)).or_default();
+            keys.push((KeyEpoch(epoch.epoch), key));
+        }
+    }
+    let keys = all.into_iter().map(|(host, keys)| {
+        let keys = PairKeys::latest_of(keys).ok_or("an epoch is there twice")?;
+        Ok((host, Arc::new(keys)))
+    });
+    keys.collect()
+}
+
+/// Asks for keys. The thread behind it ends when this is dropped, once its question is answered.
+#[derive(Debug)]
+pub(crate) struct KeyClient {
+    keys: Receiver<Keys>,
+    shared: Shared,
+    /// Dropped to end the thread.
+    _stop: Sender<()>,
+}
+
+impl KeyClient {
+    /// Starts to ask for the keys with `peers`. Those that a former daemon had are there at once.
+    pub(crate) fn start(
+        config: &ControlConfig,
+        peers: Vec<String>,
+        waker: Waker,
+    ) -> Result<Self, ControlError> {
+        // So that a mistake in the settings shows now.
+        Client::new(&config.service)?;
+        let state = StateFile::open(&path(config))?;
+        let (send, keys) = channel();
+        let (stop, stopped) = channel();
+        let mut asking = Asking {
+            config: config.clone(),
+            peers,
+            missing: Vec::new(),
+            state,
+            last: None,
+            is_away: false,
+            shared: Shared::default(),
+            send,
+            waker,
+            stopped,
+        };
+        asking.take_kept();
+        let shared = Arc::clone(&asking.shared);
+        std::thread::Builder::new()
+            .name("keys".to_owned())
+            .spawn(move || asking.run())
+            .map_err(ControlError::Thread)?;
+        Ok(Self {
+            keys,
+            shared,
+            _stop: stop,
+        })
+    }
+
+    /// Returns the newest keys if they were not taken yet.
+    pub(crate) fn take(&self) -> Option<Keys> {
+        self.keys.try_iter().last()
+    }
+
+    pub(crate) fn status(&self) -> KeyStatus {
+        status_of(&self.shared)
+    }
+}
+
+/// Beside what else is kept of the service.
+fn path(config: &ControlConfig) -> PathBuf {
+    let mut path = config.state.clone().into_os_string();
+    path.push(".keys");
+    path.into()
+}
+
+/// The thread's side.
+struct Asking {
+    config: ControlConfig,
+    peers: Vec<String>,
+    /// Those of them that the service does not know, as it answered last.
+    missing: Vec<String>,
+    state: StateFile<HoseKeys>,
+    /// The answer whose keys are in use.
+    last: Option<HoseKeys>,
+    /// The service did not answer the last question.
+    is_away: bool,
+    shared: Shared,
+    send: Sender<Keys>,
+    waker: Waker,
+    stopped: Receiver<()>,
+}
+
+impl Asking {
+    fn take_kept(&mut self) {
+        match self.state.read(&self.config.host) {
+            Ok(Some(kept)) => {
+                if let Ok(keys) = keys_of(&kept) {
+                    tracing::info!(
+                        epoch = latest(&kept),
+                        "the last known keys of hosts count until the placement service answers"
+                    );
+                    self.publish(kept, keys);
+                }
+            }
+            Ok(None) => {}
+            Err(why) => tracing::warn!(why, "the keys that were kept cannot be used"),
+        }
+    }
+
+    fn run(&mut self) {
+        let mut backoff = BACKOFF;
+        loop {
+            let wait = match self.ask() {
+                Ok(wait) => {
+                    backoff.reset();
+                    wait
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    backoff.wait()
+                }
+            };
+            match self.stopped.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Asks once; returns when to ask again.
+    fn ask(&mut self) -> Result<Duration, ClientError> {
+        // A new client each time: the files with the token and the CA may have changed.
+        let client = Client::new(&Settings {
+            patience: Duration::ZERO,
+            ..self.config.service.clone()
+        })?;
+        let answer = client.hose_keys(&self.config.host)?;
+        let keys = is_about(&answer.host, &self.config.host).and_then(|()| keys_of(&answer));
+        let keys = keys.map_err(|what| ClientError::Unexpected {
+            url: self.config.service.url.clone(),
+            what,
+        })?;
+        self.is_away = false;
+        self.note_missing(&keys);
+        let wait = pause(&answer, self.missing.is_empty());
+        let same = |last: &HoseKeys| last.epochs == answer.epochs;
+        if !self.last.as_ref().is_some_and(same) {
+            if let Err(error) = self.state.write(&answer) {
+                tracing::error!(%error, "a restart would not know the newest keys of hosts");
+            }
+            tracing::info!(
+                epoch = latest(&answer),
+                hosts = keys.len(),
+                "keys of hosts come from the placement service"
+            );
+            self.publish(answer, keys);
+        }
+        Ok(wait)
+    }
+
+    fn publish(&mut self, answer: HoseKeys, keys: Keys) {
+        let mut status = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        status.epoch = latest(&answer);
+        drop(status);
+        self.last = Some(answer);
+        // An error means that the packet loop has ended.
+        let _ = self.send.send(keys);
+        self.waker.wake();
+    }
+
+    fn note_missing(&mut self, keys: &Keys) {
+        let peers = self.peers.iter();
+        let missing = peers.filter(|peer| !keys.contains_key(&HostId::of(peer)));
+        let missing: Vec<_> = missing.cloned().collect();
+        if missing != self.missing && !missing.is_empty() {
+            tracing::warn!(
+                peers = missing.join(","),
+                "the placement service has no keys for these hosts, which are not spoken to: each \
+                 needs its name in the topology"
+            );
+        }
+        self.missing = missing;
+    }
+
+    fn failed(&mut self, error: &ClientError) {
+        let mut status = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        status.failures += 1;
+        drop(status);
+        let was_away = std::mem::replace(&mut self.is_away, true);
+        match (&self.last, was_away) {
+            (None, false) => tracing::warn!(
+                %error,
+                "there are no keys yet: rates are exchanged with no other host until the \
+                 placement service answers"
+            ),
+            (Some(_), false) => tracing::warn!(
+                %error,
+                "the placement service does not answer; the keys of hosts stay as they are"
+            ),
+            (_, true) => tracing::debug!(%error, "the placement service issues no keys still"),
+        }
+    }
+}
+
+/// The latest epoch of an answer; 0 where it has none.
+fn latest(answer: &HoseKeys) -> u32 {
+    let epochs = answer.epochs.iter().map(|of| of.epoch);
+    epochs.max().unwrap_or(0)
+}
+
+/// When to ask again: some time after the next epoch begins, another for each host.
+fn pause(answer: &HoseKeys, is_complete: bool) -> Duration {
+    let most = if is_complete { ASK } else { ASK_SOON };
+    let spread = Duration::from_nanos(answer.period.0 / SPREAD.0).min(SPREAD.1);
+    // Without randomness all of it.
+    let part = random::<2>().map_or(u16::MAX, u16::from_le_bytes);
+    let late = spread * u32::from(part) / u32::from(u16::MAX);
+    (Duration::from_nanos(answer.next.0) + late).min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(epochs: &[u32], key: &str) -> HoseKeys {
+        let epochs = epochs.iter().map(
+            |epoch| serde_json::json!({"epoch": epoch, "keys": {"b": key, "c": "7".repeat(64)}}),
+        );
+        let epochs: Vec<_> = epochs.collect();
+        let answer = serde_json::json!({
+            "host": "a", "period": "16s", "next": "3s", "epochs": epochs,
+        });
+        serde_json::from_value(answer).expect("the service's own form")
+    }
+
+    #[test]
+    fn the_keys_of_an_answer_are_by_host() {
+        let keys = keys_of(&answer(&[4, 5], &"0a".repeat(32))).expect("it is right");
+        assert_eq!(keys.len(), 2);
+        assert_eq!(keys[&HostId::of("b")].epoch(), KeyEpoch(5));
+        for (wrong, what) in [
+            (answer(&[0], &"0a".repeat(32)), "its epochs begin at 0"),
+            (answer(&[4, 4], &"0a".repeat(32)), "an epoch is there twice"),
+            (answer(&[4], "0a"), "the key with \"b\" is none"),
+        ] {
+            let error = keys_of(&wrong).expect_err(what);
+            assert!(error.starts_with(what), "{error}");
+            assert_eq!(wrong.check("a"), Err(error));
+        }
+        let wrong = answer(&[4], &"0a".repeat(32)).check("b");
+        assert_eq!(wrong, Err("it is about \"a\", not \"b\"".to_owned()));
+    }
+
+    #[test]
+    fn it_is_asked_again_in_the_next_epoch_and_soon_where_a_host_is_missing() {
+        let all = answer(&[4, 5], &"0a".repeat(32));
+        let wait = pause(&all, true);
+        assert!((3..=4).contains(&wait.as_secs()), "{wait:?}");
+        let days = HoseKeys {
+            next: tailbound_units::Nanos::from_secs(86_400),
+            ..all
+        };
+        assert_eq!(pause(&days, true), ASK);
+        assert_eq!(pause(&days, false), ASK_SOON);
+    }
+}

@@ -14,7 +14,7 @@
 //! wire too, as placement counts them.
 //!
 //! **Paced IO Batching** (4.3.1). [`Pacer::batch`] hands over the next 50 us of
-//! wire time: frames of all guests in the order of their departures (`wheel`), and
+//! wire time: frames of all guests in the order of their departures (`departures`), and
 //! void frames ([`void`]) that fill the gaps before them exactly. A gap shorter
 //! than the shortest frame (84 B) delays the next frame by less than that; departure
 //! times are absolute, so the delay is not handed on. Voids are sent only ahead of a
@@ -38,7 +38,7 @@
 //! waits in a wheel; a line whose limit is closed waits nowhere, and costs nothing until
 //! that is opened. Released lines take turns in their guest's *round* (`round`),
 //! weighted by `B_i`. The one whose turn it is is charged to {B, S} and {Bmax, frame}
-//! and waits for its departure in the other wheel, one frame a guest. When that is
+//! and waits for its departure, one frame a guest (`departures`). When that is
 //! handed over, the next has its turn at the moment of its departure, or of its own
 //! release where that is later. So departure times follow from arrivals alone, not from
 //! what else is on the wire; and a line that is closed, slow or silent changes nothing for

@@ -138,6 +138,8 @@ impl Lines {
     pub(super) fn remove(&mut self, index: u32, used: &mut Vec<u32>) {
         debug_assert!(self.at(index).is_empty(), "frames would be lost");
         self.free.push(index);
+        // Whoever looks at all lines is to find nothing in it.
+        self.at_mut(index).stage = Stage::Empty;
         let Some(limit) = self.at_mut(index).limit.take() else {
             return;
         };

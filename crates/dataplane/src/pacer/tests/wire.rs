@@ -145,6 +145,29 @@ fn a_limit_that_the_new_wire_cannot_count_becomes_the_nearest_and_a_closed_one_s
     assert_eq!(rates(1000), [100_000, 1_000_000_000, 0]);
 }
 
+#[test]
+fn a_limit_that_ended_while_frames_waited_for_it_is_nothing_on_another_wire() {
+    let mut host = host();
+    let (now, guest) = (host.now, GuestId::first(0));
+    let mut limit = |rate| {
+        let set = host.pacer.set_destination(now, guest, 3, rate);
+        set.expect("sound");
+        for id in 0..30 {
+            let frame = Record {
+                destination: 3,
+                ..frame(id, 0, 1538)
+            };
+            host.pacer.enqueue(now, frame);
+        }
+    };
+    limit(Some(Rate::from_mbit(1)));
+    limit(None);
+    let other = PacerConfig::new(Rate::from_mbit(5000));
+    host.pacer.reconfigure(now, &other).expect("400 of it");
+    host.run_until(now + Nanos::from_secs(1));
+    assert_eq!(host.of(0).count(), 60);
+}
+
 /// One step of a random history.
 #[derive(Debug, Clone)]
 enum Step {

@@ -108,7 +108,7 @@ impl Load {
         let config = PacerConfig {
             voids: false,
             memory: Bytes(1 << 34),
-            ..PacerConfig::new(LINK)
+            ..PacerConfig::strict(LINK)
         };
         let mut pacer = Pacer::with_keys(&config, HashKeys::FIXED).expect("sound");
         // Shares differ, by up to one and a half times.
@@ -199,7 +199,7 @@ fn pacer(mut host: Host) -> Host {
 fn slow(voids: bool) -> Pacer<Packet> {
     let config = PacerConfig {
         voids,
-        ..PacerConfig::new(LINK)
+        ..PacerConfig::strict(LINK)
     };
     let mut pacer = Pacer::with_keys(&config, HashKeys::FIXED).expect("sound");
     let rate = Rate::from_mbit(100);

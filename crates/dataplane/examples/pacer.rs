@@ -58,7 +58,7 @@ fn fill(
     len: usize,
     count: u64,
 ) -> Result<Sent, Box<dyn Error>> {
-    let mut pacer = Pacer::new(&PacerConfig::new(LINK))?;
+    let mut pacer = Pacer::new(&PacerConfig::strict(LINK))?;
     let share = Rate(rate.0 / u64::from(guests));
     let guarantee = Guarantee {
         horizon: Nanos::from_millis(300),
@@ -85,7 +85,7 @@ fn fill(
                 sent.data_bytes += frame.wire().0;
                 free.push(frame);
             }
-            Paced::BestEffort { .. } | Paced::Local { .. } => {}
+            Paced::BestEffort { .. } | Paced::Elastic { .. } | Paced::Local { .. } => {}
             Paced::Void { .. } => sent.voids += 1,
         });
         if let Some(at) = pacer.poll_at() {
@@ -140,7 +140,7 @@ fn speed() -> Result<bool, Box<dyn Error>> {
 fn hose() -> Result<(), Box<dyn Error>> {
     const GUESTS: u32 = 10_000;
     const DESTINATIONS: u64 = 50;
-    let mut pacer = Pacer::new(&PacerConfig::new(LINK))?;
+    let mut pacer = Pacer::new(&PacerConfig::strict(LINK))?;
     let share = Rate(LINK.0 / u64::from(GUESTS));
     let guarantee = Guarantee::new(share, Bytes(30_000), LINK);
     for guest in 0..GUESTS {

@@ -50,6 +50,15 @@
 //! A large packet is cut where it joins its line. Its buffer may hold five hundred frames
 //! of one byte each: what these will hold is to be counted before they do.
 //!
+//! # Elastic flows
+//!
+//! While the wire is idle and frames of a guest wait for {B, S}, its largest flow becomes
+//! elastic ([`PacerConfig::work_conserving`]): its frames leave behind best effort, in the
+//! lowest class, and are charged to nothing. What is guaranteed departs as without, a
+//! longest frame later at most, as beside best effort. When such a flow conforms again,
+//! or gets too little, it is held for [`PacerConfig::drain`] and goes on as guaranteed. The
+//! module `elastic` has the rules and their bounds.
+//!
 //! # On this host
 //!
 //! A frame to another guest of the host is charged to {`B_i`, S} and {B, S} in one sum
@@ -94,6 +103,7 @@ mod change;
 mod clock;
 mod config;
 mod departures;
+mod elastic;
 mod guest;
 mod level;
 mod limit;
@@ -117,6 +127,7 @@ pub use void::VoidFrame;
 use crate::queue::{Backlog, Queue, QueueStats};
 use crate::{Frame, GuestId, HashKeys};
 use chain::Chain;
+use elastic::Elastic;
 use guest::{Contract, Guest, Ring};
 use lines::Lines;
 use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
@@ -161,6 +172,8 @@ pub struct PacerStats {
     pub guaranteed: WireCount,
     /// Frames without a guarantee that were handed over.
     pub best_effort: WireCount,
+    /// Frames of guaranteed guests beyond that, of elastic flows.
+    pub elastic: WireCount,
     /// Frames of guaranteed guests to others of this host that were handed over, and
     /// what they would have taken of the wire.
     pub local: WireCount,
@@ -188,6 +201,8 @@ pub struct GuestStats {
     pub taken: WireCount,
     /// Frames among them that were marked (ECN).
     pub marked: u64,
+    /// Frames that were handed over as those of elastic flows.
+    pub elastic: WireCount,
     /// How often its ring was to be left unread.
     pub unread: u64,
     /// Frames that were dropped here, by what [`PacerDrops`] names.
@@ -214,6 +229,7 @@ pub struct Pacer<F> {
     /// Guests whose rings are to be read again.
     read_again: Vec<GuestId>,
     best_effort: Queue<F>,
+    elastic: Elastic,
 }
 
 impl<F: Frame> Pacer<F> {
@@ -243,6 +259,7 @@ impl<F: Frame> Pacer<F> {
             chain: Chain::new(config.link),
             read_again: Vec::new(),
             best_effort: Queue::new(&config.best_effort),
+            elastic: Elastic::new(config),
         })
     }
 
@@ -271,6 +288,12 @@ impl<F: Frame> Pacer<F> {
     pub fn guest_stats(&self, id: GuestId) -> Option<GuestStats> {
         let guest = guest::find(&self.guests, id)?;
         Some(guest.stats)
+    }
+
+    /// How many of a guest's flows are elastic now.
+    pub fn elastic_flows(&self, id: GuestId) -> usize {
+        let guest = self.guaranteed(id);
+        guest.map_or(0, |guest| self.elastic.count(&guest.elastic))
     }
 
     /// Whether a guest's ring is to be read: not while {B, S} is what its frames wait

@@ -17,6 +17,8 @@ pub struct PacketRecord {
     pub len: usize,
     /// The address that it goes to.
     pub destination: u128,
+    /// Which of the connections to that address it belongs to.
+    pub port: u16,
     /// Where that is.
     pub reach: Reach,
     /// Whether it may be segmented.
@@ -52,6 +54,7 @@ impl PacketRecord {
             guest: 0,
             len,
             destination: 0,
+            port: 0,
             reach: Reach::Beyond,
             cut: true,
             takes_marks: false,
@@ -84,10 +87,12 @@ impl Frame for PacketRecord {
             destination: self.destination,
         })
     }
-    /// All that goes to one destination is one connection.
+    /// What goes to one port of one destination is one connection.
     fn connection(&self) -> Connection {
-        let Self { destination, .. } = *self;
-        let folded = (destination >> 64) as u64 ^ destination as u64;
+        let Self {
+            destination, port, ..
+        } = *self;
+        let folded = (destination >> 64) as u64 ^ destination as u64 ^ u64::from(port) << 48;
         // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4).
         Connection((folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
     }

@@ -135,7 +135,7 @@ fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
         packets.push((frame, virtio));
     }
     let link = Rate::from_mbit(10_000);
-    let mut pacer = Pacer::new(&PacerConfig::new(link)).expect("sound");
+    let mut pacer = Pacer::new(&PacerConfig::strict(link)).expect("sound");
     let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(30_000), link);
     for guest in 0..2 {
         pacer

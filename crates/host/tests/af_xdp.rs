@@ -244,7 +244,8 @@ fn a_daemon_paces_with_voids_through_it() {
         }
         let guest = Guest::new(Kind::Veth, 7);
         let uplink = "[uplink]\nport = { kind = \"af-xdp\", interface = \"up0\" }\n\
-                      pacer = { link = \"100Mbit/s\", batch = \"5ms\" }\n";
+                      pacer = { link = \"100Mbit/s\", batch = \"5ms\", \
+                      work_conserving = false }\n";
         let guarantee = "guarantee = { bandwidth = \"10Mbit/s\", burst = \"3KB\", \
                          burst_rate = \"10Mbit/s\", horizon = \"50ms\" }\n";
         let config = format!(

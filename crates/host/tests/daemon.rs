@@ -329,7 +329,8 @@ fn a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none() {
             let configured = |bandwidth: &str| {
                 let uplink = "[uplink]\n\
                     port = { kind = \"af-packet\", interface = \"up0\" }\n\
-                    pacer = { link = \"10Mbit/s\", batch = \"2ms\" }\n";
+                    pacer = { link = \"10Mbit/s\", batch = \"2ms\", \
+                    work_conserving = false }\n";
                 let guarantee = format!(
                     "guarantee = {{ bandwidth = {bandwidth:?}, burst = \"2KB\", \
                      burst_rate = \"5Mbit/s\" }}\n"

@@ -46,7 +46,7 @@ fn config(number: u8, guest: &Guest, key: &Path, first: &str) -> String {
          [uplink]\n\
          port = {{ kind = \"af-packet\", interface = \"up{number}\" }}\n\
          pacer = {{ link = \"100Mbit/s\", batch = \"5ms\", catch_up = \"10ms\", \
-         voids = false }}\n\
+         voids = false, work_conserving = false }}\n\
          {guest}\
          vm = \"acme/web/{number}\"\n\
          guarantee = {{ bandwidth = \"{BANDWIDTH}bit/s\", burst = \"{BURST}B\", \

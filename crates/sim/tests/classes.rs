@@ -49,7 +49,7 @@ fn host(classes: Classes) -> PacedPipeline<PacketRecord> {
     let is_metered = classes.fabric().has(Class::Small);
     let pacer = PacerConfig {
         voids: false,
-        ..PacerConfig::new(LINK)
+        ..PacerConfig::strict(LINK)
     };
     let mut host = PacedPipeline::new(PacedPipelineConfig {
         classes,

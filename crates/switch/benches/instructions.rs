@@ -80,7 +80,7 @@ fn warm(guests: usize) -> Host {
         queue: QueueConfig::FqCodel(FqCodelConfig::default()),
         ..PipelineConfig::default()
     };
-    let pacer = PacerConfig::new(Rate::from_mbit(10_000));
+    let pacer = PacerConfig::strict(Rate::from_mbit(10_000));
     let config = SwitchConfig {
         uplink: Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer))),
         guests: (0..guests)

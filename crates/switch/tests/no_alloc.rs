@@ -75,7 +75,7 @@ fn nothing_is_allocated_once_it_is_warm() {
     let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(15_380), link);
     for (paced, guarantee) in [(true, Some(guarantee)), (true, None), (false, None)] {
         let uplink = if paced {
-            EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::new(link)))
+            EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::strict(link)))
         } else {
             EgressConfig::Pipeline(PipelineConfig::default())
         };

@@ -66,7 +66,8 @@ impl Host {
         let host = Self::of(Kind::Veth);
         let config = format!(
             "[uplink]\nport = {{ kind = \"af-packet\", interface = {:?} }}\n\
-             pacer = {{ link = \"100Mbit/s\", batch = \"1ms\" }}\n{}\
+             pacer = {{ link = \"100Mbit/s\", batch = \"1ms\", \
+             work_conserving = false }}\n{}\
              guarantee = {{ bandwidth = \"{MBIT}Mbit/s\", burst = \"{BURST}B\", \
              burst_rate = \"100Mbit/s\" }}\n",
             host.far.name,

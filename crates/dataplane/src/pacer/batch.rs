@@ -33,6 +33,15 @@ pub enum Paced<F> {
         /// How long it waited, up to the batch that it is in.
         sojourn: Nanos,
     },
+    /// A frame of a guaranteed guest beyond its guarantee, of a flow that is elastic.
+    Elastic {
+        /// The frame.
+        frame: F,
+        /// When it begins.
+        at: Position,
+        /// How long it waited, up to the batch that it is in.
+        sojourn: Nanos,
+    },
     /// A frame of a guaranteed guest to another guest of this host: not for the wire.
     Local {
         /// The frame.
@@ -94,8 +103,12 @@ impl<F: Frame> Pacer<F> {
     fn hand_over_batch(&mut self, now: Nanos, start: Position, mut sink: impl FnMut(Paced<F>)) {
         let end = start + self.batch;
         self.chain.departures.expect_until(end + self.batch * SOON);
+        if self.elastic.is_busy() {
+            self.settle_elastic(start);
+        }
         let mut wire = self.chain.wire.max(start);
-        let mut best_effort = self.best_effort.backlog().packets > 0;
+        let mut best_effort = self.has_best_effort();
+        let mut elastic = self.config.work_conserving;
         loop {
             let due = self.chain.departures.first();
             let (release, local) = (self.chain.releases.first(), self.chain.local.next);
@@ -122,6 +135,13 @@ impl<F: Frame> Pacer<F> {
                         continue;
                     }
                     best_effort = false;
+                }
+                if elastic {
+                    if let Some(after) = self.send_elastic(now, wire, &mut sink) {
+                        wire = after;
+                        continue;
+                    }
+                    elastic = false;
                 }
                 if due >= end {
                     break;
@@ -218,6 +238,10 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
+    fn has_best_effort(&self) -> bool {
+        self.best_effort.backlog().packets > 0
+    }
+
     /// Hands over the next frame without a guarantee, and returns where it ends.
     #[inline]
     fn send_best_effort(
@@ -272,14 +296,17 @@ impl<F: Frame> Pacer<F> {
     pub fn poll_at(&self) -> Option<Nanos> {
         let (clock, wire) = (&self.chain.clock, self.chain.wire);
         let mut next = self.chain.next();
-        if self.best_effort.backlog().packets > 0 {
+        if self.has_best_effort() || self.elastic.is_waiting() {
             next = wire;
         }
         let next = next.max(wire).min(self.chain.local.next);
-        if next == Position::NEVER {
+        let timer = self.elastic.timer();
+        let timer = timer.filter(|_| self.waiting() > 0);
+        if next == Position::NEVER && timer.is_none() {
             return None;
         }
         let at = clock.moment(next.saturating_sub(self.lead));
+        let at = timer.map_or(at, |timer| at.min(clock.moment(timer)));
         Some(at.max(clock.now()))
     }
 }

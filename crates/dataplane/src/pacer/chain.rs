@@ -166,6 +166,11 @@ impl<F: Frame> Chain<F> {
         self.releases.insert(index, release);
     }
 
+    /// The line that is released first of those that wait for their limit.
+    pub(super) fn first_limited(&self) -> Option<u32> {
+        (!self.releases.is_empty()).then(|| self.releases.first_number())
+    }
+
     /// Takes a line back that waits for its limit: its first frame is not charged any
     /// more. Returns false where it does not.
     pub(super) fn withdraw(&mut self, line: &mut Line, index: u32) -> bool {
@@ -258,9 +263,22 @@ impl<F: Frame> Chain<F> {
     /// when the first that is left came, and how long it is.
     #[inline(never)]
     fn judge(&mut self, guest: &mut Guest, line: &mut Line) -> Option<(Position, WireBytes)> {
-        let now = self.clock.now();
-        let may_drop = line.held_back;
         guest.released -= line.wire;
+        self.judge_frames(guest, line, line.held_back);
+        if line.is_empty() {
+            line.stage = Stage::Empty;
+            guest.lines -= 1;
+            return None;
+        }
+        guest.released += line.wire;
+        let head = self.store.at(line.head());
+        Some((head.arrival, head.wire))
+    }
+
+    /// Lets `CoDel` judge the first of these frames, which have waited for long: those that
+    /// it picks are marked, or dropped where that may be.
+    pub(super) fn judge_frames(&mut self, guest: &mut Guest, line: &mut Line, may_drop: bool) {
+        let now = self.clock.now();
         let (stats, memory, counted) = (&mut self.stats, &mut guest.memory, &mut guest.stats);
         let marked = line.judge(
             &mut self.store,
@@ -275,13 +293,5 @@ impl<F: Frame> Chain<F> {
             },
         );
         guest.stats.marked += marked;
-        if line.is_empty() {
-            line.stage = Stage::Empty;
-            guest.lines -= 1;
-            return None;
-        }
-        guest.released += line.wire;
-        let head = self.store.at(line.head());
-        Some((head.arrival, head.wire))
     }
 }

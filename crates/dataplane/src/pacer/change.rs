@@ -136,6 +136,7 @@ impl<F: Frame> Pacer<F> {
             }
             self.restore(stamped);
         }
+        self.end_elastic(id.slot() as u32, Self::restore);
         let mut line = unlimited;
         let mut next = first;
         while line != NIL {

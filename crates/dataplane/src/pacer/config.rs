@@ -38,6 +38,15 @@ pub struct PacerConfig {
     /// Where frames without a guarantee wait; FQ-CoDel.
     #[serde(default = "defaults::best_effort")]
     pub best_effort: QueueConfig,
+    /// Whether a guest may send more than it is guaranteed while the wire is idle: flows
+    /// of guests that wait for {B, S} become elastic; yes. See [`super`], *Elastic flows*.
+    #[serde(default = "defaults::work_conserving")]
+    pub work_conserving: bool,
+    /// How long a flow that was elastic waits before it is guaranteed again, from where its
+    /// last elastic frame ends; 1 ms, at most 1 s. As long as frames of the lowest class
+    /// may wait in the network: what stays there longer can be overtaken.
+    #[serde(default = "defaults::drain")]
+    pub drain: Nanos,
 }
 
 mod defaults {
@@ -57,6 +66,12 @@ mod defaults {
     }
     pub(super) fn best_effort() -> QueueConfig {
         QueueConfig::FqCodel(FqCodelConfig::default())
+    }
+    pub(super) const fn work_conserving() -> bool {
+        true
+    }
+    pub(super) const fn drain() -> Nanos {
+        Nanos::from_millis(1)
     }
     pub(super) const fn horizon() -> Nanos {
         Nanos::from_millis(2)
@@ -81,6 +96,17 @@ impl PacerConfig {
             catch_up: Nanos::ZERO,
             memory: defaults::memory(),
             best_effort: defaults::best_effort(),
+            work_conserving: defaults::work_conserving(),
+            drain: defaults::drain(),
+        }
+    }
+
+    /// The same without elastic flows: guests get what they are guaranteed and no more,
+    /// also where the wire is idle.
+    pub fn strict(link: Rate) -> Self {
+        Self {
+            work_conserving: false,
+            ..Self::new(link)
         }
     }
 
@@ -96,6 +122,9 @@ impl PacerConfig {
         }
         if self.memory < LEAST_MEMORY {
             return Err(PacerError::Memory(self.memory));
+        }
+        if self.drain > MOST_DRAIN {
+            return Err(PacerError::Drain(self.drain));
         }
         Ok(batch.into())
     }
@@ -234,6 +263,9 @@ pub enum PacerError {
     /// Not even one large packet and its segments would fit.
     #[error("memory {0} is below {LEAST_MEMORY}")]
     Memory(Bytes),
+    /// Held frames would wait for longer than anybody waits for them.
+    #[error("drain {0} is above {MOST_DRAIN}")]
+    Drain(Nanos),
     /// Only a guaranteed guest has destinations with a limit.
     #[error("guest {0} has no guarantee")]
     NotGuaranteed(GuestId),
@@ -248,6 +280,9 @@ pub const MAX_RATIO: u64 = 1_000_000;
 
 /// The least memory of a pacer.
 const LEAST_MEMORY: Bytes = Bytes(1 << 20);
+
+/// The longest `drain`.
+const MOST_DRAIN: Nanos = Nanos::from_secs(1);
 
 /// No frame of Ethernet takes more of the wire, not even a large one.
 pub(super) const MAX_FRAME: WireBytes = void::on_the_wire(Packet::MAX_FRAME);

@@ -74,6 +74,14 @@ impl Departures {
         self.first_in_row.min(self.wheel.first())
     }
 
+    /// A guest that departs then; `None` where there is none.
+    pub(super) fn first_number(&self) -> Option<u32> {
+        if self.first_in_row < Position::NEVER && self.first_in_row <= self.wheel.first() {
+            return Some(self.row[self.head as usize % ROW].guest);
+        }
+        (!self.wheel.is_empty()).then(|| self.wheel.first_number())
+    }
+
     /// What departs before `soon` may stand in the row.
     pub(super) const fn expect_until(&mut self, soon: Position) {
         self.soon = soon;

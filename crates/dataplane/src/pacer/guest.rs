@@ -26,6 +26,35 @@ pub(super) enum Ring {
     },
 }
 
+/// What a guest knows of its elastic flows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// Where they are; `NIL` where it has none.
+    pub(super) slot: u32,
+    /// Since when it has had any.
+    pub(super) began: Position,
+    /// When it may have the first one again, and how long it is to pause next time.
+    pub(super) not_before: Position,
+    pub(super) pause: WireBytes,
+}
+
+impl Terms {
+    /// Those of a guest that has had none.
+    pub(super) const NONE: Self = Self {
+        slot: NIL,
+        began: Position::ZERO,
+        not_before: Position::ZERO,
+        pause: WireBytes::ZERO,
+    };
+
+    /// The same on a wire whose positions are new, from `at` on.
+    pub(super) const fn restart(&mut self, at: Position) {
+        self.began = at;
+        self.not_before = at;
+        self.pause = WireBytes::ZERO;
+    }
+}
+
 /// The lower two thirds of the chain, and what waits for them.
 #[derive(Debug)]
 pub(super) struct Guest {
@@ -71,6 +100,8 @@ pub(super) struct Guest {
     pub(super) half_share: Bytes,
     /// From what wait on frames have waited too long in a line.
     pub(super) patience: Nanos,
+    /// Its elastic flows.
+    pub(super) elastic: Terms,
     pub(super) stats: GuestStats,
 }
 
@@ -114,6 +145,7 @@ impl Guest {
             half_bound: Bytes(0),
             half_share: Bytes(0),
             patience: guarantee.mark.unwrap_or(Nanos::MAX),
+            elastic: Terms::NONE,
             stats: GuestStats::default(),
         })
     }
@@ -196,6 +228,27 @@ impl Guest {
         };
         self.last_departure = leaves.max(self.last_departure);
         self.last_departure
+    }
+
+    /// Whether frames of it wait for {B, S} at `at`, as far as what waits for a destination
+    /// tells: then one of `longest` bytes would.
+    pub(super) fn waits_for_guarantee(&self, at: Position, longest: WireBytes) -> bool {
+        if self.stamped == NIL {
+            self.lines > 0 && !self.average.holds(at, longest)
+        } else {
+            self.last_departure > at && !self.average.holds(at, WireBytes::ZERO)
+        }
+    }
+
+    /// Takes the frame back that has a departure time after `at`, up to which the wire is
+    /// taken: it waits for {B, S}, and is as if it had not been charged to that. {Bmax,
+    /// one frame} may be emptier than it was.
+    pub(super) fn take_back(&mut self, wire: WireBytes, at: Position) {
+        self.average.fill(wire, at);
+        self.peak.fill(wire, at);
+        self.stamped = NIL;
+        // What was handed over departed before.
+        self.last_departure = self.last_departure.min(at);
     }
 
     /// Whether {B, S} is what holds its frames up, those of a line that hold `memory`

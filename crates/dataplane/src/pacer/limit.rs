@@ -126,6 +126,13 @@ impl Limit {
         }
     }
 
+    /// Gives back what was charged for the first frame of the line, which was released and
+    /// is not to be sent. What the bucket held before is in it again: had it been full, it
+    /// is.
+    pub(super) fn give_back(&mut self, wire: WireBytes, now: Position) {
+        self.bucket.fill(wire, self.closed.unwrap_or(now));
+    }
+
     /// Lets the bucket fill no longer from `now` on.
     pub(super) fn close(&mut self, now: Position) {
         self.closed.get_or_insert(now);

@@ -73,6 +73,12 @@ impl Round {
         self.len == 1
     }
 
+    /// Its lines, in the order of their turns.
+    pub(super) fn lines(&self, order: &Links) -> impl Iterator<Item = u32> {
+        let first = (self.len > 0).then_some(self.head);
+        std::iter::successors(first, |&index| Some(order.after(index))).take(self.len as usize)
+    }
+
     /// Adds a line behind the others.
     #[inline(always)]
     pub(super) fn push(&mut self, order: &mut Links, index: u32, weight: u32) {

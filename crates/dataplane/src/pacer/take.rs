@@ -29,6 +29,10 @@ impl<F: Frame> Pacer<F> {
         let Some(guest) = guest::guaranteed(guests, frame.source()) else {
             return self.enqueue_best_effort(now, frame);
         };
+        if guest.elastic.slot != NIL {
+            let number = guest.id.slot() as u32;
+            return self.enqueue_beside_elastic(now, number, frame);
+        }
         let index = line_of(guest, lines, &frame);
         let line = lines.at_mut(index);
         let arrival = Arrival {
@@ -52,7 +56,7 @@ impl<F: Frame> Pacer<F> {
 
     /// Looks at the bounds of a guest that is crowded by what has come into a line.
     #[inline(never)]
-    fn handle_crowd(&mut self, index: u32) {
+    pub(super) fn handle_crowd(&mut self, index: u32) {
         let Self {
             guests,
             lines,
@@ -165,15 +169,20 @@ impl<F: Frame> Pacer<F> {
         drop(self.chain.store.take(index));
     }
 
-    /// Frees an eighth of what a guest may hold: from the front of lines that hold more
-    /// than half of a fair share; where all are short, from those that wait for a limit.
-    /// It takes a look at each of its lines, and frees a hundred frames or more.
+    /// Frees an eighth of what a guest may hold: what is elastic first, then from the front
+    /// of lines that hold more than half of a fair share; where all are short, from those
+    /// that wait for a limit. It takes a look at each of its lines, and frees a hundred
+    /// frames or more.
     #[cold]
-    fn make_room(&mut self, guest: u32) {
+    pub(super) fn make_room(&mut self, guest: u32) {
         let Some(Some(of)) = self.guests.get(guest as usize) else {
             return;
         };
         let enough = Bytes(of.bound.0 / 8 * 7);
+        self.make_room_of_elastic(guest, enough);
+        let Some(Some(of)) = self.guests.get(guest as usize) else {
+            return;
+        };
         let fair = Bytes(of.memory.0 / u64::from(of.lines.max(1)) / 2);
         let (unlimited, first) = (of.unlimited, of.first_limited);
         for whole in [false, true] {
@@ -228,7 +237,7 @@ impl<F: Frame> Pacer<F> {
 
 /// Puts a frame into its place, in which there is nothing that would have to be dropped.
 #[inline(always)]
-fn put<F>(place: &mut Option<F>, frame: F) {
+pub(super) fn put<F>(place: &mut Option<F>, frame: F) {
     debug_assert!(place.is_none(), "a place is one frame's");
     mem::forget(place.replace(frame));
 }

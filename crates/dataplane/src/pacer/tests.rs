@@ -1,6 +1,7 @@
 //! The whole pacer, in virtual time.
 
 mod change;
+mod elastic;
 mod harness;
 mod hose;
 mod local;

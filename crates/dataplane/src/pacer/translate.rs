@@ -49,6 +49,11 @@ impl<F: Frame> Pacer<F> {
         }
         self.config = config.clone();
         self.divide_memory();
+        let at = self.chain.position.max(self.chain.wire);
+        self.elastic.reconfigure(config, at);
+        for guest in self.guests.iter_mut().flatten() {
+            guest.elastic.restart(at);
+        }
         Ok(())
     }
 

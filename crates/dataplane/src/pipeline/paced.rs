@@ -184,6 +184,14 @@ impl<F: Frame> PacedPipeline<F> {
                 Paced::BestEffort { frame, at, sojourn } => {
                     (unguaranteed(frame, lowest), at, sojourn)
                 }
+                Paced::Elastic {
+                    mut frame,
+                    at,
+                    sojourn,
+                } => {
+                    frame.set_class(Class::Lowest, lowest);
+                    (frame, at, sojourn)
+                }
                 Paced::Local { frame, sojourn, .. } => return local(frame, sojourn),
                 Paced::Void { wire: length, .. } => {
                     return wire(Outgoing::Void { wire: length }, Nanos::ZERO);
@@ -227,7 +235,9 @@ impl<F: Frame> PacedPipeline<F> {
         while let Some(at) = self.pacer.poll_at() {
             now = now.max(at) + self.config.pacer.batch;
             self.pacer.batch(now).for_each(|next| match next {
-                Paced::Guaranteed { frame, .. } | Paced::BestEffort { frame, .. } => {
+                Paced::Guaranteed { frame, .. }
+                | Paced::BestEffort { frame, .. }
+                | Paced::Elastic { frame, .. } => {
                     waiting.push_back(unguaranteed(frame, lowest));
                 }
                 Paced::Void { .. } | Paced::Local { .. } => {}

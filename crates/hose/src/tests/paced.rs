@@ -114,7 +114,7 @@ fn four() -> Net {
     net.slice = Nanos::from_micros(100);
     net.run_for(Nanos::from_millis(10));
     for host in 0..4 {
-        let mut config = PacerConfig::new(LINK);
+        let mut config = PacerConfig::strict(LINK);
         config.batch = Nanos::from_millis(5);
         let mut guarantee = Guarantee::new(B, FRAME, Rate::from_mbit(5));
         guarantee.horizon = Nanos::from_millis(10);

@@ -160,6 +160,10 @@ fn advice(rule: &PacerError) -> (&'static str, String) {
         PacerError::BurstTooLong(_) => ("burst", "use a shorter one".to_owned()),
         PacerError::Horizon { batch, .. } => ("horizon", format!("use at least {batch}")),
         PacerError::Memory(_) => ("memory", "use at least as much".to_owned()),
+        PacerError::Drain(_) => (
+            "drain",
+            "use as long as frames of the lowest class may wait in the network".to_owned(),
+        ),
         PacerError::NotGuaranteed(_) => ("bandwidth", "guarantee something".to_owned()),
     }
 }

@@ -411,6 +411,17 @@ fn all_mistakes_of_pacing_are_shown_at_once() {
 }
 
 #[test]
+fn a_flow_cannot_be_held_for_longer_than_a_second() {
+    let paced = "pacer = { link = \"1Gbit/s\", work_conserving = false, drain = \"1001ms\" }";
+    let found = paced_mistakes(&[("pacer = { link = \"1Gbit/s\" }", paced)]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("4:62: drain 1.001s is above 1s; use as long as frames of the lowest"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn what_needs_a_pacer_is_refused_without_one() {
     let found = paced_mistakes(&[("pacer = { link = \"1Gbit/s\" }", "priority_tag = true")]);
     assert_eq!(found.len(), 3, "{found:#?}");

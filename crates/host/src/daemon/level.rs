@@ -201,7 +201,7 @@ mod tests {
             guarantee: Some(guarantee),
             ..GuestConfig::new(*name, Mac([2, 0, 0, 0, 0, n]))
         });
-        let pacer = PacedPipelineConfig::new(PacerConfig::new(LINK));
+        let pacer = PacedPipelineConfig::new(PacerConfig::strict(LINK));
         Switch::new(SwitchConfig {
             uplink: Some(EgressConfig::Pacer(pacer)),
             guests: guests.collect(),

@@ -4,6 +4,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt::Error;
+use tailbound_dataplane::pacer::WireCount;
 use tailbound_metrics::{Buckets, Labels, counter, gauge, histogram};
 use tailbound_switch::{GuestPacing, PortSnapshot, Snapshot, UplinkPacing};
 
@@ -30,32 +31,25 @@ fn encode_uplink(
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), Error> {
     let stats = uplink.stats;
-    let class = |guaranteed, local, best_effort| {
+    let class = |of: fn(WireCount) -> u64| {
         [
-            ([("class", "guaranteed".to_owned())], guaranteed),
-            ([("class", "local".to_owned())], local),
-            ([("class", "best_effort".to_owned())], best_effort),
+            ([("class", "guaranteed".to_owned())], of(stats.guaranteed)),
+            ([("class", "local".to_owned())], of(stats.local)),
+            ([("class", "best_effort".to_owned())], of(stats.best_effort)),
+            ([("class", "elastic".to_owned())], of(stats.elastic)),
         ]
     };
     counter(
         encoder,
         "tailbound_pacer_packets",
         "Packets that the pacer handed over, voids not counted",
-        &class(
-            stats.guaranteed.packets,
-            stats.local.packets,
-            stats.best_effort.packets,
-        ),
+        &class(|count| count.packets),
     )?;
     counter(
         encoder,
         "tailbound_pacer_bytes",
         "What those packets take of the wire: preamble, FCS and gap included",
-        &class(
-            stats.guaranteed.bytes.0,
-            stats.local.bytes.0,
-            stats.best_effort.bytes.0,
-        ),
+        &class(|count| count.bytes.0),
     )?;
     let counters = [
         (
@@ -129,44 +123,62 @@ type Guests<'s> = [(&'s PortSnapshot, &'s GuestPacing)];
 /// A metric's name, its help, and its number of a guest.
 type OfGuest = (&'static str, &'static str, fn(&GuestPacing) -> u64);
 
+/// What is counted of each guest.
+const OF_GUESTS: [OfGuest; 7] = [
+    (
+        "tailbound_pacer_guest_packets",
+        "The guest's packets that the pacer took, segments counted each",
+        |guest| guest.stats.taken.packets,
+    ),
+    (
+        "tailbound_pacer_guest_bytes",
+        "What those packets take of the wire",
+        |guest| guest.stats.taken.bytes.0,
+    ),
+    (
+        "tailbound_pacer_guest_elastic_packets",
+        "The guest's packets that left beyond its guarantee, in the lowest class",
+        |guest| guest.stats.elastic.packets,
+    ),
+    (
+        "tailbound_pacer_guest_elastic_bytes",
+        "What those packets take of the wire",
+        |guest| guest.stats.elastic.bytes.0,
+    ),
+    (
+        "tailbound_pacer_guest_marked",
+        "The guest's packets that were marked (ECN), as they had to wait for long",
+        |guest| guest.stats.marked,
+    ),
+    (
+        "tailbound_pacer_guest_backpressure",
+        "Times that the guest's port was left unread, as its guarantee is what its packets wait \
+         for",
+        |guest| guest.stats.unread,
+    ),
+    (
+        "tailbound_pacer_guest_dropped",
+        "The guest's packets that the pacer dropped: longer than any frame, or beyond what they \
+         may hold of the memory, or too long for their destination's limit",
+        |guest| guest.stats.dropped,
+    ),
+];
+
 fn encode_guests(guests: &Guests<'_>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
     let of = |number: fn(&GuestPacing) -> u64| {
         let guests = guests.iter();
         let sample = |(port, pacing): &(&PortSnapshot, &GuestPacing)| (name(port), number(pacing));
         guests.map(sample).collect::<Vec<_>>()
     };
-    let counters: [OfGuest; 5] = [
-        (
-            "tailbound_pacer_guest_packets",
-            "The guest's packets that the pacer took, segments counted each",
-            |guest| guest.stats.taken.packets,
-        ),
-        (
-            "tailbound_pacer_guest_bytes",
-            "What those packets take of the wire",
-            |guest| guest.stats.taken.bytes.0,
-        ),
-        (
-            "tailbound_pacer_guest_marked",
-            "The guest's packets that were marked (ECN), as they had to wait for long",
-            |guest| guest.stats.marked,
-        ),
-        (
-            "tailbound_pacer_guest_backpressure",
-            "Times that the guest's port was left unread, as its guarantee is what its packets wait \
-             for",
-            |guest| guest.stats.unread,
-        ),
-        (
-            "tailbound_pacer_guest_dropped",
-            "The guest's packets that the pacer dropped: longer than any frame, or beyond what they \
-             may hold of the memory, or too long for their destination's limit",
-            |guest| guest.stats.dropped,
-        ),
-    ];
-    for (name, help, number) in counters {
+    for (name, help, number) in OF_GUESTS {
         counter(encoder, name, help, &of(number))?;
     }
+    gauge(
+        encoder,
+        "tailbound_pacer_guest_elastic_flows",
+        "The guest's flows that are elastic now: they send beyond its guarantee",
+        &of(|guest| guest.elastic_flows as u64),
+    )?;
     gauge(
         encoder,
         "tailbound_pacer_guest_unread",

@@ -28,7 +28,7 @@ pub struct Pacing {
 impl Pacing {
     /// As the host's configuration has it, on a wire of `link`.
     pub(crate) fn config(&self, link: Rate) -> PacerConfig {
-        let mut config = PacerConfig::new(link);
+        let mut config = PacerConfig::strict(link);
         config.batch = self.batch;
         config.catch_up = self.catch_up;
         config.frame = self.frame();

@@ -220,7 +220,7 @@ impl Conformance {
         waits: Ratio,
         outcome: &mut Outcome,
     ) -> Result<Vec<Arrival>, Failed> {
-        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let mut host = Host::new(&PacerConfig::strict(self.link))?;
         let curves = |guarantee: &Guarantee| {
             [
                 (guarantee.bandwidth, guarantee.burst),

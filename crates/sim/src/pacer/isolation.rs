@@ -153,7 +153,7 @@ impl Isolation {
     /// ends with, which are on the wire already; then all that others may burst
     /// when it does, and a void.
     fn most_added(&self) -> f64 {
-        let batch = self.link.bytes_in(PacerConfig::new(self.link).batch);
+        let batch = self.link.bytes_in(PacerConfig::strict(self.link).batch);
         let bursts = u64::from(self.neighbours) * self.neighbour.burst.0 + self.guest.burst.0;
         let most = batch.0 + FRAME + bursts + void::SHORTEST.0;
         self.link.time_for(Bytes(most)).0 as f64
@@ -167,7 +167,7 @@ impl Isolation {
     }
 
     fn latencies(&self, neighbours: Neighbours, seed: u64) -> Result<Vec<u64>, PacerError> {
-        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let mut host = Host::new(&PacerConfig::strict(self.link))?;
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let mean = self.between(self.guest.bandwidth.percent(self.load));
         let messages = PoissonMessages::new(self.frames, mean, random.random());
@@ -194,7 +194,7 @@ impl Isolation {
     }
 
     fn rate(&self, neighbours: Neighbours, seed: u64) -> Result<f64, PacerError> {
-        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let mut host = Host::new(&PacerConfig::strict(self.link))?;
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let guest = host.add(
             Some(&self.guest),

@@ -147,7 +147,7 @@ impl Limits {
             burst,
             length,
         } = case;
-        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let mut host = Host::new(&PacerConfig::strict(self.link))?;
         let guarantee = Guarantee::new(rate, burst, self.link);
         host.add(Some(&guarantee), iter::repeat(PacketRecord::new(length)))?;
         let start = Position(self.link.bytes_in(START).0) + self.burst_time(rate, burst);

@@ -144,7 +144,7 @@ impl Messages {
         let size = self.frames * FRAME;
         let mut host = Host::new(&PacerConfig {
             voids: false,
-            ..PacerConfig::new(self.link)
+            ..PacerConfig::strict(self.link)
         })?;
         let guarantee = Guarantee {
             // Late messages wait, and are not given back.

@@ -104,7 +104,7 @@ impl Scenario for Spacing {
 impl Spacing {
     fn watch(&self, load: &Load, seed: u64) -> Result<Seen, PacerError> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut host = Host::new(&PacerConfig::new(self.link))?;
+        let mut host = Host::new(&PacerConfig::strict(self.link))?;
         host.late = load.late;
         let weights: Vec<u64> = (0..load.guests)
             .map(|_| random.random_range(1..=20))

@@ -110,6 +110,8 @@ pub struct GuestPacing {
     pub refused: bool,
     /// The pacer's counters.
     pub stats: GuestStats,
+    /// How many of its flows are elastic now.
+    pub elastic_flows: usize,
     /// Its port is left unread, as its guarantee is what its frames wait for.
     pub unread: bool,
 }
@@ -269,6 +271,7 @@ impl GuestPort {
             guarantee: uplink.pacer().guarantee(self.id).copied(),
             refused: self.refusal.is_some(),
             stats,
+            elastic_flows: uplink.pacer().elastic_flows(self.id),
             unread: self.ingress.is_crowded(),
         }
     }

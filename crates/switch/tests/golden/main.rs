@@ -134,7 +134,7 @@ fn wire() -> PacerConfig {
         batch: Nanos::from_micros(300),
         frame: Bytes(1542),
         best_effort: short_queue(),
-        ..PacerConfig::new(Rate::from_mbit(60))
+        ..PacerConfig::strict(Rate::from_mbit(60))
     }
 }
 

@@ -222,7 +222,7 @@ fn switch(victim: Promise, neighbour: Promise) -> Switch {
     let wire = PacerConfig {
         batch: Nanos::from_micros(250),
         frame: Bytes(1542),
-        ..PacerConfig::new(LINK)
+        ..PacerConfig::strict(LINK)
     };
     let uplink = PacedPipelineConfig {
         priority_tag: true,

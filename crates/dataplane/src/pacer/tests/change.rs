@@ -21,7 +21,7 @@ fn set(host: &mut Host, guest: u32, guarantee: Option<&Guarantee>) {
 
 #[test]
 fn a_new_rate_holds_from_the_next_frame_on_without_a_burst_or_a_pause() {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(100)]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee(100)]);
     for id in 0..2000 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -52,7 +52,7 @@ fn a_new_rate_holds_from_the_next_frame_on_without_a_burst_or_a_pause() {
 
 #[test]
 fn a_lower_rate_takes_back_tokens_above_the_new_bucket() {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(1000)]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee(1000)]);
     let lower = Guarantee {
         burst: Bytes(1538),
         ..guarantee(10)
@@ -66,12 +66,12 @@ fn a_lower_rate_takes_back_tokens_above_the_new_bucket() {
         .of(0)
         .map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire))
         .collect();
-    conform(&PacerConfig::new(LINK), &lower, &departures);
+    conform(&PacerConfig::strict(LINK), &lower, &departures);
 }
 
 #[test]
 fn a_guest_that_gets_a_guarantee_keeps_its_order() {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(9000)]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee(9000)]);
     // Best effort has a tenth of the link, and another guest's frames among it.
     for id in 0..4000 {
         host.ring(0, host.now, frame(id, 0, 1538));
@@ -95,7 +95,7 @@ fn a_guest_that_gets_a_guarantee_keeps_its_order() {
 
 #[test]
 fn a_guest_that_loses_its_guarantee_keeps_its_order() {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(100)]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee(100)]);
     for id in 0..100 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -140,7 +140,7 @@ proptest! {
     /// guarantee conforms to it.
     #[test]
     fn whatever_changes_nothing_is_lost_or_overtaken(steps in proptest::collection::vec(step(), 1..400)) {
-        let config = PacerConfig::new(LINK);
+        let config = PacerConfig::strict(LINK);
         let mut host = Host::new(&config, &[]);
         // Under which guarantee each frame was taken.
         let mut contract: Vec<(u32, Option<Guarantee>, Vec<u64>)> = Vec::new();
@@ -186,7 +186,7 @@ proptest! {
     fn changes_add_no_burst(
         changes in proptest::collection::vec((10..1000_u64, 1538..20_000_u64, 1..2_000_000_u64), 1..10),
     ) {
-        let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(10)]);
+        let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee(10)]);
         for id in 0..3000 {
             host.ring(0, host.now, frame(id, 0, 1000));
         }

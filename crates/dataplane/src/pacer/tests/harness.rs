@@ -43,8 +43,9 @@ pub(super) struct Sent {
     pub(super) wire: u64,
     /// `None` for a void.
     pub(super) frame: Option<Record>,
-    /// `None` for best effort.
+    /// `None` for best effort, and what is elastic.
     pub(super) departure: Option<u64>,
+    pub(super) is_elastic: bool,
     /// The moment of its departure, or at which it begins.
     pub(super) moment: Nanos,
 }
@@ -113,6 +114,7 @@ impl Host {
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
                     departure: Some(departure.0),
+                    is_elastic: false,
                     moment: clock.moment(departure),
                 },
                 Paced::BestEffort { frame, at, .. } => Sent {
@@ -120,6 +122,15 @@ impl Host {
                     wire: void::on_the_wire(frame.len).0,
                     frame: Some(frame),
                     departure: None,
+                    is_elastic: false,
+                    moment: clock.moment(at),
+                },
+                Paced::Elastic { frame, at, .. } => Sent {
+                    at: at.0,
+                    wire: void::on_the_wire(frame.len).0,
+                    frame: Some(frame),
+                    departure: None,
+                    is_elastic: true,
                     moment: clock.moment(at),
                 },
                 Paced::Local {
@@ -133,6 +144,7 @@ impl Host {
                     wire: wire.0,
                     frame: None,
                     departure: None,
+                    is_elastic: false,
                     moment: clock.moment(at),
                 },
             });
@@ -301,6 +313,15 @@ pub(super) fn check_books(pacer: &Pacer<Record>) {
             line = next;
             next = pacer.sibling(line);
         }
+        let elastic = pacer.elastic.places(&guest.elastic, &pacer.chain.store);
+        let held = elastic.iter().flatten().map(|&place| {
+            frames += 1;
+            pacer.chain.store.at(place).memory.0
+        });
+        let held: u64 = held.sum();
+        assert!(held <= guest.share.0, "{held} of {}", guest.share);
+        assert!(elastic.len() <= super::super::elastic::MOST_FLOWS);
+        memory.0 += held;
         assert_eq!((guest.memory, guest.released), (memory, released));
         assert_eq!((guest.lines, guest.limited), (with_frames, limited));
         assert!(memory <= guest.bound, "{memory} of {}", guest.bound);

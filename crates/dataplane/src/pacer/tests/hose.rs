@@ -17,7 +17,7 @@ fn host(limits: &[(u128, u64)]) -> Host {
         mark: None,
         ..Guarantee::new(b, Bytes(3076), b)
     };
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee]);
     for &(destination, mbit) in limits {
         host.pacer
             .set_destination(

@@ -31,7 +31,7 @@ fn limit(host: &mut Host, destination: u128, mbit: u64) {
 }
 
 fn host(guarantee: Guarantee) -> Host {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee; 2]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee; 2]);
     host.now += Nanos::from_secs(1);
     host
 }
@@ -125,7 +125,7 @@ fn another_wire_changes_nothing_for_them() {
     }
     host.run_until(start + Nanos::from_millis(1));
     assert_eq!(host.local.len(), 9);
-    let slower = PacerConfig::new(Rate::from_mbit(1000));
+    let slower = PacerConfig::strict(Rate::from_mbit(1000));
     assert_eq!(host.pacer.reconfigure(host.now, &slower), Ok(()));
     check_books(&host.pacer);
     host.run_until(start + Nanos::from_millis(2));
@@ -207,7 +207,7 @@ enum With {
 
 /// What departs, in a loop with a turn every 10 us.
 fn departures(offered: &Offered, with: With) -> Host {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[offered.guarantee(); 2]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[offered.guarantee(); 2]);
     for (destination, mbit) in &offered.limits {
         limit(&mut host, *destination, *mbit);
     }
@@ -273,7 +273,7 @@ proptest! {
             let over = excess(LINK, bandwidth, burst.0, on_the_wire(&all).into_iter());
             prop_assert!(over < ROUNDING, "{}", over);
             let wire: Vec<_> = all.iter().copied().filter(|(_, frame)| !frame.is_local()).collect();
-            conform(&PacerConfig::new(LINK), &offered.guarantee(), &on_the_wire(&wire));
+            conform(&PacerConfig::strict(LINK), &offered.guarantee(), &on_the_wire(&wire));
         }
         let all = all_of(&host, 0);
         for destination in 1..20 {

@@ -27,7 +27,7 @@ fn limit(host: &mut Host, destination: u128, rate: Rate) {
 /// A guest of 1 Gbit/s with these limits in Mbit/s, of destinations from 1 on.
 fn host(limits: &[u64]) -> Host {
     let guarantee = Guarantee::new(B, Bytes(30_000), LINK);
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee]);
     for (destination, mbit) in (1..).zip(limits) {
         limit(&mut host, destination, Rate::from_mbit(*mbit));
     }
@@ -244,7 +244,7 @@ fn departures(offered: &Offered, with_closed: bool) -> Host {
             Rate::from_mbit(offered.peak),
         )
     };
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee, guarantee]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee, guarantee]);
     for (destination, mbit) in (1..).zip(&offered.limits) {
         limit(&mut host, destination, Rate::from_mbit(*mbit));
     }
@@ -328,7 +328,7 @@ proptest! {
             frames.map(|(sent, _)| (sent.departure.expect("guaranteed"), sent.wire)).collect()
         };
         for guest in 0..2 {
-            conform(&PacerConfig::new(LINK), &guarantee, &departures(None, guest));
+            conform(&PacerConfig::strict(LINK), &guarantee, &departures(None, guest));
         }
         for (destination, mbit) in (1..).zip(&offered.limits) {
             // At its turn a frame may be later than its release: by one frame, and by
@@ -350,7 +350,7 @@ proptest! {
         steps in proptest::collection::vec((0..9_u8, 0..3_u32, 0..60_u128, 84..=60_000_u64), 1..400),
         memory in 1..8_u64,
     ) {
-        let config = PacerConfig { memory: Bytes(memory << 20), ..PacerConfig::new(LINK) };
+        let config = PacerConfig { memory: Bytes(memory << 20), ..PacerConfig::strict(LINK) };
         let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(20_000), LINK);
         let mut host = Host::new(&config, &[guarantee; 3]);
         for destination in 0..40 {

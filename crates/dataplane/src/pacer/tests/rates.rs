@@ -7,7 +7,7 @@ use super::*;
 /// burst (whose tokens came before) to the last one, the longest pause in that
 /// time, and what one frame takes at the rate, in bytes of the wire.
 fn backlogged(rate: Rate, burst: u64, len: usize, frames: u64) -> (f64, u64, u64) {
-    let config = PacerConfig::new(LINK);
+    let config = PacerConfig::strict(LINK);
     let guarantee = Guarantee::new(rate, Bytes(burst), LINK);
     let mut host = Host::new(&config, &[guarantee]);
     let start = host.now;
@@ -85,7 +85,7 @@ fn the_rate_is_the_configured_one_over_a_second() {
 
 #[test]
 fn a_host_that_is_late_by_less_than_half_a_batch_delays_nothing() {
-    let config = PacerConfig::new(LINK);
+    let config = PacerConfig::strict(LINK);
     let guarantee = Guarantee::new(Rate::from_mbit(1000), Bytes(1538), LINK);
     let run = |late| {
         let mut host = Host::new(&config, &[guarantee]);

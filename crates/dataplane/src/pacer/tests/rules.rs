@@ -6,7 +6,7 @@ use super::*;
 const B: Rate = Rate::from_mbit(1000);
 
 fn fresh() -> Pacer<Record> {
-    Pacer::new(&PacerConfig::new(LINK)).expect("sound")
+    Pacer::new(&PacerConfig::strict(LINK)).expect("sound")
 }
 
 fn refuse(change: impl FnOnce(&mut Guarantee)) -> PacerError {
@@ -86,7 +86,7 @@ fn all_guarantees_together_fit_the_link() {
 #[test]
 fn a_configuration_is_refused_with_the_rule_it_breaks() {
     let refuse = |change: fn(&mut PacerConfig)| {
-        let mut config = PacerConfig::new(LINK);
+        let mut config = PacerConfig::strict(LINK);
         change(&mut config);
         Pacer::<Record>::new(&config)
             .expect_err("a rule is broken")

@@ -22,7 +22,10 @@ fn figure_9_of_the_paper() {
         let rate = Rate::from_mbit(mbit);
         Guarantee::new(rate, Bytes(1538), rate)
     };
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(2000), guarantee(1000)]);
+    let mut host = Host::new(
+        &PacerConfig::strict(LINK),
+        &[guarantee(2000), guarantee(1000)],
+    );
     for id in 0..8 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -65,7 +68,7 @@ fn figure_9_of_the_paper() {
 fn a_gap_that_no_void_fits_into_delays_one_frame_and_no_other() {
     let rate = Rate::from_mbit(9500);
     let mut host = Host::new(
-        &PacerConfig::new(LINK),
+        &PacerConfig::strict(LINK),
         &[Guarantee::new(rate, Bytes(1538), LINK)],
     );
     for id in 0..20 {
@@ -88,7 +91,7 @@ fn a_gap_that_no_void_fits_into_delays_one_frame_and_no_other() {
 fn an_idle_link_stays_idle_and_a_slow_guest_costs_few_voids() {
     let rate = Rate::from_mbit(10);
     let mut host = Host::new(
-        &PacerConfig::new(LINK),
+        &PacerConfig::strict(LINK),
         &[Guarantee::new(rate, Bytes(1538), rate)],
     );
     for id in 0..100 {
@@ -109,7 +112,7 @@ fn an_idle_link_stays_idle_and_a_slow_guest_costs_few_voids() {
 #[test]
 fn the_nic_never_holds_more_than_a_batch_and_a_frame() {
     let mut host = Host::new(
-        &PacerConfig::new(LINK),
+        &PacerConfig::strict(LINK),
         &[Guarantee::new(LINK, Bytes(1 << 20), LINK)],
     );
     for id in 0..1000 {
@@ -137,7 +140,7 @@ fn best_effort_takes_all_that_is_left_and_the_guarantee_stays() {
     let rate = Rate::from_mbit(6000);
     for best_effort in [1538, 700, 84] {
         let mut host = Host::new(
-            &PacerConfig::new(LINK),
+            &PacerConfig::strict(LINK),
             &[Guarantee::new(rate, Bytes(1538), LINK)],
         );
         let end = host.now + Nanos::from_millis(20);
@@ -185,7 +188,7 @@ fn best_effort_takes_all_that_is_left_and_the_guarantee_stays() {
 fn a_best_effort_frame_that_has_begun_is_not_interrupted_and_delays_only_once() {
     let rate = Rate::from_mbit(6000);
     let mut host = Host::new(
-        &PacerConfig::new(LINK),
+        &PacerConfig::strict(LINK),
         &[Guarantee::new(rate, Bytes(1538), LINK)],
     );
     // Departures every 2563 1/3 B; best effort after the first, from 1538 to 3038.
@@ -202,7 +205,7 @@ fn a_best_effort_frame_that_has_begun_is_not_interrupted_and_delays_only_once() 
 
 #[test]
 fn best_effort_alone_takes_the_whole_link_without_voids() {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[]);
     for id in 0..3000 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -218,7 +221,7 @@ fn no_voids_are_sent_where_the_nic_keeps_launch_times() {
     let rate = Rate::from_mbit(1000);
     let config = PacerConfig {
         voids: false,
-        ..PacerConfig::new(LINK)
+        ..PacerConfig::strict(LINK)
     };
     let mut host = Host::new(&config, &[Guarantee::new(rate, Bytes(1538), rate)]);
     for id in 0..10 {
@@ -240,7 +243,7 @@ fn a_frame_that_comes_during_a_batch_is_scheduled_from_its_end_on() {
     let peak = Rate::from_mbit(1000);
     let full = Guarantee::new(Rate::from_mbit(8000), Bytes(1 << 20), LINK);
     let paced = Guarantee::new(peak, Bytes(20_000), peak);
-    let mut host = Host::new(&PacerConfig::new(LINK), &[full, paced]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[full, paced]);
     for id in 0..1000 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -269,7 +272,7 @@ fn what_a_guest_may_not_send_within_its_horizon_stays_in_the_ring() {
         horizon: Nanos::from_millis(1),
         ..Guarantee::new(rate, Bytes(1538), rate)
     };
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee]);
     for id in 0..100 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -299,7 +302,7 @@ fn what_a_guest_may_not_send_within_its_horizon_stays_in_the_ring() {
 fn frames_that_wait_for_long_are_marked_and_not_dropped_while_the_ring_is_left_unread() {
     let rate = Rate::from_mbit(100);
     let guarantee = Guarantee::new(rate, Bytes(1538), rate);
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee]);
     for id in 0..4000 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -329,7 +332,7 @@ fn frames_that_wait_for_long_are_marked_and_not_dropped_while_the_ring_is_left_u
 #[test]
 fn a_link_that_was_down_is_followed_by_no_burst() {
     let rate = Rate::from_mbit(1000);
-    let config = PacerConfig::new(LINK);
+    let config = PacerConfig::strict(LINK);
     let guarantee = Guarantee::new(rate, Bytes(3000), LINK);
     let mut host = Host::new(&config, &[guarantee, guarantee]);
     for guest in 0..2 {
@@ -375,7 +378,7 @@ fn what_may_be_caught_up_is_caught_up() {
     let rate = Rate::from_mbit(1000);
     let config = PacerConfig {
         catch_up: Nanos::from_millis(5),
-        ..PacerConfig::new(LINK)
+        ..PacerConfig::strict(LINK)
     };
     let mut host = Host::new(&config, &[Guarantee::new(rate, Bytes(3000), LINK)]);
     for id in 0..20_000 {
@@ -395,7 +398,7 @@ fn what_is_due_is_never_later_than_may_be_caught_up() {
     let catch_up = Nanos::from_millis(5);
     let config = PacerConfig {
         catch_up,
-        ..PacerConfig::new(LINK)
+        ..PacerConfig::strict(LINK)
     };
     let rate = Rate::from_mbit(9000);
     let mut host = Host::new(&config, &[Guarantee::new(rate, Bytes(3000), LINK)]);
@@ -419,7 +422,7 @@ fn what_is_due_is_never_later_than_may_be_caught_up() {
 fn many_guests_at_once_leave_in_turn() {
     let share = Rate(LINK.0 / 200);
     let guarantees = [Guarantee::new(share, Bytes(3076), Rate::from_mbit(1000)); 200];
-    let config = PacerConfig::new(LINK);
+    let config = PacerConfig::strict(LINK);
     let mut host = Host::new(&config, &guarantees);
     for guest in 0..200 {
         for id in 0..20 {
@@ -469,7 +472,7 @@ proptest! {
         frames in proptest::collection::vec((0..7_usize, 84..=1538_u64, 0..30_000_u64), 1..600),
         late in 0..100_u64,
     ) {
-        let config = PacerConfig::new(LINK);
+        let config = PacerConfig::strict(LINK);
         let mut host = Host::new(&config, &guarantees);
         host.late = Nanos::from_micros(late);
         let (mut at, mut count) = (host.now, 0);
@@ -497,7 +500,7 @@ proptest! {
         guarantee in guarantee(1),
         lens in proptest::collection::vec(84..=1538_u64, 1..400),
     ) {
-        let config = PacerConfig::new(LINK);
+        let config = PacerConfig::strict(LINK);
         let mut host = Host::new(&config, &[guarantee]);
         for (id, wire) in (0..).zip(lens) {
             host.ring(0, host.now, frame(id, 0, wire));

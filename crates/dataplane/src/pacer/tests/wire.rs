@@ -17,7 +17,7 @@ fn guarantee() -> Guarantee {
 
 /// A host with two guaranteed guests, and limits for two destinations of the first.
 fn host() -> Host {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[guarantee(), guarantee()]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[guarantee(), guarantee()]);
     for (destination, mbit) in [(1, 50), (2, 150)] {
         let rate = Some(Rate::from_mbit(mbit));
         host.pacer
@@ -44,7 +44,7 @@ fn departures_stand_at_their_moments_on_a_faster_link() {
         host.ring(1, host.now, frame(id, 1, 1538));
     }
     host.run_until(Nanos::from_micros(1500));
-    let mut other = PacerConfig::new(Rate::from_mbit(40_000));
+    let mut other = PacerConfig::strict(Rate::from_mbit(40_000));
     other.catch_up = Nanos::from_micros(10);
     host.pacer.reconfigure(host.now, &other).expect("sound");
     host.run_until(Nanos::from_secs(1));
@@ -58,7 +58,7 @@ fn departures_stand_at_their_moments_on_a_faster_link() {
 
 #[test]
 fn what_the_nic_holds_takes_as_many_bytes_of_the_new_link() {
-    let mut host = Host::new(&PacerConfig::new(LINK), &[]);
+    let mut host = Host::new(&PacerConfig::strict(LINK), &[]);
     for id in 0..100 {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
@@ -66,7 +66,7 @@ fn what_the_nic_holds_takes_as_many_bytes_of_the_new_link() {
     let held = host.sent.last().map_or(0, |sent| sent.at + sent.wire)
         - host.pacer.clock().advance(host.now).0;
     assert!(held >= 62_500);
-    let slow = PacerConfig::new(Rate::from_mbit(1000));
+    let slow = PacerConfig::strict(Rate::from_mbit(1000));
     host.pacer.reconfigure(host.now, &slow).expect("sound");
     let before = host.sent.len();
     host.run_until(Nanos::from_secs(1));
@@ -84,7 +84,7 @@ fn a_wire_that_breaks_a_rule_changes_nothing() {
     host.turn();
     let before = format!("{:?}", host.pacer);
     let mut refuse = |change: &dyn Fn(&mut PacerConfig)| {
-        let mut config = PacerConfig::new(LINK);
+        let mut config = PacerConfig::strict(LINK);
         change(&mut config);
         let refused = host.pacer.reconfigure(host.now, &config);
         assert_eq!(format!("{:?}", host.pacer), before);
@@ -103,7 +103,7 @@ fn a_wire_that_breaks_a_rule_changes_nothing() {
     // Either fits alone.
     let both = PacerConfig {
         batch: Nanos::from_micros(100),
-        ..PacerConfig::new(Rate::from_mbit(500))
+        ..PacerConfig::strict(Rate::from_mbit(500))
     };
     host.pacer.reconfigure(host.now, &both).expect("400 of 500");
     let more = Guarantee::new(PEAK, S, PEAK);
@@ -125,7 +125,7 @@ fn a_limit_that_the_new_wire_cannot_count_becomes_the_nearest_and_a_closed_one_s
     let mut rates = |mbit| {
         let config = PacerConfig {
             batch: Nanos::from_micros(100),
-            ..PacerConfig::new(Rate::from_mbit(mbit))
+            ..PacerConfig::strict(Rate::from_mbit(mbit))
         };
         host.pacer.reconfigure(now, &config).expect("400 of it");
         let mut rates = Vec::new();
@@ -162,7 +162,7 @@ fn a_limit_that_ended_while_frames_waited_for_it_is_nothing_on_another_wire() {
     };
     limit(Some(Rate::from_mbit(1)));
     limit(None);
-    let other = PacerConfig::new(Rate::from_mbit(5000));
+    let other = PacerConfig::strict(Rate::from_mbit(5000));
     host.pacer.reconfigure(now, &other).expect("400 of it");
     host.run_until(now + Nanos::from_secs(1));
     assert_eq!(host.of(0).count(), 60);
@@ -202,7 +202,7 @@ fn wire() -> impl Strategy<Value = PacerConfig> {
                 frame: Bytes(frame),
                 catch_up: Nanos::from_micros(catch_up),
                 best_effort,
-                ..PacerConfig::new(Rate::from_mbit(mbit))
+                ..PacerConfig::strict(Rate::from_mbit(mbit))
             },
         )
 }
@@ -267,7 +267,7 @@ proptest! {
         lens in proptest::collection::vec(84..=1538_u64, 50..500),
         restarts in proptest::collection::vec((0..3_000_000_u64, 60_000..1_000_000_u64), 0..6),
     ) {
-        let config = PacerConfig::new(LINK);
+        let config = PacerConfig::strict(LINK);
         let mut host = Host::new(&config, &[guarantee]);
         for (id, wire) in (0..).zip(lens) {
             host.ring(0, host.now, frame(id, 0, wire));
@@ -293,7 +293,7 @@ proptest! {
         burst in 1538..1_000_000_u64,
         lens in proptest::collection::vec(84..=1538_u64, 1..200),
     ) {
-        let mut host = Host::new(&PacerConfig::new(LINK), &[]);
+        let mut host = Host::new(&PacerConfig::strict(LINK), &[]);
         let guarantee = Guarantee::new(Rate::from_mbit(mbit), Bytes(burst), LINK);
         host.pacer.set_guest(host.now, GuestId::first(0), Some(&guarantee)).expect("sound");
         let start = host.pacer.clock().advance(host.now).0;

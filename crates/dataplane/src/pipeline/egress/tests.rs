@@ -19,7 +19,7 @@ fn paced(voids: bool) -> EgressConfig {
     EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig {
         batch: Nanos::from_micros(500),
         voids,
-        ..PacerConfig::new(LINK)
+        ..PacerConfig::strict(LINK)
     }))
 }
 
@@ -97,7 +97,7 @@ fn a_queue_becomes_a_pacer_and_a_queue_again_and_no_frame_is_lost_or_overtakes()
 fn a_broken_rule_changes_nothing() {
     let mut egress = Egress::new(queued()).expect("no rule is broken");
     push(&mut egress, NOW, 0, Coverage::AllDestinations);
-    let broken = PacerConfig::new(Rate(0));
+    let broken = PacerConfig::strict(Rate(0));
     let broken = EgressConfig::Pacer(PacedPipelineConfig::new(broken));
     assert!(Egress::<Record>::new(broken.clone()).is_err());
     assert!(egress.reconfigure(NOW, broken).is_err());

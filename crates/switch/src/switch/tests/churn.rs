@@ -80,7 +80,7 @@ fn after_a_million_guests_the_next_is_as_the_first() {
     assert!(most.is_some_and(|slot| slot <= 2 * AT_ONCE as usize + 4));
 
     // The pacer takes a guarantee of whoever comes now.
-    let paced = EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::new(LINK)));
+    let paced = EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::strict(LINK)));
     let mut config = with(&paced, [], 1);
     config.guests[1].guarantee = Some(Guarantee::new(Rate::from_mbit(100), Bytes(15_380), LINK));
     bench.become_(config);
@@ -90,7 +90,7 @@ fn after_a_million_guests_the_next_is_as_the_first() {
 
 #[test]
 fn a_slot_is_used_again_as_what_waits_of_its_guest_is_best_effort_then() {
-    let paced = EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::new(LINK)));
+    let paced = EgressConfig::Pacer(PacedPipelineConfig::new(PacerConfig::strict(LINK)));
     let guarantee = Guarantee::new(Rate::from_mbit(10), Bytes(15_380), LINK);
     let with = |b| {
         let mut config = with(&paced, [], b);

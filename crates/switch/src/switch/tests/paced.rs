@@ -2,6 +2,7 @@
 
 mod backpressure;
 mod classes;
+mod elastic;
 mod floods;
 mod guarantees;
 mod local;
@@ -20,7 +21,7 @@ fn guarantee(mbit: u64) -> Guarantee {
 }
 
 fn wire() -> PacerConfig {
-    PacerConfig::new(LINK)
+    PacerConfig::strict(LINK)
 }
 
 /// The guests of [`Bench`] behind an uplink that is paced, and what A and B are

@@ -14,7 +14,7 @@ fn mac(guest: u32) -> Mac {
 /// a second.
 fn with(others: impl IntoIterator<Item = u32>, mbit: u64) -> SwitchConfig {
     let mut config = config(&PipelineConfig::default());
-    let pacer = PacerConfig::new(LINK);
+    let pacer = PacerConfig::strict(LINK);
     config.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer)));
     let guarantee = Guarantee::new(Rate::from_mbit(mbit), Bytes(15_380), LINK);
     config
@@ -129,7 +129,7 @@ fn a_reload_that_breaks_a_rule_has_changed_nothing() {
         .collect();
     // Of what they have, the last ones do not fit any more.
     let mut too_much = with(0..300, 1);
-    let pacer = PacerConfig::new(Rate::from_mbit(250));
+    let pacer = PacerConfig::strict(Rate::from_mbit(250));
     too_much.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(pacer)));
     for guest in &mut too_much.guests {
         if let Some(guarantee) = &mut guest.guarantee {

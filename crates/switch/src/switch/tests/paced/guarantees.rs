@@ -130,7 +130,7 @@ fn a_reload_changes_a_link_on_which_destinations_have_limits() {
         (1000, 10_000, 0),
         (10_000, 1000, 5_000_000_000),
     ] {
-        let on = |mbit| PacerConfig::new(Rate::from_mbit(mbit));
+        let on = |mbit| PacerConfig::strict(Rate::from_mbit(mbit));
         let mut bench = bench(paced(&on(from), Some(guarantee(100)), None));
         let now = bench.now;
         let far = FAR.to_ipv6_mapped().to_bits();

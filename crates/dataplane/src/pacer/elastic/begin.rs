@@ -1,0 +1,293 @@
+//! A flow becomes elastic.
+
+use super::super::Pacer;
+use super::super::guest::{Contract, Guest, Ring};
+use super::super::line::Stage;
+use super::super::store::NIL;
+use super::super::take::line_of;
+use super::tally::Largest;
+use super::{FRAMES, Flow, LOOK, MOST_FLOWS, Phase, carried, flow_of};
+use crate::Frame;
+use tailbound_units::{Nanos, Position, WireBytes};
+
+/// How many guests beside the first that wait are asked at once whether they wait for
+/// {B, S}.
+const GUESTS: usize = 4;
+
+/// How many lines of a guest are looked at.
+const LINES: usize = 64;
+
+impl<F: Frame> Pacer<F> {
+    /// Lets the largest flow of a guest that waits for {B, S} be elastic, where the wire is
+    /// idle from `at` on. Returns false where there is none.
+    pub(super) fn begin_elastic(&mut self, at: Position) -> bool {
+        if !self.config.work_conserving || at < self.elastic.not_before {
+            return false;
+        }
+        let Some(number) = self.find_waiting(at) else {
+            return false;
+        };
+        let (looked, partly) = self.count_flows(number);
+        self.elastic.not_before = at + WireBytes(1);
+        self.note_looks(looked);
+        let Some(largest) = self.elastic.tally.largest(partly) else {
+            // So it stays for a while, and there are other guests.
+            if looked > 0
+                && let Some(Some(guest)) = self.guests.get_mut(number as usize)
+            {
+                guest.elastic.not_before = at + self.elastic.pause;
+            }
+            return false;
+        };
+        self.make_elastic(number, largest, at)
+    }
+
+    /// Lets nothing be looked for until so many looks are paid for.
+    fn note_looks(&mut self, looks: usize) {
+        let time = Nanos(LOOK.0 * looks as u64);
+        let busy = WireBytes::from(self.config.link.bytes_in(time));
+        self.elastic.not_before += busy;
+        #[cfg(test)]
+        {
+            self.elastic.looked += looks as u64;
+        }
+    }
+
+    /// A guest that waits for {B, S} and may have another elastic flow.
+    fn find_waiting(&mut self, at: Position) -> Option<u32> {
+        let departs = self.chain.departures.first_number();
+        let line = self.chain.first_limited();
+        let released = line.map(|line| self.lines.at(line).guest);
+        let (count, from) = (self.guests.len().max(1), self.elastic.candidate);
+        let others = (0..GUESTS).map(|next| ((from + next) % count) as u32);
+        let mut asked = departs.into_iter().chain(released).chain(others);
+        let found = asked.find(|&number| self.waits_for_guarantee(number, at));
+        self.elastic.candidate = (from + GUESTS) % count;
+        found
+    }
+
+    fn waits_for_guarantee(&self, number: u32, at: Position) -> bool {
+        let Some(Some(guest)) = self.guests.get(number as usize) else {
+            return false;
+        };
+        let drain = self.elastic.drain;
+        guest.contract == Contract::Guaranteed
+            && guest.elastic.not_before <= at
+            && guest.waits_for_guarantee(at, self.config.longest_frame())
+            && match self.elastic.all.get(guest.elastic.slot as usize) {
+                Some(flows) => flows.has_room(at, drain),
+                None => true,
+            }
+    }
+
+    /// Counts the frames of a guest that wait for {B, S}, by flow. Returns how many were
+    /// looked at, and the line that was not to its end.
+    fn count_flows(&mut self, number: u32) -> (usize, u32) {
+        let Self {
+            guests,
+            lines,
+            chain,
+            elastic,
+            ..
+        } = self;
+        elastic.tally.clear();
+        let Some(Some(guest)) = guests.get(number as usize) else {
+            return (0, NIL);
+        };
+        let mut looked = 0;
+        // What is elastic, or was a moment ago, does not become so again.
+        let known = elastic.all.get(guest.elastic.slot as usize);
+        let is_known = |flow| known.is_some_and(|flows| flows.find(flow).is_some());
+        let mut count = |line: u32, place: u32| {
+            looked += 1;
+            let waiting = chain.store.at(place);
+            if let Some(connection) = waiting.frame.as_ref().and_then(flow_of)
+                && !is_known(connection)
+            {
+                elastic.tally.add(connection, waiting.wire, line, place);
+            }
+            (waiting.next, looked)
+        };
+        if guest.stamped != NIL {
+            count(NIL, guest.stamped);
+        }
+        // Where a destination's limit lets as much through as the guarantee, its line is
+        // what waits.
+        let limited = chain.first_limited();
+        let limited = limited.filter(|line| lines.at(*line).guest == number);
+        let released = guest.round.lines(&chain.links).take(LINES);
+        for line in released.chain(limited) {
+            let mut place = lines.at(line).head();
+            while place != NIL {
+                let (next, looked) = count(line, place);
+                if looked >= FRAMES && next != NIL {
+                    return (looked, line);
+                }
+                place = next;
+            }
+        }
+        (looked, NIL)
+    }
+
+    /// Lets a flow of a guest be elastic: takes its frames out of their line, and the one
+    /// that has a departure time back. Returns false where there are too many of them.
+    fn make_elastic(&mut self, number: u32, largest: Largest, at: Position) -> bool {
+        let longest = self.config.longest_frame();
+        let frame = self.chain.store.at(largest.place).frame.as_ref();
+        let Some(connection) = frame.and_then(flow_of) else {
+            return false;
+        };
+        let Some(line) = self.whole_line(number, largest) else {
+            return false;
+        };
+        let mut flow = Flow::new(connection, number, at);
+        self.take_stamped(number, &mut flow, at);
+        let is_first = self.take_from_line(number, line, &mut flow, at);
+        let Self {
+            guests,
+            lines,
+            chain,
+            ..
+        } = self;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
+            return false;
+        };
+        if guest.stamped == NIL
+            && let Some((index, line)) = guest.round.turn(&mut lines.all, &mut chain.links, longest)
+        {
+            chain.stamp(guest, line, index, at.max(line.release));
+        }
+        if is_first {
+            chain.set_head((guest, lines.at_mut(line)), line, at);
+        }
+        self.add_elastic(number, flow, at);
+        if let Some(Some(guest)) = self.guests.get(number as usize)
+            && guest.ring != Ring::Read
+        {
+            self.read_again(number);
+        }
+        true
+    }
+
+    /// The line of a flow's frames. Where that of the frame with a departure time alone was
+    /// counted, more of them may wait for a limit, or in a line that was not looked at:
+    /// `None` where there are too many to look for them.
+    fn whole_line(&mut self, number: u32, largest: Largest) -> Option<u32> {
+        if largest.line != NIL {
+            return Some(largest.line);
+        }
+        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
+        let frame = self.chain.store.at(largest.place).frame.as_ref()?;
+        let line = line_of(guest, &self.lines, frame);
+        let (mut place, mut looked) = (self.lines.at(line).head(), 0);
+        while place != NIL && looked < FRAMES {
+            looked += 1;
+            place = self.chain.store.at(place).next;
+        }
+        self.note_looks(looked);
+        (place == NIL).then_some(line)
+    }
+
+    /// Takes the frame of a guest that has a departure time, where it is one of the flow's:
+    /// it is the oldest. What it was charged to is as if it had not been, but a limit to
+    /// which the next frame of its line may have been charged since.
+    fn take_stamped(&mut self, number: u32, flow: &mut Flow, at: Position) {
+        let Self {
+            guests,
+            lines,
+            chain,
+            ..
+        } = self;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
+            return;
+        };
+        if guest.stamped == NIL {
+            return;
+        }
+        let place = guest.stamped;
+        let waiting = chain.store.at(place);
+        let Some(frame) = &waiting.frame else { return };
+        if flow_of(frame) != Some(flow.connection) {
+            return;
+        }
+        let size = (waiting.wire, waiting.memory);
+        let line = line_of(guest, lines, frame);
+        chain.departures.remove(number);
+        guest.take_back(size.0, at);
+        let line = lines.at_mut(line);
+        let was_last = line.is_empty();
+        if let Some(limit) = &mut line.limit {
+            limit.taken = limit.taken.saturating_sub(size.0);
+            if was_last {
+                limit.give_back(size.0, at);
+            }
+        }
+        chain.store.at_mut(place).next = NIL;
+        flow.frames.push(&mut chain.store, place, size);
+    }
+
+    /// Takes a flow's frames out of their line. Returns whether another one is first in it
+    /// then, which is yet to be charged.
+    fn take_from_line(&mut self, number: u32, index: u32, flow: &mut Flow, at: Position) -> bool {
+        let Self {
+            guests,
+            lines,
+            chain,
+            ..
+        } = self;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
+            return false;
+        };
+        let line = lines.at_mut(index);
+        if line.is_empty() {
+            return false;
+        }
+        let waited = chain.withdraw(line, index);
+        let (first, before) = (line.head(), line.wire);
+        let charged = chain.store.at(first).wire;
+        let is_mine = |frame: &F| flow_of(frame) == Some(flow.connection);
+        flow.frames.take_from(&mut chain.store, line, is_mine);
+        let stays = !waited && line.head() == first;
+        if line.stage == Stage::Released {
+            guest.released -= before;
+            if stays {
+                guest.released += line.wire;
+            } else {
+                guest.round.remove(&mut chain.links, index, line.weight);
+                if let Some(limit) = &mut line.limit {
+                    limit.give_back(charged, at);
+                }
+            }
+        }
+        if line.is_empty() {
+            line.stage = Stage::Empty;
+            guest.lines -= 1;
+        }
+        !stays && !line.is_empty()
+    }
+
+    /// Lets a flow be among its guest's elastic ones.
+    fn add_elastic(&mut self, number: u32, flow: Flow, at: Position) {
+        let drain = self.elastic.drain;
+        let carried = carried(&self.chain.stats);
+        let Some(Some(Guest { elastic: terms, .. })) = self.guests.get_mut(number as usize) else {
+            return;
+        };
+        if terms.slot == NIL {
+            terms.slot = self.elastic.occupy(number);
+            terms.began = at;
+        }
+        let slot = terms.slot;
+        let flows = &mut self.elastic.all[slot as usize];
+        flows.members.retain(|flow| !flow.is_over(at, drain));
+        if flows.members.len() >= MOST_FLOWS {
+            let mut members = flows.members.iter();
+            let needless = members.position(|flow| matches!(flow.phase, Phase::Guaranteed { .. }));
+            needless.map(|index| flows.members.swap_remove(index));
+        }
+        flows.memory.0 += flow.frames.memory.0;
+        flows.members.push(flow);
+        self.elastic.activate(slot, carried);
+        self.trim_elastic(number);
+    }
+}

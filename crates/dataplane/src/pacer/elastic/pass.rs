@@ -1,0 +1,272 @@
+//! Frames of elastic flows: how they come, and how they leave.
+
+use super::super::chain::Chain;
+use super::super::guest::{Guest, Ring};
+use super::super::store::{Arrival, NIL};
+use super::super::take::{line_of, put};
+use super::super::{Paced, Pacer};
+use super::{Flows, Phase, carried, flow_of};
+use crate::{Connection, Frame};
+use tailbound_units::{Bytes, Nanos, Position, WireBytes};
+
+impl<F: Frame> Pacer<F> {
+    /// Takes a frame in of a guest that has elastic flows: of one of these, or of another.
+    #[inline(never)]
+    pub(in super::super) fn enqueue_beside_elastic(&mut self, now: Nanos, guest: u32, frame: F) {
+        let position = self.chain.position;
+        let arrival = Arrival {
+            enqueued: now,
+            at: position.max(self.chain.wire),
+        };
+        let flow = flow_of(&frame);
+        if let Some(flow) = flow.and_then(|flow| self.elastic_flow(guest, flow, position)) {
+            self.push_elastic(guest, flow, frame, arrival);
+        } else if let Some(Some(guest)) = self.guests.get_mut(guest as usize) {
+            let line = line_of(guest, &self.lines, &frame);
+            self.take(line, frame, arrival);
+        }
+    }
+
+    /// Which of a guest's elastic flows a frame that comes now belongs to; `None` where it
+    /// is guaranteed. Whether the flow goes on as it is is decided here.
+    fn elastic_flow(&mut self, number: u32, of: Connection, now: Position) -> Option<usize> {
+        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
+        let slot = guest.elastic.slot;
+        let drain = self.elastic.drain;
+        let flows = self.elastic.all.get_mut(slot as usize)?;
+        let index = flows.find(of)?;
+        if flows.members[index].is_over(now, drain) {
+            flows.members.swap_remove(index);
+            if flows.members.is_empty() {
+                self.elastic.vacate(&mut guest.elastic);
+            }
+            return None;
+        }
+        if matches!(flows.members[index].phase, Phase::Guaranteed { .. }) {
+            return None;
+        }
+        self.stop_where_it_conforms(number, index, now);
+        Some(index)
+    }
+
+    /// Lets a frame, or all its segments, wait in an elastic flow.
+    fn push_elastic(&mut self, number: u32, index: usize, frame: F, arrival: Arrival) {
+        let longest = self.config.longest_frame();
+        let Self {
+            guests,
+            chain,
+            elastic,
+            ..
+        } = self;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
+            return;
+        };
+        let slot = guest.elastic.slot;
+        let flows = &mut elastic.all[slot as usize];
+        let flow = &mut flows.members[index];
+        frame.segment(|frame| {
+            let size = Chain::size(&frame);
+            if size.0 > longest {
+                return chain.count_oversized(guest);
+            }
+            let (place, there) = chain.store.place(size, arrival);
+            put(there, frame);
+            if flows.memory.0 > guest.share.0 / 2 {
+                chain.mark(guest, place);
+            }
+            flow.frames.push(&mut chain.store, place, size);
+            flow.came += size.0;
+            flows.memory.0 += size.1.0;
+            guest.memory.0 += size.1.0;
+            guest.stats.taken.packets += 1;
+            guest.stats.taken.bytes += size.0;
+        });
+        elastic.activate(slot, carried(&chain.stats));
+        self.trim_elastic(number);
+    }
+
+    /// Drops from the front of a guest's longest elastic flows what all of them hold beyond
+    /// the share of one line, and then what its frames hold beyond its bound.
+    pub(super) fn trim_elastic(&mut self, number: u32) {
+        let Some(Some(guest)) = self.guests.get(number as usize) else {
+            return;
+        };
+        let share = guest.share;
+        self.drop_elastic(number, |_, flows| flows.memory > share);
+        let Some(Some(guest)) = self.guests.get(number as usize) else {
+            return;
+        };
+        if guest.memory > guest.bound {
+            self.make_room(number);
+        }
+    }
+
+    /// Drops frames of elastic flows first where a guest holds more than `most`.
+    #[cold]
+    pub(in super::super) fn make_room_of_elastic(&mut self, number: u32, most: Bytes) {
+        self.drop_elastic(number, |guest, _| guest.memory > most);
+    }
+
+    /// Drops frames from the front of a guest's longest elastic flow, while there are any
+    /// and `too_much` is held.
+    fn drop_elastic(&mut self, number: u32, too_much: impl Fn(&Guest, &Flows) -> bool) {
+        let Self {
+            guests,
+            chain,
+            elastic,
+            ..
+        } = self;
+        let Some(Some(guest)) = guests.get_mut(number as usize) else {
+            return;
+        };
+        let Some(flows) = elastic.all.get_mut(guest.elastic.slot as usize) else {
+            return;
+        };
+        while too_much(guest, flows)
+            && let Some(flow) = flows
+                .members
+                .iter_mut()
+                .max_by_key(|flow| flow.frames.memory)
+            && !flow.frames.is_empty()
+        {
+            let place = flow.frames.head();
+            flow.frames.pop(&chain.store);
+            let memory = chain.store.at(place).memory;
+            flows.memory.0 -= memory.0;
+            guest.memory.0 -= memory.0;
+            guest.stats.dropped += 1;
+            chain.stats.drops.over_share += 1;
+            drop(chain.store.take(place));
+        }
+        if flows.is_active && !flows.is_waiting() {
+            let slot = guest.elastic.slot;
+            elastic.rest(slot, chain.position);
+        }
+    }
+
+    /// Hands over the next frame of an elastic flow from `at` on, where nothing else is to
+    /// leave, and returns where it ends. Where none waits, another flow may become elastic.
+    #[inline(never)]
+    pub(in super::super) fn send_elastic(
+        &mut self,
+        now: Nanos,
+        at: Position,
+        sink: &mut impl FnMut(Paced<F>),
+    ) -> Option<Position> {
+        loop {
+            if !self.elastic.is_waiting() && !self.begin_elastic(at) {
+                return None;
+            }
+            if self.chain.departures.first() <= at {
+                // What was to leave before is another flow's turn now.
+                return Some(at);
+            }
+            if let Some(end) = self.send_first_elastic(now, at, sink) {
+                return Some(end);
+            }
+        }
+    }
+
+    /// The same of the guest whose turn it is. `None` where it has no frame that may leave
+    /// any more.
+    fn send_first_elastic(
+        &mut self,
+        now: Nanos,
+        at: Position,
+        sink: &mut impl FnMut(Paced<F>),
+    ) -> Option<Position> {
+        let longest = self.config.longest_frame();
+        let Self {
+            guests,
+            chain,
+            elastic,
+            ..
+        } = self;
+        let slot = elastic.first_in_turn(longest)?;
+        let flows = &mut elastic.all[slot as usize];
+        let number = flows.guest;
+        let guest = guests.get_mut(number as usize)?.as_mut()?;
+        let Some((index, place)) = flows.pop(guest, chain, now) else {
+            elastic.rest(slot, at);
+            return None;
+        };
+        let waiting = chain.store.at(place);
+        let (wire, memory) = (waiting.wire, waiting.memory);
+        let sojourn = now.since(waiting.enqueued);
+        let frame = chain.store.take(place)?;
+        let end = at + wire;
+        flows.members[index].left = end;
+        flows.deficit -= wire.0.cast_signed();
+        flows.served += wire;
+        flows.memory.0 -= memory.0;
+        guest.memory.0 -= memory.0;
+        for count in [&mut guest.stats.elastic, &mut chain.stats.elastic] {
+            count.packets += 1;
+            count.bytes += wire;
+        }
+        guest.stats.sojourn = sojourn;
+        if !flows.is_waiting() {
+            elastic.rest(slot, end);
+        }
+        if guest.ring != Ring::Read {
+            self.read_again(number);
+        }
+        sink(Paced::Elastic { frame, at, sojourn });
+        Some(end)
+    }
+}
+
+impl Flows {
+    /// Takes the frame out whose turn it is, as far as `CoDel` lets it leave, and returns
+    /// which flow it is of and its place.
+    fn pop<F: Frame>(
+        &mut self,
+        guest: &mut Guest,
+        chain: &mut Chain<F>,
+        now: Nanos,
+    ) -> Option<(usize, u32)> {
+        for _ in 0..self.members.len() {
+            let index = self.turn % self.members.len();
+            self.turn = index + 1;
+            let flow = &mut self.members[index];
+            if !flow.is_waiting() {
+                continue;
+            }
+            let head = chain.store.at(flow.frames.head());
+            if flow.frames.is_late(head, guest.patience, now) {
+                let before = flow.frames.memory;
+                chain.judge_frames(guest, &mut flow.frames, true);
+                self.memory.0 -= before.0 - flow.frames.memory.0;
+            }
+            let place = flow.frames.head();
+            if place != NIL {
+                flow.frames.pop(&chain.store);
+                return Some((index, place));
+            }
+        }
+        None
+    }
+}
+
+impl super::Elastic {
+    /// The guest whose turn it is: all that wait get the same bytes of the wire (deficit
+    /// round robin, Shreedhar and Varghese, SIGCOMM 1995).
+    fn first_in_turn(&mut self, longest: WireBytes) -> Option<u32> {
+        loop {
+            let slot = *self.active.front()?;
+            let flows = &mut self.all[slot as usize];
+            if flows.deficit > 0 {
+                return Some(slot);
+            }
+            flows.deficit += longest.0.cast_signed();
+            self.active.rotate_left(1);
+        }
+    }
+
+    /// Lets a guest's flows, none of which has a frame that may leave, be looked at once
+    /// they may be over.
+    fn rest(&mut self, slot: u32, at: Position) {
+        self.deactivate(slot);
+        self.wake(slot, at.saturating_add(self.drain));
+    }
+}

@@ -1,0 +1,240 @@
+//! A flow is elastic no longer: it is held for `drain`, and goes on as guaranteed.
+
+use super::super::Pacer;
+use super::super::line::Stage;
+use super::super::store::NIL;
+use super::super::take::line_of;
+use super::{Phase, carried};
+use crate::Frame;
+use tailbound_units::{Position, WireBytes};
+
+/// How many held frames join their lines at once.
+const JOIN: usize = 256;
+
+/// How many guests are asked at once whether they get less than B.
+const ASKED: usize = 16;
+
+impl<F: Frame> Pacer<F> {
+    /// Lets a flow stop of which a frame comes now, where its own rate has conformed.
+    pub(super) fn stop_where_it_conforms(&mut self, number: u32, index: usize, now: Position) {
+        let Some(Some(guest)) = self.guests.get_mut(number as usize) else {
+            return;
+        };
+        let (drain, link) = (self.elastic.drain, u128::from(self.config.link.0));
+        let rate = u128::from(guest.guarantee.bandwidth.0);
+        let slot = guest.elastic.slot;
+        let flows = &mut self.elastic.all[slot as usize];
+        let elastic = flows.elastic() as u128;
+        let flow = &mut flows.members[index];
+        let passed = now.since(flow.since);
+        let earned = u128::from(passed.0) * rate;
+        let burst = u128::from(guest.guarantee.burst.0) * link;
+        if flow.phase != Phase::Elastic || passed < drain || earned < burst {
+            return;
+        }
+        let came = std::mem::take(&mut flow.came);
+        flow.since = now;
+        if u128::from(came.0) * link * elastic > earned {
+            return;
+        }
+        flow.stop(drain);
+        let until = flow.left.saturating_add(drain);
+        self.elastic.wake(slot, until);
+        if !self.elastic.all[slot as usize].is_waiting() {
+            self.elastic.deactivate(slot);
+        }
+    }
+
+    /// Does what is due at `now`: lets held frames join their lines, forgets flows that are
+    /// over, and lets those stop that get too little.
+    #[inline(never)]
+    pub(in super::super) fn settle_elastic(&mut self, now: Position) {
+        while let Some(slot) = self.elastic.due(now) {
+            self.settle_flows(slot, now);
+        }
+        for _ in 0..ASKED.min(self.elastic.active.len()) {
+            let elastic = &mut self.elastic;
+            elastic.asked += 1;
+            let Some(&slot) = elastic
+                .active
+                .get(elastic.asked % elastic.active.len().max(1))
+            else {
+                return;
+            };
+            if self.gets_too_little(slot) {
+                self.pause_elastic(slot, now);
+            }
+        }
+    }
+
+    fn settle_flows(&mut self, slot: u32, now: Position) {
+        let drain = self.elastic.drain;
+        let (mut index, mut left, mut next) = (0, JOIN, Position::NEVER);
+        while let Some(flow) = self.elastic.all[slot as usize].members.get(index) {
+            if let Phase::Draining { until } = flow.phase
+                && until <= now
+                && !flow.frames.is_empty()
+            {
+                self.join_lines(slot, index, &mut left);
+                let until = now + self.elastic.pause;
+                let flow = &mut self.elastic.all[slot as usize].members[index];
+                if flow.frames.is_empty() {
+                    flow.phase = Phase::Guaranteed { until };
+                }
+            }
+            let flow = &self.elastic.all[slot as usize].members[index];
+            if flow.is_over(now, drain) {
+                self.elastic.all[slot as usize].members.swap_remove(index);
+                continue;
+            }
+            next = next.min(match flow.phase {
+                Phase::Draining { until } | Phase::Guaranteed { until } => {
+                    until.max(now + WireBytes(1))
+                }
+                Phase::Elastic if flow.frames.is_empty() => flow.left + drain,
+                Phase::Elastic => Position::NEVER,
+            });
+            index += 1;
+        }
+        let flows = &self.elastic.all[slot as usize];
+        let number = flows.guest;
+        if flows.members.is_empty() {
+            if let Some(Some(guest)) = self.guests.get_mut(number as usize)
+                && guest.elastic.slot == slot
+            {
+                self.elastic.vacate(&mut guest.elastic);
+            }
+        } else if next < Position::NEVER {
+            self.elastic.wake(slot, next);
+        }
+    }
+
+    /// Lets held frames of a flow join their line, so many at most.
+    fn join_lines(&mut self, slot: u32, index: usize, most: &mut usize) {
+        while *most > 0
+            && let Some((number, line)) = self.join_line(slot, index)
+        {
+            *most -= 1;
+            self.trim(line);
+            let memory = self.lines.at(line).memory;
+            if let Some(Some(guest)) = self.guests.get(number as usize)
+                && guest.is_crowded(memory)
+            {
+                self.handle_crowd(line);
+            }
+        }
+    }
+
+    /// Lets the first held frame of a flow join its line, and returns whose line, and which.
+    fn join_line(&mut self, slot: u32, index: usize) -> Option<(u32, u32)> {
+        let start = self.chain.position.max(self.chain.wire);
+        let Self {
+            guests,
+            lines,
+            chain,
+            elastic,
+            ..
+        } = self;
+        let flows = &mut elastic.all[slot as usize];
+        let number = flows.guest;
+        let guest = guests.get_mut(number as usize)?.as_mut()?;
+        let flow = &mut flows.members[index];
+        let place = flow.frames.head();
+        if place == NIL {
+            return None;
+        }
+        flow.frames.pop(&chain.store);
+        let waiting = chain.store.at_mut(place);
+        waiting.next = NIL;
+        waiting.arrival = start;
+        let size = (waiting.wire, waiting.memory);
+        flows.memory.0 -= size.1.0;
+        let index = line_of(guest, lines, waiting.frame.as_ref()?);
+        let line = lines.at_mut(index);
+        line.push(&mut chain.store, place, size);
+        match line.stage {
+            Stage::Empty => {
+                guest.lines += 1;
+                chain.set_head((guest, line), index, start);
+            }
+            Stage::Released => guest.released += size.0,
+            Stage::Limited | Stage::Closed => {}
+        }
+        Some((number, index))
+    }
+
+    /// Whether the frames of a guest's elastic flows wait while the wire carries others', so
+    /// that they get less than B. Time passes here as the wire carries frames: that the
+    /// host is late costs them nothing.
+    fn gets_too_little(&mut self, slot: u32) -> bool {
+        let carried = carried(&self.chain.stats);
+        let flows = &mut self.elastic.all[slot as usize];
+        let Some(Some(guest)) = self.guests.get(flows.guest as usize) else {
+            return false;
+        };
+        let rate = u128::from(guest.guarantee.bandwidth.0);
+        let link = u128::from(self.config.link.0);
+        let earned = u128::from((carried - flows.since).0) * rate;
+        let got = u128::from(flows.served.0) * link;
+        if got >= earned {
+            (flows.since, flows.served) = (carried, WireBytes::ZERO);
+            return false;
+        }
+        earned - got > u128::from(self.elastic.patience.0) * rate
+    }
+
+    /// Lets all elastic flows of a guest stop, and have none again for a while.
+    fn pause_elastic(&mut self, slot: u32, now: Position) {
+        let drain = self.elastic.drain;
+        let flows = &mut self.elastic.all[slot as usize];
+        let mut first = Position::NEVER;
+        for flow in &mut flows.members {
+            flow.stop(drain);
+            first = first.min(flow.left.saturating_add(drain));
+        }
+        let number = flows.guest;
+        self.elastic.deactivate(slot);
+        self.elastic.wake(slot, first.max(now + WireBytes(1)));
+        let (least, most) = (self.elastic.pause, self.elastic.most_pause);
+        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
+            let terms = &mut guest.elastic;
+            let was_worth_it = now.since(terms.began) > terms.pause;
+            terms.pause = if was_worth_it {
+                least
+            } else {
+                (terms.pause * 2).min(most)
+            };
+            terms.not_before = now + drain + terms.pause;
+        }
+    }
+
+    /// Hands the frames of a guest's elastic flows back one after the other, as its
+    /// guarantee ends.
+    pub(in super::super) fn end_elastic(
+        &mut self,
+        number: u32,
+        mut restore: impl FnMut(&mut Self, u32),
+    ) {
+        let Some(Some(guest)) = self.guests.get(number as usize) else {
+            return;
+        };
+        let slot = guest.elastic.slot;
+        if slot == NIL {
+            return;
+        }
+        let mut flows = std::mem::take(&mut self.elastic.all[slot as usize].members);
+        self.elastic.all[slot as usize].memory.0 = 0;
+        for flow in &mut flows {
+            while !flow.frames.is_empty() {
+                let place = flow.frames.head();
+                flow.frames.pop(&self.chain.store);
+                restore(self, place);
+            }
+        }
+        flows.clear();
+        self.elastic.all[slot as usize].members = flows;
+        if let Some(Some(guest)) = self.guests.get_mut(number as usize) {
+            self.elastic.vacate(&mut guest.elastic);
+        }
+    }
+}

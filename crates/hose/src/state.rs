@@ -1,13 +1,15 @@
 //! One host: what comes in goes to the side it is for, and what both sides have to
 //! say goes out in one datagram.
 
+mod send;
+
 use crate::config::{HoseConfig, Times};
 use crate::context::Context;
 use crate::ids::{
     FlowKey, GuestId, HostId, MachineId, PairKey, PeerIndex, SequenceNumber, Station, TimeOfDay,
 };
 use crate::incoming::{Incoming, IncomingSide};
-use crate::keys::{KeyEpoch, PairKeys};
+use crate::keys::PairKeys;
 use crate::machines::{LocalIndex, Machine};
 use crate::peers::Peer;
 use crate::receiver::{IncomingRequest, ReceivingSide};
@@ -17,15 +19,11 @@ use crate::sender::{Change, IncomingGrant, SendingSide};
 use crate::stations::{StationChange, Stations};
 use crate::stats::{Dropped, HoseStats};
 use crate::view::View;
-use crate::wire::{Announced, Entry, Envelope, Header, MAX_DATAGRAM, Message, Writer};
+use crate::wire::{Announced, Entry, Envelope, Header, Message, Writer};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use tailbound_units::{Bytes, Nanos};
-
-/// Intervals until a peer is sent again what it lacks of our list of machines,
-/// where nothing else is to be sent.
-const REPEAT: u64 = 8;
 
 /// How often machines of this host request and grant in one moment: what one keeps to
 /// less of is granted to another in the second round, and confirmed in the third.
@@ -457,127 +455,6 @@ impl HoseState {
             let known = self.handle_pair_entry(now, here, sequence, lease, entry);
             debug_assert!(known, "this host knows its own machines");
         }
-    }
-
-    /// How long until a peer is sent something again, if nothing new happens.
-    fn until_next(&self, now: Nanos, index: PeerIndex) -> Nanos {
-        let times = self.times();
-        let peer = &self.view.peers[index];
-        let active = self.sending.uses(index) || self.receiving.serves(index);
-        if active && !peer.is_silent(now, times) {
-            times.interval
-        } else if peer.lacks(self.view.locals.revision) {
-            Nanos(times.interval.0 * REPEAT)
-        } else {
-            times.heartbeat()
-        }
-    }
-
-    /// Goes on in another epoch towards a peer that would not take this one.
-    fn settle_epoch(&mut self, now: Nanos, today: TimeOfDay, index: PeerIndex) {
-        if self.view.peers[index].settle_epoch(today) {
-            self.stats.epochs_changed += 1;
-            let (mut cx, sending, _) = self.sides(now);
-            sending.handle_own_restart(&mut cx, index);
-        }
-    }
-
-    /// Sends a peer all that it is to know, in as many datagrams as that takes; nothing
-    /// where there is no key for that.
-    fn send(&mut self, now: Nanos, index: PeerIndex, send: &mut impl FnMut(HostId, &[u8])) {
-        let pledge = self.renew_pledge(now, index);
-        let Some(keys) = self.view.peers[index].keys.clone() else {
-            return;
-        };
-        let theirs = self.view.peers[index].latest_key(now, self.times());
-        let mut entries = mem::take(&mut self.entries);
-        entries.clear();
-        if self.view.peers[index].lacks(self.view.locals.revision) {
-            self.view.locals.push_announcements(&mut entries);
-        }
-        self.sending.take_requests(index, &mut entries);
-        let first_grant = entries.len();
-        self.receiving.push_grants(index, &mut entries);
-        self.schedule.datagram_sent(now, index);
-
-        // A lease counts from `echo_time`, which was before we heard it.
-        let until = self.view.peers[index].time_heard + self.times().lease_counted();
-        let mut done = 0;
-        loop {
-            let sequence = self.view.peers[index].next_sequence();
-            let (epoch, key) = keys.for_host(theirs, sequence);
-            let header = Header {
-                key: *epoch,
-                latest_key: keys.epoch(),
-                ..self.header(now, index, sequence, pledge)
-            };
-            self.writer.start(&header);
-            let rest = &entries[done..];
-            let refused = rest.iter().position(|entry| !self.writer.push(entry));
-            let fitting = refused.unwrap_or(rest.len());
-            debug_assert!(
-                fitting > 0 || rest.is_empty(),
-                "any entry fits into a datagram of its own"
-            );
-            for place in done.max(first_grant)..done + fitting {
-                let grant = place - first_grant;
-                self.receiving
-                    .grant_sent(index, grant, header.sequence, until);
-            }
-            let datagram = self.writer.finish(key);
-            debug_assert!(datagram.len() <= MAX_DATAGRAM);
-            send(header.to, datagram);
-            self.stats.sent += 1;
-            done += fitting;
-            if done == entries.len() {
-                break;
-            }
-        }
-        self.entries = entries;
-    }
-
-    /// What a datagram starts with, but for its keys.
-    fn header(
-        &self,
-        now: Nanos,
-        index: PeerIndex,
-        sequence: SequenceNumber,
-        pledge: bool,
-    ) -> Header {
-        let locals = &self.view.locals;
-        let peer = &self.view.peers[index];
-        Header {
-            from: self.config.host,
-            to: peer.id,
-            key: KeyEpoch::OWN,
-            latest_key: KeyEpoch::OWN,
-            classes: self.config.classes,
-            epoch: peer.epoch,
-            sequence,
-            time: now,
-            echo_epoch: peer.window.epoch,
-            echo_time: peer.time,
-            revision: locals.revision,
-            known: peer.revision(),
-            machines: locals.len() as u16,
-            pledge,
-        }
-    }
-
-    /// Whether the next datagram to a peer pledges, and, if so, keeps to it. It
-    /// does while the peer hears us: else nothing asked of it would be heard
-    /// either.
-    fn renew_pledge(&mut self, now: Nanos, index: PeerIndex) -> bool {
-        let length = self.times().pledge();
-        let peer = &self.view.peers[index];
-        let until = peer.time_heard + length;
-        let hears_us = peer
-            .echo
-            .is_some_and(|echo| now.since(echo) <= Nanos(length.0 / 2));
-        let pledge = (hears_us && until > now).then_some(until);
-        let (mut cx, sending, _) = self.sides(now);
-        sending.set_pledge(&mut cx, index, pledge);
-        pledge.is_some()
     }
 
     /// When [`Self::poll_datagrams`] is to be called next, unless something comes

@@ -1,11 +1,14 @@
 //! The pacer of the data path in virtual time: `tailbound_dataplane::pacer` itself,
 //! between guests that send what an experiment says and a wire that is its clock.
 //!
-//! Five kinds of experiments: the share of late messages (Silo, table 1), rates
+//! Six kinds of experiments: the share of late messages (Silo, table 1), rates
 //! and pauses against what is configured, the spacing on the wire, networks
-//! behind many pacers against their bounds, and guests beside attackers.
+//! behind many pacers against their bounds, guests beside attackers, and a guest that
+//! sends more than it is guaranteed on an idle wire. Only the last has elastic flows:
+//! the others are about what is guaranteed.
 
 mod conformance;
+mod elastic;
 mod experiment;
 mod host;
 mod isolation;
@@ -16,6 +19,7 @@ mod spacing;
 mod tests;
 
 pub use conformance::Conformance;
+pub use elastic::Elastic;
 pub use experiment::PacerExperiment;
 pub use isolation::Isolation;
 pub use limits::{Limits, Other};

@@ -26,7 +26,8 @@ fn experiments_are_listed_and_a_shown_one_can_be_changed_and_run() {
             "limits",
             "spacing",
             "conformance",
-            "isolation"
+            "isolation",
+            "elastic"
         ]
     );
     let shown = text(&tailbound(directory.path(), &["show", "conformance"]).stdout);

@@ -1,6 +1,6 @@
 //! An experiment of the pacer: what its TOML file says, checked.
 
-use super::{Conformance, Isolation, Limits, Messages, Spacing};
+use super::{Conformance, Elastic, Isolation, Limits, Messages, Spacing};
 use crate::Threads;
 use crate::scenario::{self, Scenarios, under};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use tailbound_experiment::{
 };
 use tailbound_report::Variant;
 
-/// An experiment of the pacer: one of its five scenarios.
+/// An experiment of the pacer: one of its six scenarios.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacerExperiment {
@@ -24,16 +24,19 @@ pub struct PacerExperiment {
     pub conformance: Option<Conformance>,
     /// A guest beside attackers; each attack is a variant.
     pub isolation: Option<Isolation>,
+    /// A guest on an idle wire, with elastic flows and without: `on` and `off`.
+    pub elastic: Option<Elastic>,
 }
 
 impl PacerExperiment {
-    fn scenarios(&self) -> Scenarios<'_, 5> {
+    fn scenarios(&self) -> Scenarios<'_, 6> {
         [
             under("messages", self.messages.as_ref()),
             under("limits", self.limits.as_ref()),
             under("spacing", self.spacing.as_ref()),
             under("conformance", self.conformance.as_ref()),
             under("isolation", self.isolation.as_ref()),
+            under("elastic", self.elastic.as_ref()),
         ]
     }
 }
@@ -43,7 +46,7 @@ impl Experiment for PacerExperiment {
     type Error = ExperimentError;
 
     const CATALOGUE: Catalogue = catalogue!(
-        "experiments/pacer": "silo-table1", "limits", "spacing", "conformance", "isolation"
+        "experiments/pacer": "silo-table1", "limits", "spacing", "conformance", "isolation", "elastic"
     );
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {

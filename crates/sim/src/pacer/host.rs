@@ -69,7 +69,7 @@ impl Host {
     }
 
     /// One turn of the packet loop: rings, then the batch, with one `now`.
-    fn turn(&mut self, sink: &mut impl FnMut(PacketRecord, Position, Position)) {
+    fn turn(&mut self, sink: &mut impl FnMut(Paced<PacketRecord>)) {
         let now = self.now;
         for (guest, ring) in (0..).map(GuestId::first).zip(&mut self.rings) {
             while self.pacer.is_read(guest)
@@ -79,17 +79,7 @@ impl Host {
                 ring.next = ring.traffic.next();
             }
         }
-        self.pacer.batch(now).for_each(|paced| {
-            if let Paced::Guaranteed {
-                frame,
-                departure,
-                at,
-                ..
-            } = paced
-            {
-                sink(frame, departure, at);
-            }
-        });
+        self.pacer.batch(now).for_each(sink);
     }
 
     /// When there is something to do next.
@@ -107,6 +97,21 @@ impl Host {
         end: Nanos,
         mut sink: impl FnMut(PacketRecord, Position, Position),
     ) {
+        self.run_paced(end, |paced| {
+            if let Paced::Guaranteed {
+                frame,
+                departure,
+                at,
+                ..
+            } = paced
+            {
+                sink(frame, departure, at);
+            }
+        });
+    }
+
+    /// The same, where `sink` takes all that is handed over.
+    pub(super) fn run_paced(&mut self, end: Nanos, mut sink: impl FnMut(Paced<PacketRecord>)) {
         while let Some(at) = self.wake_at().map(|at| at.max(self.now)) {
             if at >= end {
                 break;

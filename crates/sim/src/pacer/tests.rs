@@ -18,7 +18,7 @@ fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<PacerExperiment>
 }
 
 /// Each experiment, as short as it still proves something.
-const SHORT: [(&str, &[(&str, &str)]); 5] = [
+const SHORT: [(&str, &[(&str, &str)]); 6] = [
     (
         "silo-table1",
         &[
@@ -64,6 +64,14 @@ const SHORT: [(&str, &[(&str, &str)]); 5] = [
             // The tail of so few is made by one of them.
             ("at_most = 1.05", "at_most = 1.1"),
             ("at_most = 1.1\n", "at_most = 1.2\n"),
+        ],
+    ),
+    (
+        "elastic",
+        &[
+            ("busy_from = \"20ms\"", "busy_from = \"5ms\""),
+            ("busy_until = \"50ms\"", "busy_until = \"15ms\""),
+            ("time = \"100ms\"", "time = \"20ms\""),
         ],
     ),
 ];
@@ -132,6 +140,12 @@ fn mistakes_are_named_with_their_place() {
             "load = 60",
             "load = 100",
             "load 100: choose 1 to 99",
+        ),
+        (
+            "elastic",
+            "busy_until = \"50ms\"",
+            "busy_until = \"22ms\"",
+            "busy_until 22ms: choose 23ms to 100ms",
         ),
         (
             "isolation",

@@ -14,6 +14,7 @@ pub mod probe;
 pub mod process;
 pub mod procfs;
 pub mod root;
+mod rtnetlink;
 pub mod sched;
 pub mod secret;
 pub mod tap;

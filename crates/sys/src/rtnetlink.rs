@@ -1,0 +1,107 @@
+//! Questions about links and namespaces (`rtnetlink(7)`).
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+const HEADER: usize = 16;
+const GET_LINK: u16 = 18;
+const NEW_LINK: u16 = 16;
+const GET_NAMESPACE: u16 = 90;
+const NEW_NAMESPACE: u16 = 88;
+const REQUEST: u16 = 1;
+
+/// rtnetlink of the network namespace that it was opened in.
+pub(crate) struct Netlink(OwnedFd);
+
+impl Netlink {
+    pub(crate) fn open() -> io::Result<Self> {
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a request of so many bytes behind the header, and returns what is behind the
+    /// header of its answer.
+    fn ask(&self, kind: u16, answer: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        let len = (HEADER + body.len()) as u32;
+        let mut message = Vec::with_capacity(HEADER + body.len());
+        message.extend(len.to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(REQUEST.to_ne_bytes());
+        // The number of the request, and whose it is.
+        message.extend([0; 8]);
+        message.extend(body);
+        send(&self.0, &message, SendFlags::empty())?;
+        let mut buffer = vec![0; 64 << 10];
+        let (got, _) = recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+        buffer.truncate(got);
+        let is_answer = buffer.get(4..6) == Some(&answer.to_ne_bytes()[..]);
+        if !is_answer {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(buffer.split_off(HEADER))
+    }
+
+    /// The attributes of the link of this index ([`Attributes`]).
+    pub(crate) fn link(&self, index: u32) -> io::Result<Vec<u8>> {
+        // `struct ifinfomsg`: family, nothing, type, index, flags, mask.
+        let mut body = [0; 16];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        let mut answer = self.ask(GET_LINK, NEW_LINK, &body)?;
+        Ok(answer.split_off(body.len().min(answer.len())))
+    }
+
+    /// The number that the namespace of this file has here.
+    pub(crate) fn number(&self, netns: &Path) -> io::Result<i32> {
+        const FD: u16 = 3;
+        const NUMBER: u16 = 1;
+        let file = File::open(netns)?;
+        // `struct rtgenmsg`, and an attribute.
+        let mut body = vec![0; 4];
+        body.extend(8_u16.to_ne_bytes());
+        body.extend(FD.to_ne_bytes());
+        body.extend(file.as_raw_fd().to_ne_bytes());
+        let answer = self.ask(GET_NAMESPACE, NEW_NAMESPACE, &body)?;
+        let attributes = Attributes(answer.get(4..).unwrap_or_default());
+        let number = attributes.filter(|(kind, _)| *kind == NUMBER);
+        let number =
+            number.filter_map(|(_, value)| Some(i32::from_ne_bytes(*value.first_chunk()?)));
+        number.last().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// The attributes of a message: what each is, and its value.
+pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let head: &[u8; 4] = self.0.first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        // Two bits say how its value is written.
+        let kind = u16::from_ne_bytes([head[2], head[3]]) & 0x3fff;
+        let value = self.0.get(4..len)?;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_read_beyond_their_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let values = Attributes(&bytes).map(|(_, value)| 4 + value.len());
+            prop_assert!(values.sum::<usize>() <= bytes.len());
+        }
+    }
+}

@@ -296,6 +296,11 @@ impl<F: Frame> Pacer<F> {
         guest.map_or(0, |guest| self.elastic.count(&guest.elastic))
     }
 
+    /// The memory that a guest's frames hold here while it has a guarantee.
+    pub fn memory_of(&self, id: GuestId) -> Bytes {
+        guest::find(&self.guests, id).map_or(Bytes(0), |guest| guest.memory)
+    }
+
     /// Whether a guest's ring is to be read: not while {B, S} is what its frames wait
     /// for. See the module.
     pub fn is_read(&self, id: GuestId) -> bool {

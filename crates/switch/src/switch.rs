@@ -19,9 +19,11 @@
 //! ports in virtual time. Between turns, [`Switch::poll_at`] says how long to
 //! sleep; [`Switch::handle_readable`] and [`Switch::handle_writable`] say what woke the
 //! caller, [`Switch::poll_interest`] what to wait for. Guarantees are set by guest: [`Switch::set_guarantee`], [`Switch::apply`].
+//! A guest that is to send no more is drained ([`Switch::set_drained`]).
 
 mod agenda;
 mod config;
+mod drain;
 mod guarantees;
 mod guard;
 mod guest;

@@ -313,6 +313,7 @@ mod tests {
                     name: format!("guest-{number}"),
                     ..PortSnapshot::default()
                 },
+                drained: false,
                 sojourns: vec![sojourn("sent"), sojourn("received")],
                 inward: None,
                 pacing: None,

@@ -61,7 +61,7 @@ impl Switch {
     pub(super) fn note(&mut self, index: PortIndex, ports: &Ports) {
         let port = index.0;
         let is_open = self.is_open(index);
-        let is_read = is_open && self.reads;
+        let is_read = is_open && self.reads && !self.is_drained(index);
         let state = &mut self.states[port];
         let is_pending = state.has_received();
         let is_ready = is_open && (is_pending || (is_read && state.readable));

@@ -12,10 +12,12 @@ pub(super) struct Ingress {
     /// Frames of its last burst were dropped, for want of room or as they may not be
     /// sent: until then the next ones stay where they cost little.
     throttled_until: Option<Nanos>,
+    /// Nothing more is to be received, until that is undone.
+    drained: bool,
 }
 
 impl Ingress {
-    /// The port is read.
+    /// What was received is forwarded, and the port is read unless it is drained.
     pub(super) const fn is_open(&self) -> bool {
         !self.crowded && self.throttled_until.is_none()
     }
@@ -38,6 +40,16 @@ impl Ingress {
     /// Whether the guest's guarantee is what its frames wait for.
     pub(super) const fn set_crowded(&mut self, crowded: bool) {
         self.crowded = crowded;
+    }
+
+    /// Whether nothing more is to be received.
+    pub(super) const fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// Sets whether nothing more is to be received.
+    pub(super) const fn set_drained(&mut self, drained: bool) {
+        self.drained = drained;
     }
 
     /// Leaves the port unread until then.

@@ -43,7 +43,7 @@ impl Switch {
             return Round::InDebt;
         }
         let is_pending = state.has_received();
-        if state.readable {
+        if state.readable && !self.is_drained(from) {
             self.receive(now, from, ports, turn);
         }
         if !self.states[from.0].has_received() {

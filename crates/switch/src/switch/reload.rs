@@ -4,6 +4,7 @@
 //! plan ► begin ► prepare ... prepare ► swap ► settle ... settle
 //!                may fail, and changes nothing   cannot fail
 //! ```
+//! Before it is swapped it may be cancelled.
 //!
 //! Between two steps the switch does turns as usual. A step costs as much as some guests
 //! do, however many there are; but [`Switch::swap`], which gives all ports their new
@@ -248,6 +249,15 @@ impl Switch {
             index += 1;
         }
         (index, cost)
+    }
+
+    /// Gives up a reload that is not in force yet.
+    pub fn cancel(&mut self, reload: &mut Reload) {
+        for next in &mut reload.guests {
+            if let Some((_, guest)) = next.fresh.take() {
+                self.slots.release(guest.id);
+            }
+        }
     }
 
     /// Puts in force what was prepared: guests have other ports from here on, in the order

@@ -52,6 +52,8 @@ pub struct GuestSnapshot {
     pub id: GuestId,
     /// As of every port.
     pub port: PortSnapshot,
+    /// Its port is not read, as it is drained.
+    pub drained: bool,
     /// How long its packets waited, by direction and class.
     pub sojourns: Vec<Sojourn>,
     /// What came for it in the guaranteed class, by whether it conformed; `None` where
@@ -114,6 +116,8 @@ pub struct GuestPacing {
     pub elastic_flows: usize,
     /// Its port is left unread, as its guarantee is what its frames wait for.
     pub unread: bool,
+    /// The memory that its frames hold in the pacer.
+    pub held: Bytes,
 }
 
 /// How long a guest's packets waited.
@@ -259,6 +263,7 @@ impl GuestPort {
         GuestSnapshot {
             id: self.id,
             port: state.snapshot(up, egress, waiting, &[]),
+            drained: self.ingress.is_drained(),
             sojourns: sojourns.collect(),
             inward: self.inward.as_ref().map(Inward::stats),
             pacing: uplink.map(|uplink| self.pacing(uplink)),
@@ -273,6 +278,7 @@ impl GuestPort {
             stats,
             elastic_flows: uplink.pacer().elastic_flows(self.id),
             unread: self.ingress.is_crowded(),
+            held: uplink.pacer().memory_of(self.id),
         }
     }
 }

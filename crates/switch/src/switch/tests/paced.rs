@@ -2,6 +2,7 @@
 
 mod backpressure;
 mod classes;
+mod drain;
 mod elastic;
 mod floods;
 mod guarantees;

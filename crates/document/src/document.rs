@@ -221,6 +221,11 @@ impl Entry<'_, '_> {
             .collect()
     }
 
+    /// How many values the list has; none where the value is no list.
+    pub fn items(&self) -> usize {
+        self.value.get_ref().as_array().map_or(0, |list| list.len())
+    }
+
     /// A mistake at the key.
     pub fn wrong_key(&self, message: impl Into<String>) -> Mistake {
         self.document.mistake(self.key_span.clone(), message)

@@ -4,13 +4,22 @@
 //! each with its line and column: first all of TOML's own, then one a section
 //! where the values have the wrong type or an unknown key, then what contradicts
 //! itself. Only a configuration without any is returned.
+//!
+//! Guests that came by the control socket are part of it as if they stood in the file.
 
+mod added;
 mod check;
 mod classes;
 mod draft;
+mod error;
 mod guard;
 mod memory;
 mod pacing;
+mod sources;
+
+pub use added::ChangeError;
+pub(crate) use added::{Change, Files, REQUEST, names_in};
+pub use error::ConfigError;
 
 use crate::hose::HoseConfig;
 use crate::port::AfXdpMode;
@@ -47,6 +56,9 @@ pub struct Config {
     pub vcpu: Option<AgentConfig>,
     /// The exchange of rates with other hosts; none by default.
     pub hose: Option<HoseConfig>,
+    /// The file that keeps guests that came by the control socket; one of the
+    /// configuration's name in the state directory by default.
+    pub added: Option<PathBuf>,
 }
 
 /// The way out of the host.
@@ -227,12 +239,20 @@ impl fmt::Display for PortConfig {
 }
 
 impl Config {
-    /// Reads a configuration.
+    /// Reads a configuration: its file, and the guests that were added to it.
     ///
     /// # Errors
-    /// All mistakes found, as [`DocumentError`] prints them.
-    pub fn load(path: &Path) -> Result<Self, DocumentError> {
-        DocumentError::load(path, Self::parse)
+    /// All mistakes found.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Files::read(path)?.parse()
+    }
+
+    /// Reads a configuration's file alone, whoever was added to it.
+    ///
+    /// # Errors
+    /// All mistakes found.
+    pub fn load_file(path: &Path) -> Result<Self, ConfigError> {
+        Ok(DocumentError::load(path, Self::parse)?)
     }
 
     /// Reads a configuration from its text.

@@ -15,18 +15,21 @@ mod open;
 mod plan;
 mod poller;
 mod reload;
+mod requests;
 mod scrape;
 mod store;
 mod takeover;
 mod telling;
 mod vcpu;
 
-use crate::config::{Config, PortConfig};
+use crate::config::{ChangeError, Config, ConfigError, Files, PortConfig};
 use crate::control::{ControlConfig, ControlError, WatchClient};
 use crate::guarantees::{ClassesDiffer, Guarantees};
 use crate::hose::{Hose, HoseError, HoseSetup, Placement};
+use crate::inventory::Inventory;
 use crate::metrics::MetricsError;
 use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
+use crate::socket::View;
 use crate::wake::Signals;
 use core::Core;
 use ending::listener;
@@ -38,14 +41,14 @@ pub use open::OpenError;
 use plan::{PortPlan, plan};
 use poller::{HOSE, Poller, Ready};
 use reload::Reloading;
-use scrape::Scrapes;
+use requests::Requests;
+use scrape::{Scrapes, Viewer};
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use store::Store;
-use tailbound_document::DocumentError;
 use tailbound_switch::port::Port;
 use tailbound_switch::{Interest, PortIndex, Switch};
 use tailbound_units::Nanos;
@@ -70,7 +73,10 @@ const RETRY: (Nanos, Nanos) = (Nanos::from_millis(250), Nanos::from_secs(2));
 pub enum HostError {
     /// The configuration has mistakes.
     #[error(transparent)]
-    Config(#[from] DocumentError),
+    Config(#[from] ConfigError),
+    /// Guests cannot be added or removed.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
     /// A port cannot be opened.
     #[error("port {name} ({port}): {source}")]
     Port {
@@ -115,7 +121,8 @@ pub enum HostError {
 /// or the one in force stays. With `control`, guests are promised what that
 /// placement service says; whether it answers does not matter to the start. It goes on
 /// with what the daemon before it handed over to `instance`, or what systemd kept of it,
-/// and hands over itself to whoever asks.
+/// and hands over itself to whoever asks. At the control socket of `instance` guests are
+/// added, removed and shown.
 ///
 /// # Errors
 /// The configuration has mistakes, a port or the metrics address cannot be
@@ -170,7 +177,9 @@ struct Missing {
 }
 
 struct Daemon {
-    path: PathBuf,
+    /// What the configuration in force was read from.
+    files: Files,
+    inventory: Arc<Inventory>,
     clock: Clock,
     signals: Signals,
     poller: Poller,
@@ -191,6 +200,7 @@ struct Daemon {
     /// Other hosts have sent something.
     hose_ready: bool,
     instance: Option<Instance>,
+    requests: Requests,
     /// Another daemon asks to take over.
     successor_ready: bool,
     store: Store,
@@ -209,18 +219,17 @@ impl Daemon {
         control: Option<&ControlConfig>,
         mut instance: Option<Instance>,
     ) -> Result<Self, HostError> {
-        let config = Config::load(path)?;
+        let files = Files::read(path)?;
+        let config: Config = files.parse()?;
+        let inventory = Arc::new(Inventory::new(&files, &config));
         let core = Core::detect().map_err(system("see its CPUs"))?;
         let clock = Clock::start();
         let guarantees = Guarantees::default().reconfigured(&config)?;
         let (plans, switch) = plan(&config, &guarantees);
         let mut switch = Switch::new(switch)?;
-        let legacy = instance
-            .as_mut()
-            .and_then(|instance| instance.legacy.take());
+        let legacy = instance.as_mut().and_then(|own| own.legacy.take());
         let mut legacy = legacy.unwrap_or_else(Legacy::from_systemd);
-        let levels = legacy.levels.take().unwrap_or_default();
-        let mut levels = Restoring::from(levels);
+        let mut levels = Restoring::from(legacy.levels.take().unwrap_or_default());
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
         let watch = control
@@ -241,6 +250,7 @@ impl Daemon {
             .map(|hose| HoseSetup::open(hose, config.classes, None, placement))
             .transpose()?;
         let hose = begin_exchange(setup, &guarantees, &mut levels, &mut switch, clock.now());
+        let requests = Requests::serve(instance.as_mut(), &signals)?;
         let others_ready = [
             hose.as_ref().map(|hose| (HOSE, hose.descriptor())),
             listener(instance.as_ref()),
@@ -250,7 +260,8 @@ impl Daemon {
         // Last: threads start where the thread that starts them may run.
         core.take(config.cpu);
         Ok(Self {
-            path: path.to_owned(),
+            inventory,
+            files,
             clock,
             signals,
             poller,
@@ -270,6 +281,7 @@ impl Daemon {
             hose,
             hose_ready: true,
             instance,
+            requests,
             successor_ready: false,
             store,
             levels,
@@ -308,7 +320,9 @@ impl Daemon {
                     hose.take_keys(now);
                 }
                 self.scrapes.handle_woken();
+                self.requests.handle_woken();
             }
+            self.take_requests(now);
             self.answer();
             self.go_on_reloading(now);
             self.go_on_telling(now);
@@ -322,6 +336,7 @@ impl Daemon {
                 std::thread::spawn(tailbound_sys::memory::give_back);
             }
             self.exchange(now);
+            self.poll_drains(now);
             let is_busy = turn.busy
                 || self.scrapes.is_busy()
                 || self.is_reloading()
@@ -358,7 +373,8 @@ impl Daemon {
     fn next_event(&self) -> Option<Nanos> {
         let retry = self.missing.iter().map(|missing| missing.retry_at).min();
         let rates = self.hose.as_ref().and_then(Hose::poll_at);
-        [self.switch.poll_at(&self.ports), rates, retry]
+        let drains = self.requests.poll_at();
+        [self.switch.poll_at(&self.ports), rates, retry, drains]
             .into_iter()
             .flatten()
             .min()
@@ -423,30 +439,35 @@ impl Daemon {
         Ok(woken)
     }
 
-    /// Goes on with the answer to the scrapes that wait.
+    /// Goes on with the answer to those that wait for a copy of the counters.
     fn answer(&mut self) {
-        let Some(metrics) = &self.metrics else {
-            self.scrapes = Scrapes::default();
-            return;
-        };
+        let metrics = self.metrics.as_ref();
         let answer = self
             .scrapes
             .poll(metrics, &mut self.switch, &mut self.ports);
-        let Some((snapshot, scrapes)) = answer else {
+        let Some((snapshot, viewers)) = answer else {
             return;
         };
-        let exposition = Exposition {
-            host: Some(HostCounts {
-                snapshot: Arc::new(snapshot),
-                guarantees: Arc::clone(&self.guarantees),
-                hose: self.hose.as_ref().map(Hose::snapshot),
-                reloads_applied: self.reloads_applied,
-                reloads_refused: self.reloads_refused,
-            }),
-            ..Exposition::default()
+        let counts = HostCounts {
+            snapshot: Arc::new(snapshot),
+            guarantees: Arc::clone(&self.guarantees),
+            hose: self.hose.as_ref().map(Hose::snapshot),
+            reloads_applied: self.reloads_applied,
+            reloads_refused: self.reloads_refused,
+            inventory: Arc::clone(&self.inventory),
         };
-        for scrape in scrapes {
-            scrape.answer(exposition.clone());
+        for viewer in viewers {
+            let counts = counts.clone();
+            match viewer {
+                Viewer::Scrape(scrape) => scrape.answer(Exposition {
+                    host: Some(counts),
+                    ..Exposition::default()
+                }),
+                Viewer::Reply(reply) => reply.show(View {
+                    uptime: self.clock.now(),
+                    counts,
+                }),
+            }
         }
     }
 

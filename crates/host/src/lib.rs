@@ -5,18 +5,22 @@
 //! ports it is given. [`port`] has those of a real host, [`config`] is the file that
 //! says what is forwarded for whom, and [`run`] the daemon that opens ports, waits for
 //! them and answers to signals and scrapes. [`control`] takes what guests are promised
-//! from the placement service.
+//! from the placement service, [`socket`] has guests come and go, and shows them.
 
 pub mod config;
 pub mod control;
 mod daemon;
+mod durable;
 mod guarantees;
 pub mod hose;
+mod inventory;
 mod metrics;
+mod places;
 pub mod port;
+pub mod socket;
 pub mod void_test;
 mod wake;
 
-pub use config::Config;
+pub use config::{ChangeError, Config, ConfigError};
 pub use daemon::{HostError, Instance, InstanceError, OpenError, run, watch_vcpus};
 pub use metrics::MetricsError;

@@ -18,7 +18,7 @@ pub(crate) struct Signals {
     waker: Waker,
 }
 
-/// Wakes the packet loop, from any thread.
+/// Wakes a thread, the packet loop among others, from any other.
 #[derive(Debug, Clone)]
 pub(crate) struct Waker(Arc<UnixStream>);
 
@@ -30,6 +30,14 @@ impl Waker {
         Self(Arc::new(writer))
     }
 
+    /// A waker, and the socket that is readable once it was used.
+    pub(crate) fn pair() -> io::Result<(UnixStream, Self)> {
+        let (socket, writer) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        Ok((socket, Self(Arc::new(writer))))
+    }
+
     pub(crate) fn wake(&self) {
         // When the socket is full the loop is as good as awake.
         let _ = (&*self.0).write(&[0]);
@@ -38,17 +46,14 @@ impl Waker {
 
 impl Signals {
     pub(crate) fn catch() -> io::Result<Self> {
-        let (socket, writer) = UnixStream::pair()?;
-        socket.set_nonblocking(true)?;
-        writer.set_nonblocking(true)?;
+        let (socket, waker) = Waker::pair()?;
         let stop = Arc::default();
         let reload = Arc::default();
         for (signal, flag) in [(SIGTERM, &stop), (SIGINT, &stop), (SIGHUP, &reload)] {
             // In this order, so that the flag is set when the loop wakes.
             signal_hook::flag::register(signal, Arc::clone(flag))?;
-            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+            signal_hook::low_level::pipe::register(signal, waker.0.try_clone()?)?;
         }
-        let waker = Waker(Arc::new(writer));
         Ok(Self {
             stop,
             reload,

@@ -34,7 +34,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
     }
     if let Some(uplink) = &draft.uplink {
         let at = [Step::Key("uplink")];
-        checks.port(&at, "the uplink", &uplink.port);
+        checks.port(&at, "the uplink's", &uplink.port);
         if matches!(uplink.port, PortConfig::VhostUser { .. }) {
             checks.wrong(
                 &[Step::Key("uplink"), Step::Key("port")],
@@ -64,7 +64,8 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         checks.wrong.extend(hose.check(&[Step::Key("hose")]));
     }
     for (index, guest) in &draft.guests {
-        checks.guest(&[Step::Key("guest"), Step::Index(*index)], guest);
+        let place = [Step::Key("guest"), Step::Index(*index)];
+        checks.guest(&place, guest, &draft.owner(*index, guest));
     }
     checks.wrong.extend(pacing::check(draft));
     checks.wrong.extend(classes::check(draft));
@@ -95,9 +96,10 @@ impl Checks {
         });
     }
 
-    fn guest(&mut self, at: &[Step], guest: &GuestConfig) {
-        self.guest_name(&join(at, &[Step::Key("name")]), &guest.name);
-        self.mac(&join(at, &[Step::Key("mac")]), guest);
+    /// `owner` says whose something is: `web's`.
+    fn guest(&mut self, at: &[Step], guest: &GuestConfig, owner: &str) {
+        self.guest_name(&join(at, &[Step::Key("name")]), &guest.name, owner);
+        self.mac(&join(at, &[Step::Key("mac")]), guest, owner);
         if let Some(vm) = &guest.vm {
             unique(
                 &mut self.wrong,
@@ -105,17 +107,17 @@ impl Checks {
                 &join(at, &[Step::Key("vm")]),
                 "machine",
                 vm.clone(),
-                &guest.name,
+                owner,
             );
         }
-        self.wrong.extend(self.addresses.guest(at, guest));
-        self.port(at, &guest.name, &guest.port);
+        self.wrong.extend(self.addresses.guest(at, guest, owner));
+        self.port(at, owner, &guest.port);
         let pipeline = guest.pipeline.clone().unwrap_or_default();
         self.whole_frames(at, &guest.port, &pipeline);
         self.pipeline(at, &pipeline);
     }
 
-    fn guest_name(&mut self, place: &[Step], name: &str) {
+    fn guest_name(&mut self, place: &[Step], name: &str, owner: &str) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(plain) {
             self.wrong(
@@ -129,10 +131,17 @@ impl Checks {
             self.wrong(place, "a guest cannot be called uplink; use another name");
         }
         let names = &mut self.names;
-        unique(&mut self.wrong, names, place, "name", name.to_owned(), name);
+        unique(
+            &mut self.wrong,
+            names,
+            place,
+            "name",
+            name.to_owned(),
+            owner,
+        );
     }
 
-    fn mac(&mut self, place: &[Step], guest: &GuestConfig) {
+    fn mac(&mut self, place: &[Step], guest: &GuestConfig, owner: &str) {
         if guest.mac.is_multicast() || guest.mac.0 == [0; 6] {
             self.wrong(
                 place,
@@ -149,7 +158,7 @@ impl Checks {
             place,
             "MAC address",
             guest.mac,
-            &guest.name,
+            owner,
         );
     }
 
@@ -186,7 +195,7 @@ impl Checks {
                 if let Some(other) = known {
                     self.wrong(
                         &place,
-                        format!("the interface {interface} is {other}'s; give each port its own"),
+                        format!("the interface {interface} is {other}; give each port its own"),
                     );
                 }
             }
@@ -231,7 +240,7 @@ impl Checks {
         if let Some(other) = known {
             self.wrong(
                 &place,
-                format!("the socket {text} is {other}'s; give each port its own"),
+                format!("the socket {text} is {other}; give each port its own"),
             );
         }
         if !(1..=VhostConfig::MOST_QUEUES).contains(&queues) {
@@ -367,7 +376,7 @@ impl Checks {
     }
 }
 
-/// Notes that `value` is `owner`'s; wrong when it was another's already.
+/// Notes whose `value` is; wrong when it was another's already.
 fn unique<T: Eq + Hash + ToString>(
     wrong: &mut Vec<Problem>,
     known: &mut HashMap<T, String>,
@@ -380,7 +389,7 @@ fn unique<T: Eq + Hash + ToString>(
     if let Some(other) = known.insert(value, owner.to_owned()) {
         wrong.push(Problem {
             path: place.to_owned(),
-            message: format!("the {what} {text} is {other}'s already; give each guest its own"),
+            message: format!("the {what} {text} is {other} already; give each guest its own"),
         });
     }
 }

@@ -3,12 +3,13 @@
 use super::{Config, GuestConfig, UplinkConfig};
 use crate::hose::HoseConfig;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use tailbound_agent::AgentConfig;
 use tailbound_dataplane::{Classes, Fabric};
 use tailbound_document::{Document, Mistake, unknown_word};
 
 const KEYS: &[&str] = &[
-    "metrics", "cpu", "classes", "uplink", "guest", "vcpu", "hose",
+    "metrics", "cpu", "classes", "uplink", "guest", "vcpu", "hose", "added",
 ];
 
 /// The sections of a configuration that could be read.
@@ -24,8 +25,13 @@ pub(super) struct Draft {
     pub(super) cpu: Option<u32>,
     pub(super) vcpu: Option<AgentConfig>,
     pub(super) hose: Option<HoseConfig>,
-    /// Each with its index in the file's list.
+    pub(super) added: Option<PathBuf>,
+    /// Each with its place among the sections.
     pub(super) guests: Vec<(usize, GuestConfig)>,
+    /// How many sections of guests there are, whether they could be read or not.
+    pub(super) sections: usize,
+    /// Where each section stands, with its file; none where there is one file alone.
+    pub(super) places: Vec<String>,
 }
 
 impl From<Draft> for Config {
@@ -37,6 +43,7 @@ impl From<Draft> for Config {
             cpu: draft.cpu,
             vcpu: draft.vcpu,
             hose: draft.hose,
+            added: draft.added,
             guests: draft.guests.into_iter().map(|(_, guest)| guest).collect(),
         }
     }
@@ -82,10 +89,42 @@ impl Draft {
                 "cpu" => draft.cpu = entry.read(&mut mistakes),
                 "vcpu" => draft.vcpu = entry.read(&mut mistakes),
                 "hose" => draft.hose = entry.read(&mut mistakes),
-                "guest" => draft.guests = entry.read_list(&mut mistakes),
+                "added" => draft.added = entry.read(&mut mistakes),
+                "guest" => {
+                    draft.guests = entry.read_list(&mut mistakes);
+                    draft.sections = entry.items();
+                }
                 unknown => mistakes.push(entry.wrong_key(unknown_word("key", unknown, KEYS))),
             }
         }
         (draft, mistakes)
+    }
+
+    /// Adds the guests of a text that has nothing else, but those whose places are in
+    /// `except`; returns its mistakes.
+    pub(super) fn add_guests(&mut self, document: &Document<'_>, except: &[usize]) -> Vec<Mistake> {
+        let mut mistakes = Vec::new();
+        let first = self.sections;
+        for entry in document.entries() {
+            if entry.key() != "guest" {
+                mistakes.push(entry.wrong_key(unknown_word("key", entry.key(), &["guest"])));
+                continue;
+            }
+            let guests = entry.read_list(&mut mistakes).into_iter();
+            let guests = guests.filter(|(place, _)| !except.contains(place));
+            self.guests
+                .extend(guests.map(|(place, guest)| (first + place, guest)));
+            self.sections += entry.items();
+        }
+        mistakes
+    }
+
+    /// Whose something is, in mistakes: `web's`, and where that one stands if there is more
+    /// than one file.
+    pub(super) fn owner(&self, index: usize, guest: &GuestConfig) -> String {
+        match self.places.get(index) {
+            Some(place) => format!("{}'s ({place})", guest.name),
+            None => format!("{}'s", guest.name),
+        }
     }
 }

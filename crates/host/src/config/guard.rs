@@ -19,7 +19,7 @@ pub(super) struct Addresses(Vec<(Prefix, String)>);
 
 impl Addresses {
     /// Everything that is wrong with what a guest may send, beside those before it.
-    pub(super) fn guest(&mut self, at: &[Step], guest: &GuestConfig) -> Vec<Problem> {
+    pub(super) fn guest(&mut self, at: &[Step], guest: &GuestConfig, owner: &str) -> Vec<Problem> {
         let mut wrong = Vec::new();
         let mut say = |more: &[Step], message: String| {
             wrong.push(Problem {
@@ -32,7 +32,7 @@ impl Addresses {
             if let Some(message) = wrong_address(*prefix) {
                 say(&place, message);
             }
-            if let Some(message) = self.known(*prefix, &guest.name) {
+            if let Some(message) = self.known(*prefix, owner) {
                 say(&place, message);
             }
         }
@@ -93,10 +93,10 @@ impl Addresses {
         let other = self.0.iter().find(|(other, _)| prefix.overlaps(*other));
         let message = other.map(|(other, owner)| {
             if *other == prefix {
-                format!("the IP address {prefix} is {owner}'s; give each guest its own")
+                format!("the IP address {prefix} is {owner}; give each guest its own")
             } else {
                 format!(
-                    "{prefix} overlaps {other}, which is {owner}'s; give each guest its own, or \
+                    "{prefix} overlaps {other}, which is {owner}; give each guest its own, or \
                      list an IPv6 prefix that they share as `slaac`"
                 )
             }

@@ -1,12 +1,12 @@
 //! The state file: what the placement service said last, so that a daemon that starts while the
 //! service is away goes on with what the one before had.
 
+use crate::durable;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 const SCHEMA: u32 = 2;
@@ -54,14 +54,7 @@ impl<T: Kept> StateFile<T> {
             path: path.to_owned(),
             source,
         };
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed)?;
-        }
-        // One that was left there may be for others to read.
-        let fresh = fresh(path);
-        let _ = fs::remove_file(&fresh);
-        // A failure shows now, not when there is something to keep.
-        create(&fresh).map_err(failed)?;
+        durable::make_room(path).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             kept: PhantomData,
@@ -101,31 +94,8 @@ impl<T: Kept> StateFile<T> {
             schema: SCHEMA,
             said,
         })?;
-        let fresh = fresh(&self.path);
-        let mut file = create(&fresh)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &self.path)?;
-        // Sync the new name as well.
-        match self.path.parent() {
-            Some(directory) if !directory.as_os_str().is_empty() => {
-                File::open(directory)?.sync_all()
-            }
-            _ => File::open(".")?.sync_all(),
-        }
+        durable::replace(&self.path, &text)
     }
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true);
-    options.mode(0o600).open(path)
-}
-
-fn fresh(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
 }
 
 #[cfg(test)]

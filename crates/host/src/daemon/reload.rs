@@ -4,6 +4,10 @@
 //! loop applies it between packets, a few guests a turn ([`tailbound_switch::Reload`]).
 //! Whatever may fail comes first, and changes nothing. What is closed is closed by a
 //! thread, too: for a TAP that takes milliseconds.
+//!
+//! Guests that come or go by the control socket are such a reload, but that the
+//! configuration's file is not read again. Who they are is kept right before that is in
+//! force: a daemon that dies in between goes on as if it had answered.
 
 use super::core::Core;
 use super::notify::{self, notify};
@@ -11,15 +15,15 @@ use super::plan::{PortPlan, plan};
 use super::poller::{HOSE, Mark};
 use super::vcpu::VcpuThread;
 use super::{Clock, Daemon, HostError, Inherited, ask, system};
-use crate::config::Config;
+use crate::config::{Change, ChangeError, Files};
 use crate::guarantees::Guarantees;
 use crate::hose::{Hose, HoseSetup, Placement};
+use crate::inventory::Inventory;
 use crate::metrics::{AskWatch, Server, Vcpus};
 use crate::wake::Waker;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use tailbound_agent::AgentConfig;
@@ -34,12 +38,29 @@ const WORK: usize = 32;
 /// a few system calls each.
 const DESCRIPTORS: usize = 4;
 
+/// Which configuration is wanted.
+pub(super) enum Wanted {
+    /// The one that the files have now.
+    Files,
+    /// The one in force with other guests.
+    Change(Change),
+}
+
+/// What a thread makes of what is wanted; `None` where that is in force already.
+type Opened = Result<Option<Box<Prepared>>, HostError>;
+
 /// A reload, as far as it has come.
 pub(super) enum Reloading {
     /// A thread prepares it.
-    Opening(Receiver<Result<Prepared, HostError>>),
+    Opening(Receiver<Opened>),
     /// The switch tries it.
     Trying(Box<Prepared>, Box<Reload>),
+    /// A thread writes down which guests were added.
+    Keeping(
+        Receiver<Result<(), ChangeError>>,
+        Box<Prepared>,
+        Box<Reload>,
+    ),
     /// It is in force, but for what guests get one by one.
     Settling(Box<Reload>, Rest),
     /// A thread closes the ports that are gone: until then they cannot be opened anew.
@@ -48,6 +69,10 @@ pub(super) enum Reloading {
 
 /// All that a configuration needs and that takes files, sockets and time.
 pub(super) struct Prepared {
+    files: Files,
+    /// The guests that were added are others than those in force.
+    is_change: bool,
+    inventory: Inventory,
     cpu: Option<u32>,
     guarantees: Guarantees,
     switch: Option<SwitchPlan>,
@@ -95,7 +120,7 @@ pub(super) struct Rest {
 
 /// What a configuration is compared with, and where it is applied.
 struct InForce {
-    path: PathBuf,
+    files: Files,
     core: Core,
     clock: Clock,
     plans: Arc<Vec<PortPlan>>,
@@ -110,8 +135,18 @@ struct InForce {
 }
 
 impl InForce {
-    fn prepare(mut self) -> Result<Prepared, HostError> {
-        let config = Config::load(&self.path)?;
+    fn prepare(mut self, wanted: &Wanted) -> Opened {
+        let (files, config) = match wanted {
+            Wanted::Files => {
+                let files = Files::read(self.files.path())?;
+                let config = files.parse()?;
+                (files, config)
+            }
+            Wanted::Change(change) => match self.files.changed(change)? {
+                Some(changed) => changed,
+                None => return Ok(None),
+            },
+        };
         let guarantees = self.guarantees.reconfigured(&config)?;
         let (plans, switch) = plan(&config, &guarantees);
         let guests = self.plans.iter().filter(|plan| plan.is_guest());
@@ -129,7 +164,10 @@ impl InForce {
             Some(vcpu) if !self.has_vcpu_thread => Some(VcpuThread::start(vcpu.clone())?),
             _ => None,
         };
-        Ok(Prepared {
+        Ok(Some(Box::new(Prepared {
+            inventory: Inventory::new(&files, &config),
+            is_change: matches!(wanted, Wanted::Change(_)),
+            files,
             cpu: config.cpu,
             guarantees,
             switch: Some(switch),
@@ -138,7 +176,7 @@ impl InForce {
             metrics,
             vcpu: config.vcpu,
             vcpu_thread,
-        })
+        })))
     }
 
     fn serve(&mut self, at: SocketAddr) -> Result<Server, HostError> {
@@ -177,15 +215,20 @@ impl Daemon {
     /// Has the configuration read and prepared. While it is, another reload waits.
     pub(super) fn reload(&mut self) {
         notify(&notify::reloading());
-        match self.start_preparing() {
+        self.prepare(Wanted::Files);
+    }
+
+    /// Has a configuration prepared, where none is on its way.
+    pub(super) fn prepare(&mut self, wanted: Wanted) {
+        match self.start_preparing(wanted) {
             Ok(prepared) => self.reloading = Some(Reloading::Opening(prepared)),
             Err(error) => self.reloaded(Err(system("start a thread")(error))),
         }
     }
 
-    fn start_preparing(&self) -> io::Result<Receiver<Result<Prepared, HostError>>> {
+    fn start_preparing(&self, wanted: Wanted) -> io::Result<Receiver<Opened>> {
         let in_force = InForce {
-            path: self.path.clone(),
+            files: self.files.clone(),
             core: self.core,
             clock: self.clock,
             plans: Arc::clone(&self.plans),
@@ -207,7 +250,7 @@ impl Daemon {
             in_force.core.take(None);
             let waker = in_force.waker.clone();
             // Nobody waits for it once the daemon ends.
-            let _ = done.send(in_force.prepare());
+            let _ = done.send(in_force.prepare(&wanted));
             waker.wake();
         };
         let thread = std::thread::Builder::new().name("reload".to_owned());
@@ -229,37 +272,10 @@ impl Daemon {
             return;
         };
         self.reloading = match reloading {
-            Reloading::Opening(receiver) => match receiver.try_recv() {
-                Err(TryRecvError::Empty) => Some(Reloading::Opening(receiver)),
-                Err(TryRecvError::Disconnected) => {
-                    let ended = io::Error::other("its thread ended");
-                    self.refuse(system("prepare the configuration")(ended))
-                }
-                Ok(Err(error)) => self.refuse(error),
-                Ok(Ok(mut prepared)) => prepared.switch.take().map(|plan| {
-                    let reload = Box::new(Switch::begin_reload(plan));
-                    Reloading::Trying(Box::new(prepared), reload)
-                }),
-            },
-            Reloading::Closing(closed) => match closed.try_recv() {
-                Err(TryRecvError::Empty) => Some(Reloading::Closing(closed)),
-                Ok(()) | Err(TryRecvError::Disconnected) => {
-                    self.reloaded(Ok(()));
-                    None
-                }
-            },
-            Reloading::Trying(prepared, mut reload) => {
-                match self.switch.prepare(&mut reload, WORK) {
-                    Ok(false) => Some(Reloading::Trying(prepared, reload)),
-                    Ok(true) => {
-                        let rest = self.swap(now, *prepared, &mut reload);
-                        Some(Reloading::Settling(reload, rest))
-                    }
-                    Err(rule) => {
-                        retire(prepared);
-                        self.refuse(rule.into())
-                    }
-                }
+            Reloading::Opening(receiver) => self.go_on_opening(receiver),
+            Reloading::Trying(prepared, reload) => self.go_on_trying(now, prepared, reload),
+            Reloading::Keeping(kept, prepared, reload) => {
+                self.go_on_keeping(now, kept, prepared, reload)
             }
             Reloading::Settling(mut reload, mut rest) => {
                 let settled = self.switch.settle(now, &mut reload, WORK);
@@ -269,7 +285,110 @@ impl Daemon {
                     Some(Reloading::Settling(reload, rest))
                 }
             }
+            // What guests are guaranteed is not in force yet.
+            Reloading::Closing(closed) if self.telling.is_some() => {
+                Some(Reloading::Closing(closed))
+            }
+            Reloading::Closing(closed) => match closed.try_recv() {
+                Err(TryRecvError::Empty) => Some(Reloading::Closing(closed)),
+                Ok(()) | Err(TryRecvError::Disconnected) => {
+                    self.reloaded(Ok(()));
+                    None
+                }
+            },
         };
+    }
+
+    fn go_on_opening(&mut self, receiver: Receiver<Opened>) -> Option<Reloading> {
+        match receiver.try_recv() {
+            Err(TryRecvError::Empty) => Some(Reloading::Opening(receiver)),
+            Err(TryRecvError::Disconnected) => {
+                let ended = io::Error::other("its thread ended");
+                self.refuse(system("prepare the configuration")(ended))
+            }
+            Ok(Err(error)) => self.refuse(error),
+            Ok(Ok(None)) => {
+                self.answer_change(Ok(false));
+                // Another one may have been asked for in between.
+                self.signals.waker().wake();
+                None
+            }
+            Ok(Ok(Some(mut prepared))) => prepared.switch.take().map(|plan| {
+                let reload = Box::new(Switch::begin_reload(plan));
+                Reloading::Trying(prepared, reload)
+            }),
+        }
+    }
+
+    fn go_on_trying(
+        &mut self,
+        now: Nanos,
+        prepared: Box<Prepared>,
+        mut reload: Box<Reload>,
+    ) -> Option<Reloading> {
+        match self.switch.prepare(&mut reload, WORK) {
+            Ok(false) => Some(Reloading::Trying(prepared, reload)),
+            Ok(true) if prepared.is_change => self.keep(prepared, reload),
+            Ok(true) => {
+                let rest = self.swap(now, *prepared, &mut reload);
+                Some(Reloading::Settling(reload, rest))
+            }
+            Err(rule) => {
+                retire(prepared);
+                self.refuse(rule.into())
+            }
+        }
+    }
+
+    fn go_on_keeping(
+        &mut self,
+        now: Nanos,
+        kept: Receiver<Result<(), ChangeError>>,
+        prepared: Box<Prepared>,
+        mut reload: Box<Reload>,
+    ) -> Option<Reloading> {
+        match kept.try_recv() {
+            Err(TryRecvError::Empty) => Some(Reloading::Keeping(kept, prepared, reload)),
+            Ok(Ok(())) => {
+                let rest = self.swap(now, *prepared, &mut reload);
+                Some(Reloading::Settling(reload, rest))
+            }
+            Ok(Err(error)) => self.cancel(prepared, reload, error.into()),
+            Err(TryRecvError::Disconnected) => {
+                let ended = io::Error::other("its thread ended");
+                let error = system("write down who was added")(ended);
+                self.cancel(prepared, reload, error)
+            }
+        }
+    }
+
+    /// Has it written down which guests were added, before that is in force.
+    fn keep(&mut self, prepared: Box<Prepared>, reload: Box<Reload>) -> Option<Reloading> {
+        let added = Arc::clone(prepared.files.added());
+        let (done, kept) = channel();
+        let waker = self.signals.waker();
+        let write = move || {
+            // Nobody waits for it once the daemon ends.
+            let _ = done.send(added.write());
+            waker.wake();
+        };
+        let thread = std::thread::Builder::new().name("keep".to_owned());
+        match thread.spawn(write) {
+            Ok(_) => Some(Reloading::Keeping(kept, prepared, reload)),
+            Err(error) => self.cancel(prepared, reload, system("start a thread")(error)),
+        }
+    }
+
+    /// Gives up what the switch had prepared.
+    fn cancel(
+        &mut self,
+        prepared: Box<Prepared>,
+        mut reload: Box<Reload>,
+        error: HostError,
+    ) -> Option<Reloading> {
+        self.switch.cancel(&mut reload);
+        retire((prepared, reload.into_spent()));
+        self.refuse(error)
     }
 
     fn refuse(&mut self, error: HostError) -> Option<Reloading> {
@@ -278,6 +397,7 @@ impl Daemon {
     }
 
     fn reloaded(&mut self, result: Result<(), HostError>) {
+        let was_asked = self.answer_change(result.as_ref().map(|()| true));
         match result {
             Ok(()) => {
                 self.reloads_applied += 1;
@@ -285,7 +405,11 @@ impl Daemon {
             }
             Err(error) => {
                 self.reloads_refused += 1;
-                tracing::error!(%error, "reload refused; the configuration in force stays");
+                if was_asked {
+                    tracing::warn!(%error, "a change was asked for and refused");
+                } else {
+                    tracing::error!(%error, "reload refused; the configuration in force stays");
+                }
             }
         }
         notify("READY=1");
@@ -296,6 +420,8 @@ impl Daemon {
     /// Puts a configuration in force; returns what is left to do.
     fn swap(&mut self, now: Nanos, prepared: Prepared, reload: &mut Reload) -> Rest {
         let Prepared {
+            files,
+            inventory,
             cpu,
             mut guarantees,
             ports,
@@ -308,6 +434,8 @@ impl Daemon {
         if let Some(watch) = &self.watch {
             watch.set_classes(guarantees.classes());
         }
+        self.files = files;
+        let inventory = std::mem::replace(&mut self.inventory, Arc::new(inventory));
         let starts_hose = self.hose.is_none() && hose.is_some();
         self.renew_hose(now, hose);
         self.switch.swap(reload);
@@ -325,7 +453,7 @@ impl Daemon {
             Metrics::Stays => None,
             Metrics::Becomes(server) => std::mem::replace(&mut self.metrics, server),
         };
-        retire((former, copied, server));
+        retire((former, copied, server, inventory));
         if self.cpu != cpu {
             self.cpu = cpu;
             self.core.take(cpu);

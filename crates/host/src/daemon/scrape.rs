@@ -1,6 +1,7 @@
 //! Answers to scrapes, copied between packets.
 
 use crate::metrics::{Scrape, Server};
+use crate::socket::Reply;
 use tailbound_switch::port::Port;
 use tailbound_switch::{PartialSnapshot, Snapshot, Switch};
 
@@ -8,12 +9,22 @@ use tailbound_switch::{PartialSnapshot, Snapshot, Switch};
 /// some 20 us: each has 2 KB of them, and a system call.
 const GUESTS: usize = 16;
 
-/// The scrapes that wait for an answer, and as much of it as there is.
+/// Who waits for a copy of all counters.
+pub(super) enum Viewer {
+    /// A scrape of metrics.
+    Scrape(Scrape),
+    /// Somebody at the control socket.
+    Reply(Reply),
+}
+
+/// Who waits for a copy of all counters, and as much of it as there is.
 #[derive(Default)]
 pub(super) struct Scrapes {
-    waiting: Vec<Scrape>,
+    waiting: Vec<Viewer>,
     partial: PartialSnapshot,
-    /// There may be new ones.
+    /// Those that get the one after that.
+    next: Vec<Viewer>,
+    /// There may be new scrapes.
     asked: bool,
 }
 
@@ -23,6 +34,11 @@ impl Scrapes {
         self.asked = true;
     }
 
+    /// Somebody at the control socket has asked.
+    pub(super) fn show(&mut self, reply: Reply) {
+        self.next.push(Viewer::Reply(reply));
+    }
+
     /// What was copied is of guests that may be gone: gives it away.
     pub(super) fn handle_reload(&mut self) -> PartialSnapshot {
         std::mem::take(&mut self.partial)
@@ -30,20 +46,24 @@ impl Scrapes {
 
     /// There is more to copy.
     pub(super) fn is_busy(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.next.is_empty()
     }
 
     /// Copies some counters where somebody asked. Returns them once they are whole, and
     /// who asked.
     pub(super) fn poll(
         &mut self,
-        server: &Server,
+        server: Option<&Server>,
         switch: &mut Switch,
         ports: &mut [Option<Box<dyn Port>>],
-    ) -> Option<(Snapshot, Vec<Scrape>)> {
+    ) -> Option<(Snapshot, Vec<Viewer>)> {
         // Those that ask from here on get the next one.
-        if self.waiting.is_empty() && std::mem::take(&mut self.asked) {
-            self.waiting.extend(server.scrapes());
+        if self.waiting.is_empty() {
+            self.waiting.append(&mut self.next);
+            if std::mem::take(&mut self.asked) {
+                let scrapes = server.into_iter().flat_map(Server::scrapes);
+                self.waiting.extend(scrapes.map(Viewer::Scrape));
+            }
         }
         if self.waiting.is_empty() {
             return None;

@@ -7,21 +7,24 @@
 //! another process that got the same number later (`pidfd_open(2)`).
 
 use super::handover::Legacy;
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
+use crate::places;
+use crate::socket::SUFFIX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{
     Flock, FlockType, Pid, PidfdFlags, Signal, fcntl_getlk, geteuid, pidfd_open, pidfd_send_signal,
 };
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// Ends the name of a lock.
+const LOCK: &str = ".lock";
 
 /// How long the running daemon may take to send what waits and to end, before it is
 /// killed; and then how long the kernel may take.
@@ -35,7 +38,7 @@ const PATIENCE: Timespec = Timespec {
 pub enum InstanceError {
     /// The configuration has mistakes; the running daemon was not touched.
     #[error(transparent)]
-    Config(#[from] tailbound_document::DocumentError),
+    Config(#[from] ConfigError),
     /// No directory for the lock.
     #[error("cannot keep a lock in any of {tried}: {source}; name a directory by --runtime-dir")]
     Directory {
@@ -105,6 +108,10 @@ pub struct Instance {
     pub(super) listener: Option<UnixListener>,
     /// Where that is.
     socket: PathBuf,
+    /// Where guests are added and shown; `None` where that cannot be.
+    pub(super) control: Option<UnixListener>,
+    /// Where that is.
+    control_socket: PathBuf,
     /// What the daemon before handed over, until it is taken.
     pub(super) legacy: Option<Legacy>,
     /// Opened once in this process: closing any descriptor of the file would drop
@@ -115,6 +122,7 @@ pub struct Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_file(&self.control_socket);
         // Whoever waits for it sees that the name is gone, and makes another one.
         let _ = fs::remove_file(&self.path);
     }
@@ -123,7 +131,8 @@ impl Drop for Instance {
 impl Instance {
     /// Claims the configuration at `config` for this process. The lock is kept in
     /// `directory`, or in the first that can be used of `$RUNTIME_DIRECTORY`,
-    /// `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and `/tmp/tailbound-UID`.
+    /// `/run/tailbound`, `$XDG_RUNTIME_DIR/tailbound` and `/tmp/tailbound-UID`; so is the
+    /// control socket ([`crate::socket`]).
     ///
     /// With `takeover` a daemon that runs for it is stopped first: it is asked to hand over
     /// its ports and to end; where it does not, to end by SIGTERM, and it is killed where it
@@ -138,9 +147,9 @@ impl Instance {
     ) -> Result<Self, InstanceError> {
         // One that cannot be found has mistakes, which are told better elsewhere.
         let whole = fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
-        let path = lock_directory(directory)?.join(lock_name(&whole));
+        let path = lock_directory(directory)?.join(places::name(&whole, LOCK));
         let pid = match lock(&path)? {
-            Lock::Ours(instance) => return Ok(instance),
+            Lock::Ours(instance) => return Ok(*instance),
             Lock::Of(pid) => pid,
             Lock::Elsewhere => return Err(InstanceError::Elsewhere { config: whole }),
         };
@@ -160,7 +169,7 @@ impl Instance {
         match lock(&path)? {
             Lock::Ours(mut instance) => {
                 instance.legacy = legacy;
-                Ok(instance)
+                Ok(*instance)
             }
             Lock::Of(pid) => Err(InstanceError::Overtaken {
                 config: whole,
@@ -173,7 +182,7 @@ impl Instance {
 
 /// Who has the lock.
 enum Lock {
-    Ours(Instance),
+    Ours(Box<Instance>),
     Of(Pid),
     /// A process of another PID namespace.
     Elsewhere,
@@ -216,13 +225,16 @@ fn lock(path: &Path) -> Result<Lock, InstanceError> {
             .and_then(|()| file.write_all(pid.as_bytes()))
             .map_err(fail)?;
         let socket = socket(path, ours.ino());
-        return Ok(Lock::Ours(Instance {
+        let control_socket = path.with_extension(SUFFIX);
+        return Ok(Lock::Ours(Box::new(Instance {
             path: path.to_owned(),
-            listener: listen(&socket),
+            listener: listen(&socket, "nobody can take over without a gap"),
             socket,
+            control: listen(&control_socket, "nobody can add guests or have them shown"),
+            control_socket,
             legacy: None,
             _file: file,
-        }));
+        })));
     }
 }
 
@@ -232,8 +244,9 @@ fn socket(lock: &Path, inode: u64) -> PathBuf {
     lock.with_file_name(format!("takeover-{inode}"))
 }
 
-/// Listens for the next daemon. Without that a takeover is a stop and a start.
-fn listen(path: &Path) -> Option<UnixListener> {
+/// Listens for whoever is of this daemon's user, or root. Where that cannot be, the daemon
+/// does without, and says what it lacks.
+fn listen(path: &Path, lack: &str) -> Option<UnixListener> {
     // Of a holder that was killed.
     let _ = fs::remove_file(path);
     let listener = UnixListener::bind(path).and_then(|listener| {
@@ -242,7 +255,7 @@ fn listen(path: &Path) -> Option<UnixListener> {
         Ok(listener)
     });
     if let Err(error) = &listener {
-        tracing::warn!(path = %path.display(), %error, "nobody can take over without a gap");
+        tracing::warn!(path = %path.display(), %error, "{lack}");
     }
     listener.ok()
 }
@@ -320,41 +333,9 @@ fn ends(process: &impl std::os::fd::AsFd) -> io::Result<bool> {
     }
 }
 
-/// The file of a configuration: its path with one letter for each of its bytes, or
-/// four (`\x2f`) where that is none for a file's name.
-fn lock_name(config: &Path) -> OsString {
-    let mut name = b"host-".to_vec();
-    for byte in config.as_os_str().as_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' => name.push(*byte),
-            b'/' => name.push(b'-'),
-            _ => name.extend(format!("\\x{byte:02x}").bytes()),
-        }
-    }
-    name.extend(b".lock");
-    OsString::from_vec(name)
-}
-
 /// The directory for locks; it is made where it is missing.
 fn lock_directory(given: Option<&Path>) -> Result<PathBuf, InstanceError> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let candidates = match given {
-        Some(directory) => vec![directory.to_owned()],
-        None => [
-            // systemd names several with colons between them; the first is ours.
-            variable("RUNTIME_DIRECTORY").map(|directories| {
-                let bytes = directories.as_os_str().as_bytes();
-                let first = bytes.split(|byte| *byte == b':').next();
-                OsString::from_vec(first.unwrap_or_default().to_vec()).into()
-            }),
-            Some("/run/tailbound".into()),
-            variable("XDG_RUNTIME_DIR").map(|directory| directory.join("tailbound")),
-            Some(std::env::temp_dir().join(format!("tailbound-{}", geteuid().as_raw()))),
-        ]
-        .into_iter()
-        .flatten()
-        .collect(),
-    };
+    let candidates = places::runtime_directories(given);
     let mut last = io::ErrorKind::NotFound.into();
     for directory in &candidates {
         match usable(directory) {
@@ -391,27 +372,6 @@ fn usable(directory: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_two_configurations_have_one_name_and_all_names_are_of_one_file() {
-        let names = [
-            "/etc/a.toml",
-            "/etc-a.toml",
-            "/etc/a\\x2d.toml",
-            "/etc/a-.toml",
-            "/é",
-        ];
-        let locks: std::collections::BTreeSet<_> = names
-            .iter()
-            .map(|name| lock_name(Path::new(name)))
-            .collect();
-        assert_eq!(locks.len(), names.len());
-        assert!(
-            locks.contains(&OsString::from("host--etc-a.toml.lock")),
-            "{locks:?}"
-        );
-        assert!(locks.iter().all(|lock| !lock.as_bytes().contains(&b'/')));
-    }
 
     #[test]
     fn a_directory_that_strangers_may_write_to_is_not_used() {

@@ -2,6 +2,7 @@
 
 use super::{notify, system};
 use crate::HostError;
+use crate::config::ConfigError;
 use crate::metrics::{Exposition, Server, Vcpus};
 use crate::wake::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -108,7 +109,7 @@ fn log(restored: Result<Restored, AgentError>) {
 /// used.
 pub fn watch_vcpus(source: &ConfigSource, state: Option<&Path>) -> Result<(), HostError> {
     let signals = Signals::catch().map_err(system("catch signals"))?;
-    let config = source.load(state)?;
+    let config = source.load(state).map_err(ConfigError::from)?;
     let address = config.metrics;
     let mut watcher = Watcher::open(config)?;
     let vcpus = Vcpus::default();

@@ -3,6 +3,7 @@
 use crate::control::WatchStatus;
 use crate::guarantees::Guarantees;
 use crate::hose::HoseSnapshot;
+use crate::inventory::Inventory;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, prometheus_protobuf, text};
 use prometheus_client::metrics::MetricType;
@@ -37,6 +38,8 @@ pub(crate) struct HostCounts {
     pub(crate) reloads_applied: u64,
     /// How many reloads were refused.
     pub(crate) reloads_refused: u64,
+    /// The ports.
+    pub(crate) inventory: Arc<Inventory>,
 }
 
 /// A form that a scraper may ask for.
@@ -150,6 +153,16 @@ impl HostCounts {
             "tailbound_port_up",
             "1 while the port's interface is there, or a machine uses its card",
             &self.per_port(|port| vec![([label(port)], u64::from(port.up))]),
+        )?;
+        let guests = self.snapshot.guests.iter();
+        let drained = guests.filter(|guest| guest.drained);
+        gauge(
+            encoder,
+            "tailbound_guest_drained",
+            "1 while the guest's port is not read, as it is drained",
+            &drained
+                .map(|guest| ([("guest", guest.port.name.clone())], 1))
+                .collect::<Vec<_>>(),
         )?;
         gauge::<0>(
             encoder,
@@ -329,6 +342,7 @@ mod tests {
                 hose: None,
                 reloads_applied: 0,
                 reloads_refused: 0,
+                inventory: Arc::default(),
             }),
             ..Exposition::default()
         };

@@ -3,7 +3,6 @@
 use super::output::print;
 use crate::exit::{Exit, Failure};
 use std::path::PathBuf;
-use tailbound_document::DocumentError;
 use tailbound_host::Config;
 
 /// Arguments of `tailbound check-config`.
@@ -13,16 +12,27 @@ use tailbound_host::Config;
     when it is right, and all its mistakes when it is not. Exit code: 0 it is right; 1 it is not; 2 it cannot be read."
 )]
 pub(crate) struct Args {
-    /// The configuration of `tailbound host` (TOML)
+    /// The configuration of `tailbound host` (TOML), with the guests that were added to it
     #[arg(value_name = "FILE")]
     config: PathBuf,
+    /// Check the file alone, whoever was added at the control socket
+    #[arg(long)]
+    without_added: bool,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let config = Config::load(&self.config).map_err(|error| match error {
-            DocumentError::Mistakes { .. } => Failure::with(Exit::DoesNotHold, error),
-            DocumentError::Read { .. } => Failure::new(error),
+        let load = if self.without_added {
+            Config::load_file
+        } else {
+            Config::load
+        };
+        let config = load(&self.config).map_err(|error| {
+            if error.is_unread() {
+                Failure::new(error)
+            } else {
+                Failure::with(Exit::DoesNotHold, error)
+            }
         })?;
         print(&format!(
             "{}: ok: {}; packets take at most {} of memory\n{}",

@@ -1,6 +1,9 @@
-//! `tailbound host`.
+//! `tailbound host`: the daemon, and what it is asked while it runs.
+
+mod ask;
 
 use crate::exit::{Exit, Failure};
+use ask::Ask;
 use std::path::PathBuf;
 use tailbound_client::Settings;
 use tailbound_host::Instance;
@@ -9,18 +12,23 @@ use tailbound_host::control::{ControlConfig, DEFAULT_STATE};
 /// Arguments of `tailbound host`.
 #[derive(Debug, clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "Exit code: 0 ended by SIGTERM or SIGINT; 2 it could not start: the configuration \
-    is wrong, a port cannot be opened, or another daemon runs for it."
+    is wrong, a port cannot be opened, or another daemon runs for it. The commands ask a daemon \
+    that runs: 0 it is so; 1 it refuses that; 2 there is none, or it does not answer."
 )]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    ask: Option<Ask>,
     /// The configuration (TOML); SIGHUP reads it again
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
     /// Take over from the daemon that runs for this configuration, if one does
     #[arg(long)]
     takeover: bool,
-    /// Where the lock is kept that only one daemon of a configuration holds
-    /// [default: /run/tailbound, or a directory of the user's]
+    /// Where the lock is kept that only one daemon of a configuration holds, and its control
+    /// socket [default: /run/tailbound, or a directory of the user's]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -70,11 +78,16 @@ struct Control {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        if let Some(ask) = self.ask {
+            return ask.run();
+        }
+        let missing = || Failure::wrong_arguments("--config is missing");
+        let config = self.config.ok_or_else(missing)?;
         let control = self.control.map(Control::config);
         let directory = self.runtime_dir.as_deref();
         // Held until the daemon has ended.
-        let instance = Instance::claim(&self.config, directory, self.takeover)?;
-        tailbound_host::run(&self.config, control.as_ref(), Some(instance))?;
+        let instance = Instance::claim(&config, directory, self.takeover)?;
+        tailbound_host::run(&config, control.as_ref(), Some(instance))?;
         Ok(Exit::Holds)
     }
 }

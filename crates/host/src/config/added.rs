@@ -1,0 +1,348 @@
+//! Guests that came by the control socket: kept in a file beside the configuration, in its
+//! own format, and part of it as if they stood there.
+
+use super::Config;
+use super::error::ConfigError;
+use super::sources::{self, Guests, Source};
+use crate::{durable, places};
+use serde::Serialize;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tailbound_document::{Document, DocumentError, Problem, Step};
+
+/// Begins the file.
+const HEAD: &str = "\
+# Guests that came by the control socket of `tailbound host`, which writes this file anew with
+# each change. Change them by `tailbound host add-guest` and `remove-guest`.
+";
+
+/// What a text is called that came with a request, in mistakes.
+pub(crate) const REQUEST: &str = "<request>";
+
+/// What is to become of the guests that were added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// More of them.
+    Add {
+        /// `[[guest]]` sections.
+        text: String,
+        /// They may take the place of others of their names.
+        replace: bool,
+    },
+    /// One less.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Why the guests stay as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// With the change the configuration has mistakes.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is nothing to add.
+    #[error("there is no guest in it; write `[[guest]]` before each")]
+    Nobody,
+    /// It is not among those that were added.
+    #[error(
+        "the guest {name} stands in {}; take it out there, and have the daemon read the file again \
+         (SIGHUP)",
+        file.display()
+    )]
+    InFile {
+        /// Its name.
+        name: String,
+        /// The configuration.
+        file: PathBuf,
+    },
+    /// The file of those that were added cannot be replaced.
+    #[error(
+        "{}: cannot be written: {source}; guests that are added are kept there, name a file of \
+         your own with `added = ...` in the configuration",
+        path.display()
+    )]
+    Keep {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// The guests that came by the control socket.
+#[derive(Debug, Clone)]
+pub(crate) struct Added {
+    path: PathBuf,
+    /// The content of the file.
+    text: String,
+    /// Its sections; none where it is no TOML.
+    sections: Vec<toml::Table>,
+}
+
+/// The content of the file, but for its head.
+#[derive(Serialize)]
+struct Sections<'s> {
+    guest: &'s [toml::Table],
+}
+
+impl Added {
+    /// Reads the file at `path`; without one nobody was added.
+    fn read(path: PathBuf) -> Result<Self, DocumentError> {
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            // A default name may be longer than a file's may be.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
+                ) =>
+            {
+                String::new()
+            }
+            Err(source) => return Err(DocumentError::Read { path, source }),
+        };
+        let sections = sections(&text);
+        Ok(Self {
+            path,
+            text,
+            sections,
+        })
+    }
+
+    /// The same file with other sections.
+    fn with(&self, sections: Vec<toml::Table>) -> Self {
+        let all = toml::to_string(&Sections { guest: &sections });
+        let all = all.expect("what was TOML is TOML");
+        let is_empty = sections.is_empty();
+        Self {
+            path: self.path.clone(),
+            text: if is_empty {
+                String::new()
+            } else {
+                format!("{HEAD}\n{all}")
+            },
+            sections,
+        }
+    }
+
+    fn source(&self) -> Source {
+        Source {
+            name: self.path.clone(),
+            text: self.text.clone(),
+        }
+    }
+
+    /// Where they are kept.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.sections.iter().filter_map(called)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    /// Replaces the file.
+    ///
+    /// # Errors
+    /// It is as it was.
+    pub(crate) fn write(&self) -> Result<(), ChangeError> {
+        let written = durable::make_room(&self.path)
+            .and_then(|()| durable::replace(&self.path, self.text.as_bytes()));
+        written.map_err(|source| ChangeError::Keep {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+/// The name of a section's guest.
+fn called(section: &toml::Table) -> Option<&str> {
+    section.get("name")?.as_str()
+}
+
+/// The `[[guest]]` sections of a text; none where it is no TOML.
+fn sections(text: &str) -> Vec<toml::Table> {
+    let whole = text.parse::<toml::Table>().unwrap_or_default();
+    let guests = whole.get("guest").and_then(toml::Value::as_array);
+    let guests = guests.into_iter().flatten();
+    guests
+        .filter_map(|guest| guest.as_table().cloned())
+        .collect()
+}
+
+/// The files that a configuration is made of, as they were read last.
+#[derive(Debug, Clone)]
+pub(crate) struct Files {
+    file: Arc<Source>,
+    added: Arc<Added>,
+}
+
+impl Files {
+    /// Reads the file at `path`, and that of the guests which were added to it.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| DocumentError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let place = added(&text).unwrap_or_else(|| default_place(path));
+        let name = path.to_owned();
+        Ok(Self {
+            file: Arc::new(Source { name, text }),
+            added: Arc::new(Added::read(place)?),
+        })
+    }
+
+    /// The configuration.
+    ///
+    /// # Errors
+    /// All mistakes in either file.
+    pub(crate) fn parse(&self) -> Result<Config, ConfigError> {
+        if self.added.text.is_empty() {
+            return sources::parse(&self.file, &[]);
+        }
+        let source = self.added.source();
+        let guests = Guests {
+            source: &source,
+            except: &[],
+        };
+        sources::parse(&self.file, &[guests])
+    }
+
+    /// The guests that were added.
+    pub(crate) fn added(&self) -> &Arc<Added> {
+        &self.added
+    }
+
+    /// The configuration's file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file.name
+    }
+
+    /// What they become by `change`, and the configuration then; `None` where that is what
+    /// there is.
+    ///
+    /// # Errors
+    /// Why it cannot be: all mistakes, those of the request's text under the name
+    /// [`REQUEST`].
+    pub(crate) fn changed(&self, change: &Change) -> Result<Option<(Self, Config)>, ChangeError> {
+        match change {
+            Change::Add { text, replace } => self.with(text, *replace),
+            Change::Remove { name } => self.without(name),
+        }
+    }
+
+    fn with(&self, text: &str, replace: bool) -> Result<Option<(Self, Config)>, ChangeError> {
+        let current = self.parse()?;
+        let request = Source {
+            name: REQUEST.into(),
+            text: text.to_owned(),
+        };
+        let mut kept = self.added.sections.clone();
+        let (mut except, mut wrong) = (Vec::new(), Vec::new());
+        for (place, guest) in sources::guests(&request) {
+            let known = current.guests.iter().find(|it| it.name == guest.name);
+            if known == Some(&guest) {
+                except.push(place);
+            } else if self.added.has(&guest.name) {
+                kept.retain(|section| called(section) != Some(guest.name.as_str()));
+                if !replace {
+                    wrong.push(others(place, &guest.name));
+                }
+            }
+        }
+        let new = sections(text).into_iter().enumerate();
+        let new = new.filter(|(place, _)| !except.contains(place));
+        let new: Vec<_> = new.map(|(_, section)| section).collect();
+        let kept = if kept.len() == self.added.sections.len() {
+            self.added.source()
+        } else {
+            self.added.with(kept).source()
+        };
+        let wrong = sources::locate(&request, wrong);
+        let name = Path::new(REQUEST);
+        let more = [(&kept, &[][..]), (&request, &except[..])];
+        let more = more.map(|(source, except)| Guests { source, except });
+        let config = match sources::parse(&self.file, &more) {
+            Ok(config) => ConfigError::of([(name, wrong)]).map(|()| config),
+            Err(error) => Err(error.with(name, wrong)),
+        }?;
+        if new.is_empty() {
+            let is_there = !except.is_empty();
+            return if is_there {
+                Ok(None)
+            } else {
+                Err(ChangeError::Nobody)
+            };
+        }
+        let all = [sections(&kept.text), new].concat();
+        Ok(Some((self.keeping(self.added.with(all)), config)))
+    }
+
+    fn without(&self, name: &str) -> Result<Option<(Self, Config)>, ChangeError> {
+        if !self.added.has(name) {
+            let current = self.parse()?;
+            if current.guests.iter().any(|guest| guest.name == name) {
+                return Err(ChangeError::InFile {
+                    name: name.to_owned(),
+                    file: self.file.name.clone(),
+                });
+            }
+            return Ok(None);
+        }
+        let mut sections = self.added.sections.clone();
+        sections.retain(|section| called(section) != Some(name));
+        let next = self.keeping(self.added.with(sections));
+        let config = next.parse()?;
+        Ok(Some((next, config)))
+    }
+
+    fn keeping(&self, added: Added) -> Self {
+        Self {
+            file: Arc::clone(&self.file),
+            added: Arc::new(added),
+        }
+    }
+}
+
+/// The names of the guests in a text, as far as it can be read.
+pub(crate) fn names_in(text: &str) -> Vec<String> {
+    let sections = sections(text);
+    let names = sections.iter().filter_map(called);
+    names.map(str::to_owned).collect()
+}
+
+/// What is wrong with a guest that was added before.
+fn others(place: usize, name: &str) -> Problem {
+    Problem::new(
+        &[Step::Key("guest"), Step::Index(place), Step::Key("name")],
+        format!("{name} was added before, with other values; say --replace to change it"),
+    )
+}
+
+/// Where the configuration says that added guests are kept.
+fn added(text: &str) -> Option<PathBuf> {
+    let document = Document::parse(text).ok()?;
+    let mut entries = document.entries();
+    let entry = entries.find(|entry| entry.key() == "added")?;
+    entry.read(&mut Vec::new())
+}
+
+/// Where they are kept where the configuration at `path` does not say it: a file of the
+/// configuration's name in the state directory.
+fn default_place(path: &Path) -> PathBuf {
+    places::state_directory().join(places::name(path, ".guests.toml"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! The texts that one configuration is made of: the file, and guests beside it. They are
+//! checked as one, and each mistake is told in the text where it stands.
+
+use super::draft::Draft;
+use super::error::ConfigError;
+use super::{Config, GuestConfig, check};
+use std::path::PathBuf;
+use tailbound_document::{Document, Mistake, Problem, Step};
+
+/// A text, and what it is called in errors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) name: PathBuf,
+    pub(crate) text: String,
+}
+
+/// Guests beside the file.
+pub(super) struct Guests<'s> {
+    /// Nothing but `[[guest]]` sections.
+    pub(super) source: &'s Source,
+    /// The places of those that are passed over, counted from 0.
+    pub(super) except: &'s [usize],
+}
+
+/// Reads a configuration from its file and the guests beside it.
+///
+/// # Errors
+/// All mistakes found, at least one.
+pub(super) fn parse(file: &Source, more: &[Guests<'_>]) -> Result<Config, ConfigError> {
+    let all = || std::iter::once(file).chain(more.iter().map(|guests| guests.source));
+    let mut documents = Vec::new();
+    let mut mistakes = Vec::new();
+    for source in all() {
+        match Document::parse(&source.text) {
+            Ok(document) => documents.push(document),
+            Err(wrong) => mistakes.push((source.name.as_path(), wrong)),
+        }
+    }
+    ConfigError::of(mistakes)?;
+    let (mut draft, wrong) = Draft::read(&documents[0]);
+    let mut mistakes = vec![wrong];
+    let mut first = vec![0];
+    for (document, guests) in documents[1..].iter().zip(more) {
+        first.push(draft.sections);
+        mistakes.push(draft.add_guests(document, guests.except));
+    }
+    if !more.is_empty() {
+        for (index, (document, source)) in documents.iter().zip(all()).enumerate() {
+            let end = first.get(index + 1).copied().unwrap_or(draft.sections);
+            let places = (0..end - first[index]).map(|guest| {
+                let place = document.find(&[Step::Key("guest"), Step::Index(guest)]);
+                let place = document.mistake(place, "").location;
+                format!("{}:{place}", source.name.display())
+            });
+            draft.places.extend(places);
+        }
+    }
+    for problem in check::check(&draft) {
+        let (home, problem) = home(problem, &first);
+        mistakes[home].extend(documents[home].locate([problem]));
+    }
+    for wrong in &mut mistakes {
+        wrong.sort_by_key(|mistake| mistake.location);
+    }
+    ConfigError::of(all().map(|source| source.name.as_path()).zip(mistakes))?;
+    Ok(draft.into())
+}
+
+/// The text where something is wrong, and its path there, if the first guest of each text is
+/// that one among all.
+fn home(mut problem: Problem, first: &[usize]) -> (usize, Problem) {
+    if let [Step::Key("guest"), Step::Index(guest), ..] = &mut problem.path[..] {
+        let home = first.partition_point(|first| first <= guest) - 1;
+        *guest -= first[home];
+        return (home, problem);
+    }
+    (0, problem)
+}
+
+/// The guests of a text by themselves, each with its place; those with mistakes are left out.
+pub(super) fn guests(source: &Source) -> Vec<(usize, GuestConfig)> {
+    let Ok(document) = Document::parse(&source.text) else {
+        return Vec::new();
+    };
+    let mut draft = Draft::default();
+    draft.add_guests(&document, &[]);
+    draft.guests
+}
+
+/// Where problems stand in a text; nowhere where it is no TOML.
+pub(super) fn locate(source: &Source, problems: Vec<Problem>) -> Vec<Mistake> {
+    let document = Document::parse(&source.text);
+    document.map_or_else(|_| Vec::new(), |document| document.locate(problems))
+}

@@ -1,0 +1,197 @@
+//! What was asked at the control socket: each request is answered between packets, and a
+//! change is a reload of its own, one after the other.
+
+use super::reload::Wanted;
+use super::{Daemon, HostError, Instance, system};
+use crate::config::{Change, ChangeError, ConfigError};
+use crate::socket::{self, Asked, Outcome, Reply, Wrong};
+use crate::wake::Signals;
+use std::collections::VecDeque;
+use tailbound_dataplane::GuestId;
+use tailbound_units::Nanos;
+
+/// Requests that wait for an answer, but for those that are to be shown something.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// Where they come from, if they may come from anywhere.
+    server: Option<socket::Server>,
+    /// There may be new ones.
+    asked: bool,
+    changes: VecDeque<(Change, Reply)>,
+    /// Whose change is the reload that is under way.
+    current: Option<Asker>,
+    drains: Vec<Draining>,
+}
+
+/// Who asked for a change, and the names of the guests that it is about.
+struct Asker {
+    reply: Reply,
+    guests: Vec<String>,
+}
+
+/// Guests of which nothing more is received, until nothing of theirs waits.
+struct Draining {
+    guests: Vec<GuestId>,
+    /// It is all of them, so that whatever waits for the uplink is theirs.
+    all: bool,
+    until: Nanos,
+    reply: Reply,
+}
+
+impl Requests {
+    /// Begins to serve the control socket, where there is one.
+    pub(super) fn serve(
+        instance: Option<&mut Instance>,
+        signals: &Signals,
+    ) -> Result<Self, HostError> {
+        let listener = instance.and_then(|instance| instance.control.take());
+        let server = listener.map(|listener| socket::Server::start(listener, signals.waker()));
+        let server = server.transpose();
+        Ok(Self {
+            server: server.map_err(system("serve the control socket"))?,
+            ..Self::default()
+        })
+    }
+
+    /// Somebody may have asked.
+    pub(super) fn handle_woken(&mut self) {
+        self.asked = true;
+    }
+
+    /// When there is something to do, whatever happens.
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        self.drains.iter().map(|draining| draining.until).min()
+    }
+}
+
+impl Daemon {
+    /// Takes what was asked; where no reload is under way, begins with the next change.
+    pub(super) fn take_requests(&mut self, now: Nanos) {
+        if std::mem::take(&mut self.requests.asked) {
+            let server = self.requests.server.as_ref().into_iter();
+            let asked: Vec<_> = server.flat_map(socket::Server::asked).collect();
+            for asked in asked {
+                match asked {
+                    Asked::Show(reply) => self.scrapes.show(reply),
+                    Asked::Change(change, reply) => {
+                        self.requests.changes.push_back((change, reply));
+                    }
+                    Asked::Drain {
+                        guest,
+                        undo,
+                        patience,
+                        reply,
+                    } => self.drain_guests(now, guest.as_deref(), undo, now + patience, reply),
+                }
+            }
+        }
+        if self.reloading.is_none()
+            && let Some((change, reply)) = self.requests.changes.pop_front()
+        {
+            let guests = match &change {
+                Change::Add { text, .. } => crate::config::names_in(text),
+                Change::Remove { name } => vec![name.clone()],
+            };
+            self.requests.current = Some(Asker { reply, guests });
+            self.prepare(Wanted::Change(change));
+        }
+    }
+
+    /// Leaves ports unread, or has them read again.
+    fn drain_guests(
+        &mut self,
+        now: Nanos,
+        guest: Option<&str>,
+        undo: bool,
+        until: Nanos,
+        reply: Reply,
+    ) {
+        let guests = self.switch.guests();
+        let guests = guests.filter(|(_, name)| guest.is_none_or(|guest| guest == *name));
+        let guests: Vec<_> = guests.map(|(id, _)| id).collect();
+        if let Some(name) = guest
+            && guests.is_empty()
+        {
+            let known: Vec<_> = self.switch.guests().map(|(_, name)| name).collect();
+            let unknown = tailbound_document::unknown_word("guest", name, &known);
+            return reply.done(Outcome::refused(unknown));
+        }
+        for id in &guests {
+            self.switch.set_drained(*id, !undo, &self.ports);
+        }
+        let name = guest.unwrap_or("all of them");
+        tracing::info!(guest = name, drained = !undo, "whether a port is read");
+        if undo {
+            return reply.done(Outcome::Drained { waiting: false });
+        }
+        self.requests.drains.push(Draining {
+            guests,
+            all: guest.is_none(),
+            until,
+            reply,
+        });
+        self.poll_drains(now);
+    }
+
+    /// Answers where nothing of a drained guest's waits any longer, or that takes too long.
+    pub(super) fn poll_drains(&mut self, now: Nanos) {
+        if self.requests.drains.is_empty() {
+            return;
+        }
+        for draining in std::mem::take(&mut self.requests.drains) {
+            let mut guests = draining.guests.iter();
+            let waiting = guests.any(|guest| self.switch.waits_of(*guest))
+                || draining.all && self.switch.waits_for_uplink(&self.ports);
+            if waiting && now < draining.until {
+                self.requests.drains.push(draining);
+            } else {
+                draining.reply.done(Outcome::Drained { waiting });
+            }
+        }
+    }
+
+    /// Answers whoever asked for the reload that ended; false where nobody did.
+    pub(super) fn answer_change(&mut self, result: Result<bool, &HostError>) -> bool {
+        let Some(Asker { reply, guests }) = self.requests.current.take() else {
+            return false;
+        };
+        reply.done(match result {
+            Ok(changed) => Outcome::Done {
+                changed,
+                unguaranteed: self.unguaranteed(&guests),
+            },
+            Err(error) => refused(error),
+        });
+        true
+    }
+
+    /// Those of some guests that are not held to what they are to be guaranteed.
+    fn unguaranteed(&self, names: &[String]) -> Vec<String> {
+        let guests = self.switch.guests().zip(self.guarantees.wanted());
+        let refused = guests.filter(|((id, name), wanted)| {
+            wanted.is_some()
+                && self.switch.guarantee(*id) != wanted.as_ref()
+                && names.iter().any(|known| known == name)
+        });
+        refused.map(|((_, name), _)| name.to_owned()).collect()
+    }
+}
+
+/// Why a change was refused, with each mistake where it stands.
+fn refused(error: &HostError) -> Outcome {
+    let mistakes = |error: &ConfigError| {
+        let mistakes = error.mistakes();
+        mistakes
+            .map(|(file, mistake)| Wrong::of(file, mistake))
+            .collect()
+    };
+    Outcome::Refused {
+        message: error.to_string(),
+        mistakes: match error {
+            HostError::Config(error) | HostError::Change(ChangeError::Config(error)) => {
+                mistakes(error)
+            }
+            _ => Vec::new(),
+        },
+    }
+}

@@ -1,0 +1,72 @@
+//! What is known of a configuration's ports beside their counters, for whoever shows them.
+//! It is made where the configuration is read.
+
+use crate::config::{Config, Files, PortConfig};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use tailbound_switch::UPLINK;
+
+/// The ports of a configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    config: PathBuf,
+    added: PathBuf,
+    uplink: Option<PortConfig>,
+    /// By name.
+    guests: HashMap<String, Item>,
+}
+
+/// A guest.
+#[derive(Debug)]
+pub(crate) struct Item {
+    port: PortConfig,
+    /// It came by the control socket.
+    pub(crate) is_added: bool,
+    /// Its machine's name at the placement service.
+    pub(crate) vm: Option<String>,
+}
+
+impl Inventory {
+    /// Of a configuration that was read from `files`.
+    pub(crate) fn new(files: &Files, config: &Config) -> Self {
+        let added = files.added();
+        let names: HashSet<_> = added.names().collect();
+        let guests = config.guests.iter().map(|guest| {
+            let item = Item {
+                port: guest.port.clone(),
+                is_added: names.contains(guest.name.as_str()),
+                vm: guest.vm.as_ref().map(ToString::to_string),
+            };
+            (guest.name.clone(), item)
+        });
+        Self {
+            config: files.path().to_owned(),
+            added: added.path().to_owned(),
+            uplink: config.uplink.as_ref().map(|uplink| uplink.port.clone()),
+            guests: guests.collect(),
+        }
+    }
+
+    /// The configuration's file.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// The file of guests that came by the control socket.
+    pub(crate) fn added(&self) -> &Path {
+        &self.added
+    }
+
+    /// A guest.
+    pub(crate) fn guest(&self, name: &str) -> Option<&Item> {
+        self.guests.get(name)
+    }
+
+    /// The port of a guest, or the uplink's.
+    pub(crate) fn port(&self, name: &str) -> Option<&PortConfig> {
+        match self.guests.get(name) {
+            Some(guest) => Some(&guest.port),
+            None => self.uplink.as_ref().filter(|_| name == UPLINK),
+        }
+    }
+}

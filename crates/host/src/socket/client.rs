@@ -1,0 +1,152 @@
+//! Speaking to the daemon of a configuration.
+
+use super::SUFFIX;
+use super::wire::{Answer, Outcome, Request};
+use crate::places;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where `contrib/tailbound-host.service` has its socket.
+const UNIT: &str = "/run/tailbound-host";
+
+/// How long an answer may take, beside what a request itself says: a port is opened in
+/// milliseconds, and at most a few other changes are before it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest answer, in bytes.
+const LONGEST: u64 = 64 << 20;
+
+/// Why a daemon does not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is none.
+    #[error(
+        "no daemon of {} is found: there is no socket {} in {tried}; start one with `tailbound \
+         host --config ...`, or name its directory by --runtime-dir",
+        config.display(),
+        name.display()
+    )]
+    Nobody {
+        /// The configuration.
+        config: PathBuf,
+        /// The socket's name.
+        name: PathBuf,
+        /// The directories that were looked into.
+        tried: String,
+    },
+    /// Its socket cannot be used.
+    #[error("{}: {source}; the socket is for the daemon's own user and root", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It ended, or takes too long.
+    #[error("{}: the daemon has not answered: {source}; ask again, or look at its log", path.display())]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It said something else than an answer.
+    #[error("{}: the answer is not understood: {source}", path.display())]
+    Other {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the daemon of the configuration at `config`, whose files are in
+    /// `directory`, or in the first of the usual ones where its socket is.
+    ///
+    /// # Errors
+    /// Nobody listens there, or not to this user.
+    pub fn connect(config: &Path, directory: Option<&Path>) -> Result<Self, ClientError> {
+        let name = places::name(config, &format!(".{SUFFIX}"));
+        let mut directories = places::runtime_directories(directory);
+        if directory.is_none() {
+            directories.push(UNIT.into());
+        }
+        for directory in &directories {
+            let path = directory.join(&name);
+            match UnixStream::connect(&path) {
+                Ok(stream) => {
+                    let stream = BufReader::new(stream);
+                    return Ok(Self { path, stream });
+                }
+                // A daemon that was killed leaves its name.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound
+                            | io::ErrorKind::NotADirectory
+                            | io::ErrorKind::ConnectionRefused
+                    ) => {}
+                Err(source) => return Err(ClientError::Connect { path, source }),
+            }
+        }
+        let tried = directories.iter();
+        let tried: Vec<_> = tried.map(|place| place.display().to_string()).collect();
+        Err(ClientError::Nobody {
+            config: config.to_owned(),
+            name: name.into(),
+            tried: tried.join(", "),
+        })
+    }
+
+    /// Asks the daemon, and waits for its answer.
+    ///
+    /// # Errors
+    /// It does not answer within half a minute, or not in words that are known here. What
+    /// was asked may still be done.
+    pub fn ask(&mut self, request: &Request) -> Result<Outcome, ClientError> {
+        let own = match request {
+            Request::Drain { patience_ms, .. } | Request::DrainAll { patience_ms, .. } => {
+                Duration::from_millis(*patience_ms)
+            }
+            _ => Duration::ZERO,
+        };
+        let mut line = String::new();
+        self.exchange(request, PATIENCE.saturating_add(own), &mut line)
+            .map_err(|source| ClientError::Silent {
+                path: self.path.clone(),
+                source,
+            })?;
+        let answer: Answer = serde_json::from_str(&line).map_err(|source| ClientError::Other {
+            path: self.path.clone(),
+            source,
+        })?;
+        Ok(answer.outcome)
+    }
+
+    fn exchange(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+        line: &mut String,
+    ) -> io::Result<()> {
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        self.stream.get_mut().write_all(request.line().as_bytes())?;
+        (&mut self.stream).take(LONGEST).read_line(line)?;
+        if line.ends_with('\n') {
+            return Ok(());
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}

@@ -1,0 +1,327 @@
+//! The daemon's side of the control socket: a thread that accepts, reads whole requests and
+//! writes answers, and waits for nobody but all of them.
+
+use super::connection::{Connection, IDLE};
+use super::shown::View;
+use super::wire::{Answer, Outcome, Request};
+use crate::config::Change;
+use crate::wake::Waker;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tailbound_units::Nanos;
+
+/// Connections at once. Beyond, the one that has awaited a request for longest makes room.
+const MOST: usize = 64;
+
+/// How long nothing is accepted after that failed, as for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest that an answer waits for a drain: an hour.
+const LONGEST_DRAIN_MS: u64 = 3_600_000;
+
+/// What the packet loop is asked.
+pub(crate) enum Asked {
+    /// What there is.
+    Show(Reply),
+    /// Another configuration.
+    Change(Change, Reply),
+    /// To read ports no more, or again.
+    Drain {
+        /// Whose; `None` for all.
+        guest: Option<String>,
+        undo: bool,
+        patience: Nanos,
+        reply: Reply,
+    },
+}
+
+/// Whom the packet loop answers.
+pub(crate) struct Reply {
+    connection: u64,
+    told: Sender<(u64, Told)>,
+    waker: Waker,
+}
+
+/// What the packet loop answers.
+enum Told {
+    Outcome(Outcome),
+    View(Box<View>),
+}
+
+impl Reply {
+    /// Says what came of the request.
+    pub(crate) fn done(self, outcome: Outcome) {
+        self.tell(Told::Outcome(outcome));
+    }
+
+    /// Shows what there is.
+    pub(crate) fn show(self, view: View) {
+        self.tell(Told::View(Box::new(view)));
+    }
+
+    fn tell(self, told: Told) {
+        // Whoever asked may be gone.
+        let _ = self.told.send((self.connection, told));
+        self.waker.wake();
+    }
+}
+
+/// Serves the control socket until it is dropped.
+pub(crate) struct Server {
+    asked: Receiver<Asked>,
+    waker: Waker,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts the thread; it wakes the packet loop by `waker`.
+    pub(crate) fn start(listener: UnixListener, waker: Waker) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let (woken, own) = Waker::pair()?;
+        let (ask, asked) = channel();
+        let (tell, told) = channel();
+        let ends = Arc::new(AtomicBool::new(false));
+        let mut serving = Serving {
+            listener,
+            woken,
+            own: own.clone(),
+            packet_loop: waker,
+            ask,
+            tell,
+            told,
+            ends: Arc::clone(&ends),
+            connections: Vec::new(),
+            next: 0,
+            accepts_at: None,
+        };
+        let thread = std::thread::Builder::new().name("control".to_owned());
+        let thread = thread.spawn(move || {
+            while !serving.ends.load(Ordering::Relaxed) {
+                if let Err(error) = serving.turn() {
+                    tracing::error!(%error, "the control socket is served no longer");
+                    return;
+                }
+            }
+        })?;
+        Ok(Self {
+            asked,
+            waker: own,
+            ends,
+            thread: Some(thread),
+        })
+    }
+
+    /// What was asked since the last call.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = Asked> + '_ {
+        self.asked.try_iter()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct Serving {
+    listener: UnixListener,
+    /// Readable when there is something to look for.
+    woken: UnixStream,
+    /// Makes it so.
+    own: Waker,
+    packet_loop: Waker,
+    ask: Sender<Asked>,
+    tell: Sender<(u64, Told)>,
+    told: Receiver<(u64, Told)>,
+    ends: Arc<AtomicBool>,
+    connections: Vec<Connection>,
+    next: u64,
+    /// Nobody is accepted before.
+    accepts_at: Option<Instant>,
+}
+
+impl Serving {
+    /// Waits until there is something to do, and does it.
+    fn turn(&mut self) -> io::Result<()> {
+        let ready = self.wait()?;
+        let now = Instant::now();
+        if ready.woken {
+            let mut bytes = [0; 64];
+            while matches!(self.woken.read(&mut bytes), Ok(1..)) {}
+        }
+        while let Ok((id, told)) = self.told.try_recv() {
+            let outcome = match told {
+                Told::Outcome(outcome) => outcome,
+                Told::View(view) => Outcome::Shown {
+                    host: Box::new(view.show()),
+                },
+            };
+            let asker = self.connections.iter_mut().find(|asker| asker.id == id);
+            if let Some(asker) = asker {
+                asker.answer(now, Answer::line(outcome), false);
+            }
+        }
+        for index in ready.connections {
+            self.serve(now, index);
+        }
+        self.connections
+            .retain(|one| !one.is_over() && one.until().is_none_or(|until| until > now));
+        if ready.listener {
+            self.accept(now);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> io::Result<Ready> {
+        let now = Instant::now();
+        self.accepts_at = self.accepts_at.filter(|at| *at > now);
+        let until = self.connections.iter().filter_map(Connection::until);
+        let until = until.chain(self.accepts_at).min();
+        let timeout = until.map(|until| until.saturating_duration_since(now));
+        let timeout = timeout.map(|timeout| Timespec::try_from(timeout.min(IDLE)));
+        let timeout = timeout.transpose().map_err(io::Error::other)?;
+        let accepts = if self.accepts_at.is_none() {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        let mut fds = vec![
+            PollFd::new(&self.listener, accepts),
+            PollFd::new(&self.woken, PollFlags::IN),
+        ];
+        let connections = self.connections.iter();
+        fds.extend(
+            connections.map(|one| PollFd::from_borrowed_fd(one.descriptor(), one.interest())),
+        );
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let connections = fds[2..].iter().enumerate();
+        let connections = connections.filter(|(_, fd)| is_ready(fd));
+        Ok(Ready {
+            listener: is_ready(&fds[0]),
+            woken: is_ready(&fds[1]),
+            connections: connections.map(|(index, _)| index).collect(),
+        })
+    }
+
+    /// Goes on with a connection; hands on its request.
+    fn serve(&mut self, now: Instant, index: usize) {
+        let connection = &mut self.connections[index];
+        let Some(line) = connection.handle_ready(now) else {
+            return;
+        };
+        let is_whole = line.is_ok();
+        let request = match line.and_then(|line| Request::read(&line)) {
+            Ok(request) => request,
+            Err(message) => {
+                let line = Answer::line(Outcome::refused(message));
+                return connection.answer(now, line, !is_whole);
+            }
+        };
+        let reply = Reply {
+            connection: connection.id,
+            told: self.tell.clone(),
+            waker: self.own.clone(),
+        };
+        // It is received as long as this thread is to run.
+        let _ = self.ask.send(asked(request, reply));
+        self.packet_loop.wake();
+    }
+
+    fn accept(&mut self, now: Instant) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.admit(now, stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!(%error, "nobody can connect to the control socket for now");
+                    self.accepts_at = Some(now + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes a connection of this daemon's user, or of root.
+    fn admit(&mut self, now: Instant, stream: UnixStream) {
+        match socket_peercred(&stream) {
+            Ok(peer) if peer.uid == geteuid() || peer.uid.is_root() => {}
+            Ok(peer) => {
+                let uid = peer.uid.as_raw();
+                return tracing::warn!(uid, "the control socket is not for that user");
+            }
+            Err(error) => return tracing::warn!(%error, "who connects to the control socket?"),
+        }
+        if self.connections.len() >= MOST && !self.make_room() {
+            return tracing::warn!("the control socket has all the requests that it can hold");
+        }
+        self.next += 1;
+        if let Ok(connection) = Connection::new(self.next, stream, now) {
+            self.connections.push(connection);
+        }
+    }
+
+    /// Ends the connection that has awaited a request for longest; returns whether there is
+    /// one.
+    fn make_room(&mut self) -> bool {
+        let idle = self.connections.iter().enumerate();
+        let idle = idle.filter_map(|(index, one)| Some((one.idle_since()?, index)));
+        let Some((_, index)) = idle.min() else {
+            return false;
+        };
+        self.connections.remove(index);
+        true
+    }
+}
+
+/// What can be gone on with.
+struct Ready {
+    listener: bool,
+    woken: bool,
+    connections: Vec<usize>,
+}
+
+/// A request in the packet loop's words.
+fn asked(request: Request, reply: Reply) -> Asked {
+    let drain = |guest, undo, patience_ms: u64, reply| Asked::Drain {
+        guest,
+        undo,
+        patience: Nanos::from_millis(patience_ms.min(LONGEST_DRAIN_MS)),
+        reply,
+    };
+    match request {
+        Request::Show {} => Asked::Show(reply),
+        Request::AddGuest { toml, replace } => {
+            let change = Change::Add {
+                text: toml,
+                replace,
+            };
+            Asked::Change(change, reply)
+        }
+        Request::RemoveGuest { guest } => Asked::Change(Change::Remove { name: guest }, reply),
+        Request::Drain {
+            guest,
+            undo,
+            patience_ms,
+        } => drain(Some(guest), undo, patience_ms, reply),
+        Request::DrainAll { undo, patience_ms } => drain(None, undo, patience_ms, reply),
+    }
+}

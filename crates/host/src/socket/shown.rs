@@ -1,0 +1,254 @@
+//! What a daemon shows of itself: plain data, written from a copy of the packet loop's
+//! counters by another thread.
+
+use crate::inventory::{Inventory, Item};
+use crate::metrics::HostCounts;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use tailbound_metrics::Histogram;
+use tailbound_switch::{GuestSnapshot, PortSnapshot, Sojourn};
+use tailbound_units::Nanos;
+
+/// A daemon, its uplink and its guests. Counts begin with the daemon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// The process.
+    pub pid: u32,
+    /// How long it runs, in nanoseconds.
+    pub uptime_ns: u64,
+    /// Its configuration.
+    pub config: PathBuf,
+    /// Where guests are kept that came by the control socket.
+    pub added: PathBuf,
+    /// The way out; left out where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<Port>,
+    /// In the order of the configuration.
+    pub guests: Vec<Guest>,
+}
+
+/// A port, and what crossed it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// The guest's name, or `uplink`.
+    pub name: String,
+    /// Its kind and interface.
+    pub port: String,
+    /// Its interface is there, or a machine uses its card.
+    pub up: bool,
+    /// What was received from it: what a guest has sent.
+    pub received: Count,
+    /// What was sent to it.
+    pub sent: Count,
+    /// Packets dropped, by reason; only reasons that occurred. `pacer` are those of a guest
+    /// that the pacer dropped.
+    pub drops: BTreeMap<String, u64>,
+    /// What waits for it.
+    pub backlog: Count,
+}
+
+/// Packets and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Packets; one of 64 KiB counts once.
+    pub packets: u64,
+    /// Bytes, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+/// A guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    /// Its port.
+    #[serde(flatten)]
+    pub port: Port,
+    /// Where it stands.
+    pub kept: Kept,
+    /// Its machine's name at the placement service; left out where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<String>,
+    /// Its port is not read, as it is drained.
+    pub drained: bool,
+    /// What it is held to; left out for best effort.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Guarantee>,
+    /// It is to be guaranteed what breaks a rule.
+    pub guarantee_refused: bool,
+    /// What its frames hold in the pacer, in bytes of memory.
+    pub paced_bytes: u64,
+    /// How long packets waited in software queues.
+    pub waits: Vec<Waits>,
+}
+
+/// Where a guest stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kept {
+    /// In the configuration's file.
+    File,
+    /// It came by the control socket.
+    Socket,
+}
+
+/// What a guest is held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarantee {
+    /// Bits a second.
+    pub bandwidth_bit_s: u64,
+    /// Bytes.
+    pub burst_bytes: u64,
+    /// Bits a second.
+    pub burst_rate_bit_s: u64,
+    /// Who says so.
+    pub by: GuaranteedBy,
+}
+
+/// Who guarantees something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuaranteedBy {
+    /// The guest's section.
+    Configuration,
+    /// The placement service.
+    Service,
+}
+
+/// How long packets waited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// `sent` by the guest, or `received` by it.
+    pub direction: String,
+    /// `guaranteed`, `small` or `lowest`.
+    pub class: String,
+    /// How many waited how long; only those with a count.
+    pub buckets: Vec<Bucket>,
+}
+
+/// How many packets waited longer than in the bucket before, and no longer than that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Nanoseconds; left out for what has no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to_ns: Option<u64>,
+    /// Packets.
+    pub count: u64,
+}
+
+/// All that there is to show at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) uptime: Nanos,
+    pub(crate) counts: HostCounts,
+}
+
+impl View {
+    /// What is shown of it.
+    pub(super) fn show(&self) -> Shown {
+        let Self { uptime, counts } = self;
+        let inventory = &counts.inventory;
+        let guarantees = counts.guarantees.snapshot();
+        let machines = guarantees.machines.iter();
+        let by_service = machines.filter(|machine| machine.known.is_some());
+        let by_service: HashSet<_> = by_service.map(|machine| machine.guest.as_str()).collect();
+        let uplink = counts
+            .snapshot
+            .uplink
+            .as_ref()
+            .map(|uplink| Port::of(&uplink.port, inventory));
+        let guests = counts.snapshot.guests.iter().filter_map(|guest| {
+            let name = guest.port.name.as_str();
+            let item = inventory.guest(name)?;
+            let by_service = by_service.contains(name);
+            Some(Guest::of(guest, item, inventory, by_service))
+        });
+        Shown {
+            pid: std::process::id(),
+            uptime_ns: uptime.0,
+            config: inventory.config().to_owned(),
+            added: inventory.added().to_owned(),
+            uplink,
+            guests: guests.collect(),
+        }
+    }
+}
+
+impl Port {
+    fn of(counted: &PortSnapshot, inventory: &Inventory) -> Self {
+        let count = |(packets, bytes)| Count { packets, bytes };
+        let mut drops = BTreeMap::new();
+        for (reason, count) in &counted.drops {
+            *drops.entry((*reason).to_owned()).or_default() += count;
+        }
+        let port = inventory.port(&counted.name);
+        Self {
+            name: counted.name.clone(),
+            port: port.map_or_else(String::new, ToString::to_string),
+            up: counted.up,
+            received: count(counted.received),
+            sent: count(counted.sent),
+            drops,
+            backlog: count((counted.backlog_packets as u64, counted.backlog_bytes.0)),
+        }
+    }
+
+    /// Packets dropped, whatever the reason.
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+}
+
+impl Guest {
+    fn of(counted: &GuestSnapshot, item: &Item, inventory: &Inventory, by_service: bool) -> Self {
+        let pacing = counted.pacing.as_ref();
+        let by = if by_service {
+            GuaranteedBy::Service
+        } else {
+            GuaranteedBy::Configuration
+        };
+        let held = pacing.and_then(|pacing| pacing.guarantee);
+        let mut port = Port::of(&counted.port, inventory);
+        if let Some(dropped) = pacing.map(|pacing| pacing.stats.dropped)
+            && dropped > 0
+        {
+            port.drops.insert("pacer".to_owned(), dropped);
+        }
+        Self {
+            port,
+            kept: if item.is_added {
+                Kept::Socket
+            } else {
+                Kept::File
+            },
+            vm: item.vm.clone(),
+            drained: counted.drained,
+            guarantee: held.map(|held| Guarantee {
+                bandwidth_bit_s: held.bandwidth.0,
+                burst_bytes: held.burst.0,
+                burst_rate_bit_s: held.burst_rate.0,
+                by,
+            }),
+            guarantee_refused: pacing.is_some_and(|pacing| pacing.refused),
+            paced_bytes: pacing.map_or(0, |pacing| pacing.held.0),
+            waits: counted.sojourns.iter().map(Waits::of).collect(),
+        }
+    }
+}
+
+impl Waits {
+    fn of(sojourn: &Sojourn) -> Self {
+        let counts = sojourn.histogram.counts().iter().enumerate();
+        let counts = counts.filter(|(_, count)| **count > 0);
+        Self {
+            direction: sojourn.direction.to_owned(),
+            class: sojourn.class.to_owned(),
+            buckets: counts
+                .map(|(index, count)| Bucket {
+                    up_to_ns: (index < Histogram::BUCKETS)
+                        .then(|| (Histogram::bound(index) * 1e9) as u64),
+                    count: *count,
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What is said at the control socket: one JSON object a line, each way.
+
+use super::shown::Shown;
+use crate::config::REQUEST;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use tailbound_document::Mistake;
+
+/// The version of requests and answers.
+pub const VERSION: u64 = 1;
+
+/// What a daemon is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Guests are to be added, all of them or none.
+    AddGuest {
+        /// `[[guest]]` sections, as in the configuration.
+        toml: String,
+        /// Whether they may take the place of others that were added before; false by
+        /// default.
+        #[serde(default)]
+        replace: bool,
+    },
+    /// A guest that was added is to be removed.
+    RemoveGuest {
+        /// Its name.
+        guest: String,
+    },
+    /// Everything is to be shown.
+    Show {},
+    /// A guest's port is to be read no more until that is undone, or the daemon ends.
+    Drain {
+        /// Its name.
+        guest: String,
+        /// Whether the port is to be read again; false by default.
+        #[serde(default)]
+        undo: bool,
+        /// How long the answer may wait for what the guest has sent to leave, in
+        /// milliseconds.
+        #[serde(default = "patience")]
+        patience_ms: u64,
+    },
+    /// The same for all guests that there are.
+    DrainAll {
+        /// As for one.
+        #[serde(default)]
+        undo: bool,
+        /// As for one.
+        #[serde(default = "patience")]
+        patience_ms: u64,
+    },
+}
+
+/// As long as SIGTERM lets queues drain.
+const fn patience() -> u64 {
+    1000
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// [`VERSION`].
+    pub version: u64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It is as was asked, and will be after a restart.
+    Done {
+        /// It was not so before.
+        changed: bool,
+        /// Guests of the request whose guarantee the pacer refuses as long as there is no
+        /// room for it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unguaranteed: Vec<String>,
+    },
+    /// Ports are read no more, or again.
+    Drained {
+        /// Frames that were received from them wait still.
+        waiting: bool,
+    },
+    /// What there is.
+    Shown {
+        /// All of it.
+        host: Box<Shown>,
+    },
+    /// Nothing was changed.
+    Refused {
+        /// Why, and what would be right; a line a mistake.
+        message: String,
+        /// The mistakes, where it is them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        mistakes: Vec<Wrong>,
+    },
+}
+
+/// A mistake in the configuration as it would be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrong {
+    /// The file where it stands; left out for the text of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Counted from 1.
+    pub line: usize,
+    /// In characters, counted from 1.
+    pub column: usize,
+    /// What is wrong; what would be right.
+    pub message: String,
+}
+
+impl Request {
+    /// Reads a request from its line.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub(super) fn read(line: &[u8]) -> Result<Self, String> {
+        let mut object: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(line)
+                .map_err(|error| format!("{error}; a request is one JSON object on one line"))?;
+        match object.remove("version") {
+            Some(version) if version == VERSION => {}
+            Some(version) => {
+                return Err(format!(
+                    "version {version} is not spoken here; use \"version\": {VERSION}"
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "the key `version` is missing; add \"version\": {VERSION}"
+                ));
+            }
+        }
+        Self::deserialize(serde_json::Value::Object(object)).map_err(|error| error.to_string())
+    }
+
+    /// Its line, with the newline.
+    pub(super) fn line(&self) -> String {
+        #[derive(Serialize)]
+        struct Versioned<'r> {
+            version: u64,
+            #[serde(flatten)]
+            request: &'r Request,
+        }
+        line(&Versioned {
+            version: VERSION,
+            request: self,
+        })
+    }
+}
+
+impl Answer {
+    /// The line of an answer, with the newline.
+    pub(super) fn line(outcome: Outcome) -> String {
+        line(&Self {
+            version: VERSION,
+            outcome,
+        })
+    }
+}
+
+fn line(of: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(of).expect("keys are texts, and all values serialize");
+    line.push('\n');
+    line
+}
+
+impl Outcome {
+    /// Nothing was changed.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self::Refused {
+            message: message.into(),
+            mistakes: Vec::new(),
+        }
+    }
+}
+
+impl Wrong {
+    /// A mistake in the configuration's file, or in what came with the request.
+    pub(crate) fn of(file: &Path, mistake: &Mistake) -> Self {
+        Self {
+            file: (file != Path::new(REQUEST)).then(|| file.to_owned()),
+            line: mistake.location.line,
+            column: mistake.location.column,
+            message: mistake.message.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_asked_is_read_as_it_was_written() {
+        let requests = [
+            Request::AddGuest {
+                toml: "[[guest]]\n\"\u{e9}\"".to_owned(),
+                replace: true,
+            },
+            Request::RemoveGuest {
+                guest: "a".to_owned(),
+            },
+            Request::Show {},
+            Request::Drain {
+                guest: "a".to_owned(),
+                undo: false,
+                patience_ms: 7,
+            },
+            Request::DrainAll {
+                undo: true,
+                patience_ms: 0,
+            },
+        ];
+        for request in requests {
+            let line = request.line();
+            assert_eq!(line.matches('\n').count(), 1, "{line}");
+            assert_eq!(Request::read(line.as_bytes()), Ok(request));
+        }
+        let outcome = Outcome::refused("a\nb");
+        let line = Answer::line(outcome.clone());
+        let answer: Answer = serde_json::from_str(&line).expect("an answer");
+        assert_eq!((answer.version, answer.outcome), (VERSION, outcome));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_request_or_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..64),
+            cut in 0_usize..60,
+        ) {
+            let _ = Request::read(&bytes);
+            let line = Request::Show {}.line();
+            let cut = cut.min(line.len());
+            let mixed = [&line.as_bytes()[..cut], &bytes].concat();
+            let _ = Request::read(&mixed);
+        }
+    }
+}

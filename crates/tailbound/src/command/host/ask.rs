@@ -1,0 +1,354 @@
+//! `tailbound host add-guest`, `remove-guest`, `show`, `drain`: what a daemon is asked at its
+//! control socket.
+
+use crate::command::output::{self, Output};
+use crate::exit::{Exit, Failure, print_error};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Read as _, stdin, stdout};
+use std::path::{Path, PathBuf};
+use tailbound_host::socket::{
+    Client, ClientError, Guarantee, GuaranteedBy, Guest, Kept, Outcome, Port, Request, Shown, Wrong,
+};
+use tailbound_report::{Paint, Table, human};
+use tailbound_units::Nanos;
+
+/// What text from standard input is called in mistakes.
+const STDIN: &str = "<stdin>";
+
+/// Which daemon is asked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Which {
+    /// The configuration of the daemon that is asked
+    #[arg(long, value_name = "FILE", default_value = "/etc/tailbound/host.toml")]
+    config: PathBuf,
+    /// Where that daemon keeps its lock and its control socket
+    /// [default: /run/tailbound, /run/tailbound-host, or a directory of the user's]
+    #[arg(long, value_name = "DIR")]
+    runtime_dir: Option<PathBuf>,
+}
+
+impl Which {
+    /// A connection to it.
+    pub(crate) fn connect(&self) -> Result<Client, ClientError> {
+        Client::connect(&self.config, self.runtime_dir.as_deref())
+    }
+
+    fn ask(&self, request: &Request) -> Result<Outcome, Failure> {
+        Ok(self.connect()?.ask(request)?)
+    }
+}
+
+/// What a daemon that runs is asked.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Ask {
+    /// Add guests to those of the configuration, now and for its next start
+    AddGuest(Add),
+    /// Remove a guest that was added
+    RemoveGuest(Remove),
+    /// Show guests, guarantees, counters
+    Show(Show),
+    /// Read a guest's port no more, and wait until what it has sent has left
+    Drain(Drain),
+}
+
+impl Ask {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        match self {
+            Self::AddGuest(add) => add.run(),
+            Self::RemoveGuest(remove) => remove.run(),
+            Self::Show(show) => show.run(),
+            Self::Drain(drain) => drain.run(),
+        }
+    }
+}
+
+/// Arguments of `tailbound host add-guest`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "All are added, or none. One that is there already with the same values is no \
+    mistake. Exit code: 0 they are there; 1 refused, and nothing has changed; 2 the file cannot be \
+    read, or no daemon answers."
+)]
+pub(super) struct Add {
+    /// `[[guest]]` sections, as in the configuration (TOML); - for standard input
+    #[arg(value_name = "GUESTS")]
+    guests: PathBuf,
+    /// Change guests that were added before with other values
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+impl Add {
+    fn run(self) -> Result<Exit, Failure> {
+        let (name, toml) = read(&self.guests)?;
+        let request = Request::AddGuest {
+            toml,
+            replace: self.replace,
+        };
+        match self.daemon.ask(&request)? {
+            Outcome::Done {
+                changed,
+                unguaranteed,
+            } => {
+                output::print(if changed {
+                    "added\n"
+                } else {
+                    "there already; nothing has changed\n"
+                });
+                for guest in unguaranteed {
+                    print_error(&format!(
+                        "warning: {guest} is not held to its guarantee as long as there is no room \
+                         for it on the uplink; `tailbound host show` has what it is held to"
+                    ));
+                }
+                Ok(Exit::Holds)
+            }
+            other => Err(failure(other, &name)),
+        }
+    }
+}
+
+/// The text of a file, or of standard input, and what it is called.
+fn read(file: &Path) -> Result<(PathBuf, String), Failure> {
+    let is_stdin = file == Path::new("-");
+    let name = if is_stdin { Path::new(STDIN) } else { file };
+    let text = if is_stdin {
+        let mut text = String::new();
+        stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let unread = |error| Failure::new(format!("{}: cannot be read: {error}", name.display()));
+    Ok((name.to_owned(), text.map_err(unread)?))
+}
+
+/// Why a daemon did not do what it was asked; `name` is the text's that it was given.
+fn failure(outcome: Outcome, name: &Path) -> Failure {
+    let Outcome::Refused { message, mistakes } = outcome else {
+        return Failure::new("the daemon answers something else than it was asked");
+    };
+    if mistakes.is_empty() {
+        return Failure::with(Exit::DoesNotHold, message);
+    }
+    let lines = mistakes.iter().map(|wrong| {
+        let Wrong {
+            file,
+            line,
+            column,
+            message,
+        } = wrong;
+        let file = file.as_deref().unwrap_or(name);
+        format!("{}:{line}:{column}: {message}", file.display())
+    });
+    Failure::with(Exit::DoesNotHold, lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Arguments of `tailbound host remove-guest`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "One that is not there is no mistake. Exit code: 0 it is not there; 1 it stands \
+    in the configuration's file, and stays; 2 no daemon answers."
+)]
+pub(super) struct Remove {
+    /// Its name
+    guest: String,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+impl Remove {
+    fn run(self) -> Result<Exit, Failure> {
+        let request = Request::RemoveGuest { guest: self.guest };
+        match self.daemon.ask(&request)? {
+            Outcome::Done { changed, .. } => {
+                output::print(if changed {
+                    "removed\n"
+                } else {
+                    "not there; nothing has changed\n"
+                });
+                Ok(Exit::Holds)
+            }
+            other => Err(failure(other, Path::new(""))),
+        }
+    }
+}
+
+/// Arguments of `tailbound host drain`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "What the guest sends from then on stays in its own ring or queue; what comes for \
+    it goes to it as before. That holds until --undo, or until the daemon ends. Exit code: 0 \
+    nothing of what it had sent waits; 1 something does still, or there is no such guest; 2 no \
+    daemon answers."
+)]
+#[group(id = "whom", required = true, multiple = false, args = ["guest", "all"])]
+pub(super) struct Drain {
+    /// Its name
+    guest: Option<String>,
+    /// All guests that there are
+    #[arg(long)]
+    all: bool,
+    /// Read the port again
+    #[arg(long)]
+    undo: bool,
+    /// How long to wait for what was sent to leave; an hour at most
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    within: Nanos,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+impl Drain {
+    fn run(self) -> Result<Exit, Failure> {
+        let undo = self.undo;
+        let patience_ms = self.within.0 / 1_000_000;
+        let request = match self.guest {
+            Some(guest) => Request::Drain {
+                guest,
+                undo,
+                patience_ms,
+            },
+            None => Request::DrainAll { undo, patience_ms },
+        };
+        match self.daemon.ask(&request)? {
+            Outcome::Drained { waiting: true } => Err(Failure::with(
+                Exit::DoesNotHold,
+                format!(
+                    "what was sent waits still after {}; nothing more is read, wait on or take \
+                     that back with --undo",
+                    self.within
+                ),
+            )),
+            Outcome::Drained { waiting: false } => {
+                output::print(if undo { "read again\n" } else { "drained\n" });
+                Ok(Exit::Holds)
+            }
+            other => Err(failure(other, Path::new(""))),
+        }
+    }
+}
+
+/// Arguments of `tailbound host show`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Counts begin with the daemon. Exit code: 0 shown; 2 \
+    no daemon answers."
+)]
+pub(super) struct Show {
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Document<'s> {
+    schema: u32,
+    #[serde(flatten)]
+    host: &'s Shown,
+}
+
+impl Show {
+    fn run(self) -> Result<Exit, Failure> {
+        let host = match self.daemon.ask(&Request::Show {})? {
+            Outcome::Shown { host } => host,
+            other => return Err(failure(other, Path::new(""))),
+        };
+        output::print(&match self.output {
+            Output::Json => output::json(&Document {
+                schema: 1,
+                host: &host,
+            }),
+            Output::Text => text(&host, Paint(stdout().is_terminal())),
+        });
+        Ok(Exit::Holds)
+    }
+}
+
+const HEAD: [&str; 9] = [
+    "port",
+    "kept",
+    "at",
+    "state",
+    "guarantee",
+    "received",
+    "sent",
+    "backlog",
+    "drops",
+];
+
+fn text(host: &Shown, paint: Paint) -> String {
+    let mut table = Table::new(&HEAD, &[1, 2, 3, 4]);
+    if let Some(uplink) = &host.uplink {
+        table.row(cells(uplink, "file", state(uplink, false), "-".to_owned()));
+    }
+    for guest in &host.guests {
+        let kept = match guest.kept {
+            Kept::File => "file",
+            Kept::Socket => "socket",
+        };
+        let state = state(&guest.port, guest.drained);
+        table.row(cells(&guest.port, kept, state, guarantee(guest)));
+    }
+    let mut text = table.render(paint);
+    // Writing to a String does not fail.
+    let _ = writeln!(
+        text,
+        "process {}, up for {}, configuration {}",
+        host.pid,
+        human(host.uptime_ns as f64, "ns"),
+        host.config.display(),
+    );
+    text
+}
+
+fn cells(port: &Port, kept: &str, state: &str, guarantee: String) -> [String; 9] {
+    let bytes = |bytes: u64| human(bytes as f64, "B");
+    [
+        port.name.clone(),
+        kept.to_owned(),
+        port.port.clone(),
+        state.to_owned(),
+        guarantee,
+        bytes(port.received.bytes),
+        bytes(port.sent.bytes),
+        bytes(port.backlog.bytes),
+        port.dropped().to_string(),
+    ]
+}
+
+fn state(port: &Port, is_drained: bool) -> &'static str {
+    match (port.up, is_drained) {
+        (true, false) => "up",
+        (true, true) => "drained",
+        (false, _) => "down",
+    }
+}
+
+/// What a guest is held to, and by whose word.
+fn guarantee(guest: &Guest) -> String {
+    let held = match &guest.guarantee {
+        Some(Guarantee {
+            bandwidth_bit_s,
+            by,
+            ..
+        }) => {
+            let by = match by {
+                GuaranteedBy::Configuration => "",
+                GuaranteedBy::Service => " (service)",
+            };
+            format!("{}{by}", human(*bandwidth_bit_s as f64, "bit/s"))
+        }
+        None => "-".to_owned(),
+    };
+    if guest.guarantee_refused {
+        format!("{held} (refused)")
+    } else {
+        held
+    }
+}

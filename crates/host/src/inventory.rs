@@ -69,4 +69,19 @@ impl Inventory {
             None => self.uplink.as_ref().filter(|_| name == UPLINK),
         }
     }
+
+    /// How many frames the interface of a port has dropped that were sent to it, since it was
+    /// made: what a packet socket is not told. `None` where the port is no packet socket, or
+    /// the interface does not say.
+    ///
+    /// The kernel may have its lock on all interfaces for a while: not for the packet loop.
+    pub(crate) fn dropped_by_interface(&self, name: &str) -> Option<u64> {
+        let PortConfig::AfPacket {
+            interface, netns, ..
+        } = self.port(name)?
+        else {
+            return None;
+        };
+        tailbound_sys::link::transmit_drops(interface, netns.as_deref()).ok()
+    }
 }

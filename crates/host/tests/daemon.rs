@@ -3,12 +3,14 @@
 mod support;
 
 use rustix::process::Signal;
+use std::io::IoSliceMut;
 use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
 };
 use tailbound_dataplane::Mark;
 use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_sys::process::Spawn;
+use tailbound_sys::tap::Tap;
 use tailbound_sys::{sched, thread};
 use tailbound_units::Nanos;
 
@@ -172,6 +174,63 @@ fn an_interface_that_vanishes_is_reported_and_taken_up_again() {
             }
         },
     );
+}
+
+/// A machine's monitor holds the file side of a TAP, and does not run for a while.
+#[test]
+fn what_a_machine_behind_a_tap_does_not_take_is_counted() {
+    let name = "what_a_machine_behind_a_tap_does_not_take_is_counted";
+    sandboxed(name, || {
+        let vm = match Tap::open("vm0", None) {
+            Ok(vm) => vm,
+            Err(error) => return skipped(Part::Tap, error),
+        };
+        let queue = [
+            "link",
+            "set",
+            "vm0",
+            "addrgenmode",
+            "none",
+            "txqueuelen",
+            "100",
+        ];
+        command("ip", &queue);
+        command("ip", &["link", "set", "vm0", "up"]);
+        let section = "[[guest]]\nname = \"vm\"\nmac = \"02:00:00:00:00:07\"\n\
+                       ip = [\"10.77.0.7\"]\n";
+        let on =
+            |kind: &str| format!("{section}port = {{ kind = \"{kind}\", interface = \"vm0\" }}\n");
+        let a = Guest::new(Kind::Veth, 1);
+        let mut refused = Daemon::spawn(&config(&[&a], &on("tap")));
+        refused.wait();
+        assert!(
+            refused.log().contains("kind \"vhost-user\""),
+            "{}",
+            refused.log()
+        );
+        let daemon = Daemon::start(&config(&[&a], &on("af-packet")));
+        let mut nic = a.nic();
+        let frames = 1000;
+        for n in 0..frames {
+            nic.send(&datagram_of([2, 0, 0, 0, 0, 7], a.mac, [10, 77, 0, 1], n));
+        }
+        let metric = |name: &str| daemon.metric(name).unwrap_or_default();
+        let dropped = || {
+            metric("tailbound_interface_drops_total{port=\"vm\"}")
+                + metric("tailbound_drops_total{port=\"vm\",reason=\"device_full\"}")
+        };
+        let sent = || metric("tailbound_packets_total{port=\"vm\",direction=\"sent\"}");
+        until("all frames to be away", || {
+            sent() + dropped() >= f64::from(frames)
+        });
+        let mut buffer = [0; 2048];
+        let mut taken = 0;
+        while let Ok(len) = vm.receive(&mut [IoSliceMut::new(&mut buffer)]) {
+            taken += u16::from(len == 10 + 60 && buffer[10..16] == [2, 0, 0, 0, 0, 7]);
+        }
+        assert!(taken < frames, "its queue holds {taken}");
+        assert!(dropped() >= f64::from(frames - taken), "{taken}");
+    });
 }
 
 #[test]

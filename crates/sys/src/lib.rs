@@ -7,6 +7,7 @@ mod ethtool;
 #[cfg(feature = "guest-memory")]
 pub mod guest_memory;
 pub mod inherited;
+pub mod link;
 pub mod memory;
 pub mod netns;
 pub mod packet;

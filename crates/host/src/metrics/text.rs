@@ -147,6 +147,7 @@ impl Collector for Everything {
 impl HostCounts {
     fn encode(&self, buckets: Buckets, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         self.encode_crossed(encoder)?;
+        self.encode_interfaces(encoder)?;
         self.encode_queued(encoder)?;
         gauge(
             encoder,
@@ -213,6 +214,23 @@ impl HostCounts {
                     .map(|(reason, count)| {
                         ([label(port), ("reason", (*reason).to_owned())], *count)
                     })
+                    .collect()
+            }),
+        )
+    }
+
+    /// What interfaces dropped behind packet sockets.
+    fn encode_interfaces(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        counter(
+            encoder,
+            "tailbound_interface_drops",
+            "Packets that were sent to the port and that its interface dropped, since that was \
+             made: of whoever has its other end, as a machine, and does not take them",
+            &self.per_port(|port| {
+                let dropped = self.inventory.dropped_by_interface(&port.name);
+                dropped
+                    .map(|count| ([label(port)], count))
+                    .into_iter()
                     .collect()
             }),
         )

@@ -42,7 +42,8 @@ pub struct Port {
     /// What was sent to it.
     pub sent: Count,
     /// Packets dropped, by reason; only reasons that occurred. `pacer` are those of a guest
-    /// that the pacer dropped.
+    /// that the pacer dropped, `interface` those that an interface of kind af-packet dropped
+    /// behind it, since that was made.
     pub drops: BTreeMap<String, u64>,
     /// What waits for it.
     pub backlog: Count,
@@ -179,6 +180,10 @@ impl Port {
         let mut drops = BTreeMap::new();
         for (reason, count) in &counted.drops {
             *drops.entry((*reason).to_owned()).or_default() += count;
+        }
+        let by_interface = inventory.dropped_by_interface(&counted.name);
+        if let Some(count) = by_interface.filter(|count| *count > 0) {
+            drops.insert("interface".to_owned(), count);
         }
         let port = inventory.port(&counted.name);
         Self {

@@ -25,6 +25,8 @@ mod report;
 mod select;
 #[cfg(feature = "sim")]
 mod sim;
+#[cfg(feature = "top")]
+mod top;
 #[cfg(feature = "host")]
 mod vcpu;
 
@@ -39,6 +41,9 @@ pub(crate) enum Command {
     /// Check a host configuration without applying it
     #[cfg(feature = "host")]
     CheckConfig(check_config::Args),
+    /// Watch the guests of a daemon: rates, guarantees, backlogs, waits, drops
+    #[cfg(feature = "top")]
+    Top(top::Args),
     /// Give guests' vCPUs a class, and take it back
     #[cfg(feature = "host")]
     Vcpu(vcpu::Args),
@@ -75,6 +80,8 @@ impl Command {
             Self::Host(args) => args.run(),
             #[cfg(feature = "host")]
             Self::CheckConfig(args) => args.run(),
+            #[cfg(feature = "top")]
+            Self::Top(args) => args.run(),
             #[cfg(feature = "host")]
             Self::Vcpu(args) => args.run(),
             #[cfg(feature = "probe")]

@@ -85,6 +85,8 @@ const CASES: &[(i32, &[&str])] = &[
     (64, &["host", "remove-guest"]),
     (2, &["host", "drain", "a", "--runtime-dir", "."]),
     (64, &["host", "drain", "a", "--all"]),
+    (2, &["top", "--once", "--runtime-dir", "."]),
+    (64, &["top", "--interval", "1ms"]),
     (0, &["check-config", "right.toml"]),
     (0, &["check-config", "right.toml", "--without-added"]),
     (1, &["check-config", "wrong.toml"]),

@@ -448,6 +448,31 @@ fn a_drained_guest_is_read_no_more_until_that_is_undone() {
 }
 
 #[test]
+fn top_prints_a_table_where_there_is_no_terminal() {
+    sandboxed("top_prints_a_table_where_there_is_no_terminal", || {
+        let (a, b) = (Guest::new(Kind::Veth, 1), Guest::new(Kind::Veth, 2));
+        let host = Host::new(&[&a, &b]);
+        let _daemon = host.start(&[]);
+        passes(&a, &b, 1);
+        let text = host.does(&["top", "--once", "--interval", "200ms", "--sort", "name"]);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with("guest "), "{text}");
+        assert!(
+            lines[1].starts_with("g1 ") && lines[1].contains("0 bit/s"),
+            "{text}"
+        );
+        assert!(
+            lines[2].starts_with("g2 ") && lines[2].ends_with("up"),
+            "{text}"
+        );
+        let said = host.fails(2, &["top"]);
+        assert!(said.contains("use --once"), "{said}");
+        let table = host.does(&["host", "show"]);
+        assert!(table.contains("af-packet g1"), "{table}");
+    });
+}
+
+#[test]
 fn a_daemon_does_not_start_with_added_guests_that_it_cannot_read() {
     let name = "a_daemon_does_not_start_with_added_guests_that_it_cannot_read";
     sandboxed(name, || {

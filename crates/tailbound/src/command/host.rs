@@ -2,6 +2,9 @@
 
 mod ask;
 
+#[cfg(feature = "top")]
+pub(super) use ask::Which;
+
 use crate::exit::{Exit, Failure};
 use ask::Ask;
 use std::path::PathBuf;

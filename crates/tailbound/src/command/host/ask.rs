@@ -234,7 +234,7 @@ impl Drain {
 /// Arguments of `tailbound host show`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Counts begin with the daemon. Exit code: 0 shown; 2 \
+    after_help = "Counts begin with the daemon; `tailbound top` has rates. Exit code: 0 shown; 2 \
     no daemon answers."
 )]
 pub(super) struct Show {

@@ -1,0 +1,147 @@
+//! `tailbound top`: guests, as they are now.
+
+mod state;
+mod view;
+
+use super::host::Which;
+use super::output::print;
+use crate::exit::{Exit, Failure};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use state::{Column, Next, State};
+use std::io::{IsTerminal as _, stdin, stdout};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+use tailbound_host::socket::{Outcome, Request, Shown};
+use tailbound_report::Paint;
+use tailbound_units::Nanos;
+
+/// How soon a key is seen.
+const KEYS: Duration = Duration::from_millis(50);
+
+/// Intervals between two looks at a daemon.
+const SHORTEST: Nanos = Nanos::from_millis(100);
+const LONGEST: Nanos = Nanos::from_secs(60);
+
+/// Arguments of `tailbound top`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "What a guest sends and receives, what it is guaranteed, what waits (for it, and of \
+    its own frames for its guarantee), the 99th percentile of the waits in software queues, and \
+    drops, each over the last interval. Keys: n, s, r, g, b, w, d sort by a column, and once more \
+    the other way; up and down move; q quits. Exit code: 0 shown; 2 no daemon answers, or there is \
+    no terminal."
+)]
+pub(crate) struct Args {
+    /// How long each look is
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Nanos,
+    /// The column that the guests are sorted by
+    #[arg(long, value_enum, default_value_t = Column::Sends)]
+    sort: Column,
+    /// Print one table, after one interval, and end
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    let interval: Nanos = text.parse().map_err(|error| format!("{error}"))?;
+    if (SHORTEST..=LONGEST).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("use {SHORTEST} to {LONGEST}"))
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let mut state = State::new(self.sort);
+        // One that is not there is told before the screen is taken.
+        let mut client = self.daemon.connect()?;
+        let look = shown(client.ask(&Request::Show {})?);
+        state.update(*look.map_err(Failure::new)?);
+        drop(client);
+        let is_seen = stdin().is_terminal() && stdout().is_terminal();
+        if !self.once && !is_seen {
+            return Err(Failure::new("there is no terminal; use --once"));
+        }
+        let looks = looks(self.daemon, self.interval);
+        if self.once {
+            let look = looks.recv().map_err(|_| Failure::new("nobody looks"))?;
+            state.update(*look.map_err(Failure::new)?);
+            print(&view::text(&state, Paint(stdout().is_terminal())));
+            return Ok(Exit::Holds);
+        }
+        // Gives the screen back in a panic, too.
+        let mut terminal = ratatui::try_init()?;
+        let result = watch(&mut terminal, &mut state, &looks);
+        ratatui::restore();
+        result?;
+        Ok(Exit::Holds)
+    }
+}
+
+/// What a look shows, or why there is none.
+type Look = Result<Box<Shown>, String>;
+
+/// Looks at a daemon after each interval, on a thread of its own: one that does not answer
+/// keeps no key waiting. A connection that is lost is made anew.
+fn looks(daemon: Which, interval: Nanos) -> Receiver<Look> {
+    let (tell, looks) = channel();
+    thread::spawn(move || {
+        let mut client = None;
+        loop {
+            thread::sleep(Duration::from_nanos(interval.0));
+            let connected = client.take().map_or_else(|| daemon.connect(), Ok);
+            let asked = connected.and_then(|mut connected| {
+                let outcome = connected.ask(&Request::Show {})?;
+                client = Some(connected);
+                Ok(outcome)
+            });
+            let look = asked.map_err(|error| error.to_string()).and_then(shown);
+            if tell.send(look).is_err() {
+                return;
+            }
+        }
+    });
+    looks
+}
+
+fn shown(outcome: Outcome) -> Look {
+    match outcome {
+        Outcome::Shown { host } => Ok(host),
+        _ => Err("the daemon answers something else than it was asked".to_owned()),
+    }
+}
+
+/// Shows looks until somebody wants to quit.
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    state: &mut State,
+    looks: &Receiver<Look>,
+) -> std::io::Result<()> {
+    loop {
+        terminal.draw(|frame| view::draw(frame, state))?;
+        loop {
+            if event::poll(KEYS)? {
+                let event = event::read()?;
+                if let Event::Key(key) = event
+                    && key.kind != KeyEventKind::Release
+                    && state.handle_key(key) == Next::Quit
+                {
+                    return Ok(());
+                }
+                break;
+            }
+            match looks.recv_timeout(Duration::ZERO) {
+                Ok(Ok(look)) => state.update(*look),
+                Ok(Err(error)) => state.fail(error),
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            break;
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What `tailbound top` shows, from one look to the next: pure.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap};
+use tailbound_host::socket::{Guest, Port, Shown, Waits};
+
+/// What is done next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    GoOn,
+    Quit,
+}
+
+/// A column that guests can be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Column {
+    /// By name
+    Name,
+    /// By what they send
+    Sends,
+    /// By what they receive
+    Receives,
+    /// By what they are guaranteed
+    Guarantee,
+    /// By what waits
+    Backlog,
+    /// By how long what they send waits
+    Wait,
+    /// By what is dropped
+    Drops,
+}
+
+impl Column {
+    /// The one that a key stands for.
+    fn of_key(key: char) -> Option<Self> {
+        Some(match key {
+            'n' => Self::Name,
+            's' => Self::Sends,
+            'r' => Self::Receives,
+            'g' => Self::Guarantee,
+            'b' => Self::Backlog,
+            'w' => Self::Wait,
+            'd' => Self::Drops,
+            _ => return None,
+        })
+    }
+}
+
+/// A guest, or the uplink, over one interval. What is not known yet is `None`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    pub(super) name: String,
+    /// Bits a second that came from its port, and that went to it.
+    pub(super) sends: Option<f64>,
+    pub(super) receives: Option<f64>,
+    /// Bits a second.
+    pub(super) guarantee: Option<u64>,
+    /// Bytes that wait for its port, and of its own in the pacer.
+    pub(super) backlog: u64,
+    /// The 99th percentile of the waits of what it sent, and of what it received, in
+    /// nanoseconds: the upper bound of a bucket, infinite beyond all.
+    pub(super) wait: Option<f64>,
+    pub(super) wait_to: Option<f64>,
+    /// Packets a second.
+    pub(super) drops: Option<f64>,
+    pub(super) state: &'static str,
+}
+
+/// What is shown.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The look before.
+    last: Option<Shown>,
+    pub(super) uplink: Option<Line>,
+    guests: Vec<Line>,
+    pub(super) sort: Column,
+    /// The other way about.
+    pub(super) is_reversed: bool,
+    /// How many guests are above the first that is shown.
+    pub(super) above: usize,
+    /// Why the last look failed.
+    pub(super) error: Option<String>,
+}
+
+impl State {
+    pub(super) fn new(sort: Column) -> Self {
+        Self {
+            last: None,
+            uplink: None,
+            guests: Vec::new(),
+            sort,
+            is_reversed: false,
+            above: 0,
+            error: None,
+        }
+    }
+
+    /// Takes a look: rates are those since the one before, where that was at the same
+    /// daemon.
+    pub(super) fn update(&mut self, now: Shown) {
+        let last = self.last.take();
+        let last = last.filter(|last| last.pid == now.pid && last.uptime_ns < now.uptime_ns);
+        let seconds = last.as_ref().map(|last| {
+            let nanos = now.uptime_ns - last.uptime_ns;
+            nanos as f64 / 1e9
+        });
+        let before = last.iter().flat_map(|last| &last.guests);
+        let before: HashMap<_, _> = before
+            .map(|guest| (guest.port.name.as_str(), guest))
+            .collect();
+        let guests = now.guests.iter().map(|guest| {
+            let before = before.get(guest.port.name.as_str());
+            Line::of_guest(guest, before.copied().zip(seconds))
+        });
+        self.guests = guests.collect();
+        self.uplink = now.uplink.as_ref().map(|port| {
+            let before = last.as_ref().and_then(|last| last.uplink.as_ref());
+            Line::of(port, before.zip(seconds))
+        });
+        self.error = None;
+        self.last = Some(now);
+        self.arrange();
+    }
+
+    /// There is no look this time.
+    pub(super) fn fail(&mut self, error: String) {
+        self.error = Some(error);
+    }
+
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Next {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if is_control => return Next::Quit,
+            KeyCode::Char('q') | KeyCode::Esc => return Next::Quit,
+            KeyCode::Down => self.above += 1,
+            KeyCode::Up => self.above = self.above.saturating_sub(1),
+            KeyCode::Home => self.above = 0,
+            KeyCode::Char(key) => {
+                if let Some(column) = Column::of_key(key) {
+                    self.is_reversed = column == self.sort && !self.is_reversed;
+                    self.sort = column;
+                }
+            }
+            _ => {}
+        }
+        self.arrange();
+        Next::GoOn
+    }
+
+    /// The guests, sorted.
+    pub(super) fn guests(&self) -> &[Line] {
+        &self.guests
+    }
+
+    /// Which daemon it is.
+    pub(super) fn last(&self) -> Option<&Shown> {
+        self.last.as_ref()
+    }
+
+    fn arrange(&mut self) {
+        let most = |a: Option<f64>, b: Option<f64>| {
+            let known = |it: Option<f64>| it.unwrap_or(-1.0);
+            known(b).total_cmp(&known(a))
+        };
+        let by = |a: &Line, b: &Line| match self.sort {
+            Column::Name => Ordering::Equal,
+            Column::Sends => most(a.sends, b.sends),
+            Column::Receives => most(a.receives, b.receives),
+            Column::Guarantee => b.guarantee.cmp(&a.guarantee),
+            Column::Backlog => b.backlog.cmp(&a.backlog),
+            Column::Wait => most(a.wait, b.wait),
+            Column::Drops => most(a.drops, b.drops),
+        };
+        // Names make the order one, whatever else is equal.
+        self.guests
+            .sort_by(|a, b| by(a, b).then_with(|| a.name.cmp(&b.name)));
+        if self.is_reversed {
+            self.guests.reverse();
+        }
+        self.above = self.above.min(self.guests.len().saturating_sub(1));
+    }
+}
+
+impl Line {
+    fn of(port: &Port, before: Option<(&Port, f64)>) -> Self {
+        let rate = |count: fn(&Port) -> u64| {
+            let (before, seconds) = before?;
+            Some(count(port).saturating_sub(count(before)) as f64 / seconds)
+        };
+        Self {
+            name: port.name.clone(),
+            sends: rate(|port| 8 * port.received.bytes),
+            receives: rate(|port| 8 * port.sent.bytes),
+            guarantee: None,
+            backlog: port.backlog.bytes,
+            wait: None,
+            wait_to: None,
+            drops: rate(Port::dropped),
+            state: if port.up { "up" } else { "down" },
+        }
+    }
+
+    fn of_guest(guest: &Guest, before: Option<(&Guest, f64)>) -> Self {
+        let port = before.map(|(before, seconds)| (&before.port, seconds));
+        let line = Self::of(&guest.port, port);
+        let wait = |direction| {
+            let (before, _) = before?;
+            percentile(&guest.waits, &before.waits, direction)
+        };
+        Self {
+            guarantee: guest.guarantee.map(|held| held.bandwidth_bit_s),
+            backlog: line.backlog + guest.paced_bytes,
+            wait: wait("sent"),
+            wait_to: wait("received"),
+            state: match (guest.port.up, guest.drained, guest.guarantee_refused) {
+                (false, ..) => "down",
+                (_, true, _) => "drained",
+                (_, _, true) => "refused",
+                _ => "up",
+            },
+            ..line
+        }
+    }
+}
+
+/// The 99th percentile of the waits of a direction between two looks, in nanoseconds; `None`
+/// where nothing waited.
+fn percentile(now: &[Waits], before: &[Waits], direction: &str) -> Option<f64> {
+    let mut counts = BTreeMap::<u64, i128>::new();
+    for (waits, sign) in [(now, 1), (before, -1)] {
+        let waits = waits.iter().filter(|waits| waits.direction == direction);
+        for bucket in waits.flat_map(|waits| &waits.buckets) {
+            let bound = bucket.up_to_ns.unwrap_or(u64::MAX);
+            *counts.entry(bound).or_default() += sign * i128::from(bucket.count);
+        }
+    }
+    let total: i128 = counts.values().sum();
+    let rank = (99 * total + 99) / 100;
+    let mut below = 0;
+    let bound = counts.into_iter().find_map(|(bound, count)| {
+        below += count;
+        (total > 0 && below >= rank).then_some(bound)
+    })?;
+    Some(if bound == u64::MAX {
+        f64::INFINITY
+    } else {
+        bound as f64
+    })
+}
+
+#[cfg(test)]
+mod tests;

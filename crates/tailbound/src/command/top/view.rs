@@ -9,17 +9,17 @@ use ratatui::widgets::{Cell, Row, Table};
 use std::fmt::Write as _;
 use tailbound_report::{Paint, human};
 
-/// Heads, and how wide the columns are on a terminal.
+/// Heads, and how wide the columns are on a terminal: 95 characters with what is between.
 const COLUMNS: [(&str, u16); 9] = [
-    ("guest", 16),
-    ("sends", 13),
-    ("receives", 13),
-    ("guaranteed", 13),
-    ("backlog", 9),
-    ("wait p99", 9),
-    ("wait to p99", 11),
+    ("guest", 14),
+    ("sends", 11),
+    ("receives", 11),
+    ("guaranteed", 11),
+    ("backlog", 8),
+    ("wait p99", 8),
+    ("to it p99", 9),
     ("drops/s", 8),
-    ("state", 8),
+    ("state", 7),
 ];
 
 const HELP: &str = "sort by n name, s sends, r receives, g guaranteed, b backlog, w wait, d drops; \
@@ -65,11 +65,12 @@ fn title(state: &State) -> String {
     let Some(host) = state.last() else {
         return "no daemon".to_owned();
     };
+    let guests = host.guests.len();
+    let plural = if guests == 1 { "" } else { "s" };
     let mut title = format!(
-        "tailbound host {}, up for {}, {} guests",
+        "tailbound host {}, up for {}, {guests} guest{plural}",
         host.pid,
         human(host.uptime_ns as f64, "ns"),
-        host.guests.len(),
     );
     if let Some(error) = &state.error {
         // Writing to a String does not fail.

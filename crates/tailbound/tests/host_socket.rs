@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 use support::{Guest, Kind, datagram, sandboxed, until};
 
 /// A configuration, and the daemons that ran for it.
@@ -339,6 +340,9 @@ fn half_a_request_and_a_thousand_idle_ones_hurt_nobody() {
             let daemon = host.start(&[]);
             let mut half = host.connect();
             write!(half, "{{\"version\": 1, ").expect("sent");
+            // Less than what one may take that nobody else wants the place of.
+            half.set_read_timeout(Some(Duration::from_secs(20)))
+                .expect("it is a socket");
             passes(&a, &b, 1);
             assert_eq!(host.add(&c), "added\n");
             // It was first, and is not the last one that is awaited: it made room.

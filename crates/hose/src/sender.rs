@@ -12,7 +12,7 @@ use crate::machines::{LocalIndex, Locals};
 use crate::schedule::{Scope, is_worth_a_datagram};
 use crate::share::{Claim, Divider};
 use crate::table::Beside;
-use crate::view::Wanted;
+use crate::view::{Tenants, Wanted};
 use crate::wire::Entry;
 use flow::{Flow, Sample};
 use pair::{Pair, State};
@@ -127,16 +127,19 @@ impl SendingSide {
         }
     }
 
-    /// Makes the pairs to a peer's machines be `wanted`. Those that are there
-    /// already keep their rates. `latest` is the peer's latest datagram.
+    /// Makes the pairs of some `tenants` to a peer's machines be `wanted`. Those that are
+    /// there already keep their rates. `latest` is the peer's latest datagram.
     pub(crate) fn set_pairs(
         &mut self,
         cx: &mut Context<'_>,
         peer: PeerIndex,
+        tenants: &Tenants,
         mut wanted: BTreeMap<PairId, Wanted>,
         latest: SequenceNumber,
     ) {
-        for index in self.pairs.to(peer).to_vec() {
+        let before = self.pairs.to(peer).iter().copied();
+        let before = before.filter(|index| tenants.have(self.pairs[*index].local));
+        for index in before.collect::<Vec<_>>() {
             let pair = &mut self.pairs[index];
             let id = pair.key.pair;
             match wanted.remove(&id) {

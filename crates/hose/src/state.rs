@@ -10,7 +10,7 @@ use crate::ids::{
 };
 use crate::incoming::{Incoming, IncomingSide};
 use crate::keys::PairKeys;
-use crate::machines::{LocalIndex, Machine};
+use crate::machines::{LocalIndex, Machine, tenant};
 use crate::peers::Peer;
 use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
@@ -18,9 +18,9 @@ use crate::schedule::{Schedule, Scope};
 use crate::sender::{Change, IncomingGrant, SendingSide};
 use crate::stations::{StationChange, Stations};
 use crate::stats::{Dropped, HoseStats};
-use crate::view::View;
+use crate::view::{Tenants, View};
 use crate::wire::{Announced, Entry, Envelope, Header, Message, Writer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 use tailbound_units::{Bytes, Nanos};
@@ -106,28 +106,29 @@ impl HoseState {
         let mut wanted: BTreeMap<_, _> = named
             .map(|machine| (machine.name.clone(), machine))
             .collect();
-        let mut changed = false;
+        // Nothing else is of these machines' names, so no other tenant has other pairs.
+        let mut changed = BTreeSet::new();
         let locals: Vec<_> = self.view.locals.indices().collect();
         for index in locals {
             let local = &mut self.view.locals[index];
             match wanted.remove(&local.machine.name) {
                 Some(machine) if machine == local.machine => {}
                 Some(machine) if machine.guest == local.machine.guest => {
-                    changed = true;
+                    changed.insert(local.tenant().to_owned());
                     self.stations.replace_local(&local.machine, &machine);
                     local.machine = machine;
                     self.sending.handle_guarantee(index);
                     self.receiving.handle_guarantee(index);
                 }
                 other => {
-                    changed = true;
+                    changed.insert(local.tenant().to_owned());
                     self.remove_local(now, index);
                     wanted.extend(other.map(|machine| (machine.name.clone(), machine)));
                 }
             }
         }
         for machine in wanted.into_values() {
-            changed = true;
+            changed.insert(tenant(&machine.name).to_owned());
             let station = machine.station;
             match self.view.locals.insert(machine) {
                 Some(index) => {
@@ -138,18 +139,24 @@ impl HoseState {
                 None => self.stats.no_room += 1,
             }
         }
-        if !changed {
+        if changed.is_empty() {
             return;
         }
         let locals = &mut self.view.locals;
         locals.revision = locals.revision.next();
         self.view.update_tenant_sizes();
         self.incoming.scan_soon();
+        let changed = if self.sending.no_room > 0 {
+            // Room that has become free is anybody's.
+            Tenants::All
+        } else {
+            self.view.tenants(&changed)
+        };
         for peer in self.view.peers.indices() {
-            self.update_pairs(now, peer);
+            self.update_pairs(now, peer, &changed);
             self.schedule.expedite_datagram(now, peer);
         }
-        self.update_pairs(now, self.view.here());
+        self.update_pairs(now, self.view.here(), &changed);
         self.receiving.handle_machines(&self.view, self.view.here());
         self.schedule.recompute_soon(now);
     }
@@ -163,17 +170,17 @@ impl HoseState {
         self.view.locals.remove(index);
     }
 
-    /// Makes the pairs of this host's machines and a peer's, and forgets those that
-    /// are none any more.
-    fn update_pairs(&mut self, now: Nanos, peer: PeerIndex) {
+    /// Makes the pairs of this host's machines and a peer's that are of some tenants, and
+    /// forgets those that are none any more.
+    fn update_pairs(&mut self, now: Nanos, peer: PeerIndex, tenants: &Tenants) {
         let (wanted, latest) = if peer == self.view.here() {
-            (self.view.pairs_here(), self.told_here)
+            (self.view.pairs_here(tenants), self.told_here)
         } else {
             let latest = self.view.peers[peer].window.highest;
-            (self.view.pairs_to(peer), latest)
+            (self.view.pairs_to(peer, tenants), latest)
         };
         let (mut cx, sending, _) = self.sides(now);
-        sending.set_pairs(&mut cx, peer, wanted, latest);
+        sending.set_pairs(&mut cx, peer, tenants, wanted, latest);
     }
 
     /// Takes a datagram, whoever sent it. `today` is the time of day, which decides
@@ -340,7 +347,7 @@ impl HoseState {
         let after = peers[from].machines();
         self.stations.replace(before.values(), after.values());
         for changed in directory.handle_list(peers, from) {
-            self.update_pairs(now, changed);
+            self.update_pairs(now, changed, &Tenants::All);
         }
         self.receiving.handle_machines(&self.view, from);
         if self.view.update_tenant_sizes() {
@@ -349,7 +356,7 @@ impl HoseState {
             for peer in self.view.peers.indices() {
                 self.schedule.expedite_datagram(now, peer);
             }
-            self.update_pairs(now, self.view.here());
+            self.update_pairs(now, self.view.here(), &Tenants::All);
         }
         let (mut cx, _, receiving) = self.sides(now);
         receiving.recompute_all_soon(&mut cx);

@@ -4,7 +4,7 @@ use crate::directory::Directory;
 use crate::ids::{Destination, Epoch, HostId, PairId, PairKey, PeerIndex};
 use crate::machines::{Local, LocalIndex, Locals, tenant};
 use crate::peers::Peers;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tailbound_units::{Nanos, Rate};
 
 /// A pair that is to be: a machine here that may send to one elsewhere.
@@ -16,6 +16,28 @@ pub(crate) struct Wanted {
     pub(crate) share: Rate,
     /// What the receiver is reached by.
     pub(crate) destinations: Vec<Destination>,
+}
+
+/// Whose pairs are made anew.
+#[derive(Debug)]
+pub(crate) enum Tenants {
+    /// Those of all tenants.
+    All,
+    /// Those of one or more.
+    These {
+        /// Their machines here, in the order of their places.
+        locals: Vec<LocalIndex>,
+    },
+}
+
+impl Tenants {
+    /// Whether a machine here is of one of them.
+    pub(crate) fn have(&self, local: LocalIndex) -> bool {
+        match self {
+            Self::All => true,
+            Self::These { locals } => locals.binary_search(&local).is_ok(),
+        }
+    }
 }
 
 /// This host's machines, the other hosts, and who is where.
@@ -82,23 +104,43 @@ impl View {
         changed
     }
 
+    /// The tenants of those names.
+    pub(crate) fn tenants(&self, names: &BTreeSet<String>) -> Tenants {
+        let locals = self.locals.indices();
+        let locals = locals.filter(|index| names.contains(self.locals[*index].tenant()));
+        Tenants::These {
+            locals: locals.collect(),
+        }
+    }
+
+    /// The machines here of some tenants.
+    fn locals_of(&self, tenants: &Tenants) -> impl Iterator<Item = LocalIndex> + '_ {
+        let (all, some) = match tenants {
+            Tenants::All => (Some(self.locals.indices()), Vec::new()),
+            Tenants::These { locals } => (None, locals.clone()),
+        };
+        all.into_iter().flatten().chain(some)
+    }
+
     /// The pairs of this host's machines and a peer's of the same tenant.
-    pub(crate) fn pairs_to(&self, peer: PeerIndex) -> BTreeMap<PairId, Wanted> {
+    pub(crate) fn pairs_to(&self, peer: PeerIndex, tenants: &Tenants) -> BTreeMap<PairId, Wanted> {
         let mut names = HashSet::new();
         let mut senders: HashMap<&str, Vec<LocalIndex>> = HashMap::new();
-        for index in self.locals.indices() {
+        for index in self.locals_of(tenants) {
             let local = &self.locals[index];
             names.insert(local.machine.name.as_str());
             senders.entry(local.tenant()).or_default().push(index);
         }
         let mut wanted = BTreeMap::new();
         for remote in self.peers[peer].machines().values() {
+            let Some(senders) = senders.get(tenant(&remote.name)) else {
+                continue;
+            };
             let elsewhere = !self.directory.is_at(&remote.name, peer);
             if elsewhere || names.contains(remote.name.as_str()) {
                 continue;
             }
-            let senders = senders.get(tenant(&remote.name));
-            for local in senders.into_iter().flatten().copied() {
+            for local in senders.iter().copied() {
                 let pair = PairId {
                     sender: self.locals[local].id,
                     receiver: remote.id,
@@ -115,14 +157,14 @@ impl View {
     }
 
     /// The pairs of this host's machines of one tenant.
-    pub(crate) fn pairs_here(&self) -> BTreeMap<PairId, Wanted> {
-        let mut tenants: HashMap<&str, Vec<LocalIndex>> = HashMap::new();
-        for index in self.locals.indices() {
+    pub(crate) fn pairs_here(&self, tenants: &Tenants) -> BTreeMap<PairId, Wanted> {
+        let mut machines: HashMap<&str, Vec<LocalIndex>> = HashMap::new();
+        for index in self.locals_of(tenants) {
             let tenant = self.locals[index].tenant();
-            tenants.entry(tenant).or_default().push(index);
+            machines.entry(tenant).or_default().push(index);
         }
         let mut wanted = BTreeMap::new();
-        for machines in tenants.values() {
+        for machines in machines.values() {
             for (sender, receiver) in pairs_of(machines) {
                 let receiver = &self.locals[receiver];
                 let pair = PairId {

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 use support::{Guest, Kind, datagram, sandboxed, until};
+use tailbound_sys::probe::required::{Part, skipped};
 
 /// A configuration, and the daemons that ran for it.
 struct Host {
@@ -369,9 +370,17 @@ fn nobody_but_the_daemons_user_and_root_is_heard() {
     sandboxed("nobody_but_the_daemons_user_and_root_is_heard", || {
         // In a user namespace of one user there is no other.
         let other = ["--reuid", "65534", "--clear-groups"];
-        let can = Command::new("setpriv").args(other).arg("true").status();
-        if !can.is_ok_and(|status| status.success()) {
-            return;
+        let can = Command::new("setpriv").args(other).arg("true").output();
+        match can {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => {
+                let why = String::from_utf8_lossy(&output.stderr);
+                return skipped(Part::OrdinaryUser, why.trim());
+            }
+            Err(error) => {
+                let why = format!("setpriv (util-linux) is missing: {error}");
+                return skipped(Part::OrdinaryUser, why);
+            }
         }
         let a = Guest::new(Kind::Veth, 1);
         let host = Host::new(&[&a]);

@@ -37,6 +37,9 @@ pub enum OpenError {
     /// Something else has its name.
     #[error("{0} is there and no socket: give another `socket`, or remove it")]
     NoSocket(PathBuf),
+    /// The directory of the socket is not there.
+    #[error("the directory of {0} is not there: make it, or give another `socket`")]
+    NoDirectory(PathBuf),
     /// The system refused.
     #[error("cannot {step} {path}: {source}")]
     Socket {
@@ -160,7 +163,10 @@ fn listen(path: &Path, peer: Peer) -> Result<(UnixListener, u64), OpenError> {
     name.push(format!(".{}", std::process::id()));
     let fresh = PathBuf::from(name);
     let _ = fs::remove_file(&fresh);
-    let listener = UnixListener::bind(&fresh).map_err(error("listen at"))?;
+    let listener = UnixListener::bind(&fresh).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => OpenError::NoDirectory(path.to_owned()),
+        _ => error("listen at")(source),
+    })?;
     let ready = (|| {
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600))?;
         if let Some(uid) = peer {

@@ -300,3 +300,17 @@ fn a_file_in_the_sockets_place_is_not_overwritten() {
     assert!(error.contains("no socket"), "{error}");
     assert_eq!(std::fs::read(&socket.path).expect("there"), b"precious");
 }
+
+#[test]
+fn a_directory_that_is_missing_is_named_with_what_to_do() {
+    let socket = socket();
+    let path = socket.path.join("run").join("guest");
+    let config = VhostConfig {
+        socket: &path,
+        mode: Mode::Server,
+        user: None,
+        queues: 1,
+    };
+    let error = VhostPort::open(config).expect_err("refused").to_string();
+    assert!(error.contains("make it"), "{error}");
+}

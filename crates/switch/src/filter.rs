@@ -113,6 +113,7 @@ impl SpoofFilter {
         let Some(source) = packet.ip_source() else {
             return match claim {
                 Some(claim) => self.check_arp(claim),
+                None if self.announces(packet.bytes()) => Ok(()),
                 None => Err(Reason::EtherType),
             };
         };
@@ -138,6 +139,18 @@ impl SpoofFilter {
             }
             Some(Claim::Tentative(ip)) => self.check_tentative(ip, sender),
         }
+    }
+
+    /// Whether a frame asks for the address of its own station by reverse ARP (RFC 903), as
+    /// monitors do for a guest that has moved: switches learn from it where that is, and
+    /// it claims no address.
+    fn announces(&self, frame: &[u8]) -> bool {
+        // Of Ethernet and IPv4, a request.
+        const BEGIN: [u8; 10] = [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3];
+        let station = &self.mac.0;
+        frame.get(12..22) == Some(&BEGIN)
+            && [22, 32].map(|at| frame.get(at..at + 6)) == [Some(&station[..]); 2]
+            && [28, 38].map(|at| frame.get(at..at + 4)) == [Some(&[0; 4][..]); 2]
     }
 
     fn check_arp(&self, claim: Claim) -> Result<(), Reason> {

@@ -232,6 +232,28 @@ fn tags_and_unknown_protocols_could_hide_anything() {
     assert_eq!(from_a(38, &[0x42; 46]), Err(Reason::EtherType));
 }
 
+#[test]
+fn a_station_may_be_announced_by_reverse_arp_and_no_others() {
+    const RARP: u16 = 0x8035;
+    let body = |operation: u8, stations: [[u8; 6]; 2], address: [u8; 4]| {
+        let [sender, target] = stations;
+        let mut body = vec![0, 1, 8, 0, 6, 4, 0, operation];
+        body.extend(sender);
+        body.extend(address);
+        body.extend(target);
+        body.resize(46, 0);
+        body
+    };
+    let (a, b) = (MAC_A.0, MAC_B.0);
+    assert_eq!(from_a(RARP, &body(3, [a, a], [0; 4])), Ok(()));
+    let refused = Err(Reason::EtherType);
+    assert_eq!(from_a(RARP, &body(4, [a, a], [0; 4])), refused, "an answer");
+    assert_eq!(from_a(RARP, &body(3, [b, a], [0; 4])), refused);
+    assert_eq!(from_a(RARP, &body(3, [a, b], [0; 4])), refused);
+    assert_eq!(from_a(RARP, &body(3, [a, a], [10, 0, 0, 2])), refused);
+    assert_eq!(from_a(RARP, &body(3, [a, a], [0; 4])[..20]), refused);
+}
+
 proptest! {
     /// The rules in other words, on bytes: what passes names nobody else.
     #[test]
@@ -282,6 +304,11 @@ proptest! {
                 prop_assert_eq!(&frame[22..28], &MAC_A.0);
                 let sender: [u8; 4] = frame[28..32].try_into().unwrap();
                 prop_assert!(sender == A4.octets() || sender == [0; 4]);
+            }
+            (0x80, 0x35) => {
+                prop_assert_eq!(&frame[22..28], &MAC_A.0);
+                prop_assert_eq!(&frame[28..32], &[0; 4]);
+                prop_assert_eq!(&frame[32..38], &MAC_A.0);
             }
             other => prop_assert!(false, "{other:?} passed"),
         }

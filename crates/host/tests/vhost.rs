@@ -98,6 +98,186 @@ fn machines_reach_each_other_and_outlive_the_daemon() {
     });
 }
 
+/// Two machines that send each other numbered frames for as long as they are asked to.
+struct Traffic {
+    machines: [Machine; 2],
+    /// The number that each sends next, and what came to each.
+    next: [u32; 2],
+    came: [Vec<u32>; 2],
+}
+
+impl Traffic {
+    fn new(cards: &Cards) -> Self {
+        let build = Build {
+            entries: 64,
+            ..Build::default()
+        };
+        Self {
+            machines: [1, 2].map(|number| Machine::start(&cards.socket(number), build)),
+            next: [0; 2],
+            came: [Vec::new(), Vec::new()],
+        }
+    }
+
+    fn numbered(from: usize, number: u32) -> Vec<u8> {
+        let (from, to) = (from as u8 + 1, 2 - from as u8);
+        let mut bytes = frame(from, to, 0);
+        bytes[14..18].copy_from_slice(&number.to_be_bytes());
+        bytes
+    }
+
+    /// Chains that a machine has offered and not got back.
+    fn outstanding(&self, from: usize) -> u16 {
+        let machine = &self.machines[from];
+        machine.rings[1].next.wrapping_sub(machine.used(1))
+    }
+
+    /// Sends one frame each way, where there is room, and takes what has come.
+    fn turn(&mut self) {
+        for from in 0..2 {
+            if self.outstanding(from) < 60 {
+                let bytes = Self::numbered(from, self.next[from]);
+                self.machines[from].send(0, [0; 10], &bytes);
+                self.next[from] += 1;
+            }
+        }
+        self.take();
+        std::thread::sleep(std::time::Duration::from_micros(100));
+    }
+
+    fn take(&mut self) {
+        for (machine, came) in self.machines.iter_mut().zip(&mut self.came) {
+            while let Some((_, bytes)) = machine.receive(0, true) {
+                let number = bytes[14..18].first_chunk().copied();
+                came.push(number.map_or(0, u32::from_be_bytes));
+            }
+        }
+    }
+
+    /// Sends no more, and waits until the last frame of each has come.
+    fn settle(&mut self) {
+        machine::until("the last frames", || {
+            self.take();
+            let last = [self.next[1], self.next[0]].map(|next| next.checked_sub(1));
+            let is_there = self
+                .came
+                .iter()
+                .zip(last)
+                .all(|(came, last)| came.last().copied() == last);
+            is_there.then_some(())
+        });
+    }
+
+    /// The numbers that did not come, of each; what came is in order, and each once.
+    fn lost(&self) -> [Vec<u32>; 2] {
+        [0, 1].map(|to| {
+            let came = &self.came[to];
+            assert!(came.is_sorted_by(|a, b| a < b), "in order, each once");
+            let sent = 0..self.next[1 - to];
+            sent.filter(|number| came.binary_search(number).is_err())
+                .collect()
+        })
+    }
+}
+
+#[test]
+fn rings_cross_a_takeover_under_traffic_and_no_frame_is_lost() {
+    let name = "rings_cross_a_takeover_under_traffic_and_no_frame_is_lost";
+    sandboxed(name, || {
+        let cards = Cards::new();
+        let mut daemon = Daemon::start(&cards.config(2));
+        let mut handed_over = 0;
+        // A machine may be so busy that the old one does not answer in time: then it is not
+        // asked any longer.
+        for _ in 0..10 {
+            let mut traffic = Traffic::new(&cards);
+            for _ in 0..100 {
+                traffic.turn();
+            }
+            std::thread::scope(|scope| {
+                let ended = scope.spawn(|| daemon.take_over());
+                while !ended.is_finished() {
+                    traffic.turn();
+                }
+            });
+            let asked = machine::request::GET_FEATURES;
+            let same = traffic
+                .machines
+                .iter_mut()
+                .all(|one| one.monitor.ask(asked, &[]).is_ok());
+            if !same {
+                continue;
+            }
+            for _ in 0..100 {
+                traffic.turn();
+            }
+            traffic.settle();
+            assert_eq!(traffic.lost(), [const { Vec::<u32>::new() }; 2]);
+            handed_over += 1;
+            if handed_over == 3 {
+                return;
+            }
+        }
+        panic!("only {handed_over} of 10 were handed over");
+    });
+}
+
+#[test]
+fn a_daemon_that_is_killed_under_traffic_loses_no_more_than_it_had_taken() {
+    // Of each port a burst that was received and one on its way out; nothing waits longer
+    // than that here.
+    const TAKEN: u32 = 2 * 32;
+    let name = "a_daemon_that_is_killed_under_traffic_loses_no_more_than_it_had_taken";
+    sandboxed(name, || {
+        let cards = Cards::new();
+        let config = cards.config(2);
+        let mut daemon = Daemon::start(&config);
+        let mut traffic = Traffic::new(&cards);
+        let mut killed_at = Vec::new();
+        for round in 0..5 {
+            for _ in 0..100 + 37 * round {
+                traffic.turn();
+            }
+            daemon.signal(rustix::process::Signal::KILL);
+            drop(daemon);
+            // What it had given back, and what it had not.
+            let taken =
+                [0, 1].map(|from| traffic.next[from] - u32::from(traffic.outstanding(from)));
+            killed_at.push(taken);
+            for _ in 0..20 {
+                traffic.turn();
+            }
+            daemon = Daemon::start(&config);
+            // A frame for one who does not receive yet would be lost on a link that is down.
+            for (machine, number) in traffic.machines.iter_mut().zip(1..) {
+                machine.monitor = machine::Monitor::connect(&cards.socket(number));
+                machine.negotiate().expect("agreed");
+            }
+            for ring in [0, 1] {
+                for machine in &mut traffic.machines {
+                    machine.start_ring(ring).expect("started");
+                }
+            }
+        }
+        for _ in 0..100 {
+            traffic.turn();
+        }
+        traffic.settle();
+        for (to, lost) in traffic.lost().iter().enumerate() {
+            for number in lost {
+                let had_it = |taken: &&[u32; 2]| {
+                    let taken = taken[1 - to];
+                    *number < taken && *number + TAKEN >= taken
+                };
+                assert!(
+                    killed_at.iter().any(|taken| had_it(&taken)),
+                    "{number} was in its ring still: {killed_at:?}"
+                );
+            }
+        }
+    });
+}
+
 /// The sum of a counter's samples that begin like that.
 fn total(daemon: &Daemon, sample: &str) -> f64 {
     let text = daemon.metrics().unwrap_or_default();

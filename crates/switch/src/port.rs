@@ -14,7 +14,7 @@ pub use pcap::{PcapError, PcapPort};
 use crate::reason::Reason;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use tailbound_dataplane::{Buffer, Frame, Packet, Pool, VIRTIO_HEADER};
 use tailbound_units::Nanos;
 
@@ -69,6 +69,15 @@ pub enum More {
 
 /// What a port is to put on its wire next.
 pub type Outgoing = tailbound_dataplane::Outgoing<Packet>;
+
+/// What another process needs to go on with a port that is more than a descriptor.
+#[derive(Debug)]
+pub struct Estate {
+    /// What the port alone understands.
+    pub state: String,
+    /// Descriptors, in the order that it knows.
+    pub descriptors: Vec<OwnedFd>,
+}
 
 /// What became of what was given to [`Port::transmit`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +189,16 @@ pub trait Port: Send {
     fn flush_at(&self) -> Option<Nanos> {
         None
     }
+
+    /// Leaves the port alone, so that another process may go on with it; returns what
+    /// that needs, where it is more than the descriptor. Until [`Port::resume`] nothing is
+    /// received or transmitted; dropped before that, the port is that process's.
+    fn pause(&mut self) -> Option<Estate> {
+        None
+    }
+
+    /// Goes on after a pause: no other process does.
+    fn resume(&mut self) {}
 
     /// How many frames were lost before they could be received, since the last
     /// call.

@@ -123,6 +123,21 @@ impl<B: Bitmap> Region<B> {
         Ok(Self { watch, mapping })
     }
 
+    /// The file.
+    pub fn file(&self) -> &File {
+        self.place().file()
+    }
+
+    /// Where it begins in the file, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.place().start()
+    }
+
+    fn place(&self) -> &FileOffset {
+        let place = self.mapping.file_offset();
+        place.unwrap_or_else(|| unreachable!("it was mapped from a file"))
+    }
+
     /// Whether the file no longer has all of it: what is read is of no use from then on.
     pub fn is_lost(&self) -> bool {
         self.watch.is_lost()

@@ -9,6 +9,7 @@ use crate::memory::{Log, Memory};
 use crate::ring::{Format, Layout, MOST, Ring, RingError};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -110,6 +111,12 @@ pub(crate) struct Kick {
     epoll: Arc<OwnedFd>,
 }
 
+impl Kick {
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+}
+
 impl Drop for Kick {
     fn drop(&mut self) {
         // The monitor has it open as well, so to close it here is not enough.
@@ -123,6 +130,8 @@ pub(crate) struct Device {
     pub(crate) memory: Option<Arc<Memory>>,
     pub(crate) features: Features,
     pub(crate) rings: Vec<Vring>,
+    /// The station that others are to learn the place of, as its guest has moved here.
+    pub(crate) announced: Option<[u8; 6]>,
 }
 
 /// A ring, and what its start needs.
@@ -140,7 +149,7 @@ pub(crate) struct Vring {
 }
 
 /// Where a ring's parts are, as the monitor sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Parts {
     pub(crate) descriptors: u64,
     pub(crate) available: u64,
@@ -212,6 +221,7 @@ impl Device {
             memory: None,
             features: Features::default(),
             rings: (0..2 * pairs).map(|_| Vring::default()).collect(),
+            announced: None,
         }
     }
 

@@ -129,6 +129,11 @@ impl Features {
         Ok(features)
     }
 
+    /// All of them.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
     const fn has(self, bit: u32) -> bool {
         self.0 >> bit & 1 == 1
     }

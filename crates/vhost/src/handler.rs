@@ -1,24 +1,34 @@
 //! What a machine's monitor asks of the card.
 
-use crate::device::{Device, LARGEST, Parts, RingIndex, Shared, StartError, State};
+use crate::device::{Device, LARGEST, Parts, RingIndex, Shared, StartError, State, Vring};
 use crate::features::{FeatureError, Features};
 use crate::memory::{MOST_REGIONS, Memory, MemoryError, Place};
+use crate::message::{LengthError, Request, code};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use tailbound_sys::guest_memory::Region;
-use vhost::vhost_user::message::{
-    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
-    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
-    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
-};
-use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
+use tailbound_sys::guest_memory::MapError;
+
+/// Protocol features that are offered, by their bits: several queues (`MQ`), the log as a
+/// file, announcements (`RARP`), acknowledgements, a device that is reset, memory that
+/// comes and goes (`CONFIGURE_MEM_SLOTS`).
+const PROTOCOL_FEATURES: u64 = 1 | 1 << 1 | 1 << 2 | REPLY_ACK | 1 << 13 | 1 << 15;
+/// `VHOST_USER_PROTOCOL_F_REPLY_ACK`.
+const REPLY_ACK: u64 = 1 << 3;
 
 /// Why a request is refused.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+pub(crate) enum Refusal {
+    #[error("there is no request {0}, or it was never offered")]
+    Unknown(u32),
+    #[error(transparent)]
+    Length(#[from] LengthError),
+    #[error("request {0} comes with {1} descriptors, which it cannot have")]
+    Files(u32, usize),
+    #[error("a ring is enabled or disabled by 1 or 0, and not by {0}")]
+    Enable(u32),
     #[error("there is no ring {0}: the card has {1} pairs of them (`queues`)")]
     NoRing(u64, usize),
     #[error(transparent)]
@@ -36,17 +46,26 @@ enum Refusal {
     #[error(transparent)]
     Memory(#[from] MemoryError),
     #[error("the log of pages: {0}")]
-    Log(tailbound_sys::guest_memory::MapError),
+    Log(MapError),
     #[error("protocol features {0:#x} were never offered")]
     Protocol(u64),
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
-        Self::ReqHandlerError(io::Error::other(refusal))
-    }
+/// What a request is answered by.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing, but that it was carried out, where that is asked for.
+    Done,
+    /// This.
+    Body(Vec<u8>),
+}
+
+type Answered = Result<Answer, Refusal>;
+
+fn number(number: u64) -> Answer {
+    Answer::Body(number.to_le_bytes().into())
 }
 
 /// Answers to a monitor for as long as it is connected.
@@ -54,24 +73,77 @@ impl From<Refusal> for Error {
 pub(crate) struct Handler {
     shared: Arc<Shared>,
     pairs: usize,
-    acknowledges: bool,
+    /// Protocol features that were agreed on.
+    agreed: u64,
 }
 
 impl Handler {
-    pub(crate) fn new(shared: Arc<Shared>, pairs: usize) -> Self {
+    /// One that has agreed on protocol features before; at first on none.
+    pub(crate) const fn new(shared: Arc<Shared>, pairs: usize, agreed: u64) -> Self {
         Self {
             shared,
             pairs,
-            acknowledges: false,
+            agreed,
         }
+    }
+
+    /// The protocol features that were agreed on.
+    pub(crate) const fn agreed(&self) -> u64 {
+        self.agreed
     }
 
     /// Whether requests are acknowledged, where that is asked for.
     pub(crate) const fn acknowledges(&self) -> bool {
-        self.acknowledges
+        self.agreed & REPLY_ACK != 0
     }
 
-    fn ring(&self, index: u64) -> std::result::Result<RingIndex, Refusal> {
+    /// Carries out a request.
+    ///
+    /// # Errors
+    /// It is wrong: nothing has changed.
+    pub(crate) fn carry_out(&mut self, request: Request) -> Answered {
+        match request.code {
+            code::GET_FEATURES => return Ok(number(Features::offered())),
+            code::SET_FEATURES => self.set_features(request.words()?)?,
+            code::GET_PROTOCOL_FEATURES => return Ok(number(PROTOCOL_FEATURES)),
+            code::SET_PROTOCOL_FEATURES => self.set_protocol_features(request.words()?)?,
+            code::GET_QUEUE_NUM => return Ok(number(self.pairs as u64)),
+            code::GET_MAX_MEM_SLOTS => return Ok(number(MOST_REGIONS as u64)),
+            code::SET_OWNER => {}
+            // Obsolete: as a device that is reset.
+            code::RESET_OWNER | code::RESET_DEVICE => self.reset_device(),
+            code::SET_MEM_TABLE => self.set_memory_table(request)?,
+            code::ADD_MEM_REG => self.add_region(request)?,
+            code::REM_MEM_REG => self.remove_region(request.words()?)?,
+            code::SET_LOG_BASE => return self.set_log(request),
+            code::SET_VRING_NUM => self.set_size(request.of_ring()?)?,
+            code::SET_VRING_ADDR => self.set_addresses(request.words()?)?,
+            code::SET_VRING_BASE => {
+                let (index, base) = request.of_ring()?;
+                // The ring itself knows better: it starts where its used part is.
+                self.prepare(index, |ring| ring.index = base as u16)?;
+            }
+            code::GET_VRING_BASE => return self.stop(request.of_ring()?.0),
+            code::SET_VRING_KICK => self.set_kick(request)?,
+            code::SET_VRING_CALL => self.set_call(request)?,
+            code::SET_VRING_ERR => {
+                let (number, file) = self.event(request)?;
+                let replace =
+                    |device: &mut Device| std::mem::replace(&mut device.rings[number].error, file);
+                drop(self.shared.change(replace));
+            }
+            code::SET_VRING_ENABLE => self.enable(request.of_ring()?)?,
+            code::SEND_RARP => {
+                let [word] = request.words()?;
+                let station = word.to_le_bytes().first_chunk().copied();
+                self.shared.change(|device| device.announced = station);
+            }
+            unknown => return Err(Refusal::Unknown(unknown)),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn ring(&self, index: u64) -> Result<RingIndex, Refusal> {
         let number = usize::try_from(index).unwrap_or(usize::MAX);
         if number >= 2 * self.pairs {
             return Err(Refusal::NoRing(index, self.pairs));
@@ -80,11 +152,7 @@ impl Handler {
     }
 
     /// Changes what a stopped ring will start with.
-    fn prepare(
-        &self,
-        index: u32,
-        change: impl FnOnce(&mut crate::device::Vring),
-    ) -> std::result::Result<(), Refusal> {
+    fn prepare(&self, index: u32, change: impl FnOnce(&mut Vring)) -> Result<(), Refusal> {
         let index = self.ring(index.into())?;
         self.shared.change(|device| {
             let ring = &mut device.rings[index];
@@ -110,60 +178,22 @@ impl Handler {
         })
     }
 
-    /// A descriptor that is written to by the packet loop.
-    fn event(
-        &self,
-        index: u8,
-        file: Option<File>,
-    ) -> std::result::Result<(RingIndex, Option<File>), Refusal> {
-        let index = self.ring(index.into())?;
+    /// A descriptor that is written to by the packet loop, or read by it, and its ring.
+    fn event(&self, request: Request) -> Result<(RingIndex, Option<File>), Refusal> {
+        /// In the number of the ring: no descriptor comes with it.
+        const NONE: u64 = 1 << 8;
+        let [word] = request.words()?;
+        let index = self.ring(word & 0xff)?;
+        let count = request.files.len();
+        if count != usize::from(word & NONE == 0) {
+            return Err(Refusal::Files(request.code, count));
+        }
+        let file = request.files.into_iter().next();
         let file = file.map(|file| check_event(index, file)).transpose()?;
         Ok((index, file))
     }
-}
 
-/// Sees that a descriptor is an eventfd, whose writer never waits.
-fn check_event(index: RingIndex, file: File) -> std::result::Result<File, Refusal> {
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let link = link.map_err(|error| Refusal::System("see what a descriptor is", error))?;
-    if link.to_str() != Some("anon_inode:[eventfd]") {
-        return Err(Refusal::NoEvent(index));
-    }
-    let flags = fcntl_getfl(file.as_fd());
-    let set = flags.and_then(|flags| fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK));
-    set.map_err(|error| Refusal::System("have a descriptor not wait", error.into()))?;
-    Ok(file)
-}
-
-fn place(region: &VhostUserMemoryRegion) -> Place {
-    Place {
-        guest: region.guest_phys_addr,
-        monitor: region.user_addr,
-        len: region.memory_size,
-        offset: region.mmap_offset,
-    }
-}
-
-/// Offered: several queues, the log as a file, memory that comes and goes.
-fn protocol_features() -> VhostUserProtocolFeatures {
-    VhostUserProtocolFeatures::MQ
-        | VhostUserProtocolFeatures::LOG_SHMFD
-        | VhostUserProtocolFeatures::REPLY_ACK
-        | VhostUserProtocolFeatures::RESET_DEVICE
-        | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
-}
-
-impl VhostUserBackendReqHandlerMut for Handler {
-    fn set_owner(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn reset_owner(&mut self) -> Result<()> {
-        // Obsolete: as a device that is reset (vhost-user specification).
-        self.reset_device()
-    }
-
-    fn reset_device(&mut self) -> Result<()> {
+    fn reset_device(&self) {
         self.shared.log.switch(false);
         let kicks: Vec<_> = self.shared.change(|device| {
             device.features = Features::default();
@@ -176,17 +206,12 @@ impl VhostUserBackendReqHandlerMut for Handler {
                 .collect()
         });
         drop(kicks);
-        Ok(())
     }
 
-    fn get_features(&mut self) -> Result<u64> {
-        Ok(Features::offered())
-    }
-
-    fn set_features(&mut self, features: u64) -> Result<()> {
-        let chosen = Features::choose(features).map_err(Refusal::from)?;
+    fn set_features(&self, [features]: [u64; 1]) -> Result<(), Refusal> {
+        let chosen = Features::choose(features)?;
         self.shared.change(|device| {
-            let running = |ring: &crate::device::Vring| matches!(ring.state, State::Running(_));
+            let running = |ring: &Vring| matches!(ring.state, State::Running(_));
             let first = device.rings.iter().position(running);
             match first {
                 Some(ring) if !chosen.differs_in_log_alone(device.features) => {
@@ -202,39 +227,82 @@ impl VhostUserBackendReqHandlerMut for Handler {
         Ok(())
     }
 
-    fn set_mem_table(
-        &mut self,
-        regions: &[VhostUserMemoryRegion],
-        files: Vec<File>,
-        _postcopy: Option<bool>,
-    ) -> Result<Option<Vec<u64>>> {
-        let regions = regions.iter().map(place).zip(files);
-        let memory = Memory::map(regions, &self.shared.log).map_err(Refusal::from)?;
-        self.set_memory(memory);
-        Ok(None)
-    }
-
-    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        if !num.is_power_of_two() || num > LARGEST {
-            return Err(Refusal::Size(self.ring(index.into())?, num).into());
+    fn set_protocol_features(&mut self, [features]: [u64; 1]) -> Result<(), Refusal> {
+        let unknown = features & !PROTOCOL_FEATURES;
+        if unknown != 0 {
+            return Err(Refusal::Protocol(unknown));
         }
-        Ok(self.prepare(index, |ring| ring.size = num)?)
+        self.agreed = features;
+        Ok(())
     }
 
-    fn set_vring_addr(
-        &mut self,
-        index: u32,
-        _flags: VhostUserVringAddrFlags,
-        descriptors: u64,
-        used: u64,
-        available: u64,
-        _log: u64,
-    ) -> Result<()> {
+    fn set_memory_table(&self, request: Request) -> Result<(), Refusal> {
+        /// The number of regions, and each of them.
+        const COUNT: usize = 8;
+        const REGION: usize = 32;
+        let (count, regions) = request
+            .body
+            .split_first_chunk::<COUNT>()
+            .ok_or_else(|| request.wrong_length())?;
+        let count = u32::from_le_bytes([count[0], count[1], count[2], count[3]]) as usize;
+        let (regions, rest) = regions.as_chunks::<REGION>();
+        if regions.len() != count || count == 0 || !rest.is_empty() {
+            return Err(request.wrong_length().into());
+        }
+        if request.files.len() != count {
+            return Err(Refusal::Files(request.code, request.files.len()));
+        }
+        let regions = regions.iter().map(place).zip(request.files);
+        let memory = Memory::map(regions, &self.shared.log)?;
+        self.set_memory(memory);
+        Ok(())
+    }
+
+    fn add_region(&self, mut request: Request) -> Result<(), Refusal> {
+        let [_, words @ ..] = request.words::<5>()?;
+        let (Some(file), true) = (request.files.pop(), request.files.is_empty()) else {
+            return Err(Refusal::Files(request.code, request.files.len()));
+        };
+        let memory = self.memory();
+        let memory = memory.with(place_of(words), file, &self.shared.log)?;
+        self.set_memory(memory);
+        Ok(())
+    }
+
+    fn remove_region(&self, [_, words @ ..]: [u64; 5]) -> Result<(), Refusal> {
+        let place = place_of(words);
+        let memory = self.memory().without(place.guest, place.len)?;
+        self.set_memory(memory);
+        Ok(())
+    }
+
+    fn set_log(&self, mut request: Request) -> Answered {
+        let [len, offset] = request.words()?;
+        let (Some(file), true) = (request.files.pop(), request.files.is_empty()) else {
+            return Err(Refusal::Files(request.code, request.files.len()));
+        };
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let begun = self.shared.log.begin(file, offset, len);
+        begun.map_err(Refusal::Log)?;
+        Ok(Answer::Body(request.body))
+    }
+
+    fn set_size(&self, (index, size): (u32, u32)) -> Result<(), Refusal> {
+        if !size.is_power_of_two() || size > LARGEST {
+            return Err(Refusal::Size(self.ring(index.into())?, size));
+        }
+        self.prepare(index, |ring| ring.size = size)
+    }
+
+    fn set_addresses(&self, words: [u64; 5]) -> Result<(), Refusal> {
+        // Behind the ring's number are flags, of which nothing here depends.
+        let [index, descriptors, used, available, _] = words;
         let parts = Parts {
             descriptors,
             available,
             used,
         };
+        let index = index as u32;
         let number = self.ring(index.into())?;
         // Told again when the log begins. The used part is in the guest's memory, and
         // logged as that.
@@ -244,30 +312,26 @@ impl VhostUserBackendReqHandlerMut for Handler {
         if known {
             return Ok(());
         }
-        Ok(self.prepare(index, |ring| ring.parts = Some(parts))?)
+        self.prepare(index, |ring| ring.parts = Some(parts))
     }
 
-    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        // The ring itself knows better: it starts where its used part is.
-        Ok(self.prepare(index, |ring| ring.index = base as u16)?)
-    }
-
-    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+    fn stop(&self, index: u32) -> Answered {
         let number = self.ring(index.into())?;
         let (kick, base) = self.shared.change(|device| {
             let ring = &mut device.rings[number];
             (ring.stop(), ring.index())
         });
         drop(kick);
-        Ok(VhostUserVringState::new(index, base.into()))
+        let body = [index, base.into()].map(u32::to_le_bytes);
+        Ok(Answer::Body(body.as_flattened().into()))
     }
 
-    fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let (number, file) = self.event(index, fd)?;
+    fn set_kick(&self, request: Request) -> Result<(), Refusal> {
+        let (number, file) = self.event(request)?;
         let file = file.ok_or(Refusal::NoKick(number))?;
         let kick = self.shared.watch(file);
         let kick = kick.map_err(|error| Refusal::System("watch a ring's kicks", error))?;
-        let started = self.shared.change(|device| {
+        let (before, started) = self.shared.change(|device| {
             let before = device.rings[number].kick.replace(kick);
             let started = match device.rings[number].state {
                 State::Running(_) => Ok(()),
@@ -275,13 +339,12 @@ impl VhostUserBackendReqHandlerMut for Handler {
             };
             (before, started)
         });
-        let (before, started) = started;
         drop(before);
-        Ok(started.map_err(|error| Refusal::Start(number, error))?)
+        started.map_err(|error| Refusal::Start(number, error))
     }
 
-    fn set_vring_call(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let (number, file) = self.event(index, fd)?;
+    fn set_call(&self, request: Request) -> Result<(), Refusal> {
+        let (number, file) = self.event(request)?;
         let before = self.shared.change(|device| {
             let ring = &mut device.rings[number];
             let before = std::mem::replace(&mut ring.call, file);
@@ -293,110 +356,43 @@ impl VhostUserBackendReqHandlerMut for Handler {
         Ok(())
     }
 
-    fn set_vring_err(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        let (number, file) = self.event(index, fd)?;
-        let replace =
-            |device: &mut Device| std::mem::replace(&mut device.rings[number].error, file);
-        drop(self.shared.change(replace));
-        Ok(())
-    }
-
-    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(protocol_features())
-    }
-
-    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        let unknown = features & !protocol_features().bits();
-        if unknown != 0 {
-            return Err(Refusal::Protocol(unknown).into());
-        }
-        self.acknowledges = features & VhostUserProtocolFeatures::REPLY_ACK.bits() != 0;
-        Ok(())
-    }
-
-    fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(self.pairs as u64)
-    }
-
-    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+    /// QEMU asks for this before it says which features were chosen (`vhost_net_start`).
+    fn enable(&self, (index, on): (u32, u32)) -> Result<(), Refusal> {
         let number = self.ring(index.into())?;
+        if on > 1 {
+            return Err(Refusal::Enable(on));
+        }
         self.shared
-            .change(|device| device.rings[number].is_enabled = enable);
+            .change(|device| device.rings[number].is_enabled = on == 1);
         Ok(())
     }
+}
 
-    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        Err(Error::InvalidOperation(
-            "the monitor has the configuration space",
-        ))
+/// Sees that a descriptor is an eventfd, whose writer never waits.
+fn check_event(index: RingIndex, file: File) -> Result<File, Refusal> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let link = link.map_err(|error| Refusal::System("see what a descriptor is", error))?;
+    if link.to_str() != Some("anon_inode:[eventfd]") {
+        return Err(Refusal::NoEvent(index));
     }
+    let flags = fcntl_getfl(file.as_fd());
+    let set = flags.and_then(|flags| fcntl_setfl(file.as_fd(), flags | OFlags::NONBLOCK));
+    set.map_err(|error| Refusal::System("have a descriptor not wait", error.into()))?;
+    Ok(file)
+}
 
-    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        Err(Error::InvalidOperation(
-            "the monitor has the configuration space",
-        ))
+/// A region: the guest's address, its length, the monitor's address, and where in the file.
+fn place_of([guest, len, monitor, offset]: [u64; 4]) -> Place {
+    Place {
+        guest,
+        monitor,
+        len,
+        offset,
     }
+}
 
-    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
-        Err(Error::InvalidOperation("a network card has no display"))
-    }
-
-    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
-        Err(Error::InvalidOperation("no objects are shared"))
-    }
-
-    fn get_inflight_fd(&mut self, _: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        Err(Error::InvalidOperation("no chain is in flight"))
-    }
-
-    fn set_inflight_fd(&mut self, _: &VhostUserInflight, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("no chain is in flight"))
-    }
-
-    fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(MOST_REGIONS as u64)
-    }
-
-    fn add_mem_region(
-        &mut self,
-        region: &VhostUserSingleMemoryRegion,
-        file: File,
-        _postcopy: Option<bool>,
-    ) -> Result<Option<u64>> {
-        let memory = self.memory();
-        let memory = memory.with(place(region), file, &self.shared.log);
-        self.set_memory(memory.map_err(Refusal::from)?);
-        Ok(None)
-    }
-
-    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        let place = place(region);
-        let memory = self.memory().without(place.guest, place.len);
-        self.set_memory(memory.map_err(Refusal::from)?);
-        Ok(())
-    }
-
-    fn set_device_state_fd(
-        &mut self,
-        _: VhostTransferStateDirection,
-        _: VhostTransferStatePhase,
-        _: File,
-    ) -> Result<Option<File>> {
-        Err(Error::InvalidOperation("the rings are all of its state"))
-    }
-
-    fn check_device_state(&mut self) -> Result<()> {
-        Err(Error::InvalidOperation("the rings are all of its state"))
-    }
-
-    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
-        Err(Error::InvalidOperation("no memory is shared by this side"))
-    }
-
-    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
-        let len = usize::try_from(log.mmap_size).unwrap_or(usize::MAX);
-        let pages = Region::map(file, log.mmap_offset, len, 0, ()).map_err(Refusal::Log)?;
-        self.shared.log.set_pages(Some(pages));
-        Ok(())
-    }
+fn place(region: &[u8; 32]) -> Place {
+    let (words, _) = region.as_chunks::<8>();
+    let word = |at: usize| words.get(at).copied().map_or(0, u64::from_le_bytes);
+    place_of([word(0), word(1), word(2), word(3)])
 }

@@ -18,13 +18,16 @@
 //! Rings are split ones, with indirect descriptors and an event index (virtio 1.2, 2.7).
 //! Whatever is in the guest's memory is copied before it is looked at, as the guest may
 //! write meanwhile. A chain is given back in the turn in which it was taken, and in order,
-//! so a ring goes on at the index of its used part, whichever side has started again.
+//! so a ring goes on at the index of its used part, whichever side has started again. A
+//! daemon that hands over gives the next one the connection, the memory and the rings
+//! ([`VhostPort::go_on`]).
 
 mod device;
-mod enable;
+mod estate;
 mod features;
 mod handler;
 mod memory;
+mod message;
 mod port;
 pub mod ring;
 mod server;

@@ -1,9 +1,11 @@
 //! A guest's memory, and the log of what is written to it.
 
+use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tailbound_sys::guest_memory::{MapError, Region};
 use vm_memory::bitmap::{Bitmap, BitmapSlice, WithBitmapSlice};
 use vm_memory::{
@@ -38,7 +40,7 @@ pub(crate) enum MemoryError {
 }
 
 /// A region as the monitor tells of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
     /// Where the guest sees it.
     pub(crate) guest: u64,
@@ -127,6 +129,20 @@ impl Memory {
         Ok(place.guest + (address - place.monitor))
     }
 
+    /// Its regions,
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// and the file of each.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &File> {
+        let regions = self
+            .places
+            .iter()
+            .filter_map(|place| self.regions.find_region(GuestAddress(place.guest)));
+        regions.map(Region::file)
+    }
+
     /// Whether a part of it is gone from its file.
     pub(crate) fn is_lost(&self) -> bool {
         self.regions.iter().any(Region::is_lost)
@@ -159,9 +175,31 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Where it is from now on; with `None`, nowhere.
-    pub(crate) fn set_pages(&self, pages: Option<Region>) {
-        *self.pages.lock().unwrap_or_else(PoisonError::into_inner) = pages;
+    /// Has it in so many bytes of a file from now on.
+    pub(crate) fn begin(&self, file: File, offset: u64, len: usize) -> Result<(), MapError> {
+        let pages = Region::map(file, offset, len, 0, ())?;
+        *self.pages() = Some(pages);
+        Ok(())
+    }
+
+    /// Has it nowhere.
+    pub(crate) fn end(&self) {
+        self.switch(false);
+        *self.pages() = None;
+    }
+
+    /// The file that it is in, where in it it begins, and its length in bytes.
+    pub(crate) fn place(&self) -> io::Result<Option<(File, u64, usize)>> {
+        let pages = self.pages();
+        let place = pages.as_ref().map(|pages| {
+            let file = pages.file().try_clone()?;
+            Ok((file, pages.offset(), pages.len() as usize))
+        });
+        place.transpose()
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Option<Region>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins or ends.
@@ -171,8 +209,7 @@ impl Log {
 
     /// Whether its own memory is gone.
     pub(crate) fn is_lost(&self) -> bool {
-        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.as_ref().is_some_and(Region::is_lost)
+        self.pages().as_ref().is_some_and(Region::is_lost)
     }
 
     /// Notes that `len` bytes at a guest's address were written.
@@ -180,7 +217,7 @@ impl Log {
         if !self.is_on.load(Ordering::Acquire) || len == 0 {
             return;
         }
-        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = self.pages();
         let Some(Ok(slice)) = pages.as_ref().map(GuestMemoryRegion::as_volatile_slice) else {
             return;
         };
@@ -254,8 +291,7 @@ mod tests {
         let region = (place(1 << 20, 0, 16 * PAGE), memfd(16 * PAGE));
         let memory = Memory::map([region], &log).unwrap();
         let file = memfd(PAGE);
-        let pages = Region::map(file.try_clone().unwrap(), 0, 64, 0, ()).unwrap();
-        log.set_pages(Some(pages));
+        log.begin(file.try_clone().unwrap(), 0, 64).unwrap();
         let write = |page: u64, len| {
             let at = GuestAddress((1 << 20) + page * PAGE);
             memory.write_slice(&vec![1; len], at).unwrap();
@@ -286,7 +322,7 @@ mod tests {
         let memory = Memory::map([(place(0, 0, 16 * PAGE), memfd(16 * PAGE))], &log).unwrap();
         log.switch(true);
         memory.write_slice(&[1], GuestAddress(0)).unwrap();
-        log.set_pages(Some(Region::map(memfd(PAGE), 0, 1, 0, ()).unwrap()));
+        log.begin(memfd(PAGE), 0, 1).unwrap();
         memory
             .write_slice(&vec![1; 9 * 4096], GuestAddress(0))
             .unwrap();

@@ -1,6 +1,7 @@
 //! The card as a port of the switch.
 
 use crate::device::{Device, Shared, Vring};
+use crate::estate;
 use crate::features::Preparation;
 use crate::ring::{Put, RingError};
 use crate::server::{Mode, OpenError, Server};
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use tailbound_dataplane::{Frame, Packet, Pool, VIRTIO_HEADER};
-use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Sent};
+use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Received, Sent};
 use tailbound_units::Nanos;
 
 /// What a port is opened with.
@@ -30,6 +31,10 @@ pub struct VhostConfig<'p> {
 impl VhostConfig<'_> {
     /// Most pairs of rings.
     pub const MOST_QUEUES: usize = 64;
+
+    fn pairs(&self) -> usize {
+        self.queues.clamp(1, Self::MOST_QUEUES)
+    }
 }
 
 /// A guest whose card is served here.
@@ -37,7 +42,7 @@ impl VhostConfig<'_> {
 pub struct VhostPort {
     shared: Arc<Shared>,
     /// Ends the thread of the requests with the port.
-    _server: Server,
+    server: Server,
     name: String,
     /// The pair that is read first the next time.
     next: usize,
@@ -52,20 +57,44 @@ impl VhostPort {
     /// # Errors
     /// The socket cannot be made.
     pub fn open(config: VhostConfig<'_>) -> Result<Self, OpenError> {
-        let queues = config.queues.clamp(1, VhostConfig::MOST_QUEUES);
-        let shared = Shared::new(queues).map_err(|source| OpenError::System {
+        let pairs = config.pairs();
+        let shared = Shared::new(pairs).map_err(|source| OpenError::System {
             step: "wait for rings",
             source,
         })?;
         let shared = Arc::new(shared);
-        let server = Server::start(config.socket, config.mode, config.user, queues, &shared)?;
-        Ok(Self {
+        let server = Server::start(config.socket, config.mode, config.user, pairs, &shared)?;
+        Ok(Self::new(config, shared, server))
+    }
+
+    /// Goes on with a port that another process has [paused](Port::pause), which was opened
+    /// with the same configuration. Neither the guest nor its monitor notices.
+    ///
+    /// # Errors
+    /// It cannot be: its memory is gone, or it was another card.
+    pub fn go_on(config: VhostConfig<'_>, estate: Estate) -> io::Result<Self> {
+        let pairs = config.pairs();
+        let shared = Arc::new(Shared::new(pairs)?);
+        let (endpoint, session) = estate::take(estate, pairs, &shared)?;
+        let server = Server::go_on(
+            config.socket,
+            endpoint,
+            session,
+            config.user,
+            pairs,
+            &shared,
+        );
+        Ok(Self::new(config, shared, server.map_err(io::Error::other)?))
+    }
+
+    fn new(config: VhostConfig<'_>, shared: Arc<Shared>, server: Server) -> Self {
+        Self {
             shared,
-            _server: server,
+            server,
             name: config.socket.display().to_string(),
             next: 0,
             was_up: Cell::new(false),
-        })
+        }
     }
 
     /// Whether the port is of use at all.
@@ -93,6 +122,27 @@ fn fail(device: &mut Device, name: &str, ring: usize, error: RingError) {
         "the guest's ring is not used any more until its driver starts it again"
     );
     device.rings[ring].fail();
+}
+
+/// What a switch elsewhere learns a station's place from: a question for its own address
+/// that nobody answers (RFC 903), as QEMU and DPDK send it.
+fn announcement(pool: &Pool, station: [u8; 6]) -> Received {
+    const LEN: usize = 60;
+    let mut buffer = pool.buffer(Packet::HEADROOM + LEN);
+    let frame = &mut buffer[Packet::HEADROOM..][..LEN];
+    frame.fill(0);
+    frame[..6].fill(0xff);
+    // Reverse ARP of Ethernet and IPv4, a request.
+    frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    for at in [6, 22, 32] {
+        frame[at..at + 6].copy_from_slice(&station);
+    }
+    Received {
+        buffer,
+        start: Packet::HEADROOM,
+        len: LEN,
+        virtio: Some([0; VIRTIO_HEADER]),
+    }
 }
 
 /// Receives from a ring; returns whether it may have more.
@@ -230,6 +280,9 @@ impl Port for VhostPort {
             return Ok(More::No);
         };
         Self::check(&self.shared, &device)?;
+        if let Some(station) = device.announced.take() {
+            burst.frames.push(announcement(pool, station));
+        }
         let pairs = device.rings.len() / 2;
         let mut more = More::No;
         let first = self.next;
@@ -292,5 +345,30 @@ impl Port for VhostPort {
 
     fn note_ready(&mut self) {
         self.shared.note_ready();
+    }
+
+    fn pause(&mut self) -> Option<Estate> {
+        let Self {
+            shared,
+            server,
+            name,
+            ..
+        } = self;
+        let requests = server.pause()?;
+        let estate = shared.change(|device| estate::give(requests, device, &shared.log));
+        if let Err(error) = &estate {
+            tracing::warn!(
+                socket = name, %error,
+                "the card cannot be given to another process: the machine monitor is to connect again"
+            );
+        }
+        estate.ok()
+    }
+
+    fn resume(&mut self) {
+        if let Err(error) = self.server.resume() {
+            tracing::warn!(socket = self.name, %error, "the card is opened anew");
+            self.shared.set_dead();
+        }
     }
 }

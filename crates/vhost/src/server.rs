@@ -1,21 +1,20 @@
 //! The socket: a thread that waits for a machine's monitor and reads its requests.
 
-use crate::device::Shared;
-use crate::enable;
-use crate::handler::Handler;
+use crate::device::{Device, Shared};
+use crate::handler::{Answer, Handler, Refusal};
+use crate::message::{MessageError, Reader, reply};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
 use std::fs;
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
-use vhost::vhost_user::{BackendReqHandler, Error};
 
 /// Which side of the socket is made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize)]
@@ -30,6 +29,9 @@ pub enum Mode {
 
 /// How soon a monitor that is not there, or was refused, is looked for again.
 const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a pause may take: the thread waits for nothing else, but may not run.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Why the socket cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,25 +62,30 @@ pub enum OpenError {
     },
 }
 
-/// What the thread and whoever ends it share.
-#[derive(Debug)]
-struct Link {
-    /// Ready when the thread is to end.
-    end: OwnedFd,
-    /// The connection that it reads.
-    stream: Mutex<Option<UnixStream>>,
-}
+/// Who the monitor may be, beside this process's own user and root.
+pub(crate) type Peer = Option<u32>;
 
 /// The thread of the requests; it ends with this.
 #[derive(Debug)]
 pub(crate) struct Server {
-    link: Arc<Link>,
+    /// Ready when the thread is to end.
+    end: Arc<OwnedFd>,
+    /// What the thread had, once it has ended.
+    ended: Receiver<Requests>,
+    pause: Pause,
     /// The socket that was made here, and the number of its file.
     made: Option<(PathBuf, u64)>,
 }
 
-/// Who the monitor may be, beside this process's own user and root.
-pub(crate) type Peer = Option<u32>;
+/// Whether another process may go on with the monitor.
+#[derive(Debug)]
+enum Pause {
+    No,
+    /// It is to, but the thread was late.
+    Late,
+    /// The thread has ended, and had this.
+    Whole(Requests),
+}
 
 impl Server {
     /// Begins to wait for a monitor at `path`.
@@ -89,51 +96,88 @@ impl Server {
         pairs: usize,
         shared: &Arc<Shared>,
     ) -> Result<Self, OpenError> {
+        let endpoint = match mode {
+            Mode::Client => Endpoint::Client,
+            Mode::Server => listen(path, peer)?,
+        };
+        Self::go_on(path, endpoint, None, peer, pairs, shared)
+    }
+
+    /// Goes on where another process was: at `endpoint`, and with the monitor of a
+    /// `session`, if there is one.
+    pub(crate) fn go_on(
+        path: &Path,
+        endpoint: Endpoint,
+        session: Option<Session>,
+        peer: Peer,
+        pairs: usize,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, OpenError> {
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let end = end.map_err(|error| OpenError::System {
             step: "make an eventfd",
             source: error.into(),
         })?;
-        let link = Arc::new(Link {
-            end,
-            stream: Mutex::default(),
-        });
-        let (endpoint, created) = match mode {
-            Mode::Client => (Endpoint::Client(path.to_owned()), None),
-            Mode::Server => {
-                let (listener, file) = listen(path, peer)?;
-                (Endpoint::Server(listener), Some((path.to_owned(), file)))
-            }
+        let end = Arc::new(end);
+        let made = match &endpoint {
+            Endpoint::Server { file, .. } => Some((path.to_owned(), *file)),
+            Endpoint::Client => None,
         };
         let requests = Requests {
             endpoint,
-            name: path.display().to_string(),
+            path: path.to_owned(),
             peer,
             pairs,
             shared: Arc::clone(shared),
-            link: Arc::clone(&link),
+            end: Arc::clone(&end),
+            session,
         };
-        let thread = thread::Builder::new().name("vhost".to_owned());
-        let spawned = thread.spawn(move || requests.run());
-        spawned.map_err(|source| OpenError::System {
-            step: "start a thread",
-            source,
-        })?;
         Ok(Self {
-            link,
-            made: created,
+            end,
+            ended: requests.spawn()?,
+            pause: Pause::No,
+            made,
         })
+    }
+
+    /// Leaves the monitor alone, so that another process may go on with it: with what is
+    /// returned, or with nothing where the monitor is amid a request.
+    pub(crate) fn pause(&mut self) -> Option<&Requests> {
+        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
+        let ended = self.ended.recv_timeout(PATIENCE);
+        self.pause = ended.map_or(Pause::Late, Pause::Whole);
+        let Pause::Whole(paused) = &self.pause else {
+            return None;
+        };
+        let is_amid = paused.session.as_ref().is_some_and(Session::is_amid);
+        (!is_amid).then_some(paused)
+    }
+
+    /// Goes on after a pause: no other process does.
+    ///
+    /// # Errors
+    /// The thread that was there cannot go on.
+    pub(crate) fn resume(&mut self) -> Result<(), OpenError> {
+        let requests = match std::mem::replace(&mut self.pause, Pause::No) {
+            Pause::No => return Ok(()),
+            Pause::Late => self.ended.try_recv().map_err(|late| OpenError::System {
+                step: "go on with a thread",
+                source: io::Error::other(late),
+            })?,
+            Pause::Whole(requests) => requests,
+        };
+        let _ = rustix::io::read(&*self.end, &mut [0; 8]);
+        self.ended = requests.spawn()?;
+        Ok(())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.link.end, &1u64.to_ne_bytes());
-        let stream = self.link.stream.lock();
-        if let Some(stream) = &*stream.unwrap_or_else(PoisonError::into_inner) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        if let Some((path, file)) = &self.made
+        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
+        // After a pause it is another process's.
+        if !matches!(self.pause, Pause::Whole(_))
+            && let Some((path, file)) = &self.made
             && fs::symlink_metadata(path).is_ok_and(|found| found.ino() == *file)
         {
             let _ = fs::remove_file(path);
@@ -141,9 +185,9 @@ impl Drop for Server {
     }
 }
 
-/// Listens at `path`; returns the number of the socket's file as well. One that is there
-/// is replaced at once: a daemon that takes over listens before the other ends.
-fn listen(path: &Path, peer: Peer) -> Result<(UnixListener, u64), OpenError> {
+/// Listens at `path`. A socket that is there is replaced at once: a daemon that takes over
+/// listens before the other ends.
+fn listen(path: &Path, peer: Peer) -> Result<Endpoint, OpenError> {
     let error = |step| {
         move |source| OpenError::Socket {
             step,
@@ -177,50 +221,139 @@ fn listen(path: &Path, peer: Peer) -> Result<(UnixListener, u64), OpenError> {
         fs::rename(&fresh, path)?;
         Ok(file)
     })();
-    ready.map(|file| (listener, file)).map_err(|source| {
+    let endpoint = ready.map(|file| Endpoint::Server { listener, file });
+    endpoint.map_err(|source| {
         let _ = fs::remove_file(&fresh);
         error("listen at")(source)
     })
 }
 
+/// How a monitor is come by.
 #[derive(Debug)]
-enum Endpoint {
-    Server(UnixListener),
-    Client(PathBuf),
+pub(crate) enum Endpoint {
+    /// It connects to a socket that was made here.
+    Server {
+        listener: UnixListener,
+        /// The number of the socket's file.
+        file: u64,
+    },
+    /// It is connected to.
+    Client,
 }
 
-/// The thread.
-struct Requests {
-    endpoint: Endpoint,
-    name: String,
+/// A monitor that is connected.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) stream: UnixStream,
+    reader: Reader,
+    handler: Handler,
+}
+
+impl Session {
+    pub(crate) fn new(stream: UnixStream, handler: Handler) -> Self {
+        Self {
+            stream,
+            reader: Reader::default(),
+            handler,
+        }
+    }
+
+    /// The protocol features that were agreed on.
+    pub(crate) const fn agreed(&self) -> u64 {
+        self.handler.agreed()
+    }
+
+    /// Whether a part of a request is there.
+    const fn is_amid(&self) -> bool {
+        self.reader.is_amid()
+    }
+
+    /// Answers to all that was asked.
+    fn answer(&mut self) -> Result<(), SessionError> {
+        while let Some(request) = self.reader.read(&self.stream)? {
+            let (code, needs_reply) = (request.code, request.needs_reply);
+            let answer = self.handler.carry_out(request);
+            let acknowledges = needs_reply && self.handler.acknowledges();
+            match &answer {
+                Ok(Answer::Body(body)) => reply(&self.stream, code, body)?,
+                Ok(Answer::Done) if acknowledges => reply(&self.stream, code, &[0; 8])?,
+                Err(_) if acknowledges => reply(&self.stream, code, &1u64.to_le_bytes())?,
+                Ok(Answer::Done) | Err(_) => {}
+            }
+            answer?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a monitor is served no more.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// What the thread has.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    pub(crate) endpoint: Endpoint,
+    path: PathBuf,
     peer: Peer,
     pairs: usize,
     shared: Arc<Shared>,
-    link: Arc<Link>,
+    end: Arc<OwnedFd>,
+    pub(crate) session: Option<Session>,
 }
 
-/// Says that the thread has ended, however it does.
-struct Ending<'s>(&'s Shared);
+/// Says that the thread has ended by itself, unless it is told otherwise.
+struct Ending(Option<Arc<Shared>>);
 
-impl Drop for Ending<'_> {
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.set_dead();
+        if let Some(shared) = &self.0 {
+            shared.set_dead();
+        }
     }
 }
 
 impl Requests {
-    fn run(self) {
-        let _ending = Ending(&self.shared);
+    /// Starts the thread; returns where it leaves what it had.
+    fn spawn(self) -> Result<Receiver<Self>, OpenError> {
+        let (left, ended) = channel();
+        let thread = thread::Builder::new().name("vhost".to_owned());
+        let spawned = thread.spawn(move || {
+            let mut ending = Ending(Some(Arc::clone(&self.shared)));
+            let requests = self.run();
+            ending.0 = None;
+            // Nobody takes it where the port has ended.
+            let _ = left.send(requests);
+        });
+        spawned.map_err(|source| OpenError::System {
+            step: "start a thread",
+            source,
+        })?;
+        Ok(ended)
+    }
+
+    /// Answers to monitors until it is to end.
+    fn run(mut self) -> Self {
         while !self.is_over() {
-            match self.connect() {
-                Ok(Some(stream)) => self.serve(stream),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(socket = self.name, %error, "no machine monitor is served");
-                    self.pause(Some(AGAIN));
-                }
+            match self.session.take() {
+                Some(session) => self.session = self.serve(session),
+                None => match self.connect() {
+                    Ok(session) => self.session = session,
+                    Err(error) => {
+                        tracing::warn!(
+                            socket = %self.path.display(), %error, "no machine monitor is served"
+                        );
+                        self.pause(Some(AGAIN));
+                    }
+                },
             }
         }
+        self
     }
 
     /// Whether it is to end.
@@ -234,27 +367,32 @@ impl Requests {
             tv_sec: time.as_secs().cast_signed(),
             tv_nsec: time.subsec_nanos().into(),
         });
-        let mut ends = [PollFd::new(&self.link.end, PollFlags::IN)];
+        let mut ends = [PollFd::new(&*self.end, PollFlags::IN)];
         let _ = poll(&mut ends, timeout.as_ref());
         !ends[0].revents().is_empty()
     }
 
+    /// Waits until there is something to read, or it is to end.
+    fn wait(&self, other: BorrowedFd<'_>) {
+        let mut ready = [
+            PollFd::new(&*self.end, PollFlags::IN),
+            PollFd::from_borrowed_fd(other, PollFlags::IN),
+        ];
+        let _ = poll(&mut ready, None);
+    }
+
     /// A monitor that is connected; `None` while there is none.
-    fn connect(&self) -> io::Result<Option<UnixStream>> {
+    fn connect(&self) -> io::Result<Option<Session>> {
         let stream = match &self.endpoint {
-            Endpoint::Server(listener) => {
-                let mut ready = [
-                    PollFd::new(&self.link.end, PollFlags::IN),
-                    PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
-                ];
-                let _ = poll(&mut ready, None);
+            Endpoint::Server { listener, .. } => {
+                self.wait(listener.as_fd());
                 match listener.accept() {
                     Ok((stream, _)) => stream,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                     Err(error) => return Err(error),
                 }
             }
-            Endpoint::Client(path) => match UnixStream::connect(path) {
+            Endpoint::Client => match UnixStream::connect(&self.path) {
                 Ok(stream) => stream,
                 Err(error)
                     if matches!(
@@ -277,59 +415,30 @@ impl Requests {
                 uid.as_raw()
             )));
         }
-        stream.set_nonblocking(false)?;
-        Ok(Some(stream))
+        tracing::info!(socket = %self.path.display(), "a machine monitor is connected");
+        let handler = Handler::new(Arc::clone(&self.shared), self.pairs, 0);
+        Ok(Some(Session::new(stream, handler)))
     }
 
-    /// Answers to a monitor until it leaves.
-    fn serve(&self, stream: UnixStream) {
-        let clones = stream
-            .try_clone()
-            .and_then(|early| Ok((early, stream.try_clone()?)));
-        let early = match clones {
-            Ok((early, ended)) => {
-                *self.stream() = Some(ended);
-                early
-            }
-            Err(error) => {
-                tracing::warn!(socket = self.name, %error, "the machine monitor is not served");
-                return;
-            }
+    /// Answers to a monitor, once it asks something; returns it unless that was the last of it.
+    fn serve(&self, mut session: Session) -> Option<Session> {
+        self.wait(session.stream.as_fd());
+        let Err(error) = session.answer() else {
+            return Some(session);
         };
-        tracing::info!(socket = self.name, "a machine monitor is connected");
-        let handler = Handler::new(Arc::clone(&self.shared), self.pairs);
-        let handler = Arc::new(Mutex::new(handler));
-        let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(&handler));
-        // It may have been ended before the stream was known.
-        let error = loop {
-            if self.is_over() {
-                break Error::Disconnected;
-            }
-            let done = match enable::handle(&early, &handler) {
-                Ok(false) => requests.handle_request(),
-                other => other.map(drop),
-            };
-            if let Err(error) = done {
-                break error;
-            }
-        };
-        *self.stream() = None;
-        self.shared.log.switch(false);
-        self.shared.log.set_pages(None);
-        drop(self.shared.change(crate::device::Device::reset));
+        drop(session);
+        self.shared.log.end();
+        drop(self.shared.change(Device::reset));
+        let socket = self.path.display();
         match error {
-            Error::Disconnected => {
-                tracing::info!(socket = self.name, "the machine monitor has left");
+            SessionError::Message(MessageError::Left) => {
+                tracing::info!(%socket, "the machine monitor has left");
             }
             error => {
-                tracing::warn!(socket = self.name, %error, "the machine monitor is not served any more");
+                tracing::warn!(%socket, %error, "the machine monitor is not served any more");
                 self.pause(Some(AGAIN));
             }
         }
-    }
-
-    fn stream(&self) -> std::sync::MutexGuard<'_, Option<UnixStream>> {
-        let stream = self.link.stream.lock();
-        stream.unwrap_or_else(PoisonError::into_inner)
+        None
     }
 }

@@ -1,15 +1,20 @@
 //! The end of a daemon, and how the next one goes on.
 
-use super::handover::{Legacy, State, Successor};
+use super::handover::{Heir, Legacy, State, Successor};
+use super::inherit::estate_key;
 use super::level::Levels;
 use super::open;
 use super::plan::PortPlan;
 use super::poller::SUCCESSOR;
 use super::store::Store;
 use super::{Clock, DRAIN, Daemon, HostError, Instance};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tailbound_switch::port::Port;
 use tailbound_switch::{Mac, Switch};
+use tailbound_units::Nanos;
+
+/// How long ports may take to be left alone: whoever takes over waits for two seconds.
+const PAUSE: Nanos = Nanos::from_millis(500);
 
 /// The ports of a daemon, by their index.
 type OpenPorts = Vec<Option<Box<dyn Port>>>;
@@ -76,10 +81,13 @@ impl Daemon {
             }
         };
         let unsent = self.drain()?;
+        let (heirs, theirs) = self.pause_ports();
         let ports = self.plans.iter().zip(&self.ports);
         let descriptors = ports.filter_map(|(plan, port)| descriptor(plan, port.as_deref()));
-        let (keys, descriptors): (Vec<_>, Vec<_>) =
+        let (keys, mut descriptors): (Vec<_>, Vec<_>) =
             descriptors.map(|(key, fd)| (key.to_owned(), fd)).unzip();
+        let ports = descriptors.len() + heirs.len();
+        descriptors.extend(theirs.iter().map(AsFd::as_fd));
         let levels = Levels::of(&mut self.switch, self.clock.now());
         let levels = serde_json::to_value(levels).unwrap_or_default();
         let stations = self.switch.stations();
@@ -88,18 +96,43 @@ impl Daemon {
             stations: stations
                 .map(|(mac, port)| (mac.0, port.to_owned()))
                 .collect(),
+            estates: heirs,
             levels,
         };
         match successor.give(&state, &descriptors) {
             Ok(()) => {
-                tracing::info!(ports = descriptors.len(), unsent, "handed over");
+                tracing::info!(ports, unsent, "handed over");
                 Ok(true)
             }
             Err(error) => {
                 tracing::warn!(%error, "the daemon that asked for the ports did not take them");
+                for port in self.ports.iter_mut().flatten() {
+                    port.resume();
+                }
                 Ok(false)
             }
         }
+    }
+
+    /// Leaves ports alone that are more than a descriptor, and says what another daemon needs
+    /// to go on with them, for at most [`PAUSE`]: what is left is opened anew.
+    fn pause_ports(&mut self) -> (Vec<Heir>, Vec<OwnedFd>) {
+        let deadline = self.clock.now() + PAUSE;
+        let (mut heirs, mut descriptors) = (Vec::new(), Vec::new());
+        for (plan, port) in self.plans.iter().zip(&mut self.ports) {
+            if self.clock.now() >= deadline {
+                break;
+            }
+            if let Some(estate) = port.as_mut().and_then(|port| port.pause()) {
+                heirs.push(Heir {
+                    key: estate_key(&plan.port),
+                    state: estate.state,
+                    descriptors: estate.descriptors.len(),
+                });
+                descriptors.extend(estate.descriptors);
+            }
+        }
+        (heirs, descriptors)
     }
 
     /// Sends what waits, for at most [`DRAIN`], and receives nothing; returns how many

@@ -24,6 +24,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
+use tailbound_switch::port::Estate;
 
 /// How both begin: a version that one of them does not know hands nothing over.
 const HELLO: &[u8; 21] = b"tailbound takeover 1\n";
@@ -55,9 +56,24 @@ pub(super) struct State {
     pub(super) keys: Vec<String>,
     /// Addresses that were learned, and the names of the ports where.
     pub(super) stations: Vec<([u8; 6], String)>,
-    /// What guests may still send at once ([`Levels`]): not known to older daemons.
+    /// Ports that are more than a descriptor, whose descriptors follow the others: not known
+    /// to older daemons, nor is what follows.
+    #[serde(default)]
+    pub(super) estates: Vec<Heir>,
+    /// What guests may still send at once ([`Levels`]).
     #[serde(default)]
     pub(super) levels: serde_json::Value,
+}
+
+/// A port that is more than a descriptor.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Heir {
+    /// What it is known by ([`super::inherit::estate_key`]).
+    pub(super) key: String,
+    /// What it alone understands.
+    pub(super) state: String,
+    /// How many descriptors it has.
+    pub(super) descriptors: usize,
 }
 
 /// Whoever wants to take over, and is spoken to.
@@ -144,13 +160,27 @@ impl Legacy {
         let mut text = vec![0; len as usize];
         stream.read_exact(&mut text)?;
         let state: State = serde_json::from_slice(&text)?;
-        let mut descriptors = Vec::with_capacity(state.keys.len());
-        while descriptors.len() < state.keys.len() {
+        let of_estates = state.estates.iter().map(|estate| estate.descriptors);
+        let wanted = of_estates.fold(state.keys.len(), usize::saturating_add);
+        let mut descriptors = Vec::new();
+        while descriptors.len() < wanted {
             receive(&stream, &mut descriptors)?;
         }
         stream.write_all(&[TAKEN])?;
+        let mut descriptors = descriptors.into_iter();
+        let ports = state.keys.into_iter().zip(descriptors.by_ref());
+        let mut ports = Inherited::new(ports);
+        for Heir {
+            key,
+            state,
+            descriptors: count,
+        } in state.estates
+        {
+            let descriptors = descriptors.by_ref().take(count).collect();
+            ports.add(key, Estate { state, descriptors });
+        }
         Ok(Self {
-            ports: Inherited::new(state.keys.into_iter().zip(descriptors)),
+            ports,
             stations: state.stations,
             levels: Levels::read(state.levels),
         })
@@ -201,6 +231,15 @@ mod tests {
         }
     }
 
+    fn card() -> PortConfig {
+        PortConfig::VhostUser {
+            socket: "card".into(),
+            mode: tailbound_vhost::Mode::Server,
+            user: None,
+            queues: 1,
+        }
+    }
+
     /// A socket's name and its listener.
     fn listener() -> (tempfile::TempDir, std::path::PathBuf, UnixListener) {
         let directory = tempfile::tempdir().expect("a directory");
@@ -226,9 +265,15 @@ mod tests {
             let state = State {
                 keys: keys.map(|key| key.expect("a TAP has one")).collect(),
                 stations: vec![([2, 0, 0, 0, 0, 1], "uplink".to_owned()); 10_000],
+                estates: vec![Heir {
+                    key: super::super::inherit::estate_key(&card()),
+                    state: "as it was".to_owned(),
+                    descriptors: 2,
+                }],
                 levels: serde_json::json!({"at": 0, "guests": []}),
             };
-            let descriptors: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+            let of_port = files[..2].iter();
+            let descriptors: Vec<_> = files.iter().chain(of_port).map(AsFd::as_fd).collect();
             successor.expect("ours").give(&state, &descriptors)
         });
         let mut legacy = Legacy::ask(&path).expect("handed over");
@@ -244,6 +289,11 @@ mod tests {
             assert_eq!(taken, Some(number as u8));
         }
         assert!(legacy.ports.take(&port(0), |_| Ok(())).is_none());
+        let taken = legacy.ports.take_estate(&card(), |estate| {
+            assert_eq!(estate.state, "as it was");
+            Ok(estate.descriptors.len())
+        });
+        assert_eq!(taken, Some(2));
     }
 
     #[test]

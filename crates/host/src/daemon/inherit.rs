@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use tailbound_switch::port::Estate;
 
 /// Longest name of a descriptor that systemd keeps, in bytes (`sd_notify(3)`).
 const LONGEST: usize = 255;
@@ -15,6 +16,8 @@ const LONGEST: usize = 255;
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
     descriptors: HashMap<String, OwnedFd>,
+    /// Those of ports that are more, by [`estate_key`].
+    estates: HashMap<String, Estate>,
     /// The keys of those that are ports again.
     adopted: Vec<String>,
 }
@@ -30,8 +33,14 @@ impl Inherited {
     pub(super) fn new(descriptors: impl IntoIterator<Item = (String, OwnedFd)>) -> Self {
         Self {
             descriptors: descriptors.into_iter().collect(),
+            estates: HashMap::new(),
             adopted: Vec::new(),
         }
+    }
+
+    /// One more port, which is more than a descriptor.
+    pub(super) fn add(&mut self, key: String, estate: Estate) {
+        self.estates.insert(key, estate);
     }
 
     /// The port that `adopt` makes of the descriptor for `config`; `None` where there is
@@ -55,6 +64,20 @@ impl Inherited {
                 None
             }
         }
+    }
+
+    /// The same of a port that is more than a descriptor.
+    pub(super) fn take_estate<T>(
+        &mut self,
+        config: &PortConfig,
+        adopt: impl FnOnce(Estate) -> io::Result<T>,
+    ) -> Option<T> {
+        let estate = self.estates.remove(&estate_key(config))?;
+        let adopted = adopt(estate);
+        if let Err(error) = &adopted {
+            tracing::warn!(port = %config, %error, "opened anew: what there was of it is of no use");
+        }
+        adopted.ok()
     }
 
     /// The keys of those that are ports again, and of those that nobody took.
@@ -93,6 +116,11 @@ pub(super) fn key(config: &PortConfig) -> Option<String> {
         }
     }
     (key.len() <= LONGEST).then_some(key)
+}
+
+/// What a port is known by that is more than a descriptor: all that it was opened from.
+pub(super) fn estate_key(config: &PortConfig) -> String {
+    format!("{config:?}")
 }
 
 fn hex(digit: u8) -> char {

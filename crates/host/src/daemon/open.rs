@@ -211,12 +211,19 @@ pub(super) fn open(
             mode,
             user,
             queues,
-        } => Box::new(VhostPort::open(VhostConfig {
-            socket,
-            mode: *mode,
-            user: *user,
-            queues: *queues,
-        })?),
+        } => {
+            let card = VhostConfig {
+                socket,
+                mode: *mode,
+                user: *user,
+                queues: *queues,
+            };
+            let adopted = inherited.take_estate(config, |estate| VhostPort::go_on(card, estate));
+            match adopted {
+                Some(port) => Box::new(port),
+                None => Box::new(VhostPort::open(card)?),
+            }
+        }
         PortConfig::Pcap { read, write } => {
             Box::new(PcapPort::open(read.as_deref(), write.as_deref(), epoch)?)
         }

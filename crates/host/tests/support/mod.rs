@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tailbound_dataplane::{Buffer, Packet, Pool};
+use tailbound_host::Instance;
 use tailbound_host::control::ControlConfig;
 use tailbound_sys::packet::{Batch, Socket};
 use tailbound_sys::probe::required::{Part, skipped};
@@ -19,6 +20,7 @@ const INSIDE: &str = "TAILBOUND_TEST_SANDBOX";
 const CONFIG: &str = "TAILBOUND_TEST_CONFIG";
 const CONTROL: &str = "TAILBOUND_TEST_CONTROL";
 const STATE: &str = "TAILBOUND_TEST_STATE";
+const RUNTIME: &str = "TAILBOUND_TEST_RUNTIME";
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -358,17 +360,8 @@ impl Daemon {
 
     fn spawn_with(config: &str, environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("host.toml");
-        std::fs::write(&path, config).expect("written");
-        let log = File::create(directory.path().join("log")).expect("created");
-        let child = Command::new(std::env::current_exe().expect("a test has a file"))
-            .args(["--exact", "daemon_process", "--nocapture"])
-            .env(CONFIG, path)
-            .envs(environment.iter().copied())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("it is our own file");
+        std::fs::write(directory.path().join("host.toml"), config).expect("written");
+        let child = Self::process(directory.path(), environment);
         // More than one may run at a time, each with metrics of its own.
         let metrics = config
             .split('"')
@@ -380,6 +373,35 @@ impl Daemon {
             address,
             directory,
         }
+    }
+
+    /// A process of it, whose log goes on where another's ends.
+    fn process(directory: &Path, environment: &[(&str, &str)]) -> Child {
+        let mut log = File::options();
+        let log = log.create(true).append(true).open(directory.join("log"));
+        Command::new(std::env::current_exe().expect("a test has a file"))
+            .args(["--exact", "daemon_process", "--nocapture"])
+            .env(CONFIG, directory.join("host.toml"))
+            .env(RUNTIME, directory.join("run"))
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(log.expect("created"))
+            .spawn()
+            .expect("it is our own file")
+    }
+
+    /// Has another process take over, and waits for the end of the one that was there.
+    pub(crate) fn take_over(&mut self) {
+        let successor = Self::process(self.directory.path(), &[]);
+        let mut before = std::mem::replace(&mut self.child, successor);
+        let mut status = None;
+        until("the end of the one before", || {
+            status = before.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        let status = status.expect("it ended");
+        assert!(status.success(), "{status}: {}", self.log());
+        until("the daemon", || self.metrics().is_some());
     }
 
     pub(crate) fn configure(&self, config: &str) {
@@ -451,7 +473,15 @@ pub(crate) fn daemon_process() {
         host: "h".to_owned(),
         state: std::env::var_os(STATE).unwrap_or_default().into(),
     });
-    if let Err(error) = tailbound_host::run(Path::new(&config), control.as_ref(), None) {
+    let config = Path::new(&config);
+    let runtime = std::env::var_os(RUNTIME).unwrap_or_default();
+    let instance = Instance::claim(config, Some(Path::new(&runtime)), true);
+    let ended = match instance {
+        Ok(instance) => tailbound_host::run(config, control.as_ref(), Some(instance))
+            .map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = ended {
         eprintln!("{error}");
         std::process::exit(1);
     }

@@ -50,6 +50,7 @@ pub(crate) mod request {
     pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
     pub(crate) const GET_QUEUE_NUM: u32 = 17;
     pub(crate) const SET_VRING_ENABLE: u32 = 18;
+    pub(crate) const SEND_RARP: u32 = 19;
 }
 
 /// Bits of features.
@@ -58,6 +59,8 @@ pub(crate) mod feature {
     pub(crate) const GUEST_CSUM: u64 = 1 << 1;
     pub(crate) const GUEST_TSO4: u64 = 1 << 7;
     pub(crate) const GUEST_ECN: u64 = 1 << 9;
+    pub(crate) const HOST_TSO4: u64 = 1 << 11;
+    pub(crate) const HOST_ECN: u64 = 1 << 13;
     pub(crate) const MRG_RXBUF: u64 = 1 << 15;
     pub(crate) const LOG_ALL: u64 = 1 << 26;
     pub(crate) const INDIRECT: u64 = 1 << 28;
@@ -65,6 +68,7 @@ pub(crate) mod feature {
     pub(crate) const PROTOCOL: u64 = 1 << 30;
     pub(crate) const VERSION_1: u64 = 1 << 32;
     pub(crate) const GUEST_USO4: u64 = 1 << 54;
+    pub(crate) const HOST_USO: u64 = 1 << 56;
 }
 
 /// Protocol features: queues, log, acknowledgements.
@@ -119,6 +123,11 @@ impl Monitor {
     pub(crate) fn message(code: u32, words: &[u64]) -> Vec<u8> {
         let body: Vec<_> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         [Self::header(code, 0, body.len()), body].concat()
+    }
+
+    /// Waits for the answer to a request that was sent by hand.
+    pub(crate) fn answer(&mut self) -> io::Result<Vec<u8>> {
+        self.reply()
     }
 
     fn reply(&mut self) -> io::Result<Vec<u8>> {

@@ -1,0 +1,201 @@
+//! What another process needs to go on with a card: its state as text, and descriptors of
+//! the monitor's connection, the guest's memory and what wakes for its rings.
+//!
+//! Neither the guest nor its monitor notices anything. Where a ring stands is in the guest's
+//! memory.
+
+use crate::device::{Device, Kick, Parts, Shared, State, Vring};
+use crate::features::Features;
+use crate::handler::Handler;
+use crate::memory::{Log, Memory, Place};
+use crate::server::{Endpoint, Requests, Session};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use tailbound_switch::port::Estate;
+
+/// A card; in the order of its descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+struct CardState {
+    /// The number of the socket's file where monitors connect; its listener.
+    listens: Option<u64>,
+    /// The protocol features of the monitor that is connected; its connection.
+    monitor: Option<u64>,
+    features: u64,
+    /// Regions; the file of each.
+    memory: Option<Vec<Place>>,
+    rings: Vec<RingState>,
+    announced: Option<[u8; 6]>,
+    /// Where the log of pages begins in its file, and its length in bytes; that file.
+    log: Option<(u64, usize)>,
+}
+
+/// A ring; [`files`] of it.
+#[derive(Debug, Serialize, Deserialize)]
+struct RingState {
+    size: u32,
+    parts: Option<Parts>,
+    index: u16,
+    stage: Stage,
+    is_enabled: bool,
+    /// Which descriptors there are.
+    descriptors: [bool; 3],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    Stopped,
+    Running,
+    Broken,
+}
+
+/// What there is of a card that is paused.
+///
+/// # Errors
+/// There is no descriptor to be had any more.
+pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Result<Estate> {
+    let mut descriptors = Vec::new();
+    let mut keep = |descriptor: &dyn AsFd| {
+        descriptors.push(descriptor.as_fd().try_clone_to_owned()?);
+        io::Result::Ok(())
+    };
+    let listens = match &requests.endpoint {
+        Endpoint::Server { listener, file } => {
+            keep(listener)?;
+            Some(*file)
+        }
+        Endpoint::Client => None,
+    };
+    if let Some(session) = &requests.session {
+        keep(&session.stream)?;
+    }
+    let memory = device.memory.as_ref();
+    for file in memory.iter().flat_map(|memory| memory.files()) {
+        keep(file)?;
+    }
+    for ring in &device.rings {
+        for file in files(ring) {
+            file.map_or(Ok(()), |file| keep(file))?;
+        }
+    }
+    let log = log.place()?.map(|(file, offset, len)| {
+        keep(&file)?;
+        io::Result::Ok((offset, len))
+    });
+    let state = CardState {
+        listens,
+        monitor: requests.session.as_ref().map(Session::agreed),
+        features: device.features.bits(),
+        memory: memory.map(|memory| memory.places().to_vec()),
+        rings: device.rings.iter().map(RingState::of).collect(),
+        announced: device.announced,
+        log: log.transpose()?,
+    };
+    let state = serde_json::to_string(&state)?;
+    Ok(Estate { state, descriptors })
+}
+
+impl RingState {
+    fn of(ring: &Vring) -> Self {
+        Self {
+            size: ring.size,
+            parts: ring.parts,
+            index: ring.index(),
+            stage: match ring.state {
+                State::Stopped => Stage::Stopped,
+                State::Running(_) => Stage::Running,
+                State::Broken => Stage::Broken,
+            },
+            is_enabled: ring.is_enabled,
+            descriptors: files(ring).map(|file| file.is_some()),
+        }
+    }
+}
+
+/// What kicks a ring, calls its driver, and tells of errors.
+fn files(ring: &Vring) -> [Option<&File>; 3] {
+    let kick = ring.kick.as_ref().map(Kick::file);
+    [kick, ring.call.as_ref(), ring.error.as_ref()]
+}
+
+/// Goes on with a card of `pairs` pairs of rings.
+///
+/// # Errors
+/// It is not of this configuration, or something is missing of it.
+pub(crate) fn take(
+    estate: Estate,
+    pairs: usize,
+    shared: &Arc<Shared>,
+) -> io::Result<(Endpoint, Option<Session>)> {
+    let state: CardState = serde_json::from_str(&estate.state)?;
+    if state.rings.len() != 2 * pairs {
+        return Err(io::Error::other("it has another number of rings"));
+    }
+    let mut descriptors = estate.descriptors.into_iter();
+    let mut next = || -> io::Result<OwnedFd> {
+        let missing = || io::Error::other("a descriptor is missing");
+        descriptors.next().ok_or_else(missing)
+    };
+    let endpoint = match state.listens {
+        Some(file) => Endpoint::Server {
+            listener: UnixListener::from(next()?),
+            file,
+        },
+        None => Endpoint::Client,
+    };
+    let stream = state.monitor.map(|agreed| Ok((agreed, next()?)));
+    let stream = stream.transpose().map_err(|error: io::Error| error)?;
+    let session = stream.map(|(agreed, stream)| {
+        let handler = Handler::new(Arc::clone(shared), pairs, agreed);
+        Session::new(UnixStream::from(stream), handler)
+    });
+    let memory = state.memory.map(|places| {
+        let files = places.into_iter().map(|place| Ok((place, next()?.into())));
+        let regions: Vec<(Place, File)> = files.collect::<io::Result<_>>()?;
+        Memory::map(regions, &shared.log).map_err(io::Error::other)
+    });
+    let memory = memory.transpose()?.map(Arc::new);
+    let features = Features::choose(state.features).map_err(io::Error::other)?;
+    let rings = state.rings.iter().map(|ring| {
+        let mut file = |is_there: bool| is_there.then(|| next().map(File::from)).transpose();
+        let [has_kick, has_call, has_error] = ring.descriptors;
+        let kick = file(has_kick)?;
+        Ok(Vring {
+            size: ring.size,
+            parts: ring.parts,
+            kick: kick.map(|kick| shared.watch(kick)).transpose()?,
+            call: file(has_call)?,
+            error: file(has_error)?,
+            is_enabled: ring.is_enabled,
+            state: match ring.stage {
+                Stage::Stopped | Stage::Running => State::Stopped,
+                Stage::Broken => State::Broken,
+            },
+            index: ring.index,
+        })
+    });
+    let rings = rings.collect::<io::Result<Vec<_>>>()?;
+    if let Some((offset, len)) = state.log {
+        let begun = shared.log.begin(next()?.into(), offset, len);
+        begun.map_err(io::Error::other)?;
+    }
+    shared.log.switch(features.log_all());
+    let running = state.rings.iter().enumerate();
+    let running = running.filter(|(_, ring)| ring.stage == Stage::Running);
+    shared.change(|device| {
+        device.features = features;
+        device.memory = memory;
+        device.rings = rings;
+        device.announced = state.announced;
+        for (index, ring) in running {
+            let is_enabled = ring.is_enabled;
+            device.start(index).map_err(io::Error::other)?;
+            device.rings[index].is_enabled = is_enabled;
+        }
+        Ok::<_, io::Error>(())
+    })?;
+    Ok((endpoint, session))
+}

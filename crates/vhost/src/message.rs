@@ -1,0 +1,266 @@
+//! Requests of a machine's monitor and the answers to them, as bytes (QEMU's
+//! `docs/interop/vhost-user.rst`, *Message format*).
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
+};
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+
+/// Numbers of requests.
+pub(crate) mod code {
+    pub(crate) const GET_FEATURES: u32 = 1;
+    pub(crate) const SET_FEATURES: u32 = 2;
+    pub(crate) const SET_OWNER: u32 = 3;
+    pub(crate) const RESET_OWNER: u32 = 4;
+    pub(crate) const SET_MEM_TABLE: u32 = 5;
+    pub(crate) const SET_LOG_BASE: u32 = 6;
+    pub(crate) const SET_VRING_NUM: u32 = 8;
+    pub(crate) const SET_VRING_ADDR: u32 = 9;
+    pub(crate) const SET_VRING_BASE: u32 = 10;
+    pub(crate) const GET_VRING_BASE: u32 = 11;
+    pub(crate) const SET_VRING_KICK: u32 = 12;
+    pub(crate) const SET_VRING_CALL: u32 = 13;
+    pub(crate) const SET_VRING_ERR: u32 = 14;
+    pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
+    pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub(crate) const GET_QUEUE_NUM: u32 = 17;
+    pub(crate) const SET_VRING_ENABLE: u32 = 18;
+    pub(crate) const SEND_RARP: u32 = 19;
+    pub(crate) const RESET_DEVICE: u32 = 34;
+    pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
+    pub(crate) const ADD_MEM_REG: u32 = 37;
+    pub(crate) const REM_MEM_REG: u32 = 38;
+}
+
+/// Bytes of a header: a code, flags, and the body's length.
+const HEADER: usize = 12;
+/// The longest body.
+const MOST_BODY: usize = 4096;
+/// Most descriptors with one request: a region of memory each.
+const MOST_FILES: usize = 32;
+
+/// Flags: the protocol's version, and which bits that is.
+const VERSION: u32 = 1;
+const VERSION_MASK: u32 = 3;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MessageError {
+    /// The other end has closed it.
+    #[error("the machine monitor has left")]
+    Left,
+    #[error("a message of version {0}: 1 is wanted")]
+    Version(u32),
+    #[error("a request of {0} bytes: {MOST_BODY} are the most")]
+    Long(u32),
+    #[error("a request with more than {MOST_FILES} descriptors")]
+    Files,
+    #[error("the machine monitor does not read its answers")]
+    Unread,
+    #[error("cannot read or write the socket: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A request's body is not as long as it is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("request {code} has a body of {len} bytes, which it cannot have")]
+pub(crate) struct LengthError {
+    code: u32,
+    len: usize,
+}
+
+/// What a monitor asks.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) code: u32,
+    /// An answer is wanted where there would be none.
+    pub(crate) needs_reply: bool,
+    pub(crate) body: Vec<u8>,
+    pub(crate) files: Vec<File>,
+}
+
+impl Request {
+    /// The body as so many numbers.
+    pub(crate) fn words<const N: usize>(&self) -> Result<[u64; N], LengthError> {
+        let (words, rest) = self.body.as_chunks::<8>();
+        if words.len() != N || !rest.is_empty() {
+            return Err(self.wrong_length());
+        }
+        let mut numbers = [0; N];
+        for (number, word) in numbers.iter_mut().zip(words) {
+            *number = u64::from_le_bytes(*word);
+        }
+        Ok(numbers)
+    }
+
+    /// The body as a ring's number and what is said of it.
+    pub(crate) fn of_ring(&self) -> Result<(u32, u32), LengthError> {
+        let [word] = self.words()?;
+        Ok((word as u32, (word >> 32) as u32))
+    }
+
+    pub(crate) fn wrong_length(&self) -> LengthError {
+        LengthError {
+            code: self.code,
+            len: self.body.len(),
+        }
+    }
+}
+
+/// Reads requests without ever waiting: what is there of one is kept until the rest is.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    bytes: Vec<u8>,
+    files: Vec<File>,
+}
+
+impl Reader {
+    /// Whether a part of a request is there.
+    pub(crate) const fn is_amid(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// The next request; `None` while it is not there whole.
+    pub(crate) fn read(&mut self, stream: &UnixStream) -> Result<Option<Request>, MessageError> {
+        loop {
+            let wanted = match self.header()? {
+                None => HEADER,
+                Some((_, _, len)) => HEADER + len,
+            };
+            if self.bytes.len() == wanted
+                && let Some((code, flags, _)) = self.header()?
+            {
+                let body = self.bytes.split_off(HEADER);
+                self.bytes.clear();
+                return Ok(Some(Request {
+                    code,
+                    needs_reply: flags & NEED_REPLY != 0,
+                    body,
+                    files: std::mem::take(&mut self.files),
+                }));
+            }
+            if !self.receive(stream, wanted)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The code, the flags and the body's length, where the header is there.
+    fn header(&self) -> Result<Option<(u32, u32, usize)>, MessageError> {
+        let Some(header) = self.bytes.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let word = |at: usize| {
+            header[at..]
+                .first_chunk()
+                .copied()
+                .map_or(0, u32::from_le_bytes)
+        };
+        let (code, flags, len) = (word(0), word(4), word(8));
+        if flags & (VERSION_MASK | REPLY) != VERSION {
+            return Err(MessageError::Version(flags & VERSION_MASK));
+        }
+        if len as usize > MOST_BODY {
+            return Err(MessageError::Long(len));
+        }
+        Ok(Some((code, flags, len as usize)))
+    }
+
+    /// Receives up to so many bytes in all; returns whether any came.
+    fn receive(&mut self, stream: &UnixStream, wanted: usize) -> Result<bool, MessageError> {
+        let mut bytes = [0; HEADER + MOST_BODY];
+        let mut parts = [IoSliceMut::new(&mut bytes[..wanted - self.bytes.len()])];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let got = match recvmsg(stream, &mut parts, &mut control, flags) {
+            Ok(got) => got,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(Errno::CONNRESET) => return Err(MessageError::Left),
+            Err(error) => return Err(MessageError::System(error.into())),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                self.files.extend(some.map(File::from));
+            }
+        }
+        if got.flags.contains(ReturnFlags::CTRUNC) || self.files.len() > MOST_FILES {
+            return Err(MessageError::Files);
+        }
+        if got.bytes == 0 {
+            return Err(MessageError::Left);
+        }
+        self.bytes.extend_from_slice(&bytes[..got.bytes]);
+        Ok(true)
+    }
+}
+
+/// Answers a request. Whoever reads no answers is not waited for.
+pub(crate) fn reply(stream: &UnixStream, code: u32, body: &[u8]) -> Result<(), MessageError> {
+    let header = [code, VERSION | REPLY, body.len() as u32].map(u32::to_le_bytes);
+    let whole = [header.as_flattened(), body].concat();
+    match send(stream, &whole, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(sent) if sent == whole.len() => Ok(()),
+        Ok(_) | Err(Errno::AGAIN) => Err(MessageError::Unread),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(MessageError::Left),
+        Err(error) => Err(MessageError::System(error.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_request_is_there_when_its_last_byte_is() {
+        let (mut monitor, back_end) = UnixStream::pair().unwrap();
+        let mut reader = Reader::default();
+        let message = [2, VERSION | NEED_REPLY, 8].map(u32::to_le_bytes);
+        let message = [message.as_flattened(), &7u64.to_le_bytes()].concat();
+        for (at, byte) in message.iter().enumerate() {
+            assert!(reader.read(&back_end).unwrap().is_none());
+            assert_eq!(reader.is_amid(), at > 0);
+            monitor.write_all(&[*byte]).unwrap();
+        }
+        let request = reader.read(&back_end).unwrap().unwrap();
+        assert_eq!((request.code, request.needs_reply), (2, true));
+        assert_eq!(request.words(), Ok([7]));
+        assert_eq!(request.words::<2>(), Err(request.wrong_length()));
+        assert!(!reader.is_amid());
+        drop(monitor);
+        assert!(matches!(reader.read(&back_end), Err(MessageError::Left)));
+    }
+
+    #[test]
+    fn a_monitor_that_reads_no_answers_is_not_waited_for() {
+        let (_monitor, back_end) = UnixStream::pair().unwrap();
+        let mut answers = (0..1_000_000).map(|_| reply(&back_end, 1, &[0; 8]));
+        let error = answers.find_map(Result::err);
+        assert!(matches!(error, Some(MessageError::Unread)), "{error:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_bytes_come_a_request_or_an_error_is_made_of_them(
+            bytes in prop::collection::vec(prop_oneof![Just(0u8), 0u8..20, any::<u8>()], 0..600),
+        ) {
+            let (mut monitor, back_end) = UnixStream::pair().unwrap();
+            monitor.write_all(&bytes).unwrap();
+            drop(monitor);
+            let mut reader = Reader::default();
+            let mut seen = 0;
+            while let Ok(Some(request)) = reader.read(&back_end) {
+                seen += HEADER + request.body.len();
+            }
+            prop_assert!(seen <= bytes.len());
+        }
+    }
+}

@@ -1,58 +1,113 @@
-//! On which peer a machine is, and how many of a tenant are on each, as the peers
-//! announce it.
+//! On which peer a machine is, and which of a tenant are on each, as the peers announce
+//! it.
 
-use crate::ids::PeerIndex;
+use crate::ids::{MachineId, PeerIndex};
 use crate::machines::tenant;
-use crate::peers::Peers;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Who is where.
+/// Who is where. Each of its methods takes as long as peers announce one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// The peer of each machine, by the machine's name.
-    homes: HashMap<String, PeerIndex>,
-    /// How many machines of each tenant are on each peer.
-    tenants: HashMap<String, BTreeMap<PeerIndex, u64>>,
+    /// Who announces each machine, by the machine's name, and by which id. It is where it
+    /// was announced last.
+    homes: HashMap<String, Vec<(PeerIndex, MachineId)>>,
+    /// The machines of each tenant that are on each peer.
+    tenants: HashMap<String, BTreeMap<PeerIndex, BTreeSet<MachineId>>>,
 }
 
 impl Directory {
-    /// Takes a peer's list of machines, which has become whole. A machine that
-    /// another peer announced as well is here now: the latest announcement counts.
-    ///
-    /// Returns the peers that lost or won machines: those that lost some first, as
-    /// addresses have to be free before they are another's.
-    pub(crate) fn handle_list(&mut self, peers: &Peers, from: PeerIndex) -> Vec<PeerIndex> {
-        let here = self.homes.extract_if(|_, home| *home == from);
-        let mut gone: HashSet<_> = here.map(|(name, _)| name).collect();
-        let mut fewer = BTreeSet::new();
-        for machine in peers[from].machines().values() {
-            gone.remove(&machine.name);
-            let before = self.homes.insert(machine.name.clone(), from);
-            fewer.extend(before.filter(|before| *before != from));
+    /// A peer announces a machine, which is there now, whoever else announces it. Returns
+    /// the other peer that it was on.
+    pub(crate) fn announce(
+        &mut self,
+        name: &str,
+        peer: PeerIndex,
+        id: MachineId,
+    ) -> Option<PeerIndex> {
+        let Some(homes) = self.homes.get_mut(name) else {
+            self.homes.insert(name.to_owned(), vec![(peer, id)]);
+            self.arrive(name, peer, id);
+            return None;
+        };
+        let before = homes.last().copied();
+        if before == Some((peer, id)) {
+            return None;
         }
-        // What this peer has no more may be where it was before, or has moved to.
-        let mut more = BTreeSet::new();
-        for other in peers.indices() {
-            if gone.is_empty() {
-                break;
-            }
-            for machine in peers[other].machines().values() {
-                if let Some(name) = gone.take(&machine.name) {
-                    self.homes.insert(name, other);
-                    more.insert(other);
-                }
-            }
+        homes.retain(|home| *home != (peer, id));
+        homes.push((peer, id));
+        if let Some((peer, id)) = before {
+            self.leave(name, peer, id);
         }
-        let changed: Vec<_> = fewer.into_iter().chain([from]).chain(more).collect();
-        for peer in &changed {
-            self.count_machines(peers, *peer);
-        }
-        changed
+        self.arrive(name, peer, id);
+        before.map(|(home, _)| home).filter(|home| *home != peer)
     }
 
-    /// Whether a machine is on a peer.
-    pub(crate) fn is_at(&self, name: &str, peer: PeerIndex) -> bool {
-        self.homes.get(name) == Some(&peer)
+    /// A peer announces a machine no longer. Returns the other peer that it is on now.
+    pub(crate) fn withdraw(
+        &mut self,
+        name: &str,
+        peer: PeerIndex,
+        id: MachineId,
+    ) -> Option<PeerIndex> {
+        let homes = self.homes.get_mut(name)?;
+        let was_there = homes.last() == Some(&(peer, id));
+        homes.retain(|home| *home != (peer, id));
+        let now = homes.last().copied();
+        if now.is_none() {
+            self.homes.remove(name);
+        }
+        if !was_there {
+            return None;
+        }
+        self.leave(name, peer, id);
+        let (home, id) = now?;
+        self.arrive(name, home, id);
+        Some(home).filter(|home| *home != peer)
+    }
+
+    fn arrive(&mut self, name: &str, peer: PeerIndex, id: MachineId) {
+        let tenant = tenant(name);
+        if !self.tenants.contains_key(tenant) {
+            self.tenants.insert(tenant.to_owned(), BTreeMap::new());
+        }
+        if let Some(hosts) = self.tenants.get_mut(tenant) {
+            hosts.entry(peer).or_default().insert(id);
+        }
+    }
+
+    fn leave(&mut self, name: &str, peer: PeerIndex, id: MachineId) {
+        let Some(hosts) = self.tenants.get_mut(tenant(name)) else {
+            return;
+        };
+        if let Some(machines) = hosts.get_mut(&peer) {
+            machines.remove(&id);
+            if machines.is_empty() {
+                hosts.remove(&peer);
+            }
+        }
+        if hosts.is_empty() {
+            self.tenants.remove(tenant(name));
+        }
+    }
+
+    /// The machines of a tenant that are on a peer, by their ids.
+    pub(crate) fn machines_at(
+        &self,
+        tenant: &str,
+        peer: PeerIndex,
+    ) -> impl Iterator<Item = MachineId> + '_ {
+        let hosts = self.tenants.get(tenant);
+        let machines = hosts.and_then(|hosts| hosts.get(&peer));
+        machines.into_iter().flatten().copied()
+    }
+
+    /// The machines of a tenant, with the peers that they are on.
+    pub(crate) fn machines_of(
+        &self,
+        tenant: &str,
+    ) -> impl Iterator<Item = (PeerIndex, MachineId)> + '_ {
+        let hosts = self.tenants.get(tenant).into_iter().flatten();
+        hosts.flat_map(|(peer, machines)| machines.iter().map(|id| (*peer, *id)))
     }
 
     /// How many machines of a tenant are on those peers that `counts` holds for.
@@ -60,24 +115,34 @@ impl Directory {
         let hosts = self.tenants.get(tenant).into_iter().flatten();
         hosts
             .filter(|(peer, _)| counts(**peer))
-            .map(|(_, count)| count)
+            .map(|(_, machines)| machines.len() as u64)
             .sum()
     }
+}
 
-    fn count_machines(&mut self, peers: &Peers, peer: PeerIndex) {
-        for hosts in self.tenants.values_mut() {
-            hosts.remove(&peer);
-        }
-        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for machine in peers[peer].machines().values() {
-            if self.is_at(&machine.name, peer) {
-                *counts.entry(tenant(&machine.name)).or_default() += 1;
-            }
-        }
-        for (tenant, count) in counts {
-            let hosts = self.tenants.entry(tenant.to_owned()).or_default();
-            hosts.insert(peer, count);
-        }
-        self.tenants.retain(|_, hosts| !hosts.is_empty());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_where_it_was_announced_last_and_falls_back_when_that_ends() {
+        let mut directory = Directory::default();
+        let (one, two) = (PeerIndex(1), PeerIndex(2));
+        let at = |directory: &Directory| directory.machines_of("a/b").collect::<Vec<_>>();
+        assert_eq!(directory.announce("a/b/0", one, MachineId(7)), None);
+        assert_eq!(directory.announce("a/b/0", two, MachineId(3)), Some(one));
+        assert_eq!(at(&directory), [(two, MachineId(3))]);
+        // Said once more by the one that it has left.
+        assert_eq!(directory.announce("a/b/0", one, MachineId(7)), Some(two));
+        assert_eq!(at(&directory), [(one, MachineId(7))]);
+        assert_eq!(directory.withdraw("a/b/0", one, MachineId(7)), Some(two));
+        assert_eq!(at(&directory), [(two, MachineId(3))]);
+        // By another id of the same peer: it has not moved.
+        assert_eq!(directory.announce("a/b/0", two, MachineId(4)), None);
+        assert_eq!(directory.withdraw("a/b/0", two, MachineId(3)), None);
+        assert_eq!(at(&directory), [(two, MachineId(4))]);
+        assert_eq!(directory.withdraw("a/b/0", two, MachineId(4)), None);
+        assert_eq!(at(&directory), []);
+        assert!(directory.homes.is_empty() && directory.tenants.is_empty());
     }
 }

@@ -9,16 +9,22 @@
 
 use crate::config::Times;
 use crate::ids::{Destination, GuestId, MachineId, PairId, PairKey, PeerIndex};
-use crate::machines::{Local, LocalIndex, tenant};
+use crate::machines::{Local, LocalIndex};
 use crate::receiver::ReceivingSide;
+use crate::table::Place;
 use crate::view::View;
 use crate::wire::Announced;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use tailbound_units::{Bytes, Nanos, Rate};
 
 /// How often everything is looked at again, in intervals. What must not wait is looked at
 /// when it happens.
 const SCAN: u64 = 50;
+
+/// Machines and senders that are looked at again at once, but for the senders of the last
+/// of these machines.
+const LOOKS: usize = 64;
 
 /// A pledge that ends within so many intervals counts as ended: it is longer than any two
 /// looks are apart, which are a heartbeat and a scan, and shorter than what is left of a
@@ -119,34 +125,108 @@ struct Told {
     rate: Rate,
 }
 
+/// A machine here and one elsewhere that sends to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sender {
+    receiver: MachineId,
+    peer: PeerIndex,
+    id: MachineId,
+}
+
+impl Sender {
+    /// All of a machine here that are on some peers.
+    const fn all(receiver: MachineId, first: PeerIndex, last: PeerIndex) -> RangeInclusive<Self> {
+        let first = Self {
+            receiver,
+            peer: first,
+            id: MachineId(0),
+        };
+        let last = Self {
+            receiver,
+            peer: last,
+            id: MachineId(u32::MAX),
+        };
+        first..=last
+    }
+
+    const fn known_as(self) -> SenderId {
+        SenderId::new(self.peer, self.id)
+    }
+
+    const fn key(self) -> PairKey {
+        let pair = PairId {
+            sender: self.id,
+            receiver: self.receiver,
+        };
+        PairKey {
+            peer: self.peer,
+            pair,
+        }
+    }
+}
+
+/// What a look at what may come works with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sight<'h> {
+    pub(crate) now: Nanos,
+    pub(crate) times: Times,
+    pub(crate) view: &'h View,
+    pub(crate) receiving: &'h ReceivingSide,
+}
+
 /// What was told of all senders to machines here, and is to be told.
 #[derive(Debug, Default)]
 pub(crate) struct IncomingSide {
     receivers: BTreeMap<MachineId, (GuestId, ReceiverLimits)>,
-    senders: BTreeMap<PairKey, Told>,
-    /// When all is looked at again.
+    senders: BTreeMap<Sender, Told>,
+    /// When all is looked at again next.
     next_scan: Nanos,
+    /// The place of the machine that is looked at next, while all are.
+    scanning: Option<usize>,
+    /// When it was looked at last.
+    looked: Nanos,
     changes: Vec<Incoming>,
 }
 
 impl IncomingSide {
-    /// Has everything looked at again: machines came or went, here or elsewhere.
-    pub(crate) fn scan_soon(&mut self) {
-        self.next_scan = Nanos::ZERO;
+    /// What may come for a machine here in all may be something else.
+    pub(crate) fn look_at_receiver(&mut self, local: &Local) {
+        let guest = local.machine.guest;
+        let limits = ReceiverLimits::of(local);
+        let before = self.receivers.insert(local.id, (guest, limits));
+        if before != Some((guest, limits)) {
+            self.changes.push(Incoming::Receiver { guest, limits });
+        }
+    }
+
+    /// A machine here is gone.
+    pub(crate) fn remove_receiver(&mut self, id: MachineId) {
+        let Some((guest, _)) = self.receivers.remove(&id) else {
+            return;
+        };
+        let all = Sender::all(id, PeerIndex(0), PeerIndex(usize::MAX));
+        self.senders.extract_if(all, |_, _| true).for_each(drop);
+        self.changes.push(Incoming::Closed { guest });
     }
 
     /// A peer has started again: its machines' buckets are new.
     pub(crate) fn handle_restart(&mut self, peer: PeerIndex) {
-        let restarted = self.senders.extract_if(.., |key, _| key.peer == peer);
-        let gone = restarted.map(|(key, told)| Incoming::Gone {
+        let restarted = self.senders.extract_if(.., |sender, _| sender.peer == peer);
+        let gone = restarted.map(|(sender, told)| Incoming::Gone {
             guest: told.guest,
-            sender: SenderId::new(key.peer, key.pair.sender),
+            sender: sender.known_as(),
         });
         self.changes.extend(gone);
-        self.scan_soon();
+        // And all of them are told anew.
+        self.scanning = Some(0);
     }
 
-    /// Looks at what has changed.
+    /// When there is more to be looked at: at once, while not all was.
+    pub(crate) fn poll_at(&self) -> Option<Nanos> {
+        self.scanning.map(|_| self.looked)
+    }
+
+    /// Looks at what has changed, and at some of all, where that is due.
     pub(crate) fn update(
         &mut self,
         now: Nanos,
@@ -154,77 +234,114 @@ impl IncomingSide {
         view: &View,
         receiving: &mut ReceivingSide,
     ) {
-        if self.next_scan <= now {
-            self.next_scan = now + Nanos(times.interval.0 * SCAN);
-            self.scan_receivers(view);
-            self.scan_senders(now, times, view, receiving);
-            return;
-        }
         let Self {
             senders, changes, ..
         } = self;
         receiving.take_divided(|local, key, receiving| {
-            let rate = may_use(now, times, view, receiving, local, key);
-            if let Some(told) = senders.get_mut(&key) {
-                told.set_rate(key, rate, changes);
+            let sight = Sight {
+                now,
+                times,
+                view,
+                receiving,
+            };
+            let sender = Sender {
+                receiver: key.pair.receiver,
+                peer: key.peer,
+                id: key.pair.sender,
+            };
+            if let Some(told) = senders.get_mut(&sender) {
+                told.set_rate(sender, sight.may_use(local, key), changes);
             }
         });
-    }
-
-    fn scan_receivers(&mut self, view: &View) {
-        // A guest may be another machine than before.
-        let gone = self
-            .receivers
-            .extract_if(.., |id, _| view.locals.find(*id).is_none());
-        for (id, (guest, _)) in gone {
-            self.senders.retain(|key, _| key.pair.receiver != id);
-            self.changes.push(Incoming::Closed { guest });
+        self.looked = now;
+        if self.next_scan <= now {
+            self.next_scan = now + Nanos(times.interval.0 * SCAN);
+            self.scanning = self.scanning.or(Some(0));
         }
-        for index in view.locals.indices() {
-            let local = &view.locals[index];
-            let guest = local.machine.guest;
-            let limits = ReceiverLimits::of(local);
-            let before = self.receivers.insert(local.id, (guest, limits));
-            if before != Some((guest, limits)) {
-                self.changes.push(Incoming::Receiver { guest, limits });
+        let sight = Sight {
+            now,
+            times,
+            view,
+            receiving,
+        };
+        let mut looks = 0;
+        while looks < LOOKS
+            && let Some(place) = self.scanning
+        {
+            let local = view.locals.first_from(place);
+            self.scanning = local.map(|local| local.number() + 1);
+            if let Some(local) = local {
+                looks += 1 + self.look_at_senders(sight, local);
             }
         }
     }
 
-    fn scan_senders(
+    /// Looks at all that send to a machine here. Returns how many these are.
+    fn look_at_senders(&mut self, sight: Sight<'_>, local: LocalIndex) -> usize {
+        let view = sight.view;
+        let tenant = view.locals[local].tenant();
+        let senders = view.directory.machines_of(tenant);
+        let senders = senders.filter_map(|(peer, id)| {
+            let announced = view.peers[peer].machines().get(&id)?;
+            Some((peer, announced))
+        });
+        let peers = (PeerIndex(0), PeerIndex(usize::MAX));
+        self.look_at(sight, local, peers, senders)
+    }
+
+    /// Looks at those on a peer that send to a machine here.
+    pub(crate) fn look_at_peer(&mut self, sight: Sight<'_>, local: LocalIndex, peer: PeerIndex) {
+        let view = sight.view;
+        let senders = view.machines_at(view.locals[local].tenant(), peer);
+        let senders = senders.map(|announced| (peer, announced));
+        self.look_at(sight, local, (peer, peer), senders);
+    }
+
+    /// Tells of a machine here, and of `senders`, which are all of some peers that send to a machine here, in
+    /// order, and of those that were there before. Returns how many there are.
+    fn look_at<'h>(
         &mut self,
-        now: Nanos,
-        times: Times,
-        view: &View,
-        receiving: &mut ReceivingSide,
-    ) {
-        receiving.take_divided(|_, _, _| {});
-        let mut before = std::mem::take(&mut self.senders);
-        for peer in view.peers.indices() {
-            for (key, local, sender) in view.pairs_from(peer) {
-                let guest = view.locals[local].machine.guest;
-                let rate = may_use(now, times, view, receiving, local, key);
-                let known = before.remove(&key);
-                let mut told = match known {
-                    Some(told) if told.is(guest, sender) => told,
-                    _ => self.announce(key, guest, sender),
-                };
-                told.set_rate(key, rate, &mut self.changes);
-                self.senders.insert(key, told);
-            }
+        sight: Sight<'h>,
+        local: LocalIndex,
+        (first, last): (PeerIndex, PeerIndex),
+        senders: impl Iterator<Item = (PeerIndex, &'h Announced)>,
+    ) -> usize {
+        self.look_at_receiver(&sight.view.locals[local]);
+        let Local { machine, id, .. } = &sight.view.locals[local];
+        let guest = machine.guest;
+        let mut before: BTreeMap<_, _> = self
+            .senders
+            .extract_if(Sender::all(*id, first, last), |_, _| true)
+            .collect();
+        let mut count = 0;
+        for (peer, announced) in senders.filter(|(_, sender)| sender.name != machine.name) {
+            let sender = Sender {
+                receiver: *id,
+                peer,
+                id: announced.id,
+            };
+            let mut told = match before.remove(&sender) {
+                Some(told) if told.is(guest, announced) => told,
+                _ => self.announce(sender, guest, announced),
+            };
+            let rate = sight.may_use(local, sender.key());
+            told.set_rate(sender, rate, &mut self.changes);
+            self.senders.insert(sender, told);
+            count += 1;
         }
-        self.changes
-            .extend(before.into_iter().map(|(key, told)| Incoming::Gone {
-                guest: told.guest,
-                sender: SenderId::new(key.peer, key.pair.sender),
-            }));
+        let gone = before.into_iter().map(|(sender, told)| Incoming::Gone {
+            guest: told.guest,
+            sender: sender.known_as(),
+        });
+        self.changes.extend(gone);
+        count
     }
 
-    fn announce(&mut self, key: PairKey, guest: GuestId, sender: &Announced) -> Told {
-        let sources: Vec<_> = sender.destinations().collect();
+    fn announce(&mut self, sender: Sender, guest: GuestId, announced: &Announced) -> Told {
+        let sources: Vec<_> = announced.destinations().collect();
         self.changes.push(Incoming::Sender {
             guest,
-            sender: SenderId::new(key.peer, key.pair.sender),
+            sender: sender.known_as(),
             sources: sources.clone(),
         });
         Told {
@@ -245,65 +362,38 @@ impl Told {
         self.guest == guest && self.sources.iter().copied().eq(sources)
     }
 
-    fn set_rate(&mut self, key: PairKey, rate: Rate, changes: &mut Vec<Incoming>) {
+    fn set_rate(&mut self, sender: Sender, rate: Rate, changes: &mut Vec<Incoming>) {
         if std::mem::replace(&mut self.rate, rate) != rate {
             changes.push(Incoming::Rate {
                 guest: self.guest,
-                sender: SenderId::new(key.peer, key.pair.sender),
+                sender: sender.known_as(),
                 rate,
             });
         }
     }
 }
 
-/// The most that a sender may be using.
-fn may_use(
-    now: Nanos,
-    times: Times,
-    view: &View,
-    receiving: &ReceivingSide,
-    local: LocalIndex,
-    key: PairKey,
-) -> Rate {
-    let receiver = &view.locals[local];
-    if !receiving.is_settled(now) {
-        // Leases of this host's former life may be in force.
-        return receiver.machine.bandwidth;
-    }
-    let share = receiver.share();
-    let granted = receiving.in_force(now, key, share);
-    let ends = now + Nanos(times.interval.0 * PLEDGE_ENDS);
-    if view.is_pledged(key.peer, ends) {
-        granted
-    } else {
-        granted.max(share)
-    }
-}
-
-impl View {
-    /// The pairs of a peer's machines and this host's of the same tenant, with those that
-    /// send.
-    fn pairs_from(
-        &self,
-        peer: PeerIndex,
-    ) -> impl Iterator<Item = (PairKey, LocalIndex, &Announced)> {
-        let senders = self.peers[peer].machines().values();
-        let senders = senders.filter(move |sender| {
-            // A machine that moves is where it was announced last.
-            self.directory.is_at(&sender.name, peer)
-        });
-        senders.flat_map(move |sender| {
-            let receivers = self.locals.indices().filter(move |index| {
-                let local = &self.locals[*index];
-                local.tenant() == tenant(&sender.name) && local.machine.name != sender.name
-            });
-            receivers.map(move |index| {
-                let pair = PairId {
-                    sender: sender.id,
-                    receiver: self.locals[index].id,
-                };
-                (PairKey { peer, pair }, index, sender)
-            })
-        })
+impl Sight<'_> {
+    /// The most that a sender may be using.
+    fn may_use(self, local: LocalIndex, key: PairKey) -> Rate {
+        let Self {
+            now,
+            times,
+            view,
+            receiving,
+        } = self;
+        let receiver = &view.locals[local];
+        if !receiving.is_settled(now) {
+            // Leases of this host's former life may be in force.
+            return receiver.machine.bandwidth;
+        }
+        let share = receiver.share();
+        let granted = receiving.in_force(now, key, share);
+        let ends = now + Nanos(times.interval.0 * PLEDGE_ENDS);
+        if view.is_pledged(key.peer, ends) {
+            granted
+        } else {
+            granted.max(share)
+        }
     }
 }

@@ -35,6 +35,9 @@
 //!   the above, and at [`HoseState::poll_at`].
 //! - All others are getters.
 //!
+//! What takes long is done in pieces (`state::agenda`): while there are more,
+//! [`HoseState::poll_at`] asks for the next at once.
+//!
 //! Read `state` first; `sender` and `receiver` are the two ends of a pair, `view`
 //! is what a host knows of others, `schedule` when it does what, `share` the
 //! division; [`wire`] has the datagrams, `keys` what they are signed with.
@@ -66,7 +69,7 @@ pub use ids::{
 };
 pub use incoming::{Incoming, ReceiverLimits, SenderId};
 pub use keys::{Key, KeyEpoch, KeyTextError, PairKeys, SHORTEST_SECRET, Secret};
-pub use machines::Machine;
+pub use machines::{Machine, Machines};
 pub use sender::Change;
 pub use state::HoseState;
 pub use stations::StationChange;

@@ -1,9 +1,10 @@
 //! The machines of this host.
 
 use crate::ids::{Address, Destination, GuestId, MachineId, Revision, Station};
-use crate::table::{Table, place};
+use crate::table::{Place, Table, place};
 use crate::wire::{Announced, Entry, MAX_ADDRESSES};
-use std::ops::{Index, IndexMut};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::{Bound, Index, IndexMut};
 use tailbound_units::{Bytes, Rate};
 
 /// Machines of one host that are kept, and announced.
@@ -29,6 +30,37 @@ pub struct Machine {
     pub tenant_machines: u32,
 }
 
+/// The machines that are to be on a host: of several with one name, the last.
+#[derive(Debug, Default)]
+pub struct Machines(BTreeMap<String, Machine>);
+
+impl Machines {
+    /// Adds a machine.
+    pub fn push(&mut self, machine: Machine) {
+        self.0.insert(machine.name.clone(), machine);
+    }
+
+    /// Takes the machine of that name out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Machine> {
+        self.0.remove(name)
+    }
+
+    /// Takes the first one out, by name.
+    pub(crate) fn take_first(&mut self) -> Option<Machine> {
+        self.0.pop_first().map(|(_, machine)| machine)
+    }
+}
+
+impl From<Vec<Machine>> for Machines {
+    fn from(machines: Vec<Machine>) -> Self {
+        let mut all = Self::default();
+        for machine in machines {
+            all.push(machine);
+        }
+        all
+    }
+}
+
 /// The tenant in a machine's name.
 pub(crate) fn tenant(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(tenant, _)| tenant)
@@ -45,8 +77,6 @@ pub(crate) struct Local {
     pub(crate) machine: Machine,
     /// Its id in datagrams.
     pub(crate) id: MachineId,
-    /// Other machines of its tenant on this host.
-    pub(crate) others_here: u64,
     /// N: as many as it was told, or more where more are known.
     pub(crate) tenant_size: u64,
 }
@@ -55,11 +85,6 @@ impl Local {
     /// The static share: what each of its senders may use unasked, B/(N-1).
     pub(crate) fn share(&self) -> Rate {
         Rate(self.machine.bandwidth.0 / (self.tenant_size.max(2) - 1))
-    }
-
-    /// Other machines of its tenant on other hosts, known or not.
-    pub(crate) fn others_elsewhere(&self) -> u64 {
-        self.tenant_size.saturating_sub(1 + self.others_here)
     }
 
     pub(crate) fn tenant(&self) -> &str {
@@ -79,37 +104,56 @@ impl Local {
 #[derive(Debug)]
 pub(crate) struct Locals {
     table: Table<LocalIndex, MachineId, Local>,
+    names: HashSet<String>,
+    tenants: HashMap<String, BTreeSet<LocalIndex>>,
     next_id: MachineId,
-    /// The version of the list that is announced.
-    pub(crate) revision: Revision,
+    /// The version of the list that is announced, and how many machines are on it.
+    revision: Revision,
+    listed: u16,
 }
 
 impl Locals {
     pub(crate) fn new() -> Self {
         Self {
             table: Table::new(MAX_MACHINES),
+            names: HashSet::new(),
+            tenants: HashMap::new(),
             next_id: MachineId(1),
             revision: Revision(1),
+            listed: 0,
         }
     }
 
     /// Adds a machine. Returns `None` where there is no room.
     pub(crate) fn insert(&mut self, machine: Machine) -> Option<LocalIndex> {
         let id = self.next_id;
+        let name = machine.name.clone();
         let local = Local {
+            tenant_size: machine.tenant_machines.into(),
             machine,
             id,
-            others_here: 0,
-            tenant_size: 0,
         };
         let index = self.table.insert(id, local)?;
         self.next_id = MachineId(id.0 + 1);
+        let tenant = self.tenants.entry(tenant(&name).to_owned());
+        tenant.or_default().insert(index);
+        self.names.insert(name);
         Some(index)
     }
 
     pub(crate) fn remove(&mut self, index: LocalIndex) {
         let id = self.table[index].id;
-        self.table.remove(&id);
+        let Some(Local { machine, .. }) = self.table.remove(&id) else {
+            return;
+        };
+        let name = machine.name;
+        self.names.remove(&name);
+        if let Some(machines) = self.tenants.get_mut(tenant(&name)) {
+            machines.remove(&index);
+            if machines.is_empty() {
+                self.tenants.remove(tenant(&name));
+            }
+        }
     }
 
     pub(crate) fn find(&self, id: MachineId) -> Option<LocalIndex> {
@@ -125,9 +169,57 @@ impl Locals {
         self.table.places()
     }
 
-    /// Adds the list of all machines to what is sent.
-    pub(crate) fn push_announcements(&self, entries: &mut Vec<Entry>) {
-        for index in self.indices() {
+    /// The first machine at a place of this number or a later one.
+    pub(crate) fn first_from(&self, number: usize) -> Option<LocalIndex> {
+        self.table.first_from(number)
+    }
+
+    /// Whether a machine of that name is here.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// The machines of a tenant, in the order of their places.
+    pub(crate) fn of(&self, tenant: &str) -> impl Iterator<Item = LocalIndex> + '_ {
+        self.tenants.get(tenant).into_iter().flatten().copied()
+    }
+
+    /// How many machines of a tenant there are.
+    pub(crate) fn count(&self, tenant: &str) -> u64 {
+        self.tenants
+            .get(tenant)
+            .map_or(0, |machines| machines.len() as u64)
+    }
+
+    /// The machine of a tenant after another one, or the first.
+    pub(crate) fn next_of(&self, tenant: &str, after: Option<LocalIndex>) -> Option<LocalIndex> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let machines = self.tenants.get(tenant)?;
+        machines.range((after, Bound::Unbounded)).next().copied()
+    }
+
+    /// The version of the list that is announced, and how many machines are on it.
+    pub(crate) const fn list(&self) -> (Revision, u16) {
+        (self.revision, self.listed)
+    }
+
+    /// Has the machines that there are announced from now on.
+    pub(crate) fn announce(&mut self) {
+        self.revision = self.revision.next();
+        self.listed = self.len() as u16;
+    }
+
+    /// Adds some machines of the list to what is sent, from a place on. Returns the place
+    /// of the next one; `None` where there is none.
+    pub(crate) fn push_announcements(
+        &self,
+        from: usize,
+        count: usize,
+        entries: &mut Vec<Entry>,
+    ) -> Option<usize> {
+        let mut next = self.first_from(from);
+        for _ in 0..count {
+            let index = next?;
             let local = &self[index];
             let addresses = &local.machine.addresses;
             entries.push(Entry::Machine(Announced {
@@ -138,7 +230,9 @@ impl Locals {
                 share: local.share(),
                 addresses: addresses.iter().copied().take(MAX_ADDRESSES).collect(),
             }));
+            next = self.first_from(index.number() + 1);
         }
+        next.map(LocalIndex::number)
     }
 }
 

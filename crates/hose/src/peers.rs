@@ -50,7 +50,11 @@ pub(crate) struct Peer {
     pub(crate) pledged_to_us: Nanos,
     /// The version of our list of machines that it has.
     pub(crate) known: Revision,
-    /// Its list, and the next one as far as it came.
+    /// The version of our list of machines that it is being told, and the place of the
+    /// machine that it is told next.
+    telling: Option<(Revision, usize)>,
+    /// Its list as far as it is in force, of the version that is whole, and the next one as
+    /// far as it came.
     list: List,
     draft: List,
 }
@@ -84,6 +88,7 @@ impl Peer {
             echo: None,
             pledged_to_us: Nanos::ZERO,
             known: Revision::default(),
+            telling: None,
             list: List::default(),
             draft: List::default(),
         }
@@ -102,8 +107,30 @@ impl Peer {
     }
 
     /// Its machines.
-    pub(crate) fn machines(&self) -> &BTreeMap<MachineId, Announced> {
+    pub(crate) const fn machines(&self) -> &BTreeMap<MachineId, Announced> {
         &self.list.machines
+    }
+
+    /// Its machines, one of which is another, or comes, or goes.
+    pub(crate) const fn machines_mut(&mut self) -> &mut BTreeMap<MachineId, Announced> {
+        &mut self.list.machines
+    }
+
+    /// The place of the machine that it is told next of the version `ours` of our list.
+    pub(crate) fn told_up_to(&self, ours: Revision) -> usize {
+        let telling = self.telling.filter(|(revision, _)| *revision == ours);
+        telling.map_or(0, |(_, next)| next)
+    }
+
+    /// Notes which machine of the version `ours` it is told next, where it was not told
+    /// all of them.
+    pub(crate) fn tell_next(&mut self, ours: Revision, next: Option<usize>) {
+        self.telling = next.map(|next| (ours, next));
+    }
+
+    /// Whether it was told a part of our list.
+    pub(crate) const fn is_being_told(&self) -> bool {
+        self.telling.is_some()
     }
 
     /// The version of its list of machines that we have whole.
@@ -183,8 +210,8 @@ impl Peer {
         true
     }
 
-    /// Takes one machine of the list `revision`, which has `count` in all. Returns
-    /// the list before when this made the new one whole.
+    /// Takes one machine of the list `revision`, which has `count` in all. Returns that
+    /// list when this made it whole.
     pub(crate) fn handle_machine(
         &mut self,
         revision: Revision,
@@ -207,8 +234,7 @@ impl Peer {
             return None;
         }
         self.list.revision = revision;
-        let whole = mem::take(&mut self.draft.machines);
-        Some(mem::replace(&mut self.list.machines, whole))
+        Some(mem::take(&mut self.draft.machines))
     }
 
     /// Forgets what its former epoch said. What it pledged stands, since others
@@ -219,6 +245,7 @@ impl Peer {
         self.echo = None;
         self.epoch_known = Epoch::default();
         self.known = Revision::default();
+        self.telling = None;
         self.list.revision = Revision::default();
         self.draft = List::default();
     }

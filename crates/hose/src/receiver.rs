@@ -6,7 +6,7 @@ mod grant;
 
 use crate::config::{MAX_PAIRS, Times};
 use crate::context::Context;
-use crate::ids::{PairKey, PeerIndex, SequenceNumber};
+use crate::ids::{PairId, PairKey, PeerIndex, SequenceNumber};
 use crate::machines::{LocalIndex, tenant};
 use crate::schedule::{Scope, is_worth_a_datagram};
 use crate::share::{Claim, Divider};
@@ -121,11 +121,6 @@ impl ReceivingSide {
         self.sinks.reset(local);
     }
 
-    /// A machine's guarantee is another.
-    pub(crate) fn handle_guarantee(&mut self, local: LocalIndex) {
-        self.sinks[local].changed = true;
-    }
-
     /// Whether anybody is granted something by a machine of this host, or may be.
     pub(crate) fn is_sent_to(&self, local: LocalIndex) -> bool {
         !self.sinks[local].grants.is_empty()
@@ -152,18 +147,24 @@ impl ReceivingSide {
         }
     }
 
-    /// Forgets a machine of this host, and what it granted.
-    pub(crate) fn remove_local(&mut self, cx: &mut Context<'_>, local: LocalIndex) {
+    /// Forgets a machine of this host, what it granted and what others here granted it.
+    /// Returns how many grants were looked for.
+    pub(crate) fn remove_local(&mut self, cx: &mut Context<'_>, local: LocalIndex) -> usize {
+        let mut looked_for = self.sinks[local].grants.len();
         while let Some(grant) = self.sinks[local].grants.last().copied() {
             self.remove_grant(cx, grant);
         }
-        let id = cx.view.locals[local].id;
-        let here = self.peers[cx.view.here().0].clone();
-        for grant in here {
-            if self.grants[grant].key.pair.sender == id {
+        let (view, peer) = (cx.view, cx.view.here());
+        let sender = view.locals[local].id;
+        for other in view.locals.of(view.locals[local].tenant()) {
+            let receiver = view.locals[other].id;
+            let pair = PairId { sender, receiver };
+            if let Some(grant) = self.grants.find(&PairKey { peer, pair }) {
                 self.remove_grant(cx, grant);
             }
+            looked_for += 1;
         }
+        looked_for
     }
 
     /// A peer has started again: it holds nothing of what it was granted.
@@ -173,21 +174,27 @@ impl ReceivingSide {
         }
     }
 
-    /// A peer, or this host, has other machines: their bandwidths limit what they are
-    /// granted.
-    pub(crate) fn handle_machines(&mut self, view: &View, peer: PeerIndex) {
-        for index in &self.peers[peer.0] {
+    /// A machine here, or some that send to it, are others: its bandwidth is divided again,
+    /// and those of its senders limit what they are granted. Returns how many were granted
+    /// something.
+    pub(crate) fn handle_machines(&mut self, view: &View, local: LocalIndex) -> usize {
+        let sink = &mut self.sinks[local];
+        sink.changed = true;
+        for index in &sink.grants {
             let grant = &mut self.grants[*index];
             if let Some((_, bandwidth)) = view.sender(&grant.key) {
                 grant.limit = bandwidth;
             }
         }
+        sink.grants.len()
     }
 
-    /// Has all machines' bandwidth divided again soon.
+    /// Has the bandwidth of all machines that anybody is granted something of divided again
+    /// soon.
     pub(crate) fn recompute_all_soon(&mut self, cx: &mut Context<'_>) {
         for local in cx.view.locals.indices() {
-            self.sinks[local].changed = true;
+            let sink = &mut self.sinks[local];
+            sink.changed |= !sink.grants.is_empty();
         }
         cx.recompute_soon();
     }
@@ -364,7 +371,7 @@ impl ReceivingSide {
         let pledged = view.pledged_machines(local, firm);
         let machine = &view.locals[local];
         let share = machine.share();
-        let unpledged = machine.others_elsewhere().saturating_sub(pledged);
+        let unpledged = view.others_elsewhere(local).saturating_sub(pledged);
         // What may be used unasked, what may be in force by grants, and what of the
         // latter belongs to those that do not ask.
         let mut reserved = Rate(share.0 * unpledged);

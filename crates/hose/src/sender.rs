@@ -12,12 +12,12 @@ use crate::machines::{LocalIndex, Locals};
 use crate::schedule::{Scope, is_worth_a_datagram};
 use crate::share::{Claim, Divider};
 use crate::table::Beside;
-use crate::view::{Tenants, Wanted};
+use crate::view::Wanted;
 use crate::wire::Entry;
 use flow::{Flow, Sample};
 use pair::{Pair, State};
 use pairs::{PairIndex, Pairs, Regime};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -120,57 +120,74 @@ impl SendingSide {
         self.changed[local] = true;
     }
 
-    /// Forgets a machine of this host and its pairs.
-    pub(crate) fn remove_local(&mut self, cx: &Context<'_>, local: LocalIndex) {
-        for pair in self.pairs.all_of(local) {
-            self.remove_pair(cx, pair);
+    /// Forgets a machine of this host and its pairs, and returns how many these were. Those
+    /// of others here that send to it are looked for as well.
+    pub(crate) fn remove_local(&mut self, cx: &Context<'_>, local: LocalIndex) -> usize {
+        let pairs = self.pairs.all_of(local);
+        for pair in &pairs {
+            self.remove_pair(cx, *pair);
         }
+        let (view, peer) = (cx.view, cx.view.here());
+        let receiver = view.locals[local].id;
+        for other in view.locals.of(view.locals[local].tenant()) {
+            let sender = view.locals[other].id;
+            let pair = PairId { sender, receiver };
+            if let Some(pair) = self.pairs.find(&PairKey { peer, pair }) {
+                self.remove_pair(cx, pair);
+            }
+        }
+        pairs.len()
     }
 
-    /// Makes the pairs of some `tenants` to a peer's machines be `wanted`. Those that are
-    /// there already keep their rates. `latest` is the peer's latest datagram.
+    /// Makes the pairs of a machine here to those on a peer be `wanted`, which are in the
+    /// order of their receivers. Those that are there already keep their rates. `latest` is
+    /// the peer's latest datagram.
     pub(crate) fn set_pairs(
         &mut self,
         cx: &mut Context<'_>,
+        local: LocalIndex,
         peer: PeerIndex,
-        tenants: &Tenants,
-        mut wanted: BTreeMap<PairId, Wanted>,
+        wanted: &[Wanted],
         latest: SequenceNumber,
     ) {
-        let before = self.pairs.to(peer).iter().copied();
-        let before = before.filter(|index| tenants.have(self.pairs[*index].local));
-        for index in before.collect::<Vec<_>>() {
+        let before: Vec<_> = self.pairs.of(local, peer).collect();
+        for index in before {
             let pair = &mut self.pairs[index];
-            let id = pair.key.pair;
-            match wanted.remove(&id) {
-                Some(same) if pair.is_to(&same.destinations) => {
+            let receiver = pair.key.pair.receiver;
+            let place = wanted.binary_search_by_key(&receiver, |wanted| wanted.receiver);
+            match place.map(|place| &wanted[place]) {
+                Ok(same) if pair.is_to(&same.destinations) => {
                     pair.share = same.share;
                     self.refresh(cx, index);
                 }
-                other => {
-                    self.remove_pair(cx, index);
-                    wanted.extend(other.map(|wanted| (id, wanted)));
-                }
+                _ => self.remove_pair(cx, index),
             }
         }
-        for (pair, wanted) in wanted {
-            self.add_pair(cx, PairKey { peer, pair }, &wanted, latest);
+        let sender = cx.view.locals[local].id;
+        for wanted in wanted {
+            let receiver = wanted.receiver;
+            let pair = PairId { sender, receiver };
+            let key = PairKey { peer, pair };
+            if self.pairs.find(&key).is_none() {
+                self.add_pair(cx, local, key, wanted, latest);
+            }
         }
     }
 
     fn add_pair(
         &mut self,
         cx: &mut Context<'_>,
+        local: LocalIndex,
         key: PairKey,
         wanted: &Wanted,
         latest: SequenceNumber,
     ) {
-        let pair = Pair::new(key, wanted.local, wanted.share, latest);
+        let pair = Pair::new(key, local, wanted.share, latest);
         let Some(index) = self.pairs.insert(pair) else {
             self.no_room += 1;
             return;
         };
-        let guest = cx.view.locals[wanted.local].machine.guest;
+        let guest = cx.view.locals[local].machine.guest;
         for destination in wanted.destinations.iter().copied() {
             let flow = FlowKey { guest, destination };
             // What two machines claim is the first one's.

@@ -1,16 +1,18 @@
 //! One host: what comes in goes to the side it is for, and what both sides have to
 //! say goes out in one datagram.
 
+mod agenda;
 mod send;
 
+use self::agenda::{Agenda, PIECE};
 use crate::config::{HoseConfig, Times};
 use crate::context::Context;
 use crate::ids::{
-    FlowKey, GuestId, HostId, MachineId, PairKey, PeerIndex, SequenceNumber, Station, TimeOfDay,
+    FlowKey, GuestId, HostId, PairKey, PeerIndex, SequenceNumber, Station, TimeOfDay,
 };
 use crate::incoming::{Incoming, IncomingSide};
 use crate::keys::PairKeys;
-use crate::machines::{LocalIndex, Machine, tenant};
+use crate::machines::{LocalIndex, Machine, Machines};
 use crate::peers::Peer;
 use crate::receiver::{IncomingRequest, ReceivingSide};
 use crate::replay::{Fresh, Stale};
@@ -18,9 +20,8 @@ use crate::schedule::{Schedule, Scope};
 use crate::sender::{Change, IncomingGrant, SendingSide};
 use crate::stations::{StationChange, Stations};
 use crate::stats::{Dropped, HoseStats};
-use crate::view::{Tenants, View};
-use crate::wire::{Announced, Entry, Envelope, Header, Message, Writer};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::view::View;
+use crate::wire::{Entry, Envelope, Header, Message, Writer};
 use std::mem;
 use std::sync::Arc;
 use tailbound_units::{Bytes, Nanos};
@@ -28,6 +29,13 @@ use tailbound_units::{Bytes, Nanos};
 /// How often machines of this host request and grant in one moment: what one keeps to
 /// less of is granted to another in the second round, and confirmed in the third.
 const ROUNDS_HERE: usize = 3;
+
+/// What is sent at once, in bytes, where a datagram counts as [`DATAGRAM`] more: some eight
+/// full ones, or twenty short ones.
+const AT_ONCE: usize = 16 * 1024;
+
+/// What a datagram costs beside what each of its bytes does, which are hashed, in bytes.
+const DATAGRAM: usize = 512;
 
 /// One host's part in the exchange of rates. The crate's documentation says how to
 /// drive it.
@@ -41,6 +49,9 @@ pub struct HoseState {
     pub(crate) sending: SendingSide,
     pub(crate) receiving: ReceivingSide,
     incoming: IncomingSide,
+    agenda: Agenda,
+    /// How much of that is done at once.
+    pub(crate) piece: usize,
     pub(crate) schedule: Schedule,
     writer: Writer,
     /// What the next datagram says; kept, so that none allocates.
@@ -70,6 +81,8 @@ impl HoseState {
             sending: SendingSide::new(now, times, peers),
             receiving: ReceivingSide::new(now, times, peers),
             incoming: IncomingSide::default(),
+            agenda: Agenda::default(),
+            piece: PIECE,
             schedule: Schedule::new(now, config.interval, peers),
             view,
             stations: Stations::default(),
@@ -99,88 +112,39 @@ impl HoseState {
         }
     }
 
-    /// Sets which machines with a guarantee are on this host: these and no others.
-    /// One that is the same as before keeps its rates.
-    pub fn set_machines(&mut self, now: Nanos, machines: Vec<Machine>) {
-        let named = machines.into_iter();
-        let mut wanted: BTreeMap<_, _> = named
-            .map(|machine| (machine.name.clone(), machine))
-            .collect();
-        // Nothing else is of these machines' names, so no other tenant has other pairs.
-        let mut changed = BTreeSet::new();
-        let locals: Vec<_> = self.view.locals.indices().collect();
-        for index in locals {
-            let local = &mut self.view.locals[index];
-            match wanted.remove(&local.machine.name) {
-                Some(machine) if machine == local.machine => {}
-                Some(machine) if machine.guest == local.machine.guest => {
-                    changed.insert(local.tenant().to_owned());
-                    self.stations.replace_local(&local.machine, &machine);
-                    local.machine = machine;
-                    self.sending.handle_guarantee(index);
-                    self.receiving.handle_guarantee(index);
-                }
-                other => {
-                    changed.insert(local.tenant().to_owned());
-                    self.remove_local(now, index);
-                    wanted.extend(other.map(|machine| (machine.name.clone(), machine)));
-                }
-            }
-        }
-        for machine in wanted.into_values() {
-            changed.insert(tenant(&machine.name).to_owned());
-            let station = machine.station;
-            match self.view.locals.insert(machine) {
-                Some(index) => {
-                    self.stations.add(station);
-                    self.sending.add_local(index);
-                    self.receiving.add_local(index);
-                }
-                None => self.stats.no_room += 1,
-            }
-        }
-        if changed.is_empty() {
-            return;
-        }
-        let locals = &mut self.view.locals;
-        locals.revision = locals.revision.next();
-        self.view.update_tenant_sizes();
-        self.incoming.scan_soon();
-        let changed = if self.sending.no_room > 0 {
-            // Room that has become free is anybody's.
-            Tenants::All
-        } else {
-            self.view.tenants(&changed)
-        };
-        for peer in self.view.peers.indices() {
-            self.update_pairs(now, peer, &changed);
-            self.schedule.expedite_datagram(now, peer);
-        }
-        self.update_pairs(now, self.view.here(), &changed);
-        self.receiving.handle_machines(&self.view, self.view.here());
-        self.schedule.recompute_soon(now);
+    /// Sets which machines with a guarantee are on this host: these and no others, whatever
+    /// was set before. One that is the same as before keeps its rates.
+    ///
+    /// That comes into force in pieces, each of which takes a bounded time: one at once, and
+    /// one with each [`Self::poll_datagrams`], which [`Self::poll_at`] asks for at once
+    /// while there are more.
+    pub fn set_machines(&mut self, now: Nanos, machines: impl Into<Machines>) {
+        self.begin_machines(now, machines.into());
     }
 
-    fn remove_local(&mut self, now: Nanos, index: LocalIndex) {
-        self.stations
-            .remove(self.view.locals[index].machine.station);
+    fn add_local(&mut self, machine: Machine) {
+        let station = machine.station;
+        match self.view.locals.insert(machine) {
+            Some(index) => {
+                self.view.update_tenant_size(index);
+                self.stations.add(station);
+                self.sending.add_local(index);
+                self.receiving.add_local(index);
+            }
+            None => self.stats.no_room += 1,
+        }
+    }
+
+    /// Forgets a machine of this host; returns how many pairs and grants it had.
+    fn remove_local(&mut self, now: Nanos, index: LocalIndex) -> usize {
+        let local = &self.view.locals[index];
+        self.stations.remove(local.machine.station);
+        self.incoming.remove_receiver(local.id);
         let (mut cx, sending, receiving) = self.sides(now);
-        receiving.remove_local(&mut cx, index);
-        sending.remove_local(&cx, index);
+        let grants = receiving.remove_local(&mut cx, index);
+        let pairs = sending.remove_local(&cx, index);
         self.view.locals.remove(index);
-    }
-
-    /// Makes the pairs of this host's machines and a peer's that are of some tenants, and
-    /// forgets those that are none any more.
-    fn update_pairs(&mut self, now: Nanos, peer: PeerIndex, tenants: &Tenants) {
-        let (wanted, latest) = if peer == self.view.here() {
-            (self.view.pairs_here(tenants), self.told_here)
-        } else {
-            let latest = self.view.peers[peer].window.highest;
-            (self.view.pairs_to(peer, tenants), latest)
-        };
-        let (mut cx, sending, _) = self.sides(now);
-        sending.set_pairs(&mut cx, peer, tenants, wanted, latest);
+        grants + pairs
     }
 
     /// Takes a datagram, whoever sent it. `today` is the time of day, which decides
@@ -243,16 +207,16 @@ impl HoseState {
         let Header {
             revision, machines, ..
         } = header;
-        let mut before = self.view.peers[from].handle_machine(revision, machines, None);
+        let mut list = self.view.peers[from].handle_machine(revision, machines, None);
         for entry in entries {
             if let Entry::Machine(machine) = entry {
                 let peer = &mut self.view.peers[from];
                 let whole = peer.handle_machine(revision, machines, Some(machine));
-                before = before.or(whole);
+                list = list.or(whole);
                 continue;
             }
-            if let Some(before) = before.take() {
-                self.handle_list(now, from, &before);
+            if let Some(list) = list.take() {
+                self.begin_list(now, from, list);
             }
             if about == About::ThisEpoch {
                 let lease = header.echo_time + self.times().lease();
@@ -260,8 +224,8 @@ impl HoseState {
                 self.stats.unknown += u64::from(!known);
             }
         }
-        if let Some(before) = before {
-            self.handle_list(now, from, &before);
+        if let Some(list) = list {
+            self.begin_list(now, from, list);
         }
         Ok(())
     }
@@ -305,7 +269,7 @@ impl HoseState {
 
     fn handle_header(&mut self, now: Nanos, from: PeerIndex, header: &Header) {
         let times = self.times();
-        let revision = self.view.locals.revision;
+        let (revision, _) = self.view.locals.list();
         let peer = &mut self.view.peers[from];
         let greeting = peer.handle_header(now, times, header, revision);
         // Whoever begins is answered at once.
@@ -332,36 +296,6 @@ impl HoseState {
         receiving.handle_restart(&mut cx, index);
         sending.handle_restart(&mut cx, index);
         self.schedule.expedite_datagram(now, index);
-    }
-
-    /// A peer's list of machines has become whole; `before` was the last one.
-    fn handle_list(
-        &mut self,
-        now: Nanos,
-        from: PeerIndex,
-        before: &BTreeMap<MachineId, Announced>,
-    ) {
-        let View {
-            directory, peers, ..
-        } = &mut self.view;
-        let after = peers[from].machines();
-        self.stations.replace(before.values(), after.values());
-        for changed in directory.handle_list(peers, from) {
-            self.update_pairs(now, changed, &Tenants::All);
-        }
-        self.receiving.handle_machines(&self.view, from);
-        if self.view.update_tenant_sizes() {
-            let locals = &mut self.view.locals;
-            locals.revision = locals.revision.next();
-            for peer in self.view.peers.indices() {
-                self.schedule.expedite_datagram(now, peer);
-            }
-            self.update_pairs(now, self.view.here(), &Tenants::All);
-        }
-        let (mut cx, _, receiving) = self.sides(now);
-        receiving.recompute_all_soon(&mut cx);
-        self.incoming.scan_soon();
-        self.schedule.expedite_datagram(now, from);
     }
 
     /// Notes what a guest sent to a destination since the last sample: `taken` bytes
@@ -398,16 +332,23 @@ impl HoseState {
 
     /// Hands over what is to be sent now: `send` gets each datagram and the host it
     /// is for. `today` is the time of day, which decides about epochs alone.
+    ///
+    /// It is some 16 KB at once, but for what the last of these hosts gets: what is left is
+    /// due at once.
     pub fn poll_datagrams(
         &mut self,
         now: Nanos,
         today: TimeOfDay,
         mut send: impl FnMut(HostId, &[u8]),
     ) {
+        self.go_on(now);
         self.recompute(now);
-        while let Some(peer) = self.schedule.datagram_due(now) {
+        let mut cost = 0;
+        while cost < AT_ONCE
+            && let Some(peer) = self.schedule.datagram_due(now)
+        {
             self.settle_epoch(now, today, peer);
-            self.send(now, peer, &mut send);
+            cost += self.send(now, peer, &mut send);
             let next = now + self.until_next(now, peer);
             self.schedule.set_datagram(next, peer);
         }
@@ -468,7 +409,12 @@ impl HoseState {
     /// before.
     pub fn poll_at(&self) -> Option<Nanos> {
         let active = self.has_open_pairs() || self.receiving.grants() > 0;
-        self.schedule.poll_at(active)
+        let times = [
+            self.schedule.poll_at(active),
+            self.agenda.poll_at(),
+            self.incoming.poll_at(),
+        ];
+        times.into_iter().flatten().min()
     }
 
     /// Hands over the rates that changed since the last call, in the order of their

@@ -1,8 +1,6 @@
 //! The stations that machines are reached by, as they are announced.
 
 use crate::ids::Station;
-use crate::machines::Machine;
-use crate::wire::Announced;
 use std::collections::HashMap;
 
 /// A station that is announced now, or is no longer.
@@ -54,25 +52,24 @@ impl Stations {
         }
     }
 
-    /// Machines are announced in place of others.
-    pub(crate) fn replace<'m>(
-        &mut self,
-        before: impl IntoIterator<Item = &'m Announced>,
-        now: impl IntoIterator<Item = &'m Announced>,
-    ) {
-        // Those that stay are added before they are removed, and so do not change.
-        for machine in now {
-            self.add(machine.station);
-        }
-        for machine in before {
-            self.remove(machine.station);
-        }
+    /// A machine is reached by another one now. One that stays does not change.
+    pub(crate) fn replace(&mut self, before: Option<Station>, now: Option<Station>) {
+        self.add(now);
+        self.remove(before);
     }
 
-    /// A machine of this host is another one now.
-    pub(crate) fn replace_local(&mut self, before: &Machine, now: &Machine) {
-        self.add(now.station);
-        self.remove(before.station);
+    /// Some stations, at most so many, are announced no longer, whoever is reached by
+    /// them. Returns whether there were any.
+    pub(crate) fn end_some(&mut self, count: usize) -> bool {
+        let some: Vec<_> = self.machines.keys().copied().take(count).collect();
+        for station in &some {
+            self.machines.remove(station);
+            self.changes.push(StationChange {
+                station: *station,
+                announced: false,
+            });
+        }
+        !some.is_empty()
     }
 
     /// Hands over what has changed since the last call.

@@ -84,6 +84,13 @@ impl<P: Place, K: Eq + Hash, V> Table<P, K, V> {
         self.places.len()
     }
 
+    /// The first place of an entry from this number on.
+    pub(crate) fn first_from(&self, number: usize) -> Option<P> {
+        let entries = self.entries.get(number..)?;
+        let ahead = entries.iter().position(Option::is_some)?;
+        Some(P::new(number + ahead))
+    }
+
     /// The places of all entries, ascending.
     pub(crate) fn places(&self) -> impl Iterator<Item = P> + '_ {
         let entries = self.entries.iter().enumerate();

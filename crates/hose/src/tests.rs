@@ -11,5 +11,6 @@ mod here;
 mod keys;
 mod net;
 mod paced;
+mod pieces;
 mod secure;
 mod stations;

@@ -1,43 +1,21 @@
 //! What a host knows of the machines and hosts around it.
 
 use crate::directory::Directory;
-use crate::ids::{Destination, Epoch, HostId, PairId, PairKey, PeerIndex};
-use crate::machines::{Local, LocalIndex, Locals, tenant};
+use crate::ids::{Destination, Epoch, HostId, MachineId, PairKey, PeerIndex};
+use crate::machines::{Local, LocalIndex, Locals};
 use crate::peers::Peers;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use crate::wire::Announced;
 use tailbound_units::{Nanos, Rate};
 
-/// A pair that is to be: a machine here that may send to one elsewhere.
+/// A pair that is to be: of a machine here and one elsewhere, or another one here.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// The machine that sends.
-    pub(crate) local: LocalIndex,
-    /// The static share of the receiver's bandwidth.
+    /// The machine that receives.
+    pub(crate) receiver: MachineId,
+    /// The static share of its bandwidth.
     pub(crate) share: Rate,
-    /// What the receiver is reached by.
+    /// What it is reached by.
     pub(crate) destinations: Vec<Destination>,
-}
-
-/// Whose pairs are made anew.
-#[derive(Debug)]
-pub(crate) enum Tenants {
-    /// Those of all tenants.
-    All,
-    /// Those of one or more.
-    These {
-        /// Their machines here, in the order of their places.
-        locals: Vec<LocalIndex>,
-    },
-}
-
-impl Tenants {
-    /// Whether a machine here is of one of them.
-    pub(crate) fn have(&self, local: LocalIndex) -> bool {
-        match self {
-            Self::All => true,
-            Self::These { locals } => locals.binary_search(&local).is_ok(),
-        }
-    }
 }
 
 /// This host's machines, the other hosts, and who is where.
@@ -80,106 +58,65 @@ impl View {
         Some((&machine.name, machine.bandwidth))
     }
 
-    /// Counts the machines of each tenant that has one here. Returns whether any
-    /// number has changed.
-    pub(crate) fn update_tenant_sizes(&mut self) -> bool {
-        let locals = &mut self.locals;
-        let mut here: HashMap<String, u64> = HashMap::new();
-        let all: Vec<_> = locals.indices().collect();
-        for index in &all {
-            let tenant = locals[*index].tenant().to_owned();
-            *here.entry(tenant).or_default() += 1;
-        }
-        let mut changed = false;
-        for index in all {
-            let local = &mut locals[index];
-            let count = here.get(local.tenant()).copied().unwrap_or(1);
-            let elsewhere = self.directory.machines_where(local.tenant(), |_| true);
-            let told = u64::from(local.machine.tenant_machines);
-            let size = (count + elsewhere).max(told);
-            changed |= size != local.tenant_size;
-            local.others_here = count - 1;
-            local.tenant_size = size;
-        }
-        changed
+    /// Counts the machines of a local one's tenant. Returns whether there are more or fewer.
+    pub(crate) fn update_tenant_size(&mut self, local: LocalIndex) -> bool {
+        let Self {
+            locals, directory, ..
+        } = self;
+        let tenant = locals[local].tenant();
+        let known = locals.count(tenant) + directory.machines_where(tenant, |_| true);
+        let told = u64::from(locals[local].machine.tenant_machines);
+        let size = known.max(told);
+        std::mem::replace(&mut locals[local].tenant_size, size) != size
     }
 
-    /// The tenants of those names.
-    pub(crate) fn tenants(&self, names: &BTreeSet<String>) -> Tenants {
-        let locals = self.locals.indices();
-        let locals = locals.filter(|index| names.contains(self.locals[*index].tenant()));
-        Tenants::These {
-            locals: locals.collect(),
-        }
+    /// Other machines of a local one's tenant on other hosts, known or not.
+    pub(crate) fn others_elsewhere(&self, local: LocalIndex) -> u64 {
+        let local = &self.locals[local];
+        let here = self.locals.count(local.tenant());
+        local.tenant_size.saturating_sub(here)
     }
 
-    /// The machines here of some tenants.
-    fn locals_of(&self, tenants: &Tenants) -> impl Iterator<Item = LocalIndex> + '_ {
-        let (all, some) = match tenants {
-            Tenants::All => (Some(self.locals.indices()), Vec::new()),
-            Tenants::These { locals } => (None, locals.clone()),
-        };
-        all.into_iter().flatten().chain(some)
+    /// The pairs of a machine here, as the one that sends, and those of its tenant on a
+    /// peer, or here, by their receivers.
+    pub(crate) fn wanted(&self, local: LocalIndex, peer: PeerIndex) -> Vec<Wanted> {
+        let tenant = self.locals[local].tenant();
+        if peer == self.here() {
+            let others = self.locals.of(tenant).filter(|other| *other != local);
+            let mut wanted: Vec<_> = others
+                .map(|other| {
+                    let receiver = &self.locals[other];
+                    Wanted {
+                        receiver: receiver.id,
+                        share: receiver.share(),
+                        destinations: receiver.destinations().collect(),
+                    }
+                })
+                .collect();
+            wanted.sort_unstable_by_key(|wanted| wanted.receiver);
+            return wanted;
+        }
+        let receivers = self.machines_at(tenant, peer);
+        // One that is announced elsewhere and is here is here.
+        let receivers = receivers.filter(|receiver| !self.locals.has(&receiver.name));
+        receivers
+            .map(|receiver| Wanted {
+                receiver: receiver.id,
+                share: receiver.share,
+                destinations: receiver.destinations().collect(),
+            })
+            .collect()
     }
 
-    /// The pairs of this host's machines and a peer's of the same tenant.
-    pub(crate) fn pairs_to(&self, peer: PeerIndex, tenants: &Tenants) -> BTreeMap<PairId, Wanted> {
-        let mut names = HashSet::new();
-        let mut senders: HashMap<&str, Vec<LocalIndex>> = HashMap::new();
-        for index in self.locals_of(tenants) {
-            let local = &self.locals[index];
-            names.insert(local.machine.name.as_str());
-            senders.entry(local.tenant()).or_default().push(index);
-        }
-        let mut wanted = BTreeMap::new();
-        for remote in self.peers[peer].machines().values() {
-            let Some(senders) = senders.get(tenant(&remote.name)) else {
-                continue;
-            };
-            let elsewhere = !self.directory.is_at(&remote.name, peer);
-            if elsewhere || names.contains(remote.name.as_str()) {
-                continue;
-            }
-            for local in senders.iter().copied() {
-                let pair = PairId {
-                    sender: self.locals[local].id,
-                    receiver: remote.id,
-                };
-                let pair_wanted = Wanted {
-                    local,
-                    share: remote.share,
-                    destinations: remote.destinations().collect(),
-                };
-                wanted.insert(pair, pair_wanted);
-            }
-        }
-        wanted
-    }
-
-    /// The pairs of this host's machines of one tenant.
-    pub(crate) fn pairs_here(&self, tenants: &Tenants) -> BTreeMap<PairId, Wanted> {
-        let mut machines: HashMap<&str, Vec<LocalIndex>> = HashMap::new();
-        for index in self.locals_of(tenants) {
-            let tenant = self.locals[index].tenant();
-            machines.entry(tenant).or_default().push(index);
-        }
-        let mut wanted = BTreeMap::new();
-        for machines in machines.values() {
-            for (sender, receiver) in pairs_of(machines) {
-                let receiver = &self.locals[receiver];
-                let pair = PairId {
-                    sender: self.locals[sender].id,
-                    receiver: receiver.id,
-                };
-                let pair_wanted = Wanted {
-                    local: sender,
-                    share: receiver.share(),
-                    destinations: receiver.destinations().collect(),
-                };
-                wanted.insert(pair, pair_wanted);
-            }
-        }
-        wanted
+    /// The machines of a tenant that are on a peer, by their ids.
+    pub(crate) fn machines_at(
+        &self,
+        tenant: &str,
+        peer: PeerIndex,
+    ) -> impl Iterator<Item = &Announced> {
+        let machines = self.peers[peer].machines();
+        let ids = self.directory.machines_at(tenant, peer);
+        ids.filter_map(|id| machines.get(&id))
     }
 
     /// Peers' machines of a local one's tenant whose hosts have pledged at least
@@ -189,13 +126,4 @@ impl View {
         self.directory
             .machines_where(tenant, |peer| self.peers[peer].pledged_to_us >= until)
     }
-}
-
-/// Each two of `machines`, either way.
-fn pairs_of(machines: &[LocalIndex]) -> impl Iterator<Item = (LocalIndex, LocalIndex)> + '_ {
-    let pairs = machines.iter().flat_map(move |sender| {
-        let receivers = machines.iter();
-        receivers.map(move |receiver| (*sender, *receiver))
-    });
-    pairs.filter(|(sender, receiver)| sender != receiver)
 }

@@ -25,10 +25,11 @@ mod vcpu;
 use crate::config::{ChangeError, Config, ConfigError, Files, PortConfig};
 use crate::control::{ControlConfig, ControlError, WatchClient};
 use crate::guarantees::{ClassesDiffer, Guarantees};
-use crate::hose::{Hose, HoseError, HoseSetup, Placement};
+use crate::hose::{Former, Hose, HoseError, HoseSetup, Placement};
 use crate::inventory::Inventory;
 use crate::metrics::MetricsError;
 use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
+use crate::retire::retire;
 use crate::socket::View;
 use crate::wake::Signals;
 use core::Core;
@@ -43,6 +44,7 @@ use poller::{HOSE, Poller, Ready};
 use reload::Reloading;
 use requests::Requests;
 use scrape::{Scrapes, Viewer};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -197,6 +199,8 @@ struct Daemon {
     control: Option<ControlConfig>,
     watch: Option<WatchClient>,
     hose: Option<Hose>,
+    /// Those that have ended, until nothing is left of them.
+    former_hoses: VecDeque<Former>,
     /// Other hosts have sent something.
     hose_ready: bool,
     instance: Option<Instance>,
@@ -250,7 +254,6 @@ impl Daemon {
             .map(|hose| HoseSetup::open(hose, config.classes, None, placement))
             .transpose()?;
         let hose = begin_exchange(setup, &guarantees, &mut levels, &mut switch, clock.now());
-        let requests = Requests::serve(instance.as_mut(), &signals)?;
         let others_ready = [
             hose.as_ref().map(|hose| (HOSE, hose.descriptor())),
             listener(instance.as_ref()),
@@ -260,6 +263,7 @@ impl Daemon {
         // Last: threads start where the thread that starts them may run.
         core.take(config.cpu);
         Ok(Self {
+            requests: Requests::serve(instance.as_mut(), &signals)?,
             inventory,
             files,
             clock,
@@ -279,9 +283,9 @@ impl Daemon {
             control: control.cloned(),
             watch,
             hose,
+            former_hoses: VecDeque::new(),
             hose_ready: true,
             instance,
-            requests,
             successor_ready: false,
             store,
             levels,
@@ -340,6 +344,7 @@ impl Daemon {
             let is_busy = turn.busy
                 || self.scrapes.is_busy()
                 || self.is_reloading()
+                || !self.former_hoses.is_empty()
                 || self.telling.is_some();
             let until = if is_busy {
                 Some(now)
@@ -350,8 +355,16 @@ impl Daemon {
         }
     }
 
-    /// Exchanges rates with other hosts, where that is due.
+    /// Exchanges rates with other hosts, where that is due: a bounded piece, as all that the
+    /// loop does between packets.
     fn exchange(&mut self, now: Nanos) {
+        if let Some(former) = self.former_hoses.front_mut() {
+            // What it has set is another's from then on.
+            if !former.wind_up(now, &mut self.switch) {
+                retire(self.former_hoses.pop_front());
+            }
+            return;
+        }
         if let Some(hose) = &mut self.hose {
             hose.note_drained(now, |guest| self.switch.drained(guest));
         }
@@ -359,7 +372,7 @@ impl Daemon {
             && let Some(pacer) = self.switch.pacer()
         {
             if std::mem::take(&mut self.hose_ready) {
-                hose.handle_readable(now, pacer);
+                hose.handle_readable(now);
             }
             hose.poll(now, pacer);
             for (station, limited) in hose.poll_stations() {

@@ -4,11 +4,13 @@
 //! [`tailbound_hose`] decides; docs/hose.md has the protocol.
 
 mod config;
+mod former;
 mod inward;
 pub(crate) mod metrics;
 mod setup;
 
 pub use config::{HoseConfig, Issuer, PeerConfig};
+pub(crate) use former::Former;
 pub use setup::HoseError;
 pub(crate) use setup::{HoseSetup, Placement};
 
@@ -25,13 +27,20 @@ use tailbound_dataplane::{self as dataplane, Classes, Guarantee, GuestId, Pacer,
 use tailbound_hose::wire::MAX_DATAGRAM;
 use tailbound_hose::{
     self as hose, Address, Change, ClassesCode, Destination, Dropped, FlowKey, HoseState,
-    HoseStats, HostId, Incoming, Machine, Station, StationChange,
+    HoseStats, HostId, Machine, Machines, Station, StationChange,
 };
 use tailbound_switch::{Mac, Switch};
 use tailbound_units::{Bytes, Nanos, Rate};
 
-/// Datagrams that are read in a turn.
-const DATAGRAMS: usize = 64;
+/// What is read in a turn, in bytes, where a datagram counts as [`DATAGRAM`] more: some
+/// eight full ones, or twenty short ones.
+const READ: usize = 16 * 1024;
+
+/// What a datagram costs beside what each of its bytes does, which are hashed, in bytes.
+const DATAGRAM: usize = 512;
+
+/// Guests that are looked at in a turn, where all are.
+const GUESTS: usize = 64;
 
 /// How long limits of another process are kept that nobody has confirmed: peers that live
 /// say within some milliseconds what they know.
@@ -55,6 +64,24 @@ pub struct HoseGuest {
     /// How long a frame may wait on its way to it, where the placement service promises
     /// that.
     pub delay: Option<Nanos>,
+}
+
+/// The guests that there are, as they are gathered.
+#[derive(Debug, Default)]
+pub struct HoseGuests {
+    guests: Vec<HoseGuest>,
+    /// Those of them that take part.
+    machines: Machines,
+}
+
+/// What has become of an exchange of rates.
+#[derive(Debug)]
+pub(crate) struct Renewed {
+    /// The one before, which has ended.
+    pub(crate) former: Option<Former>,
+    /// Another one begins, which knows no machines.
+    pub(crate) begins: bool,
+    pub(crate) has_other_socket: bool,
 }
 
 /// The counters of the exchange of rates.
@@ -91,13 +118,10 @@ pub struct Hose {
     differing: HashMap<HostId, ClassesCode>,
     socket: UdpSocket,
     state: HoseState,
-    /// What is left of the state before a reload: limits to be taken away, and stations
-    /// that are announced no longer, or not yet again.
-    withdrawn: Vec<Change>,
+    /// Stations that were limited as such before this process, and are no longer.
     withdrawn_stations: Vec<Station>,
-    /// The same of what may come for guests, and whether these are others.
-    closed: Vec<Incoming>,
-    renewed: bool,
+    /// The next of the guests that are to be looked at, where these are others.
+    renewing: Option<usize>,
     /// Limits that were in force before this process, until others come or that is over.
     kept: HashSet<dataplane::FlowKey>,
     kept_until: Nanos,
@@ -128,10 +152,8 @@ impl Hose {
             asks,
             differing: HashMap::new(),
             socket,
-            withdrawn: Vec::new(),
             withdrawn_stations: Vec::new(),
-            closed: Vec::new(),
-            renewed: false,
+            renewing: None,
             kept: HashSet::new(),
             kept_until: Nanos::MAX,
             guests: Vec::new(),
@@ -164,14 +186,13 @@ impl Hose {
         }
     }
 
-    /// Sets which guests there are: these and no others.
-    pub fn set_guests(&mut self, now: Nanos, guests: Vec<HoseGuest>) {
-        let machines = guests.iter().filter_map(|guest| {
-            let guarantee = guest.guarantee?;
+    /// Adds a guest to those that there are to be.
+    pub fn gather(&self, gathered: &mut HoseGuests, guest: HoseGuest) {
+        if let Some(guarantee) = guest.guarantee {
             let tenant = format!("{}/{}", guest.vm.owner, guest.vm.tenant);
             let told = guest.tenant_vms;
             let size = told.or_else(|| self.exchange.config.machines.get(&tenant).copied());
-            Some(Machine {
+            gathered.machines.push(Machine {
                 guest: hose::GuestId(guest.id.get().get()),
                 name: guest.vm.to_string(),
                 station: Station::new(guest.mac.0),
@@ -179,14 +200,25 @@ impl Hose {
                 bandwidth: guarantee.bandwidth,
                 burst: guarantee.burst,
                 tenant_machines: size.unwrap_or(0),
-            })
-        });
-        let machines = machines.collect();
+            });
+        }
+        gathered.guests.push(guest);
+    }
+
+    /// Sets which guests there are: these and no others. What follows comes into force in
+    /// pieces, with each [`Self::poll`].
+    pub fn set_guests(&mut self, now: Nanos, gathered: HoseGuests) {
+        let HoseGuests { guests, machines } = gathered;
         self.state.set_machines(now, machines);
         let here: HashSet<_> = guests.iter().map(|guest| guest.id).collect();
         self.drained.retain(|guest, _| here.contains(guest));
         self.guests = guests;
-        self.renewed = true;
+        self.renewing = Some(0);
+    }
+
+    /// Whether guests that came, went or changed are not all in force yet.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.renewing.is_some() || self.state.is_changing()
     }
 
     /// Lets flows be limited as they are, until something else is known of them, for a
@@ -242,8 +274,8 @@ impl Hose {
     }
 
     /// Takes another configuration. Where anything has changed, the exchange starts
-    /// anew, as after a restart. Returns whether the socket is another one.
-    pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> bool {
+    /// anew, as after a restart, and is to be told its guests.
+    pub(crate) fn reconfigure(&mut self, now: Nanos, setup: HoseSetup) -> Renewed {
         let HoseSetup {
             exchange,
             asks,
@@ -253,20 +285,17 @@ impl Hose {
         self.asks = asks;
         // A new key may be in the same file.
         if exchange == self.exchange {
-            return false;
+            return Renewed {
+                former: None,
+                begins: false,
+                has_other_socket: false,
+            };
         }
-        let is_another = socket.is_some();
+        let has_other_socket = socket.is_some();
         if let Some(socket) = socket {
             self.socket = socket;
         }
-        self.withdrawn_stations.extend(self.state.stations());
-        self.state.set_machines(now, Vec::new());
-        self.withdrawn.extend(self.state.poll_changes());
-        self.closed.extend(self.state.poll_incoming(now));
-        let changed = self.state.poll_stations();
-        self.withdrawn_stations
-            .extend(changed.map(|change| change.station));
-        self.state = state(&exchange, now);
+        let former = std::mem::replace(&mut self.state, state(&exchange, now));
         self.addresses = addresses(&exchange.config);
         self.senders = senders(&exchange.config);
         self.exchange = exchange;
@@ -275,9 +304,16 @@ impl Hose {
             self.issued.clear();
         }
         self.set_keys(now);
-        let guests = std::mem::take(&mut self.guests);
-        self.set_guests(now, guests);
-        is_another
+        Renewed {
+            former: Some(Former::new(now, former)),
+            begins: true,
+            has_other_socket,
+        }
+    }
+
+    /// Ends it.
+    pub(crate) fn end(self, now: Nanos) -> Former {
+        Former::new(now, self.state)
     }
 
     /// The socket, which is readable when a datagram is there.
@@ -285,15 +321,18 @@ impl Hose {
         self.socket.as_fd()
     }
 
-    /// Reads the datagrams that are there, 64 at most, and sets the rates that
-    /// follow.
-    pub fn handle_readable(&mut self, now: Nanos, pacer: &mut Pacer<Packet>) {
+    /// Reads the datagrams that are there, some eight to twenty at most: [`Self::poll`]
+    /// sets the rates that follow.
+    pub fn handle_readable(&mut self, now: Nanos) {
         // A byte more than any datagram has: what is longer shows.
         let mut buffer = [0; MAX_DATAGRAM + 1];
         let today = today();
-        for _ in 0..DATAGRAMS {
+        let mut read = 0;
+        while read < READ {
+            read += DATAGRAM;
             match self.socket.recv_from(&mut buffer) {
                 Ok((len, from)) => {
+                    read += len;
                     // Before the MAC is computed: a guest may not send from a peer's
                     // address, and could else have this host hash all that it sends.
                     let handled = if self.senders.contains(&from.ip()) {
@@ -313,7 +352,6 @@ impl Hose {
                 Err(_) => break,
             }
         }
-        self.exchange(now, pacer);
     }
 
     /// Says, once, that another host has other classes.
@@ -385,7 +423,6 @@ impl Hose {
         let Self {
             state,
             socket,
-            withdrawn,
             kept,
             addresses,
             send_failures,
@@ -399,7 +436,7 @@ impl Hose {
             };
             *send_failures += u64::from(!sent);
         });
-        for change in withdrawn.drain(..).chain(state.poll_changes()) {
+        for change in state.poll_changes() {
             if !kept.is_empty()
                 && let Some(source) = guest_of(change.flow.guest)
             {
@@ -427,18 +464,14 @@ impl Hose {
         )
     }
 
-    /// The stations that are limited as such.
-    pub fn stations(&self) -> impl Iterator<Item = Mac> + '_ {
-        self.state.stations().map(|station| Mac(station.mac()))
-    }
-
     /// When [`Self::poll`] is to be called next.
     pub fn poll_at(&self) -> Option<Nanos> {
         let used = self.unsampled || self.state.has_open_pairs();
         let sample = used || self.state.has_grants();
         let sample = sample.then_some(self.next_sample);
         let kept = (!self.kept.is_empty()).then_some(self.kept_until);
-        let times = [sample, self.state.poll_at(), kept];
+        let renewing = self.renewing.map(|_| self.now);
+        let times = [sample, self.state.poll_at(), kept, renewing];
         times.into_iter().flatten().min()
     }
 
@@ -498,7 +531,6 @@ mod tests {
     use super::*;
     use std::fs::{Permissions, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
-    use tailbound_dataplane::PacerConfig;
 
     #[test]
     fn a_destination_is_told_apart_from_an_address() {
@@ -524,13 +556,12 @@ mod tests {
         let config = toml::from_str(&text).unwrap();
         let setup = HoseSetup::open(config, None, None, Placement::none()).unwrap();
         let mut hose = setup.start(Nanos::ZERO).unwrap();
-        let mut pacer = Pacer::new(&PacerConfig::new(Rate::from_mbit(1000))).unwrap();
         let to = hose.socket.local_addr().unwrap();
         for from in ["127.0.0.2:0", "127.0.0.3:0", "127.0.0.3:0"] {
             let sender = UdpSocket::bind(from).unwrap();
             sender.send_to(b"garbage", to).unwrap();
         }
-        hose.handle_readable(Nanos::ZERO, &mut pacer);
+        hose.handle_readable(Nanos::ZERO);
         let dropped = hose.snapshot().state.dropped.by_reason();
         let counted: Vec<_> = dropped
             .into_iter()

@@ -17,6 +17,7 @@ mod inventory;
 mod metrics;
 mod places;
 pub mod port;
+mod retire;
 pub mod socket;
 pub mod void_test;
 mod wake;

@@ -2,10 +2,11 @@
 
 use super::pair::{Pair, State};
 use crate::config::MAX_PAIRS;
-use crate::ids::{PairId, PairKey, PeerIndex, SequenceNumber};
+use crate::ids::{MachineId, PairId, PairKey, PeerIndex, SequenceNumber};
 use crate::machines::LocalIndex;
 use crate::table::{Beside, Table, place};
 use crate::wire::Entry;
+use std::collections::BTreeMap;
 use std::iter;
 use std::mem;
 use std::ops::{Index, IndexMut};
@@ -56,6 +57,8 @@ struct Destination {
 /// A machine here, as what it sends.
 #[derive(Debug, Default)]
 struct Source {
+    /// Its pairs, by where their receivers are.
+    pairs: BTreeMap<(PeerIndex, MachineId), PairIndex>,
     /// Its pairs in use.
     open: Vec<PairIndex>,
     /// Its pairs, in use or not, to hosts in the regime of static shares.
@@ -112,11 +115,21 @@ impl Pairs {
         self.table.find(key)
     }
 
-    /// Every pair of a machine here.
+    /// Every pair of a machine here, in the order of their places.
     pub(super) fn all_of(&self, local: LocalIndex) -> Vec<PairIndex> {
-        let all = self.table.places();
-        all.filter(|pair| self.table[*pair].local == local)
-            .collect()
+        let mut all: Vec<_> = self.sources[local].pairs.values().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The pairs of a machine here to those on a peer, by their receivers.
+    pub(super) fn of(
+        &self,
+        local: LocalIndex,
+        peer: PeerIndex,
+    ) -> impl Iterator<Item = PairIndex> + '_ {
+        let ids = (peer, MachineId(0))..=(peer, MachineId(u32::MAX));
+        self.sources[local].pairs.range(ids).map(|(_, pair)| *pair)
     }
 
     /// The pairs of a machine here that are in use, the first opened first.
@@ -168,8 +181,10 @@ impl Pairs {
         let index = self.table.insert(key, pair)?;
         let destination = &mut self.destinations[key.peer.0];
         destination.pairs.push(index);
+        let source = &mut self.sources[local];
+        source.pairs.insert((key.peer, key.pair.receiver), index);
         if destination.regime == Regime::StaticShares {
-            self.sources[local].unpledged.push(index);
+            source.unpledged.push(index);
         }
         Some(index)
     }
@@ -189,7 +204,9 @@ impl Pairs {
     pub(super) fn remove(&mut self, index: PairIndex) {
         self.set_state(index, State::Idle);
         let Pair { key, local, .. } = self.table[index];
-        remove(&mut self.sources[local].unpledged, index);
+        let source = &mut self.sources[local];
+        source.pairs.remove(&(key.peer, key.pair.receiver));
+        remove(&mut source.unpledged, index);
         let destination = &mut self.destinations[key.peer.0];
         remove(&mut destination.pairs, index);
         remove(&mut destination.returned, index);
@@ -301,7 +318,9 @@ impl Pairs {
             let destination = &self.destinations[pair.key.peer.0];
             let source = &self.sources[pair.local];
             let unpledged = destination.regime == Regime::StaticShares;
-            is_listed(&destination.pairs, index, true)
+            let receiver = (pair.key.peer, pair.key.pair.receiver);
+            source.pairs.get(&receiver) == Some(&index)
+                && is_listed(&destination.pairs, index, true)
                 && is_listed(&destination.open, index, open)
                 && is_listed(&source.open, index, open)
                 && is_listed(&source.unpledged, index, unpledged)
@@ -314,8 +333,11 @@ impl Pairs {
     }
 }
 
+/// Takes a pair off a list that it is on once, or not at all; the others stay in order.
 fn remove(list: &mut Vec<PairIndex>, index: PairIndex) {
-    list.retain(|other| *other != index);
+    if let Some(place) = list.iter().position(|other| *other == index) {
+        list.remove(place);
+    }
 }
 
 /// Whether a pair is on a list once, or not at all where it is not `expected` there.

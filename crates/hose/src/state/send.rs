@@ -1,9 +1,9 @@
 //! What a host says to a peer, and when.
 
-use super::HoseState;
+use super::{DATAGRAM, HoseState};
 use crate::ids::{HostId, PeerIndex, SequenceNumber, TimeOfDay};
 use crate::keys::KeyEpoch;
-use crate::wire::{Header, MAX_DATAGRAM};
+use crate::wire::{Entry, Header, MAX_DATAGRAM};
 use std::mem;
 use tailbound_units::Nanos;
 
@@ -11,15 +11,20 @@ use tailbound_units::Nanos;
 /// where nothing else is to be sent.
 const REPEAT: u64 = 8;
 
+/// Machines of our list that a peer is told at once: some three datagrams. It gets the next
+/// ones with the next datagram.
+const TOLD: usize = 64;
+
 impl HoseState {
     /// How long until a peer is sent something again, if nothing new happens.
     pub(super) fn until_next(&self, now: Nanos, index: PeerIndex) -> Nanos {
         let times = self.times();
         let peer = &self.view.peers[index];
         let active = self.sending.uses(index) || self.receiving.serves(index);
-        if active && !peer.is_silent(now, times) {
+        let (revision, _) = self.view.locals.list();
+        if (active || peer.is_being_told()) && !peer.is_silent(now, times) {
             times.interval
-        } else if peer.lacks(self.view.locals.revision) {
+        } else if peer.lacks(revision) {
             Nanos(times.interval.0 * REPEAT)
         } else {
             times.heartbeat()
@@ -35,24 +40,22 @@ impl HoseState {
         }
     }
 
-    /// Sends a peer all that it is to know, in as many datagrams as that takes; nothing
-    /// where there is no key for that.
+    /// Sends a peer what it is to know, in as many datagrams as that takes; nothing where
+    /// there is no key for that. Returns what that costs: see [`super::AT_ONCE`].
     pub(super) fn send(
         &mut self,
         now: Nanos,
         index: PeerIndex,
         send: &mut impl FnMut(HostId, &[u8]),
-    ) {
+    ) -> usize {
         let pledge = self.renew_pledge(now, index);
         let Some(keys) = self.view.peers[index].keys.clone() else {
-            return;
+            return 1;
         };
         let theirs = self.view.peers[index].latest_key(now, self.times());
         let mut entries = mem::take(&mut self.entries);
         entries.clear();
-        if self.view.peers[index].lacks(self.view.locals.revision) {
-            self.view.locals.push_announcements(&mut entries);
-        }
+        self.push_machines(index, &mut entries);
         self.sending.take_requests(index, &mut entries);
         let first_grant = entries.len();
         self.receiving.push_grants(index, &mut entries);
@@ -60,7 +63,7 @@ impl HoseState {
 
         // A lease counts from `echo_time`, which was before we heard it.
         let until = self.view.peers[index].time_heard + self.times().lease_counted();
-        let mut done = 0;
+        let (mut done, mut cost) = (0, 0);
         loop {
             let sequence = self.view.peers[index].next_sequence();
             let (epoch, key) = keys.for_host(theirs, sequence);
@@ -85,6 +88,7 @@ impl HoseState {
             let datagram = self.writer.finish(key);
             debug_assert!(datagram.len() <= MAX_DATAGRAM);
             send(header.to, datagram);
+            cost += datagram.len() + DATAGRAM;
             self.stats.sent += 1;
             done += fitting;
             if done == entries.len() {
@@ -92,6 +96,22 @@ impl HoseState {
             }
         }
         self.entries = entries;
+        cost
+    }
+
+    /// Adds the next machines of our list to what a peer is sent, where it lacks them and
+    /// the list is what it is to be.
+    fn push_machines(&mut self, index: PeerIndex, entries: &mut Vec<Entry>) {
+        let locals = &self.view.locals;
+        let (revision, _) = locals.list();
+        let peer = &mut self.view.peers[index];
+        let next = if peer.lacks(revision) && !self.agenda.is_unannounced {
+            let from = peer.told_up_to(revision);
+            locals.push_announcements(from, TOLD, entries)
+        } else {
+            None
+        };
+        peer.tell_next(revision, next);
     }
 
     /// What a datagram starts with, but for its keys.
@@ -102,7 +122,7 @@ impl HoseState {
         sequence: SequenceNumber,
         pledge: bool,
     ) -> Header {
-        let locals = &self.view.locals;
+        let (revision, machines) = self.view.locals.list();
         let peer = &self.view.peers[index];
         Header {
             from: self.config.host,
@@ -115,9 +135,9 @@ impl HoseState {
             time: now,
             echo_epoch: peer.window.epoch,
             echo_time: peer.time,
-            revision: locals.revision,
+            revision,
             known: peer.revision(),
-            machines: locals.len() as u16,
+            machines,
             pledge,
         }
     }

@@ -124,25 +124,47 @@ fn how_long_other_machines_take() {
     let machines = std::iter::once(all(GUESTS, 10)).chain(peers);
     let mut net = Net::new(machines.collect(), Faults::NONE, 1);
     net.slice = Nanos::from_micros(200);
-    net.run_for(Nanos::from_millis(200));
-    for (what, next) in [
-        ("the same", all(GUESTS, 10)),
-        ("one fewer", all(GUESTS - 1, 10)),
-        ("one more", all(GUESTS, 10)),
-        ("other guarantees", all(GUESTS, 20)),
-    ] {
-        let clock = net.clock(0);
+    net.run_for(Nanos::from_millis(900));
+    let today = crate::TimeOfDay(1_800_000_000_000_000_000);
+    let clock = net.clock(0) + Nanos::from_millis(100);
+    let host = &mut net.hosts[0].state;
+    let mut settle = |wanted: Vec<_>| {
+        let wanted = crate::Machines::from(wanted);
+        let mut steps = Vec::new();
         let start = std::time::Instant::now();
-        net.hosts[0].state.set_machines(clock, next);
-        let set = start.elapsed();
-        let mut longest = std::time::Duration::ZERO;
-        let today = crate::TimeOfDay(1_800_000_000_000_000_000);
-        for _ in 0..100 {
-            let start = std::time::Instant::now();
-            net.hosts[0].state.poll_datagrams(clock, today, |_, _| {});
-            net.hosts[0].state.poll_changes().for_each(drop);
-            longest = longest.max(start.elapsed());
+        host.set_machines(clock, wanted);
+        while steps.is_empty() || host.poll_at() <= Some(clock) {
+            let start = if steps.is_empty() {
+                start
+            } else {
+                std::time::Instant::now()
+            };
+            host.poll_datagrams(clock, today, |_, _| {});
+            host.poll_changes().for_each(drop);
+            host.poll_incoming(clock).for_each(drop);
+            steps.push(start.elapsed());
         }
-        eprintln!("measured: {what}: {set:?} to set, {longest:?} for the longest step after it");
+        steps
+    };
+    settle(all(GUESTS, 10));
+    for (what, before, next) in [
+        ("the same", all(GUESTS, 10), all(GUESTS, 10)),
+        ("one fewer", all(GUESTS, 10), all(GUESTS - 1, 10)),
+        ("one more", all(GUESTS - 1, 10), all(GUESTS, 10)),
+        ("other guarantees", all(GUESTS, 10), all(GUESTS, 20)),
+    ] {
+        // Each step at its best: other programs take the CPU in some.
+        let mut best: Vec<std::time::Duration> = Vec::new();
+        for _ in 0..7 {
+            settle(before.clone());
+            let steps = settle(next.clone());
+            best.resize(best.len().max(steps.len()), steps[0]);
+            for (best, step) in best.iter_mut().zip(&steps) {
+                *best = (*best).min(*step);
+            }
+        }
+        let (count, sum) = (best.len(), best.iter().sum::<std::time::Duration>());
+        let longest = best.iter().max().expect("there is one");
+        eprintln!("measured: {what}: {sum:?} in {count} steps, the longest of {longest:?}");
     }
 }

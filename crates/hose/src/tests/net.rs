@@ -365,6 +365,31 @@ impl Net {
     }
 }
 
+/// What a host does at once.
+impl Net {
+    /// Has a host do a piece of what is left to do. Returns how much it looked at.
+    pub(super) fn piece(&mut self, index: usize) -> usize {
+        let clock = self.clock(index);
+        let host = &mut self.hosts[index];
+        let looked_at = host.state.go_on(clock);
+        host.take_changes(clock);
+        looked_at
+    }
+
+    /// Polls a host once, and loses what it sends. Returns what that costs.
+    pub(super) fn poll(&mut self, index: usize) -> Vec<usize> {
+        let clock = self.clock(index);
+        let host = &mut self.hosts[index];
+        let mut sent = Vec::new();
+        let today = today(self.now, host.clock_error);
+        host.state
+            .poll_datagrams(clock, today, |_, datagram| sent.push(datagram.len()));
+        host.take_changes(clock);
+        host.take_incoming(clock);
+        sent
+    }
+}
+
 /// What a clock shows that is ahead by `error` ns.
 fn today(now: Nanos, error: i64) -> TimeOfDay {
     TimeOfDay((DAY + now.0).saturating_add_signed(error))

@@ -17,9 +17,10 @@ use super::vcpu::VcpuThread;
 use super::{Clock, Daemon, HostError, Inherited, ask, system};
 use crate::config::{Change, ChangeError, Files};
 use crate::guarantees::Guarantees;
-use crate::hose::{Hose, HoseSetup, Placement};
+use crate::hose::{Hose, HoseSetup, Placement, Renewed};
 use crate::inventory::Inventory;
 use crate::metrics::{AskWatch, Server, Vcpus};
+use crate::retire::retire;
 use crate::wake::Waker;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -200,14 +201,6 @@ impl InForce {
             });
         }
         Ok(NextPorts { plans, kept, fresh })
-    }
-}
-
-/// Drops what may take a while.
-fn retire(what: impl Send + 'static) {
-    let ending = std::thread::Builder::new().name("retire".to_owned());
-    if let Err(error) = ending.spawn(move || drop(what)) {
-        tracing::error!(%error, "something was closed within the packet loop");
     }
 }
 
@@ -436,8 +429,7 @@ impl Daemon {
         }
         self.files = files;
         let inventory = std::mem::replace(&mut self.inventory, Arc::new(inventory));
-        let starts_hose = self.hose.is_none() && hose.is_some();
-        self.renew_hose(now, hose);
+        let starts_hose = self.renew_hose(now, hose);
         self.switch.swap(reload);
         let mut rest = self.take(ports);
         // What it said while the configuration was prepared.
@@ -461,34 +453,33 @@ impl Daemon {
         rest
     }
 
-    /// Starts, changes or ends the exchange of rates, and waits for it.
-    fn renew_hose(&mut self, now: Nanos, setup: Option<HoseSetup>) {
+    /// Starts, changes or ends the exchange of rates, and waits for it. Returns whether
+    /// another one begins.
+    fn renew_hose(&mut self, now: Nanos, setup: Option<HoseSetup>) -> bool {
         self.hose_ready = true;
-        let is_another = match (&mut self.hose, setup) {
+        let renewed = match (&mut self.hose, setup) {
             (Some(running), Some(setup)) => running.reconfigure(now, setup),
             (None, Some(setup)) => {
                 self.hose = setup.start(now);
-                true
-            }
-            (Some(over), None) => {
-                for station in over.stations() {
-                    self.switch.set_limited_by_station(station, false);
+                Renewed {
+                    former: None,
+                    begins: true,
+                    has_other_socket: true,
                 }
-                if let Some(pacer) = self.switch.pacer() {
-                    // Takes its limits away.
-                    over.set_guests(now, Vec::new());
-                    over.poll(now, pacer);
-                }
-                over.hold_senders(now, &mut self.switch);
-                self.hose = None;
-                false
             }
-            (None, None) => false,
+            (Some(_), None) => Renewed {
+                former: self.hose.take().map(|over| over.end(now)),
+                begins: false,
+                has_other_socket: false,
+            },
+            (None, None) => return false,
         };
-        let hose = self.hose.as_ref().filter(|_| is_another);
+        self.former_hoses.extend(renewed.former);
+        let hose = self.hose.as_ref().filter(|_| renewed.has_other_socket);
         if let Some(Err(error)) = hose.map(|hose| self.poller.add(HOSE, hose.descriptor())) {
             tracing::error!(%error, "rates are read late: nothing tells that they are there");
         }
+        renewed.begins
     }
 
     /// Starts, changes or ends the agent; `started` is a thread for one that does not

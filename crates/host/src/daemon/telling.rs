@@ -4,7 +4,7 @@
 use super::Daemon;
 use super::level::Restoring;
 use crate::guarantees::Guarantees;
-use crate::hose::{Hose, HoseGuest, HoseSetup};
+use crate::hose::{Hose, HoseGuests, HoseSetup};
 use tailbound_dataplane::{Guarantee, GuestId};
 use tailbound_switch::{Applying, Switch};
 use tailbound_units::Nanos;
@@ -19,7 +19,9 @@ pub(super) enum Telling {
     /// The switch holds guests to them.
     Applying(Applying),
     /// Other hosts are to hear of these guests; of so many ports they were asked for.
-    Machines(Vec<HoseGuest>, usize),
+    Machines(HoseGuests, usize),
+    /// The exchange of rates takes them up.
+    Settling,
 }
 
 /// Begins to exchange rates, where that was set up, for the guests that there are, which get
@@ -34,10 +36,13 @@ pub(super) fn begin_exchange(
     let mut hose = setup.and_then(|setup| setup.start(now));
     let limited = levels.restore(now, switch, hose.is_some());
     if let Some(hose) = &mut hose {
-        let guests = switch.guests().enumerate();
-        let machines =
-            guests.filter_map(|(place, (id, _))| guarantees.hose_guest(switch, place, id));
-        hose.set_guests(now, machines.collect());
+        let mut gathered = HoseGuests::default();
+        for (place, (id, _)) in switch.guests().enumerate() {
+            if let Some(guest) = guarantees.hose_guest(switch, place, id) {
+                hose.gather(&mut gathered, guest);
+            }
+        }
+        hose.set_guests(now, gathered);
         hose.keep_for_now(now, limited, switch);
     }
     hose
@@ -69,30 +74,34 @@ impl Daemon {
             }
             Telling::Applying(mut applying) => {
                 Some(if self.switch.apply_some(now, &mut applying, WORK) {
-                    Telling::Machines(Vec::new(), 0)
+                    Telling::Machines(HoseGuests::default(), 0)
                 } else {
                     Telling::Applying(applying)
                 })
             }
-            Telling::Machines(guests, asked) => self.tell_hosts(now, guests, asked),
+            Telling::Machines(guests, asked) => Some(self.tell_hosts(now, guests, asked)),
+            Telling::Settling => {
+                let hose = self.hose.as_ref();
+                let is_changing = hose.is_some_and(Hose::is_changing);
+                is_changing.then_some(Telling::Settling)
+            }
         };
     }
 
     /// Asks for some more guests, and tells the exchange of rates once all were asked for.
-    fn tell_hosts(
-        &mut self,
-        now: Nanos,
-        mut guests: Vec<HoseGuest>,
-        asked: usize,
-    ) -> Option<Telling> {
+    fn tell_hosts(&mut self, now: Nanos, mut guests: HoseGuests, asked: usize) -> Telling {
         let ports = self.switch.guests().enumerate().skip(asked).take(WORK);
         let mut count = 0;
         for (place, (id, _)) in ports {
             count += 1;
-            guests.extend(self.guarantees.hose_guest(&self.switch, place, id));
+            if let Some(hose) = &self.hose
+                && let Some(guest) = self.guarantees.hose_guest(&self.switch, place, id)
+            {
+                hose.gather(&mut guests, guest);
+            }
         }
         if count == WORK && self.hose.is_some() {
-            return Some(Telling::Machines(guests, asked + count));
+            return Telling::Machines(guests, asked + count);
         }
         let limited = self
             .levels
@@ -101,6 +110,6 @@ impl Daemon {
             hose.set_guests(now, guests);
             hose.keep_for_now(now, limited, &mut self.switch);
         }
-        None
+        Telling::Settling
     }
 }

@@ -1,6 +1,6 @@
 //! What comes for guests is held to what other hosts may send them.
 
-use super::{Hose, HoseGuest, guest_of, known_as};
+use super::{GUESTS, Hose, HoseGuest, guest_of, known_as};
 use tailbound_dataplane::pacer::MAX_RATIO;
 use tailbound_dataplane::{GuestId, InwardConfig, SenderId};
 use tailbound_hose::Incoming;
@@ -11,28 +11,31 @@ impl Hose {
     /// Holds what comes for guests to what their senders may use now. To be called after
     /// each [`Hose::poll`].
     pub fn hold_senders(&mut self, now: Nanos, switch: &mut Switch) {
-        let closed = std::mem::take(&mut self.closed);
-        for change in closed {
-            self.hold(now, switch, change);
-        }
         // They are none, but for the moments at which something changes.
         let changes: Vec<_> = self.state.poll_incoming(now).collect();
         for change in changes {
             self.hold(now, switch, change);
         }
-        if std::mem::take(&mut self.renewed) {
-            for guest in &self.guests {
-                let jitter = self.jitter_of(Some(guest));
-                if let Some(inward) = switch.inward(guest.id)
-                    && inward.config().jitter != jitter
-                {
-                    let config = InwardConfig {
-                        jitter,
-                        ..*inward.config()
-                    };
-                    inward.reconfigure(now, config);
-                }
+        if let Some(from) = self.renewing.take() {
+            let end = self.guests.len().min(from + GUESTS);
+            for guest in &self.guests[from..end] {
+                self.renew(now, switch, guest);
             }
+            self.renewing = (end < self.guests.len()).then_some(end);
+        }
+    }
+
+    /// Allows a guest's senders as much jitter as it is to be.
+    fn renew(&self, now: Nanos, switch: &mut Switch, guest: &HoseGuest) {
+        let jitter = self.jitter_of(Some(guest));
+        if let Some(inward) = switch.inward(guest.id)
+            && inward.config().jitter != jitter
+        {
+            let config = InwardConfig {
+                jitter,
+                ..*inward.config()
+            };
+            inward.reconfigure(now, config);
         }
     }
 

@@ -1,0 +1,471 @@
+//! Machines that come, go or become others, here and elsewhere: all that follows comes into
+//! force in pieces, each of which takes a bounded time.
+//!
+//! ```text
+//! here:       compare each that is here ► add the others
+//! elsewhere:  take each on the list of a peer ► forget those that are not on it
+//! then, for each of their tenants: count it ► make its pairs anew ► announce those here
+//! ```
+//!
+//! What holds between two pieces: each pair is in force whole, with its rate and what it is
+//! granted, or not at all, so rates to a machine sum up to no more than ever. A pair that
+//! is to go keeps its rate until it goes, and one that is to come has none. Our list of
+//! machines is told to nobody while it is not what it is to be, and what its new shares let
+//! others send is allowed for here before it is told.
+
+use super::HoseState;
+use crate::ids::{MachineId, PeerIndex};
+use crate::incoming::Sight;
+use crate::machines::{LocalIndex, Machines, tenant};
+use crate::table::Place;
+use crate::wire::Announced;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use tailbound_units::Nanos;
+
+/// How many machines and pairs a piece looks at, but for those of its last machine.
+pub(crate) const PIECE: usize = 64;
+
+/// What is left to do. See the module.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    here: Option<Here>,
+    /// The tenant whose pairs are being made anew.
+    tenant: Option<Remaking>,
+    /// Tenants whose machines are others, and on which peers.
+    touched: VecDeque<Touched>,
+    /// Our list is not what is to be announced.
+    pub(super) is_unannounced: bool,
+    /// The list that is being taken, and those that are next: at most one of each peer.
+    list: Option<List>,
+    lists: VecDeque<List>,
+    /// When a piece was done last.
+    at: Nanos,
+}
+
+/// The machines that are to be here.
+#[derive(Debug)]
+struct Here {
+    /// As far as they are not here yet.
+    wanted: Machines,
+    /// The place of the next one that is to be compared.
+    next: usize,
+    /// Their tenants, as far as they are others than before.
+    touched: BTreeSet<String>,
+}
+
+/// A peer's list of machines, which has become whole.
+#[derive(Debug)]
+struct List {
+    peer: PeerIndex,
+    /// As far as they are not taken yet, and those that are.
+    machines: BTreeMap<MachineId, Announced>,
+    taken: BTreeSet<MachineId>,
+    /// The last of those that there were that was looked for among them.
+    last: Option<MachineId>,
+    /// The tenants of those that are others than before.
+    touched: BTreeSet<String>,
+    /// The peers that it took machines from, and that have them again.
+    fewer: BTreeSet<PeerIndex>,
+    more: BTreeSet<PeerIndex>,
+}
+
+/// Tenants whose machines are others.
+#[derive(Debug)]
+struct Touched {
+    tenants: Whose,
+    peers: Where,
+}
+
+/// Whose pairs are made anew.
+#[derive(Debug)]
+enum Whose {
+    /// Those of every machine here.
+    All,
+    /// Those of some tenants.
+    Tenants(BTreeSet<String>),
+}
+
+/// On which peers machines are others.
+#[derive(Debug, Clone)]
+enum Where {
+    /// On this host, so that there are other pairs to all peers.
+    Here,
+    /// On these, which are to be looked at in this order.
+    On(Arc<[PeerIndex]>),
+}
+
+/// The machines here of a tenant, or all of them, as far as they were looked at.
+#[derive(Debug)]
+struct Remaking {
+    /// `None`: all of them.
+    tenant: Option<String>,
+    peers: Where,
+    /// Whether other machines are known of it than before.
+    is_resized: bool,
+    step: Step,
+    /// The one that was looked at last in this step.
+    last: Option<LocalIndex>,
+}
+
+/// What is done next with each of them.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// Its tenant is counted.
+    Count,
+    /// The pairs to a peer are made anew, the one at this place of those concerned.
+    Pairs(usize),
+}
+
+impl Agenda {
+    fn is_done(&self) -> bool {
+        self.here.is_none()
+            && self.tenant.is_none()
+            && self.touched.is_empty()
+            && !self.is_unannounced
+            && self.list.is_none()
+            && self.lists.is_empty()
+    }
+
+    /// When the next piece is to be done: at once, where there is one.
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        (!self.is_done()).then_some(self.at)
+    }
+}
+
+impl HoseState {
+    /// Whether machines that came, went or changed are not all in force yet.
+    pub fn is_changing(&self) -> bool {
+        !self.agenda.is_done()
+    }
+
+    /// Has these machines come to be here: a piece at once, the rest as it is polled.
+    pub(super) fn begin_machines(&mut self, now: Nanos, wanted: Machines) {
+        let is_first = self.agenda.is_done();
+        let before = self.agenda.here.take();
+        self.agenda.here = Some(Here {
+            wanted,
+            next: 0,
+            touched: before.map(|here| here.touched).unwrap_or_default(),
+        });
+        if is_first {
+            self.go_on(now);
+        }
+    }
+
+    /// Has a peer's list of machines come into force: likewise.
+    pub(super) fn begin_list(
+        &mut self,
+        now: Nanos,
+        peer: PeerIndex,
+        machines: BTreeMap<MachineId, Announced>,
+    ) {
+        let is_first = self.agenda.is_done();
+        // What it said before is void, where nothing of it is in force.
+        self.agenda.lists.retain(|list| list.peer != peer);
+        self.agenda.lists.push_back(List {
+            peer,
+            machines,
+            taken: BTreeSet::new(),
+            last: None,
+            touched: BTreeSet::new(),
+            fewer: BTreeSet::new(),
+            more: BTreeSet::new(),
+        });
+        self.schedule.expedite_datagram(now, peer);
+        if is_first {
+            self.go_on(now);
+        }
+    }
+
+    /// Takes away a piece of what is left of a host that exchanges nothing any more, and has
+    /// no machines ([`Self::set_machines`]): its limits, and the stations that it was told
+    /// of. Returns whether there was any; what follows is to be polled.
+    pub fn wind_up(&mut self, now: Nanos) -> bool {
+        self.go_on(now) > 0 || self.stations.end_some(PIECE)
+    }
+
+    /// Does a piece of what is left to do. Returns how many machines and pairs it looked
+    /// at; 0 where nothing is left.
+    pub(crate) fn go_on(&mut self, now: Nanos) -> usize {
+        self.agenda.at = now;
+        let mut looked_at = 0;
+        while looked_at < self.piece
+            && let Some(some) = self.do_next(now)
+        {
+            looked_at += some;
+        }
+        looked_at
+    }
+
+    /// What is begun first comes into force first, so that whoever changes much holds
+    /// nobody up for ever.
+    fn do_next(&mut self, now: Nanos) -> Option<usize> {
+        if let Some(here) = self.agenda.here.take() {
+            return Some(self.go_on_here(now, here));
+        }
+        if let Some(tenant) = self.agenda.tenant.take() {
+            return Some(self.go_on_tenant(now, tenant));
+        }
+        if let Some(touched) = self.agenda.touched.pop_front() {
+            self.begin_tenant(touched);
+            return Some(1);
+        }
+        if std::mem::take(&mut self.agenda.is_unannounced) {
+            self.announce(now);
+            return Some(1);
+        }
+        let list = self.agenda.list.take();
+        let list = list.or_else(|| self.agenda.lists.pop_front())?;
+        Some(self.go_on_list(list))
+    }
+
+    /// Compares a machine that is here, or adds one that is not.
+    fn go_on_here(&mut self, now: Nanos, mut here: Here) -> usize {
+        let mut looked_at = 1;
+        if let Some(index) = self.view.locals.first_from(here.next) {
+            here.next = index.number() + 1;
+            looked_at += self.compare(now, index, &mut here);
+        } else if let Some(machine) = here.wanted.take_first() {
+            // Those that are added are not compared.
+            here.next = usize::MAX;
+            here.touched.insert(tenant(&machine.name).to_owned());
+            self.agenda.is_unannounced = true;
+            self.add_local(machine);
+        } else {
+            if !here.touched.is_empty() {
+                let tenants = if self.sending.no_room > 0 {
+                    // Room that has become free is anybody's.
+                    Whose::All
+                } else {
+                    Whose::Tenants(here.touched)
+                };
+                let peers = Where::Here;
+                self.agenda.touched.push_back(Touched { tenants, peers });
+            }
+            return looked_at;
+        }
+        self.agenda.here = Some(here);
+        looked_at
+    }
+
+    /// Compares a machine with what is to be here by its name. Returns how many pairs it
+    /// lost.
+    fn compare(&mut self, now: Nanos, index: LocalIndex, here: &mut Here) -> usize {
+        let local = &mut self.view.locals[index];
+        let other = match here.wanted.take(&local.machine.name) {
+            Some(machine) if machine == local.machine => return 0,
+            other => other,
+        };
+        here.touched.insert(local.tenant().to_owned());
+        self.agenda.is_unannounced = true;
+        match other {
+            Some(machine) if machine.guest == local.machine.guest => {
+                self.stations
+                    .replace(local.machine.station, machine.station);
+                local.machine = machine;
+                self.sending.handle_guarantee(index);
+                0
+            }
+            other => {
+                if let Some(machine) = other {
+                    here.wanted.push(machine);
+                }
+                self.remove_local(now, index)
+            }
+        }
+    }
+
+    /// Begins with the pairs of the next tenant of some.
+    fn begin_tenant(&mut self, touched: Touched) {
+        let Touched { tenants, peers } = touched;
+        let tenant = match tenants {
+            Whose::All => None,
+            Whose::Tenants(mut tenants) => {
+                let Some(tenant) = tenants.pop_first() else {
+                    return;
+                };
+                if !tenants.is_empty() {
+                    let tenants = Whose::Tenants(tenants);
+                    let peers = peers.clone();
+                    self.agenda.touched.push_front(Touched { tenants, peers });
+                }
+                Some(tenant)
+            }
+        };
+        self.agenda.tenant = Some(Remaking {
+            tenant,
+            peers,
+            is_resized: false,
+            step: Step::Count,
+            last: None,
+        });
+    }
+
+    /// Goes on with one machine here of a tenant.
+    fn go_on_tenant(&mut self, now: Nanos, mut remaking: Remaking) -> usize {
+        let locals = &self.view.locals;
+        let next = match &remaking.tenant {
+            Some(tenant) => locals.next_of(tenant, remaking.last),
+            None => locals.first_from(remaking.last.map_or(0, |last| last.number() + 1)),
+        };
+        let mut looked_at = 1;
+        remaking.last = next;
+        match (remaking.step, next) {
+            (Step::Count, Some(local)) => {
+                looked_at += self.count(local, &mut remaking.is_resized);
+            }
+            (Step::Count, None) => {
+                if remaking.is_resized {
+                    // Their shares are others, which this host's own go by as well.
+                    self.agenda.is_unannounced = true;
+                }
+                remaking.step = Step::Pairs(0);
+            }
+            (Step::Pairs(place), local) => {
+                let Some(peer) = self.concerned(&remaking, place) else {
+                    return looked_at;
+                };
+                if let Some(local) = local {
+                    looked_at += self.remake_pairs(now, local, peer);
+                } else {
+                    remaking.step = Step::Pairs(place + 1);
+                }
+            }
+        }
+        self.agenda.tenant = Some(remaking);
+        looked_at
+    }
+
+    /// The peer at a place of those that pairs are made anew to.
+    fn concerned(&self, remaking: &Remaking, place: usize) -> Option<PeerIndex> {
+        let here = self.view.here();
+        match &remaking.peers {
+            Where::Here => (place <= here.0).then_some(PeerIndex(place)),
+            Where::On(peers) => {
+                let there = peers.get(place).copied();
+                let own = remaking.is_resized && place == peers.len();
+                there.or_else(|| own.then_some(here))
+            }
+        }
+    }
+
+    /// Counts the tenant of a machine here. Returns how many were granted something by it.
+    fn count(&mut self, local: LocalIndex, is_resized: &mut bool) -> usize {
+        *is_resized |= self.view.update_tenant_size(local);
+        self.incoming.look_at_receiver(&self.view.locals[local]);
+        self.receiving.handle_machines(&self.view, local)
+    }
+
+    /// Makes the pairs of a machine here and those on a peer anew, in both directions, and
+    /// forgets those that are none any more. Returns how many are sent to.
+    fn remake_pairs(&mut self, now: Nanos, local: LocalIndex, peer: PeerIndex) -> usize {
+        let wanted = self.view.wanted(local, peer);
+        let is_here = peer == self.view.here();
+        let latest = if is_here {
+            self.told_here
+        } else {
+            self.view.peers[peer].window.highest
+        };
+        let times = self.times();
+        let (mut cx, sending, _) = self.sides(now);
+        sending.set_pairs(&mut cx, local, peer, &wanted, latest);
+        cx.recompute_soon();
+        if !is_here {
+            let sight = Sight {
+                now,
+                times,
+                view: &self.view,
+                receiving: &self.receiving,
+            };
+            self.incoming.look_at_peer(sight, local, peer);
+        }
+        wanted.len()
+    }
+
+    /// Has the machines that are here told to all peers.
+    fn announce(&mut self, now: Nanos) {
+        self.view.locals.announce();
+        for peer in self.view.peers.indices() {
+            self.schedule.expedite_datagram(now, peer);
+        }
+        self.schedule.recompute_soon(now);
+    }
+
+    /// Takes a machine on a peer's list, or looks whether one is not on it any more.
+    fn go_on_list(&mut self, mut list: List) -> usize {
+        let after = list.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let known = self.view.peers[list.peer].machines();
+        let next = known.range((after, Bound::Unbounded)).next();
+        let next = next.map(|(id, _)| *id);
+        if let Some((id, machine)) = list.machines.pop_first() {
+            self.take_remote(&mut list, id, machine);
+        } else if let Some(id) = next {
+            list.last = Some(id);
+            if !list.taken.contains(&id) {
+                self.forget_remote(&mut list, id);
+            }
+        } else {
+            self.end_list(list);
+            return 1;
+        }
+        self.agenda.list = Some(list);
+        1
+    }
+
+    /// Has pairs made anew as a list says that is in force now.
+    fn end_list(&mut self, list: List) {
+        let List {
+            peer,
+            touched,
+            fewer,
+            more,
+            ..
+        } = list;
+        if touched.is_empty() {
+            return;
+        }
+        // Those that lost some first, as addresses have to be free before they are
+        // another's.
+        let more = more.into_iter().filter(|other| *other != peer);
+        let peers = fewer.into_iter().chain([peer]).chain(more);
+        self.agenda.touched.push_back(Touched {
+            tenants: Whose::Tenants(touched),
+            peers: Where::On(peers.collect()),
+        });
+    }
+
+    fn take_remote(&mut self, list: &mut List, id: MachineId, machine: Announced) {
+        let peer = list.peer;
+        let left = self.view.directory.announce(&machine.name, peer, id);
+        let machines = self.view.peers[peer].machines_mut();
+        list.taken.insert(id);
+        list.fewer.extend(left);
+        if left.is_none() && machines.get(&id) == Some(&machine) {
+            return;
+        }
+        list.touched.insert(tenant(&machine.name).to_owned());
+        let (station, name) = (machine.station, machine.name.clone());
+        let before = machines.insert(id, machine);
+        self.stations
+            .replace(before.as_ref().and_then(|before| before.station), station);
+        if let Some(before) = before.filter(|before| before.name != name) {
+            self.withdraw(list, id, &before.name);
+        }
+    }
+
+    fn forget_remote(&mut self, list: &mut List, id: MachineId) {
+        if let Some(before) = self.view.peers[list.peer].machines_mut().remove(&id) {
+            self.stations.remove(before.station);
+            self.withdraw(list, id, &before.name);
+        }
+    }
+
+    /// A peer announces a machine no longer.
+    fn withdraw(&mut self, list: &mut List, id: MachineId, name: &str) {
+        let home = self.view.directory.withdraw(name, list.peer, id);
+        list.more.extend(home);
+        list.touched.insert(tenant(name).to_owned());
+    }
+}

@@ -1,0 +1,43 @@
+//! An exchange of rates that has ended, by a reload: what it has set is taken away in
+//! pieces, before another one begins.
+
+use super::{guest_of, set};
+use tailbound_hose::{HoseState, Incoming, Machines};
+use tailbound_switch::{Mac, Switch};
+use tailbound_units::Nanos;
+
+/// What is left of an exchange of rates. See the module.
+#[derive(Debug)]
+pub(crate) struct Former(Box<HoseState>);
+
+impl Former {
+    /// That of a state which exchanges nothing any more.
+    pub(super) fn new(now: Nanos, mut state: HoseState) -> Self {
+        state.set_machines(now, Machines::default());
+        Self(Box::new(state))
+    }
+
+    /// Takes away a piece of what it has set. Returns whether anything is left.
+    pub(crate) fn wind_up(&mut self, now: Nanos, switch: &mut Switch) -> bool {
+        let state = &mut self.0;
+        let is_left = state.wind_up(now);
+        if let Some(pacer) = switch.pacer() {
+            for change in state.poll_changes() {
+                if let Err(error) = set(now, pacer, change) {
+                    tracing::debug!(?change, %error, "the guest of a limit is gone");
+                }
+            }
+        }
+        for change in state.poll_stations() {
+            switch.set_limited_by_station(Mac(change.station.mac()), change.announced);
+        }
+        for change in state.poll_incoming(now) {
+            if let Incoming::Closed { guest } = change
+                && let Some(guest) = guest_of(guest)
+            {
+                switch.set_inward(now, guest, None);
+            }
+        }
+        is_left
+    }
+}

@@ -39,7 +39,7 @@ pub use pipeline::{
 };
 pub use queue::{
     Backlog, CodelConfig, Count, Drops, FifoConfig, FqCodelConfig, Nic, NicConfig, PriorityConfig,
-    Queue, QueueConfig, QueueStats,
+    Queue, QueueConfig, QueueStats, Spare,
 };
 pub use record::{PacketRecord, Reach};
 pub use tailbound_classes::{Class, Classes, Fabric, Mark, Traffic};

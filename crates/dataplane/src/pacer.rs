@@ -124,7 +124,7 @@ pub use level::{DestinationLevel, GuestLevel};
 pub use limit::FlowUse;
 pub use void::VoidFrame;
 
-use crate::queue::{Backlog, Queue, QueueStats};
+use crate::queue::{Backlog, Queue, QueueStats, Spare};
 use crate::{Frame, GuestId, HashKeys};
 use chain::Chain;
 use elastic::Elastic;
@@ -322,6 +322,13 @@ impl<F: Frame> Pacer<F> {
     pub fn memory(&self) -> Bytes {
         let guests = self.guests.iter().flatten();
         Bytes(guests.map(|guest| guest.memory.0).sum())
+    }
+
+    /// Frees some of the memory that nothing has waited in since it was called last, and
+    /// says what is left of it.
+    pub fn give_back(&mut self) -> Spare {
+        let left = self.chain.store.give_back();
+        left.max(self.best_effort.give_back())
     }
 
     /// What it has done so far.

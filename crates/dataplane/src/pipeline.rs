@@ -28,7 +28,7 @@ pub use classifier::{Classifier, Promise};
 pub use egress::{Egress, EgressConfig, EgressStats};
 pub use paced::{Coverage, PacedPipeline, PacedPipelineConfig};
 
-use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats};
+use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats, Spare};
 use crate::{Classes, Frame, HashKeys, MeterConfig, MeterStats};
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos, WireBytes};
@@ -235,6 +235,13 @@ impl<F: Frame> Pipeline<F> {
             };
         }
         self.config = config.clone();
+    }
+
+    /// Frees some of the memory that nothing has waited in since it was called last, and
+    /// says what is left of it.
+    pub fn give_back(&mut self) -> Spare {
+        let left = self.first.give_back();
+        left.max(self.queue.give_back())
     }
 
     /// What it is made of.

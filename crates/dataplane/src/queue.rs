@@ -16,12 +16,15 @@ pub mod fifo;
 pub mod fq_codel;
 pub mod nic;
 pub mod priority;
+mod spare;
 
 pub use codel::CodelConfig;
 pub use fifo::FifoConfig;
 pub use fq_codel::FqCodelConfig;
 pub use nic::{Nic, NicConfig};
 pub use priority::PriorityConfig;
+pub use spare::Spare;
+pub(crate) use spare::shrink;
 
 use crate::Frame;
 use codel::Codel;
@@ -261,6 +264,12 @@ impl<F: Frame> Queue<F> {
     /// Takes everything out, each flow in order, and drops nothing.
     pub(crate) fn drain(&mut self, into: &mut Vec<Queued<F>>) {
         each!(self, queue => queue.drain(into));
+    }
+
+    /// Frees some of the memory that nothing has waited in since it was called last, and
+    /// says what is left of it. What was known of flows that long idle is forgotten then.
+    pub fn give_back(&mut self) -> Spare {
+        each!(self, queue => queue.give_back())
     }
 
     /// Becomes a queue of `config` that holds the same frames in the order they

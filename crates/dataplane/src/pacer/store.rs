@@ -1,6 +1,7 @@
 //! Where frames lie while lines and guests hold their places.
 
 use crate::Frame;
+use crate::queue::{Spare, shrink};
 use std::mem;
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
@@ -39,12 +40,14 @@ impl<F: Frame> Waiting<F> {
 }
 
 /// A slab of frames. Places are used again; nothing is allocated once it has been
-/// as full as it gets.
+/// as full as it gets. It shrinks once nothing has waited for a while.
 #[derive(Debug)]
 pub(super) struct Store<F> {
     places: Vec<Waiting<F>>,
     /// Unused places, linked through `next`.
     free: u32,
+    /// Those from here on are unused as well, and not linked.
+    fresh: u32,
     len: usize,
 }
 
@@ -53,6 +56,7 @@ impl<F> Store<F> {
         Self {
             places: Vec::new(),
             free: NIL,
+            fresh: 0,
             len: 0,
         }
     }
@@ -87,18 +91,35 @@ impl<F> Store<F> {
         (index, &mut place.frame)
     }
 
-    /// Adds an unused place.
+    /// Links an unused place, or adds one.
     #[inline(never)]
     fn grow(&mut self) {
-        self.free = self.places.len() as u32;
-        self.places.push(Waiting {
-            frame: None,
-            next: NIL,
-            wire: WireBytes::ZERO,
-            memory: Bytes(0),
-            enqueued: Nanos::ZERO,
-            arrival: Position::ZERO,
-        });
+        self.free = self.fresh;
+        match self.places.get_mut(self.fresh as usize) {
+            Some(unused) => unused.next = NIL,
+            None => self.places.push(Waiting {
+                frame: None,
+                next: NIL,
+                wire: WireBytes::ZERO,
+                memory: Bytes(0),
+                enqueued: Nanos::ZERO,
+                arrival: Position::ZERO,
+            }),
+        }
+        self.fresh += 1;
+    }
+
+    /// Frees some places, where none was used since it was asked last.
+    pub(super) fn give_back(&mut self) -> Spare {
+        if self.len > 0 {
+            return Spare::InUse;
+        }
+        if self.fresh > 0 {
+            self.free = NIL;
+            self.fresh = 0;
+            return Spare::InUse;
+        }
+        shrink(&mut self.places)
     }
 
     /// What is at a place.

@@ -2,7 +2,7 @@
 
 use super::{Coverage, PacedPipeline, PacedPipelineConfig, Pipeline, PipelineConfig};
 use crate::pacer::PacerError;
-use crate::{Backlog, Frame, MeterStats, Pacer, QueueStats};
+use crate::{Backlog, Frame, MeterStats, Pacer, QueueStats, Spare};
 use tailbound_units::Nanos;
 
 /// What is to stand before a wire.
@@ -124,6 +124,15 @@ impl<F: Frame> Egress<F> {
         match self {
             Self::Pipeline(pipeline) => pipeline.backlog().packets,
             Self::Pacer(paced) => paced.waiting(),
+        }
+    }
+
+    /// Frees some of the memory that nothing has waited in since it was called last, and
+    /// says what is left of it.
+    pub fn give_back(&mut self) -> Spare {
+        match self {
+            Self::Pipeline(pipeline) => pipeline.give_back(),
+            Self::Pacer(paced) => paced.pacer_mut().give_back(),
         }
     }
 

@@ -6,6 +6,7 @@
 //! of drops (3.3). The code follows the pseudo-code of section 5; the square root
 //! is exact, in integers.
 
+use super::spare::{Spare, shrink_list};
 use super::{Backlog, QueueStats, Queued};
 use crate::Frame;
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,10 @@ impl<F: Frame> Codel<F> {
 
     pub(super) fn backlog(&self) -> Backlog {
         self.waiting.backlog
+    }
+
+    pub(super) fn give_back(&mut self) -> Spare {
+        shrink_list(&mut self.waiting.frames)
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {

@@ -2,6 +2,7 @@
 //! 3.3: "a large drop tail queue (e.g., 1,000 packets)"). The queue to compare
 //! with.
 
+use super::spare::{Spare, shrink_list};
 use super::{Backlog, QueueStats, Queued};
 use crate::Frame;
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,10 @@ impl<F: Frame> Fifo<F> {
 
     pub(super) fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    pub(super) fn give_back(&mut self) -> Spare {
+        shrink_list(&mut self.frames)
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {

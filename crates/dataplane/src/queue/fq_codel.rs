@@ -21,7 +21,7 @@ mod sources;
 mod turns;
 
 use super::codel::Parameters;
-use super::{Backlog, QueueStats, Queued};
+use super::{Backlog, QueueStats, Queued, Spare};
 use crate::Frame;
 use crate::ethernet::on_the_wire;
 use flows::{Flows, Key};
@@ -209,6 +209,18 @@ impl<F: Frame> FqCodel<F> {
 
     pub(super) fn backlog(&self) -> Backlog {
         self.frames.backlog
+    }
+
+    /// Forgets all flows as well, where nothing is left: that they were there is nobody's
+    /// concern any more.
+    pub(super) fn give_back(&mut self) -> Spare {
+        let left = self.frames.give_back();
+        if left == Spare::Nothing && !self.flows.all.is_empty() {
+            self.turns = Turns::NONE;
+            self.sources = Sources::new();
+            self.flows = Flows::new(self.buckets as usize);
+        }
+        left
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {

@@ -5,7 +5,7 @@
 //! The meter bounds what small flows may be; without one, nothing here keeps a class
 //! from starving those below.
 
-use super::{Backlog, Queue, QueueConfig, QueueStats, Queued};
+use super::{Backlog, Queue, QueueConfig, QueueStats, Queued, Spare};
 use crate::{Class, Frame};
 use serde::{Deserialize, Serialize};
 use tailbound_units::Nanos;
@@ -78,6 +78,11 @@ impl<F: Frame> Priority<F> {
     pub(super) fn backlog(&self) -> Backlog {
         let queues = self.queues.iter().map(Queue::backlog);
         queues.fold(Backlog::default(), Backlog::plus)
+    }
+
+    pub(super) fn give_back(&mut self) -> Spare {
+        let left = self.queues.iter_mut().map(Queue::give_back);
+        left.max().unwrap_or(Spare::Nothing)
     }
 
     pub(super) fn drain(&mut self, into: &mut Vec<Queued<F>>) {

@@ -3,31 +3,65 @@
 use super::{Ports, Switch};
 use crate::forward::PortIndex;
 use crate::reason::Reason;
-use tailbound_dataplane::{Frame, Packet};
+use tailbound_dataplane::{Frame, Packet, Spare};
 use tailbound_units::Nanos;
 
-/// When buffers that lie unused are freed: from a second on that there were too many in
-/// every turn, a few at a time.
+/// When memory that lies unused is freed, a little at a time: buffers from a second on that
+/// there were too many in every turn, and then what queues have for frames that nobody
+/// waited in for two seconds.
 #[derive(Debug, Default)]
 pub(super) struct GiveBack {
-    /// When to free the next few, while there are too many.
+    /// When to free the next few buffers, while there are too many.
     next: Option<Nanos>,
+    /// The queues that are looked at, where any may have too much.
+    round: Option<QueueRound>,
+}
+
+/// A look at all queues, one port's after the other.
+#[derive(Debug)]
+struct QueueRound {
+    at: Nanos,
+    port: usize,
+    /// What is left of those that were looked at.
+    left: Spare,
+    /// Something was freed since that was told.
+    freed: bool,
 }
 
 impl GiveBack {
     /// How long buffers lie unused before they are freed: short lulls cost nothing.
     const AFTER: Nanos = Nanos::from_secs(1);
+    /// The same of queues: longer than `CoDel` goes by what it did before (RFC 8289, 4.4).
+    const AFTER_QUEUES: Nanos = Nanos::from_secs(2);
     /// Between two few. 700 MB of large buffers are freed in 2 s.
     const EVERY: Nanos = Nanos::from_millis(10);
+    /// Ports that are looked at in one go.
+    const PORTS: usize = 16;
 
-    pub(super) const fn poll_at(&self) -> Option<Nanos> {
-        self.next
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        let round = self.round.as_ref().map(|round| round.at);
+        [self.next, round].into_iter().flatten().min()
     }
 }
 
 impl Switch {
-    /// Frees a few buffers where that is due; returns whether these were the last.
+    /// Frees a little where that is due; returns whether that was the last.
     pub(super) fn give_back(&mut self, now: Nanos) -> bool {
+        if self.give_back_buffers(now) && self.excess.round.is_none() {
+            // What held them has places for as many frames.
+            self.excess.round = Some(QueueRound {
+                at: now,
+                port: 0,
+                left: Spare::Nothing,
+                freed: true,
+            });
+        }
+        let round = self.excess.round.take_if(|round| round.at <= now);
+        round.is_some_and(|round| self.go_on_round(now, round))
+    }
+
+    /// Frees a few buffers where that is due; returns whether these were the last.
+    fn give_back_buffers(&mut self, now: Nanos) -> bool {
         if !self.pool.has_excess() {
             self.excess.next = None;
             return false;
@@ -43,6 +77,43 @@ impl Switch {
             self.excess.next = None;
         }
         is_done
+    }
+
+    /// Looks at some queues; returns whether these were the last, and something was freed.
+    fn go_on_round(&mut self, now: Nanos, mut round: QueueRound) -> bool {
+        let ports = self.states.len();
+        let end = ports.min(round.port + GiveBack::PORTS);
+        for port in round.port..end {
+            round.left = round.left.max(self.give_back_queue(PortIndex(port)));
+        }
+        round.freed |= round.left == Spare::More;
+        round.port = end;
+        round.at = now + GiveBack::EVERY;
+        let mut is_done = false;
+        if end == ports {
+            round.port = 0;
+            match std::mem::replace(&mut round.left, Spare::Nothing) {
+                Spare::Nothing => return round.freed,
+                Spare::InUse => {
+                    round.at = now + GiveBack::AFTER_QUEUES;
+                    is_done = std::mem::take(&mut round.freed);
+                }
+                Spare::More => {}
+            }
+        }
+        self.excess.round = Some(round);
+        is_done
+    }
+
+    /// Frees some of what the queue before a port has too much.
+    fn give_back_queue(&mut self, port: PortIndex) -> Spare {
+        if let Some(guest) = port.0.checked_sub(self.first_guest()) {
+            let guest = self.guests.get_mut(guest);
+            guest.map_or(Spare::Nothing, |guest| guest.pipeline.give_back())
+        } else {
+            let uplink = self.uplink.as_mut();
+            uplink.map_or(Spare::Nothing, |uplink| uplink.egress.give_back())
+        }
     }
 
     /// Whether a port can carry a frame. The kernel would refuse it, after it waited and

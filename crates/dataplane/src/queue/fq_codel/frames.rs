@@ -1,6 +1,7 @@
 //! The frames that wait, of all flows.
 
 use super::super::codel::Line;
+use super::super::spare::{Spare, shrink};
 use super::super::{Backlog, Queued};
 use super::NIL;
 use crate::Frame;
@@ -23,12 +24,15 @@ impl Waiting {
     };
 }
 
-/// The frames of all flows: a slab that grows to the largest backlog seen.
+/// The frames of all flows: a slab that grows to the largest backlog seen, and shrinks once
+/// nothing has waited for a while.
 #[derive(Debug)]
 pub(super) struct Frames<F> {
     nodes: Vec<Node<F>>,
     /// Unused nodes, linked through [`Node::next`].
     free: u32,
+    /// Those from here on are unused as well, and not linked.
+    fresh: u32,
     pub(super) backlog: Backlog,
 }
 
@@ -43,6 +47,7 @@ impl<F: Frame> Frames<F> {
         Self {
             nodes: Vec::new(),
             free: NIL,
+            fresh: 0,
             backlog: Backlog::default(),
         }
     }
@@ -76,14 +81,37 @@ impl<F: Frame> Frames<F> {
         &mut node.queued
     }
 
-    /// Adds an unused node.
+    /// Links an unused node, or adds one.
     #[inline(never)]
     fn grow(&mut self) {
-        self.free = self.nodes.len() as u32;
-        self.nodes.push(Node {
-            queued: None,
-            next: NIL,
-        });
+        self.free = self.fresh;
+        match self.nodes.get_mut(self.fresh as usize) {
+            Some(unused) => unused.next = NIL,
+            None => self.nodes.push(Node {
+                queued: None,
+                next: NIL,
+            }),
+        }
+        self.fresh += 1;
+    }
+
+    /// For how many frames there is memory.
+    #[cfg(test)]
+    pub(super) const fn places(&self) -> usize {
+        self.nodes.capacity()
+    }
+
+    /// Frees some nodes, where none was used since it was asked last.
+    pub(super) fn give_back(&mut self) -> Spare {
+        if self.backlog.packets > 0 {
+            return Spare::InUse;
+        }
+        if self.fresh > 0 {
+            self.free = NIL;
+            self.fresh = 0;
+            return Spare::InUse;
+        }
+        shrink(&mut self.nodes)
     }
 
     /// Takes the frame at a flow's head.

@@ -441,3 +441,89 @@ fn flows_that_overloads_have_emptied_do_not_hold_up_the_next_overload() {
     assert_eq!(stats.drops.overload, 19_500);
     assert_eq!(std::iter::from_fn(|| pull(&mut queue)).count(), 500);
 }
+
+/// Frames of so many flows come, wait together, and leave.
+fn fill_and_empty(queue: &mut FqCodel<Record>, flows: u32) {
+    let mut stats = QueueStats::default();
+    for n in 0..flows {
+        let frame = Record {
+            connection: n.wrapping_mul(0x9e37_79b9),
+            ..Record::new(n.into(), n % 40, 100)
+        };
+        push(queue, &mut stats, frame);
+    }
+    while pull(queue).is_some() {}
+    assert_eq!(stats.drops.total(), 0);
+}
+
+#[test]
+fn places_and_flows_are_given_back_when_nothing_has_waited_between_two_looks() {
+    let config = FqCodelConfig {
+        packets: 100_000,
+        memory: Bytes(1 << 30),
+        ..FqCodelConfig::default()
+    };
+    let mut queue = FqCodel::new(config);
+    assert_eq!(queue.give_back(), Spare::Nothing);
+    for _ in 0..2 {
+        fill_and_empty(&mut queue, 40_000);
+        assert!(!queue.flows.all.is_empty());
+        let places = queue.frames.places();
+        assert!(places >= 40_000);
+        // While it is in use it keeps what it has.
+        for _ in 0..3 {
+            fill_and_empty(&mut queue, 2);
+            assert_eq!(queue.give_back(), Spare::InUse);
+        }
+        push(
+            &mut queue,
+            &mut QueueStats::default(),
+            Record::new(1, 1, 100),
+        );
+        assert_eq!(queue.give_back(), Spare::InUse);
+        assert_eq!(pull(&mut queue).map(|frame| frame.id), Some(1));
+        assert_eq!(queue.give_back(), Spare::InUse);
+        assert_eq!(queue.frames.places(), places);
+        let mut looks = 0;
+        while queue.give_back() == Spare::More {
+            let before = places.saturating_sub(looks * 16 * 1024);
+            assert!(queue.frames.places() < before, "a bounded part each time");
+            looks += 1;
+        }
+        assert!((3..5).contains(&looks), "{looks}");
+        assert_eq!((queue.frames.places(), queue.flows.all.len()), (0, 0));
+        assert_eq!(queue.sources.all.len(), 1);
+    }
+}
+
+proptest! {
+    /// Whatever is given back between them, frames leave in the order in which they would.
+    #[test]
+    fn what_is_given_back_changes_no_order(
+        steps in prop::collection::vec((0_u32..5, 0_u64..40, 0_usize..60, any::<bool>()), 1..60),
+    ) {
+        let queue = || FqCodel::new(FqCodelConfig::default());
+        let (mut kept, mut given) = (queue(), queue());
+        let mut stats = QueueStats::default();
+        let mut id = 0;
+        for (guest, frames, pulls, gives) in steps {
+            for _ in 0..frames {
+                id += 1;
+                for queue in [&mut kept, &mut given] {
+                    push(queue, &mut stats, Record::new(id, guest, 700));
+                }
+            }
+            for _ in 0..pulls {
+                prop_assert_eq!(pull(&mut kept).map(|f| f.id), pull(&mut given).map(|f| f.id));
+            }
+            if gives {
+                // Where nothing waits, all turns end before: what is forgotten is idle.
+                prop_assert!(kept.backlog().packets > 0 || pull(&mut kept).is_none());
+                prop_assert!(given.backlog().packets > 0 || pull(&mut given).is_none());
+                let looked = given.give_back();
+                prop_assert!(given.backlog().packets == 0 || looked == Spare::InUse);
+            }
+            prop_assert_eq!(kept.backlog(), given.backlog());
+        }
+    }
+}

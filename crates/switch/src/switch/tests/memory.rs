@@ -1,7 +1,7 @@
 //! Memory that a guest can have the host hold.
 
 use super::*;
-use tailbound_dataplane::{FqCodelConfig, Pool};
+use tailbound_dataplane::{FqCodelConfig, Pool, Spare};
 
 /// What each queue may hold.
 const MEMORY: Bytes = Bytes(4 << 20);
@@ -73,6 +73,11 @@ fn frames_of_any_length_hold_what_their_queue_may_and_it_is_given_back() {
         assert!(!bench.sent(B).is_empty() && !bench.sent(UPLINK).is_empty());
         let held = bench.switch.pool.held();
         assert!(held.0 <= rest(), "{len}: {held} at rest");
+        for guest in &mut bench.switch.guests {
+            assert_eq!(guest.pipeline.give_back(), Spare::Nothing, "{len}");
+        }
+        let uplink = bench.switch.uplink.as_mut().expect("there is one");
+        assert_eq!(uplink.egress.give_back(), Spare::Nothing, "{len}");
         assert_eq!(
             bench.switch.poll_at(&bench.ports),
             None,

@@ -18,7 +18,7 @@ mod pacing;
 mod sources;
 
 pub use added::ChangeError;
-pub(crate) use added::{Change, Files, REQUEST, names_in};
+pub(crate) use added::{Before, Change, Files, REQUEST, names_in};
 pub use error::ConfigError;
 
 use crate::hose::HoseConfig;

@@ -5,7 +5,8 @@
 //! ports it is given. [`port`] has those of a real host, [`config`] is the file that
 //! says what is forwarded for whom, and [`run`] the daemon that opens ports, waits for
 //! them and answers to signals and scrapes. [`control`] takes what guests are promised
-//! from the placement service, [`socket`] has guests come and go, and shows them.
+//! from the placement service, [`socket`] has guests come and go, and shows them, [`libvirt`]
+//! has domains do so.
 
 pub mod config;
 pub mod control;
@@ -14,6 +15,7 @@ mod durable;
 mod guarantees;
 pub mod hose;
 mod inventory;
+pub mod libvirt;
 mod metrics;
 mod places;
 pub mod port;

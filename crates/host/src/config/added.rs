@@ -27,14 +27,25 @@ pub(crate) enum Change {
     Add {
         /// `[[guest]]` sections.
         text: String,
-        /// They may take the place of others of their names.
-        replace: bool,
+        /// Whether they take the place of others of their names.
+        before: Before,
     },
     /// One less.
     Remove {
         /// Its name.
         name: String,
     },
+}
+
+/// Whether guests of the same names, with other values, were added before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// None may have been.
+    No,
+    /// Whether or not.
+    Maybe,
+    /// All must have been.
+    Yes,
 }
 
 /// Why the guests stay as they are.
@@ -237,12 +248,12 @@ impl Files {
     /// [`REQUEST`].
     pub(crate) fn changed(&self, change: &Change) -> Result<Option<(Self, Config)>, ChangeError> {
         match change {
-            Change::Add { text, replace } => self.with(text, *replace),
+            Change::Add { text, before } => self.with(text, *before),
             Change::Remove { name } => self.without(name),
         }
     }
 
-    fn with(&self, text: &str, replace: bool) -> Result<Option<(Self, Config)>, ChangeError> {
+    fn with(&self, text: &str, before: Before) -> Result<Option<(Self, Config)>, ChangeError> {
         let current = self.parse()?;
         let request = Source {
             name: REQUEST.into(),
@@ -256,9 +267,11 @@ impl Files {
                 except.push(place);
             } else if self.added.has(&guest.name) {
                 kept.retain(|section| called(section) != Some(guest.name.as_str()));
-                if !replace {
+                if before == Before::No {
                     wrong.push(others(place, &guest.name));
                 }
+            } else if before == Before::Yes {
+                wrong.push(nobody(place, &guest.name));
             }
         }
         let new = sections(text).into_iter().enumerate();
@@ -324,10 +337,23 @@ pub(crate) fn names_in(text: &str) -> Vec<String> {
 
 /// What is wrong with a guest that was added before.
 fn others(place: usize, name: &str) -> Problem {
-    Problem::new(
-        &[Step::Key("guest"), Step::Index(place), Step::Key("name")],
+    at_name(
+        place,
         format!("{name} was added before, with other values; say --replace to change it"),
     )
+}
+
+/// What is wrong with a guest that was not.
+fn nobody(place: usize, name: &str) -> Problem {
+    at_name(
+        place,
+        format!("{name} is none of the guests that were added; add it by add-guest"),
+    )
+}
+
+fn at_name(place: usize, message: String) -> Problem {
+    let path = [Step::Key("guest"), Step::Index(place), Step::Key("name")];
+    Problem::new(&path, message)
 }
 
 /// Where the configuration says that added guests are kept.

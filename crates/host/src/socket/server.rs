@@ -4,7 +4,7 @@
 use super::connection::{Connection, IDLE};
 use super::shown::View;
 use super::wire::{Answer, Outcome, Request};
-use crate::config::Change;
+use crate::config::{Before, Change};
 use crate::wake::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -310,11 +310,12 @@ fn asked(request: Request, reply: Reply) -> Asked {
     match request {
         Request::Show {} => Asked::Show(reply),
         Request::AddGuest { toml, replace } => {
-            let change = Change::Add {
-                text: toml,
-                replace,
-            };
-            Asked::Change(change, reply)
+            let before = if replace { Before::Maybe } else { Before::No };
+            Asked::Change(Change::Add { text: toml, before }, reply)
+        }
+        Request::ChangeGuest { toml } => {
+            let before = Before::Yes;
+            Asked::Change(Change::Add { text: toml, before }, reply)
         }
         Request::RemoveGuest { guest } => Asked::Change(Change::Remove { name: guest }, reply),
         Request::Drain {

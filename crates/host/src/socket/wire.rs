@@ -22,6 +22,11 @@ pub enum Request {
         #[serde(default)]
         replace: bool,
     },
+    /// Guests that were added are to have other values, all of them or none.
+    ChangeGuest {
+        /// `[[guest]]` sections, as in the configuration.
+        toml: String,
+    },
     /// A guest that was added is to be removed.
     RemoveGuest {
         /// Its name.
@@ -203,6 +208,9 @@ mod tests {
             Request::AddGuest {
                 toml: "[[guest]]\n\"\u{e9}\"".to_owned(),
                 replace: true,
+            },
+            Request::ChangeGuest {
+                toml: String::new(),
             },
             Request::RemoveGuest {
                 guest: "a".to_owned(),

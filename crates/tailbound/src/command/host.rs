@@ -1,9 +1,11 @@
 //! `tailbound host`: the daemon, and what it is asked while it runs.
 
 mod ask;
+mod libvirt;
+mod which;
 
 #[cfg(feature = "top")]
-pub(super) use ask::Which;
+pub(super) use which::Which;
 
 use crate::exit::{Exit, Failure};
 use ask::Ask;

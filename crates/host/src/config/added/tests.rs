@@ -42,7 +42,7 @@ fn guest(name: &str, number: u8) -> String {
 fn add(text: impl Into<String>) -> Change {
     Change::Add {
         text: text.into(),
-        replace: false,
+        before: Before::No,
     }
 }
 
@@ -121,12 +121,44 @@ fn other_values_need_to_be_asked_for() {
     );
     let replace = Change::Add {
         text: other,
-        replace: true,
+        before: Before::Maybe,
     };
     let files = changed(&files, &replace);
     assert_eq!(names(&files), ["web", "cache", "db"]);
     let config = files.parse().expect("it is right");
     assert_eq!(config.guests[2].mac.to_string(), "02:00:00:00:00:04");
+}
+
+#[test]
+fn who_is_to_be_changed_has_to_be_there() {
+    let place = Place::new();
+    let change = |text: String| Change::Add {
+        text,
+        before: Before::Yes,
+    };
+    let files = changed(&place.files(), &add(guest("db", 2)));
+    for (text, wanted) in [
+        (
+            guest("cache", 3),
+            "2:8: cache is none of the guests that were added; add it by add-guest",
+        ),
+        (
+            guest("db", 4) + &guest("cache", 3),
+            "7:8: cache is none of the guests that were added; add it by add-guest",
+        ),
+        (
+            guest("web", 4),
+            "2:8: web is none of the guests that were added; add it by add-guest",
+        ),
+    ] {
+        let said = refused(&files, &change(text));
+        assert!(said.contains(&format!("<request>:{wanted}")), "{said}");
+    }
+    let same = files.changed(&change(guest("db", 2)));
+    assert!(same.expect("no mistake").is_none());
+    let files = changed(&files, &change(guest("db", 4)));
+    let config = files.parse().expect("it is right");
+    assert_eq!(config.guests[1].mac.to_string(), "02:00:00:00:00:04");
 }
 
 #[test]
@@ -234,20 +266,24 @@ proptest! {
     /// there once, and what is refused changes nothing.
     #[test]
     fn the_files_are_what_is_in_force(
-        steps in proptest::collection::vec((0_u8..6, 0_u8..8, any::<bool>(), any::<bool>()), 1..30),
+        steps in proptest::collection::vec((0_u8..6, 0_u8..8, any::<bool>(), 0_u8..3), 1..30),
     ) {
         let place = Place::new();
         let mut files = place.files();
-        for (name, number, is_added, replace) in steps {
+        for (name, number, is_added, before) in steps {
             let name = if name == 0 { "web".to_owned() } else { format!("g{name}") };
             let change = if is_added {
-                Change::Add { text: guest(&name, number + 1), replace }
+                let before = [Before::No, Before::Maybe, Before::Yes][usize::from(before)];
+                Change::Add { text: guest(&name, number + 1), before }
             } else {
                 remove(&name)
             };
             if let Ok(Some((next, config))) = files.changed(&change) {
                 let is_there = config.guests.iter().any(|guest| guest.name == name);
                 prop_assert_eq!(is_there, is_added);
+                if matches!(change, Change::Add { before: Before::Yes, .. }) {
+                    prop_assert!(files.added().has(&name));
+                }
                 next.added().write().expect("written");
                 files = next;
             }

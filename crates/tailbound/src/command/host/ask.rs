@@ -1,6 +1,8 @@
-//! `tailbound host add-guest`, `remove-guest`, `show`, `drain`: what a daemon is asked at its
-//! control socket.
+//! `tailbound host add-guest`, `change-guest`, `remove-guest`, `show`, `drain`: what a daemon
+//! is asked at its control socket.
 
+use super::libvirt;
+use super::which::Which;
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
 use serde::Serialize;
@@ -8,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};
 use std::path::{Path, PathBuf};
 use tailbound_host::socket::{
-    Client, ClientError, Guarantee, GuaranteedBy, Guest, Kept, Outcome, Port, Request, Shown, Wrong,
+    Guarantee, GuaranteedBy, Guest, Kept, Outcome, Port, Request, Shown, Wrong,
 };
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
@@ -16,49 +18,35 @@ use tailbound_units::Nanos;
 /// What text from standard input is called in mistakes.
 const STDIN: &str = "<stdin>";
 
-/// Which daemon is asked.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Which {
-    /// The configuration of the daemon that is asked
-    #[arg(long, value_name = "FILE", default_value = "/etc/tailbound/host.toml")]
-    config: PathBuf,
-    /// Where that daemon keeps its lock and its control socket
-    /// [default: /run/tailbound, /run/tailbound-host, or a directory of the user's]
-    #[arg(long, value_name = "DIR")]
-    runtime_dir: Option<PathBuf>,
-}
-
-impl Which {
-    /// A connection to it.
-    pub(crate) fn connect(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.config, self.runtime_dir.as_deref())
-    }
-
-    fn ask(&self, request: &Request) -> Result<Outcome, Failure> {
-        Ok(self.connect()?.ask(request)?)
-    }
-}
-
 /// What a daemon that runs is asked.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Ask {
     /// Add guests to those of the configuration, now and for its next start
     AddGuest(Add),
+    /// Change guests that were added, now and for the next start
+    ChangeGuest(Change),
     /// Remove a guest that was added
     RemoveGuest(Remove),
     /// Show guests, guarantees, counters
     Show(Show),
     /// Read a guest's port no more, and wait until what it has sent has left
     Drain(Drain),
+    /// Do what libvirt's hook for QEMU is called for: have a domain's guests come and go
+    LibvirtHook(libvirt::Hook),
+    /// Have guests follow the metadata of libvirt's domains while these run
+    LibvirtWatch(libvirt::Watch),
 }
 
 impl Ask {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         match self {
             Self::AddGuest(add) => add.run(),
+            Self::ChangeGuest(change) => change.run(),
             Self::RemoveGuest(remove) => remove.run(),
             Self::Show(show) => show.run(),
             Self::Drain(drain) => drain.run(),
+            Self::LibvirtHook(hook) => hook.run(),
+            Self::LibvirtWatch(watch) => watch.run(),
         }
     }
 }
@@ -84,30 +72,57 @@ pub(super) struct Add {
 impl Add {
     fn run(self) -> Result<Exit, Failure> {
         let (name, toml) = read(&self.guests)?;
-        let request = Request::AddGuest {
-            toml,
-            replace: self.replace,
-        };
-        match self.daemon.ask(&request)? {
-            Outcome::Done {
-                changed,
-                unguaranteed,
-            } => {
-                output::print(if changed {
-                    "added\n"
-                } else {
-                    "there already; nothing has changed\n"
-                });
-                for guest in unguaranteed {
-                    print_error(&format!(
-                        "warning: {guest} is not held to its guarantee as long as there is no room \
-                         for it on the uplink; `tailbound host show` has what it is held to"
-                    ));
-                }
-                Ok(Exit::Holds)
+        let replace = self.replace;
+        let request = Request::AddGuest { toml, replace };
+        have(&self.daemon, &request, &name, "added\n")
+    }
+}
+
+/// Arguments of `tailbound host change-guest`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "All are changed, or none; nothing of theirs is lost but what waits for a port \
+    that is another one then. Exit code: 0 they are so; 1 refused, as one is not there or would \
+    break a rule, and nothing has changed; 2 the file cannot be read, or no daemon answers."
+)]
+pub(super) struct Change {
+    /// `[[guest]]` sections, as in the configuration (TOML); - for standard input
+    #[arg(value_name = "GUESTS")]
+    guests: PathBuf,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+impl Change {
+    fn run(self) -> Result<Exit, Failure> {
+        let (name, toml) = read(&self.guests)?;
+        let request = Request::ChangeGuest { toml };
+        have(&self.daemon, &request, &name, "changed\n")
+    }
+}
+
+/// Has a daemon take guests; `name` is that of their text, `done` what is printed where that
+/// changes anything.
+fn have(daemon: &Which, request: &Request, name: &Path, done: &str) -> Result<Exit, Failure> {
+    match daemon.ask(request)? {
+        Outcome::Done {
+            changed,
+            unguaranteed,
+        } => {
+            output::print(if changed {
+                done
+            } else {
+                "there already; nothing has changed\n"
+            });
+            for guest in unguaranteed {
+                print_error(&format!(
+                    "warning: {guest} is not held to its guarantee as long as there is no room \
+                     for it on the uplink; `tailbound host show` has what it is held to"
+                ));
             }
-            other => Err(failure(other, &name)),
+            Ok(Exit::Holds)
         }
+        other => Err(failure(other, name)),
     }
 }
 

@@ -1,0 +1,169 @@
+//! What a daemon is asked about a domain.
+
+use super::domain::{Card, Domain};
+use crate::socket::{Client, ClientError, Kept, Outcome, Request, Shown};
+use std::time::{Duration, Instant};
+
+/// How soon something is looked at again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// How long a card may be in use after its domain has stopped: until the daemon has seen that
+/// QEMU is gone.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// Why a daemon does not have a domain's guests as its metadata says.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// It does not answer.
+    #[error("domain {domain}: {source}")]
+    Client {
+        /// The domain's name.
+        domain: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// It refuses, and nothing has changed.
+    #[error("domain {domain}: {message}")]
+    Refused {
+        /// The domain's name.
+        domain: String,
+        /// Why, and what would be right.
+        message: String,
+    },
+}
+
+/// A daemon that is asked about a domain.
+pub(super) struct Asking<'d> {
+    pub(super) domain: &'d Domain,
+    client: Client,
+}
+
+impl<'d> Asking<'d> {
+    pub(super) fn new(domain: &'d Domain, client: Client) -> Self {
+        Self { domain, client }
+    }
+
+    /// Has its guests, whether or not they were there; returns the names of those that are
+    /// not held to their guarantees.
+    pub(super) fn add(&mut self) -> Result<Vec<String>, AskError> {
+        let shown = self.shown()?;
+        for card in self.domain.guests() {
+            self.check(card, &shown)?;
+        }
+        let (toml, replace) = (self.domain.sections(), true);
+        self.have(&Request::AddGuest { toml, replace })
+    }
+
+    /// Has its guests as the metadata say now, where they are there.
+    pub(super) fn change(&mut self) -> Result<Vec<String>, AskError> {
+        let toml = self.domain.sections();
+        self.have(&Request::ChangeGuest { toml })
+    }
+
+    /// Removes its guests; returns whether there were any.
+    pub(super) fn remove(&mut self) -> Result<bool, AskError> {
+        let until = Instant::now() + SETTLING;
+        let names = loop {
+            let shown = self.shown()?;
+            let guests = shown.guests.iter();
+            let guests = guests.filter(|guest| {
+                let mut cards = self.domain.cards.iter();
+                guest.kept == Kept::Socket
+                    && cards.any(|card| card.guest == guest.port.name && is_at(card, guest))
+            });
+            let guests: Vec<_> = guests.collect();
+            let Some(used) = guests.iter().find(|guest| guest.port.up) else {
+                break guests
+                    .iter()
+                    .map(|guest| guest.port.name.clone())
+                    .collect::<Vec<_>>();
+            };
+            if Instant::now() > until {
+                return Err(self.refused(format!(
+                    "the card of guest {} is in use still, so the domain runs; nothing has \
+                     changed, stop the domain first",
+                    used.port.name
+                )));
+            }
+            std::thread::sleep(AGAIN);
+        };
+        for guest in &names {
+            self.have(&Request::RemoveGuest {
+                guest: guest.clone(),
+            })?;
+        }
+        Ok(!names.is_empty())
+    }
+
+    /// Whether somebody else has what a card's guest is to have, as far as the daemon would
+    /// take it for the same guest, or could not say what to do.
+    fn check(&self, card: &Card, shown: &Shown) -> Result<(), AskError> {
+        let same_name = shown.guests.iter().find(|it| it.port.name == card.guest);
+        if let Some(guest) = same_name.filter(|guest| !is_at(card, guest)) {
+            return Err(self.refused(format!(
+                "there is another guest {} already, at {}; give this one another name by <guest \
+                 name='...'>",
+                card.guest, guest.port.port
+            )));
+        }
+        let mut others = shown.guests.iter();
+        let same_socket = others.find(|it| it.port.name != card.guest && is_at(card, it));
+        if let Some(guest) = same_socket {
+            let name = &guest.port.name;
+            return Err(self.refused(format!(
+                "the socket {} is that of guest {name}; give the interface another `path`, or, if \
+                 that is what this domain was called before, run `tailbound host remove-guest \
+                 {name}`",
+                card.socket
+            )));
+        }
+        Ok(())
+    }
+
+    fn shown(&mut self) -> Result<Shown, AskError> {
+        match self.ask(&Request::Show {})? {
+            Outcome::Shown { host } => Ok(*host),
+            other => Err(self.told(other)),
+        }
+    }
+
+    fn have(&mut self, request: &Request) -> Result<Vec<String>, AskError> {
+        match self.ask(request)? {
+            Outcome::Done { unguaranteed, .. } => Ok(unguaranteed),
+            other => Err(self.told(other)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Outcome, AskError> {
+        let answer = self.client.ask(request);
+        answer.map_err(|source| AskError::Client {
+            domain: self.domain.name.clone(),
+            source,
+        })
+    }
+
+    /// An answer that is none to what was asked.
+    fn told(&self, outcome: Outcome) -> AskError {
+        let Outcome::Refused { message, mistakes } = outcome else {
+            return self.refused("the daemon answers something else than it was asked".to_owned());
+        };
+        if mistakes.is_empty() {
+            return self.refused(message);
+        }
+        let mistakes = mistakes.iter().map(|wrong| self.domain.tell(wrong));
+        self.refused(mistakes.collect::<Vec<_>>().join("; "))
+    }
+
+    pub(super) fn refused(&self, message: String) -> AskError {
+        AskError::Refused {
+            domain: self.domain.name.clone(),
+            message,
+        }
+    }
+}
+
+/// Whether a guest's port is a card's socket.
+fn is_at(card: &Card, guest: &crate::socket::Guest) -> bool {
+    // As `PortConfig` is written.
+    guest.port.port == format!("vhost-user {}", card.socket)
+}

@@ -1,0 +1,103 @@
+use super::*;
+use crate::socket::{Answer, Guest, Kept, Outcome, Port, Shown, VERSION};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+const WEB: &str = "<domain id='1'><name>web</name><metadata>\
+    <guests xmlns='https://github.com/tailbound/tailbound'><guest/></guests></metadata>\
+    <devices><interface type='vhostuser'><mac address='52:54:00:00:00:01'/>\
+    <source type='unix' path='/run/web' mode='client'/></interface></devices></domain>";
+
+/// A daemon that says these things, one to each request, and returns the requests.
+fn daemon(directory: &Path, says: Vec<Outcome>) -> JoinHandle<Vec<String>> {
+    let socket = directory.join(crate::places::name(Path::new("/x"), ".sock"));
+    let listener = UnixListener::bind(socket).expect("a socket");
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        let mut lines = BufReader::new(stream.try_clone().expect("a copy")).lines();
+        let asked = says.into_iter().map(|outcome| {
+            let asked = lines.next().expect("a request").expect("read");
+            let version = VERSION;
+            let answer = serde_json::to_string(&Answer { version, outcome }).expect("JSON");
+            writeln!(&stream, "{answer}").expect("sent");
+            let asked: serde_json::Value = serde_json::from_str(&asked).expect("JSON");
+            asked["do"].as_str().expect("text").to_owned()
+        });
+        asked.collect()
+    })
+}
+
+/// What a daemon shows that has `web`, or nobody.
+fn shown(up: Option<bool>) -> Outcome {
+    let web = |up| Guest {
+        port: Port {
+            name: "web".to_owned(),
+            port: "vhost-user /run/web".to_owned(),
+            up,
+            ..Port::default()
+        },
+        kept: Kept::Socket,
+        vm: None,
+        drained: false,
+        guarantee: None,
+        guarantee_refused: false,
+        paced_bytes: 0,
+        waits: Vec::new(),
+    };
+    Outcome::Shown {
+        host: Box::new(Shown {
+            pid: 1,
+            uptime_ns: 0,
+            config: "/x".into(),
+            added: "/y".into(),
+            uplink: None,
+            guests: up.map(web).into_iter().collect(),
+        }),
+    }
+}
+
+fn done(unguaranteed: &[&str]) -> Outcome {
+    Outcome::Done {
+        changed: true,
+        unguaranteed: unguaranteed.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+/// What comes of an operation where a daemon says these things, and what that was asked.
+fn called(operation: &str, says: Vec<Outcome>) -> (Result<Vec<String>, String>, Vec<String>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let daemon = daemon(directory.path(), says);
+    let connect = || Client::connect(Path::new("/x"), Some(directory.path()));
+    let done = hook(operation, "web", WEB, &connect);
+    let asked = daemon.join().expect("all was asked");
+    (done.map_err(|error| error.to_string()), asked)
+}
+
+#[test]
+fn who_is_not_kept_to_its_guarantee_is_not_started() {
+    let says = vec![shown(None), done(&["web"]), shown(Some(false)), done(&[])];
+    let (refused, asked) = called("start", says);
+    let refused = refused.expect_err("there is no room");
+    let wanted = "domain web: there is no room on the uplink for what guest web is guaranteed";
+    assert!(refused.starts_with(wanted), "{refused}");
+    assert_eq!(asked, ["show", "add-guest", "show", "remove-guest"]);
+    // One that runs is left alone.
+    let (said, asked) = called("reconnect", vec![shown(Some(true)), done(&["web"])]);
+    assert!(said.expect("it goes on")[0].starts_with("there is no room"));
+    assert_eq!(asked, ["show", "add-guest"]);
+}
+
+#[test]
+fn a_card_is_given_up_once_its_machine_has_left() {
+    let says = vec![
+        shown(Some(true)),
+        shown(Some(true)),
+        shown(Some(false)),
+        done(&[]),
+    ];
+    let (said, asked) = called("stopped", says);
+    assert_eq!(said, Ok(Vec::new()));
+    assert_eq!(asked, ["show", "show", "show", "remove-guest"]);
+}

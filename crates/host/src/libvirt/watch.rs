@@ -1,0 +1,210 @@
+//! Follows what libvirt says of domains: their metadata may change while they run, and no
+//! hook is called for that.
+//!
+//! Whatever an event says, the domain is read as it is then, and its guests are made so. So an
+//! event that is late, or comes twice, does no harm, and the last one of a domain is followed
+//! by its last state. When libvirt was away all domains are read: what has changed meanwhile is
+//! found, and what a domain left behind that has stopped is removed.
+
+use super::ask::{AskError, Asking};
+use super::domain::Domain;
+use super::hook::no_room;
+use super::virsh::{Event, VIRSH, Virsh};
+use crate::socket::{Client, ClientError};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use tailbound_sys::process::{Child, find_program};
+
+/// How long to wait before what failed is tried again, and at most until a signal is seen.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How long `virsh` may take until it hears of events. What changes in that time is found by
+/// reading all domains once more.
+const LISTENING: Duration = Duration::from_secs(3);
+
+/// Why domains cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// The command is missing.
+    #[error(
+        "{VIRSH} is not installed; install libvirt-clients (Debian) or libvirt-client (Fedora)"
+    )]
+    NoVirsh,
+    /// The system refused something.
+    #[error("cannot {step}: {source}")]
+    System {
+        /// What was tried.
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Has the guests of the domains at `uri` follow their metadata, until SIGTERM or SIGINT.
+/// `connect` connects to the daemon. Call this from the main thread.
+///
+/// # Errors
+/// It cannot begin. libvirt or a daemon that are away are waited for.
+pub fn watch(
+    uri: &str,
+    connect: &dyn Fn() -> Result<Client, ClientError>,
+) -> Result<(), WatchError> {
+    if find_program(VIRSH).is_none() {
+        return Err(WatchError::NoVirsh);
+    }
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        let registered = flag::register(signal, Arc::clone(&ends));
+        registered.map_err(|source| WatchError::System {
+            step: "catch signals",
+            source,
+        })?;
+    }
+    let mut watcher = Watcher {
+        virsh: Virsh { uri },
+        connect,
+        due: BTreeSet::new(),
+        said: BTreeMap::new(),
+    };
+    while !ends.load(Ordering::Relaxed) {
+        match watcher.listen(&ends) {
+            Ok(()) => tracing::warn!(uri, "libvirt is away; it is looked for again"),
+            Err(error) => tracing::warn!(uri, %error, "libvirt cannot be asked for events"),
+        }
+        std::thread::sleep(AGAIN);
+    }
+    Ok(())
+}
+
+struct Watcher<'c> {
+    virsh: Virsh<'c>,
+    connect: &'c dyn Fn() -> Result<Client, ClientError>,
+    /// Domains that may not be as they should.
+    due: BTreeSet<String>,
+    /// What was said of a domain last, which is not said again.
+    said: BTreeMap<String, String>,
+}
+
+impl Watcher<'_> {
+    /// Listens until libvirt is away, or this is to end.
+    fn listen(&mut self, ends: &AtomicBool) -> io::Result<()> {
+        let (tell, told) = mpsc::channel();
+        let child: Child = self.virsh.events(tell)?;
+        let mut all_at = Some(Instant::now() + LISTENING);
+        self.all();
+        while !ends.load(Ordering::Relaxed) {
+            match told.recv_timeout(AGAIN) {
+                Ok(Event::Changed(name)) => {
+                    self.due.insert(name);
+                    // Those that came meanwhile are of the same moment.
+                    for event in told.try_iter() {
+                        match event {
+                            Event::Changed(name) => drop(self.due.insert(name)),
+                            Event::Unclear => self.all(),
+                            Event::Ended => return Ok(()),
+                        }
+                    }
+                }
+                Ok(Event::Unclear) => self.all(),
+                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if all_at.is_some_and(|at| at < Instant::now()) {
+                all_at = None;
+                self.all();
+            }
+            self.settle();
+        }
+        drop(child);
+        Ok(())
+    }
+
+    /// Every domain may have changed.
+    fn all(&mut self) {
+        match self.virsh.names() {
+            Ok(names) => self.due.extend(names),
+            Err(error) => tracing::warn!(%error, "libvirt does not say which domains there are"),
+        }
+    }
+
+    /// Makes the guests of domains so that may not be; those stay due whose daemon is away.
+    fn settle(&mut self) {
+        for name in std::mem::take(&mut self.due) {
+            let said = match self.follow(&name) {
+                Ok(said) => said,
+                Err(error @ AskError::Client { .. }) => {
+                    self.due.insert(name.clone());
+                    Some(error.to_string())
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            self.say(name, said);
+        }
+    }
+
+    /// Says what is wrong with a domain, once.
+    fn say(&mut self, name: String, said: Option<String>) {
+        let Some(said) = said else {
+            self.said.remove(&name);
+            return;
+        };
+        if self.said.get(&name) != Some(&said) {
+            tracing::error!("{said}");
+            self.said.insert(name, said);
+        }
+    }
+
+    /// Makes the guests of a domain what its metadata says. Returns what is wrong that the
+    /// daemon need not be asked about again.
+    fn follow(&self, name: &str) -> Result<Option<String>, AskError> {
+        let Some(domain) = self.domain(name) else {
+            return Ok(None);
+        };
+        let domain = match domain {
+            Ok(domain) => domain,
+            Err(wrong) => return Ok(Some(wrong)),
+        };
+        if domain.guests().next().is_none() {
+            return Ok(None);
+        }
+        let mut asking = self.asking(&domain)?;
+        if domain.runs {
+            let unguaranteed = asking.change()?;
+            return Ok(unguaranteed
+                .first()
+                .map(|guest| format!("domain {name}: {}", no_room(guest))));
+        }
+        if !asking.remove()? {
+            return Ok(None);
+        }
+        tracing::info!(domain = name, "removed what it had left behind");
+        // It may have been started while it was removed.
+        if let Some(Ok(domain)) = self.domain(name)
+            && domain.runs
+        {
+            self.asking(&domain)?.add()?;
+        }
+        Ok(None)
+    }
+
+    /// A domain as it is now; `None` where there is none, or libvirt is away.
+    fn domain(&self, name: &str) -> Option<Result<Domain, String>> {
+        let xml = self.virsh.xml(name);
+        let xml = xml.inspect_err(|error| tracing::debug!(domain = name, %error, "is not there"));
+        Some(Domain::read(&xml.ok()?).map_err(|error| error.to_string()))
+    }
+
+    fn asking<'d>(&self, domain: &'d Domain) -> Result<Asking<'d>, AskError> {
+        let client = (self.connect)().map_err(|source| AskError::Client {
+            domain: domain.name.clone(),
+            source,
+        })?;
+        Ok(Asking::new(domain, client))
+    }
+}

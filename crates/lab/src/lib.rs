@@ -9,6 +9,7 @@
 pub mod arrivals;
 mod bounds;
 mod build;
+pub mod cards;
 mod class;
 mod core_use;
 mod cpus;

@@ -215,6 +215,16 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
+    /// Tells a child something more than the moment to start.
+    pub(crate) fn tell(&mut self, place: usize, text: &str) -> Result<(), LabError> {
+        let member = &mut self.members[place];
+        let told = match &mut member.child.stdin {
+            Some(stdin) => stdin.write_all(text.as_bytes()),
+            None => Ok(()),
+        };
+        told.map_err(LabError::io(format!("speaking to {}", member.name)))
+    }
+
     /// Whether all that end by themselves have ended.
     pub(crate) fn all_ended(&mut self) -> Result<bool, LabError> {
         self.look()?;

@@ -4,6 +4,7 @@ use super::experiment::{Line, Report, list, show};
 use crate::exit::{Exit, Failure};
 use std::path::PathBuf;
 use tailbound_experiment::{Experiment, Loaded};
+use tailbound_lab::cards::{self, CardsExperiment};
 use tailbound_lab::experiment::LabExperiment;
 use tailbound_lab::forward::{self, ForwardExperiment};
 use tailbound_lab::{LabError, Options};
@@ -22,6 +23,8 @@ enum Action {
     Run(Run),
     /// Compare forwarding with a Linux bridge and Open vSwitch
     Forward(Forward),
+    /// Compare machines' cards with TAPs and a Linux bridge
+    Cards(Cards),
     /// List the experiments that come with tailbound
     List,
     /// Print an experiment's TOML, to start another one from
@@ -86,11 +89,25 @@ struct Forward {
     report: Report,
 }
 
+/// Arguments of `tailbound lab cards`.
+#[derive(Debug, clap::Args)]
+struct Cards {
+    /// How long each size of frames is measured
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    duration: Nanos,
+    /// Measure each of them this often, in turn; figures are medians
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    #[command(flatten)]
+    report: Report,
+}
+
 impl Args {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.action {
             Action::Run(run) => run.run(),
             Action::Forward(forward) => forward.run(),
+            Action::Cards(cards) => cards.run(),
             Action::List => list::<LabExperiment>(),
             Action::Show { name } => show::<LabExperiment>(&name),
             Action::Clean => clean(),
@@ -135,6 +152,18 @@ impl Forward {
         };
         let source = ForwardExperiment::CATALOGUE.source("forward")?;
         let loaded = Loaded::<ForwardExperiment>::parse(&source)?;
+        run(&loaded, 0, &options, &self.report)
+    }
+}
+
+impl Cards {
+    fn run(self) -> Result<Exit, Failure> {
+        let options = cards::Options {
+            duration: self.duration,
+            repeat: self.repeat,
+        };
+        let source = CardsExperiment::CATALOGUE.source("cards")?;
+        let loaded = Loaded::<CardsExperiment>::parse(&source)?;
         run(&loaded, 0, &options, &self.report)
     }
 }

@@ -227,6 +227,8 @@ pub(crate) struct Ring {
     pub(crate) call: OwnedFd,
     pub(crate) error: OwnedFd,
     buffers: u64,
+    /// From the buffer of one entry to that of the next.
+    apart: u64,
     buffer: u32,
 }
 
@@ -241,7 +243,7 @@ impl Ring {
 
     /// The buffer of an entry.
     pub(crate) fn buffer(&self, entry: u16) -> u64 {
-        self.buffers + u64::from(entry) * (128 << 10)
+        self.buffers + u64::from(entry) * self.apart
     }
 }
 
@@ -292,6 +294,7 @@ impl Machine {
             call: event(),
             error: event(),
             buffers: BASE + index * room + (1 << 20).min(room / 4),
+            apart: (room - (1 << 20).min(room / 4)) / u64::from(build.entries) / 16 * 16,
             buffer: build.buffer,
         };
         let rings = (0..2 * build.pairs as u64).map(ring).collect();

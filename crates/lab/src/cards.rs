@@ -1,0 +1,394 @@
+//! How fast frames pass from one machine's card to another's: through tailbound's
+//! vhost-user ports, beside its TAP ports and a Linux bridge.
+//!
+//! DPDK's testpmd is both machines, in one process on one CPU; tailbound has another one.
+//! It sends a fixed number of frames in a circle, from its first port to its second and
+//! back, so that nothing is lost and the slowest sets the pace. Behind TAPs and the bridge
+//! it has packet sockets with rings (`net_af_packet`). The backends take turns, and what
+//! counts is the ratio within one round.
+
+use crate::LabError;
+use crate::build::batch;
+use crate::cpus::Cpus;
+use crate::lock::Lock;
+use crate::machine;
+use crate::processes::{POLL, Ready, Start, Supervisor};
+use crate::run_dir::RunDir;
+use crate::summarise;
+use crate::tools::words;
+use crate::topology::namespace_path;
+use rustix::thread::CpuSet;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tailbound_experiment::{
+    Catalogue, Document, Experiment, Found, Mistake, Mistakes, Noise, Run, catalogue,
+};
+use tailbound_report::Variant;
+use tailbound_sys::process::find_program;
+use tailbound_sys::user_namespace;
+use tailbound_units::Nanos;
+
+const TESTPMD: &str = "dpdk-testpmd";
+/// Bytes of frames without the FCS: the smallest, and a full one.
+const SMALL: u32 = 60;
+const FULL: u32 = 1514;
+/// Bursts of 32 frames that each port begins with.
+const BURSTS: u32 = 8;
+const WARMUP: Nanos = Nanos::from_millis(500);
+/// The namespace of testpmd, and that of the bridge.
+const GUESTS: &str = "cards";
+const MIDDLE: &str = "middle";
+
+/// What to measure, and how often.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long each size of frames is measured.
+    pub duration: Nanos,
+    /// How often each backend is measured, in turn.
+    pub repeat: u32,
+}
+
+/// What is between the two machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Backend {
+    /// `tailbound host`, which has their cards.
+    Vhost,
+    /// `tailbound host`, and a TAP each.
+    Tap,
+    /// A Linux bridge, and a veth pair each.
+    Bridge,
+}
+
+/// One backend, measured once: frames a second.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    small: f64,
+    full: f64,
+}
+
+/// The one experiment: what it expects is in its file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CardsExperiment {}
+
+/// What the measurements share.
+struct Bench<'a> {
+    options: &'a Options,
+    run_dir: &'a RunDir,
+    program: PathBuf,
+    /// Where testpmd runs, and tailbound.
+    cpus: [u32; 2],
+    all: CpuSet,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Experiment for CardsExperiment {
+    type Options = Options;
+    type Error = LabError;
+
+    const CATALOGUE: Catalogue = catalogue!("experiments": "cards");
+
+    fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
+        document.whole()
+    }
+
+    fn check(&mut self, _: &str, _: &mut Mistakes) {}
+
+    fn outline(&self) -> Vec<Variant> {
+        variants(&Backend::ALL.map(|backend| (backend, Vec::new())).into())
+    }
+
+    /// Moves this process into namespaces of its own, as a run of the lab does.
+    fn run(&self, run: &mut Run<'_, Options>) -> Result<Found, LabError> {
+        let options = run.options;
+        for (program, package) in [("ip", "iproute2"), (TESTPMD, "dpdk")] {
+            if find_program(program).is_none() {
+                return Err(LabError::Missing { program, package });
+            }
+        }
+        let _lock = Lock::take()?;
+        let privilege = user_namespace::enter()?;
+        let signal = machine::watch_signals()?;
+        let run_dir =
+            RunDir::create(false).map_err(LabError::io("making a directory for the run"))?;
+        let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
+        let other = (0..CpuSet::MAX_CPU).find(|cpu| cpus.others.is_set(*cpu));
+        let bench = Bench {
+            options,
+            run_dir: &run_dir,
+            program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+            cpus: [
+                cpus.shared_core,
+                other.map_or(cpus.shared_core, |cpu| cpu as u32),
+            ],
+            all: cpus.all,
+            signal,
+        };
+        let mut found = Found {
+            conditions: machine::conditions(privilege, &cpus),
+            noise: Noise::Unknown,
+            ..Found::default()
+        };
+        found.condition("duration_ns", options.duration.as_nanos());
+        found.condition("repeat", options.repeat);
+        let mut measured: BTreeMap<Backend, Vec<Measured>> = BTreeMap::new();
+        for round in 1..=options.repeat {
+            for backend in Backend::ALL {
+                (run.progress)(&format!("[{round}/{}] {}", options.repeat, backend.name()));
+                let of_backend = measured.entry(backend).or_default();
+                of_backend.push(Measured {
+                    small: bench.measure(backend, SMALL)?,
+                    full: bench.measure(backend, FULL)?,
+                });
+            }
+        }
+        found.variants = variants(&measured);
+        Ok(found)
+    }
+}
+
+/// The backends with their figures. A ratio is the median of those of each round.
+fn variants(measured: &BTreeMap<Backend, Vec<Measured>>) -> Vec<Variant> {
+    type Figure = fn(&Measured) -> f64;
+    const SMALL: Figure = |measured| measured.small;
+    const FULL: Figure = |measured| measured.full;
+    let variant = |(backend, rounds): (&Backend, &Vec<Measured>)| {
+        let mut values = BTreeMap::new();
+        for (name, figure) in [("small_frames_s", SMALL), ("full_frames_s", FULL)] {
+            let figures = rounds.iter().map(figure).collect();
+            values.insert(name.to_owned(), summarise::value("frames/s", figures));
+        }
+        for (other, of) in [(Backend::Tap, "tap"), (Backend::Bridge, "bridge")] {
+            if *backend != Backend::Vhost {
+                continue;
+            }
+            for (name, figure) in [("small", SMALL), ("full", FULL)] {
+                let pairs = rounds.iter().zip(&measured[&other]);
+                let ratios = pairs.map(|(ours, theirs)| figure(ours) / figure(theirs));
+                let value = summarise::value("", ratios.collect());
+                values.insert(format!("{name}_to_{of}"), value);
+            }
+        }
+        Variant {
+            name: backend.name().into(),
+            values,
+            ..Variant::default()
+        }
+    };
+    measured.iter().map(variant).collect()
+}
+
+impl Backend {
+    const ALL: [Self; 3] = [Self::Vhost, Self::Tap, Self::Bridge];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Vhost => "vhost-user",
+            Self::Tap => "tap",
+            Self::Bridge => "bridge",
+        }
+    }
+
+    /// Makes the interfaces.
+    fn build(self) -> Result<(), LabError> {
+        batch("ip", None, &format!("netns add {GUESTS}\n"))?;
+        match self {
+            Self::Vhost => return Ok(()),
+            Self::Tap => batch(
+                "ip",
+                Some(GUESTS),
+                "tuntap add dev eth1 mode tap vnet_hdr\ntuntap add dev eth2 mode tap vnet_hdr\n",
+            )?,
+            Self::Bridge => {
+                let pair = |number| {
+                    format!(
+                        "link add eth{number} netns {GUESTS} type veth \
+                         peer name port{number} netns {MIDDLE}\n"
+                    )
+                };
+                let pairs = format!("netns add {MIDDLE}\n{}{}", pair(1), pair(2));
+                batch("ip", None, &pairs)?;
+                batch(
+                    "ip",
+                    Some(MIDDLE),
+                    "link add bridge type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+                     link set port1 master bridge up\n\
+                     link set port2 master bridge up\n\
+                     link set bridge up\n",
+                )?;
+                let stations = [1, 2].map(|number| {
+                    format!("fdb add {} dev port{number} master static\n", mac(number))
+                });
+                batch("bridge", Some(MIDDLE), &stations.concat())?;
+            }
+        }
+        // The kernel behind them is not the machine: it answers nobody.
+        batch(
+            "ip",
+            Some(GUESTS),
+            "link set eth1 arp off up\nlink set eth2 arp off up\n",
+        )
+    }
+
+    /// Takes everything away again.
+    fn remove(self) -> Result<(), LabError> {
+        if self == Self::Bridge {
+            batch("ip", None, &format!("netns del {MIDDLE}\n"))?;
+        }
+        batch("ip", None, &format!("netns del {GUESTS}\n"))
+    }
+}
+
+/// The station of a machine. The interfaces of the kernel have others, so that it drops
+/// at once what comes for testpmd.
+fn mac(number: u8) -> String {
+    format!("02:00:00:01:00:{number:02x}")
+}
+
+impl Bench<'_> {
+    /// Frames a second of a size, both ways together.
+    fn measure(&self, backend: Backend, size: u32) -> Result<f64, LabError> {
+        let mut supervisor = Supervisor::new(self.run_dir, Arc::clone(&self.signal));
+        backend.build()?;
+        if backend != Backend::Bridge {
+            self.daemon(&mut supervisor, backend)?;
+        }
+        let testpmd = self.testpmd(&mut supervisor, backend, size)?;
+        supervisor.tell(testpmd, &format!("start tx_first {BURSTS}\n"))?;
+        supervisor.rest(WARMUP.into())?;
+        // What it shows the second time is since the first.
+        supervisor.tell(testpmd, "show port stats all\n")?;
+        supervisor.rest(self.options.duration.into())?;
+        supervisor.tell(testpmd, "show port stats all\nstop\nquit\n")?;
+        while !supervisor.all_ended()? {
+            supervisor.rest(POLL)?;
+        }
+        let output = &supervisor.member(testpmd).stdout;
+        let text = std::fs::read_to_string(output).map_err(LabError::file("reading", output))?;
+        let rate = rate(&text).ok_or_else(|| LabError::Child {
+            who: "testpmd".to_owned(),
+            what: "did not say how much it received".to_owned(),
+            stderr: text,
+        })?;
+        supervisor.end()?;
+        backend.remove()?;
+        Ok(rate)
+    }
+
+    /// Starts a daemon with both machines, on a CPU of its own.
+    fn daemon(&self, supervisor: &mut Supervisor<'_>, backend: Backend) -> Result<(), LabError> {
+        let [testpmd, own] = self.cpus;
+        let mut config = String::new();
+        if own != testpmd {
+            let _ = writeln!(config, "cpu = {own}");
+        }
+        for number in [1, 2] {
+            let port = if backend == Backend::Vhost {
+                let socket = self.socket(number);
+                format!("kind = \"vhost-user\", socket = \"{}\"", socket.display())
+            } else {
+                format!("kind = \"tap\", interface = \"eth{number}\"")
+            };
+            // Writing to a string cannot fail. What testpmd sends has one IP source for both.
+            let _ = write!(
+                config,
+                "[[guest]]\nname = \"card{number}\"\nmac = \"{}\"\nanti_spoofing = false\n\
+                 port = {{ {port} }}\n\
+                 pipeline = {{ segment = false, meter = {{}}, \
+                 queue = {{ kind = \"fq-codel\" }} }}\n",
+                mac(number),
+            );
+        }
+        let path = self.run_dir.path().join("cards.toml");
+        std::fs::write(&path, config).map_err(LabError::file("writing", &path))?;
+        let first = supervisor.len();
+        supervisor.start(Start {
+            name: "the host's daemon".to_owned(),
+            program: self.program.clone(),
+            args: vec!["host".into(), "--config".into(), path.display().to_string()],
+            netns: &namespace_path(GUESTS),
+            cpus: self.all,
+            policy: None,
+            ready: Ready::Stderr("ready"),
+            ends: false,
+        })?;
+        supervisor.wait_ready(first)
+    }
+
+    /// Starts both machines on a CPU of their own.
+    fn testpmd(
+        &self,
+        supervisor: &mut Supervisor<'_>,
+        backend: Backend,
+        size: u32,
+    ) -> Result<usize, LabError> {
+        let cpu = self.cpus[0];
+        let device = |number: u8| match backend {
+            Backend::Vhost => format!(
+                "--vdev=net_virtio_user{number},path={},mac={},queue_size=1024",
+                self.socket(number).display(),
+                mac(number)
+            ),
+            Backend::Tap | Backend::Bridge => format!(
+                "--vdev=net_af_packet{number},iface=eth{number},framecnt=1024,qdisc_bypass=1"
+            ),
+        };
+        let line = format!(
+            "--lcores=0@{cpu},1@{cpu} --no-huge -m 256 --no-pci --no-telemetry \
+             --file-prefix=cards{} {} {} -- -i --nb-cores=1 --total-num-mbufs=16384 \
+             --no-mlockall --forward-mode=mac --eth-peer=0,{} --eth-peer=1,{} \
+             --txd=1024 --rxd=1024 --txpkts={size}",
+            std::process::id(),
+            device(1),
+            device(2),
+            mac(2),
+            mac(1),
+        );
+        let first = supervisor.len();
+        let place = supervisor.start(Start {
+            name: "testpmd".to_owned(),
+            program: TESTPMD.into(),
+            args: words(&line),
+            netns: &namespace_path(GUESTS),
+            cpus: self.all,
+            policy: None,
+            ready: Ready::Stdout("testpmd>"),
+            ends: true,
+        })?;
+        supervisor.wait_ready(first)?;
+        Ok(place)
+    }
+
+    fn socket(&self, number: u8) -> PathBuf {
+        self.run_dir.path().join(format!("card{number}"))
+    }
+}
+
+/// The frames a second that both ports received, as testpmd says at the end.
+fn rate(text: &str) -> Option<f64> {
+    let rates = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("Rx-pps:")?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    let rates: Vec<f64> = rates.collect();
+    let last = rates.last_chunk::<2>()?;
+    // Twice it was asked: the first time it tells of the time before.
+    (rates.len() == 4).then(|| last.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_received_is_that_of_the_second_time() {
+        let port = |rate| format!("  Rx-pps:   {rate}   Rx-bps:  64\n  Tx-pps: 9  Tx-bps: 9\n");
+        let text = [1, 2, 30, 12].map(port).concat();
+        assert_eq!(rate(&text), Some(42.0));
+        assert_eq!(rate("testpmd> Bye...\n"), None);
+    }
+}

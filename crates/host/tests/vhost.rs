@@ -634,6 +634,24 @@ fn dpdk_sends_frames_from_card_to_card() {
                 let received = testpmd.received();
                 received.len() == 2 && received.iter().all(|count| *count > 5_000)
             });
+            // It is killed amid its traffic. What it had sent is in its cards' rings, was
+            // dropped as they were gone, or waits; the next one is served as the first was.
+            drop(testpmd);
+            for (from, to) in [(1, 2), (2, 1)] {
+                let up = format!("tailbound_port_up{{port=\"g{to}\"}}");
+                until("the card is gone", || daemon.metric(&up) == Some(0.0));
+                let received =
+                    format!("tailbound_packets_total{{port=\"g{from}\",direction=\"received\"}}");
+                let there = [
+                    format!("tailbound_packets_total{{port=\"g{to}\",direction=\"sent\"}}"),
+                    format!("tailbound_drops_total{{port=\"g{to}\""),
+                    format!("tailbound_backlog_packets{{port=\"g{to}\""),
+                ];
+                until("every frame accounted for", || {
+                    let there: f64 = there.iter().map(|sample| total(&daemon, sample)).sum();
+                    daemon.metric(&received) == Some(there)
+                });
+            }
         }
         drop(daemon);
     });

@@ -240,11 +240,17 @@ pub struct LogSlice {
     base: u64,
 }
 
-impl WithBitmapSlice<'_> for LogSlice {
-    type S = Self;
+/// The same, where it is looked at: to count who holds the log costs as much as what is
+/// written.
+#[derive(Debug, Clone, Copy)]
+pub struct LogView<'l> {
+    log: &'l Log,
+    base: u64,
 }
 
-impl BitmapSlice for LogSlice {}
+impl<'l> WithBitmapSlice<'l> for LogSlice {
+    type S = LogView<'l>;
+}
 
 impl Bitmap for LogSlice {
     fn mark_dirty(&self, offset: usize, len: usize) {
@@ -256,10 +262,33 @@ impl Bitmap for LogSlice {
         false
     }
 
+    fn slice_at(&self, offset: usize) -> LogView<'_> {
+        LogView {
+            log: &self.log,
+            base: self.base.wrapping_add(offset as u64),
+        }
+    }
+}
+
+impl WithBitmapSlice<'_> for LogView<'_> {
+    type S = Self;
+}
+
+impl BitmapSlice for LogView<'_> {}
+
+impl Bitmap for LogView<'_> {
+    fn mark_dirty(&self, offset: usize, len: usize) {
+        self.log.note(self.base.wrapping_add(offset as u64), len);
+    }
+
+    fn dirty_at(&self, _offset: usize) -> bool {
+        false
+    }
+
     fn slice_at(&self, offset: usize) -> Self {
         Self {
-            log: Arc::clone(&self.log),
             base: self.base.wrapping_add(offset as u64),
+            ..*self
         }
     }
 }

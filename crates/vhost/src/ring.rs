@@ -2,14 +2,17 @@
 //! given back in that order.
 //!
 //! Pure: it knows memory, and no descriptor of a file. Whatever the driver has written
-//! may be wrong, and may change while it is read: each descriptor is copied once, by
-//! `virtio_queue`, and only the copy is looked at.
+//! may be wrong, and may change while it is read: each descriptor is copied once, and only
+//! the copy is looked at. Where the ring's parts are is looked up once for a burst, and a
+//! burst is given back at once: the driver's core and this one share few cache lines.
 
 use std::sync::atomic::{Ordering, fence};
 use tailbound_dataplane::{Packet, Pool, VIRTIO_HEADER};
-use tailbound_switch::port::{BURST, BURST_BYTES, Received};
-use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
+use tailbound_switch::port::{BURST_BYTES, Received};
+use virtio_queue::desc::split::Descriptor;
+use virtio_queue::{Queue, QueueT};
+use vm_memory::bitmap::BS;
+use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions, VolatileSlice};
 
 /// The longest header before a frame.
 pub const HEADER: usize = 12;
@@ -20,6 +23,12 @@ pub const MOST: u16 = 32_768;
 /// Most descriptors that are looked at for one frame: so many are in no driver's chain,
 /// and a guest's chain costs the host no more than that.
 const MOST_PIECES: usize = 512;
+
+/// Most chains of one frame.
+const MOST_CHAINS: u16 = 256;
+
+/// Bytes of a descriptor.
+const DESCRIPTOR: usize = 16;
 
 /// `VRING_AVAIL_F_NO_INTERRUPT`.
 const NO_INTERRUPT: u16 = 1;
@@ -95,8 +104,6 @@ pub struct Taken {
     pub chains: usize,
     /// Those with more than any frame.
     pub truncated: u64,
-    /// There may be more.
-    pub more: bool,
 }
 
 /// A buffer: its address and its length.
@@ -111,10 +118,80 @@ pub struct Ring {
     called: Option<u16>,
     /// The driver is to kick when it offers more.
     waits: bool,
-    /// Room for the buffers of a frame,
+    /// Chains that are written to the used part behind its index, and not told of yet.
+    unpublished: u16,
+    /// Room for the buffers of a frame.
     pieces: Vec<Piece>,
-    /// and for the chains that go back: heads, and bytes written.
-    back: Vec<(u16, u32)>,
+}
+
+/// Where memory is, with what is told of writes to it.
+type Slice<'m, M> = VolatileSlice<'m, BS<'m, <M as GuestMemory>::Bitmap>>;
+
+/// The memory of `len` bytes at a guest's address, where it is of one piece.
+fn slice<M: GuestMemory>(
+    memory: &M,
+    at: u64,
+    len: usize,
+    access: Permissions,
+) -> Option<Slice<'_, M>> {
+    let mut slices = memory.get_slices(GuestAddress(at), len, access).ok()?;
+    slices.next()?.ok().filter(|slice| slice.len() == len)
+}
+
+/// The parts of a ring in memory.
+struct Parts<'m, M: GuestMemory> {
+    table: Slice<'m, M>,
+    available: Slice<'m, M>,
+    used: Slice<'m, M>,
+}
+
+impl<'m, M: GuestMemory> Parts<'m, M> {
+    /// Looks for them.
+    fn of(queue: &Queue, memory: &'m M) -> Result<Self, RingError> {
+        let size = usize::from(queue.size());
+        let part =
+            |name, at, len, access| slice(memory, at, len, access).ok_or(RingError::Place(name));
+        let (read, write) = (Permissions::Read, Permissions::Write);
+        Ok(Self {
+            table: part("table of descriptors", queue.desc_table(), 16 * size, read)?,
+            available: part("available part", queue.avail_ring(), 6 + 2 * size, read)?,
+            used: part("used part", queue.used_ring(), 6 + 8 * size, write)?,
+        })
+    }
+
+    /// The index that the driver will write next, of at most `size` chains behind `next`.
+    fn available(&self, next: u16, size: u16) -> Result<u16, RingError> {
+        let outside = |_| RingError::Place("available part");
+        let index = self.available.load(2, Ordering::Acquire).map_err(outside)?;
+        let index = u16::from_le(index);
+        if index.wrapping_sub(next) > size {
+            return Err(RingError::Index);
+        }
+        Ok(index)
+    }
+
+    /// The head of the chain with an index.
+    fn head(&self, index: u16, size: u16) -> Result<u16, RingError> {
+        let at = 4 + 2 * usize::from(index % size);
+        let head = self.available.load(at, Ordering::Relaxed);
+        head.map(u16::from_le)
+            .map_err(|_| RingError::Place("available part"))
+    }
+
+    /// Gives a chain back, which the driver does not see yet.
+    fn give_back(&self, index: u16, size: u16, head: u16, written: u32) -> Result<(), RingError> {
+        let at = 4 + 8 * usize::from(index % size);
+        let store = |value: u32, at| self.used.store(value.to_le(), at, Ordering::Relaxed);
+        store(head.into(), at)
+            .and_then(|()| store(written, at + 4))
+            .map_err(|_| RingError::Place("used part"))
+    }
+
+    /// Tells the driver of all up to an index.
+    fn publish(&self, index: u16) -> Result<(), RingError> {
+        let stored = self.used.store(index.to_le(), 2, Ordering::Release);
+        stored.map_err(|_| RingError::Place("used part"))
+    }
 }
 
 impl Ring {
@@ -145,8 +222,8 @@ impl Ring {
             queue,
             called: None,
             waits: true,
+            unpublished: 0,
             pieces: Vec::with_capacity(MOST_PIECES),
-            back: Vec::with_capacity(BURST),
         };
         ring.check(memory)?;
         let used = ring.queue.used_idx(memory, Ordering::Acquire);
@@ -156,35 +233,9 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Whether all of it is in the guest's memory.
+    /// Whether all of it is in the guest's memory, each part in one region.
     pub fn check<M: GuestMemory>(&self, memory: &M) -> Result<(), RingError> {
-        let size = usize::from(self.queue.size());
-        let parts = [
-            (
-                "table of descriptors",
-                self.queue.desc_table(),
-                16 * size,
-                Permissions::Read,
-            ),
-            (
-                "available part",
-                self.queue.avail_ring(),
-                6 + 2 * size,
-                Permissions::Read,
-            ),
-            (
-                "used part",
-                self.queue.used_ring(),
-                6 + 8 * size,
-                Permissions::Write,
-            ),
-        ];
-        for (name, at, len, access) in parts {
-            if !memory.check_range(GuestAddress(at), len, access) {
-                return Err(RingError::Place(name));
-            }
-        }
-        Ok(())
+        Parts::of(&self.queue, memory).map(drop)
     }
 
     /// The index of the chain that is taken next, and given back next.
@@ -205,18 +256,17 @@ impl Ring {
         frames: &mut Vec<Received>,
     ) -> Result<Taken, RingError> {
         self.quieten(memory)?;
+        let parts = Parts::of(&self.queue, memory)?;
+        let size = self.queue.size();
+        let available = parts.available(self.queue.next_avail(), size)?;
+        self.unpublished = 0;
         let mut taken = Taken::default();
         let mut bytes = 0;
-        self.back.clear();
-        let mut chains = self.queue.iter(memory).map_err(|_| RingError::Index)?;
-        while taken.chains < most && bytes < BURST_BYTES {
-            let Some(chain) = chains.next() else {
-                break;
-            };
-            taken.chains += 1;
-            self.back.push((chain.head_index(), 0));
+        while taken.chains < most && bytes < BURST_BYTES && self.queue.next_avail() != available {
             self.pieces.clear();
-            let len = gather(chain, false, &mut self.pieces)?;
+            let (head, len) = self.gather_next(memory, &parts, false)?;
+            self.give_back(&parts, head, 0)?;
+            taken.chains += 1;
             if len > format.header + Packet::MAX_FRAME {
                 taken.truncated += 1;
                 continue;
@@ -224,61 +274,28 @@ impl Ring {
             bytes += len;
             frames.push(copy_in(memory, format, &self.pieces, len, pool)?);
         }
-        self.give_back(memory)?;
-        taken.more = taken.chains == most || bytes >= BURST_BYTES;
+        self.publish(&parts)?;
         Ok(taken)
     }
 
-    /// Puts a frame into the guest's buffers. `header` is its virtio header, without the
-    /// number of buffers. The driver is told by [`Self::must_call`].
+    /// Begins to put frames into the guest's buffers.
     ///
     /// # Errors
     /// As [`Self::take`].
-    pub fn put<M: GuestMemory>(
-        &mut self,
-        memory: &M,
-        format: Format,
-        header: &[u8; VIRTIO_HEADER],
-        frame: &[u8],
-    ) -> Result<Put, RingError> {
+    pub fn fill<'r, 'm, M: GuestMemory>(
+        &'r mut self,
+        memory: &'m M,
+    ) -> Result<Filling<'r, 'm, M>, RingError> {
         self.quieten(memory)?;
-        let wanted = format.header + frame.len();
-        let before = self.queue.next_avail();
-        self.back.clear();
-        self.pieces.clear();
-        let mut room = 0;
-        let mut chains = self.queue.iter(memory).map_err(|_| RingError::Index)?;
-        let put = loop {
-            if room >= wanted {
-                break Put::Done;
-            }
-            let is_first = self.back.is_empty();
-            if !is_first && (!format.mergeable || self.back.len() == BURST * 8) {
-                break Put::TooLong;
-            }
-            let Some(chain) = chains.next() else {
-                break Put::Full;
-            };
-            let head = chain.head_index();
-            let len = match gather(chain, true, &mut self.pieces) {
-                // All the buffers together, where each chain by itself is none too long.
-                Err(RingError::Long) if !is_first => break Put::TooLong,
-                other => other?,
-            };
-            let written = len.min(wanted - room);
-            self.back.push((head, written as u32));
-            room += len;
-        };
-        if put != Put::Done {
-            self.queue.set_next_avail(before);
-            return Ok(put);
-        }
-        let mut full = [0; HEADER];
-        full[..VIRTIO_HEADER].copy_from_slice(header);
-        full[VIRTIO_HEADER..].copy_from_slice(&(self.back.len() as u16).to_le_bytes());
-        copy_out(memory, &self.pieces, [&full[..format.header], frame])?;
-        self.give_back(memory)?;
-        Ok(put)
+        let parts = Parts::of(&self.queue, memory)?;
+        let available = parts.available(self.queue.next_avail(), self.queue.size())?;
+        self.unpublished = 0;
+        Ok(Filling {
+            ring: self,
+            memory,
+            parts,
+            available,
+        })
     }
 
     /// Has the driver kick when it offers more. Returns whether it already does.
@@ -351,61 +368,170 @@ impl Ring {
         Ok(())
     }
 
-    /// Gives chains back, all at once: a driver that sees one of a frame's sees them all.
-    fn give_back<M: GuestMemory>(&mut self, memory: &M) -> Result<(), RingError> {
-        if self.back.is_empty() {
+    /// The next chain: its head, and how much its buffers hold, which are behind those in
+    /// `pieces`.
+    fn gather_next<'m, M: GuestMemory>(
+        &mut self,
+        memory: &'m M,
+        parts: &Parts<'m, M>,
+        is_written: bool,
+    ) -> Result<(u16, usize), RingError> {
+        let next = self.queue.next_avail();
+        let head = parts.head(next, self.queue.size())?;
+        self.queue.set_next_avail(next.wrapping_add(1));
+        let len = gather(memory, &parts.table, head, is_written, &mut self.pieces)?;
+        Ok((head, len))
+    }
+
+    /// Gives a chain back, when all are told of.
+    fn give_back<M: GuestMemory>(
+        &mut self,
+        parts: &Parts<'_, M>,
+        head: u16,
+        written: u32,
+    ) -> Result<(), RingError> {
+        let index = self.queue.next_used().wrapping_add(self.unpublished);
+        self.unpublished = self.unpublished.wrapping_add(1);
+        parts.give_back(index, self.queue.size(), head, written)
+    }
+
+    /// Tells of chains that were given back, of all at once: a driver that sees one of a
+    /// frame's sees them all.
+    fn publish<M: GuestMemory>(&mut self, parts: &Parts<'_, M>) -> Result<(), RingError> {
+        let count = std::mem::take(&mut self.unpublished);
+        if count == 0 {
             return Ok(());
         }
-        let outside = |_| RingError::Place("used part");
-        let used = self.queue.used_ring();
-        let size = self.queue.size();
-        let mut next = self.queue.next_used();
-        for (head, written) in self.back.drain(..) {
-            let at = used + 4 + 8 * u64::from(next % size);
-            let element = u64::from(head) | u64::from(written) << 32;
-            memory
-                .write_obj(element.to_le(), GuestAddress(at))
-                .map_err(outside)?;
-            next = next.wrapping_add(1);
-        }
+        let next = self.queue.next_used().wrapping_add(count);
         self.queue.set_next_used(next);
-        memory
-            .store(next.to_le(), GuestAddress(used + 2), Ordering::Release)
-            .map_err(outside)
+        parts.publish(next)
+    }
+}
+
+/// Puts frames into a guest's buffers, of which its driver sees none before the end.
+#[must_use = "nothing is there before `finish`"]
+pub struct Filling<'r, 'm, M: GuestMemory> {
+    ring: &'r mut Ring,
+    memory: &'m M,
+    parts: Parts<'m, M>,
+    /// The index of the chain that the driver will offer next, as far as is known.
+    available: u16,
+}
+
+impl<M: GuestMemory> Filling<'_, '_, M> {
+    /// Puts a frame. `header` is its virtio header, without the number of buffers.
+    ///
+    /// # Errors
+    /// As [`Ring::take`].
+    pub fn put(
+        &mut self,
+        format: Format,
+        header: &[u8; VIRTIO_HEADER],
+        frame: &[u8],
+    ) -> Result<Put, RingError> {
+        let wanted = format.header + frame.len();
+        let before = (self.ring.queue.next_avail(), self.ring.unpublished);
+        self.ring.pieces.clear();
+        let (mut room, mut chains) = (0, 0u16);
+        let put = loop {
+            if room >= wanted {
+                break Put::Done;
+            }
+            if chains > 0 && (!format.mergeable || chains == MOST_CHAINS) {
+                break Put::TooLong;
+            }
+            if !self.has_next()? {
+                break Put::Full;
+            }
+            let gathered = self.ring.gather_next(self.memory, &self.parts, true);
+            let (head, len) = match gathered {
+                // All the buffers together, where each chain by itself is none too long.
+                Err(RingError::Long) if chains > 0 => break Put::TooLong,
+                other => other?,
+            };
+            let written = len.min(wanted - room);
+            self.ring.give_back(&self.parts, head, written as u32)?;
+            room += len;
+            chains += 1;
+        };
+        if put != Put::Done {
+            self.ring.queue.set_next_avail(before.0);
+            self.ring.unpublished = before.1;
+            return Ok(put);
+        }
+        let mut full = [0; HEADER];
+        full[..VIRTIO_HEADER].copy_from_slice(header);
+        full[VIRTIO_HEADER..].copy_from_slice(&chains.to_le_bytes());
+        let parts = [&full[..format.header], frame];
+        copy_out(self.memory, &self.ring.pieces, parts)?;
+        Ok(put)
+    }
+
+    /// Whether there is a chain, after another look at what the driver says.
+    fn has_next(&mut self) -> Result<bool, RingError> {
+        let next = self.ring.queue.next_avail();
+        if next == self.available {
+            self.available = self.parts.available(next, self.ring.queue.size())?;
+        }
+        Ok(next != self.available)
+    }
+
+    /// Lets the driver see the frames. It is told by [`Ring::must_call`].
+    ///
+    /// # Errors
+    /// As [`Ring::take`].
+    pub fn finish(self) -> Result<(), RingError> {
+        self.ring.publish(&self.parts)
     }
 }
 
 /// The buffers of a chain, behind those in `pieces`, and how much they hold.
-fn gather<M: GuestMemory>(
-    chain: DescriptorChain<&M>,
+fn gather<'m, M: GuestMemory>(
+    memory: &'m M,
+    table: &Slice<'m, M>,
+    head: u16,
     is_written: bool,
     pieces: &mut Vec<Piece>,
 ) -> Result<usize, RingError> {
-    let head = chain.head_index();
+    let mut indirect: Option<Slice<'m, M>> = None;
+    let mut entry = usize::from(head);
+    let mut left = table.len() / DESCRIPTOR;
+    if entry >= left {
+        return Err(RingError::Head(head));
+    }
     let mut len = 0usize;
-    // Whether another descriptor is to follow.
-    let mut goes_on = true;
-    let first = pieces.len();
-    for descriptor in chain {
+    loop {
+        let table = indirect.as_ref().unwrap_or(table);
+        if left == 0 || entry >= table.len() / DESCRIPTOR {
+            return Err(RingError::Endless);
+        }
+        let descriptor = table.read_obj::<Descriptor>(DESCRIPTOR * entry);
+        let descriptor = descriptor.map_err(|_| RingError::Endless)?;
+        let size = descriptor.len() as usize;
+        if descriptor.refers_to_indirect_table() {
+            // A table in a table, or a part of a descriptor, is none.
+            if indirect.is_some() || !size.is_multiple_of(DESCRIPTOR) {
+                return Err(RingError::Endless);
+            }
+            let found = slice(memory, descriptor.addr().0, size, Permissions::Read);
+            indirect = Some(found.ok_or(RingError::Outside)?);
+            (entry, left) = (0, size / DESCRIPTOR);
+            continue;
+        }
         if descriptor.is_write_only() != is_written {
             return Err(RingError::Direction);
         }
         if pieces.len() == MOST_PIECES {
             return Err(RingError::Long);
         }
-        pieces.push((descriptor.addr(), descriptor.len() as usize));
-        len = len.saturating_add(descriptor.len() as usize);
-        goes_on = descriptor.has_next();
+        pieces.push((descriptor.addr(), size));
+        len = len.saturating_add(size);
+        if !descriptor.has_next() {
+            return Ok(len);
+        }
+        entry = usize::from(descriptor.next());
+        left -= 1;
     }
-    if goes_on {
-        // `virtio_queue` ends where a descriptor is not in its table.
-        return Err(if pieces.len() == first {
-            RingError::Head(head)
-        } else {
-            RingError::Endless
-        });
-    }
-    Ok(len)
 }
 
 /// Copies a frame of `len` bytes with its header out of the guest's memory.

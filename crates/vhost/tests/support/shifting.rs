@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_switch::port::BURST;
-use tailbound_vhost::ring::{Format, Layout, Put, Ring};
+use tailbound_vhost::ring::{Format, Layout, Put, Ring, RingError};
 use vm_memory::bitmap::BS;
 use vm_memory::guest_memory::{GuestMemorySliceIterator, Result};
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
@@ -58,6 +58,20 @@ impl GuestMemory for Shifting {
         }
         GuestMemory::get_slices(&self.memory, addr, count, access)
     }
+}
+
+/// Puts one frame into a guest's buffers.
+pub(crate) fn put<M: GuestMemory>(
+    ring: &mut Ring,
+    memory: &M,
+    format: Format,
+    header: &[u8; 10],
+    frame: &[u8],
+) -> std::result::Result<Put, RingError> {
+    let mut filling = ring.fill(memory)?;
+    let put = filling.put(format, header, frame)?;
+    filling.finish()?;
+    Ok(put)
 }
 
 /// What the device does next.
@@ -118,7 +132,7 @@ pub(crate) fn run(memory: &Shifting, layout: Layout, format: Format, steps: &[St
             }
             Step::Put(len) => {
                 let bytes = vec![7; usize::from(len)];
-                ring.put(memory, format, &[0; 10], &bytes).map(|put| {
+                put(&mut ring, memory, format, &[0; 10], &bytes).map(|put| {
                     assert_eq!(put == Put::Done, ring.index() != before);
                 })
             }

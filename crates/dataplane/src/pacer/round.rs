@@ -5,7 +5,9 @@
 //! is charged. What a line may send in a round is to a longest frame as its weight is to
 //! the mean of those in the round: a round of n lines hands over n frames, so a frame
 //! costs a look at one line, as long as they are full. To find whose turn it is takes a
-//! look at each line at most: one whose weight is at least the mean may send.
+//! look at each line at most: one whose weight is at least the mean may send. And many
+//! looks at once are paid for by frames that need none: beside the look at the line that it
+//! is of, a frame takes one, and n lines 3n in all.
 
 use super::config::MAX_RATIO;
 use super::line::Line;
@@ -172,3 +174,6 @@ impl Round {
         self.weight = self.weight + u64::from(after) - u64::from(before);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -329,3 +329,38 @@ fn frames_after_a_long_rest_leave_in_order_where_the_wheel_turns_around() {
         check_wire(&host.sent);
     }
 }
+
+/// Prints how long 500 guests take to change to another link, each with ten limits and a
+/// frame that waits.
+///
+/// `cargo test --release -p tailbound-dataplane --lib another_link -- --ignored --nocapture`
+#[test]
+#[ignore = "measures, and judges nothing"]
+fn how_long_another_link_takes() {
+    const GUESTS: u32 = 500;
+    let guarantee = Guarantee::new(Rate::from_mbit(1), S, Rate::from_mbit(100));
+    let mut pacer: Pacer<Record> = Pacer::new(&PacerConfig::strict(LINK)).expect("sound");
+    let mut now = Nanos::ZERO;
+    for limits in [0, 10] {
+        for id in (0..GUESTS).map(GuestId::first) {
+            pacer.set_guest(now, id, Some(&guarantee)).expect("sound");
+            for destination in 0..limits {
+                let rate = Some(Rate::from_mbit(1));
+                pacer
+                    .set_destination(now, id, destination, rate)
+                    .expect("sound");
+            }
+            pacer.enqueue(now, frame(7, id.slot() as u32, 1538));
+        }
+        let mut best = std::time::Duration::MAX;
+        for n in 0..50 {
+            now += Nanos(1000);
+            let link = if n % 2 == 0 { 20_000 } else { 10_000 };
+            let config = PacerConfig::strict(Rate::from_mbit(link));
+            let start = std::time::Instant::now();
+            pacer.reconfigure(now, &config).expect("sound");
+            best = best.min(start.elapsed());
+        }
+        eprintln!("measured: {GUESTS} guests with {limits} limits each: {best:?}");
+    }
+}

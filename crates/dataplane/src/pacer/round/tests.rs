@@ -1,0 +1,104 @@
+use super::super::store::{Arrival, Store};
+use super::*;
+use crate::testing::Record;
+use proptest::prelude::*;
+use tailbound_units::{Bytes, Nanos, Position};
+
+const LONGEST: WireBytes = WireBytes(1538);
+
+/// Lines of these weights that always have more frames, in one round.
+fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
+    let (mut round, mut order) = (Round::EMPTY, Links::default());
+    let mut store = Store::<Record>::new();
+    order.reserve(weights.len());
+    let lines = (0..).zip(weights).map(|(index, share)| {
+        let mut line = Line::new(0, *share, None);
+        for _ in 0..2 {
+            let arrival = Arrival {
+                enqueued: Nanos::ZERO,
+                at: Position::ZERO,
+            };
+            let size = (LONGEST, Bytes(0));
+            let (place, _) = store.place(size, arrival);
+            line.push(&mut store, place, size);
+        }
+        round.push(&mut order, index, *share);
+        line
+    });
+    let lines = lines.collect();
+    (round, order, lines)
+}
+
+/// What a turn costs: it looks at each line whose deficit it has changed.
+fn looks(before: &[i64], lines: &[Line]) -> usize {
+    let pairs = before.iter().zip(lines);
+    pairs
+        .filter(|(before, line)| **before != line.deficit)
+        .count()
+}
+
+fn weight() -> impl Strategy<Value = u32> {
+    let most = MAX_RATIO as u32;
+    prop_oneof![Just(1), Just(most), 1..100_u32, 1..=most]
+}
+
+proptest! {
+    /// A look adds to a line what it may send in a round, `frame` for each line of it on
+    /// average, and a frame takes `frame` at most: so `k` frames take at most `k` looks, and
+    /// three for each line, wherever the round begins. A single turn takes one look at each
+    /// line at most, and adds no line's share twice.
+    #[test]
+    fn a_turn_looks_at_each_line_once_at_most_and_many_turns_at_one_a_frame(
+        weights in prop::collection::vec(weight(), 2..60),
+        lens in prop::collection::vec(84..=1538_u64, 1..400),
+    ) {
+        let (mut round, mut order, mut lines) = round_of(&weights);
+        let sum: u64 = weights.iter().copied().map(u64::from).sum();
+        let n = weights.len();
+        let mut all = 0;
+        for wire in &lens {
+            let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
+            let turn = round.turn(&mut lines, &mut order, LONGEST);
+            let (_, line) = turn.expect("all have frames");
+            prop_assert!(line.deficit > 0);
+            all += looks(&before, &lines);
+            for ((before, line), weight) in before.iter().zip(&lines).zip(&weights) {
+                let share = u64::from(*weight) * PARTS * n as u64 / sum * LONGEST.0;
+                let added = line.deficit - before;
+                prop_assert!(added == 0 || added == share.cast_signed(), "twice");
+            }
+            let line = &mut lines[round.head as usize];
+            line.deficit -= of_deficit(WireBytes(*wire));
+            if line.deficit <= 0 {
+                round.rotate(&mut order);
+            }
+        }
+        prop_assert!(all <= lens.len() + 3 * n, "{all} looks for {} frames", lens.len());
+    }
+}
+
+/// The dearest turn there is: one line may send nearly all, and it comes last.
+#[test]
+fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
+    const LINES: usize = 1000;
+    let mut weights = vec![1; LINES];
+    weights[LINES - 1] = MAX_RATIO as u32;
+    let (mut round, mut order, mut lines) = round_of(&weights);
+    // Whoever joins may send a frame at once.
+    for line in &mut lines {
+        line.deficit -= of_deficit(LONGEST);
+    }
+    let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
+    let turn = round.turn(&mut lines, &mut order, LONGEST);
+    assert_eq!(turn.expect("there are lines").0, LINES as u32 - 1);
+    assert_eq!(looks(&before, &lines), LINES);
+    let mut frames = 0;
+    while lines[LINES - 1].deficit > 0 {
+        let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
+        round.turn(&mut lines, &mut order, LONGEST);
+        assert_eq!(looks(&before, &lines), 0);
+        lines[LINES - 1].deficit -= of_deficit(LONGEST);
+        frames += 1;
+    }
+    assert!(frames > LINES - 10, "{frames}");
+}

@@ -122,6 +122,7 @@ pub use clock::WireClock;
 pub use config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
 pub use level::{DestinationLevel, GuestLevel};
 pub use limit::FlowUse;
+pub use take::Standing;
 pub use void::VoidFrame;
 
 use crate::queue::{Backlog, Queue, QueueStats, Spare};

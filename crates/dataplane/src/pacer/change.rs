@@ -412,12 +412,6 @@ impl<F: Frame> Pacer<F> {
         self.trim(unlimited);
     }
 
-    /// Returns whether what a guest sends to one destination has a limit. A closed
-    /// destination has one.
-    pub fn is_limited(&self, flow: FlowKey) -> bool {
-        self.lines.find(flow).is_some()
-    }
-
     /// Hands over what each flow with a limit did since the last call: those of
     /// which a frame had its turn, and those whose frames still wait for the limit. It
     /// takes as long as there are such, however many limits there are.

@@ -10,6 +10,17 @@ use crate::{FlowKey, Frame};
 use std::mem;
 use tailbound_units::{Bytes, Nanos};
 
+/// What a guest that sends a frame is guaranteed for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing: its guest has no guarantee, or it comes from the outside.
+    BestEffort,
+    /// {B, S} alone: its destination has no limit.
+    Unlimited,
+    /// Its destination has a limit, if only that of a closed one.
+    Limited,
+}
+
 impl<F: Frame> Pacer<F> {
     /// Takes a frame in at `now`. A large packet is cut first: what its segments hold
     /// is what it holds. Frames of a guest without a guarantee, and from the outside,
@@ -19,6 +30,13 @@ impl<F: Frame> Pacer<F> {
     /// more memory than they may: ask [`Pacer::is_read`] before the next.
     #[inline(always)]
     pub fn enqueue(&mut self, now: Nanos, frame: F) {
+        self.enqueue_as(now, frame, |_, _| {});
+    }
+
+    /// The same where `prepare` is told what is guaranteed for the frame, and may change
+    /// it, but for its guest and its destination.
+    #[inline(always)]
+    pub fn enqueue_as(&mut self, now: Nanos, mut frame: F, prepare: impl FnOnce(&mut F, Standing)) {
         let position = self.advance(now);
         let Self {
             guests,
@@ -27,13 +45,19 @@ impl<F: Frame> Pacer<F> {
             ..
         } = self;
         let Some(guest) = guest::guaranteed(guests, frame.source()) else {
+            prepare(&mut frame, Standing::BestEffort);
             return self.enqueue_best_effort(now, frame);
         };
-        if guest.elastic.slot != NIL {
-            let number = guest.id.slot() as u32;
-            return self.enqueue_beside_elastic(now, number, frame);
-        }
         let index = line_of(guest, lines, &frame);
+        let standing = if index == guest.unlimited {
+            Standing::Unlimited
+        } else {
+            Standing::Limited
+        };
+        prepare(&mut frame, standing);
+        if guest.elastic.slot != NIL {
+            return self.enqueue_beside_elastic(now, index, frame);
+        }
         let line = lines.at_mut(index);
         let arrival = Arrival {
             enqueued: now,

@@ -9,7 +9,7 @@
 //! and says whether its guest's next ones should come ([`Pacer::is_read`]).
 
 use super::{Classifier, Outgoing, Promise};
-use crate::pacer::PacerError;
+use crate::pacer::{PacerError, Standing};
 use crate::{
     Class, Classes, Fabric, Frame, HashKeys, Mark, MeterConfig, MeterStats, Paced, Pacer,
     PacerConfig,
@@ -96,26 +96,51 @@ impl<F: Frame> PacedPipeline<F> {
         &mut self.pacer
     }
 
-    /// Takes a frame in, with its class and tag.
-    pub fn push(&mut self, now: Nanos, mut frame: F, coverage: Coverage) {
-        self.classify(now, &mut frame, coverage);
-        self.pacer.enqueue(now, frame);
+    /// Takes a frame in, with its class and tag: what `coverage` leaves out is no
+    /// guaranteed traffic ([`tailbound_classes`]).
+    pub fn push(&mut self, now: Nanos, frame: F, coverage: Coverage) {
+        let Self {
+            config,
+            classifier,
+            pacer,
+            segmented,
+        } = self;
+        pacer.enqueue_as(now, frame, |frame, standing| {
+            let promise = match standing {
+                Standing::BestEffort => Promise::Nothing,
+                Standing::Unlimited if coverage == Coverage::LimitedDestinations => {
+                    Promise::Unannounced
+                }
+                Standing::Unlimited | Standing::Limited => Promise::Guarantee,
+            };
+            classifier.classify(now, frame, promise);
+            if config.priority_tag {
+                frame.add_priority_tag(config.classes.mark(frame.class()));
+            }
+            *segmented += u64::from(frame.segments() > 1);
+        });
     }
 
     /// Takes a frame in that goes to another guest of this host ([`Frame::is_local`]), of
     /// a guest that is guaranteed something. It is guaranteed traffic where its destination
     /// has a limit: then what comes out is within what its receiver was promised to be
     /// sent.
-    pub fn push_local(&mut self, now: Nanos, mut frame: F) {
+    pub fn push_local(&mut self, now: Nanos, frame: F) {
         debug_assert!(frame.is_local(), "it would go on the wire");
-        let class = if self.is_covered(&frame, Coverage::LimitedDestinations) {
-            Class::Guaranteed
-        } else {
-            Class::Lowest
-        };
-        frame.set_class(class, self.config.classes.mark(class));
-        self.segmented += u64::from(frame.segments() > 1);
-        self.pacer.enqueue(now, frame);
+        let Self {
+            config,
+            pacer,
+            segmented,
+            ..
+        } = self;
+        pacer.enqueue_as(now, frame, |frame, standing| {
+            let class = match standing {
+                Standing::Limited => Class::Guaranteed,
+                Standing::Unlimited | Standing::BestEffort => Class::Lowest,
+            };
+            frame.set_class(class, config.classes.mark(class));
+            *segmented += u64::from(frame.segments() > 1);
+        });
     }
 
     /// Hands over the frames to guests of this host that waited when their guest's
@@ -125,37 +150,6 @@ impl<F: Frame> PacedPipeline<F> {
         let lowest = self.config.classes.mark(Class::Lowest);
         self.pacer
             .drain_freed(|frame| sink(unguaranteed(frame, lowest)));
-    }
-
-    /// Gives a frame the class that the table has for it ([`tailbound_classes`]), and
-    /// its tag. What `coverage` leaves out is no guaranteed traffic.
-    fn classify(&mut self, now: Nanos, frame: &mut F, coverage: Coverage) {
-        let promise = if !self.is_guaranteed(frame) {
-            Promise::Nothing
-        } else if self.is_covered(frame, coverage) {
-            Promise::Guarantee
-        } else {
-            Promise::Unannounced
-        };
-        self.classifier.classify(now, frame, promise);
-        if self.config.priority_tag {
-            frame.add_priority_tag(self.config.classes.mark(frame.class()));
-        }
-        self.segmented += u64::from(frame.segments() > 1);
-    }
-
-    fn is_guaranteed(&self, frame: &F) -> bool {
-        let source = frame.source();
-        source.is_some_and(|guest| self.pacer.guarantee(guest).is_some())
-    }
-
-    fn is_covered(&self, frame: &F, coverage: Coverage) -> bool {
-        match coverage {
-            Coverage::AllDestinations => true,
-            Coverage::LimitedDestinations => {
-                frame.flow().is_some_and(|flow| self.pacer.is_limited(flow))
-            }
-        }
     }
 
     /// Hands over to `wire` what goes on the wire next, and to `local` what goes to guests

@@ -3,26 +3,27 @@
 use super::super::chain::Chain;
 use super::super::guest::{Guest, Ring};
 use super::super::store::{Arrival, NIL};
-use super::super::take::{line_of, put};
+use super::super::take::put;
 use super::super::{Paced, Pacer};
 use super::{Flows, Phase, carried, flow_of};
 use crate::{Connection, Frame};
 use tailbound_units::{Bytes, Nanos, Position, WireBytes};
 
 impl<F: Frame> Pacer<F> {
-    /// Takes a frame in of a guest that has elastic flows: of one of these, or of another.
+    /// Takes a frame in of a guest that has elastic flows: of one of these, or of another,
+    /// which joins `line`.
     #[inline(never)]
-    pub(in super::super) fn enqueue_beside_elastic(&mut self, now: Nanos, guest: u32, frame: F) {
+    pub(in super::super) fn enqueue_beside_elastic(&mut self, now: Nanos, line: u32, frame: F) {
         let position = self.chain.position;
         let arrival = Arrival {
             enqueued: now,
             at: position.max(self.chain.wire),
         };
+        let guest = self.lines.at(line).guest;
         let flow = flow_of(&frame);
         if let Some(flow) = flow.and_then(|flow| self.elastic_flow(guest, flow, position)) {
             self.push_elastic(guest, flow, frame, arrival);
-        } else if let Some(Some(guest)) = self.guests.get_mut(guest as usize) {
-            let line = line_of(guest, &self.lines, &frame);
+        } else {
             self.take(line, frame, arrival);
         }
     }

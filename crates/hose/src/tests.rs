@@ -13,4 +13,6 @@ mod net;
 mod paced;
 mod pieces;
 mod secure;
+mod shuffle;
 mod stations;
+mod tcp;

@@ -1,8 +1,10 @@
 //! Hosts that exchange rates and pace real packets by them, in virtual time.
 
 use super::net::{Faults, Net, address, machine};
+use super::tcp::Ack;
 use crate::{Address, Change, Destination, FlowKey, GuestId};
 use std::collections::VecDeque;
+use tailbound_dataplane::pacer::MAX_RATIO;
 use tailbound_dataplane::{
     self as dataplane, Class, Frame, Guarantee, Mark, Paced, Pacer, PacerConfig,
 };
@@ -12,31 +14,54 @@ const LINK: Rate = Rate::from_mbit(50);
 const B: Rate = Rate(2_100_000);
 const FRAME: Bytes = Bytes(1538);
 
-/// A guest with packets to send, and the pacer that takes them.
+/// Guests with packets to send, and the pacer that takes them.
 pub(super) struct Paces {
     pacer: Pacer<Record>,
-    ring: VecDeque<Record>,
-    /// Bytes of frames that have left.
-    sent: u64,
+    /// By guest.
+    rings: Vec<VecDeque<Record>>,
+    /// Frames that have left since somebody took them, and when that was.
+    pub(super) left: Vec<(Nanos, Record)>,
+    /// What a pacer of its link can count.
+    least: Rate,
+    /// Whether limits are set, or stay what they are.
+    pub(super) follows: bool,
 }
 
 impl Paces {
-    fn new(pacer: Pacer<Record>) -> Self {
+    pub(super) fn new(pacer: Pacer<Record>, link: Rate) -> Self {
         Self {
             pacer,
-            ring: VecDeque::new(),
-            sent: 0,
+            rings: Vec::new(),
+            left: Vec::new(),
+            least: Rate(link.0.div_ceil(MAX_RATIO)),
+            follows: true,
         }
     }
 
-    /// Sets a limit.
+    /// Lets a guest have a packet to send.
+    pub(super) fn give(&mut self, packet: Record) {
+        let guest = packet.source as usize;
+        if self.rings.len() <= guest {
+            self.rings.resize_with(guest + 1, VecDeque::new);
+        }
+        self.rings[guest].push_back(packet);
+    }
+
+    /// Sets a limit, unless these stay what they are.
     pub(super) fn set(&mut self, clock: Nanos, change: Change) {
+        if !self.follows {
+            return;
+        }
         let guest = dataplane::GuestId::first(change.flow.guest.0 as u32);
         let Destination::Address(to) = change.flow.destination else {
             panic!("no station is announced");
         };
+        let rate = change.rate.map(|rate| match rate {
+            Rate::ZERO => rate,
+            rate => rate.max(self.least),
+        });
         self.pacer
-            .set_destination(clock, guest, to.0, change.rate)
+            .set_destination(clock, guest, to.0, rate)
             .unwrap();
     }
 
@@ -54,39 +79,56 @@ impl Paces {
 
     /// A turn of a packet loop.
     pub(super) fn turn(&mut self, clock: Nanos) {
-        while self.pacer.is_read(dataplane::GuestId::first(0))
-            && let Some(packet) = self.ring.pop_front()
-        {
-            self.pacer.enqueue(clock, packet);
+        for (guest, ring) in self.rings.iter_mut().enumerate() {
+            while self.pacer.is_read(dataplane::GuestId::first(guest as u32))
+                && let Some(packet) = ring.pop_front()
+            {
+                self.pacer.enqueue(clock, packet);
+            }
         }
-        self.pacer.batch(clock).for_each(|paced| {
-            if let Paced::Guaranteed { frame, .. } = paced {
-                self.sent += frame.len as u64;
+        let batch = self.pacer.batch(clock);
+        let wire = batch.clock();
+        batch.for_each(|paced| {
+            if let Paced::Guaranteed { frame, at, .. } = paced {
+                self.left.push((wire.moment(at), frame));
             }
         });
     }
 }
 
-/// A packet of guest 0 as the pacer sees it.
+/// What is in a packet.
 #[derive(Debug, Clone, Copy)]
-struct Record {
-    len: usize,
-    destination: Address,
+pub(super) enum Content {
+    /// Anything.
+    Filler,
+    /// A segment of a stream, by number.
+    Data(u64),
+    /// What is acknowledged of the stream that comes back.
+    Ack(Ack),
 }
 
-/// Payload bytes of a record's segments.
-const MTU: usize = 1500;
+/// A packet of a guest as the pacer sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record {
+    pub(super) len: usize,
+    pub(super) source: u32,
+    pub(super) destination: Address,
+    pub(super) content: Content,
+}
+
+/// The longest frame that is not cut.
+const MTU: usize = 1514;
 
 impl Frame for Record {
     fn len(&self) -> usize {
         self.len
     }
     fn source(&self) -> Option<dataplane::GuestId> {
-        Some(dataplane::GuestId::first(0))
+        Some(dataplane::GuestId::first(self.source))
     }
     fn flow(&self) -> Option<dataplane::FlowKey> {
         Some(dataplane::FlowKey {
-            source: dataplane::GuestId::first(0),
+            source: dataplane::GuestId::first(self.source),
             destination: self.destination.0,
         })
     }
@@ -124,7 +166,7 @@ fn four() -> Net {
         pacer
             .set_guest(Nanos::ZERO, dataplane::GuestId::first(0), Some(&guarantee))
             .unwrap();
-        net.pace(host, Paces::new(pacer));
+        net.pace(host, Paces::new(pacer, LINK));
     }
     // Buckets fill.
     net.run_for(Nanos::from_millis(100));
@@ -134,17 +176,20 @@ fn four() -> Net {
 fn packet(to: usize, len: usize) -> Record {
     Record {
         len,
+        source: 0,
         destination: address(to, 0),
+        content: Content::Filler,
     }
 }
 
 fn send(net: &mut Net, from: usize, packet: Record) {
     let paces = net.hosts[from].paces.as_mut().unwrap();
-    paces.ring.push_back(packet);
+    paces.give(packet);
 }
 
 fn sent(net: &Net, from: usize) -> u64 {
-    net.hosts[from].paces.as_ref().unwrap().sent
+    let left = &net.hosts[from].paces.as_ref().unwrap().left;
+    left.iter().map(|(_, packet)| packet.len as u64).sum()
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl<'a> Setting<'a> {
     fn shaped(&self, sender: &Guaranteed, size: Bytes) -> Nanos {
         let fast = size.min(sender.burst);
         let slow = Bytes(size.as_u64() - fast.as_u64());
-        let burst = sender.burst_rate(self.link()).time_for(fast);
+        let burst = sender.burst_rate(self.pacing, self.link()).time_for(fast);
         burst.saturating_add(sender.bandwidth.time_for(slow))
     }
 
@@ -185,7 +185,18 @@ impl<'a> Setting<'a> {
             .filter_map(|guest| self.guaranteed(guest.get_ref()));
         let flows = members.map(|member| self.flow(member, member.bandwidth, 1, Nanos::ZERO));
         let wait = self.pacing.batch.saturating_add(self.pacing.catch_up);
-        self.bound(flows.collect::<Option<Vec<_>>>()?, wait)
+        let mut flows = flows.collect::<Option<Vec<_>>>()?;
+        flows.extend(self.beside());
+        self.bound(flows, wait)
+    }
+
+    /// What a host sends past its pacer, or comes to it so from all others: a frame of each
+    /// other host at once.
+    fn beside(&self) -> Option<(Rate, Bytes, Rate)> {
+        let rate = self.pacing.beside;
+        let others = self.experiment.hosts.len() as u64 - 1;
+        let burst = Bytes(self.pacing.frame().as_u64() * others);
+        (rate > Rate::ZERO).then(|| (rate, burst, self.link()))
     }
 
     /// At the switch's port towards a host: what each tenant's machines elsewhere may
@@ -209,6 +220,7 @@ impl<'a> Setting<'a> {
             let rate = Rate(member.bandwidth.as_bit_s().checked_mul(sending)?);
             flows.push(self.flow(member, rate, senders, bunched)?);
         }
+        flows.extend(self.beside());
         let all = self.experiment.guests();
         let mut others = all.filter(|(_, guest)| self.guaranteed(guest).is_none());
         let wait = match (others.next().is_some(), self.variant.switch) {
@@ -276,7 +288,7 @@ impl<'a> Setting<'a> {
     }
 
     fn member_rate(&self, member: &Guaranteed) -> Rate {
-        member.burst_rate(self.link())
+        member.burst_rate(self.pacing, self.link())
     }
 
     /// The delay of a port that all these flows meet at.
@@ -383,5 +395,10 @@ mod tests {
         assert!(computed < named(&with, "promised").unwrap(), "{computed}");
         // A batch, three frames of others at the uplink and twelve at the port, each way.
         assert!(computed > 2 * (5_000_000 + 15 * 246_080), "{computed}");
+        let alone = |text: &str| text.replace("beside = \"1.2Mbit/s\"", "");
+        let more = named(&bounds(str::to_owned, "req-3-hose"), "computed").unwrap()
+            - named(&bounds(alone, "req-3-hose"), "computed").unwrap();
+        // Three frames of others at the uplink and three at the port, each way.
+        assert!(more > 2 * 6 * 246_080, "{more}");
     }
 }

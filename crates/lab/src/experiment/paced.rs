@@ -23,12 +23,21 @@ pub struct Pacing {
     /// How often hosts tell each other what each pair of machines may send; without
     /// it a machine's guarantee does not depend on its destinations.
     pub hose: Option<Nanos>,
+    /// What a host sends past its pacer, as its datagrams of `hose`: the pacer is told a
+    /// link that is so much slower, or what it fills with voids would be too much.
+    #[serde(default)]
+    pub beside: Rate,
 }
 
 impl Pacing {
+    /// What the pacer is told of a wire of `link`.
+    pub(crate) fn link(&self, link: Rate) -> Rate {
+        Rate(link.as_bit_s().saturating_sub(self.beside.as_bit_s()))
+    }
+
     /// As the host's configuration has it, on a wire of `link`.
     pub(crate) fn config(&self, link: Rate) -> PacerConfig {
-        let mut config = PacerConfig::strict(link);
+        let mut config = PacerConfig::strict(self.link(link));
         config.batch = self.batch;
         config.catch_up = self.catch_up;
         config.frame = self.frame();
@@ -55,7 +64,7 @@ pub struct Guaranteed {
     pub bandwidth: Rate,
     /// S, at least a full frame.
     pub burst: Bytes,
-    /// Bmax; the link's rate where it is left out.
+    /// Bmax; the rate of the pacer's link where it is left out.
     pub burst_rate: Option<Rate>,
     /// d, what a frame may take between two machines beyond the time that it takes
     /// at Bmax.
@@ -69,15 +78,15 @@ pub struct Guaranteed {
 
 impl Guaranteed {
     /// Bmax on a wire of `link`.
-    pub(crate) fn burst_rate(&self, link: Rate) -> Rate {
-        self.burst_rate.unwrap_or(link)
+    pub(crate) fn burst_rate(&self, pacing: &Pacing, link: Rate) -> Rate {
+        self.burst_rate.unwrap_or_else(|| pacing.link(link))
     }
 
     /// As the host's configuration has it.
     pub(crate) fn config(&self, pacing: &Pacing, link: Rate) -> Guarantee {
         let least = Nanos(2 * pacing.batch.as_nanos()).max(Nanos::from_millis(2));
         let horizon = self.horizon.unwrap_or(least);
-        let burst_rate = self.burst_rate(link);
+        let burst_rate = self.burst_rate(pacing, link);
         Guarantee {
             horizon,
             mark: Some(self.mark.unwrap_or(Nanos(horizon.as_nanos() / 2))),

@@ -37,12 +37,14 @@ impl LabExperiment {
                 }
             }
             mistakes.unique("guarantee of tenant", members.iter().map(|it| &it.tenant));
-            self.check_sums(set, members, mistakes);
+            if let Err(message) = self.check_sums(set, members, self.link_rate) {
+                mistakes.top().at("guarantee", message);
+            }
         }
     }
 
-    /// Guarantees that no placement could keep are refused.
-    fn check_sums(&self, set: &str, members: &[Guaranteed], mistakes: &mut Mistakes) {
+    /// Guarantees that no placement could keep on links of `link` are refused.
+    fn check_sums(&self, set: &str, members: &[Guaranteed], link: Rate) -> Result<(), String> {
         for (host, guests) in &self.hosts {
             let of_guest = |guest: &Name| {
                 let (tenant, _) = self.tenant_of(guest.get_ref())?;
@@ -53,14 +55,13 @@ impl LabExperiment {
             let sum: u128 = bandwidths
                 .map(|member| u128::from(member.bandwidth.as_bit_s()))
                 .sum();
-            if sum > u128::from(self.link_rate.as_bit_s()) {
-                let message = format!(
-                    "host {host} would guarantee {sum} bit/s in {set:?}, more than its link of {}",
-                    self.link_rate
-                );
-                mistakes.top().at("guarantee", message);
+            if sum > u128::from(link.as_bit_s()) {
+                return Err(format!(
+                    "host {host} would guarantee {sum} bit/s in {set:?}, more than its link of {link}"
+                ));
             }
         }
+        Ok(())
     }
 
     /// A variant's guarantees must be what its pacer takes.
@@ -82,6 +83,12 @@ impl LabExperiment {
             if let Err(message) = taken(pacing, member, self.link_rate) {
                 mistakes.at(&member.tenant, message);
             }
+        }
+        let link = pacing.link(self.link_rate);
+        if link < self.link_rate
+            && let Err(message) = self.check_sums(set.get_ref(), self.guarantees(variant), link)
+        {
+            mistakes.at(set, format!("{message} without what goes past the pacer"));
         }
     }
 

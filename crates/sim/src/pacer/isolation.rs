@@ -105,6 +105,10 @@ impl Scenario for Isolation {
     fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
         let seed = run.seed;
         let name = |(name, _): &(&str, _)| (*name).to_owned();
+        for variant in &VARIANTS {
+            let fits = self.fits(variant.1);
+            fits.map_err(|error| ExperimentError::run(&name(variant), error))?;
+        }
         let outcomes = parallel::map(run, &VARIANTS, name, |(_, neighbours)| {
             self.watch(*neighbours, seed)
         })?;
@@ -157,6 +161,13 @@ impl Isolation {
         let bursts = u64::from(self.neighbours) * self.neighbour.burst.0 + self.guest.burst.0;
         let most = batch.0 + FRAME + bursts + void::SHORTEST.0;
         self.link.time_for(Bytes(most)).0 as f64
+    }
+
+    /// Whether the pacer takes all guarantees, which takes no time.
+    fn fits(&self, neighbours: Neighbours) -> Result<(), PacerError> {
+        let mut host = Host::new(&PacerConfig::strict(self.link))?;
+        host.add(Some(&self.guest), iter::empty())?;
+        self.add_neighbours(&mut host, neighbours, &mut Pcg64Mcg::seed_from_u64(0))
     }
 
     fn watch(&self, neighbours: Neighbours, seed: u64) -> Result<Seen, PacerError> {

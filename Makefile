@@ -79,7 +79,8 @@ ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/t
 test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
 	@scripts/need build lab
 	$(CARGO) test $(ARROWS) --quiet
-	@scripts/skips $(CARGO) test --workspace --locked
+	@scripts/skips $(CARGO) test --workspace --locked --lib --bins --tests
+	$(CARGO) test --workspace --locked --doc --quiet
 
 # Seconds for each fuzz target at night.
 NIGHTLY_FUZZ_SECONDS ?= 300
@@ -96,6 +97,9 @@ release-check: ## Try on a clean clone what a release promises; what cannot be t
 	@scripts/need build lab
 	@scripts/release-check
 
+# The program with a part of it alone, on what is checked already for the whole.
+PART := --workspace --locked --no-default-features --features tailbound
+
 # The fuzz targets, with a name in place of a libFuzzer that nothing links.
 FUZZ := --locked --manifest-path fuzz/Cargo.toml --target-dir target
 
@@ -111,8 +115,8 @@ lint: ## Check formatting, lints, documentation, who imports whom, and licences
 	scripts/cargo-deny --locked check $(DENY) licenses bans sources
 	$(CARGO) clippy $(ARROWS) --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
-	$(CARGO) clippy -p tailbound --no-default-features --features probe --locked -- --deny warnings
-	$(CARGO) clippy -p tailbound --no-default-features --features lab --locked -- --deny warnings
+	$(CARGO) clippy $(PART)/probe -- --deny warnings
+	$(CARGO) clippy $(PART)/lab -- --deny warnings
 	CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a $(CARGO) clippy $(FUZZ) -- --deny warnings
 	scripts/crates-of tailbound-switch 45 ureq rustls tiny_http axum tailbound-api tailbound-placement
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --quiet

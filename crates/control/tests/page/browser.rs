@@ -1,60 +1,24 @@
-//! A headless Chromium, and a page in it that is watched for errors.
+//! A page in a headless Chromium that is watched for errors.
 
-use headless_chrome::browser::tab::Tab;
-use headless_chrome::browser::tab::point::Point;
-use headless_chrome::protocol::cdp::Emulation::{
-    MediaFeature, SetDeviceMetricsOverride, SetEmulatedMedia,
-};
-use headless_chrome::protocol::cdp::Log::{LogEntryLevel, LogEntrySource};
-use headless_chrome::protocol::cdp::Network;
-use headless_chrome::protocol::cdp::types::Event;
-use headless_chrome::{Browser, LaunchOptions};
-use serde_json::Value;
-use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use crate::devtools::{Browser, Connection, Event, PATIENCE};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tailbound_sys::probe::required::{Part, skipped};
 
-/// Names under which Chromium and its kin are installed.
-const NAMES: [&str; 4] = [
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
+/// The keys that tests press: name, and the number that Windows gave each.
+const KEYS: [(&str, u32); 6] = [
+    ("Tab", 9),
+    ("Enter", 13),
+    ("Escape", 27),
+    ("PageUp", 33),
+    ("ArrowRight", 39),
+    ("Delete", 46),
 ];
-/// Longer than anything here takes, even while others compile.
-const PATIENCE: Duration = Duration::from_secs(30);
 
-/// All tests of this process share one; it ends with the last of them.
-static BROWSER: Mutex<Weak<Browser>> = Mutex::new(Weak::new());
-
-fn installed() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let folders = std::env::split_paths(&path);
-    let mut files = folders.flat_map(|folder| NAMES.map(|name| folder.join(name)));
-    files.find(|file| file.is_file())
-}
-
-fn browser() -> Option<Arc<Browser>> {
-    let mut shared = BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(browser) = shared.upgrade() {
-        return Some(browser);
-    }
-    let options = LaunchOptions {
-        path: Some(installed()?),
-        // Chromium's sandbox does not start as root, and this opens nothing but
-        // the page that is tested.
-        sandbox: false,
-        idle_browser_timeout: Duration::from_mins(5),
-        args: vec![OsStr::new("--no-proxy-server")],
-        ..LaunchOptions::default()
-    };
-    let browser =
-        Arc::new(Browser::new(options).expect("Chromium is installed but does not start"));
-    *shared = Arc::downgrade(&browser);
-    Some(browser)
-}
+/// What a page says when it is loaded.
+const LOADED: &str = "Page.loadEventFired";
 
 /// What happened in a page besides what is tested.
 #[derive(Debug, Default)]
@@ -68,9 +32,8 @@ struct Seen {
 
 /// An open page.
 pub(crate) struct Page {
-    tab: Arc<Tab>,
+    tab: RefCell<Connection>,
     origin: String,
-    seen: Arc<Mutex<Seen>>,
     _browser: Arc<Browser>,
 }
 
@@ -78,70 +41,58 @@ impl Page {
     /// Opens `origin` on a screen of 1280 x 900; None, and says so, where there
     /// is no Chromium.
     pub(crate) fn open(origin: &str) -> Option<Self> {
-        let Some(browser) = browser() else {
+        let Some(browser) = Browser::shared() else {
             skipped(Part::Chromium, "it is not in PATH");
             return None;
         };
-        let context = browser.new_context().unwrap();
-        let tab = context.new_tab().unwrap();
-        tab.set_default_timeout(PATIENCE);
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        tab.enable_log().unwrap();
-        tab.enable_runtime().unwrap();
-        tab.call_method(Network::Enable {
-            max_total_buffer_size: None,
-            max_resource_buffer_size: None,
-            max_post_data_size: None,
-            report_direct_socket_traffic: None,
-            enable_durable_messages: None,
-        })
-        .unwrap();
-        let watch = Arc::clone(&seen);
-        tab.add_event_listener(Arc::new(move |event: &Event| note(&watch, event)))
-            .unwrap();
+        let mut tab = browser.open();
+        for domain in ["Log", "Runtime", "Network", "Page"] {
+            tab.call(&format!("{domain}.enable"), &json!({}));
+        }
         let page = Self {
-            tab,
+            tab: RefCell::new(tab),
             origin: origin.to_owned(),
-            seen,
             _browser: browser,
         };
         page.screen(1280, 900);
-        page.tab.navigate_to(origin).unwrap();
-        page.tab.wait_until_navigated().unwrap();
+        page.load("Page.navigate", &json!({ "url": origin }));
         Some(page)
+    }
+
+    fn call(&self, method: &str, params: &Value) -> Value {
+        self.tab.borrow_mut().call(method, params)
+    }
+
+    /// Calls what loads a page, and waits until it is loaded.
+    fn load(&self, method: &str, params: &Value) {
+        let mut tab = self.tab.borrow_mut();
+        tab.forget(LOADED);
+        tab.call(method, params);
+        tab.wait_for(LOADED);
     }
 
     /// Makes the screen so large.
     pub(crate) fn screen(&self, width: u32, height: u32) {
-        let metrics: SetDeviceMetricsOverride = serde_json::from_value(serde_json::json!({
-            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
-        }))
-        .unwrap();
-        self.tab.call_method(metrics).unwrap();
+        let metrics =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", &metrics);
     }
 
     /// Light or dark.
     pub(crate) fn scheme(&self, scheme: &str) {
-        self.tab
-            .call_method(SetEmulatedMedia {
-                media: None,
-                features: Some(vec![MediaFeature {
-                    name: "prefers-color-scheme".to_owned(),
-                    value: scheme.to_owned(),
-                }]),
-            })
-            .unwrap();
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.call("Emulation.setEmulatedMedia", &features);
     }
 
     /// What an expression of JavaScript is, or comes to be if it is a promise.
     pub(crate) fn eval(&self, expression: &str) -> Value {
-        let text = format!("(async () => JSON.stringify((await ({expression})) ?? null))()");
-        let result = self.tab.evaluate(&text, true);
-        let result = result.unwrap_or_else(|error| panic!("{expression}: {error}"));
-        let json = result
-            .value
-            .unwrap_or_else(|| panic!("{expression}: {:?}", result.description));
-        serde_json::from_str(json.as_str().unwrap()).unwrap()
+        let params = json!({
+            "expression": format!("({expression})"), "awaitPromise": true, "returnByValue": true,
+        });
+        let mut answer = self.call("Runtime.evaluate", &params);
+        let failed = &answer["exceptionDetails"];
+        assert!(failed.is_null(), "{expression}: {failed}");
+        answer["result"]["value"].take()
     }
 
     /// Waits until an expression is true, and says what it is.
@@ -190,11 +141,14 @@ impl Page {
             }})()"
         ));
         let at = |axis: &str| middle[axis].as_f64().unwrap();
-        let point = Point {
-            x: at("x"),
-            y: at("y"),
-        };
-        self.tab.click_point(point).unwrap();
+        let (x, y) = (at("x"), at("y"));
+        for (kind, buttons) in [("mouseMoved", 0), ("mousePressed", 1), ("mouseReleased", 0)] {
+            let button = if kind == "mouseMoved" { "none" } else { "left" };
+            let event = json!({
+                "type": kind, "x": x, "y": y, "button": button, "buttons": buttons, "clickCount": 1,
+            });
+            self.call("Input.dispatchMouseEvent", &event);
+        }
     }
 
     /// Types into a field in place of what is there.
@@ -205,27 +159,48 @@ impl Page {
         if text.is_empty() {
             self.press("Delete");
         } else {
-            self.tab.type_str(text).unwrap();
+            for letter in text.chars() {
+                self.key(&json!({ "key": letter.to_string(), "text": letter.to_string() }));
+            }
         }
     }
 
     /// Presses a key.
     pub(crate) fn press(&self, key: &str) {
-        self.tab.press_key(key).unwrap();
+        let known = KEYS.iter().find(|known| known.0 == key);
+        let (_, number) = known.unwrap_or_else(|| panic!("there is no number for {key}"));
+        let mut event = json!({ "key": key, "code": key, "windowsVirtualKeyCode": number });
+        if key == "Enter" {
+            event["text"] = "\r".into();
+        }
+        self.key(&event);
+    }
+
+    fn key(&self, event: &Value) {
+        let mut event = event.clone();
+        for kind in ["keyDown", "keyUp"] {
+            event["type"] = kind.into();
+            self.call("Input.dispatchKeyEvent", &event);
+            if let Some(event) = event.as_object_mut() {
+                event.remove("text");
+            }
+        }
     }
 
     /// Loads the page again, at another place of the map.
     pub(crate) fn reload_at(&self, node: &str) {
         self.eval(&format!("(location.hash = 'node={node}')"));
-        self.tab.reload(false, None).unwrap();
-        self.tab.wait_until_navigated().unwrap();
+        self.load("Page.reload", &json!({}));
     }
 
     /// Asserts that no script failed, that nothing was forbidden by the page's
     /// policy, and that nothing was asked of anybody else. `refusals` are the
     /// statuses, other than success, that the service may have answered.
     pub(crate) fn is_clean(&self, refusals: &[u16]) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = Seen::default();
+        for event in self.tab.borrow_mut().events() {
+            seen.note(event);
+        }
         assert!(seen.errors.is_empty(), "{:#?}", seen.errors);
         for refusal in &seen.refusals {
             let expected = refusals
@@ -245,37 +220,32 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // It goes with the browser at the latest.
-        let _ = self.tab.close(false);
+        if !std::thread::panicking() {
+            self.call("Page.close", &json!({}));
+        }
     }
 }
 
-fn note(seen: &Mutex<Seen>, event: &Event) {
-    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-    match event {
-        Event::NetworkRequestWillBeSent(event) => {
-            seen.requests.push(event.params.request.url.clone());
-        }
-        Event::RuntimeExceptionThrown(event) => {
-            let details = &event.params.exception_details;
-            seen.errors
-                .push(format!("{}: {:?}", details.text, details.exception));
-        }
-        Event::LogEntryAdded(event) => {
-            let entry = &event.params.entry;
-            match (&entry.level, &entry.source) {
-                (LogEntryLevel::Error, LogEntrySource::Network) => {
-                    seen.refusals.push(entry.text.clone());
-                }
-                (LogEntryLevel::Error | LogEntryLevel::Warning, _) => {
-                    seen.errors.push(entry.text.clone());
-                }
-                _ => {}
+impl Seen {
+    fn note(&mut self, event: &Event) {
+        let params = &event.params;
+        match event.method.as_str() {
+            "Network.requestWillBeSent" => {
+                let url = params["request"]["url"].as_str().unwrap();
+                self.requests.push(url.to_owned());
             }
+            "Runtime.exceptionThrown" => self.errors.push(params["exceptionDetails"].to_string()),
+            "Runtime.consoleAPICalled" => self.errors.push(params["args"].to_string()),
+            "Log.entryAdded" => {
+                let entry = &params["entry"];
+                let text = entry["text"].as_str().unwrap().to_owned();
+                match (entry["level"].as_str(), entry["source"].as_str()) {
+                    (Some("error"), Some("network")) => self.refusals.push(text),
+                    (Some("error" | "warning"), _) => self.errors.push(text),
+                    _ => {}
+                }
+            }
+            _ => {}
         }
-        Event::RuntimeConsoleAPICalled(event) => {
-            seen.errors.push(format!("{:?}", event.params.args));
-        }
-        _ => {}
     }
 }

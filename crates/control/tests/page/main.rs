@@ -1,6 +1,7 @@
 //! The page as people use it: Chromium, the real service, clicks and keys.
 
 mod browser;
+mod devtools;
 mod service;
 
 use browser::Page;

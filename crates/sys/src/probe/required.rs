@@ -57,6 +57,7 @@ parts! {
     Iperf3, "iperf3", "The command `iperf3`.";
     Memcached, "memcached", "The command `memcached`.";
     Qemu, "qemu", "QEMU's system emulator.";
+    Libvirt, "libvirt", "libvirt, as root.";
     Dpdk, "dpdk", "DPDK's `dpdk-testpmd`.";
     GuestKernel, "guest-kernel", "QEMU, and a kernel for its guest.";
     Etcd, "etcd", "The commands `etcd` and `etcdctl`.";
@@ -215,6 +216,7 @@ mod tests {
             "chromium",
             "linux-codel",
             "schemathesis",
+            "libvirt",
             "dpdk",
         ];
         for (index, part) in PARTS.iter().enumerate() {

@@ -283,6 +283,12 @@ fn scale(tokens: i128, to: u64, from: u64) -> i128 {
     if to == from {
         return tokens;
     }
+    if let (Ok(tokens), Ok(divisor)) = (i64::try_from(tokens), i64::try_from(from)) {
+        // Nearly always: a tenth of the time.
+        let (whole, rest) = (tokens.div_euclid(divisor), tokens.rem_euclid(divisor));
+        let rest = u128::from(rest.unsigned_abs()) * u128::from(to) / u128::from(from);
+        return i128::from(whole) * i128::from(to) + rest.cast_signed();
+    }
     let (to, from) = (i128::from(to), i128::from(from));
     // What a bucket holds or is owed is below 2^104, a byte's work is below 2^43.
     tokens.div_euclid(from) * to + tokens.rem_euclid(from) * to / from

@@ -547,9 +547,15 @@ fn copy_in<M: GuestMemory>(
     let mut at = start;
     for (from, len) in pieces {
         let to = &mut buffer[at..at + len];
-        memory
-            .read_slice(to, *from)
-            .map_err(|_| RingError::Outside)?;
+        match slice(memory, from.0, *len, Permissions::Read) {
+            Some(piece) => {
+                piece.copy_to(to);
+            }
+            // It is of several regions, or outside.
+            None => memory
+                .read_slice(to, *from)
+                .map_err(|_| RingError::Outside)?,
+        }
         at += len;
     }
     // A chain that is shorter than its header has no frame.
@@ -562,26 +568,34 @@ fn copy_in<M: GuestMemory>(
     })
 }
 
-/// Copies `parts` one after another into buffers that have room for them.
+/// Copies two parts one behind the other into buffers that have room for them.
 fn copy_out<M: GuestMemory>(
     memory: &M,
     pieces: &[Piece],
-    parts: [&[u8]; 2],
+    [mut part, mut rest]: [&[u8]; 2],
 ) -> Result<(), RingError> {
-    let mut pieces = pieces.iter().copied();
-    let (mut to, mut room) = (GuestAddress(0), 0);
-    for mut part in parts {
-        while !part.is_empty() {
-            if room == 0 {
-                (to, room) = pieces.next().ok_or(RingError::Outside)?;
+    let mut left = part.len() + rest.len();
+    for (to, room) in pieces {
+        let len = left.min(*room);
+        left -= len;
+        let piece = slice(memory, to.0, len, Permissions::Write);
+        let mut at = 0;
+        while at < len {
+            if part.is_empty() {
+                part = std::mem::take(&mut rest);
             }
-            let (now, rest) = part.split_at(room.min(part.len()));
-            memory
-                .write_slice(now, to)
-                .map_err(|_| RingError::Outside)?;
-            part = rest;
-            room -= now.len();
-            to = GuestAddress(to.0.wrapping_add(now.len() as u64));
+            let (now, behind) = part.split_at(part.len().min(len - at));
+            let written = if let Some(piece) = &piece {
+                let to = piece.subslice(at, now.len());
+                to.map(|to| to.copy_from(now)).ok()
+            } else {
+                // It is of several regions, or outside.
+                let to = GuestAddress(to.0.wrapping_add(at as u64));
+                memory.write_slice(now, to).ok()
+            };
+            written.ok_or(RingError::Outside)?;
+            at += now.len();
+            part = behind;
         }
     }
     Ok(())

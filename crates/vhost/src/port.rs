@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use tailbound_dataplane::{Frame, Packet, Pool, VIRTIO_HEADER};
+use tailbound_dataplane::{Connection, Frame, Packet, Pool, VIRTIO_HEADER};
 use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Received, Sent};
 use tailbound_units::Nanos;
 
@@ -211,10 +211,18 @@ impl Active {
         let place = match self.count {
             0 => return None,
             1 => 0,
-            count => frame.connection().0 as usize % count,
+            count => spread(frame.connection()) as usize % count,
         };
         Some(self.rings[place].into())
     }
+}
+
+/// The hash of a connection with all bits in all bits (the end of `MurmurHash3`): those of
+/// neighbouring addresses may have their low bits in common.
+fn spread(Connection(hash): Connection) -> u32 {
+    let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+    let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+    hash ^ hash >> 16
 }
 
 /// Cuts the first frame to what the guest can have.

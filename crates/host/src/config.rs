@@ -195,6 +195,8 @@ pub enum PortConfig {
         /// Pairs of queues that the guest may use; 1 by default.
         #[serde(default = "one")]
         queues: usize,
+        /// Gets the start of each frame that passes the card, both ways; none by default.
+        capture: Option<PathBuf>,
     },
     /// Captures in place of an interface.
     Pcap {

@@ -5,9 +5,11 @@
 //! What goes out is [`Outgoing`]: frames, and on a paced uplink voids between them,
 //! for which a port keeps bytes of its own.
 
+mod captured;
 mod memory;
 mod pcap;
 
+pub use captured::CapturedPort;
 pub use memory::{MemoryPort, Wire, WireEnd};
 pub use pcap::{PcapError, PcapPort};
 

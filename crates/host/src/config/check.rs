@@ -199,8 +199,16 @@ impl Checks {
                     );
                 }
             }
-            PortConfig::VhostUser { socket, queues, .. } => {
+            PortConfig::VhostUser {
+                socket,
+                queues,
+                capture,
+                ..
+            } => {
                 self.vhost_user(&at, owner, socket, *queues);
+                if let Some(path) = capture {
+                    self.capture(&join(&at, &[Step::Key("capture")]), owner, path);
+                }
             }
             PortConfig::Pcap {
                 read: None,
@@ -212,19 +220,20 @@ impl Checks {
             PortConfig::Pcap { write: None, .. } => {}
             PortConfig::Pcap {
                 write: Some(path), ..
-            } => {
-                let place = join(&at, &[Step::Key("write")]);
-                let text = path.display().to_string();
-                unique(
-                    &mut self.wrong,
-                    &mut self.captures,
-                    &place,
-                    "capture",
-                    text,
-                    owner,
-                );
-            }
+            } => self.capture(&join(&at, &[Step::Key("write")]), owner, path),
         }
+    }
+
+    fn capture(&mut self, at: &[Step], owner: &str, path: &Path) {
+        let text = path.display().to_string();
+        unique(
+            &mut self.wrong,
+            &mut self.captures,
+            at,
+            "capture",
+            text,
+            owner,
+        );
     }
 
     fn vhost_user(&mut self, at: &[Step], owner: &str, socket: &Path, queues: usize) {

@@ -237,6 +237,7 @@ mod tests {
             mode: tailbound_vhost::Mode::Server,
             user: None,
             queues: 1,
+            capture: None,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
 use std::path::PathBuf;
 use std::time::Duration;
 use tailbound_switch::Mac;
-use tailbound_switch::port::{PcapError, PcapPort, Port};
+use tailbound_switch::port::{CapturedPort, PcapError, PcapPort, Port};
 use tailbound_sys::packet::PacketError;
 use tailbound_sys::tap::TapError;
 use tailbound_sys::veth::{self, OtherEnd, Place};
@@ -211,6 +211,7 @@ pub(super) fn open(
             mode,
             user,
             queues,
+            capture,
         } => {
             let card = VhostConfig {
                 socket,
@@ -219,9 +220,13 @@ pub(super) fn open(
                 queues: *queues,
             };
             let adopted = inherited.take_estate(config, |estate| VhostPort::go_on(card, estate));
-            match adopted {
-                Some(port) => Box::new(port),
-                None => Box::new(VhostPort::open(card)?),
+            let port = Box::new(match adopted {
+                Some(port) => port,
+                None => VhostPort::open(card)?,
+            });
+            match capture {
+                Some(path) => Box::new(CapturedPort::open(port, path, epoch)?),
+                None => port,
             }
         }
         PortConfig::Pcap { read, write } => {

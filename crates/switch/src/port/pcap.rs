@@ -131,7 +131,8 @@ fn open_reader(path: &Path) -> Result<PcapReader<BufReader<File>>, PcapError> {
     }
 }
 
-fn make_writer(path: &Path) -> Result<PcapWriter<BufWriter<File>>, PcapError> {
+/// Makes a capture.
+pub(super) fn make_writer(path: &Path) -> Result<PcapWriter<BufWriter<File>>, PcapError> {
     let file = File::create(path).map_err(|source| PcapError::Open {
         path: path.to_owned(),
         source,

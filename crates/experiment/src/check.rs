@@ -8,6 +8,8 @@ use toml::Spanned;
 
 /// The name of the bound that follows from guarantees alone: what is promised.
 pub const PROMISED: &str = "promised";
+/// The name of the bound that network calculus finds.
+pub const COMPUTED: &str = "computed";
 
 /// An expectation.
 #[derive(Debug, Clone, Deserialize)]
@@ -59,6 +61,8 @@ pub enum CheckKind {
     Increase,
     /// b over what the guarantees promise for the series: 1 and less keeps it.
     OfPromise,
+    /// b over the bound that is computed for the series.
+    OfBound,
     /// The largest distance of a chart's measured line from the paper's, over the
     /// points of the latter. Of several measured lines the first counts.
     Distance,
@@ -67,7 +71,16 @@ pub enum CheckKind {
 impl CheckKind {
     /// Whether a check of this kind needs a `from`.
     const fn compares(self) -> bool {
-        !matches!(self, Self::Value | Self::OfPromise)
+        !matches!(self, Self::Value | Self::OfPromise | Self::OfBound)
+    }
+
+    /// The name of the bound that a check of this kind divides by.
+    pub(crate) const fn bound(self) -> Option<&'static str> {
+        match self {
+            Self::OfPromise => Some(PROMISED),
+            Self::OfBound => Some(COMPUTED),
+            _ => None,
+        }
     }
 }
 
@@ -123,8 +136,8 @@ impl Check {
             }
         }
         check_figure(&self.of, &named, variants, mistakes);
-        if self.kind == CheckKind::OfPromise {
-            self.check_promise(&named, mistakes);
+        if let Some(bound) = self.kind.bound() {
+            self.check_bound(bound, &named, mistakes);
         }
     }
 
@@ -178,12 +191,12 @@ impl Check {
         }
     }
 
-    fn check_promise(&self, named: &[&Variant], mistakes: &mut Mistakes) {
+    fn check_bound(&self, name: &str, named: &[&Variant], mistakes: &mut Mistakes) {
         let series = self.series().unwrap_or_default();
         for variant in named {
             let mut bounds = variant.bounds.get(series).into_iter().flatten();
-            if !bounds.any(|bound| bound.name == PROMISED) {
-                let message = format!("variant {:?} is promised nothing for it", variant.name);
+            if !bounds.any(|bound| bound.name == name) {
+                let message = format!("variant {:?} has nothing {name} for it", variant.name);
                 mistakes.at(&self.of, message);
             }
         }

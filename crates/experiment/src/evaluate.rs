@@ -1,6 +1,5 @@
 //! Whether a run found what its experiment expects. Pure.
 
-use crate::check::PROMISED;
 use crate::{Check, CheckKind, figure_of};
 use tailbound_report::{Chart, CheckResult, LineStyle, Point, Value, Variant};
 
@@ -140,13 +139,13 @@ fn compute(check: &Check, from: Option<&Variant>, at: &Variant) -> Result<Value,
         figure_of(variant, of).ok_or_else(|| format!("variant {} has no {of}", variant.name))
     };
     let b = read(at)?;
-    let a = match (check.kind, from) {
-        (CheckKind::OfPromise, _) => promised(check, at)?,
-        (_, Some(from)) => read(from)?.value,
-        (_, None) => return Ok(b),
+    let a = match (check.kind.bound(), from) {
+        (Some(name), _) => bound(name, check, at)?,
+        (None, Some(from)) => read(from)?.value,
+        (None, None) => return Ok(b),
     };
     let (value, unit) = match check.kind {
-        CheckKind::Ratio | CheckKind::OfPromise => (b.value / a, ""),
+        CheckKind::Ratio | CheckKind::OfPromise | CheckKind::OfBound => (b.value / a, ""),
         CheckKind::TimesLower => (a / b.value, ""),
         CheckKind::Reduction => (1.0 - b.value / a, ""),
         CheckKind::Increase => (b.value / a - 1.0, ""),
@@ -160,13 +159,13 @@ fn compute(check: &Check, from: Option<&Variant>, at: &Variant) -> Result<Value,
     }
 }
 
-/// What the samples of the check's series were promised to stay below.
-fn promised(check: &Check, variant: &Variant) -> Result<f64, String> {
+/// What the samples of the check's series were to stay below, by the bound of that name.
+fn bound(name: &str, check: &Check, variant: &Variant) -> Result<f64, String> {
     let series = check.series().unwrap_or_default();
     let mut bounds = variant.bounds.get(series).into_iter().flatten();
-    let promised = bounds.find(|bound| bound.name == PROMISED && bound.value > 0);
-    let missing = || format!("variant {} is promised nothing for {series}", variant.name);
-    promised.map(|bound| bound.value as f64).ok_or_else(missing)
+    let found = bounds.find(|bound| bound.name == name && bound.value > 0);
+    let missing = || format!("variant {} has nothing {name} for {series}", variant.name);
+    found.map(|bound| bound.value as f64).ok_or_else(missing)
 }
 
 /// The largest distance of the first measured line from a line of the paper.

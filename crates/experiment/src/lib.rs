@@ -18,7 +18,7 @@ mod source;
 mod verdict;
 
 pub use chart::{AxisSpec, ChartSpec, Curve, KnownLine};
-pub use check::{Check, CheckKind, PROMISED};
+pub use check::{COMPUTED, Check, CheckKind, PROMISED};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Found, Loaded, Progress, Run};
 pub use figure::{Figure, figure_of};

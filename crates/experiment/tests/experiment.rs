@@ -54,13 +54,14 @@ impl ToyVariant {
         let mut rtt = Series::of("ns", &samples);
         rtt.hit.stolen = self.stolen;
         variant.series.insert("rtt".to_owned(), rtt);
-        let bound = self.promised.map(|value| Bound {
-            name: "promised".to_owned(),
-            value,
+        let bounds = self.promised.iter().flat_map(|promised| {
+            // What is computed is less here.
+            [("promised", *promised), ("computed", promised * 4 / 5)].map(|(name, value)| Bound {
+                name: name.to_owned(),
+                value,
+            })
         });
-        variant
-            .bounds
-            .insert("rtt".to_owned(), bound.into_iter().collect());
+        variant.bounds.insert("rtt".to_owned(), bounds.collect());
         variant
     }
 }
@@ -278,6 +279,15 @@ const CASES: &[Case] = &[
         0.5,
         "<= 1",
         true,
+    ),
+    (
+        "of-bound",
+        "rtt.p50",
+        "at = [\"after\"]",
+        "at_most = 0.6",
+        0.625,
+        "<= 0.6",
+        false,
     ),
     (
         "value",
@@ -533,7 +543,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "kind = \"reduction\"\nof = \"rtt.p99\"\nfrom = \"before\"",
         "kind = \"of-promise\"\nof = \"rtt.p99\"\ninstead = [\"spare\"]",
-        "x.toml:35:6: variant \"spare\" is promised nothing for it",
+        "x.toml:35:6: variant \"spare\" has nothing promised for it",
     ),
     (
         "kind = \"reduction\"\nof = \"rtt.p99\"",

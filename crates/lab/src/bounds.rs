@@ -9,7 +9,7 @@
 
 use crate::experiment::{Guaranteed, LabExperiment, Pacing, SwitchMode, Variant, Watch};
 use std::collections::BTreeMap;
-use tailbound_experiment::{Name, PROMISED};
+use tailbound_experiment::{COMPUTED, Name, PROMISED};
 use tailbound_netcalc::{Flow, Network, Port, PortId};
 use tailbound_report::Bound;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -43,7 +43,7 @@ pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<Stri
         pacing,
     };
     for (series, legs) in ways(experiment, variant) {
-        let named = [(PROMISED, false), ("computed", true)];
+        let named = [(PROMISED, false), (COMPUTED, true)];
         let found: Vec<Bound> = named
             .into_iter()
             .filter_map(|(name, computed)| {
@@ -62,7 +62,7 @@ pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<Stri
     for watch in variant.running(&experiment.watch) {
         if let Some(delay) = setting.watched(watch) {
             let bound = Bound {
-                name: "computed".to_owned(),
+                name: COMPUTED.to_owned(),
                 value: delay.as_nanos(),
             };
             bounds.insert(watch.series.clone(), vec![bound]);
@@ -101,7 +101,9 @@ fn ways<'a>(experiment: &'a LabExperiment, variant: &Variant) -> Vec<(&'a str, V
     let messages = variant.running(&experiment.message);
     for message in messages.filter(|load| load.every.is_some()) {
         let [from, to] = [&message.from, &message.to].map(|names| names.iter().collect());
-        ways.push((message.series.as_str(), vec![leg(&from, &to, message.size)]));
+        // A machine's own kernel and its vCPU are before one ring and behind the other.
+        let series = message.ring.as_ref().unwrap_or(&message.series);
+        ways.push((series.as_str(), vec![leg(&from, &to, message.size)]));
     }
     ways
 }

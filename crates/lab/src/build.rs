@@ -3,7 +3,7 @@
 
 use crate::LabError;
 use crate::experiment::LabExperiment;
-use crate::topology::{SWITCH, Topology, UPLINK, namespace_path, switch_port};
+use crate::topology::{GuestKind, SWITCH, Topology, UPLINK, namespace_path, switch_port};
 use crate::wire;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -37,7 +37,10 @@ pub(crate) fn build(topology: &Topology) -> Result<(), LabError> {
         batch("ip", Some(host), &topology.host_links(host))?;
     }
     for guest in &topology.guests {
-        batch("ip", Some(&guest.name), &topology.guest_links(guest))?;
+        // A machine sets up its own.
+        if guest.kind == GuestKind::Namespace {
+            batch("ip", Some(&guest.name), &topology.guest_links(guest))?;
+        }
     }
     batch("ip", Some(SWITCH), &topology.switch_links())?;
     batch("bridge", Some(SWITCH), &topology.switch_stations())

@@ -9,6 +9,8 @@ use crate::watcher::Watcher;
 use std::io;
 use std::path::Path;
 use tailbound_agent::plan::Plan;
+use tailbound_agent::rule::thread_name;
+use tailbound_agent::scan::Scanner;
 use tailbound_agent::{Agent, AgentError, Aperiodic, Class, Desired, Periodic};
 use tailbound_sys::procfs;
 use tailbound_sys::sched::{Policy, probe, set_policy};
@@ -70,7 +72,19 @@ pub(crate) fn refusal(
 
 fn plan(agent: &mut Agent, processes: &[u32], class: Class) -> Result<Plan, AgentError> {
     let mut desired: Vec<Desired> = Vec::new();
+    let machines = Scanner::new().and_then(|mut scanner| scanner.scan(&[]));
+    let machines = machines.map_err(AgentError::Observe)?;
     for pid in processes {
+        if let Some(machine) = machines.iter().find(|machine| machine.pid == *pid) {
+            desired.extend(machine.threads.iter().map(|thread| {
+                let vcpu = thread.role.is_vcpu();
+                Desired {
+                    name: thread_name(machine, thread),
+                    ..Desired::new(thread.id, if vcpu { class } else { class.for_helpers() })
+                }
+            }));
+            continue;
+        }
         let threads = procfs::threads(*pid).map_err(AgentError::Observe)?;
         let threads = threads.into_iter().filter_map(tailbound_agent::thread);
         desired.extend(threads.map(|thread| Desired {

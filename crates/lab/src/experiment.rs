@@ -49,6 +49,8 @@ pub struct LabExperiment {
     pub guarantee: BTreeMap<String, Vec<Guaranteed>>,
     /// Guests that share one core.
     pub shared_core: Option<SharedCore>,
+    /// Guests that are virtual machines.
+    pub machines: Option<Machines>,
     /// What hosts do with packets, by name.
     #[serde(default)]
     pub pipeline: BTreeMap<String, Pipeline>,
@@ -130,6 +132,25 @@ pub struct SharedCore {
 /// The shortest that Linux takes.
 const fn default_slice() -> Nanos {
     Nanos::from_micros(100)
+}
+
+/// Guests that are virtual machines, each with a kernel of its own; all others are network
+/// namespaces.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machines {
+    /// What they run in.
+    pub kind: MachineKind,
+    /// The guests.
+    pub guests: Vec<Name>,
+}
+
+/// What a machine runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MachineKind {
+    /// QEMU, whose card is spoken to by vhost-user.
+    Qemu,
 }
 
 /// A reservation of CPU time (`SCHED_DEADLINE`).
@@ -372,6 +393,19 @@ impl LabExperiment {
             let guests = guests.iter();
             guests.map(move |guest| (host.as_str(), guest.get_ref().as_str()))
         })
+    }
+
+    /// Whether a variant has machines: guests of its network, or the probe's.
+    pub(crate) fn has_machines(&self, variant: &Variant) -> bool {
+        let mut probes = variant.running(&self.probe);
+        let guests = variant.pipeline.is_some() && self.machines.is_some();
+        guests || probes.any(|load| load.place == Surroundings::Machine)
+    }
+
+    /// Whether a guest is a virtual machine.
+    pub fn is_machine(&self, guest: &str) -> bool {
+        let machines = self.machines.iter().flat_map(|machines| &machines.guests);
+        machines.into_iter().any(|name| name.get_ref() == guest)
     }
 
     /// The lines of charts: the variants of one name over their counts of neighbours.

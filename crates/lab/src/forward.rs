@@ -221,6 +221,7 @@ impl Bench<'_> {
                     to,
                     payload,
                     offered,
+                    segment: None,
                 };
                 (flood, Work::Sink { port: PORT })
             }

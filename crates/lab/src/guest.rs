@@ -15,7 +15,6 @@ mod events;
 mod flood;
 mod frames;
 mod hog;
-mod init;
 mod memcached;
 mod message;
 mod meter;
@@ -32,8 +31,11 @@ mod watch;
 pub use copy::TapOf;
 pub use etc::Requests;
 pub use frames::Frames;
-pub(crate) use init::OUTCOME_PORT;
+pub(crate) use message::Header;
 pub use message::{Messages, Moments};
+#[cfg(test)]
+pub(crate) use packet::message_frame;
+pub(crate) use packet::read as read_frame;
 pub use packet::{End, Manner};
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
@@ -118,6 +120,8 @@ pub enum Work {
         payload: Bytes,
         /// How many a second; as many as it can where that is not said.
         offered: Option<u32>,
+        /// Each is left to be cut into datagrams of so many bytes (`UDP_SEGMENT`).
+        segment: Option<u16>,
     },
     /// Copies frames between two TAPs.
     Copy {
@@ -355,12 +359,18 @@ impl Starter<'_> {
         // Under another name first: whoever sees the file sees all of it.
         let partial = self.0.outcome.with_extension("partial");
         std::fs::write(&partial, serde_json::to_vec(outcome)?)?;
-        std::fs::rename(&partial, &self.0.outcome)
+        std::fs::rename(&partial, &self.0.outcome)?;
+        // For who waits for it where the file is not seen: outside of a machine.
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{FINISHED}")?;
+        stdout.flush()
     }
 }
 
 /// What a task prints when it is prepared.
 pub const READY: &str = "ready";
+/// And when its outcome is written.
+const FINISHED: &str = "finished";
 
 /// Why a task could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -388,13 +398,6 @@ pub enum TaskError {
 /// # Errors
 /// The task cannot be read or a system call failed.
 pub fn run(path: &Path) -> Result<(), TaskError> {
-    if init::is_init() {
-        return init::run(path);
-    }
-    do_task(path).map(drop)
-}
-
-fn do_task(path: &Path) -> Result<Task, TaskError> {
     let read = |source| TaskError::Read {
         path: path.to_owned(),
         source,
@@ -406,8 +409,7 @@ fn do_task(path: &Path) -> Result<Task, TaskError> {
         let _ = rustix::thread::set_current_timer_slack(Some(least));
     }
     let (what, result) = work(&task);
-    result.map_err(|source| TaskError::Failed { what, source })?;
-    Ok(task)
+    result.map_err(|source| TaskError::Failed { what, source })
 }
 
 /// Does the work of a task; what it is called, and how it ended.
@@ -427,7 +429,16 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             to,
             payload,
             offered,
-        } => ("flood", flood::send(&starter, *to, *payload, *offered)),
+            segment,
+        } => {
+            let flood = flood::Flood {
+                to: *to,
+                payload: *payload,
+                offered: *offered,
+                segment: *segment,
+            };
+            ("flood", flood::send(&starter, &flood))
+        }
         Work::Copy { taps } => ("copy between TAPs", copy::run(taps)),
         Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
         Work::Frames(frames) => ("frames", frames::send(&starter, frames)),

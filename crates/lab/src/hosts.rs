@@ -2,7 +2,7 @@
 
 use crate::experiment::{LabExperiment, Pipeline, Variant};
 use crate::guest::GUEST_INTERFACE;
-use crate::topology::{self, GuestPort, Topology, UPLINK, namespace_path};
+use crate::topology::{self, GuestKind, GuestPort, Topology, UPLINK, namespace_path};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,15 +10,22 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use tailbound_dataplane::{Guarantee, NicConfig, PacerConfig, PipelineConfig};
+use tailbound_dataplane::{Fabric, Guarantee, NicConfig, PacerConfig, PipelineConfig};
 use tailbound_units::{Bytes, Nanos, Rate};
 
 #[derive(Serialize)]
 struct HostFile {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<ClassesOf>,
     uplink: Uplink,
     guest: Vec<Guest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hose: Option<Hose>,
+}
+
+#[derive(Serialize)]
+struct ClassesOf {
+    fabric: Fabric,
 }
 
 #[derive(Serialize)]
@@ -40,7 +47,7 @@ struct Peer {
 #[derive(Serialize)]
 struct Uplink {
     port: Port,
-    /// None beside a pacer, which the host would refuse.
+    /// Beside a pacer its meter alone: the host would refuse the rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pipeline: Option<PipelineConfig>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,6 +77,20 @@ enum Port {
     AfPacket {
         interface: String,
     },
+    VhostUser {
+        socket: PathBuf,
+        capture: PathBuf,
+    },
+}
+
+/// The socket of a machine's card.
+pub(crate) fn card(directory: &Path, guest: &str) -> PathBuf {
+    directory.join(format!("{guest}.card"))
+}
+
+/// What passes a machine's card.
+pub(crate) fn capture(directory: &Path, guest: &str) -> PathBuf {
+    directory.join(format!("{guest}.pcap"))
 }
 
 /// The bytes that a pipeline's NIC queue holds at `link`; a pacer has none, but
@@ -103,13 +124,17 @@ pub(crate) fn config(
             name: guest.name.clone(),
             mac: guest.mac_text(),
             ip: [guest.ip.to_string()],
-            port: match topology.guest_port {
-                GuestPort::Tap => Port::Tap {
+            port: match (guest.kind, topology.guest_port) {
+                (GuestKind::Namespace, GuestPort::Tap) => Port::Tap {
                     interface: GUEST_INTERFACE,
                     netns: namespace_path(&guest.name),
                 },
-                GuestPort::Veth => Port::AfPacket {
+                (GuestKind::Namespace, GuestPort::Veth) => Port::AfPacket {
                     interface: guest.host_interface(),
+                },
+                (GuestKind::Machine, _) => Port::VhostUser {
+                    socket: card(directory, &guest.name),
+                    capture: capture(directory, &guest.name),
                 },
             },
             vm: tenant.map(|(tenant, place)| format!("{OWNER}/{tenant}/{place}")),
@@ -118,14 +143,23 @@ pub(crate) fn config(
     };
     let config = pipeline.config.get_ref();
     let pacing = pipeline.pacer.as_ref();
-    let stages = pacing.is_none().then(|| PipelineConfig {
-        nic: Some(NicConfig {
-            limit: Some(nic_queue(pipeline, link)),
-            ..NicConfig::new(link)
+    let stages = match (pacing, &config.meter) {
+        (None, _) => Some(PipelineConfig {
+            nic: Some(NicConfig {
+                limit: Some(nic_queue(pipeline, link)),
+                ..NicConfig::new(link)
+            }),
+            ..config.clone()
         }),
-        ..config.clone()
-    });
+        (Some(_), Some(_)) => Some(config.clone()),
+        (Some(_), None) => None,
+    };
+    // A meter beside a pacer is for those without a guarantee.
+    let both = pacing.is_some() && stages.is_some();
     toml::to_string(&HostFile {
+        classes: both.then_some(ClassesOf {
+            fabric: Fabric::ThreeClasses,
+        }),
         uplink: Uplink {
             port: Port::AfPacket {
                 interface: UPLINK.to_owned(),

@@ -31,7 +31,7 @@ mod summarise;
 mod tools;
 pub mod topology;
 mod variant;
-mod vm;
+pub mod vm;
 mod watcher;
 mod wire;
 

@@ -23,16 +23,37 @@ pub(crate) struct Record {
     pub(crate) stolen: BTreeMap<u32, Lost>,
     /// Time that each thread of each process waited in a run queue.
     pub(crate) waited: BTreeMap<u32, Vec<Lost>>,
+    /// All the time that threads which run vCPUs waited, by guest.
+    pub(crate) vcpus: BTreeMap<String, Vec<Lost>>,
 }
 
-/// Watches all CPUs, and the threads that these processes have now.
+/// A thread that runs a vCPU.
+#[derive(Debug, Clone)]
+pub(crate) struct VcpuOf {
+    pub(crate) guest: String,
+    pub(crate) process: u32,
+    pub(crate) thread: u32,
+}
+
+/// Watches all CPUs, the threads that these processes have now, and those of `vcpus`.
 /// With `priority` it is not kept waiting itself.
-pub(crate) fn start(processes: &[u32], priority: Option<Policy>) -> io::Result<Watcher<Record>> {
+pub(crate) fn start(
+    processes: &[u32],
+    vcpus: &[VcpuOf],
+    priority: Option<Policy>,
+) -> io::Result<Watcher<Record>> {
+    let open = |process, thread| {
+        Reread::open(format!("/proc/{process}/task/{thread}/schedstat"))
+            .map(|file| (file, Lost::default()))
+    };
+    let mut vcpus = vcpus
+        .iter()
+        .map(|vcpu| Ok((vcpu.guest.clone(), open(vcpu.process, vcpu.thread)?)))
+        .collect::<io::Result<Vec<_>>>()?;
     let mut threads = Vec::new();
     for pid in processes {
         for thread in procfs::threads(*pid)? {
-            let path = format!("/proc/{pid}/task/{thread}/schedstat");
-            threads.push((*pid, Reread::open(path)?, Lost::default()));
+            threads.push((*pid, open(*pid, thread)?));
         }
     }
     let mut stat = Reread::open("/proc/stat")?;
@@ -48,7 +69,13 @@ pub(crate) fn start(processes: &[u32], priority: Option<Policy>) -> io::Result<W
                     lost.read(at, steal.total, procfs::TICK);
                 }
             }
-            for (_, schedstat, lost) in &mut threads {
+            for (_, (schedstat, lost)) in &mut vcpus {
+                let text = schedstat.text()?.unwrap_or_default();
+                if let Some(wait) = procfs::parse_run_delay(text) {
+                    lost.read(at, wait, Nanos(1));
+                }
+            }
+            for (_, (schedstat, lost)) in &mut threads {
                 let text = schedstat.text()?.unwrap_or_default();
                 if let Some(wait) = procfs::parse_run_delay(text) {
                     lost.read_stalls(at, wait);
@@ -57,8 +84,11 @@ pub(crate) fn start(processes: &[u32], priority: Option<Policy>) -> io::Result<W
             next = next.saturating_add(THREADS_EVERY).max(at);
             crate::guest::sleep_until(next);
         }
-        for (pid, _, lost) in threads {
+        for (pid, (_, lost)) in threads {
             record.waited.entry(pid).or_default().push(lost);
+        }
+        for (guest, (_, lost)) in vcpus {
+            record.vcpus.entry(guest).or_default().push(lost);
         }
         Ok(record)
     })

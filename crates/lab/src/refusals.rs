@@ -2,11 +2,10 @@
 
 use crate::LabError;
 use crate::class;
-use crate::experiment::{LabExperiment, Surroundings, Variant, VcpuMode};
+use crate::experiment::{LabExperiment, Variant, VcpuMode};
 use crate::run_dir::RunDir;
 use crate::variant::CLASSES;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 /// What is missing.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ impl Refusals {
     pub(crate) fn find(
         experiment: &LabExperiment,
         run_dir: &RunDir,
-        kernel: &Result<PathBuf, String>,
+        machines: Option<&String>,
         real_time: bool,
     ) -> Result<Self, LabError> {
         let mut classes = BTreeMap::new();
@@ -39,7 +38,7 @@ impl Refusals {
         }
         Ok(Self {
             classes,
-            machines: kernel.clone().err(),
+            machines: machines.cloned(),
             real_time,
         })
     }
@@ -49,8 +48,7 @@ impl Refusals {
         if let Some(why) = self.classes.get(&variant.vcpu) {
             return Some(why);
         }
-        let mut probes = variant.running(&experiment.probe);
-        if probes.any(|load| load.place == Surroundings::Machine)
+        if experiment.has_machines(variant)
             && let Some(why) = &self.machines
         {
             return Some(why);

@@ -15,8 +15,8 @@ use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::topology::{GuestPort, Topology};
 use crate::variant::{self, Context, FOREIGN_SHARE, Measured};
-use crate::vm;
-use std::path::PathBuf;
+use crate::vm::{Kernel, Machines};
+use std::path::{Path, PathBuf};
 use tailbound_experiment::{
     Catalogue, ChartSpec, Curve, Disturbance, Document, Experiment, Found, Mistake, Mistakes,
     Noise, Progress, catalogue, unknown_word,
@@ -48,7 +48,7 @@ impl Experiment for LabExperiment {
 
     const CATALOGUE: Catalogue = catalogue!(
         "experiments": "traps", "host-queue", "switch-queue", "vcpu", "vcpu-classes", "probe",
-        "burst", "noisy", "limits", "memcached",
+        "burst", "noisy", "limits", "memcached", "machines",
     );
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
@@ -92,9 +92,13 @@ impl Experiment for LabExperiment {
             .is_some_and(|policy| probe(policy).is_ok());
         let run_dir =
             RunDir::create(options.keep).map_err(LabError::io("making a directory for the run"))?;
+        let program = std::env::current_exe().map_err(LabError::io("looking for this program"))?;
         // A deadline is admitted only to threads that may run everywhere.
-        let kernel = vm::kernel(options.guest_kernel.as_deref());
-        let refusals = Refusals::find(self, &run_dir, &kernel, real_time)?;
+        let machines = machines(self, &chosen, options, &program, &run_dir);
+        let why_not = machines
+            .as_ref()
+            .and_then(|machines| machines.as_ref().err());
+        let refusals = Refusals::find(self, &run_dir, why_not, real_time)?;
         cpus.leave_shared_core()
             .map_err(LabError::io("leaving the shared core"))?;
         let topology = build_topology(self, &chosen, &run_dir)?;
@@ -104,9 +108,9 @@ impl Experiment for LabExperiment {
             cpus,
             real_time,
             run_dir: &run_dir,
-            program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+            program,
             seed: run.seed,
-            kernel,
+            machines: machines.and_then(Result::ok),
             signal,
         };
         let mut found = conditions(&context, options, privilege);
@@ -224,33 +228,67 @@ fn choose<'a>(
     Ok(all.filter(|it| names.contains(it.name.get_ref())).collect())
 }
 
-/// Sees that the programs are there that the experiment names as load.
-fn require_tools(experiment: &LabExperiment, chosen: &[&Variant]) -> Result<(), LabError> {
-    for variant in chosen {
+/// What machines share, or why there can be none; nothing where none are asked for.
+fn machines(
+    experiment: &LabExperiment,
+    chosen: &[&Variant],
+    options: &Options,
+    program: &Path,
+    run_dir: &RunDir,
+) -> Option<Result<Machines, String>> {
+    if !chosen
+        .iter()
+        .any(|variant| experiment.has_machines(variant))
+    {
+        return None;
+    }
+    let kernel = Kernel::find(options.guest_kernel.as_deref());
+    Some(kernel.and_then(|kernel| {
+        let tools = tools_in_machines(experiment, chosen);
+        let prepared = Machines::prepare(&kernel, program, &tools, run_dir.path());
+        prepared.map_err(|error| error.to_string())
+    }))
+}
+
+/// The programs that guests run, beside this one.
+fn tools_in_machines(experiment: &LabExperiment, chosen: &[&Variant]) -> Vec<&'static str> {
+    // It sets up the links.
+    let mut tools = vec!["ip"];
+    tools.extend(tools_of(experiment, chosen).map(|(program, _)| program));
+    tools.sort_unstable();
+    tools.dedup();
+    tools
+}
+
+/// The programs that the variants' loads name, each with its package.
+fn tools_of<'e>(
+    experiment: &'e LabExperiment,
+    chosen: &'e [&Variant],
+) -> impl Iterator<Item = (&'static str, &'static str)> + 'e {
+    chosen.iter().flat_map(|variant| {
         let mut queries = variant.running(&experiment.query);
         let mut bulks = variant.running(&experiment.bulk);
         let mut pings = variant.running(&experiment.ping);
         let memcached = queries.any(|it| it.tool == QueryTool::Memcached)
             || variant.running(&experiment.etc).next().is_some();
-        for (is_needed, program, package) in [
-            (memcached, "memcached", "memcached"),
-            (
-                bulks.any(|it| it.tool == BulkTool::Iperf3),
-                "iperf3",
-                "iperf3",
-            ),
-            (
-                pings.any(|it| it.tool == PingTool::Ping),
-                "ping",
-                "iputils-ping",
-            ),
-        ] {
-            if is_needed && find_program(program).is_none() {
-                return Err(LabError::Missing { program, package });
-            }
-        }
+        let iperf3 = bulks.any(|it| it.tool == BulkTool::Iperf3);
+        let ping = pings.any(|it| it.tool == PingTool::Ping);
+        [
+            memcached.then_some(("memcached", "memcached")),
+            iperf3.then_some(("iperf3", "iperf3")),
+            ping.then_some(("ping", "iputils-ping")),
+        ]
+        .into_iter()
+        .flatten()
+    })
+}
+
+/// Sees that the programs are there that the experiment names as load.
+fn require_tools(experiment: &LabExperiment, chosen: &[&Variant]) -> Result<(), LabError> {
+    match tools_of(experiment, chosen).find(|(program, _)| find_program(program).is_none()) {
+        Some((program, package)) => Err(LabError::Missing { program, package }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// TAPs where they can be opened, as guests of virtual machines have them.
@@ -290,6 +328,9 @@ fn conditions(context: &Context<'_>, options: &Options, privilege: Privilege) ->
         found.condition("switch_buffer_bytes", experiment.switch_buffer.as_u64());
         found.condition("guest_port", context.topology.guest_port.name());
         found.condition("congestion_control", CONGESTION_CONTROL);
+    }
+    if let Some(machines) = &context.machines {
+        found.condition("guest_accelerator", machines.accelerator.name());
     }
     if context.cpus.count == 1 {
         found.condition("note", "guests, daemons and monitor share the only CPU");

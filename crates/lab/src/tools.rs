@@ -14,9 +14,9 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// `iperf3` as a receiver.
+/// `iperf3` as a receiver, the program first.
 pub(crate) fn iperf3_server(port: u16) -> Vec<String> {
-    words(&format!("-s -1 -p {port}"))
+    words(&format!("iperf3 -s -1 -p {port}"))
 }
 
 /// `iperf3` as a sender. It starts at once and counts after the warm-up, in whole seconds.
@@ -39,10 +39,12 @@ pub(crate) fn iperf3_rate(json: &str) -> Option<f64> {
         .filter(|rate| rate.is_finite())
 }
 
-/// memcached with room for the values asked for. It listens on all addresses of
+/// memcached with room for the values asked for, the program first. It listens on all addresses of
 /// its guest.
 pub(crate) fn memcached(port: u16) -> Vec<String> {
-    words(&format!("-p {port} -U 0 -t 1 -u root -m 512 -I 128m"))
+    words(&format!(
+        "memcached -p {port} -U 0 -t 1 -u root -m 512 -I 128m"
+    ))
 }
 
 /// `ping` with time stamps.

@@ -39,6 +39,15 @@ impl GuestPort {
     }
 }
 
+/// What a guest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestKind {
+    /// A network namespace.
+    Namespace,
+    /// A virtual machine, which has links of its own, and runs in the namespace.
+    Machine,
+}
+
 /// A guest, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
@@ -50,12 +59,18 @@ pub struct Guest {
     pub ip: Ipv4Addr,
     /// Its MAC address, locally administered.
     pub mac: [u8; 6],
+    /// What it is.
+    pub kind: GuestKind,
 }
 
 impl Guest {
     /// The MAC address as text.
     pub fn mac_text(&self) -> String {
         mac_text(self.mac)
+    }
+
+    fn is_namespace(&self) -> bool {
+        self.kind == GuestKind::Namespace
     }
 
     /// The host's end of the veth pair, where there is one.
@@ -91,6 +106,11 @@ impl Topology {
                 host: host.to_owned(),
                 ip: Ipv4Addr::new(10, 77, host_number, number),
                 mac: [2, 0, 0, 0, host_number, number],
+                kind: if experiment.is_machine(name) {
+                    GuestKind::Machine
+                } else {
+                    GuestKind::Namespace
+                },
             }
         };
         let guests = experiment.guests().enumerate().map(guest).collect();
@@ -137,7 +157,7 @@ impl Topology {
             ));
         }
         if self.guest_port == GuestPort::Veth {
-            for guest in &self.guests {
+            for guest in self.guests.iter().filter(|guest| guest.is_namespace()) {
                 batch.push(format!(
                     "link add {GUEST_INTERFACE} netns {} mtu {MTU} type veth peer name {} netns {} mtu {MTU}\n",
                     guest.name,
@@ -167,7 +187,7 @@ impl Topology {
             }
         }
         if self.guest_port == GuestPort::Veth {
-            for guest in self.guests_of(host) {
+            for guest in self.guests_of(host).filter(|guest| guest.is_namespace()) {
                 batch.push(format!("link set {} up\n", guest.host_interface()));
             }
         }
@@ -178,7 +198,7 @@ impl Topology {
     /// that no address resolution disturbs a tail.
     pub fn guest_links(&self, guest: &Guest) -> String {
         let mut batch = vec!["link set lo up\n".to_owned()];
-        if self.guest_port == GuestPort::Tap {
+        if self.guest_port == GuestPort::Tap && guest.kind == GuestKind::Namespace {
             batch.push(format!(
                 "tuntap add dev {GUEST_INTERFACE} mode tap vnet_hdr\n"
             ));

@@ -3,7 +3,9 @@
 
 mod collect;
 mod load;
+mod machines;
 mod probe;
+mod rings;
 mod traffic;
 
 use crate::LabError;
@@ -20,7 +22,9 @@ use crate::processes::{POLL, Rank, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use crate::tools::FIRST_PORT;
 use crate::topology::{Guest, Topology, namespace_path};
+use crate::vm::{Asked, Machines};
 use hdrhistogram::Histogram;
+use machines::Started;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +38,8 @@ use tailbound_units::{Nanos, Rate};
 const GRACE: Nanos = Nanos::from_secs(5);
 /// From the word to start to the start: long enough for everybody to hear it.
 const LEAD: Nanos = Nanos::from_millis(300);
+/// The same where somebody hears it in a machine.
+const MACHINES_LEAD: Nanos = Nanos::from_secs(1);
 /// How long after its end a run may still lack an outcome.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// In the run's directory: what the vCPU agent has changed.
@@ -56,8 +62,8 @@ pub(crate) struct Context<'a> {
     /// This very program.
     pub(crate) program: PathBuf,
     pub(crate) seed: u64,
-    /// What machines boot, or why there can be none.
-    pub(crate) kernel: Result<PathBuf, String>,
+    /// What machines share, where there are any.
+    pub(crate) machines: Option<Machines>,
     /// The signal that asked this process to end, or 0.
     pub(crate) signal: Arc<AtomicUsize>,
 }
@@ -110,6 +116,17 @@ struct Load {
     on_path: Vec<usize>,
 }
 
+/// What is measured where messages go between machines.
+#[derive(Debug, Default)]
+struct Rings {
+    /// The series of times from ring to ring.
+    ring: Option<String>,
+    /// The series of the vCPUs' waits.
+    vcpu_wait: Option<String>,
+    /// Senders and receivers.
+    ends: Vec<String>,
+}
+
 enum Output {
     /// The series; its source may also have values of fixed names.
     Series(String),
@@ -123,6 +140,8 @@ enum Source {
     Messages {
         sent: Vec<PathBuf>,
         received: Vec<PathBuf>,
+        /// What is measured of their rings.
+        rings: Rings,
     },
     /// A meter's outcome and what it should have found.
     Metered(PathBuf, Rate),
@@ -177,6 +196,8 @@ struct Run<'a> {
     inside: BTreeMap<&'a str, Vec<usize>>,
     loads: Vec<Load>,
     late: Vec<Late<'a>>,
+    /// The guests that are machines.
+    machines: BTreeMap<&'a str, Started>,
     /// Outcomes of servers.
     servers: BTreeMap<&'a str, Vec<PathBuf>>,
     next_port: u16,
@@ -185,6 +206,8 @@ struct Run<'a> {
     brought_back: u64,
     /// The share of the shared core that others than its guests used.
     foreign_share: Option<f64>,
+    /// When samples begin and cease to count, and when the last may end.
+    counted: [Nanos; 2],
 }
 
 /// Runs a variant once. `announce` is told what happens.
@@ -201,14 +224,17 @@ pub(crate) fn run<'a>(
         inside: BTreeMap::new(),
         loads: Vec::new(),
         late: Vec::new(),
+        machines: BTreeMap::new(),
         servers: BTreeMap::new(),
         next_port: FIRST_PORT,
         tasks: 0,
         brought_back: 0,
         foreign_share: None,
+        counted: [Nanos::ZERO; 2],
     };
     announce("setting up");
     run.start_daemons()?;
+    run.start_machines()?;
     run.start_load()?;
     let record = run.measure(announce)?;
     let measured = run.collect(&record)?;
@@ -319,16 +345,22 @@ impl Run<'_> {
             .map(|place| self.supervisor.member(*place).child.id())
             .collect();
         let policy = self.context.policy(Rank::Monitor);
-        let monitor =
-            monitor::start(&pids, policy).map_err(LabError::io("starting the monitor"))?;
-        let start = now().saturating_add(LEAD);
+        let monitor = monitor::start(&pids, &self.vcpus()?, policy)
+            .map_err(LabError::io("starting the monitor"))?;
+        let lead = if self.machines.is_empty() {
+            LEAD
+        } else {
+            MACHINES_LEAD
+        };
+        let start = now().saturating_add(lead);
         self.supervisor
             .start_at(&format!("{}\n", start.as_nanos()))?;
         self.supervisor.rest(start.since(now()).into())?;
         for late in std::mem::take(&mut self.late) {
-            let program = PathBuf::from(late.program);
+            let mut words = vec![late.program.to_owned()];
+            words.extend(late.args);
             let role = Role::Foreign { ends: true };
-            let place = self.start(late.guest, late.program, program, late.args, role)?;
+            let place = self.start(late.guest, late.program, Asked::Program(words), role)?;
             match &mut self.loads[late.load].source {
                 Source::Iperf3(client) | Source::Ping(client, _) => *client = place,
                 _ => {}
@@ -340,6 +372,7 @@ impl Run<'_> {
             .rest(Nanos(experiment.warmup.as_nanos() / 2).into())?;
         let guard = self.give_classes()?;
         let end = start + experiment.warmup + experiment.duration;
+        self.counted = [start + experiment.warmup, end];
         let first = self.core_use();
         let mut last = None;
         while now() < end {

@@ -1,111 +1,261 @@
-//! A guest that is a real virtual machine: QEMU, without KVM, with this very
-//! program as its only process.
+//! A guest that is a real virtual machine: QEMU, with a distribution's kernel and this very
+//! program as its first process.
 //!
-//! Emulation is slow, but whoever sleeps needs little, and the guest has a
-//! kernel, a timer and a vCPU thread of its own: for the CPU it waits as any
-//! virtual machine does.
+//! [`Machines`] is what all machines of a run share: the kernel, the file [`tree`], and
+//! whether KVM boots it here. [`Machines::arguments`] is one machine's command line: its
+//! memory is shared with the daemon that has the other side of its card (vhost-user), and
+//! its virtio-serial ports are sockets of the run's directory. By the first the lab has it
+//! set up its links and its clock ([`Boot`]); each of the others takes one [`Order`]
+//! (`channel`), which a process of the lab's own stands for on this side ([`relay`]), so that
+//! whoever starts programs in guests need not know which guests are machines. What is on the
+//! other side of the ports is `inside`.
+//!
+//! By emulation all is slow, but whoever sleeps needs little, and the guest has a kernel, a
+//! timer and a vCPU thread of its own: for the CPU it waits as any virtual machine does.
 
+mod boot;
+mod channel;
 mod cpio;
+mod elf;
+mod inside;
+mod modules;
+mod relay;
+mod tree;
 
-use crate::guest::OUTCOME_PORT;
+pub use boot::Boot;
+use channel::{Message, Order};
+pub use inside::{boot, prove, serve};
+pub use relay::{Asked, relay};
+use tree::{LIBRARIES, MODULES, PROGRAMS};
+
 use crate::tools::words;
-use cpio::Archive;
-use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use tailbound_sys::process::find_program;
+use std::time::{Duration, Instant};
+use tailbound_sys::process::{Spawn, find_program};
 
 /// The emulator.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
-/// A kernel that guests can boot.
-///
-/// # Errors
-/// What is missing, and how to get it.
-pub(crate) fn kernel(chosen: Option<&Path>) -> Result<PathBuf, String> {
-    if cfg!(not(target_arch = "x86_64")) {
-        return Err("machines are emulated on x86-64 alone".into());
+/// How many orders a machine takes in its life: one a port.
+pub(crate) const ORDERS: usize = 15;
+
+/// What the first process is told, and what it prints when it was to show that it runs.
+const PROVE: &str = "prove";
+const PROVEN: &str = "the machine runs";
+
+/// How long a machine has to show that KVM runs it: several times what it takes.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// A kernel that guests can boot, and its modules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    image: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// Takes `chosen`, or the newest in `/boot`.
+    ///
+    /// # Errors
+    /// What is missing, and how to get it.
+    pub fn find(chosen: Option<&Path>) -> Result<Self, String> {
+        if cfg!(not(target_arch = "x86_64")) {
+            return Err("machines run on x86-64 alone".into());
+        }
+        if find_program(QEMU).is_none() {
+            return Err(format!(
+                "{QEMU} is not installed: apt-get install qemu-system-x86"
+            ));
+        }
+        let image = match chosen {
+            Some(kernel) => kernel.to_owned(),
+            None => newest().ok_or(
+                "/boot has no kernel that may be read: apt-get install linux-image-cloud-amd64, \
+                 or name one with --guest-kernel",
+            )?,
+        };
+        let modules = modules::directory(&image)?;
+        Ok(Self { image, modules })
     }
-    if find_program(QEMU).is_none() {
-        return Err(format!(
-            "{QEMU} is not installed: apt-get install qemu-system-x86"
-        ));
-    }
-    if let Some(kernel) = chosen {
-        let readable = fs::File::open(kernel).map(|_| kernel.to_owned());
-        return readable.map_err(|error| format!("{}: {error}", kernel.display()));
-    }
-    let mut kernels: Vec<PathBuf> = fs::read_dir("/boot")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+fn newest() -> Option<PathBuf> {
+    let entries = fs::read_dir("/boot").ok()?;
+    let kernels = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    kernels
         .filter(|path| {
             let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.starts_with("vmlinuz")) && fs::File::open(path).is_ok()
+            name.is_some_and(|name| name.starts_with("vmlinuz")) && File::open(path).is_ok()
         })
-        .collect();
-    kernels.sort();
-    kernels.pop().ok_or_else(|| {
-        "/boot has no kernel that may be read: apt-get install linux-image-cloud-amd64, or name \
-         one with --guest-kernel"
-            .into()
-    })
+        .max()
 }
 
-/// Writes the machine's file tree: this program, the libraries it uses, and its
-/// task.
-pub(crate) fn write_tree(program: &Path, task: &Path, to: &Path) -> io::Result<()> {
-    let mut archive = Archive::default();
-    for directory in ["dev", "lib64"] {
-        archive.directory(directory);
-    }
-    archive.device("dev/console", (5, 1));
-    archive.device("dev/null", (1, 3));
-    archive.device(OUTCOME_PORT.trim_start_matches('/'), (4, 65));
-    archive.file("init", &fs::read(program)?);
-    archive.file("task.json", &fs::read(task)?);
-    for library in libraries(&fs::read_to_string("/proc/self/maps")?) {
-        if let Some(name) = library.file_name().and_then(|name| name.to_str()) {
-            archive.file(&format!("lib64/{name}"), &fs::read(&library)?);
+/// What runs a machine's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor, by the kernel here.
+    Kvm,
+    /// QEMU itself.
+    Emulation,
+}
+
+impl Accelerator {
+    /// The word for it in a report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Emulation => "tcg",
         }
     }
-    fs::write(to, archive.finish())
 }
 
-/// The libraries in the text of `/proc/PID/maps`.
-fn libraries(maps: &str) -> BTreeSet<PathBuf> {
-    let path = |line: &str| {
-        let start = line.find('/')?;
-        let path = Path::new(&line[start..]);
-        let name = path.file_name()?.to_str()?;
-        format!("{name}.").contains(".so.").then(|| path.to_owned())
-    };
-    maps.lines().filter_map(path).collect()
+/// What all machines of a run share.
+#[derive(Debug)]
+pub struct Machines {
+    kernel: PathBuf,
+    tree: PathBuf,
+    /// What runs them.
+    pub accelerator: Accelerator,
 }
 
-/// The command line of the emulator. Its standard input and output are the
-/// machine's console; the outcome goes to a file. 512 MiB hold this program with its
-/// debugging information, and a kernel.
-pub(crate) fn args(kernel: &Path, tree: &Path, outcome: &Path) -> Vec<String> {
-    // No messages on the console but the task's.
-    let command_line = "console=ttyS0 loglevel=0 panic=-1 rdinit=/init LD_LIBRARY_PATH=/lib64 \
-                        -- lab guest /task.json";
-    let mut args = words(
-        "-accel tcg,thread=single -machine pc -m 512 -nodefaults -no-user-config -no-reboot \
-         -display none -serial stdio",
-    );
-    let outcome = format!("file:{}", outcome.display());
-    let (kernel, tree) = (kernel.display().to_string(), tree.display().to_string());
-    for (flag, value) in [
-        ("-serial", outcome.as_str()),
-        ("-kernel", &kernel),
-        ("-initrd", &tree),
-        ("-append", command_line),
-    ] {
-        args.extend([flag.to_owned(), value.to_owned()]);
+/// A card of vhost-user.
+#[derive(Debug, Clone)]
+pub struct Card<'a> {
+    /// The socket of the daemon that has its other side.
+    pub socket: &'a Path,
+    /// Its MAC address.
+    pub mac: &'a str,
+}
+
+impl Machines {
+    /// Writes the tree of `program` and `tools` into `directory`, and finds by a boot whether
+    /// KVM runs it.
+    ///
+    /// # Errors
+    /// A file cannot be read or written, or a tool is not installed.
+    pub fn prepare(
+        kernel: &Kernel,
+        program: &Path,
+        tools: &[&str],
+        directory: &Path,
+    ) -> io::Result<Self> {
+        let tree = directory.join("machines.cpio");
+        tree::write(program, tools, &kernel.modules, &tree)?;
+        let mut machines = Self {
+            kernel: kernel.image.clone(),
+            tree,
+            accelerator: Accelerator::Kvm,
+        };
+        if !machines.is_proven(&directory.join("kvm.out"))? {
+            machines.accelerator = Accelerator::Emulation;
+        }
+        Ok(machines)
     }
-    args
+
+    /// Whether a machine shows in time that it runs. Permissions say nothing: `/dev/kvm` may
+    /// be there and the kernel hang all the same.
+    fn is_proven(&self, log: &Path) -> io::Result<bool> {
+        if !Path::new("/dev/kvm").exists() {
+            return Ok(false);
+        }
+        let output = File::create(log)?;
+        let mut child = Spawn::new(QEMU)
+            .args(self.hardware(PROVE))
+            .output(output.try_clone()?, output)
+            .start()?;
+        let end = Instant::now() + PATIENCE;
+        while child.try_wait()?.is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(String::from_utf8_lossy(&fs::read(log)?).contains(PROVEN))
+    }
+
+    /// The command line of a machine without memory and devices but its console, which is
+    /// standard input and output.
+    fn hardware(&self, task: &str) -> Vec<String> {
+        let (accelerator, processor, clock) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "host", ""),
+            // Its timer follows this machine's clock; the processor's own would have to be
+            // measured, and drift.
+            Accelerator::Emulation => ("tcg,thread=multi", "qemu64,+rdrand", "clocksource=hpet"),
+        };
+        let mut arguments = words(&format!(
+            "-accel {accelerator} -cpu {processor} -smp 1 -m 512 -nodefaults -no-user-config \
+             -no-reboot -display none -serial stdio"
+        ));
+        let command_line = format!(
+            "console=ttyS0 loglevel=0 panic=-1 mitigations=off {clock} rdinit=/init \
+             LD_LIBRARY_PATH={LIBRARIES} PATH={PROGRAMS} -- lab machine {task}"
+        );
+        for (flag, value) in [
+            ("-kernel", self.kernel.display().to_string()),
+            ("-initrd", self.tree.display().to_string()),
+            ("-append", command_line),
+        ] {
+            arguments.extend([flag.to_owned(), value]);
+        }
+        arguments
+    }
+
+    /// The command line of the machine `name`, whose channels are in `directory`. Its threads
+    /// have names, so that whoever gives scheduling classes finds its vCPU.
+    pub fn arguments(&self, name: &str, directory: &Path, card: Option<&Card<'_>>) -> Vec<String> {
+        let mut arguments = self.hardware("boot");
+        let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+        add("-name", format!("guest={name},debug-threads=on"));
+        // 512 MiB hold this program as it is built for debugging, and a kernel.
+        add(
+            "-object",
+            "memory-backend-memfd,id=memory,size=512M,share=on".into(),
+        );
+        add("-machine", "pc,memory-backend=memory".into());
+        add(
+            "-device",
+            format!("virtio-serial-pci,max_ports={}", ORDERS + 2),
+        );
+        for number in 0..=ORDERS {
+            let path = channel(directory, name, number);
+            add(
+                "-chardev",
+                format!(
+                    "socket,id=c{number},path={},server=on,wait=off",
+                    path.display()
+                ),
+            );
+            // Port 0 is the kernel's console.
+            add(
+                "-device",
+                format!("virtserialport,chardev=c{number},nr={}", number + 1),
+            );
+        }
+        if let Some(card) = card {
+            let path = card.socket.display();
+            add(
+                "-chardev",
+                format!("socket,id=card,path={path},reconnect=1"),
+            );
+            add("-netdev", "vhost-user,id=net,chardev=card".into());
+            let mac = card.mac;
+            // QEMU 7.2 dies when a driver unmasks a vector of such a card without KVM.
+            let vectors = match self.accelerator {
+                Accelerator::Kvm => "",
+                Accelerator::Emulation => ",vectors=0",
+            };
+            // It boots from no network.
+            add(
+                "-device",
+                format!("virtio-net-pci,netdev=net,mac={mac},romfile={vectors}"),
+            );
+        }
+        arguments
+    }
+}
+
+/// The socket of a machine's channel: 0 is for [`Boot`], each other for one order.
+pub fn channel(directory: &Path, machine: &str, number: usize) -> PathBuf {
+    directory.join(format!("{machine}.{number}"))
 }
 
 #[cfg(test)]
@@ -113,19 +263,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_what_is_mapped_from_files_of_that_name_each_once() {
-        let maps = "7f00-7f01 r--p 00000000 fe:00 12    /usr/lib/libc.so.6\n\
-                    7f01-7f02 r-xp 00001000 fe:00 12    /usr/lib/libc.so.6\n\
-                    7f02-7f03 r--p 00000000 fe:00 13    /lib64/ld-2.so\n\
-                    5500-5501 r-xp 00000000 fe:00 14    /usr/bin/tailbound\n\
-                    7ffc-7ffd rw-p 00000000 00:00 0     [stack]\n";
-        let expected = ["/lib64/ld-2.so", "/usr/lib/libc.so.6"].map(PathBuf::from);
-        assert_eq!(libraries(maps), expected.into());
-    }
-
-    #[test]
     fn a_kernel_that_was_named_and_is_not_there_is_said_to_be_missing() {
-        let missing = kernel(Some(Path::new("/nowhere/vmlinuz"))).unwrap_err();
+        let missing = Kernel::find(Some(Path::new("/nowhere/vmlinuz"))).unwrap_err();
         assert!(
             missing.contains("/nowhere/vmlinuz") || missing.contains(QEMU),
             "{missing}"

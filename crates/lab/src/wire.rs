@@ -2,8 +2,8 @@
 //!
 //! The wire is a TBF on a host's uplink. It cuts packets to one MTU, as a NIC
 //! with segmentation offload does, and sends them at the link rate. A switch
-//! port is an HTB with two classes that both may use the whole link, the high
-//! one first, each with a finite buffer. On a wire that counts all that is on an
+//! port is an HTB with three classes that all may use the whole link, the higher
+//! ones first, each with a finite buffer. On a wire that counts all that is on an
 //! Ethernet wire, void frames take their time like others.
 //!
 //! Both run half a percent faster than the rate that the hosts are told. What
@@ -80,21 +80,23 @@ pub(crate) fn switch_port(
     // and whoever borrows first is the one with the higher priority. A packet
     // that is being sent is not interrupted.
     let mut batch = vec![format!(
-        "qdisc replace dev {interface} root handle 1: htb default 20\n\
+        "qdisc replace dev {interface} root handle 1: htb default 30\n\
          class replace dev {interface} parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit burst {burst} cburst {burst} quantum {FRAME}{counted}\n"
     )];
-    for (class, priority) in [(10, 0), (20, 1)] {
+    for (class, priority) in [(10, 0), (20, 1), (30, 2)] {
         batch.push(format!(
             "class replace dev {interface} parent 1:1 classid 1:{class} htb rate 8kbit ceil {rate}bit burst {FRAME} cburst {burst} quantum {FRAME} prio {priority}{counted}\n\
              qdisc replace dev {interface} parent 1:{class} handle {class}: bfifo limit {buffer}\n"
         ));
     }
     if mode == SwitchMode::TagsHonoured {
-        let tag = Mark::FIRST.dscp << 2;
-        batch.push(format!(
-            "filter replace dev {interface} parent 1: protocol ip prio 1 u32 match ip dsfield {tag:#x} 0xfc flowid 1:10\n\
-             filter replace dev {interface} parent 1: protocol ipv6 prio 2 u32 match ip6 priority {tag:#x} 0xfc flowid 1:10\n"
-        ));
+        for (mark, class) in [(Mark::FIRST, 10), (Mark::SECOND, 20)] {
+            let tag = mark.dscp << 2;
+            batch.push(format!(
+                "filter add dev {interface} parent 1: protocol ip prio 1 u32 match ip dsfield {tag:#x} 0xfc flowid 1:{class}\n\
+                 filter add dev {interface} parent 1: protocol ipv6 prio 2 u32 match ip6 priority {tag:#x} 0xfc flowid 1:{class}\n"
+            ));
+        }
     }
     batch.concat()
 }
@@ -109,7 +111,9 @@ mod tests {
     fn a_switch_that_ignores_tags_has_no_filter() {
         let port = |mode| switch_port("port-E", LINK, Wire::Frame, Bytes(650_000), mode);
         assert!(!port(SwitchMode::TagsIgnored).contains("filter"));
-        assert!(port(SwitchMode::TagsHonoured).contains("ip dsfield 0xb8 0xfc"));
+        let honoured = port(SwitchMode::TagsHonoured);
+        assert!(honoured.contains("ip dsfield 0xb8 0xfc flowid 1:10"));
+        assert!(honoured.contains("ip dsfield 0x48 0xfc flowid 1:20"));
     }
 
     #[test]
@@ -132,6 +136,6 @@ mod tests {
             [count(wire("uplink", LINK, counting, nic)), count(port)]
         };
         assert_eq!(ends(Wire::Frame), [0, 0]);
-        assert_eq!(ends(Wire::Ethernet), [1, 3]);
+        assert_eq!(ends(Wire::Ethernet), [1, 4]);
     }
 }

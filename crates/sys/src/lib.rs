@@ -2,6 +2,7 @@
 //! that one does. The only crate of the workspace that may hold `unsafe`.
 
 pub mod cgroup;
+pub mod clock;
 pub mod cpuset;
 mod ethtool;
 #[cfg(feature = "guest-memory")]
@@ -21,6 +22,7 @@ pub mod secret;
 pub mod tap;
 pub mod thread;
 pub mod timer;
+pub mod udp;
 pub mod user_namespace;
 pub mod veth;
 pub mod xdp;

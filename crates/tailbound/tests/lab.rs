@@ -283,19 +283,62 @@ fn kept(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn the_probe_is_run_in_a_guest_until_its_verdict() {
-    let Some(lab) = Lab::new() else { return };
-    fs::write(lab.directory.path().join("short.toml"), PROBE).unwrap();
-    let mut arguments = vec!["run", "short.toml", "--output", "json"];
-    // Where scripts/guest-kernel leaves one.
+/// Says where scripts/guest-kernel leaves one, if it did.
+fn guest_kernel() -> Vec<&'static str> {
     let kernel = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../target/tools/guest-kernel"
     );
     if Path::new(kernel).exists() {
-        arguments.extend(["--guest-kernel", kernel]);
+        vec!["--guest-kernel", kernel]
+    } else {
+        Vec::new()
     }
+}
+
+#[test]
+#[ignore = "five runs of virtual machines: five minutes"]
+fn messages_between_machines_stay_below_their_bound_in_each_of_five_runs() {
+    let Some(lab) = Lab::new() else { return };
+    for run in 1..=5 {
+        let mut arguments = vec!["run", "machines", "--output", "json"];
+        arguments.extend(guest_kernel());
+        let output = lab.output(&arguments);
+        let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!("{error}: {}", text(&output.stderr));
+        });
+        for variant in &results.variants {
+            if let Some(why) = &variant.unavailable {
+                unavailable(Part::GuestKernel, &variant.name, why);
+                continue;
+            }
+            let ring = &variant.series["ring"].stats;
+            assert!(
+                ring.count > 100,
+                "run {run}, {}: {}",
+                variant.name,
+                ring.count
+            );
+            let bounds = variant.bounds.get("ring").into_iter().flatten();
+            for bound in bounds {
+                assert!(
+                    ring.max <= bound.value,
+                    "run {run}, {}: {} ns of {}",
+                    variant.name,
+                    ring.max,
+                    bound.value
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_probe_is_run_in_a_guest_until_its_verdict() {
+    let Some(lab) = Lab::new() else { return };
+    fs::write(lab.directory.path().join("short.toml"), PROBE).unwrap();
+    let mut arguments = vec!["run", "short.toml", "--output", "json"];
+    arguments.extend(guest_kernel());
     let output = lab.output(&arguments);
     let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
         panic!("{error}: {}", text(&output.stderr));

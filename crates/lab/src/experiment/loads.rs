@@ -32,7 +32,7 @@ named!(
 pub(crate) struct Load<'e> {
     /// What variants call it.
     pub(crate) name: &'e Name,
-    series: Option<&'e str>,
+    series: Vec<&'e str>,
     values: Vec<&'e str>,
     /// Whether it needs the network.
     pub(crate) network: bool,
@@ -42,7 +42,7 @@ impl<'e> Load<'e> {
     fn value(load: &'e impl Named, value: &'e str) -> Self {
         Self {
             name: load.name(),
-            series: None,
+            series: Vec::new(),
             values: vec![value],
             network: false,
         }
@@ -50,7 +50,7 @@ impl<'e> Load<'e> {
 
     fn series(load: &'e impl Named, series: &'e str) -> Self {
         Self {
-            series: Some(series),
+            series: vec![series],
             values: Vec::new(),
             ..Self::value(load, series)
         }
@@ -63,8 +63,8 @@ impl<'e> Load<'e> {
 
     /// The series that the experiment names, or else the value.
     pub(crate) fn figure(&self) -> &'e str {
-        let value = self.values.first().copied();
-        self.series.or(value).unwrap_or_default()
+        let mut figures = self.series.iter().chain(&self.values);
+        figures.next().copied().unwrap_or_default()
     }
 }
 
@@ -80,7 +80,10 @@ impl LabExperiment {
         }
         all.extend(self.shuffle.iter().map(|it| Load::value(it, &it.value)));
         for it in &self.message {
-            all.push(Load::series(it, &it.series).and(Message::VALUES.iter().copied()));
+            let mut load = Load::series(it, &it.series).and(Message::VALUES.iter().copied());
+            load.series
+                .extend(it.ring.iter().chain(&it.vcpu_wait).map(String::as_str));
+            all.push(load);
         }
         all.extend(self.flood.iter().map(|it| Load::value(it, &it.value)));
         for it in &self.meter {
@@ -110,7 +113,8 @@ impl LabExperiment {
             ..tailbound_report::Variant::default()
         };
         for load in self.loads().iter().filter(|load| variant.runs(load.name)) {
-            let series = load.series.map(|name| (name.to_owned(), Series::default()));
+            let series = load.series.iter();
+            let series = series.map(|name| ((*name).to_owned(), Series::default()));
             outline.series.extend(series);
             let values = load.values.iter();
             let values = values.map(|name| ((*name).to_owned(), Value::default()));

@@ -25,6 +25,13 @@ pub struct Message {
     /// The series of latencies: from when a message was to start to the arrival of
     /// its last datagram.
     pub series: String,
+    /// Where senders and receivers are machines: the series of times from ring to ring,
+    /// from the moment a datagram was taken from its sender's to that at which it was in its
+    /// receiver's. The slowest one counts for its message.
+    pub ring: Option<String>,
+    /// The series of how long the vCPUs of sender and receiver could have run and did not
+    /// while a message was on its way.
+    pub vcpu_wait: Option<String>,
 }
 
 impl Message {

@@ -34,6 +34,7 @@ impl LabExperiment {
         top.count("variant", self.variant.len(), 1..=1_000);
         self.check_guests(mistakes);
         self.check_shared_core(mistakes);
+        self.check_machines(mistakes);
         self.check_tenants(mistakes);
         self.check_loads(mistakes);
         for (name, pipeline) in &self.pipeline {
@@ -89,6 +90,29 @@ impl LabExperiment {
         if !ordered || periodic.runtime < Nanos(1024) {
             let rule = "the kernel wants 1024ns <= runtime <= deadline <= period";
             mistakes.top().table("shared_core").at("periodic", rule);
+        }
+    }
+
+    fn check_machines(&self, mistakes: &mut Mistakes) {
+        let Some(machines) = &self.machines else {
+            return;
+        };
+        self.check_guest_names(&machines.guests, mistakes);
+        mistakes.unique("machine", machines.guests.iter());
+        if machines.guests.is_empty() {
+            mistakes
+                .top()
+                .table("machines")
+                .at("guests", "name at least one guest");
+        }
+        let floods = self.flood.iter().map(|flood| &flood.from);
+        let meters = self.meter.iter().map(|meter| &meter.to);
+        for guest in floods.chain(meters) {
+            if self.is_machine(guest.get_ref()) {
+                let rule = "is a machine: frames of a guest's own making, and meters, need a guest \
+                            that is none";
+                mistakes.at(guest, rule);
+            }
         }
     }
 
@@ -227,6 +251,17 @@ impl LabExperiment {
         self.check_guarantees(variant, mistakes);
         if variant.vcpu != VcpuMode::Default && self.shared_core.is_none() {
             mistakes.at(&variant.name, "a class in `vcpu` needs [shared_core]");
+        }
+        if variant.vcpu == VcpuMode::Periodic
+            && let Some(guest) = self
+                .shared_core
+                .iter()
+                .flat_map(|core| &core.periodic.guests)
+                .find(|guest| self.is_machine(guest.get_ref()))
+        {
+            let rule = "is a machine, and one with a reservation is not kept on the shared core: \
+                        choose vcpu = \"aperiodic\"";
+            mistakes.at(guest, rule);
         }
         if let Some(count) = variant.count() {
             let mut hogs = self.hog.iter().filter(|hog| variant.runs(&hog.name));

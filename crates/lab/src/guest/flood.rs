@@ -11,16 +11,21 @@ const STRIDE: u64 = 32;
 
 const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 
-/// Sends datagrams of `payload`, `offered` a second where that is said.
-pub(super) fn send(
-    starter: &Starter<'_>,
-    to: SocketAddrV4,
-    payload: Bytes,
-    offered: Option<u32>,
-) -> io::Result<()> {
+/// What is sent: see [`super::Work::Flood`].
+pub(super) struct Flood {
+    pub(super) to: SocketAddrV4,
+    pub(super) payload: Bytes,
+    pub(super) offered: Option<u32>,
+    pub(super) segment: Option<u16>,
+}
+
+pub(super) fn send(starter: &Starter<'_>, flood: &Flood) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.connect(to)?;
-    let datagram = vec![0x5a; payload.as_u64() as usize];
+    socket.connect(flood.to)?;
+    if let Some(size) = flood.segment {
+        tailbound_sys::udp::segment(&socket, size)?;
+    }
+    let datagram = vec![0x5a; flood.payload.as_u64() as usize];
     let schedule = starter.ready()?;
     super::sleep_until(schedule.start);
     let mut outcome = Outcome::default();
@@ -41,7 +46,7 @@ pub(super) fn send(
         } else if at >= schedule.to {
             break;
         }
-        if let Some(offered) = offered {
+        if let Some(offered) = flood.offered {
             let due = stride * STRIDE * 1_000_000_000 / u64::from(offered);
             super::sleep_until(schedule.start + Nanos(due));
         }

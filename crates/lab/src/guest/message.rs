@@ -14,7 +14,7 @@ use tailbound_units::{Bytes, Nanos};
 
 const MAGIC: [u8; 4] = *b"tbm1";
 /// In front of each datagram.
-const HEADER: usize = 24;
+pub(super) const HEADER: usize = 24;
 /// The longest datagram in a frame.
 const LONGEST: u64 = 1472;
 /// Ethernet's, IP's and UDP's part of a frame on the wire.
@@ -50,19 +50,19 @@ pub enum Moments {
 
 /// Where a datagram belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(crate) struct Header {
     /// The message, counted by its sender.
-    pub(super) message: u32,
+    pub(crate) message: u32,
     /// Its place in the message.
-    pub(super) place: u32,
+    pub(crate) place: u32,
     /// How many datagrams the message has.
-    pub(super) of: u32,
+    pub(crate) of: u32,
     /// When the message was to start.
-    pub(super) start: Nanos,
+    pub(crate) start: Nanos,
 }
 
 impl Header {
-    fn write(self, datagram: &mut [u8]) {
+    pub(super) fn write(self, datagram: &mut [u8]) {
         datagram[..4].copy_from_slice(&MAGIC);
         datagram[4..8].copy_from_slice(&self.message.to_be_bytes());
         datagram[8..12].copy_from_slice(&self.place.to_be_bytes());
@@ -71,7 +71,7 @@ impl Header {
     }
 
     /// `None` for a datagram that is no part of a message.
-    pub(super) fn read(datagram: &[u8]) -> Option<Self> {
+    pub(crate) fn read(datagram: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER] = datagram.first_chunk()?;
         let number = |at: usize| {
             let bytes = header[at..at + 4].try_into().expect("four bytes");

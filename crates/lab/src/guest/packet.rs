@@ -166,18 +166,18 @@ fn sum(bytes: &[u8]) -> u16 {
 
 /// An IPv4 packet in a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     /// Who sent it.
-    pub(super) from: Ipv4Addr,
+    pub(crate) from: Ipv4Addr,
     /// The Ethernet frame's length, without FCS, as the IP header tells it.
-    pub(super) len: u64,
+    pub(crate) len: u64,
     /// What a UDP datagram carries, as far as it was stored; empty otherwise.
-    pub(super) data: &'a [u8],
+    pub(crate) data: &'a [u8],
 }
 
 /// Reads an Ethernet frame whose tag the kernel has taken out; `None` if it is
 /// not IPv4.
-pub(super) fn read(frame: &[u8]) -> Option<Seen<'_>> {
+pub(crate) fn read(frame: &[u8]) -> Option<Seen<'_>> {
     let packet = match frame.get(12..ETHERNET)? {
         [0x08, 0x00] => frame.get(ETHERNET..)?,
         _ => return None,
@@ -197,6 +197,15 @@ pub(super) fn read(frame: &[u8]) -> Option<Seen<'_>> {
         len: ETHERNET as u64 + u64::from(u16::from_be_bytes([high, low])),
         data,
     })
+}
+
+/// A frame that carries a part of a message.
+#[cfg(test)]
+pub(crate) fn message_frame(from: End, to: End, header: super::Header) -> Vec<u8> {
+    let mut frame = frame(Manner::Plain, from, to, 100, 0);
+    let data = VIRTIO_HEADER_LEN + ETHERNET + IPV4 + UDP;
+    header.write(&mut frame[data..]);
+    frame.split_off(VIRTIO_HEADER_LEN)
 }
 
 #[cfg(test)]

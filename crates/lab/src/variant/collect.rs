@@ -16,7 +16,7 @@ impl Run<'_> {
     pub(super) fn outcomes(&self) -> impl Iterator<Item = &PathBuf> {
         let of_loads = self.loads.iter().flat_map(|load| match &load.source {
             Source::Own(outcomes) => outcomes.iter().collect(),
-            Source::Messages { sent, received } => sent.iter().chain(received).collect(),
+            Source::Messages { sent, received, .. } => sent.iter().chain(received).collect(),
             Source::Metered(path, _) | Source::Watched(path) | Source::Probed(path) => vec![path],
             Source::Iperf3(_) | Source::Ping(..) => Vec::new(),
         });
@@ -47,8 +47,16 @@ impl Run<'_> {
                         margin: THREADS_EVERY,
                     };
                     let series = self.samples(&load.source, &mut measured, [&stolen, &ours])?;
-                    let classes = judge(&series.samples, &stolen, &ours);
-                    let series = MeasuredSeries { classes, ..series };
+                    let judged = |series: MeasuredSeries| MeasuredSeries {
+                        classes: judge(&series.samples, &stolen, &ours),
+                        ..series
+                    };
+                    let series = judged(series);
+                    if let Source::Messages { rings, .. } = &load.source {
+                        for (name, series) in self.ring_series(rings, &series, record)? {
+                            measured.series.insert(name, judged(series));
+                        }
+                    }
                     measured.series.insert(name.clone(), series);
                 }
                 Output::Value(name, unit) => {
@@ -56,6 +64,9 @@ impl Run<'_> {
                     measured.value(name, unit, value);
                 }
             }
+        }
+        if let Some(error) = self.clock_error() {
+            measured.value("machine_clock_error", "ms", error.as_secs_f64() * 1e3);
         }
         if let Some(share) = self.foreign_share {
             measured.value(FOREIGN_SHARE, "", share);
@@ -81,7 +92,7 @@ impl Run<'_> {
                     series.unanswered += outcome.unanswered;
                 }
             }
-            Source::Messages { sent, received } => {
+            Source::Messages { sent, received, .. } => {
                 return traffic::take_messages(sent, received, measured);
             }
             Source::Metered(path, rate) => {

@@ -12,6 +12,7 @@ use crate::guest::{self, Protocol, Task, Work};
 use crate::processes::{Rank, Ready, Start};
 use crate::tools;
 use crate::topology::{Guest, namespace_path};
+use crate::vm::Asked;
 use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -108,13 +109,16 @@ impl<'a> Run<'a> {
         &mut self,
         guest: &'a Guest,
         what: &str,
-        program: PathBuf,
-        args: Vec<String>,
+        asked: Asked,
         role: Role,
     ) -> Result<usize, LabError> {
+        let (program, args) = self.command(guest, asked)?;
         let cpus = &self.context.cpus;
         let is_about = self.about().any(|other| other == guest);
+        let is_machine = self.machines.contains_key(guest.name.as_str());
         let (cpus, rank) = match (self.shares_core(guest), role) {
+            // It stands for what runs in the machine.
+            _ if is_machine => (cpus.others, Rank::Tested),
             (_, Role::Watches) => (cpus.shared(), Rank::Monitor),
             (_, Role::Floods) | (true, _) => (cpus.shared(), Rank::Tested),
             // memcached, which waits for requests and never spins. In no class of its
@@ -135,7 +139,7 @@ impl<'a> Run<'a> {
             netns: &namespace_path(&guest.name),
             cpus,
             policy: match role {
-                Role::Monopolizes => Some(UNINTERRUPTED),
+                Role::Monopolizes if !is_machine => Some(UNINTERRUPTED),
                 _ => self.context.policy(rank),
             },
             ready: match role {
@@ -147,7 +151,9 @@ impl<'a> Run<'a> {
                 Role::Measures | Role::Watches | Role::Foreign { ends: true }
             ),
         })?;
-        self.inside.entry(&guest.name).or_default().push(place);
+        if !is_machine {
+            self.inside.entry(&guest.name).or_default().push(place);
+        }
         Ok(place)
     }
 
@@ -160,19 +166,13 @@ impl<'a> Run<'a> {
         work: Work,
         role: Role,
     ) -> Result<(usize, PathBuf), LabError> {
-        let (path, outcome) = self.write_task(work, None)?;
-        let program = self.context.program.clone();
-        let place = self.start(guest, what, program, guest::command(&path), role)?;
+        let (path, outcome) = self.write_task(work)?;
+        let place = self.start(guest, what, Asked::Task(path), role)?;
         Ok((place, outcome))
     }
 
     /// Writes a task down; returns where it is and where its outcome will be.
-    /// `inside`: what the task itself calls that, in a machine of its own.
-    pub(super) fn write_task(
-        &mut self,
-        work: Work,
-        inside: Option<PathBuf>,
-    ) -> Result<(PathBuf, PathBuf), LabError> {
+    pub(super) fn write_task(&mut self, work: Work) -> Result<(PathBuf, PathBuf), LabError> {
         self.tasks += 1;
         let file = |extension: &str| {
             let name = format!(
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
             warmup: self.context.experiment.warmup,
             duration: self.context.experiment.duration,
             grace: GRACE,
-            outcome: inside.unwrap_or_else(|| outcome.clone()),
+            outcome: outcome.clone(),
         };
         task.write(&path)?;
         Ok((path, outcome))
@@ -283,9 +283,9 @@ impl<'a> Run<'a> {
                     .1
             }
             BulkTool::Iperf3 => {
-                let args = tools::iperf3_server(port);
+                let words = tools::iperf3_server(port);
                 let role = Role::Foreign { ends: true };
-                self.start(guest, "iperf3 server", "iperf3".into(), args, role)?;
+                self.start(guest, "iperf3 server", Asked::Program(words), role)?;
                 PathBuf::new()
             }
         };

@@ -6,7 +6,6 @@ use super::{Measured, MeasuredSeries, Output, Role, Run, Source};
 use crate::LabError;
 use crate::experiment::{Duty, Probe, Surroundings};
 use crate::guest::{Outcome, ProbedCpu, Work};
-use crate::vm;
 use std::path::Path;
 use tailbound_sys::sched::Policy;
 use tailbound_units::Nanos;
@@ -39,15 +38,9 @@ impl<'a> Run<'a> {
         let outcome = match probe.place {
             Surroundings::Process => self.start_task(guest, "probe", work, Role::Measures)?.1,
             Surroundings::Machine => {
-                let kernel = self.context.kernel.clone().unwrap_or_default();
-                // Inside of the machine, not here.
-                let (task, outcome) = self.write_task(work, Some("/outcome.json".into()))?;
-                let tree = task.with_extension("cpio");
-                vm::write_tree(&self.context.program, &task, &tree)
-                    .map_err(LabError::file("writing", &tree))?;
-                let args = vm::args(&kernel, &tree, &outcome);
-                self.start(guest, "machine", vm::QEMU.into(), args, Role::Measures)?;
-                outcome
+                self.start_machine(guest, None)?;
+                self.finish_boots()?;
+                self.start_task(guest, "probe", work, Role::Measures)?.1
             }
         };
         let series = Output::Series(probe.series.clone());

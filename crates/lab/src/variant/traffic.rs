@@ -1,6 +1,6 @@
 //! Messages, floods, and who measures them: starts them, and reads what they left.
 
-use super::{Measured, MeasuredSeries, Output, Role, Run, Source};
+use super::{Measured, MeasuredSeries, Output, Rings, Role, Run, Source};
 use crate::LabError;
 use crate::arrivals::seed_for;
 use crate::experiment::{Flood, Message, Meter, Watch};
@@ -68,7 +68,18 @@ impl<'a> Run<'a> {
             sent.push(outcome);
         }
         let series = Output::Series(message.series.clone());
-        self.load(series, Source::Messages { sent, received }, on_path);
+        let ends = message.from.iter().chain(&message.to);
+        let rings = Rings {
+            ring: message.ring.clone(),
+            vcpu_wait: message.vcpu_wait.clone(),
+            ends: ends.map(|name| name.get_ref().clone()).collect(),
+        };
+        let source = Source::Messages {
+            sent,
+            received,
+            rings,
+        };
+        self.load(series, source, on_path);
         Ok(())
     }
 
@@ -110,7 +121,7 @@ impl<'a> Run<'a> {
             port: switch_port(host),
             behind: (UPLINK.to_owned(), namespace_path(host)),
         });
-        let (path, outcome) = self.write_task(work, None)?;
+        let (path, outcome) = self.write_task(work)?;
         self.supervisor.start(Start {
             name: format!("the watch on the switch's port to {host}"),
             program: self.context.program.clone(),

@@ -7,6 +7,7 @@ use tailbound_experiment::{Experiment, Loaded};
 use tailbound_lab::cards::{self, CardsExperiment};
 use tailbound_lab::experiment::LabExperiment;
 use tailbound_lab::forward::{self, ForwardExperiment};
+use tailbound_lab::vm::{self, Asked};
 use tailbound_lab::{LabError, Options};
 use tailbound_units::{Nanos, Rate};
 
@@ -39,6 +40,30 @@ enum Action {
     Guest {
         /// The file that describes it
         task: PathBuf,
+    },
+    /// What a guest that is a virtual machine is made of
+    #[command(hide = true, subcommand)]
+    Machine(Machine),
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Machine {
+    /// As its first process: boot it
+    Boot,
+    /// As its first process: show that it runs
+    Prove,
+    /// As its second process: do what is asked for
+    Serve,
+    /// Outside: have something done in it, and stand for that
+    Do {
+        /// The machine's channel
+        socket: PathBuf,
+        /// The file that describes a task
+        #[arg(long)]
+        task: Option<PathBuf>,
+        /// A program, with its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<String>,
     },
 }
 
@@ -115,8 +140,35 @@ impl Args {
                 tailbound_lab::guest::run(&task)?;
                 Ok(Exit::Holds)
             }
+            Action::Machine(machine) => machine.run(),
         }
     }
+}
+
+impl Machine {
+    fn run(self) -> Result<Exit, Failure> {
+        let done = match self {
+            Self::Boot => vm::boot(),
+            Self::Prove => vm::prove(),
+            Self::Serve => vm::serve(),
+            Self::Do {
+                socket,
+                task,
+                program,
+            } => {
+                let asked = task.map_or(Asked::Program(program), Asked::Task);
+                let ended = vm::relay(&socket, asked).map_err(machine)?;
+                return Ok(Exit::holds(ended == Some(0)));
+            }
+        };
+        done.map_err(machine)?;
+        Ok(Exit::Holds)
+    }
+}
+
+fn machine(source: std::io::Error) -> Failure {
+    let what = "the machine".into();
+    Failure::new(LabError::Io { what, source })
 }
 
 /// A signal that ended a run is told by the exit code.

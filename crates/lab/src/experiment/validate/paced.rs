@@ -121,10 +121,12 @@ impl LabExperiment {
 /// What a pipeline with a pacer may say beside it.
 pub(super) fn check_pacer(pipeline: &Pipeline, pacing: &Pacing, link: Rate) -> Result<(), String> {
     let config = pipeline.config.get_ref();
-    if pipeline.nic_queue.is_some() || *config != PipelineConfig::default() {
-        return Err(
-            "a pacer segments and queues by itself, and what it lets go needs no meter".into(),
-        );
+    let meter_alone = PipelineConfig {
+        meter: config.meter,
+        ..PipelineConfig::default()
+    };
+    if pipeline.nic_queue.is_some() || *config != meter_alone {
+        return Err("a pacer segments and queues by itself: leave all but a meter out".into());
     }
     if pacing.batch > Nanos::from_secs(1) || pacing.catch_up > Nanos::from_secs(1) {
         return Err("batch and catch_up: at most 1s".into());

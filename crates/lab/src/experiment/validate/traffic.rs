@@ -20,6 +20,15 @@ impl LabExperiment {
                 self.check_two_guests(from, to, mistakes);
             }
             within(&message.name, "size", message.size, MESSAGES, mistakes);
+            let mut ends = message.from.iter().chain(&message.to);
+            if (message.ring.is_some() || message.vcpu_wait.is_some())
+                && let Some(guest) = ends.find(|guest| !self.is_machine(guest.get_ref()))
+            {
+                mistakes.at(
+                    guest,
+                    "has no ring and no vCPU: it is not one of machines.guests",
+                );
+            }
             match (message.every, message.mean_gap) {
                 (Some(time), None) | (None, Some(time)) => gap(&message.name, time, mistakes),
                 _ => mistakes.at(&message.name, "needs either every or mean_gap"),

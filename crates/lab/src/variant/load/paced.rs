@@ -7,8 +7,8 @@ use crate::experiment::{Etc, Shuffle};
 use crate::guest::{Requests, Work};
 use crate::tools;
 use crate::topology::Guest;
+use crate::vm::Asked;
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
 use tailbound_experiment::Name;
 
 impl<'a> Run<'a> {
@@ -18,9 +18,9 @@ impl<'a> Run<'a> {
     ) -> Result<(SocketAddrV4, usize), LabError> {
         let guest = self.guest(guest)?;
         let port = self.port();
-        let program = PathBuf::from("memcached");
+        let asked = Asked::Program(tools::memcached(port));
         let role = Role::Foreign { ends: false };
-        let place = self.start(guest, "memcached", program, tools::memcached(port), role)?;
+        let place = self.start(guest, "memcached", asked, role)?;
         Ok((SocketAddrV4::new(guest.ip, port), place))
     }
 

@@ -1,0 +1,164 @@
+//! The guests of a variant that are virtual machines: starts them, and says how something is
+//! run in one.
+
+use super::Run;
+use crate::LabError;
+use crate::guest;
+use crate::hosts;
+use crate::processes::{Rank, Ready, Start};
+use crate::topology::{Guest, GuestKind, namespace_path};
+use crate::vm::{self, Asked, Boot, Card};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tailbound_units::Nanos;
+
+/// How long a machine may take to boot, beside others that boot as well.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How long QEMU may take to make its sockets.
+const SOCKETS: Duration = Duration::from_secs(10);
+
+/// A machine that was started.
+#[derive(Debug)]
+pub(super) struct Started {
+    /// Its links.
+    links: String,
+    /// How many orders it was given.
+    orders: usize,
+    /// By how much its clock may be wrong; `None` until it has booted.
+    clock_error: Option<Nanos>,
+}
+
+impl<'a> Run<'a> {
+    /// Starts the machines of a variant with a network, all at once, and waits until they take
+    /// orders.
+    pub(super) fn start_machines(&mut self) -> Result<(), LabError> {
+        if self.variant.pipeline.is_none() {
+            return Ok(());
+        }
+        let topology = self.context.topology;
+        let directory = self.context.run_dir.path();
+        let guests = topology.guests.iter();
+        for guest in guests.filter(|guest| guest.kind == GuestKind::Machine) {
+            let socket = hosts::card(directory, &guest.name);
+            let mac = guest.mac_text();
+            let card = Card {
+                socket: &socket,
+                mac: &mac,
+            };
+            self.start_machine(guest, Some(&card))?;
+        }
+        self.finish_boots()
+    }
+
+    /// Starts a guest's machine.
+    pub(super) fn start_machine(
+        &mut self,
+        guest: &'a Guest,
+        card: Option<&Card<'_>>,
+    ) -> Result<(), LabError> {
+        let Some(machines) = &self.context.machines else {
+            return Err(LabError::io("machines")(
+                std::io::ErrorKind::NotFound.into(),
+            ));
+        };
+        let directory = self.context.run_dir.path();
+        // Of a variant before.
+        for number in 0..=vm::ORDERS {
+            let _ = std::fs::remove_file(vm::channel(directory, &guest.name, number));
+        }
+        let cpus = &self.context.cpus;
+        let place = self.supervisor.start(Start {
+            name: format!("guest {}'s machine", guest.name),
+            program: vm::QEMU.into(),
+            args: machines.arguments(&guest.name, directory, card),
+            netns: &namespace_path(&guest.name),
+            cpus: if self.shares_core(guest) {
+                cpus.shared()
+            } else {
+                cpus.others
+            },
+            policy: self.context.policy(Rank::Tested),
+            ready: Ready::Silent,
+            ends: false,
+        })?;
+        self.inside.entry(&guest.name).or_default().push(place);
+        let links = card.map_or_else(String::new, |_| self.context.topology.guest_links(guest));
+        let started = Started {
+            links,
+            orders: 0,
+            clock_error: None,
+        };
+        self.machines.insert(&guest.name, started);
+        Ok(())
+    }
+
+    /// Waits until all machines that were started take orders.
+    pub(super) fn finish_boots(&mut self) -> Result<(), LabError> {
+        let directory = self.context.run_dir.path();
+        for (name, machine) in &mut self.machines {
+            if machine.clock_error.is_some() {
+                continue;
+            }
+            let end = Instant::now() + SOCKETS;
+            let boot = loop {
+                self.supervisor.look()?;
+                match Boot::begin(directory, name) {
+                    Ok(boot) => break boot,
+                    Err(_) if Instant::now() < end => std::thread::sleep(crate::processes::POLL),
+                    Err(error) => return Err(failed(name)(error)),
+                }
+            };
+            let booted = boot.finish(&machine.links, PATIENCE);
+            // Why it ended says more than that it did.
+            self.supervisor.look()?;
+            machine.clock_error = Some(booted.map_err(failed(name))?);
+        }
+        Ok(())
+    }
+
+    /// By how much the clock of any machine may be wrong; `None` where there is none.
+    pub(super) fn clock_error(&self) -> Option<Nanos> {
+        let machines = self.machines.values();
+        machines.filter_map(|machine| machine.clock_error).max()
+    }
+
+    /// The program that does what is asked in a guest, and its arguments.
+    pub(super) fn command(
+        &mut self,
+        guest: &Guest,
+        asked: Asked,
+    ) -> Result<(PathBuf, Vec<String>), LabError> {
+        let program = self.context.program.clone();
+        let Some(machine) = self.machines.get_mut(guest.name.as_str()) else {
+            return Ok(match asked {
+                Asked::Task(path) => (program, guest::command(&path)),
+                Asked::Program(mut words) => {
+                    let arguments = words.split_off(1.min(words.len()));
+                    (PathBuf::from(words.concat()), arguments)
+                }
+            });
+        };
+        if machine.orders == vm::ORDERS {
+            let what = format!("starting more than {} programs in a machine", vm::ORDERS);
+            return Err(LabError::io(what)(std::io::ErrorKind::QuotaExceeded.into()));
+        }
+        machine.orders += 1;
+        let directory = self.context.run_dir.path();
+        let socket = vm::channel(directory, &guest.name, machine.orders);
+        let mut args = ["lab", "machine", "do"].map(str::to_owned).to_vec();
+        args.push(socket.display().to_string());
+        match asked {
+            Asked::Task(path) => args.extend(["--task".into(), path.display().to_string()]),
+            Asked::Program(words) => {
+                args.push("--".into());
+                args.extend(words);
+            }
+        }
+        Ok((program, args))
+    }
+}
+
+fn failed(guest: &str) -> impl Fn(std::io::Error) -> LabError {
+    let what = format!("booting guest {guest}'s machine");
+    move |error| LabError::io(what.clone())(error)
+}

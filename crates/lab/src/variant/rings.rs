@@ -1,0 +1,234 @@
+//! Messages between machines: how long they took from ring to ring, and how long the vCPUs
+//! of their ends waited meanwhile.
+//!
+//! A host's daemon writes down when it took a frame from a machine's ring, and when it put one
+//! there, on a clock that all hosts share. Neither the machines' kernels nor their vCPUs are
+//! between. The slowest datagram counts for its message: a sender whose vCPU does not run puts
+//! the next one into its ring late, which is no wait of the network's.
+
+use super::{MeasuredSeries, Rings, Run};
+use crate::LabError;
+use crate::guest::{Header, Sample, now, read_frame};
+use crate::hosts;
+use crate::monitor::{Record, VcpuOf};
+use crate::noise::Lost;
+use pcap_file::pcap::PcapReader;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+use tailbound_agent::guest::Role;
+use tailbound_agent::scan::Scanner;
+use tailbound_units::Nanos;
+
+/// One message on its way.
+#[derive(Debug, Default)]
+struct Way {
+    /// When the sender was to start it.
+    start: Nanos,
+    /// Its datagrams.
+    parts: Vec<Part>,
+}
+
+/// One datagram of a message.
+#[derive(Debug, Default, Clone, Copy)]
+struct Part {
+    /// When it was taken from its sender's ring.
+    taken: Option<Nanos>,
+    /// When it was put into its receiver's ring.
+    given: Option<Nanos>,
+}
+
+/// The most datagrams of a message that are looked at: what the longest one has.
+const PARTS: u32 = 10_000;
+
+/// All messages, by their senders and numbers.
+type Ways = BTreeMap<(Ipv4Addr, u32), Way>;
+
+impl Run<'_> {
+    /// The threads that run the vCPUs of this variant's machines.
+    pub(super) fn vcpus(&self) -> Result<Vec<VcpuOf>, LabError> {
+        if self.machines.is_empty() {
+            return Ok(Vec::new());
+        }
+        let scanned = Scanner::new().and_then(|mut scanner| scanner.scan(&[]));
+        let guests = scanned.map_err(LabError::io("looking for vCPUs"))?;
+        let mut found = Vec::new();
+        for name in self.machines.keys() {
+            let places = self.inside.get(name).into_iter().flatten();
+            let pids: Vec<u32> = places
+                .map(|place| self.supervisor.member(*place).child.id())
+                .collect();
+            let machine = guests.iter().filter(|guest| pids.contains(&guest.pid));
+            let threads = machine.flat_map(|guest| &guest.threads);
+            let vcpus = threads.filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+            found.extend(vcpus.map(|thread| VcpuOf {
+                guest: (*name).to_owned(),
+                process: thread.id.pid,
+                thread: thread.id.tid,
+            }));
+        }
+        Ok(found)
+    }
+
+    /// What else is measured of messages whose latencies are `messages`.
+    pub(super) fn ring_series(
+        &self,
+        rings: &Rings,
+        messages: &MeasuredSeries,
+        record: &Record,
+    ) -> Result<Vec<(String, MeasuredSeries)>, LabError> {
+        let mut found = Vec::new();
+        if let Some(name) = &rings.ring {
+            let mut ways = Ways::new();
+            for guest in &rings.ends {
+                let path = hosts::capture(self.context.run_dir.path(), guest);
+                let Some(guest) = self.context.topology.guest(guest) else {
+                    continue;
+                };
+                let read = take(&path, guest.mac, &mut ways);
+                read.map_err(LabError::file("reading", &path))?;
+            }
+            found.push((name.clone(), summary(&ways, self.counted)));
+        }
+        if let Some(name) = &rings.vcpu_wait {
+            let vcpus = record.vcpus.iter();
+            let vcpus = vcpus.filter(|(guest, _)| rings.ends.contains(guest));
+            let lost: Vec<&Lost> = vcpus.flat_map(|(_, lost)| lost).collect();
+            let waited = |sample: &Sample| {
+                let waits = lost
+                    .iter()
+                    .map(|lost| lost.between(sample.start, sample.end).0);
+                Sample {
+                    end: sample.start + Nanos(waits.sum()),
+                    ..*sample
+                }
+            };
+            let series = MeasuredSeries {
+                samples: messages.samples.iter().map(waited).collect(),
+                ..MeasuredSeries::default()
+            };
+            found.push((name.clone(), series));
+        }
+        Ok(found)
+    }
+}
+
+/// Reads what passed the card of the guest of that address.
+fn take(capture: &Path, mac: [u8; 6], ways: &mut Ways) -> io::Result<()> {
+    let mut reader = PcapReader::new(io::BufReader::new(File::open(capture)?)).map_err(other)?;
+    let epoch = epoch();
+    while let Some(record) = reader.next_packet() {
+        let record = record.map_err(other)?;
+        let at = Nanos::from(record.timestamp.saturating_sub(epoch));
+        see(&record.data, at, mac, ways);
+    }
+    Ok(())
+}
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Adds a frame that passed the card of `mac` then.
+fn see(frame: &[u8], at: Nanos, mac: [u8; 6], ways: &mut Ways) {
+    let Some(seen) = read_frame(frame) else {
+        return;
+    };
+    let Some(header) = Header::read(seen.data) else {
+        return;
+    };
+    let way = ways.entry((seen.from, header.message)).or_default();
+    way.start = header.start;
+    way.parts
+        .resize(header.of.min(PARTS) as usize, Part::default());
+    let Some(part) = way.parts.get_mut(header.place as usize) else {
+        return;
+    };
+    if frame.get(6..12) == Some(&mac) {
+        part.taken = Some(at);
+    } else {
+        part.given = Some(at);
+    }
+}
+
+/// The messages that were to start while it counts and that arrived whole, each with its
+/// slowest datagram.
+fn summary(ways: &Ways, [from, to]: [Nanos; 2]) -> MeasuredSeries {
+    let mut series = MeasuredSeries::default();
+    for ((_, message), way) in ways {
+        if !(from..to).contains(&way.start) {
+            continue;
+        }
+        let parts = way
+            .parts
+            .iter()
+            .map(|part| Some((part.taken?, part.given?)));
+        let slowest = parts.collect::<Option<Vec<_>>>().and_then(|parts| {
+            let times = parts.into_iter();
+            times.max_by_key(|(taken, given)| given.since(*taken))
+        });
+        match slowest {
+            Some((start, end)) => series.samples.push(Sample {
+                arrival: *message,
+                start,
+                end,
+            }),
+            None => series.unanswered += 1,
+        }
+    }
+    series.samples.sort_by_key(|sample| sample.start);
+    series
+}
+
+/// The time of day at which the clock that samples are read from was zero.
+fn epoch() -> Duration {
+    let day = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    day.unwrap_or_default().saturating_sub(now().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::{End, message_frame};
+
+    #[test]
+    fn a_message_takes_as_long_as_its_slowest_datagram_from_ring_to_ring() {
+        let end = |n: u8| End {
+            mac: [2, 0, 0, 0, n, n],
+            ip: Ipv4Addr::new(10, 77, n, n),
+        };
+        let (one, two) = (end(1), end(2));
+        let mut ways = Ways::new();
+        let mut pass = |message, place, card: End, at| {
+            let header = Header {
+                message,
+                place,
+                of: 2,
+                start: Nanos(100 * u64::from(message)),
+            };
+            see(
+                &message_frame(one, two, header),
+                Nanos(at),
+                card.mac,
+                &mut ways,
+            );
+        };
+        // Its sender's vCPU did not run for a while.
+        for (place, at, for_long) in [(0, 105, 20), (1, 250, 24)] {
+            pass(1, place, one, at);
+            pass(1, place, two, at + for_long);
+        }
+        // One of which a part is lost, and one from before.
+        pass(2, 0, one, 205);
+        pass(2, 0, two, 206);
+        pass(0, 0, one, 1);
+        see(b"no frame at all", Nanos(1), one.mac, &mut ways);
+        let series = summary(&ways, [Nanos(100), Nanos(300)]);
+        assert_eq!(series.samples.len(), 1);
+        assert_eq!(series.samples[0].latency(), Nanos(24));
+        assert_eq!(series.unanswered, 1);
+    }
+}

@@ -1,0 +1,60 @@
+//! The start of a machine, from outside.
+
+use super::{Message, channel};
+use crate::guest::now;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use tailbound_units::Nanos;
+
+/// How often a machine is asked what time it is; the quickest answer counts.
+const QUESTIONS: usize = 50;
+
+/// A machine that has begun to boot.
+#[derive(Debug)]
+pub struct Boot(UnixStream);
+
+impl Boot {
+    /// Speaks to the machine `name`, whose channels are in `directory`. It need not have
+    /// booted: what it is told waits for it.
+    ///
+    /// # Errors
+    /// It does not run; a QEMU that has just been started may not have made its sockets yet.
+    pub fn begin(directory: &Path, name: &str) -> io::Result<Self> {
+        UnixStream::connect(channel(directory, name, 0)).map(Self)
+    }
+
+    /// Has it set up `links` (`ip -batch`) and take this machine's clock, and waits until it
+    /// takes orders; returns by how much its clock may be wrong.
+    ///
+    /// # Errors
+    /// It says nothing for `patience`, or ends.
+    pub fn finish(mut self, links: &str, patience: Duration) -> io::Result<Nanos> {
+        self.0.set_read_timeout(Some(patience))?;
+        Message::Links(links.to_owned()).write(&mut self.0)?;
+        let mut best: Option<(Nanos, Nanos)> = None;
+        for _ in 0..QUESTIONS {
+            let asked = now();
+            Message::Ask.write(&mut self.0)?;
+            let Message::Clock(there) = self.read()? else {
+                return Err(io::Error::other("it does not say what time it is"));
+            };
+            // It read its clock at some time between: at most that half wrong.
+            let half = Nanos(now().since(asked).as_nanos() / 2);
+            if best.is_none_or(|(error, _)| half < error) {
+                best = Some((half, (asked + half).since(there)));
+            }
+        }
+        let (error, ahead) = best.unwrap_or_default();
+        Message::Ahead(ahead).write(&mut self.0)?;
+        match self.read()? {
+            Message::Up => Ok(error),
+            other => Err(io::Error::other(format!("it does not come up: {other:?}"))),
+        }
+    }
+
+    fn read(&mut self) -> io::Result<Message> {
+        Message::read(&mut self.0)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}

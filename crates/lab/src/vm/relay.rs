@@ -1,0 +1,69 @@
+//! A process of the lab's own that stands for one inside of a machine: what it reads and
+//! writes goes there and comes from there, and it ends as that one does.
+
+use super::{Message, Order};
+use crate::guest::Task;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// What is to be done in the machine.
+#[derive(Debug, Clone)]
+pub enum Asked {
+    /// The task in this file; its outcome goes where the task says, on this side.
+    Task(PathBuf),
+    /// A program with its arguments.
+    Program(Vec<String>),
+}
+
+/// Has it done over the channel `socket`, and returns the exit code; none where a signal ended
+/// it.
+///
+/// # Errors
+/// The machine ends, or a file cannot be read or written.
+pub fn relay(socket: &Path, asked: Asked) -> io::Result<Option<i32>> {
+    let mut stream = UnixStream::connect(socket)?;
+    let (order, outcome) = match asked {
+        Asked::Program(words) => (Order::Program(words), None),
+        Asked::Task(path) => {
+            let task: Task = serde_json::from_slice(&fs::read(path)?)?;
+            let outcome = task.outcome.clone();
+            (Order::Task(Box::new(task)), Some(outcome))
+        }
+    };
+    Message::Run(order).write(&mut stream)?;
+    let mut input = stream.try_clone()?;
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = io::stdin().lock().read(&mut buffer) {
+            if Message::Input(buffer[..length].to_vec())
+                .write(&mut input)
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    let mut stdout = io::stdout().lock();
+    loop {
+        match Message::read(&mut stream)? {
+            Some(Message::Output(bytes)) => {
+                stdout.write_all(&bytes)?;
+                stdout.flush()?;
+            }
+            Some(Message::Errors(bytes)) => io::stderr().lock().write_all(&bytes)?,
+            Some(Message::Outcome(bytes)) => {
+                if let Some(path) = &outcome {
+                    // Under another name first: whoever sees the file sees all of it.
+                    let partial = path.with_extension("partial");
+                    fs::write(&partial, bytes)?;
+                    fs::rename(&partial, path)?;
+                }
+            }
+            Some(Message::Exit(code)) => return Ok(code),
+            Some(other) => return Err(io::Error::other(format!("a machine said {other:?}"))),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}

@@ -10,6 +10,7 @@ mod change;
 mod error;
 mod index;
 mod limits;
+mod offer;
 mod ports;
 mod report;
 mod restore;
@@ -21,6 +22,7 @@ pub use change::AffectedTenant;
 pub use error::PlacementError;
 pub use report::{Adjustment, PortOverload, RefusalReport};
 
+use crate::host::HostOffer;
 use crate::load::Load;
 use crate::request::{Policy, Request, RequestError};
 use crate::topology::{NodeId, PortId, Resources, Topology};
@@ -119,6 +121,12 @@ pub struct Datacentre {
     free: Vec<Resources>,
     /// Hosts that get no machines.
     closed: Vec<bool>,
+    /// What each host keeps, where it is known.
+    offers: Vec<Option<Box<HostOffer>>>,
+    /// Whether hosts of which that is not known are taken for paced ones.
+    assumes_paced: bool,
+    /// What the machines on each host are promised in all, in bits a second.
+    promised: Vec<u64>,
     /// The index of each node among those of its height.
     rank: Vec<u32>,
     /// The free slots of the nodes of each height.
@@ -161,6 +169,9 @@ impl Datacentre {
                 .map(|index| topology.resources(NodeId(index as u32)))
                 .collect(),
             closed: vec![false; topology.len()],
+            offers: vec![None; topology.len()],
+            assumes_paced: false,
+            promised: vec![0; topology.len()],
             best: BestPorts::new(&topology, &rank),
             rank,
             slots,
@@ -215,9 +226,10 @@ impl Datacentre {
     }
 
     /// Returns the free resources of a host, or of the open hosts below a node; none for a closed
-    /// host.
+    /// host and one that gets no machines.
     pub fn free(&self, node: NodeId) -> Resources {
-        if self.closed[node.index()] {
+        let nothing = Some(&HostOffer::Nothing);
+        if self.closed[node.index()] || self.offers[node.index()].as_deref() == nothing {
             Resources::default()
         } else {
             self.free[node.index()]
@@ -244,6 +256,7 @@ impl Datacentre {
     /// Returns where the machines of a request would be placed. Nothing is reserved.
     pub fn fit(&self, request: &Request) -> Result<Placement, AdmitError> {
         self.check(request)?;
+        self.check_hosts(request)?;
         Ok(search::fit(self, request, self.effort).0?)
     }
 
@@ -256,6 +269,7 @@ impl Datacentre {
             return Err(AdmitError::Exists(id));
         }
         self.check(request)?;
+        self.check_hosts(request)?;
         let (found, looked_at) = search::fit(self, request, self.effort);
         self.last_effort = looked_at;
         Ok(self.reserve(id, *request, found?))
@@ -293,6 +307,9 @@ impl Datacentre {
         });
         let request = &tenant.request;
         for &(host, count) in &tenant.placement.hosts {
+            let promised = &mut self.promised[host.index()];
+            let bandwidth = request.guarantee.map_or(0, |given| given.bandwidth.0);
+            let bandwidth = bandwidth * u64::from(count);
             let free = &mut self.free[host.index()];
             let (cpu, memory) = (
                 request.cpu * u64::from(count),
@@ -302,10 +319,12 @@ impl Datacentre {
                 free.slots -= count;
                 free.cpu -= cpu;
                 free.memory -= memory;
+                *promised += bandwidth;
             } else {
                 free.slots += count;
                 free.cpu += cpu;
                 free.memory += memory;
+                *promised -= bandwidth;
             }
         }
     }

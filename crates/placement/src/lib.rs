@@ -43,6 +43,7 @@
 //! ```
 
 mod datacentre;
+mod host;
 mod load;
 mod request;
 mod topology;
@@ -51,6 +52,7 @@ pub use datacentre::{
     Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, Placement, PlacementError,
     PortOverload, RefusalReport, Tenant, TenantId,
 };
+pub use host::{HostLimits, HostOffer, HostRule};
 pub use load::{AffineCurve, CURVES, Load};
 pub use request::{FaultDomains, Guarantee, Policy, Request, RequestError};
 pub use topology::{

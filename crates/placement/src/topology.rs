@@ -307,6 +307,9 @@ impl Topology {
     /// the one, none has less than the other.
     pub(crate) fn delays_within(&self, scope: NodeId) -> (Nanos, Nanos) {
         let node = &self.nodes[scope.index()];
+        if node.height == 0 {
+            return (Nanos::ZERO, Nanos::ZERO);
+        }
         (
             node.below + node.below_down,
             node.nearest.0 + node.nearest.1,
@@ -323,7 +326,7 @@ impl Topology {
 
 /// Returns the most bits that may wait in a queue of `rate`, so that no frame waits longer than
 /// `capacity`.
-fn backlog_limit(rate: Rate, capacity: Nanos, frame: Bytes) -> u64 {
+pub(crate) fn backlog_limit(rate: Rate, capacity: Nanos, frame: Bytes) -> u64 {
     let bits = u128::from(rate.0) * u128::from(capacity.0) / 1_000_000_000;
     (bits as u64).saturating_sub(frame.0 * 8)
 }

@@ -41,7 +41,8 @@ impl Datacentre {
         Ok(self.reserve(id, request, found))
     }
 
-    /// Moves the machines of a tenant that are on closed hosts to open ones.
+    /// Moves the machines of a tenant that are on closed hosts, or on hosts that do not keep its
+    /// guarantee, to others.
     ///
     /// # Errors
     /// There is no place for them. Then nothing has changed.
@@ -135,7 +136,10 @@ impl Datacentre {
 
     fn refitted(&self, tenant: &Tenant) -> Result<Placement, PlacementError> {
         let hosts = tenant.placement.hosts().iter().copied();
-        let kept = Placement::new(hosts.filter(|(host, _)| !self.is_closed(*host)));
+        let stays = |host: NodeId, count: u32| {
+            !self.is_closed(host) && self.vms_that_are_kept(host, &tenant.request) >= count
+        };
+        let kept = Placement::new(hosts.filter(|(host, count)| stays(*host, *count)));
         self.extend(&tenant.request, &kept)
     }
 
@@ -185,7 +189,9 @@ impl Datacentre {
             return search::fit(self, request, self.effort).0;
         }
         if missing == 0 {
-            return self.verify(request, kept).map(|()| kept.clone());
+            self.verify(request, kept)?;
+            self.verify_links(request, kept)?;
+            return Ok(kept.clone());
         }
         let mut error = PlacementError::Slots {
             wanted: missing as u32,
@@ -249,6 +255,7 @@ impl Datacentre {
         }
         let placement = Placement::new(hosts);
         self.verify(request, &placement)?;
+        self.verify_links(request, &placement)?;
         Ok(placement)
     }
 }

@@ -1,5 +1,6 @@
 //! Why a request has no placement.
 
+use crate::host::HostRule;
 use tailbound_classes::Fabric;
 use tailbound_units::Nanos;
 
@@ -8,7 +9,7 @@ use tailbound_units::Nanos;
 pub enum PlacementError {
     /// There are not enough slots, CPUs or memory.
     #[error(
-        "{wanted} {} not fit: {free} {} free, if CPUs and memory allow",
+        "{wanted} {} not fit: {free} {} free, if CPUs, memory and the hosts' links allow",
         if *wanted == 1 { "machine does" } else { "machines do" },
         if *free == 1 { "slot is" } else { "slots are" }
     )]
@@ -37,6 +38,12 @@ pub enum PlacementError {
         /// What switches serve first.
         fabric: Fabric,
     },
+    /// No host keeps such a guarantee.
+    #[error("no host keeps such a guarantee; of the nearest: {rule}")]
+    Hosts {
+        /// The rule of the host that came nearest.
+        rule: HostRule,
+    },
     /// There are slots, but wherever they are, a port would carry too much.
     #[error("there are slots, but wherever they are, a port's queue may grow over its capacity")]
     Ports,
@@ -61,7 +68,7 @@ impl PlacementError {
             Self::Ports => 3,
             Self::Effort { .. } => 4,
             // No place was looked for.
-            Self::Fabric { .. } => 5,
+            Self::Fabric { .. } | Self::Hosts { .. } => 5,
         };
         match (self, other) {
             (Self::Delay { least: one, .. }, Self::Delay { least: next, .. }) if one <= next => {

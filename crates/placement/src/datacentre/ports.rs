@@ -108,8 +108,9 @@ pub(super) fn for_each_load(
 }
 
 impl Datacentre {
-    /// Checks every rule for a placement and everything that it touches. Whether its hosts are
-    /// closed does not matter: machines that are there stay until they are moved.
+    /// Checks every rule of the topology for a placement and everything that it touches. Whether
+    /// its hosts are closed, and what they keep, does not matter: machines that are there stay
+    /// until they are moved.
     pub(super) fn verify(
         &self,
         request: &Request,
@@ -147,14 +148,34 @@ impl Datacentre {
             request: *request,
             placement: placement.clone(),
         };
-        let mut refused = None;
-        for_each_load(&self.topology, self.policy, &tenant, |port, load| {
-            let sum = self.load(port).plus(load);
-            if refused.is_none() && !self.policy.allows(&sum, self.topology.port(port)) {
-                refused = Some(port);
-            }
+        self.verify_ports(&tenant, |sum, port| {
+            self.policy.allows(sum, self.topology.port(port))
+        })
+    }
+
+    /// Checks what the links of hosts carry of a placement, as their hosts say.
+    pub(super) fn verify_links(
+        &self,
+        request: &Request,
+        placement: &Placement,
+    ) -> Result<(), PlacementError> {
+        let tenant = Tenant {
+            request: *request,
+            placement: placement.clone(),
+        };
+        self.verify_ports(&tenant, |sum, port| self.allows(sum, port))
+    }
+
+    fn verify_ports(
+        &self,
+        tenant: &Tenant,
+        allows: impl Fn(&Load, PortId) -> bool,
+    ) -> Result<(), PlacementError> {
+        let mut allowed = true;
+        for_each_load(&self.topology, self.policy, tenant, |port, load| {
+            allowed = allowed && allows(&self.load(port).plus(load), port);
         });
-        refused.map_or(Ok(()), |_| Err(PlacementError::Ports))
+        allowed.then_some(()).ok_or(PlacementError::Ports)
     }
 
     pub(super) fn verify_domains(
@@ -188,9 +209,12 @@ impl Datacentre {
         domain
     }
 
-    /// Returns how many machines of a request fit on a host by its resources.
+    /// Returns how many machines of a request fit on a host by its resources, and are kept there.
     pub(super) fn vms_that_fit(&self, host: NodeId, request: &Request) -> u32 {
-        vms_that_fit_in(self.free(host), request)
+        match vms_that_fit_in(self.free(host), request) {
+            0 => 0,
+            fit => fit.min(self.vms_that_are_kept(host, request)),
+        }
     }
 }
 

@@ -228,6 +228,14 @@ impl Datacentre {
                     nearest: Vec::new(),
                 }))
             }
+            // No port refused.
+            Err(AdmitError::NoPlacement(error @ PlacementError::Hosts { .. })) => {
+                Ok(Some(RefusalReport {
+                    error,
+                    overload: None,
+                    nearest: self.nearest(request),
+                }))
+            }
             Err(AdmitError::NoPlacement(error)) => Ok(Some(RefusalReport {
                 error: self.without_network(request).unwrap_or(error),
                 overload: self.worst_port(request),

@@ -333,10 +333,9 @@ impl<'a> Search<'a> {
         BOTH.into_iter().all(|direction| {
             self.checks += 1;
             let port = PortId { node, direction };
-            let topology = &self.dc.topology;
-            let load = source.at(topology, port, cut, self.scope);
+            let load = source.at(&self.dc.topology, port, cut, self.scope);
             let sum = self.dc.load(port).plus(&load);
-            self.policy.allows(&sum, topology.port(port))
+            self.policy == Policy::Locality || self.dc.allows(&sum, port)
         })
     }
 

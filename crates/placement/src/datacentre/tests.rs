@@ -2,6 +2,7 @@
 
 mod cases;
 mod check;
+mod offers;
 mod random;
 mod wide;
 

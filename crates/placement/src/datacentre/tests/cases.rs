@@ -304,7 +304,8 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     };
     assert_eq!(
         told(&small(), &without(21)),
-        "21 machines do not fit: 20 slots are free, if CPUs and memory allow; 20 machines"
+        "21 machines do not fit: 20 slots are free, if CPUs, memory and the hosts' links allow; 20 \
+         machines"
     );
     let spec = Spec {
         frame: Bytes(1_538),
@@ -323,8 +324,8 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     };
     assert_eq!(
         told(&counted, &large),
-        "5 machines do not fit: 8 slots are free, if CPUs and memory allow; 4 machines; 2663 \
-         thousandths of a CPU"
+        "5 machines do not fit: 8 slots are free, if CPUs, memory and the hosts' links allow; 4 \
+         machines; 2663 thousandths of a CPU"
     );
     let large = Request {
         memory: Bytes(64_001),
@@ -332,7 +333,8 @@ fn each_kind_of_refusal_is_explained_by_what_would_pass() {
     };
     assert_eq!(
         told(&counted, &large),
-        "1 machine does not fit: 8 slots are free, if CPUs and memory allow; memory of 63.93KB"
+        "1 machine does not fit: 8 slots are free, if CPUs, memory and the hosts' links allow; memory \
+         of 63.93KB"
     );
     let apart = Request {
         domains: Some(FaultDomains {

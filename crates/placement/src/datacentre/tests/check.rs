@@ -103,6 +103,7 @@ pub(super) fn state_is_as_recomputed(dc: &Datacentre) {
         if dc.is_closed(*host) {
             new.close(*host);
         }
+        new.set_offer(*host, dc.offer(*host));
     }
     assert_eq!(Kept::of(dc), Kept::of(&new));
 }
@@ -113,6 +114,7 @@ pub(super) struct Kept<'a> {
     loads: &'a [[Load; 2]],
     free: &'a [Resources],
     closed: &'a [bool],
+    promised: &'a [u64],
     slots: &'a [Largest],
     summaries: &'a [Vec<Summary>],
     parts: &'a [Vec<Parts>],
@@ -125,6 +127,7 @@ impl<'a> Kept<'a> {
             loads: &dc.loads,
             free: &dc.free,
             closed: &dc.closed,
+            promised: &dc.promised,
             slots: &dc.slots,
             summaries: &dc.summaries,
             parts: &dc.parts,

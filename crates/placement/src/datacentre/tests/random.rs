@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 /// Up to two pods of up to three racks of up to four hosts, all different, and
 /// perhaps a host at the top.
-fn trees() -> impl Strategy<Value = Topology> {
+pub(super) fn trees() -> impl Strategy<Value = Topology> {
     let uplink = || {
         (
             prop_oneof![Just(1_000_u64), Just(10_000), Just(25_000)],
@@ -52,7 +52,7 @@ fn trees() -> impl Strategy<Value = Topology> {
     })
 }
 
-fn requests() -> impl Strategy<Value = Request> {
+pub(super) fn requests() -> impl Strategy<Value = Request> {
     let guarantee = (
         1_u64..1_500,
         0_u64..40_000,
@@ -86,7 +86,7 @@ fn requests() -> impl Strategy<Value = Request> {
 }
 
 #[derive(Debug, Clone)]
-enum Change {
+pub(super) enum Change {
     Admit(Request),
     Release(usize),
     Resize(usize, u32),
@@ -95,7 +95,7 @@ enum Change {
     Relocate(usize),
 }
 
-fn changes() -> impl Strategy<Value = Change> {
+pub(super) fn changes() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => requests().prop_map(Change::Admit),
         2 => any::<usize>().prop_map(Change::Release),
@@ -106,7 +106,7 @@ fn changes() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn apply(dc: &mut Datacentre, number: u64, change: &Change) -> bool {
+pub(super) fn apply(dc: &mut Datacentre, number: u64, change: &Change) -> bool {
     let count = dc.tenants.len().max(1);
     let which = |index: usize, dc: &Datacentre| {
         let id = dc.tenants.keys().nth(index % count);

@@ -1,0 +1,172 @@
+//! What hosts keep: the rules of their pacers, which every promise has to pass as well.
+//!
+//! A host's word never widens what the topology says. It does not move machines either: those
+//! that are there when it says less stay, and [`Datacentre::broken_rule`] tells of them.
+
+use super::{Datacentre, PlacementError};
+use crate::host::{HostLimits, HostOffer, HostRule};
+use crate::load::Load;
+use crate::request::{Guarantee, Policy, Request};
+use crate::topology::{Direction, NodeId, Port, PortId, backlog_limit};
+use tailbound_units::{Bytes, Rate};
+
+/// How many hosts are looked at for one that keeps a guarantee before a place is looked for.
+const HOSTS: usize = 20_000;
+
+impl Datacentre {
+    /// Has hosts that did not say what they keep be taken for paced ones with the link and the
+    /// frames of the topology. Without this nothing is asked of them, as in the paper.
+    pub fn assume_paced(&mut self) {
+        self.assumes_paced = true;
+    }
+
+    /// Sets what a host keeps. Machines that are there stay.
+    pub fn set_offer(&mut self, host: NodeId, offer: HostOffer) {
+        let held = &mut self.offers[host.index()];
+        let before = held.as_deref().copied().unwrap_or_default();
+        *held = (offer != HostOffer::Unknown).then(|| Box::new(offer));
+        if (before == HostOffer::Nothing) != (offer == HostOffer::Nothing) {
+            self.refresh(vec![host]);
+        }
+    }
+
+    /// Returns what a host keeps.
+    pub fn offer(&self, host: NodeId) -> HostOffer {
+        self.offers[host.index()]
+            .as_deref()
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Returns what the machines on a host are promised in all, whatever they send to whom.
+    pub fn promised(&self, host: NodeId) -> Rate {
+        Rate(self.promised[host.index()])
+    }
+
+    /// Returns the first rule that the host of some machines breaks for a tenant with machines
+    /// there: of this guarantee alone, or of all promises on the host together.
+    pub fn broken_rule(&self, host: NodeId, request: &Request) -> Option<HostRule> {
+        let guarantee = request.guarantee.as_ref()?;
+        self.check_terms(host, guarantee)
+            .and_then(|()| self.check_all(host))
+            .err()
+    }
+
+    /// Checks what is promised on a host in all.
+    pub fn check_all(&self, host: NodeId) -> Result<(), HostRule> {
+        let Some(limits) = self.limits(host)? else {
+            return Ok(());
+        };
+        limits.check_sum(self.promised(host))?;
+        let id = PortId {
+            node: host,
+            direction: Direction::Up,
+        };
+        if !self.allows(self.load(id), id) {
+            return Err(HostRule::Queue { link: limits.link });
+        }
+        Ok(())
+    }
+
+    /// Checks the guarantee of one machine by itself.
+    fn check_terms(&self, host: NodeId, guarantee: &Guarantee) -> Result<(), HostRule> {
+        match self.limits(host)? {
+            Some(limits) => limits.check(guarantee, self.topology.frame()),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the limits of a host; None where nothing is asked of it.
+    ///
+    /// # Errors
+    /// It keeps no guarantee at all.
+    fn limits(&self, host: NodeId) -> Result<Option<HostLimits>, HostRule> {
+        if self.policy == Policy::Locality {
+            return Ok(None);
+        }
+        let port = PortId {
+            node: host,
+            direction: Direction::Up,
+        };
+        let built = Rate(self.topology.port(port).rate);
+        match self.offer(host) {
+            HostOffer::Unknown if self.assumes_paced => Ok(Some(HostLimits {
+                link: built,
+                reserved: Rate(0),
+                frame: self.topology.frame(),
+                slowest: Rate(0),
+            })),
+            HostOffer::Unknown => Ok(None),
+            HostOffer::Within(said) => Ok(Some(HostLimits {
+                link: said.link.min(built),
+                ..said
+            })),
+            HostOffer::BestEffort => Err(HostRule::NoGuarantee),
+            HostOffer::Nothing => Err(HostRule::NoMachines),
+        }
+    }
+
+    /// Returns whether a port may carry a load: with the rate that its host says that it has,
+    /// where that is less than the topology's. As much may wait as it sends in the time that the
+    /// topology promises.
+    pub(super) fn allows(&self, load: &Load, id: PortId) -> bool {
+        let port = self.topology.port(id);
+        let Some(HostOffer::Within(limits)) = self.offers[id.node.index()].as_deref() else {
+            return self.policy.allows(load, port);
+        };
+        if id.direction == Direction::Down || limits.link.0 >= port.rate {
+            return self.policy.allows(load, port);
+        }
+        let frames = Bytes(self.topology.frame().0 * u64::from(port.parts));
+        let most = backlog_limit(limits.link, port.capacity, frames);
+        let slower = Port {
+            rate: limits.link.0,
+            backlog_limit: most.min(port.backlog_limit),
+            ..*port
+        };
+        self.policy.allows(load, &slower)
+    }
+
+    /// Returns how many more machines with this guarantee a host can keep.
+    pub(super) fn vms_that_are_kept(&self, host: NodeId, request: &Request) -> u32 {
+        let Some(guarantee) = &request.guarantee else {
+            return u32::MAX;
+        };
+        match self.limits(host) {
+            Err(_) => 0,
+            Ok(None) => u32::MAX,
+            Ok(Some(limits)) => {
+                if limits.check(guarantee, self.topology.frame()).is_err() {
+                    return 0;
+                }
+                let left = limits.room().0.saturating_sub(self.promised[host.index()]);
+                // The least bandwidth is above zero.
+                u32::try_from(left / guarantee.bandwidth.0).unwrap_or(u32::MAX)
+            }
+        }
+    }
+
+    /// Checks that some host keeps the guarantee, be it full or not.
+    pub(super) fn check_hosts(&self, request: &Request) -> Result<(), PlacementError> {
+        let Some(guarantee) = &request.guarantee else {
+            return Ok(());
+        };
+        let mut nearest = None;
+        for host in self.topology.hosts().iter().take(HOSTS) {
+            match self.check_terms(*host, guarantee) {
+                Ok(()) => return Ok(()),
+                // That of a host that says what it keeps tells more.
+                Err(rule @ (HostRule::NoGuarantee | HostRule::NoMachines)) => {
+                    nearest.get_or_insert(rule);
+                }
+                Err(rule) => nearest = Some(rule),
+            }
+        }
+        match nearest {
+            Some(rule) if self.topology.hosts().len() <= HOSTS => {
+                Err(PlacementError::Hosts { rule })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What hosts say that they keep, and what is admitted.
+
+use super::check::{Kept, all_promises_hold, state_is_as_recomputed};
+use super::random::{apply, changes, requests, trees};
+use super::*;
+use crate::host::{HostLimits, HostOffer, HostRule};
+use proptest::prelude::*;
+
+/// Four hosts of four slots at 10 Gbit/s, taken for paced ones.
+fn four() -> Datacentre {
+    let spec = Spec {
+        frame: Bytes(1_538),
+        classes: Classes::default().into(),
+        groups: vec![group("rack", None, link(40_000, 500_000))],
+        hosts: vec![host("a", "rack", 4, 4, link(10_000, 300_000))],
+    };
+    let mut dc = Datacentre::new(spec.build().unwrap(), Policy::Silo);
+    dc.assume_paced();
+    dc
+}
+
+fn limits(link: u64, frame: u64) -> HostLimits {
+    HostLimits {
+        link: Rate::from_mbit(link),
+        reserved: Rate(0),
+        frame: Bytes(frame),
+        slowest: Rate(10_000),
+    }
+}
+
+fn a(dc: &Datacentre, number: usize) -> NodeId {
+    dc.topology().hosts()[number]
+}
+
+fn refused(dc: &Datacentre, request: &Request) -> HostRule {
+    match dc.fit(request) {
+        Err(AdmitError::NoPlacement(PlacementError::Hosts { rule })) => rule,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_no_host_keeps_is_refused_by_its_rule() {
+    let dc = four();
+    // Machines on one host use no port, and its pacer counts them all the same.
+    let fast = request(3, 100_000, 15_000);
+    assert!(matches!(refused(&dc, &fast), HostRule::Bandwidth { .. }));
+    let short = request(20, 10, 100);
+    let rule = refused(&dc, &short);
+    assert!(matches!(rule, HostRule::Burst { .. }));
+    assert!(
+        rule.to_string()
+            .starts_with("a burst of 100B is below one frame"),
+        "{rule}"
+    );
+    let mut sudden = request(2, 10, 15_000);
+    sudden.guarantee.as_mut().unwrap().burst_rate = Some(Rate::from_mbit(11_000));
+    assert!(matches!(refused(&dc, &sudden), HostRule::BurstRate { .. }));
+    let report = dc.explain(&fast).unwrap().unwrap();
+    assert_eq!(report.overload, None);
+    assert!(!report.nearest.is_empty());
+}
+
+#[test]
+fn machines_on_one_host_are_promised_no_more_than_its_link_in_all() {
+    let mut dc = four();
+    let placement = dc
+        .admit(TenantId(1), &request(4, 4_000, 15_000))
+        .unwrap()
+        .clone();
+    assert!(
+        placement.hosts().iter().all(|(_, count)| *count <= 2),
+        "{placement:?}"
+    );
+    // The second host of the two that are left says that its file promises half of its link.
+    let reserved = HostLimits {
+        reserved: Rate::from_mbit(5_000),
+        ..limits(10_000, 1_538)
+    };
+    for number in 0..4 {
+        dc.set_offer(a(&dc, number), HostOffer::Within(reserved));
+    }
+    let free: Vec<_> = dc
+        .topology()
+        .hosts()
+        .iter()
+        .filter(|host| dc.promised(**host).0 == 0)
+        .copied()
+        .collect();
+    let placement = dc
+        .admit(TenantId(2), &request(2, 3_000, 15_000))
+        .unwrap()
+        .clone();
+    assert_eq!(
+        placement,
+        Placement::new(free.into_iter().map(|host| (host, 1)))
+    );
+}
+
+#[test]
+fn a_hosts_word_counts_before_the_topologys_and_never_widens_it() {
+    let mut dc = four();
+    let (one, frames) = (request(1, 2_000, 15_000), request(1, 10, 0));
+    for number in 1..4 {
+        dc.set_offer(a(&dc, number), HostOffer::BestEffort);
+    }
+    for (offer, keeps_one, keeps_frames) in [
+        (HostOffer::Within(limits(100_000, 1_538)), true, true),
+        (HostOffer::Within(limits(1_000, 1_538)), false, true),
+        // One frame of the topology is less than one of the host.
+        (HostOffer::Within(limits(10_000, 9_038)), true, false),
+        (HostOffer::BestEffort, false, false),
+        (HostOffer::Nothing, false, false),
+        (HostOffer::Unknown, true, true),
+    ] {
+        dc.set_offer(a(&dc, 0), offer);
+        assert_eq!(dc.fit(&one).is_ok(), keeps_one, "{offer:?}");
+        assert_eq!(dc.fit(&frames).is_ok(), keeps_frames, "{offer:?}");
+    }
+    dc.set_offer(a(&dc, 0), HostOffer::Within(limits(100_000, 1_538)));
+    assert!(dc.fit(&request(1, 11_000, 15_000)).is_err());
+    // Best effort goes where guarantees do not, and nowhere where nothing goes.
+    let plain = Request {
+        guarantee: None,
+        ..request(16, 1, 0)
+    };
+    assert!(dc.fit(&plain).is_ok());
+    dc.set_offer(a(&dc, 0), HostOffer::Nothing);
+    assert!(dc.fit(&plain).is_err());
+    assert_eq!(dc.fit(&Request { vms: 12, ..plain }).unwrap().vms(), 12);
+}
+
+#[test]
+fn a_host_that_says_less_is_left_by_a_relocation_and_not_before() {
+    let mut dc = four();
+    dc.admit(TenantId(1), &request(4, 2_000, 15_000)).unwrap();
+    let first = a(&dc, 0);
+    assert_eq!(
+        dc.tenant(TenantId(1)).unwrap().placement,
+        Placement::new([(first, 4)])
+    );
+    let asked = request(4, 2_000, 15_000);
+    assert_eq!(dc.broken_rule(first, &asked), None);
+    dc.set_offer(first, HostOffer::Within(limits(1_000, 1_538)));
+    assert!(matches!(
+        dc.broken_rule(first, &asked),
+        Some(HostRule::Bandwidth { .. })
+    ));
+    dc.set_offer(first, HostOffer::Within(limits(5_000, 1_538)));
+    assert!(matches!(
+        dc.broken_rule(first, &asked),
+        Some(HostRule::Sum { .. })
+    ));
+    let placement = dc.relocate(TenantId(1)).unwrap().clone();
+    assert!(
+        placement.hosts().iter().all(|(host, _)| *host != first),
+        "{placement:?}"
+    );
+    assert_eq!(dc.promised(first), Rate(0));
+}
+
+fn offers() -> impl Strategy<Value = HostOffer> {
+    let within = (
+        prop_oneof![Just(500_u64), Just(1_000), Just(10_000), Just(40_000)],
+        0_u64..2_000,
+        prop_oneof![Just(1_538_u64), Just(84), Just(9_038)],
+        0_u64..20,
+    )
+        .prop_map(|(link, reserved, frame, slowest)| {
+            HostOffer::Within(HostLimits {
+                reserved: Rate::from_mbit(reserved),
+                slowest: Rate::from_mbit(slowest),
+                ..limits(link, frame)
+            })
+        });
+    prop_oneof![
+        2 => Just(HostOffer::Unknown),
+        8 => within,
+        1 => Just(HostOffer::BestEffort),
+        1 => Just(HostOffer::Nothing),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// What is admitted, resized or moved breaks no rule of a host, whatever hosts say; and what
+    /// a host says later breaks nothing but what it says.
+    #[test]
+    fn what_is_admitted_is_kept_by_every_host(
+        tree in trees(),
+        said in proptest::collection::vec(offers(), 30),
+        changes in proptest::collection::vec(changes(), 1..24),
+        (later, number) in (offers(), any::<usize>()),
+    ) {
+        let mut dc = Datacentre::new(tree, Policy::Silo);
+        dc.assume_paced();
+        let hosts = dc.topology().hosts().to_vec();
+        for (host, offer) in hosts.iter().zip(said.iter().cycle()) {
+            dc.set_offer(*host, *offer);
+        }
+        for (number, change) in changes.iter().enumerate() {
+            let before = dc.clone();
+            if !apply(&mut dc, number as u64, change) {
+                prop_assert_eq!(Kept::of(&before), Kept::of(&dc));
+            }
+            state_is_as_recomputed(&dc);
+            all_promises_hold(&dc);
+            for (id, tenant) in dc.tenants() {
+                for (host, _) in tenant.placement.hosts() {
+                    let broken = dc.broken_rule(*host, &tenant.request);
+                    prop_assert_eq!(broken, None, "{:?}", id);
+                    prop_assert!(dc.offer(*host) != HostOffer::Nothing);
+                }
+            }
+        }
+        let host = hosts[number % hosts.len()];
+        let before: Vec<_> = dc.tenants().map(|(id, tenant)| (id, tenant.clone())).collect();
+        dc.set_offer(host, later);
+        state_is_as_recomputed(&dc);
+        let after: Vec<_> = dc.tenants().map(|(id, tenant)| (id, tenant.clone())).collect();
+        prop_assert_eq!(before, after);
+    }
+
+    #[test]
+    fn the_nearest_request_passes_all_hosts(
+        tree in trees(),
+        said in proptest::collection::vec(offers(), 30),
+        request in requests(),
+    ) {
+        let mut dc = Datacentre::new(tree, Policy::Silo);
+        dc.assume_paced();
+        for (host, offer) in dc.topology().hosts().to_vec().iter().zip(said.iter().cycle()) {
+            dc.set_offer(*host, *offer);
+        }
+        let Some(report) = dc.explain(&request).unwrap() else {
+            prop_assert!(dc.fit(&request).is_ok());
+            return Ok(());
+        };
+        for near in &report.nearest {
+            prop_assert!(dc.fit(&near.apply(&request)).is_ok(), "{:?}", near);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a host keeps of what is promised to its machines: the rules of its pacer.
+
+use crate::request::Guarantee;
+use serde::{Deserialize, Serialize};
+use tailbound_units::{Bytes, Rate};
+
+/// What a host can keep at most, as it says itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HostLimits {
+    /// What its uplink carries, all that is on the wire counted.
+    pub link: Rate,
+    /// How much of that its own configuration guarantees to guests that are no machines of a
+    /// tenant.
+    #[serde(default)]
+    pub reserved: Rate,
+    /// The longest frame on its wire: no burst can be shorter.
+    pub frame: Bytes,
+    /// The least bandwidth that its pacer can count.
+    pub slowest: Rate,
+}
+
+/// What is known of what a host keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HostOffer {
+    /// It did not say. See [`crate::Datacentre::assume_paced`].
+    #[default]
+    Unknown,
+    /// It keeps guarantees within these limits.
+    Within(HostLimits),
+    /// It keeps no guarantee, and gets machines without one.
+    BestEffort,
+    /// It gets no machines.
+    Nothing,
+}
+
+/// The rule of a host that a guarantee breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HostRule {
+    /// Its frames are paced by nothing, or it is silent.
+    #[error("it keeps no guarantee")]
+    NoGuarantee,
+    /// It gets no machines.
+    #[error("it gets no machines")]
+    NoMachines,
+    /// B is above what the wire carries.
+    #[error("a bandwidth of {bandwidth} is above its link's {link}")]
+    Bandwidth {
+        /// B.
+        bandwidth: Rate,
+        /// What its wire carries.
+        link: Rate,
+    },
+    /// Bmax is above what the wire carries.
+    #[error("a burst rate of {burst_rate} is above its link's {link}")]
+    BurstRate {
+        /// Bmax.
+        burst_rate: Rate,
+        /// What its wire carries.
+        link: Rate,
+    },
+    /// B is too low to be counted.
+    #[error("a bandwidth of {bandwidth} is below what its pacer can count, {slowest}")]
+    Slow {
+        /// B.
+        bandwidth: Rate,
+        /// The least that can be counted.
+        slowest: Rate,
+    },
+    /// S is less than a frame.
+    #[error(
+        "a burst of {burst} is below one frame on its wire, {frame}; ask for one frame at least, \
+         or leave the burst out, which stands for one frame of the topology"
+    )]
+    Burst {
+        /// S, or the topology's longest frame where it was left out.
+        burst: Bytes,
+        /// The longest frame on the host's wire.
+        frame: Bytes,
+    },
+    /// Its machines are promised more in all than the wire carries.
+    #[error("its machines would be promised {sum} in all, and its link has {link} for them")]
+    Sum {
+        /// The sum of all B.
+        sum: Rate,
+        /// What its wire has for machines of tenants.
+        link: Rate,
+    },
+    /// Its link is slower than the topology says, and too slow for the bursts of its machines.
+    #[error("with {link} its own queue may grow over its capacity")]
+    Queue {
+        /// What its wire carries.
+        link: Rate,
+    },
+}
+
+impl HostLimits {
+    /// Returns what the wire has for machines of tenants.
+    pub fn room(&self) -> Rate {
+        Rate(self.link.0.saturating_sub(self.reserved.0))
+    }
+
+    /// Checks the guarantee of one machine by itself, in a data centre whose longest frame is
+    /// `frame`.
+    pub fn check(&self, guarantee: &Guarantee, frame: Bytes) -> Result<(), HostRule> {
+        let Guarantee {
+            bandwidth,
+            burst,
+            burst_rate,
+            ..
+        } = *guarantee;
+        let link = self.link;
+        if bandwidth > link {
+            return Err(HostRule::Bandwidth { bandwidth, link });
+        }
+        if let Some(burst_rate) = burst_rate.filter(|rate| *rate > link) {
+            return Err(HostRule::BurstRate { burst_rate, link });
+        }
+        if bandwidth < self.slowest {
+            return Err(HostRule::Slow {
+                bandwidth,
+                slowest: self.slowest,
+            });
+        }
+        let burst = if burst == Bytes::ZERO { frame } else { burst };
+        if burst < self.frame {
+            return Err(HostRule::Burst {
+                burst,
+                frame: self.frame,
+            });
+        }
+        Ok(())
+    }
+
+    /// Checks what machines of tenants are promised in all.
+    pub fn check_sum(&self, sum: Rate) -> Result<(), HostRule> {
+        let link = self.room();
+        if sum > link {
+            return Err(HostRule::Sum { sum, link });
+        }
+        Ok(())
+    }
+}

@@ -433,6 +433,21 @@ fn weight(rate: Rate, link: Rate) -> u32 {
     parts.clamp(1, LINK) as u32
 }
 
+impl PacerConfig {
+    /// Checks a guarantee by itself: whether a guest could have it that is alone on the wire.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub fn check(&self, guarantee: &Guarantee) -> Result<(), PacerError> {
+        fresh_guest(self, GuestId::first(0), guarantee).map(drop)
+    }
+
+    /// The lowest rate that can be counted on this wire.
+    pub const fn slowest(&self) -> Rate {
+        slowest(self.link)
+    }
+}
+
 /// A guest under a guarantee, with full buckets, where that keeps the rules.
 pub(super) fn fresh_guest(
     config: &PacerConfig,

@@ -64,6 +64,12 @@ impl Switch {
         self.uplink.as_ref()?.egress.pacer()?.guarantee(guest)
     }
 
+    /// The rule for which the guest at `place` among [`Switch::guests`] is not guaranteed what it
+    /// is to be; `None` where it is, or the uplink is not paced.
+    pub fn refusal(&self, place: usize) -> Option<PacerError> {
+        Some(self.guests.get(place)?.refusal?.rule)
+    }
+
     /// Guarantees a guest something else from `now` on, or nothing any more. Where the
     /// uplink is not paced, it is kept until it is.
     ///

@@ -4,8 +4,11 @@
 //! `tailbound-control` answers with them.
 
 mod names;
+mod standing;
 mod types;
 
 pub use names::{NameError, VmName};
+pub use standing::*;
 pub use tailbound_classes::{Classes, Fabric};
+pub use tailbound_placement::{HostLimits, TenantId};
 pub use types::*;

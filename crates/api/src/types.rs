@@ -4,6 +4,7 @@
 //! (`"1Gbit/s"`, `"100KB"`, `"1ms"`); numbers whose unit is part of their name
 //! (`_ns`, `_bytes`, `_bit_s`) are for charts and programs.
 
+use crate::standing::{Following, HostWord, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,6 +103,13 @@ pub struct Tenant {
     pub request: Request,
     /// Where the machines are, in ascending order of their numbers.
     pub runs: Vec<Run>,
+    /// The number of its last change, among those of all tenants: hosts say up to which they
+    /// follow.
+    #[serde(default)]
+    pub change: u64,
+    /// How it is with what it is promised; absent where nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Standing>,
 }
 
 /// One page of a list.
@@ -243,11 +251,13 @@ pub struct Host {
     pub slots: u32,
     /// How many of them are used.
     pub used: u32,
-    /// The classes that it gives frames, as it said when it began to follow its guarantees
-    /// at this replica, where they are not the topology's: no promise holds that its
-    /// machines' frames are part of.
+    /// The classes that it gives frames, as it said, where they are not the topology's: no
+    /// promise holds that its machines' frames are part of, and it gets no machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_classes: Option<Classes>,
+    /// What it said of its guarantees.
+    #[serde(default)]
+    pub said: HostWord,
     /// The machines there. Empty in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vms: Vec<HostedRun>,
@@ -415,6 +425,10 @@ pub struct HostGuarantees {
     pub state: HostState,
     /// Rises with each change of this host's guarantees, and never falls.
     pub revision: u64,
+    /// The number of the latest change of any tenant that they are of: the host says it when it
+    /// follows them.
+    #[serde(default)]
+    pub change: u64,
     /// The classes of the fabric, by the topology: the host must have the same. Guarantees first,
     /// with the default marks, if left out.
     #[serde(default)]
@@ -490,6 +504,11 @@ pub struct MapNode {
     pub state: Option<HostState>,
     /// The number of hosts below.
     pub hosts: u32,
+    /// How many of them refuse something that is promised, or are silent.
+    pub troubled: u32,
+    /// Whether it follows its guarantees; of a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub following: Option<Following>,
     /// The slots for machines on them.
     pub slots: u32,
     /// How many of these are used.
@@ -537,6 +556,12 @@ pub struct Status {
     pub policy: Policy,
     /// The number of tenants.
     pub tenants: u64,
+    /// How many of them wait for a host to say that it keeps what they are promised.
+    #[serde(default)]
+    pub pending: u64,
+    /// How many of them have a host that does not keep what they are promised.
+    #[serde(default)]
+    pub degraded: u64,
     /// The number of hosts.
     pub hosts: u64,
     /// How many of them are open.

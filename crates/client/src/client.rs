@@ -1,13 +1,13 @@
 //! The client: one method for each operation of the API.
 
 use crate::exchange::{Call, Exchange, Target, shown};
-use crate::{ClientError, Guarantees, Settings, SettingsError};
+use crate::{ClientError, Events, Guarantees, Settings, SettingsError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tailbound_api::{
-    Classes, Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostState, NewTenant, Page,
-    PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState,
+    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, NewTenant,
+    Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState,
 };
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
@@ -141,18 +141,23 @@ impl Client {
 
     /// Returns a stream of the same as it changes. It ends with an error when nothing is received
     /// for `silence`; the service sends a line every ten seconds. After its end the next call begins
-    /// at the next replica. A host that follows says which `classes` it gives frames.
-    pub fn follow(
-        &self,
-        host: &str,
-        classes: Option<Classes>,
-        silence: Duration,
-    ) -> Answer<Guarantees> {
-        let classes = classes.map(|classes| json(&classes));
-        let classes = classes.map(|text| String::from_utf8_lossy(&text).into_owned());
-        let target = Target::new(&["hosts", host, "guarantees", "stream"]);
-        let call = Call::read(target.query("classes", classes.as_deref()));
+    /// at the next replica.
+    pub fn follow(&self, host: &str, silence: Duration) -> Answer<Guarantees> {
+        let call = Call::read(Target::new(&["hosts", host, "guarantees", "stream"]));
         Guarantees::open(self.exchange.clone(), call, host, silence)
+    }
+
+    /// Says what a host keeps, and which guarantees it follows.
+    pub fn report(&self, host: &str, report: &HostReport) -> Answer<()> {
+        let call = Call::ask(Target::new(&["hosts", host, "report"]), json(report));
+        self.exchange.send(&call).map(|_| ())
+    }
+
+    /// Returns a stream of events: tenants that are degraded now, and each whose state becomes
+    /// another one. It ends as that of [`Self::follow`] does.
+    pub fn events(&self, silence: Duration) -> Answer<Events> {
+        let call = Call::read(Target::new(&["events"]));
+        Events::open(self.exchange.clone(), call, silence)
     }
 
     /// Returns the keys that a host signs with what it says to other hosts about rates.

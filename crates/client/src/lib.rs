@@ -1,7 +1,8 @@
 //! A blocking client of the placement service.
 //!
 //! [`Client`] sends the requests of `tailbound-api` and returns their answers;
-//! [`Guarantees`] is the stream of what a host has to keep to. A program that must
+//! [`Guarantees`] is the stream of what a host has to keep to, [`Events`] that of what becomes of
+//! promises. A program that must
 //! not block calls them on a thread of its own.
 
 mod backoff;
@@ -17,4 +18,4 @@ pub use client::{Client, TenantFilter};
 pub use error::{ClientError, SettingsError, UnreachableReplica};
 pub use exchange::Settings;
 pub use random::random;
-pub use stream::Guarantees;
+pub use stream::{Events, Guarantees};

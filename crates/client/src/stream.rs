@@ -1,12 +1,70 @@
-//! The stream of a host's guarantees.
+//! Streams: of a host's guarantees, and of events.
 
 use crate::ClientError;
 use crate::exchange::{Call, Exchange};
 use crate::lines::{LineError, Lines};
+use serde::de::DeserializeOwned;
 use std::fmt;
 use std::time::Duration;
-use tailbound_api::HostGuarantees;
+use tailbound_api::{Event, HostGuarantees};
 use ureq::BodyReader;
+
+/// Lines of JSON that come one by one.
+struct Stream {
+    exchange: Exchange,
+    /// The index of the replica that sends the stream.
+    replica: usize,
+    call: Call,
+    silence: Duration,
+    /// `None` once it has ended.
+    lines: Option<Lines<BodyReader<'static>>>,
+}
+
+impl Stream {
+    fn open(exchange: Exchange, call: Call, silence: Duration) -> Result<Self, ClientError> {
+        let (body, replica) = exchange.open(&call, silence)?;
+        Ok(Self {
+            exchange,
+            replica,
+            call,
+            silence,
+            lines: Some(Lines::new(body.into_reader())),
+        })
+    }
+
+    fn advance<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
+        let Some(lines) = &mut self.lines else {
+            return Ok(None);
+        };
+        let replica = self.exchange.replica(self.replica);
+        lines.next(self.silence).map_err(|error| match error {
+            LineError::Read(error) => replica.broken(&self.call, error, self.silence),
+            LineError::Cut => replica.unreachable("the stream ended within a line"),
+            LineError::TooLong => replica.unexpected(&self.call, "a line without end"),
+            LineError::Content(error) => {
+                replica.unexpected(&self.call, &format!("a line that is none: {error}"))
+            }
+        })
+    }
+
+    fn unexpected(&self, what: &str) -> ClientError {
+        let replica = self.exchange.replica(self.replica);
+        replica.unexpected(&self.call, what)
+    }
+
+    /// Ends it: once, however often this is called.
+    fn end(&mut self) {
+        if self.lines.take().is_some() {
+            self.exchange.pass_over(self.replica);
+        }
+    }
+
+    fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("ended", &self.lines.is_none())
+            .finish_non_exhaustive()
+    }
+}
 
 /// The stream of a host's guarantees: all of them, each time one changes, and
 /// every ten seconds even if none does.
@@ -14,14 +72,8 @@ use ureq::BodyReader;
 /// As an iterator it blocks until the next line, and ends after the first error
 /// or when the service ends the stream.
 pub struct Guarantees {
-    exchange: Exchange,
-    /// The index of the replica that sends the stream.
-    replica: usize,
-    call: Call,
+    stream: Stream,
     host: String,
-    silence: Duration,
-    /// `None` once it has ended.
-    lines: Option<Lines<BodyReader<'static>>>,
 }
 
 impl Guarantees {
@@ -31,35 +83,18 @@ impl Guarantees {
         host: &str,
         silence: Duration,
     ) -> Result<Self, ClientError> {
-        let (body, replica) = exchange.open(&call, silence)?;
         Ok(Self {
-            exchange,
-            replica,
-            call,
+            stream: Stream::open(exchange, call, silence)?,
             host: host.to_owned(),
-            silence,
-            lines: Some(Lines::new(body.into_reader())),
         })
     }
 
     fn advance(&mut self) -> Result<Option<HostGuarantees>, ClientError> {
-        let Some(lines) = &mut self.lines else {
-            return Ok(None);
-        };
-        let replica = self.exchange.replica(self.replica);
-        let unexpected = |what: &str| replica.unexpected(&self.call, what);
-        let line: Option<HostGuarantees> =
-            lines.next(self.silence).map_err(|error| match error {
-                LineError::Read(error) => replica.broken(&self.call, error, self.silence),
-                LineError::Cut => replica.unreachable("the stream ended within a line"),
-                LineError::TooLong => unexpected("a line without end"),
-                LineError::Content(error) => unexpected(&format!("a line that is none: {error}")),
-            })?;
-        match line {
-            Some(line) if line.host != self.host => Err(unexpected(&format!(
-                "guarantees of {:?}, not of {:?}",
-                line.host, self.host
-            ))),
+        match self.stream.advance::<HostGuarantees>()? {
+            Some(line) if line.host != self.host => {
+                let what = format!("guarantees of {:?}, not of {:?}", line.host, self.host);
+                Err(self.stream.unexpected(&what))
+            }
             line => Ok(line),
         }
     }
@@ -71,10 +106,7 @@ impl Iterator for Guarantees {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.advance().transpose();
         if !matches!(next, Some(Ok(_))) {
-            // Once, however often `next` is called after the end.
-            if self.lines.take().is_some() {
-                self.exchange.pass_over(self.replica);
-            }
+            self.stream.end();
         }
         next
     }
@@ -82,9 +114,37 @@ impl Iterator for Guarantees {
 
 impl fmt::Debug for Guarantees {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarantees")
-            .field("host", &self.host)
-            .field("ended", &self.lines.is_none())
-            .finish_non_exhaustive()
+        self.stream.debug("Guarantees", f)
+    }
+}
+
+/// The stream of what becomes of promises, as an iterator like [`Guarantees`].
+pub struct Events(Stream);
+
+impl Events {
+    pub(crate) fn open(
+        exchange: Exchange,
+        call: Call,
+        silence: Duration,
+    ) -> Result<Self, ClientError> {
+        Stream::open(exchange, call, silence).map(Self)
+    }
+}
+
+impl Iterator for Events {
+    type Item = Result<Event, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.0.advance().transpose();
+        if !matches!(next, Some(Ok(_))) {
+            self.0.end();
+        }
+        next
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.debug("Events", f)
     }
 }

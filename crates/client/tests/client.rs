@@ -243,7 +243,7 @@ fn a_stream_that_breaks_goes_on_at_the_next_replica() {
     let second = Server::start(vec![Step::Raw(stream(&guarantees("h", 2)))]);
     let client = client(&both(&first.url, &second.url));
     for revision in [1, 2] {
-        let mut lines = client.follow("h", None, SILENCE).unwrap();
+        let mut lines = client.follow("h", SILENCE).unwrap();
         assert_eq!(lines.next().unwrap().unwrap().revision, revision);
         assert!(lines.next().is_none());
         assert!(lines.next().is_none());
@@ -292,7 +292,7 @@ fn guarantees(host: &str, revision: u64) -> String {
 fn a_stream_gives_line_after_line_and_ends_with_the_connection() {
     let body = guarantees("h", 1) + &guarantees("h", 2);
     let server = Server::start(vec![Step::Raw(stream(&body))]);
-    let lines = client(&server.url).follow("h", None, SILENCE).unwrap();
+    let lines = client(&server.url).follow("h", SILENCE).unwrap();
     let revisions: Vec<_> = lines.map(|line| line.unwrap().revision).collect();
     assert_eq!(revisions, [1, 2]);
     let asked = server.asked.recv().unwrap();
@@ -311,7 +311,7 @@ fn a_stream_that_is_cut_is_of_another_host_or_is_nonsense_ends_with_an_error() {
         (guarantees("h", 1) + "\u{0}\u{1}\n", "a line that is none"),
     ] {
         let server = Server::start(vec![Step::Raw(stream(&body))]);
-        let mut lines = client(&server.url).follow("h", None, SILENCE).unwrap();
+        let mut lines = client(&server.url).follow("h", SILENCE).unwrap();
         assert_eq!(lines.next().unwrap().unwrap().revision, 1);
         let error = lines.next().unwrap().unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
@@ -328,7 +328,7 @@ fn a_stream_that_falls_silent_or_only_trickles_is_given_up() {
     ] {
         let server = Server::start(vec![step]);
         let mut lines = client(&server.url)
-            .follow("h", None, Duration::from_millis(300))
+            .follow("h", Duration::from_millis(300))
             .unwrap();
         let error = lines.next().unwrap().unwrap_err();
         let text = error.to_string();
@@ -341,7 +341,7 @@ fn a_stream_that_falls_silent_or_only_trickles_is_given_up() {
 fn a_stream_ends_at_once_when_its_client_is_shut_down() {
     let server = Server::start(vec![Step::Hang(stream(&guarantees("h", 1)))]);
     let client = client(&server.url);
-    let mut lines = client.follow("h", None, SILENCE).unwrap();
+    let mut lines = client.follow("h", SILENCE).unwrap();
     lines.next().unwrap().unwrap();
     let start = Instant::now();
     let waiting = std::thread::spawn(move || lines.next().is_none_or(|line| line.is_err()));

@@ -165,7 +165,7 @@ fn tenant(client: u64, number: u64, random: &mut Pcg64Mcg) -> Value {
     let guarantee = if random.random() {
         json!({"bandwidth": "250Mbit/s", "burst": "15KB", "delay": "1ms", "burst_rate": "1Gbit/s"})
     } else {
-        json!({"bandwidth": "2Gbit/s", "burst": "1500B"})
+        json!({"bandwidth": "2Gbit/s", "burst": "1538B"})
     };
     json!({
         "owner": "bench",

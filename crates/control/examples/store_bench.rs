@@ -233,7 +233,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
     } else {
         Guarantee {
             bandwidth: Rate::from_mbit(2_000),
-            burst: Bytes(1_500),
+            burst: Bytes(1_538),
             delay: None,
             burst_rate: None,
         }

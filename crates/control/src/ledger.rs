@@ -15,6 +15,7 @@ mod keys;
 mod owners;
 mod read;
 mod runs;
+mod standing;
 mod topology;
 
 #[cfg(test)]
@@ -23,17 +24,19 @@ pub(crate) mod testing;
 mod tests;
 
 pub use apply::Touched;
-pub use change::{Change, Hosts, KeyId, KeyRecord, Snapshot, Subject};
+pub use change::{Change, Hosts, KeyId, KeyRecord, Said, Snapshot, Subject};
 pub use command::{Call, Command, Reply};
 pub use decide::{Decision, Undo};
 pub use error::{LedgerError, LoadError};
 pub use keys::{KEY_LIFE, MAX_KEYS};
 pub use read::TenantFilter;
+pub use standing::HostCounts;
 pub use topology::compare;
 
 use hosts::HostIndex;
 use keys::Keys;
 use owners::Owners;
+use standing::Standings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{Tenant, TopologyState};
@@ -55,6 +58,8 @@ pub struct Ledger {
     index: HostIndex,
     /// The states of hosts that are not open.
     hosts: Arc<Hosts>,
+    /// What hosts said, and what follows for tenants.
+    standings: Standings,
     keys: Keys,
     next_id: u64,
     /// The number of all machines.
@@ -84,6 +89,9 @@ impl Ledger {
         let datacentre = Datacentre::new(topology.spec.build()?, topology.policy);
         let mut ledger = Self::empty(topology, datacentre);
         ledger.set_hosts(snapshot.hosts)?;
+        for (name, said) in snapshot.said {
+            ledger.put_said(&name, Some(said));
+        }
         ledger.next_id = snapshot.next_id;
         let tenants: Vec<_> = snapshot.tenants.into_values().collect();
         for tenant in &tenants {
@@ -99,6 +107,7 @@ impl Ledger {
             ledger.keys.put(key, record);
         }
         ledger.revision = snapshot.revision;
+        ledger.forget_moves();
         Ok(ledger)
     }
 
@@ -109,16 +118,22 @@ impl Ledger {
             topology: Some(Arc::clone(&self.topology)),
             tenants: self.tenants.clone(),
             hosts: Arc::clone(&self.hosts),
+            said: self
+                .all_said()
+                .map(|(name, said)| (name.to_owned(), Arc::clone(said)))
+                .collect(),
             keys: self.keys.iter().collect(),
             next_id: self.next_id,
         }
     }
 
-    fn empty(topology: Arc<TopologyState>, datacentre: Datacentre) -> Self {
+    fn empty(topology: Arc<TopologyState>, mut datacentre: Datacentre) -> Self {
+        datacentre.assume_paced();
         Self {
             revision: 0,
             topology,
             index: HostIndex::new(datacentre.topology().len()),
+            standings: Standings::new(datacentre.topology().len()),
             datacentre,
             tenants: BTreeMap::new(),
             owners: Owners::default(),

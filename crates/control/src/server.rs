@@ -7,9 +7,11 @@
 mod access;
 mod ask;
 mod body;
+mod events;
 mod extract;
 mod forward;
 mod guarantees;
+mod heard;
 mod hose_keys;
 mod hosts;
 mod map;
@@ -17,7 +19,6 @@ mod metrics;
 mod openapi;
 mod page;
 mod problem;
-mod reports;
 mod signals;
 mod status;
 mod tenants;
@@ -39,9 +40,9 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use heard::Heard;
 use hose_keys::KeyMaker;
 use problem::ApiError;
-use reports::Reports;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -56,6 +57,8 @@ use tokio::sync::{Semaphore, watch};
 const GRACE: Duration = Duration::from_secs(10);
 /// A connection that has not sent its request's headers after this time is closed.
 const HEADER_TIME: Duration = Duration::from_secs(30);
+/// How many streams of events can be open at a time.
+const EVENT_STREAMS: usize = 64;
 
 /// How the service is reached.
 #[derive(Debug, Clone)]
@@ -147,8 +150,10 @@ pub(crate) struct App {
     most_streams: usize,
     /// One permit a core for long queries, which would otherwise delay decisions.
     queries: Arc<Semaphore>,
-    /// What hosts that follow their guarantees say of themselves.
-    reports: Arc<Reports>,
+    /// One permit for each stream of events that can still be opened.
+    event_streams: Arc<Semaphore>,
+    /// When hosts were heard last.
+    heard: Heard,
     /// Makes the keys of hosts, where this service issues any.
     keys: Option<Arc<KeyMaker>>,
     /// One permit for comparisons of topologies, each of which builds a data centre.
@@ -210,6 +215,8 @@ fn name_of(command: &Command) -> &'static str {
         Command::Delete { .. } => "delete",
         Command::Relocate { .. } => "relocate",
         Command::SetHosts { .. } => "hosts",
+        Command::Report { .. } => "report",
+        Command::Silence { .. } => "silence",
         Command::SetTopology { .. } => "topology",
     }
 }
@@ -247,7 +254,8 @@ impl Server {
             queries: Arc::new(Semaphore::new(
                 available_parallelism().map_or(1, NonZero::get),
             )),
-            reports: Arc::default(),
+            event_streams: Arc::new(Semaphore::new(EVENT_STREAMS)),
+            heard: Heard::default(),
             keys: keys.map(Arc::new),
             comparisons: Arc::new(Semaphore::new(1)),
             tokens,
@@ -302,6 +310,7 @@ impl Server {
         tokio::select! {
             done = serving => Ok(done?),
             () = stopping => Ok(()),
+            () = heard::watch(Arc::clone(&self.app)) => Ok(()),
         }
     }
 

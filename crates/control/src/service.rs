@@ -16,13 +16,15 @@ use crate::store::{Store, StoreError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tailbound_api::{Code, Role};
-use tokio::sync::{mpsc, oneshot, watch};
+use tailbound_api::{Code, Event, Role};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use watchers::Watchers;
 use writer::{Job, Transition, Writer};
 
 /// How many calls may wait for the writer; further callers wait for a place in the queue.
 const QUEUE: usize = 1024;
+/// How many events a reader may be behind before it misses some.
+const EVENTS: usize = 1024;
 
 /// Why the service did not carry out a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +85,7 @@ struct Shared {
     leads: AtomicBool,
     revision: watch::Sender<u64>,
     watchers: Watchers,
+    events: broadcast::Sender<Arc<Event>>,
 }
 
 impl Service {
@@ -96,6 +99,7 @@ impl Service {
             leads: AtomicBool::new(false),
             revision,
             watchers: Watchers::default(),
+            events: broadcast::Sender::new(EVENTS),
         });
         let writer = Writer::new(Arc::clone(&shared), queue, Box::new(observe));
         std::thread::spawn(move || writer.run());
@@ -193,6 +197,12 @@ impl Service {
         self.shared
             .watchers
             .watch(host, self.read(Ledger::revision))
+    }
+
+    /// Follows the changes of tenants' states. A slow follower is told how many it missed. One that
+    /// begins before it reads the ledger misses none after that.
+    pub fn events(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.shared.events.subscribe()
     }
 
     /// Returns how many watch a host.

@@ -80,48 +80,236 @@ fn a_stream_gives_the_whole_state_at_once_and_after_each_change() {
     );
 }
 
+/// What a host says that keeps guarantees on a link of 10 Gbit/s.
+fn report(change: u64, rest: &str) -> String {
+    let limits = r#""limits": {"link": "10Gbit/s", "frame": "1538B", "slowest": "10kbit/s"}"#;
+    format!(r#"{{"revision": {change}, "change": {change}, {limits}{rest}}}"#)
+}
+
+fn say(place: &Place, host: &str, report: &str) {
+    let answer = place.post(OPERATOR, &format!("/v1/hosts/{host}/report"), report);
+    assert_eq!(answer.status, 204, "{answer:?}");
+}
+
+fn state(place: &Place, id: u64) -> String {
+    let tenant = place.get(ACME, &format!("/v1/tenants/{id}")).json();
+    tenant["standing"]["state"].as_str().unwrap().to_owned()
+}
+
+/// A metric of the service.
+fn metric(place: &Place, name: &str) -> String {
+    let text = String::from_utf8(place.get(OPERATOR, "/metrics").body).unwrap();
+    let name = format!("tailbound_place_{name} ");
+    let mut found = text.lines().filter_map(|line| line.strip_prefix(&name));
+    found.next().expect("it is there").to_owned()
+}
+
+fn guaranteed(place: &Place, name: &str, vms: u32) -> u64 {
+    let body =
+        format!(r#"{{"name": "{name}", "vms": {vms}, "guarantee": {{"bandwidth": "1Gbit/s"}}}}"#);
+    let answer = place.post(ACME, "/v1/tenants", &body);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    assert_eq!(answer.json()["standing"]["state"], "pending");
+    answer.json()["id"].as_u64().unwrap()
+}
+
 #[test]
-fn a_host_that_says_it_has_other_classes_is_marked_while_it_follows() {
+fn a_tenant_is_admitted_once_its_hosts_say_so_and_degraded_when_one_refuses() {
     let place = Place::start();
-    let marked = || {
-        let host = place.get(OPERATOR, "/v1/hosts/a-1").json();
-        host["other_classes"]["fabric"].as_str().map(str::to_owned)
+    let id = guaranteed(&place, "web", 5);
+    let tenant = place.get(ACME, &format!("/v1/tenants/{id}")).json();
+    let hosts = tenant["standing"]["hosts"].as_array().unwrap().clone();
+    assert_eq!(hosts.len(), 2, "{tenant}");
+    assert_eq!(hosts[0]["why"], "it never said what it keeps");
+    say(&place, "a-1", &report(id, ""));
+    assert_eq!(state(&place, id), "pending", "the other host is unheard");
+    // A change that it has not heard of.
+    say(&place, "a-2", &report(id - 1, ""));
+    assert_eq!(state(&place, id), "pending");
+    say(&place, "a-2", &report(id, ""));
+    assert_eq!(state(&place, id), "admitted");
+
+    let refused = format!(
+        r#", "refused": [{{"tenant": {id}, "vm": "acme/web/0", "why": "no room\u0007"}},
+            {{"tenant": 99, "vm": "x/y/0", "why": "of nobody here"}}]"#
+    );
+    say(&place, "a-1", &report(id, &refused));
+    assert_eq!(state(&place, id), "degraded");
+    let host = place.get(OPERATOR, "/v1/hosts/a-1").json();
+    assert_eq!(host["said"]["following"], "refuses");
+    assert_eq!(host["said"]["revision"], id);
+    assert_eq!(host["said"]["refused"].as_array().unwrap().len(), 1);
+    assert_eq!(host["said"]["refused"][0]["why"], "acme/web/0: no room");
+    let listed = place.get(ACME, "/v1/tenants").json();
+    assert_eq!(listed["items"][0]["standing"]["hosts"][0]["host"], "a-1");
+    assert_eq!(metric(&place, "tenants_degraded"), "1");
+    assert_eq!(metric(&place, "hosts_refusing"), "1");
+    assert_eq!(metric(&place, "hosts_following"), "1");
+    assert_eq!(metric(&place, "hosts_unheard"), "2");
+    let map = place.get(OPERATOR, "/v1/map?node=rack1&depth=1").json();
+    assert_eq!(
+        (&map["troubled"], &map["children"][0]["following"]),
+        (&1.into(), &"refuses".into())
+    );
+
+    say(&place, "a-1", &report(id, ""));
+    assert_eq!(state(&place, id), "admitted");
+    // A slower link is told with what it means, and moved away from.
+    let slow = report(id, "").replace("10Gbit/s", "500Mbit/s");
+    say(&place, "a-1", &slow);
+    let tenant = place.get(ACME, &format!("/v1/tenants/{id}")).json();
+    assert_eq!(tenant["standing"]["state"], "degraded");
+    let why = "a bandwidth of 1Gbit/s is above its link's 500Mbit/s";
+    assert_eq!(tenant["standing"]["hosts"][0]["why"], why);
+    let moved = place.post(OPERATOR, &format!("/v1/tenants/{id}/relocate"), "");
+    assert_eq!(moved.status, 200, "{moved:?}");
+    let runs = moved.json()["runs"].to_string();
+    assert!(!runs.contains("a-1"), "{runs}");
+}
+
+#[test]
+fn what_hosts_cannot_keep_is_refused_with_their_rule() {
+    let place = Place::start();
+    let ask = |guarantee: &str| {
+        let body = format!(r#"{{"name": "big", "vms": 3, "guarantee": {guarantee}}}"#);
+        let answer = place.post(ACME, "/v1/tenants", &body);
+        (answer.status, answer.problem().1)
     };
-    let counted = || {
-        let text = String::from_utf8(place.get(OPERATOR, "/metrics").body).unwrap();
-        let name = "tailbound_place_hosts_of_other_classes ";
-        let mut counts = text.lines().filter_map(|line| line.strip_prefix(name));
-        counts.next().map(str::to_owned)
-    };
-    let follow = |fabric: &str| {
-        let classes = format!("%7B%22fabric%22:%22{fabric}%22%7D");
-        let path = format!("a-1/guarantees/stream?classes={classes}");
-        let mut stream = stream_of(&place, &path);
-        assert_eq!(next(&mut stream).unwrap().host, "a-1");
-        stream
-    };
-    let right = follow("guarantees-first");
-    assert_eq!((marked(), counted()), (None, Some("0".to_owned())));
-    let wrong = follow("three-classes");
-    assert_eq!(marked().as_deref(), Some("three-classes"));
+    let fast = r#"{"bandwidth": "100Gbit/s", "burst": "15KB"}"#;
+    let (status, why) = ask(fast);
+    assert_eq!(status, 409);
+    assert!(
+        why.contains("a bandwidth of 100Gbit/s is above its link's 10Gbit/s"),
+        "{why}"
+    );
+    let (status, why) = ask(r#"{"bandwidth": "10Mbit/s", "burst": "100B", "delay": "1ms"}"#);
+    assert_eq!(status, 409);
+    assert!(
+        why.contains("a burst of 100B is below one frame on its wire, 1.538KB"),
+        "{why}"
+    );
+    for host in ["a-1", "a-2", "b-1", "b-2"] {
+        say(&place, host, r#"{"revision": 0, "change": 0}"#);
+    }
+    let (status, why) = ask(r#"{"bandwidth": "10Mbit/s"}"#);
+    assert_eq!(status, 409);
+    assert!(why.contains("it keeps no guarantee"), "{why}");
+    assert_eq!(metric(&place, "hosts_following"), "4");
+    place.admit("plain", 4);
+}
+
+#[test]
+fn a_host_of_other_classes_is_marked_and_gets_no_machines() {
+    let place = Place::start();
+    let classes = r#", "classes": {"fabric": "three-classes"}"#;
+    say(&place, "a-1", &report(0, classes));
+    let host = place.get(OPERATOR, "/v1/hosts/a-1").json();
+    assert_eq!(host["other_classes"]["fabric"], "three-classes");
+    assert_eq!(host["said"]["following"], "refuses");
     let listed = place.get(OPERATOR, "/v1/hosts").json();
     assert_eq!(
         listed["items"][0]["other_classes"]["fabric"],
         "three-classes"
     );
     assert_eq!(listed["items"][1]["other_classes"], serde_json::Value::Null);
-    assert_eq!(counted().as_deref(), Some("1"));
-    drop((right, wrong));
-    let begin = Instant::now();
-    while marked().is_some() {
-        assert!(begin.elapsed() < Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let none = place.get(OPERATOR, "/v1/hosts/a-1/guarantees/stream?classes=three");
+    assert_eq!(metric(&place, "hosts_of_other_classes"), "1");
+    let id = place.admit("plain", 4);
+    let tenant = place.get(ACME, &format!("/v1/tenants/{id}")).json();
+    assert_eq!(tenant["runs"][0]["host"], "a-2");
+    assert_eq!(
+        tenant["standing"]["state"], "admitted",
+        "nothing is promised"
+    );
+    say(
+        &place,
+        "a-1",
+        &report(0, r#", "classes": {"fabric": "guarantees-first"}"#),
+    );
+    assert_eq!(metric(&place, "hosts_of_other_classes"), "0");
+    let wrong = report(0, r#", "classes": "three""#);
+    let none = place.post(HOST, "/v1/hosts/a-1/report", &wrong);
     assert_eq!((none.status, none.problem().0.as_str()), (400, "malformed"));
-    assert!(
-        none.problem().1.starts_with("the classes are none"),
-        "{none:?}"
+    let others = place.post(HOST, "/v1/hosts/a-2/report", &report(0, ""));
+    assert_eq!(
+        (others.status, others.problem().0.as_str()),
+        (403, "forbidden")
+    );
+    let high = report(1 << 53, "");
+    let same = report(
+        0,
+        r#", "classes": {"fabric": "three-classes", "small": {"dscp": 0, "pcp": 0}}"#,
+    );
+    for wrong in [high, same] {
+        let answer = place.post(HOST, "/v1/hosts/a-1/report", &wrong);
+        assert_eq!(
+            (answer.status, answer.problem().0.as_str()),
+            (422, "absurd"),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn events_tell_of_promises_that_are_not_kept_and_of_those_that_are_again() {
+    let place = Place::start();
+    let id = guaranteed(&place, "web", 1);
+    let events = |token: &str| {
+        let address = place.url.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let time = Some(Duration::from_secs(20));
+        stream.set_read_timeout(time).unwrap();
+        let head = "GET /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer";
+        write!(stream, "{head} {token}\r\n\r\n").unwrap();
+        BufReader::new(stream)
+    };
+    let told = |stream: &mut BufReader<TcpStream>| loop {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "it ended");
+        if line.starts_with('{') {
+            let event: tailbound_api::Event = serde_json::from_str(&line).unwrap();
+            return event
+                .tenant
+                .map(|tenant| (tenant.name, tenant.state.word()));
+        }
+    };
+    let is = |state: &'static str| Some(("web".to_owned(), state));
+    let (mut ours, mut theirs) = (events(ACME), events("globex-secret"));
+    assert_eq!(
+        (told(&mut ours), told(&mut theirs)),
+        (None, None),
+        "nothing is wrong"
+    );
+    say(&place, "a-1", &report(id, ""));
+    assert_eq!(told(&mut ours), is("admitted"));
+    say(
+        &place,
+        "a-1",
+        &report(id, "").replace("10Gbit/s", "500Mbit/s"),
+    );
+    assert_eq!(told(&mut ours), is("degraded"));
+    // Who comes later is told what is wrong, and that this is all.
+    let mut later = events(OPERATOR);
+    assert_eq!((told(&mut later), told(&mut later)), (is("degraded"), None));
+    say(&place, "a-1", &report(id, ""));
+    assert_eq!(
+        (told(&mut ours), told(&mut later)),
+        (is("admitted"), is("admitted"))
+    );
+    let globex = place.post(
+        "globex-secret",
+        "/v1/tenants",
+        r#"{"name": "web", "vms": 1, "guarantee": {"bandwidth": "1Gbit/s"}}"#,
+    );
+    let globex = globex.json()["id"].as_u64().unwrap();
+    assert_eq!(
+        (told(&mut theirs), told(&mut later)),
+        (is("pending"), is("pending"))
+    );
+    place.send(ACME, "DELETE", &format!("/v1/tenants/{id}"), &[], None);
+    say(&place, "a-1", &report(globex, ""));
+    assert_eq!(
+        (told(&mut theirs), told(&mut later)),
+        (is("admitted"), is("admitted"))
     );
 }
 

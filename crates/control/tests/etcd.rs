@@ -289,6 +289,28 @@ fn create(name: &str) -> Call {
     }
 }
 
+/// What a host says whose link has so many Gbit/s.
+fn report(gbit: u64) -> Call {
+    let report = format!(
+        r#"{{"revision":1,"change":0,"limits":{{"link":"{gbit}Gbit/s","frame":"1538B","slowest":"1kbit/s"}}}}"#
+    );
+    Call {
+        owner: None,
+        key: None,
+        fingerprint: [0; 32],
+        command: Command::Report {
+            host: "host-1".to_owned(),
+            report: Box::new(serde_json::from_str(&report).unwrap()),
+        },
+    }
+}
+
+/// The gigabits of the link of that host, as a replica knows it.
+fn link(service: &Service) -> Option<u64> {
+    let host = service.read(|ledger| ledger.host("host-1"))?;
+    Some(host.said.limits?.link.0 / 1_000_000_000)
+}
+
 /// Has the one that leads decide.
 async fn decide(replicas: &[(Service, Replica)], name: &str) -> usize {
     let end = Instant::now() + WAIT;
@@ -321,11 +343,18 @@ fn followers_have_what_the_leader_commits_and_take_over() {
             let leader = decide(&replicas, &name).await;
             let leadership = replicas[leader].1.leadership();
             assert_eq!(leadership.role, Role::Leader);
+            // What a host said before, to another leader, is known here.
+            assert_eq!(
+                link(&replicas[leader].0),
+                (left < 3).then_some(left as u64 + 1)
+            );
+            replicas[leader].0.call(report(left as u64)).await.unwrap();
             for (service, replica) in &replicas {
                 until("the tenant is there", || {
                     service.read(|ledger| ledger.snapshot().tenants.len()) == 4 - left
                 })
                 .await;
+                until("what the host says", || link(service) == Some(left as u64)).await;
                 until("the leader is known", || {
                     replica.leadership().leader == leadership.leader
                 })
@@ -348,6 +377,7 @@ fn followers_have_what_the_leader_commits_and_take_over() {
     });
     let read = snapshot(&location).unwrap();
     assert_eq!((read.tenants.len(), read.keys.len()), (3, 3));
+    assert_eq!(read.said["host-1"].silent_since, None);
 }
 
 /// An authority, and a certificate by it for members and clients.

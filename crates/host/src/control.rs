@@ -3,16 +3,18 @@
 //! restarts.
 //!
 //! `watch` follows the stream of guarantees on a thread of its own, `staleness` decides what becomes
-//! of older revisions; `keys` asks for keys on a thread of its own; `state` keeps what was said last
+//! of older revisions; `report` says what this host keeps on another; `keys` asks for keys on a thread of its own; `state` keeps what was said last
 //! in a file. The packet loop receives what is new through channels.
 
 mod keys;
+mod report;
 mod said;
 mod staleness;
 mod state;
 mod watch;
 
 pub(crate) use keys::{KeyClient, KeyStatus, Keys};
+pub(crate) use report::{ReportClient, limits};
 pub(crate) use said::Said;
 pub use state::StateError;
 pub(crate) use watch::{WatchClient, WatchStatus};

@@ -23,7 +23,7 @@ mod telling;
 mod vcpu;
 
 use crate::config::{ChangeError, Config, ConfigError, Files, PortConfig};
-use crate::control::{ControlConfig, ControlError, WatchClient};
+use crate::control::{ControlConfig, ControlError, ReportClient, WatchClient};
 use crate::guarantees::{ClassesDiffer, Guarantees};
 use crate::hose::{Former, Hose, HoseError, HoseSetup, Placement};
 use crate::inventory::Inventory;
@@ -198,6 +198,8 @@ struct Daemon {
     vcpu_thread: Option<VcpuThread>,
     control: Option<ControlConfig>,
     watch: Option<WatchClient>,
+    /// Says what this host keeps.
+    reporter: Option<ReportClient>,
     hose: Option<Hose>,
     /// Those that have ended, until nothing is left of them.
     former_hoses: VecDeque<Former>,
@@ -236,9 +238,7 @@ impl Daemon {
         let mut levels = Restoring::from(legacy.levels.take().unwrap_or_default());
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
-        let watch = control
-            .map(|control| WatchClient::start(control, config.classes, signals.waker()))
-            .transpose()?;
+        let (watch, reporter) = follow(control, &signals)?;
         let metrics = config
             .metrics
             .map(|at| Server::start(at, signals.waker(), vcpus.clone(), ask(watch.as_ref())))
@@ -282,6 +282,7 @@ impl Daemon {
             vcpu_thread,
             control: control.cloned(),
             watch,
+            reporter,
             hose,
             former_hoses: VecDeque::new(),
             hose_ready: true,
@@ -290,7 +291,7 @@ impl Daemon {
             store,
             levels,
             reloading: None,
-            telling: None,
+            telling: Some(Telling::report()),
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -315,10 +316,12 @@ impl Daemon {
                 if self.reloading.is_none() && self.signals.take_reload() {
                     self.reload();
                 }
-                if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take)
-                    && Arc::make_mut(&mut self.guarantees).update(guarantees)
-                {
-                    self.begin_telling();
+                if let Some(guarantees) = self.watch.as_ref().and_then(WatchClient::take) {
+                    if Arc::make_mut(&mut self.guarantees).update(guarantees) {
+                        self.begin_telling();
+                    } else {
+                        self.begin_reporting();
+                    }
                 }
                 if let Some(hose) = &mut self.hose {
                     hose.take_keys(now);
@@ -539,6 +542,16 @@ impl Daemon {
         });
         self.keep_descriptors(opened.into_iter());
     }
+}
+
+/// Begins to follow the placement service, where there is one, and to say what is kept here.
+fn follow(
+    control: Option<&ControlConfig>,
+    signals: &Signals,
+) -> Result<(Option<WatchClient>, Option<ReportClient>), ControlError> {
+    let watch = control.map(|control| WatchClient::start(control, signals.waker()));
+    let reporter = control.map(ReportClient::start);
+    Ok((watch.transpose()?, reporter.transpose()?))
 }
 
 /// How to ask for the state of the watch.

@@ -11,10 +11,11 @@ use crate::hose::HoseGuest;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tailbound_api::{HostState, VmGuarantee, VmName};
+use tailbound_api::{HostLimits, HostReport, HostState, RefusedVm, VmGuarantee, VmName};
+use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, Guarantee, GuestId, PacerConfig};
 use tailbound_switch::{Mac, Switch};
-use tailbound_units::Bytes;
+use tailbound_units::{Bytes, Rate};
 
 /// What the configuration and the placement service guarantee.
 #[derive(Debug, Clone, Default)]
@@ -158,11 +159,6 @@ impl Guarantees {
         }
     }
 
-    /// The classes of which this host gives frames one; `None` where it gives none.
-    pub(crate) const fn classes(&self) -> Option<Classes> {
-        self.classes
-    }
-
     /// Whether the configuration says the same as `other`'s of all guests.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.wire == other.wire && self.guests == other.guests
@@ -180,6 +176,41 @@ impl Guarantees {
         match self.known(guest) {
             Some(known) => from_service(wire, known, guest.configured.as_ref()),
             None => guest.configured,
+        }
+    }
+
+    /// What the configuration guarantees the guest at `place` among the ports', where it is no
+    /// machine that the placement service knows.
+    pub(crate) fn reserved_at(&self, place: usize) -> Rate {
+        let guest = self.guests.get(place).filter(|_| self.wire.is_some());
+        let configured = guest.and_then(|guest| Some((guest, guest.configured?)));
+        match configured {
+            Some((guest, configured)) if self.known(guest).is_none() => configured.bandwidth,
+            _ => Rate(0),
+        }
+    }
+
+    /// The machine of the guest at `place` among the ports', where the placement service knows
+    /// it and `rule` refuses what it is promised.
+    pub(crate) fn refused_at(&self, place: usize, rule: &PacerError) -> Option<RefusedVm> {
+        let known = self.known(self.guests.get(place)?)?;
+        known.guarantee?;
+        Some(RefusedVm {
+            tenant: known.tenant,
+            vm: known.vm.clone(),
+            why: rule.to_string(),
+        })
+    }
+
+    /// What the placement service is told: of what it said, what is in force here.
+    pub(crate) fn report(&self, limits: Option<HostLimits>, refused: Vec<RefusedVm>) -> HostReport {
+        let in_force = self.service.as_ref().map(|said| said.all());
+        HostReport {
+            revision: in_force.map_or(0, |said| said.revision),
+            change: in_force.map_or(0, |said| said.change),
+            classes: self.classes.map(Into::into),
+            limits,
+            refused,
         }
     }
 
@@ -253,7 +284,7 @@ fn agree(host: Option<Classes>, service: &Said) -> Result<(), ClassesDiffer> {
 
 /// The guarantee of a machine that the placement service knows. What the service does
 /// not speak of is as the configuration says.
-fn from_service(
+pub(crate) fn from_service(
     wire: &PacerConfig,
     known: &VmGuarantee,
     configured: Option<&Guarantee>,

@@ -44,6 +44,10 @@ impl Service {
                     return;
                 }
                 let head = String::from_utf8(text).unwrap();
+                if head.starts_with("POST /v1/hosts/h/report ") {
+                    let _ = write!(stream, "HTTP/1.1 204 No Content\r\n\r\n");
+                    continue;
+                }
                 asked
                     .lock()
                     .unwrap()

@@ -312,7 +312,10 @@ impl Daemon {
         let config = directory.join("host.toml");
         let guest = "[[guest]]\nname = \"g1\"\nmac = \"02:00:00:00:00:01\"\nvm = \"acme/web/0\"\n\
                      anti_spoofing = false\nport = { kind = \"pcap\", write = \"g1.pcap\" }\n";
-        std::fs::write(&config, format!("metrics = \"127.0.0.1:0\"\n{guest}")).unwrap();
+        let uplink = "[uplink]\nport = { kind = \"pcap\", write = \"up.pcap\" }\n\
+                      pacer = { link = \"10Gbit/s\" }\n";
+        let all = format!("metrics = \"127.0.0.1:0\"\n{uplink}{guest}");
+        std::fs::write(&config, all).unwrap();
         let mut child = tailbound()
             .args(["host", "--config", "host.toml", "--control", url])
             .args(["--control-host", "a-1", "--control-state", "kept.json"])

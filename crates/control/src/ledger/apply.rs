@@ -35,7 +35,7 @@ impl Ledger {
             for change in changes {
                 snapshot.apply(std::slice::from_ref(change));
             }
-            *self = Self::load(snapshot)?;
+            self.replace_with(Self::load(snapshot)?);
             return Ok(Touched::All);
         }
         let touched = self.touched(&changes);
@@ -90,6 +90,10 @@ impl Ledger {
                 None => Change::Gone(id),
             },
             Subject::Hosts => Change::Hosts(Arc::clone(&self.hosts)),
+            Subject::Said(host) => match self.said_by(host) {
+                Some(said) => Change::Said(host.to_owned(), Arc::clone(said)),
+                None => Change::SaidGone(host.to_owned()),
+            },
             Subject::Topology => Change::Topology(Arc::clone(&self.topology)),
             Subject::Key(key) => match self.keys.get(key) {
                 Some(record) => Change::Key(key.clone(), Arc::clone(record)),
@@ -110,10 +114,12 @@ impl Ledger {
                 self.remove_tenant(*id);
             }
             Change::Hosts(hosts) => self.set_hosts(Arc::clone(hosts))?,
+            Change::Said(host, said) => self.put_said(host, Some(Arc::clone(said))),
+            Change::SaidGone(host) => self.put_said(host, None),
             Change::Topology(topology) => {
                 let mut snapshot = self.snapshot();
                 snapshot.topology = Some(Arc::clone(topology));
-                *self = Self::load(snapshot)?;
+                self.replace_with(Self::load(snapshot)?);
             }
             Change::Key(key, record) => self.keys.put(key.clone(), Arc::clone(record)),
             Change::KeyGone(key) => self.keys.remove(key),
@@ -201,7 +207,9 @@ impl Ledger {
         self.used += u64::from(tenant.request.vms);
         self.owners.add(&tenant);
         self.index.add(tenant.id, placement);
-        self.tenants.insert(tenant.id, tenant);
+        let id = tenant.id;
+        self.tenants.insert(id, tenant);
+        self.note_listed(id, placement);
     }
 
     /// Removes a tenant from the indices.
@@ -210,6 +218,7 @@ impl Ledger {
         self.used -= u64::from(tenant.request.vms);
         self.owners.remove(&tenant);
         self.index.remove(id, had);
+        self.note_unlisted(id, had);
         Some(tenant)
     }
 

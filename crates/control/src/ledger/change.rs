@@ -4,7 +4,7 @@ use super::command::Reply;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tailbound_api::{HostState, Tenant, TopologyState};
+use tailbound_api::{HostReport, HostState, Tenant, TopologyState};
 use tailbound_placement::TenantId;
 use tailbound_units::Nanos;
 
@@ -34,6 +34,17 @@ pub struct KeyRecord {
 /// The states of hosts by name, without those that are open.
 pub type Hosts = BTreeMap<String, HostState>;
 
+/// What a host said last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Said {
+    /// Its report.
+    pub report: HostReport,
+    /// Since when it is silent, in seconds since 1970; None if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<u64>,
+}
+
 /// One value put or deleted.
 ///
 /// Applied in the order of the commits they make the ledger; of several about
@@ -46,6 +57,10 @@ pub enum Change {
     Gone(TenantId),
     /// The states of all hosts that are not open.
     Hosts(Arc<Hosts>),
+    /// A host said something else, or became silent.
+    Said(String, Arc<Said>),
+    /// What a host said is forgotten.
+    SaidGone(String),
     /// Another topology.
     Topology(Arc<TopologyState>),
     /// A request with an idempotency key was answered.
@@ -63,6 +78,8 @@ pub enum Subject<'a> {
     Tenant(TenantId),
     /// All hosts' states.
     Hosts,
+    /// What a host said.
+    Said(&'a str),
     /// The topology.
     Topology,
     /// An idempotency key.
@@ -78,6 +95,7 @@ impl Change {
             Self::Tenant(tenant) => Subject::Tenant(tenant.id),
             Self::Gone(id) => Subject::Tenant(*id),
             Self::Hosts(_) => Subject::Hosts,
+            Self::Said(host, _) | Self::SaidGone(host) => Subject::Said(host),
             Self::Topology(_) => Subject::Topology,
             Self::Key(key, _) | Self::KeyGone(key) => Subject::Key(key),
             Self::NextId(_) => Subject::NextId,
@@ -107,6 +125,8 @@ pub struct Snapshot {
     pub tenants: BTreeMap<TenantId, Arc<Tenant>>,
     /// The states of hosts that are not open.
     pub hosts: Arc<Hosts>,
+    /// What hosts said last, by name.
+    pub said: BTreeMap<String, Arc<Said>>,
     /// The kept replies.
     pub keys: BTreeMap<KeyId, Arc<KeyRecord>>,
     /// The next tenant's number; 0 in a store that is new.
@@ -125,6 +145,12 @@ impl Snapshot {
                     self.tenants.remove(&id);
                 }
                 Change::Hosts(hosts) => self.hosts = hosts,
+                Change::Said(host, said) => {
+                    self.said.insert(host, said);
+                }
+                Change::SaidGone(host) => {
+                    self.said.remove(&host);
+                }
                 Change::Topology(topology) => self.topology = Some(topology),
                 Change::Key(key, record) => {
                     self.keys.insert(key, record);

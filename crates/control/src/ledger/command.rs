@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tailbound_api::{HostChange, HostState, NewTenant, Tenant, TopologyDiff};
+use tailbound_api::{HostChange, HostReport, HostState, NewTenant, Tenant, TopologyDiff};
 use tailbound_placement::{Spec, TenantId};
 
 /// A change of the ledger.
@@ -33,6 +33,18 @@ pub enum Command {
         node: String,
         /// The new state of its hosts.
         state: HostState,
+    },
+    /// Takes note of what a host says of itself.
+    Report {
+        /// The host.
+        host: String,
+        /// What it says.
+        report: Box<HostReport>,
+    },
+    /// Takes note of hosts that say nothing any more.
+    Silence {
+        /// Their names, and since when, in seconds since 1970.
+        hosts: Vec<(String, u64)>,
     },
     /// Replaces the topology.
     SetTopology {
@@ -66,6 +78,8 @@ pub enum Reply {
     Deleted,
     /// The hosts' new state and the tenants that it affects.
     Hosts(Arc<HostChange>),
+    /// What a host said is noted.
+    Noted,
     /// The differences from the topology before.
     Topology(Arc<TopologyDiff>),
 }

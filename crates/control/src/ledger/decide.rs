@@ -1,12 +1,12 @@
 //! Decides calls: from a command to the reply, the changes and how to undo them.
 
-use super::change::{Change, Hosts, KeyId, KeyRecord};
+use super::change::{Change, Hosts, KeyId, KeyRecord, Said};
 use super::command::{Call, Command, Reply};
 use super::{Ledger, LedgerError, LoadError, runs, topology};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{
-    Affected, HostChange, HostState, NewTenant, Run, Tenant, TopologyState, is_name,
+    Affected, HostChange, HostReport, HostState, NewTenant, Run, Tenant, TopologyState, is_name,
 };
 use tailbound_placement::{NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
@@ -64,6 +64,8 @@ impl Ledger {
             Command::Delete { id } => self.delete(owner, *id, &mut draft),
             Command::Relocate { id } => self.relocate(owner, *id, &mut draft),
             Command::SetHosts { node, state } => self.set_states(node, *state, &mut draft),
+            Command::Report { host, report } => self.report(host, report, &mut draft),
+            Command::Silence { hosts } => Ok(self.silence(hosts, &mut draft)),
             Command::SetTopology { spec, expected } => {
                 self.set_topology(spec, *expected, &mut draft)
             }
@@ -71,6 +73,7 @@ impl Ledger {
         if let Some(key) = key {
             self.keep_reply(key, call.fingerprint, now, &reply, &mut draft);
         }
+        self.forget_moves();
         Ok(Decision {
             reply,
             changes: draft.changes,
@@ -110,11 +113,21 @@ impl Ledger {
             name: new.name.clone(),
             request,
             runs: self.runs(&[], &placement),
+            change: id.0,
+            standing: None,
         };
         let reply = self.entered(tenant, &placement, draft);
-        draft.keep(Change::NextId(self.next_id), Change::NextId(id.0 + 1));
-        self.next_id += 1;
+        self.count(draft);
         Ok(reply)
+    }
+
+    /// Returns the next number, which no tenant and no change of one had. One counter gives both,
+    /// so that a host that knows the latest change knows which of them it has heard of.
+    fn count(&mut self, draft: &mut Draft) -> u64 {
+        let next = self.next_id;
+        draft.keep(Change::NextId(next), Change::NextId(next + 1));
+        self.next_id += 1;
+        next
     }
 
     fn resize(
@@ -202,6 +215,50 @@ impl Ledger {
         })))
     }
 
+    fn report(
+        &mut self,
+        name: &str,
+        report: &HostReport,
+        draft: &mut Draft,
+    ) -> Result<Reply, LedgerError> {
+        let host = self.host_node(name);
+        let host = host.ok_or_else(|| LedgerError::NotFound(format!("host {name:?}")))?;
+        if self.is_news(name, report) {
+            let report = self.kept_of(host, report);
+            self.say(name, report, None, draft);
+        }
+        Ok(Reply::Noted)
+    }
+
+    fn silence(&mut self, hosts: &[(String, u64)], draft: &mut Draft) -> Reply {
+        for (name, since) in hosts {
+            let said = self.host_node(name).and_then(|host| self.said(host));
+            let said = said.filter(|said| said.silent_since.is_none());
+            if let Some(report) = said.map(|said| said.report.clone()) {
+                self.say(name, report, Some(*since), draft);
+            }
+        }
+        Reply::Noted
+    }
+
+    /// Has a host, which exists, have said something else.
+    fn say(
+        &mut self,
+        name: &str,
+        report: HostReport,
+        silent_since: Option<u64>,
+        draft: &mut Draft,
+    ) {
+        let said = Said {
+            report,
+            silent_since,
+        };
+        let said = Arc::new(said);
+        let change = Change::Said(name.to_owned(), Arc::clone(&said));
+        draft.keep(self.before(&change), change);
+        self.put_said(name, Some(said));
+    }
+
     fn set_topology(
         &mut self,
         spec: &Spec,
@@ -281,6 +338,7 @@ impl Ledger {
         let tenant = Arc::new(Tenant {
             request,
             runs: self.runs(&old.runs, &placement.new),
+            change: self.count(draft),
             ..Tenant::clone(old)
         });
         draft.keep(

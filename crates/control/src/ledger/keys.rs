@@ -122,7 +122,7 @@ fn is_old(at: Nanos, now: Nanos) -> bool {
 fn bytes(record: &KeyRecord) -> u64 {
     let items = match &record.reply {
         Reply::Tenant(tenant) => tenant.runs.len(),
-        Reply::Deleted => 0,
+        Reply::Deleted | Reply::Noted => 0,
         Reply::Hosts(change) => {
             let refits = change.affected.iter().map(|tenant| tenant.refit.len());
             2 * change.affected.len() + refits.sum::<usize>()

@@ -25,7 +25,7 @@ pub struct TenantFilter {
 const NO_END: u64 = i64::MAX as u64;
 
 impl Ledger {
-    /// Returns a tenant by its number.
+    /// Returns a tenant by its number, without its standing ([`Self::with_standing`]).
     pub fn tenant(&self, id: TenantId) -> Option<&Arc<Tenant>> {
         self.tenants.get(&id)
     }
@@ -124,6 +124,7 @@ impl Ledger {
     pub fn host(&self, name: &str) -> Option<Host> {
         let node = self.host_node(name)?;
         let mut host = self.host_in_list(node);
+        host.said = self.word(node, true);
         for (id, _) in self.machines_at(node) {
             let Some(tenant) = self.tenants.get(&id) else {
                 continue;
@@ -181,6 +182,17 @@ impl Ledger {
         self.datacentre.topology().classes()
     }
 
+    /// The classes that a host gives frames, as it said, where they are not the topology's.
+    fn other_classes(&self, host: NodeId) -> Option<Classes> {
+        let said = self.said(host)?.report.classes();
+        said.filter(|classes| *classes != self.classes())
+    }
+
+    /// Returns whether there is a host of this name.
+    pub fn host_exists(&self, name: &str) -> bool {
+        self.host_node(name).is_some()
+    }
+
     /// The names of all hosts, in the order of the tree; `None` where `host` is none of them.
     pub fn host_names(&self, host: &str) -> Option<Vec<String>> {
         self.host_node(host)?;
@@ -212,6 +224,7 @@ impl Ledger {
             host: host.to_owned(),
             state: self.state(node),
             revision: self.revision,
+            change: self.next_id - 1,
             classes: self.datacentre.topology().classes(),
             vms: vms.collect(),
         })
@@ -302,6 +315,7 @@ impl Ledger {
     pub fn status(&self, role: Role, leader: Option<String>) -> Status {
         let topology = self.datacentre.topology();
         let hosts = topology.hosts().len() as u64;
+        let (pending, degraded) = self.not_admitted();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role,
@@ -309,6 +323,8 @@ impl Ledger {
             revision: self.revision,
             policy: self.topology.policy,
             tenants: self.tenants.len() as u64,
+            pending,
+            degraded,
             hosts,
             open_hosts: hosts - self.hosts.len() as u64,
             slots: u64::from(topology.resources(NodeId::TOP).slots),
@@ -316,7 +332,7 @@ impl Ledger {
         }
     }
 
-    fn host_node(&self, name: &str) -> Option<NodeId> {
+    pub(super) fn host_node(&self, name: &str) -> Option<NodeId> {
         let topology = self.datacentre.topology();
         self.node(name).filter(|node| topology.is_host(*node))
     }
@@ -333,7 +349,8 @@ impl Ledger {
             state: self.state(node),
             slots: topology.resources(node).slots,
             used: self.used(node),
-            other_classes: None,
+            other_classes: self.other_classes(node),
+            said: self.word(node, false),
             vms: Vec::new(),
             ports: Vec::new(),
         }

@@ -16,6 +16,9 @@ struct Observed {
     hosts: Vec<Option<Host>>,
     guarantees: Vec<Option<HostGuarantees>>,
     owned: Vec<Vec<Arc<Tenant>>>,
+    standings: Vec<Option<tailbound_api::Standing>>,
+    counts: (u64, u64),
+    by_word: HostCounts,
     used: u64,
 }
 
@@ -50,6 +53,13 @@ fn observe(ledger: &Ledger) -> Observed {
         hosts: names().map(|name| ledger.host(name)).collect(),
         guarantees: names().map(|name| ledger.guarantees(name)).collect(),
         owned: ["acme", "globex"].map(owned).into(),
+        standings: ledger
+            .tenants
+            .keys()
+            .map(|id| ledger.standing(*id, true))
+            .collect(),
+        counts: ledger.not_admitted(),
+        by_word: ledger.hosts_by_word(),
         used: ledger.used,
     }
 }

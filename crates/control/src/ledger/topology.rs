@@ -53,6 +53,9 @@ pub(super) fn plan(now: &Snapshot, spec: &Spec) -> Result<(TopologyDiff, Ledger)
     }
     let hosts = ledger.set_hosts(Arc::new(hosts));
     debug_assert_eq!(hosts, Ok(()), "only hosts of the new topology");
+    for (name, said) in &now.said {
+        ledger.put_said(name, Some(Arc::clone(said)));
+    }
     let mut broken = Vec::new();
     for tenant in now.tenants.values() {
         if let Err(why) = ledger.put_tenant(Arc::clone(tenant)) {

@@ -76,6 +76,7 @@ pub(super) const RULES: &[Rule] = {
         rule("DELETE", "/v1/tenants/{id}", Tenant, Write, 0),
         rule("POST", "/v1/tenants/{id}/relocate", Operator, Write, 0),
         rule("GET", "/v1/tenants/{id}/bound", Tenant, Read, 0),
+        rule("GET", "/v1/events", Tenant, Read, 0),
         rule("POST", "/v1/fit", Tenant, Read, SMALL),
         rule("POST", "/v1/explain", Tenant, Read, SMALL),
         rule("GET", "/v1/hosts", Operator, Read, 0),
@@ -86,6 +87,7 @@ pub(super) const RULES: &[Rule] = {
         rule("GET", "/v1/hosts/{name}/guarantees", Host, Read, 0),
         rule("GET", "/v1/hosts/{name}/guarantees/stream", Host, Read, 0),
         rule("GET", "/v1/hosts/{name}/hose-keys", Host, Read, 0),
+        rule("POST", "/v1/hosts/{name}/report", Host, Write, SMALL),
         rule("GET", "/v1/topology", Operator, Read, 0),
         rule("PUT", "/v1/topology", Operator, Write, TREE),
         rule("POST", "/v1/topology/diff", Operator, Read, TREE),
@@ -111,9 +113,9 @@ impl Access {
             | (Self::Tenant, Caller::Tenant { .. })
             | (Self::Host, Caller::Host { .. }) => Ok(()),
             (Self::Operator, _) => Err("only an operator's token may do this"),
-            (Self::Tenant, Caller::Host { .. }) => {
-                Err("a host's token reads the host's guarantees and keys, and nothing else")
-            }
+            (Self::Tenant, Caller::Host { .. }) => Err(
+                "a host's token reads the host's guarantees and keys, reports of the host, and nothing else",
+            ),
             (Self::Host, Caller::Tenant { .. }) => {
                 Err("only an operator's token or the host's own may do this")
             }

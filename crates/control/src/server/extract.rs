@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
-use tailbound_api::{Code, NewTenant, Resize};
+use tailbound_api::{Code, HostReport, NewTenant, Resize};
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
 /// The header by which a retried write is recognised as the same write (an IETF draft).
@@ -119,7 +119,7 @@ macro_rules! json_content {
     )+};
 }
 
-json_content!(NewTenant, Resize, PlacementRequest, Spec);
+json_content!(NewTenant, Resize, PlacementRequest, Spec, HostReport);
 
 fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str());
@@ -267,6 +267,11 @@ impl<T: Content> FromRequest<Arc<App>> for Write<T> {
 }
 
 impl Author {
+    /// Who it is.
+    pub(super) fn by(&self) -> &Identity {
+        &self.by
+    }
+
     /// The name of the author's token.
     pub(super) fn name(&self) -> &str {
         &self.by.name

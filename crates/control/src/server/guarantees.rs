@@ -1,23 +1,20 @@
 //! The guarantees of each host, once or as a stream.
 
 use super::App;
-use super::extract::{By, Named, Params};
+use super::extract::{By, Named};
 use super::problem::{Absent, ApiError, Busy, Guarded};
-use super::reports::Report;
 use super::tokens::{Caller, Identity};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tailbound_api::{Classes, Code, HostGuarantees};
+use tailbound_api::{Code, HostGuarantees};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use utoipa::IntoParams;
 
 /// A stream sends a line at least this often, so that silence means that the service is away.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -59,35 +56,13 @@ pub(super) async fn get(
     read(&app, &name).map(Json)
 }
 
-/// What a host says of itself.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Itself {
-    /// The classes that the host gives frames, as JSON, in the form that a topology has them.
-    /// One that has others than the topology is marked in the list of hosts.
-    #[param(example = r#"{"fabric":"guarantees-first"}"#)]
-    classes: Option<String>,
-}
-
-impl Itself {
-    fn classes(&self) -> Result<Option<Classes>, ApiError> {
-        let classes = self.classes.as_deref().map(serde_json::from_str);
-        classes.transpose().map_err(|error| {
-            ApiError::malformed(format!(
-                "the classes are none: {error}; write them as a topology does, in JSON"
-            ))
-        })
-    }
-}
-
 /// The guarantees of a host's machines as a stream: all of them at once, after each change, and
 /// every 10 seconds. Each time is a line of JSON, and the stream ends only with the connection. A
 /// slow reader misses states in between, never the last one.
 #[utoipa::path(
     get, path = "/v1/hosts/{name}/guarantees/stream", tag = "hosts",
     operation_id = "stream_guarantees",
-    params(("name" = String, Path, description = "The host's name", example = "a-1"), Itself),
+    params(("name" = String, Path, description = "The host's name", example = "a-1")),
     responses(
         (status = 200, description = "Lines of JSON", body = HostGuarantees, content_type = "application/x-ndjson"),
         Guarded, Absent, Busy,
@@ -97,10 +72,8 @@ pub(super) async fn stream(
     State(app): State<Arc<App>>,
     By(by): By,
     Named(name): Named,
-    Params(itself): Params<Itself>,
 ) -> Result<Response, ApiError> {
     check(&by, &name)?;
-    let classes = itself.classes()?;
     // Watch before the first read, so that no change falls between.
     let changes = app.service.watch_host(&name);
     let first = read(&app, &name)?;
@@ -120,10 +93,7 @@ pub(super) async fn stream(
     // One line is in flight at a time. The next one is made when that has left, with the state at
     // that time.
     let (lines, body) = mpsc::channel(1);
-    let report = classes.map(|classes| app.reports.note(&name, classes));
     let stream = GuaranteeStream {
-        report,
-        told: None,
         app,
         by,
         name,
@@ -143,10 +113,6 @@ struct GuaranteeStream {
     name: String,
     lines: mpsc::Sender<Result<Bytes, Infallible>>,
     changes: watch::Receiver<u64>,
-    /// What the host said of itself.
-    report: Option<Report>,
-    /// The topology's classes that the log says are not the host's.
-    told: Option<Classes>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -156,7 +122,6 @@ impl GuaranteeStream {
     async fn run(mut self, mut state: HostGuarantees) {
         let mut stopped = self.app.stopped.subscribe();
         loop {
-            self.compare(state.classes);
             let Ok(mut line) = serde_json::to_vec(&state) else {
                 return;
             };
@@ -184,27 +149,6 @@ impl GuaranteeStream {
                 Ok(next) => state = next,
                 Err(_) => return,
             }
-        }
-    }
-}
-
-impl GuaranteeStream {
-    /// Says, once, that the host has other classes than the topology.
-    fn compare(&mut self, right: Classes) {
-        let differing = self.report.as_ref().map(|report| report.classes);
-        let Some(theirs) = differing.filter(|theirs| *theirs != right) else {
-            self.told = None;
-            return;
-        };
-        if self.told.replace(right) != Some(right) {
-            tracing::error!(
-                host = self.name,
-                %theirs,
-                topology = %right,
-                "the host gives frames other classes than the topology has: it takes no guarantees, \
-                 and no promise holds that its machines are part of; make its `[classes]` the \
-                 topology's, or the topology's `classes` its"
-            );
         }
     }
 }
@@ -248,8 +192,7 @@ mod tests {
         let service = Service::start(ledger, |_| {});
         let server = Server::new(config, service, None, Metrics::new()).unwrap();
         let app = Arc::clone(&server.app);
-        let itself = Params(Itself { classes: None });
-        let answer = stream(State(app), operator(), Named("a".to_owned()), itself).await;
+        let answer = stream(State(app), operator(), Named("a".to_owned())).await;
         let mut lines = answer.unwrap().into_body().into_data_stream();
         let begin = Instant::now();
         for beat in 0..4 {

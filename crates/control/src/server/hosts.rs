@@ -37,13 +37,12 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     Params(which): Params<Which>,
 ) -> Result<Json<Page<Host>>, ApiError> {
-    let (page, classes) = app.service.read(|ledger| {
-        let page = ledger.hosts(which.state, which.after.as_deref(), which.limit.0);
-        (page, ledger.classes())
-    });
+    let page = app
+        .service
+        .read(|ledger| ledger.hosts(which.state, which.after.as_deref(), which.limit.0));
     let mut page = page.map_err(ApiError::from)?;
     for host in &mut page.items {
-        host.other_classes = app.reports.other_classes(&host.name, classes);
+        app.add_heard(host);
     }
     Ok(Json(page))
 }
@@ -58,12 +57,21 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     Named(name): Named,
 ) -> Result<Json<Host>, ApiError> {
-    let (host, classes) = app
-        .service
-        .read(|ledger| (ledger.host(&name), ledger.classes()));
+    let host = app.service.read(|ledger| ledger.host(&name));
     let mut host = host.ok_or_else(|| ApiError::not_found(format!("there is no host {name:?}")))?;
-    host.other_classes = app.reports.other_classes(&name, classes);
+    app.add_heard(&mut host);
     Ok(Json(host))
+}
+
+impl App {
+    /// Adds the revision that a host said last: that in the ledger is as of the last news.
+    fn add_heard(&self, host: &mut Host) {
+        if let (Some(known), Some(heard)) =
+            (&mut host.said.revision, self.heard.revision(&host.name))
+        {
+            *known = heard.max(*known);
+        }
+    }
 }
 
 /// Drains hosts: they get no more machines, and those there run on. Returns the affected tenants

@@ -7,7 +7,7 @@ use crate::ledger::Ledger;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tailbound_api::{HostState, MapNode};
 use tailbound_placement::{Direction, NodeId, PortId, Topology};
@@ -122,7 +122,7 @@ fn path(topology: &Topology, node: NodeId) -> Vec<String> {
 /// level is listed without ports.
 pub(crate) fn map(ledger: &Ledger, node: NodeId, depth: u8) -> MapNode {
     let depth = depth.min(affordable(ledger.datacentre().topology(), node));
-    let (mut root, _) = draw(ledger, node, depth);
+    let (mut root, _) = draw(ledger, &ledger.troubled(), node, depth);
     if root.ports.is_empty() {
         root.ports = ports(ledger, node);
     }
@@ -145,6 +145,9 @@ fn affordable(topology: &Topology, root: NodeId) -> u8 {
     }
 }
 
+/// The hosts that refuse something or are silent.
+type Troubled = BTreeSet<NodeId>;
+
 /// The sum over the hosts below a node.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
@@ -152,6 +155,8 @@ struct Sum {
     used: u32,
     /// The headroom of the scarcest port.
     least: u16,
+    /// How many refuse something or are silent.
+    troubled: u32,
     /// The state of all hosts; None if they differ.
     state: Option<HostState>,
 }
@@ -160,6 +165,7 @@ impl Sum {
     fn plus(self, other: Self) -> Self {
         Self {
             hosts: self.hosts + other.hosts,
+            troubled: self.troubled + other.troubled,
             used: self.used + other.used,
             least: self.least.min(other.least),
             state: self.state.filter(|state| other.state == Some(*state)),
@@ -167,13 +173,17 @@ impl Sum {
     }
 }
 
-fn draw(ledger: &Ledger, node: NodeId, depth: u8) -> (MapNode, Sum) {
+fn draw(ledger: &Ledger, troubled: &Troubled, node: NodeId, depth: u8) -> (MapNode, Sum) {
     let topology = ledger.datacentre().topology();
     let mut drawn = MapNode {
         name: topology.name(node).to_owned(),
         height: topology.height(node),
         state: None,
         hosts: 0,
+        troubled: 0,
+        following: topology
+            .is_host(node)
+            .then(|| ledger.following(node, troubled.contains(&node))),
         slots: topology.resources(node).slots,
         used: 0,
         headroom: headroom(ledger, node),
@@ -182,27 +192,30 @@ fn draw(ledger: &Ledger, node: NodeId, depth: u8) -> (MapNode, Sum) {
         children: Vec::new(),
     };
     let sum = if depth == 0 || topology.is_host(node) {
-        sum(ledger, node)
+        sum(ledger, troubled, node)
     } else {
         drawn.ports = ports(ledger, node);
         let below = topology.children(node).map(|child| {
-            let (child, sum) = draw(ledger, child, depth - 1);
+            let (child, sum) = draw(ledger, troubled, child, depth - 1);
             drawn.children.push(child);
             sum
         });
         all(ledger, node, below)
     };
     drawn.hosts = sum.hosts;
+    drawn.troubled = sum.troubled;
     drawn.used = sum.used;
     drawn.least = sum.least;
     drawn.state = sum.state;
     (drawn, sum)
 }
 
-fn sum(ledger: &Ledger, node: NodeId) -> Sum {
+fn sum(ledger: &Ledger, troubled: &Troubled, node: NodeId) -> Sum {
     let topology = ledger.datacentre().topology();
     if !topology.is_host(node) {
-        let below = topology.children(node).map(|child| sum(ledger, child));
+        let below = topology
+            .children(node)
+            .map(|child| sum(ledger, troubled, child));
         return all(ledger, node, below);
     }
     let state = ledger.state(node);
@@ -213,6 +226,7 @@ fn sum(ledger: &Ledger, node: NodeId) -> Sum {
     };
     Sum {
         hosts: 1,
+        troubled: u32::from(troubled.contains(&node)),
         used,
         least: headroom(ledger, node),
         state: Some(state),

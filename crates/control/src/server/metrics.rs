@@ -73,6 +73,64 @@ struct Levels {
     leader: Gauge,
     streams: Gauge,
     other_classes: Gauge,
+    pending: Gauge,
+    degraded: Gauge,
+    following: Gauge,
+    refusing: Gauge,
+    silent: Gauge,
+    unheard: Gauge,
+}
+
+impl Levels {
+    fn register(&self, registry: &mut Registry) {
+        for (name, help, gauge) in [
+            ("tenants", "Admitted tenants", &self.tenants),
+            ("slots", "Places for machines", &self.slots),
+            ("slots_used", "Places that are taken", &self.used),
+            ("hosts", "Hosts of the topology", &self.hosts),
+            ("hosts_open", "Hosts that get machines", &self.open_hosts),
+            ("revision", "Rises with each change", &self.revision),
+            ("leader", "1 if this replica decides", &self.leader),
+            ("streams", "Open streams of guarantees", &self.streams),
+            (
+                "hosts_of_other_classes",
+                "Hosts that give frames other classes than the topology has",
+                &self.other_classes,
+            ),
+            (
+                "tenants_pending",
+                "Tenants with a host that has not said yet that it keeps what they are promised",
+                &self.pending,
+            ),
+            (
+                "tenants_degraded",
+                "Tenants with a host that does not keep what they are promised, or is silent",
+                &self.degraded,
+            ),
+            (
+                "hosts_following",
+                "Hosts that keep all that is promised",
+                &self.following,
+            ),
+            (
+                "hosts_refusing",
+                "Hosts that do not keep something that is promised",
+                &self.refusing,
+            ),
+            (
+                "hosts_silent",
+                "Hosts that said nothing for half a minute",
+                &self.silent,
+            ),
+            (
+                "hosts_unheard",
+                "Hosts that never said anything",
+                &self.unheard,
+            ),
+        ] {
+            registry.register(name, help, gauge.clone());
+        }
+    }
 }
 
 /// Returns a histogram of seconds, from 50 us to some 13 s.
@@ -124,23 +182,7 @@ impl Metrics {
             batch.clone(),
         );
         let levels = Levels::default();
-        for (name, help, gauge) in [
-            ("tenants", "Admitted tenants", &levels.tenants),
-            ("slots", "Places for machines", &levels.slots),
-            ("slots_used", "Places that are taken", &levels.used),
-            ("hosts", "Hosts of the topology", &levels.hosts),
-            ("hosts_open", "Hosts that get machines", &levels.open_hosts),
-            ("revision", "Rises with each change", &levels.revision),
-            ("leader", "1 if this replica decides", &levels.leader),
-            ("streams", "Open streams of guarantees", &levels.streams),
-            (
-                "hosts_of_other_classes",
-                "Hosts that follow their guarantees here and have other classes than the topology",
-                &levels.other_classes,
-            ),
-        ] {
-            registry.register(name, help, gauge.clone());
-        }
+        levels.register(&mut registry);
         Self(Arc::new(Inner {
             registry,
             requests,
@@ -245,7 +287,7 @@ pub(super) async fn measure(
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     let status = app.status();
     let levels = &app.metrics.0.levels;
-    let other_classes = app.reports.differing(app.service.read(Ledger::classes));
+    let hosts = app.service.read(Ledger::hosts_by_word);
     for (gauge, value) in [
         (&levels.tenants, status.tenants),
         (&levels.slots, status.slots),
@@ -255,7 +297,13 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
         (&levels.revision, status.revision),
         (&levels.leader, u64::from(status.role == Role::Leader)),
         (&levels.streams, app.open_streams() as u64),
-        (&levels.other_classes, other_classes as u64),
+        (&levels.other_classes, hosts.other_classes),
+        (&levels.pending, status.pending),
+        (&levels.degraded, status.degraded),
+        (&levels.following, hosts.following),
+        (&levels.refusing, hosts.refusing),
+        (&levels.silent, hosts.silent),
+        (&levels.unheard, hosts.unheard),
     ] {
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     }

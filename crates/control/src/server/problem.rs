@@ -84,6 +84,7 @@ pub(super) fn unexpected(reply: &Reply) -> ApiError {
         Reply::Tenant(_) => "a tenant",
         Reply::Deleted => "a deletion",
         Reply::Hosts(_) => "a change of hosts",
+        Reply::Noted => "what a host said",
         Reply::Topology(_) => "a change of the topology",
     };
     ApiError::new(

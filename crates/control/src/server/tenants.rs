@@ -116,7 +116,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     By(by): By,
     Params(which): Params<Which>,
-) -> Result<Json<Page<Arc<Tenant>>>, ApiError> {
+) -> Result<Json<Page<Tenant>>, ApiError> {
     for (what, text) in [("owner", &which.owner), ("name", &which.name)] {
         if let Some(text) = text.as_ref().filter(|text| !is_name(text)) {
             return Err(ApiError::malformed(format!(
@@ -138,9 +138,16 @@ pub(super) async fn list(
         name: which.name,
     };
     let after = which.after.map(TenantId);
-    let page = app
-        .service
-        .read(|ledger| ledger.tenants(&filter, after, which.limit.0));
+    let page = app.service.read(|ledger| {
+        let page = ledger.tenants(&filter, after, which.limit.0);
+        let items = page.items.iter();
+        Page {
+            items: items
+                .map(|tenant| ledger.with_standing(tenant, false))
+                .collect(),
+            next: page.next,
+        }
+    });
     Ok(Json(page))
 }
 
@@ -154,8 +161,9 @@ pub(super) async fn get(
     State(app): State<Arc<App>>,
     By(by): By,
     Id(id): Id,
-) -> Result<Json<Arc<Tenant>>, ApiError> {
-    visible(&app, &by, id).map(Json)
+) -> Result<Json<Tenant>, ApiError> {
+    let tenant = visible(&app, &by, id)?;
+    Ok(Json(app.with_standing(&tenant)))
 }
 
 /// Changes the number of a tenant's machines. Those that stay are not moved.
@@ -172,7 +180,7 @@ pub(super) async fn resize(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { body, author }: Write<Resize>,
-) -> Result<Json<Arc<Tenant>>, ApiError> {
+) -> Result<Json<Tenant>, ApiError> {
     let Resize { vms } = body;
     let tenant = changed(&app, author.call(Command::Resize { id, vms })).await?;
     Ok(Json(tenant))
@@ -195,7 +203,8 @@ pub(super) async fn delete(
     }
 }
 
-/// Moves a tenant's machines off hosts that are drained or broken.
+/// Moves a tenant's machines off hosts that are drained or broken, or do not keep what it is
+/// promised.
 #[utoipa::path(
     post, path = "/v1/tenants/{id}/relocate", tag = "tenants", operation_id = "relocate_tenant",
     params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
@@ -208,7 +217,7 @@ pub(super) async fn relocate(
     State(app): State<Arc<App>>,
     Id(id): Id,
     Write { author, .. }: Write<()>,
-) -> Result<Json<Arc<Tenant>>, ApiError> {
+) -> Result<Json<Tenant>, ApiError> {
     let tenant = changed(&app, author.call(Command::Relocate { id })).await?;
     Ok(Json(tenant))
 }
@@ -240,9 +249,27 @@ fn visible(app: &App, by: &Identity, id: TenantId) -> Result<Arc<Tenant>, ApiErr
         .ok_or_else(|| ApiError::not_found(format!("there is no tenant {}", id.0)))
 }
 
-async fn changed(app: &App, call: Call) -> Result<Arc<Tenant>, ApiError> {
+impl App {
+    /// Returns a tenant with how it is with what it is promised.
+    fn with_standing(&self, tenant: &Tenant) -> Tenant {
+        let mut tenant = self
+            .service
+            .read(|ledger| ledger.with_standing(tenant, true));
+        let hosts = tenant.standing.iter_mut().flat_map(|it| &mut it.hosts);
+        for host in hosts {
+            if let (Some(known), Some(heard)) =
+                (&mut host.revision, self.heard.revision(&host.host))
+            {
+                *known = heard.max(*known);
+            }
+        }
+        tenant
+    }
+}
+
+async fn changed(app: &App, call: Call) -> Result<Tenant, ApiError> {
     match app.decide(call).await? {
-        Reply::Tenant(tenant) => Ok(tenant),
+        Reply::Tenant(tenant) => Ok(app.with_standing(&tenant)),
         other => Err(problem::unexpected(&other)),
     }
 }

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tailbound_api::{Event, TenantState};
 use tailbound_units::Nanos;
 use tokio::sync::{mpsc, oneshot};
 
@@ -182,7 +183,7 @@ impl Writer {
             let mut ledger = self.write();
             let touched = match built {
                 Some(built) => {
-                    *ledger = built;
+                    ledger.replace_with(built);
                     Touched::All
                 }
                 None => match ledger.apply(changes) {
@@ -191,15 +192,50 @@ impl Writer {
                     // is right.
                     Err(error) => {
                         tracing::error!(%error, "a commit does not fit what is read");
-                        *ledger = decided.clone();
+                        ledger.replace_with(decided.clone());
                         Touched::All
                     }
                 },
             };
             ledger.set_revision(revision);
+            self.tell(&mut ledger);
             touched
         };
         self.wake(&touched, revision);
+    }
+
+    /// Tells those who follow events which tenants are in another state.
+    fn tell(&self, ledger: &mut Ledger) {
+        let revision = ledger.revision();
+        for tenant in ledger.take_moves() {
+            let hosts = tenant.hosts.iter();
+            let why: Vec<_> = hosts
+                .filter_map(|host| Some(format!("{}: {}", host.host, host.why.as_ref()?)))
+                .collect();
+            let (name, state) = (
+                format!("{}/{}", tenant.owner, tenant.name),
+                tenant.state.word(),
+            );
+            match tenant.state {
+                TenantState::Degraded => {
+                    tracing::error!(
+                        tenant = name,
+                        state,
+                        why = why.join("; "),
+                        "a promise is not kept"
+                    );
+                }
+                TenantState::Pending | TenantState::Admitted => {
+                    tracing::info!(tenant = name, state, "a promise");
+                }
+            }
+            // Nobody may be there to hear it.
+            let _ = self.shared.events.send(Arc::new(Event {
+                revision,
+                tenant: Some(tenant),
+                missed: 0,
+            }));
+        }
     }
 
     fn wake(&self, touched: &Touched, revision: u64) {
@@ -230,7 +266,10 @@ impl Writer {
             Transition::Replace(ledger, done) => {
                 self.stop_leading();
                 let revision = ledger.revision();
-                *self.write() = *ledger;
+                let mut held = self.write();
+                held.replace_with(*ledger);
+                self.tell(&mut held);
+                drop(held);
                 self.wake(&Touched::All, revision);
                 let _ = done.send(());
             }
@@ -247,12 +286,15 @@ impl Writer {
             let mut built = self.read_ledger();
             let touched = built.apply(changes)?;
             built.set_revision(revision);
-            *self.write() = built;
+            let mut ledger = self.write();
+            ledger.replace_with(built);
+            self.tell(&mut ledger);
             touched
         } else {
             let mut ledger = self.write();
             let touched = ledger.apply(changes)?;
             ledger.set_revision(revision);
+            self.tell(&mut ledger);
             touched
         };
         self.wake(&touched, revision);

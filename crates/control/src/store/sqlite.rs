@@ -19,7 +19,14 @@ use tailbound_placement::TenantId;
 const APPLICATION: i32 = 0x7462_6e64;
 
 /// The version of the tables and of their content.
-const SCHEMA: i32 = 1;
+const SCHEMA: i32 = 2;
+
+/// The version before: hosts said nothing, and tenants' changes had no numbers. It is read as it
+/// is, and is of this version from then on.
+const SCHEMA_BEFORE: i32 = 1;
+
+/// What the names of documents with what hosts said begin with.
+const SAID: &str = "said/";
 
 const TABLES: &str = "
     CREATE TABLE document (
@@ -111,7 +118,7 @@ impl Sqlite {
             // It is new and empty.
         } else if application != APPLICATION {
             return failed(format!("{path} is a database, but not one of tailbound's"));
-        } else if schema != SCHEMA {
+        } else if schema != SCHEMA && schema != SCHEMA_BEFORE {
             return failed(format!(
                 "{path} is of version {schema}, and this tailbound knows {SCHEMA}: use the one \
                  that wrote it, or a newer one"
@@ -129,8 +136,8 @@ impl Sqlite {
         if !transaction.table_exists(None, "document")? {
             transaction.execute_batch(TABLES)?;
             transaction.pragma_update(None, "application_id", APPLICATION)?;
-            transaction.pragma_update(None, "user_version", SCHEMA)?;
         }
+        transaction.pragma_update(None, "user_version", SCHEMA)?;
         transaction.commit()
     }
 
@@ -179,9 +186,14 @@ impl Store for Sqlite {
                     parse("", name, value, checksum).map(|found| snapshot.topology = Some(found))
                 }
                 "hosts" => parse("", name, value, checksum).map(|found| snapshot.hosts = found),
-                other => Err(StoreError::Corrupt(format!(
-                    "there is a document {other:?}"
-                ))),
+                other => match other.strip_prefix(SAID) {
+                    Some(host) => parse("", name, value, checksum).map(|found| {
+                        snapshot.said.insert(host.to_owned(), found);
+                    }),
+                    None => Err(StoreError::Corrupt(format!(
+                        "there is a document {other:?}"
+                    ))),
+                },
             })
         })?;
         let tenants = self.rows(
@@ -261,6 +273,13 @@ fn put(transaction: &Transaction<'_>, change: &Change) -> Result<(), StoreError>
             params![key.owner.as_deref().unwrap_or_default(), key.key],
         ),
         Change::Hosts(hosts) => return put_document(transaction, "hosts", hosts),
+        Change::Said(host, said) => {
+            return put_document(transaction, &format!("{SAID}{host}"), said);
+        }
+        Change::SaidGone(host) => run(
+            "DELETE FROM document WHERE name = ?",
+            params![format!("{SAID}{host}")],
+        ),
         Change::Topology(topology) => return put_document(transaction, "topology", topology),
         // With the revision, in one document.
         Change::NextId(_) => return Ok(()),

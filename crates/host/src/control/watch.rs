@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tailbound_api::{Classes, HostGuarantees};
+use tailbound_api::HostGuarantees;
 use tailbound_client::{Backoff, Client, ClientError, Settings, UnreachableReplica};
 
 /// How long the service may be silent: three times its longest interval between lines.
@@ -34,10 +34,6 @@ struct Common {
     status: WatchStatus,
     /// The client of the stream that is open now.
     client: Option<Client>,
-    /// The classes that this host gives frames.
-    classes: Option<Classes>,
-    /// It has others than it said: to be said anew.
-    renew: bool,
 }
 
 type Shared = Arc<Mutex<Common>>;
@@ -57,11 +53,7 @@ pub(crate) struct WatchClient {
 
 impl WatchClient {
     /// Starts to watch. The last known configuration of a former daemon is available at once.
-    pub(crate) fn start(
-        config: &ControlConfig,
-        classes: Option<Classes>,
-        waker: Waker,
-    ) -> Result<Self, ControlError> {
+    pub(crate) fn start(config: &ControlConfig, waker: Waker) -> Result<Self, ControlError> {
         // So that a mistake in the settings shows now.
         Client::new(&config.service)?;
         let state = StateFile::open(&config.state)?;
@@ -75,7 +67,6 @@ impl WatchClient {
         let (send, guarantees) = channel();
         let (stop, stopped) = channel();
         let shared = Shared::default();
-        lock(&shared).classes = classes;
         let urls = config.service.urls().map(str::to_owned).collect();
         let mut watch = WatchLoop {
             config: config.clone(),
@@ -110,19 +101,6 @@ impl WatchClient {
     /// Returns the newest guarantees if they were not taken yet.
     pub(crate) fn take(&self) -> Option<Arc<Said>> {
         self.guarantees.try_iter().last()
-    }
-
-    /// Has the service told of other classes that this host gives frames.
-    pub(crate) fn set_classes(&self, classes: Option<Classes>) {
-        let mut common = lock(&self.shared);
-        if std::mem::replace(&mut common.classes, classes) == classes {
-            return;
-        }
-        // Without a stream the next one says it.
-        if let Some(client) = common.client.take() {
-            common.renew = true;
-            client.shutdown();
-        }
     }
 
     /// Returns a function that tells the state of the connection, from any thread.
@@ -170,9 +148,6 @@ impl WatchLoop {
             if self.is_stopped() {
                 return;
             }
-            if std::mem::take(&mut lock(&self.shared).renew) {
-                continue;
-            }
             self.on_disconnect(&why);
             self.urls.rotate_left(1);
             self.staleness.on_replica_switch();
@@ -206,17 +181,12 @@ impl WatchLoop {
             patience: Duration::ZERO,
             ..self.config.service.clone()
         })?;
-        let classes = {
-            let mut common = lock(&self.shared);
-            common.renew = false;
-            common.client = Some(client.clone());
-            common.classes
-        };
+        lock(&self.shared).client = Some(client.clone());
         // A handle that was dropped before this line found no client to shut down.
         if self.is_stopped() {
             return Ok(());
         }
-        for line in client.follow(&self.config.host, classes, SILENCE)? {
+        for line in client.follow(&self.config.host, SILENCE)? {
             let line = line?;
             if let Err(what) = line.check(&self.config.host) {
                 return Err(ClientError::Unexpected { url, what });

@@ -424,9 +424,6 @@ impl Daemon {
             vcpu_thread,
             ..
         } = prepared;
-        if let Some(watch) = &self.watch {
-            watch.set_classes(guarantees.classes());
-        }
         self.files = files;
         let inventory = std::mem::replace(&mut self.inventory, Arc::new(inventory));
         let starts_hose = self.renew_hose(now, hose);
@@ -566,6 +563,8 @@ impl Daemon {
     fn finish(&mut self, rest: Rest, reload: Reload) -> Reloading {
         if rest.is_told {
             self.begin_telling();
+        } else {
+            self.begin_reporting();
         }
         let (done, closed) = channel();
         let waker = self.signals.waker();

@@ -1,13 +1,17 @@
 //! What guests are guaranteed comes into force, a few guests a turn: in the switch, and
-//! then in the exchange of rates with other hosts.
+//! then in the exchange of rates with other hosts. Then the placement service is told what is
+//! kept.
 
 use super::Daemon;
 use super::level::Restoring;
+use crate::control::limits;
 use crate::guarantees::Guarantees;
 use crate::hose::{Hose, HoseGuests, HoseSetup};
+use std::collections::BTreeMap;
+use tailbound_api::{RefusedVm, TenantId};
 use tailbound_dataplane::{Guarantee, GuestId};
 use tailbound_switch::{Applying, Switch};
-use tailbound_units::Nanos;
+use tailbound_units::{Nanos, Rate};
 
 /// What a turn does of it: as much as for so many guests of which nothing changes.
 const WORK: usize = 32;
@@ -22,6 +26,24 @@ pub(super) enum Telling {
     Machines(HoseGuests, usize),
     /// The exchange of rates takes them up.
     Settling,
+    /// The placement service is to hear what is kept here; so many guests were looked at.
+    Reporting(Kept, usize),
+}
+
+/// What is kept of what guests are to be guaranteed.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// What the configuration guarantees to others than machines of tenants.
+    reserved: Rate,
+    /// By tenant: the first machine that is refused.
+    refused: BTreeMap<TenantId, RefusedVm>,
+}
+
+impl Telling {
+    /// What is kept is told, and nothing else.
+    pub(super) fn report() -> Self {
+        Self::Reporting(Kept::default(), 0)
+    }
 }
 
 /// Begins to exchange rates, where that was set up, for the guests that there are, which get
@@ -83,8 +105,13 @@ impl Daemon {
             Telling::Settling => {
                 let hose = self.hose.as_ref();
                 let is_changing = hose.is_some_and(Hose::is_changing);
-                is_changing.then_some(Telling::Settling)
+                Some(if is_changing {
+                    Telling::Settling
+                } else {
+                    Telling::report()
+                })
             }
+            Telling::Reporting(kept, looked_at) => self.tell_service(kept, looked_at),
         };
     }
 
@@ -111,5 +138,34 @@ impl Daemon {
             hose.keep_for_now(now, limited, &mut self.switch);
         }
         Telling::Settling
+    }
+
+    /// Begins to tell the placement service what is kept, unless that is told anyway.
+    pub(super) fn begin_reporting(&mut self) {
+        self.telling.get_or_insert_with(Telling::report);
+    }
+
+    /// Looks at some more guests, and tells the placement service once all were looked at.
+    fn tell_service(&mut self, mut kept: Kept, looked_at: usize) -> Option<Telling> {
+        let reporter = self.reporter.as_ref()?;
+        let guests = self.switch.guests().count();
+        let end = guests.min(looked_at + WORK);
+        for place in looked_at..end {
+            kept.reserved.0 += self.guarantees.reserved_at(place).0;
+            let rule = self.switch.refusal(place);
+            if let Some(refused) = rule.and_then(|rule| self.guarantees.refused_at(place, &rule)) {
+                kept.refused.entry(refused.tenant).or_insert(refused);
+            }
+        }
+        if end < guests {
+            return Some(Telling::Reporting(kept, end));
+        }
+        let wire = self.switch.wire();
+        let limits = wire.and_then(|wire| limits(wire, kept.reserved));
+        reporter.tell(
+            self.guarantees
+                .report(limits, kept.refused.into_values().collect()),
+        );
+        None
     }
 }

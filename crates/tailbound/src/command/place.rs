@@ -15,6 +15,7 @@ mod openapi;
 mod request;
 mod serve;
 mod service;
+mod standing;
 mod status;
 mod store;
 mod tables;
@@ -45,13 +46,13 @@ enum Action {
     Create(tenants::Create),
     /// List tenants
     List(tenants::List),
-    /// Show a tenant and where its machines are
+    /// Show a tenant, where its machines are, and which hosts keep what it is promised
     Get(tenants::Get),
     /// Give a tenant another number of machines; those that stay are not moved
     Resize(tenants::Resize),
     /// Take a tenant's machines and promises away
     Delete(tenants::Delete),
-    /// Move a tenant's machines off hosts that are closed
+    /// Move a tenant's machines off hosts that are closed or do not keep what it is promised
     Relocate(tenants::Relocate),
     /// Say whether a request would pass now, and where it would go
     Fit(explain::Fit),
@@ -59,7 +60,7 @@ enum Action {
     Explain(explain::Explain),
     /// Bound the delay between two machines of a tenant
     Bound(bound::Bound),
-    /// List hosts
+    /// List hosts, and whether they follow
     Hosts(hosts::List),
     /// Show a host, its machines and its ports
     Host(hosts::Show),
@@ -73,6 +74,8 @@ enum Action {
     Topology(topology::Args),
     /// Show what a host has to keep to
     Guarantees(guarantees::Guarantees),
+    /// Tell which promises are not kept, and which are again, as it happens
+    Events(standing::Events),
     /// Show the service and the data centre in short
     Status(status::Status),
     #[command(about = "Print the OpenAPI document of the service")]
@@ -103,6 +106,7 @@ impl Args {
             Action::Restore(restore) => restore.run(),
             Action::Topology(args) => args.run(),
             Action::Guarantees(guarantees) => guarantees.run(),
+            Action::Events(events) => events.run(),
             Action::Status(status) => status.run(),
             Action::Openapi => Ok(openapi::show()),
             Action::Audit(audit) => audit.run(),

@@ -262,6 +262,11 @@ impl Client {
     }
 }
 
+/// What is kept of a tenant: not how it is with it.
 fn tenant(text: &str) -> Tenant {
-    serde_json::from_str(text).unwrap()
+    let tenant: Tenant = serde_json::from_str(text).unwrap();
+    Tenant {
+        standing: None,
+        ..tenant
+    }
 }

@@ -3,7 +3,9 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tailbound_placement::Spec;
+use tailbound_api::{Classes, Fabric, HostReport, RefusedVm};
+use tailbound_placement::{HostLimits, Spec};
+use tailbound_units::{Bytes, Rate};
 
 /// A command whose tenant is chosen among those there are.
 #[derive(Debug, Clone)]
@@ -14,6 +16,18 @@ enum Step {
     Relocate(usize),
     SetHosts(usize, HostState),
     SetTopology(usize),
+    Report(usize, Word),
+    Silence(usize),
+}
+
+/// What a host says.
+#[derive(Debug, Clone)]
+enum Word {
+    /// How far behind the last change, and the link's rate in Mbit/s.
+    Keeps(u64, u64),
+    Refuses(usize),
+    OtherClasses,
+    Unpaced,
 }
 
 const NODES: [&str; 6] = ["host-1", "host-3", "other-2", "left", "right", "core"];
@@ -31,8 +45,68 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<usize>().prop_map(Step::Relocate),
         2 => (0..NODES.len(), state).prop_map(|(a, b)| Step::SetHosts(a, b)),
         1 => (0_usize..4).prop_map(Step::SetTopology),
+        6 => (any::<usize>(), words()).prop_map(|(a, b)| Step::Report(a, b)),
+        1 => any::<usize>().prop_map(Step::Silence),
     ];
     proptest::collection::vec(step, 1..40)
+}
+
+fn words() -> impl Strategy<Value = Word> {
+    prop_oneof![
+        6 => (0_u64..3, prop_oneof![Just(100_u64), Just(1_000), Just(10_000)])
+            .prop_map(|(behind, mbit)| Word::Keeps(behind, mbit)),
+        1 => any::<usize>().prop_map(Word::Refuses),
+        1 => Just(Word::OtherClasses),
+        1 => Just(Word::Unpaced),
+    ]
+}
+
+/// All hosts of the widest tree.
+fn host(index: usize) -> String {
+    let names = [
+        "host-1", "host-2", "host-3", "other-1", "other-2", "other-3",
+    ];
+    names[index % names.len()].to_owned()
+}
+
+fn report(ledger: &Ledger, word: &Word) -> HostReport {
+    let limits = |mbit| HostLimits {
+        link: Rate::from_mbit(mbit),
+        reserved: Rate(0),
+        frame: Bytes(1_538),
+        slowest: Rate(10_000),
+    };
+    let keeps = |behind: u64, mbit| HostReport {
+        revision: 1,
+        change: (ledger.next_id - 1).saturating_sub(behind),
+        classes: None,
+        limits: Some(limits(mbit)),
+        refused: Vec::new(),
+    };
+    match word {
+        Word::Keeps(behind, mbit) => keeps(*behind, *mbit),
+        Word::Refuses(index) => {
+            let tenants: Vec<_> = ledger.tenants.keys().collect();
+            let place = index.checked_rem(tenants.len());
+            let refused = place.map(|place| RefusedVm {
+                tenant: *tenants[place],
+                vm: "acme/web/0".to_owned(),
+                why: "no room".to_owned(),
+            });
+            HostReport {
+                refused: refused.into_iter().collect(),
+                ..keeps(0, 10_000)
+            }
+        }
+        Word::OtherClasses => HostReport {
+            classes: Some(Classes::of(Fabric::ThreeClasses).into()),
+            ..keeps(0, 10_000)
+        },
+        Word::Unpaced => HostReport {
+            limits: None,
+            ..keeps(0, 0)
+        },
+    }
 }
 
 /// The tree of all tests, and others with less or more.
@@ -67,6 +141,13 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
         Step::SetHosts(node, state) => Command::SetHosts {
             node: NODES[*node].to_owned(),
             state: *state,
+        },
+        Step::Report(index, word) => Command::Report {
+            host: host(*index),
+            report: Box::new(report(ledger, word)),
+        },
+        Step::Silence(index) => Command::Silence {
+            hosts: vec![(host(*index), 5), (host(index / 7), 9)],
         },
         Step::SetTopology(which) => Command::SetTopology {
             spec: Box::new(tree(*which)),

@@ -5,6 +5,7 @@
 //! PREFIX/commits                TERM/NUMBER of the last commit
 //! PREFIX/data/tenants/ID        20 digits, so that they are in order
 //! PREFIX/data/hosts             states of all hosts that are not open
+//! PREFIX/data/said/HOST         what a host said last
 //! PREFIX/data/topology
 //! PREFIX/data/next-id
 //! PREFIX/data/keys/OWNER/KEY    idempotency keys; `-` is the operators' OWNER
@@ -86,6 +87,7 @@ pub(super) fn name(subject: Subject<'_>) -> String {
     match subject {
         Subject::Tenant(id) => format!("tenants/{:020}", id.0),
         Subject::Hosts => "hosts".to_owned(),
+        Subject::Said(host) => format!("said/{host}"),
         Subject::Topology => "topology".to_owned(),
         Subject::NextId => "next-id".to_owned(),
         Subject::Key(KeyId { owner, key }) => {
@@ -99,10 +101,11 @@ pub(super) fn document(change: &Change) -> Result<Option<Vec<u8>>, serde_json::E
     match change {
         Change::Tenant(tenant) => serde_json::to_vec(tenant.as_ref()),
         Change::Hosts(hosts) => serde_json::to_vec(hosts.as_ref()),
+        Change::Said(_, said) => serde_json::to_vec(said.as_ref()),
         Change::Topology(topology) => serde_json::to_vec(topology.as_ref()),
         Change::Key(_, record) => serde_json::to_vec(record.as_ref()),
         Change::NextId(next) => serde_json::to_vec(next),
-        Change::Gone(_) | Change::KeyGone(_) => return Ok(None),
+        Change::Gone(_) | Change::KeyGone(_) | Change::SaidGone(_) => return Ok(None),
     }
     .map(Some)
 }
@@ -127,6 +130,13 @@ pub fn change(name: &str, document: Option<&[u8]>) -> Result<Change, String> {
         return Ok(match document {
             Some(document) => Change::Key(key, Arc::new(parse(document)?)),
             None => Change::KeyGone(key),
+        });
+    }
+    if let Some(host) = name.strip_prefix("said/") {
+        let host = host.to_owned();
+        return Ok(match document {
+            Some(document) => Change::Said(host, Arc::new(parse(document)?)),
+            None => Change::SaidGone(host),
         });
     }
     let document = document.ok_or("it was deleted by somebody else")?;
@@ -164,6 +174,10 @@ mod tests {
         back_and_forth(&Change::Hosts(Arc::new(hosts)));
         back_and_forth(&Change::NextId(u64::MAX));
         back_and_forth(&Change::Gone(TenantId(7)));
+        back_and_forth(&Change::SaidGone("a/1".to_owned()));
+        let said = r#"{"report":{"revision":7,"change":3},"silent_since":9}"#;
+        let said = Arc::new(serde_json::from_str(said).unwrap());
+        back_and_forth(&Change::Said("a/1".to_owned(), said));
         for owner in [None, Some("acme".to_owned())] {
             back_and_forth(&Change::KeyGone(KeyId {
                 owner,
@@ -181,7 +195,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_document_is_a_change_or_an_error(
-            name in "(tenants/|keys/|hosts|topology|next-id)?[ -~]{0,12}",
+            name in "(tenants/|keys/|said/|hosts|topology|next-id)?[ -~]{0,12}",
             document in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
         ) {
             let _ = change(&name, document.as_deref());

@@ -39,7 +39,7 @@ impl Guarantees {
         let mut last = None;
         loop {
             let lines = client
-                .follow(&self.host, None, SILENCE)
+                .follow(&self.host, SILENCE)
                 .map_err(|error| service.failure(error))?;
             // The service ends it when it ends itself; the next one goes on.
             for line in lines {

@@ -2,6 +2,7 @@
 
 use super::request::{count, machines};
 use super::service::Service;
+use super::standing::{cells, sentences};
 use super::tables::{affected, numbers, ports};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
@@ -59,14 +60,28 @@ fn list(hosts: &[Host], paint: Paint) -> String {
     if hosts.is_empty() {
         return "no hosts\n".to_owned();
     }
-    let mut table = Table::new(&["host", "in", "state", "used", "slots"], &[1, 2]);
+    let head = [
+        "host",
+        "in",
+        "state",
+        "used",
+        "slots",
+        "guarantees",
+        "revision",
+        "wrong",
+    ];
+    let mut table = Table::new(&head, &[1, 2, 5, 7]);
     for host in hosts {
+        let [follows, revision, wrong] = cells(host, paint);
         table.row([
             host.name.as_str(),
             &host.path.join(", "),
             host.state.word(),
             &host.used.to_string(),
             &host.slots.to_string(),
+            &follows,
+            &revision,
+            &wrong,
         ]);
     }
     table.render(paint)
@@ -102,10 +117,11 @@ fn show(host: &Host, paint: Paint) -> String {
         host.used,
         host.slots
     );
+    out += &sentences(&host.said, paint);
     if let Some(classes) = host.other_classes {
         let said = format!(
             "it gives frames other classes than the topology has, {classes}: no promise holds that \
-             its machines are part of"
+             its machines are part of, and it gets no machines"
         );
         // Writing to a String does not fail.
         let _ = writeln!(out, "{}", paint.bad(&said));

@@ -32,12 +32,14 @@ fn text(status: &tailbound_api::Status) -> String {
         .checked_div(u128::from(status.slots))
         .unwrap_or_default();
     format!(
-        "tailbound {}, {role}, revision {}, policy {}\n{}, {} of {} slots used ({}.{}%), \
-         {} of {} hosts open\n",
+        "tailbound {}, {role}, revision {}, policy {}\n{}, {} pending, {} degraded; {} of {} slots \
+         used ({}.{}%), {} of {} hosts open\n",
         status.version,
         status.revision,
         policy(status.policy),
         count(status.tenants, "tenant"),
+        status.pending,
+        status.degraded,
         status.used,
         status.slots,
         tenths / 10,

@@ -4,11 +4,12 @@ use super::explain::why;
 use super::name::TenantName;
 use super::request::{RequestArgs, count, words};
 use super::service::{Service, paint};
+use super::standing::{self, confirmed, state_of, state_word};
 use super::tables::runs;
 use crate::command::output;
 use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
-use tailbound_api::{Code, Page, Tenant};
+use tailbound_api::{Code, Page, Tenant, TenantState};
 use tailbound_client::TenantFilter;
 use tailbound_report::{NOTHING, Paint, Table};
 
@@ -36,8 +37,9 @@ impl Create {
         let client = service.client()?;
         let error = match client.create(&tenant) {
             Ok(tenant) => {
+                let tenant = confirmed(&client, tenant);
                 service.print(&tenant, |paint| {
-                    summary(&paint.good("ADMITTED"), &tenant, paint)
+                    summary(&state_word(state_of(&tenant), paint), &tenant, paint)
                 });
                 return Ok(Exit::Holds);
             }
@@ -116,6 +118,7 @@ fn list(tenants: &[Tenant], paint: Paint) -> String {
     let head = [
         "tenant",
         "id",
+        "state",
         "machines",
         "hosts",
         "bandwidth",
@@ -130,6 +133,7 @@ fn list(tenants: &[Tenant], paint: Paint) -> String {
         table.row([
             format!("{}/{}", tenant.owner, tenant.name),
             tenant.id.0.to_string(),
+            state_of(tenant).word().to_owned(),
             tenant.request.vms.to_string(),
             hosts(tenant).to_string(),
             or_nothing(guarantee.map(|guarantee| guarantee.bandwidth.to_string())),
@@ -155,7 +159,16 @@ fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
         tenant.id.0,
         words(&tenant.request),
         runs(&tenant.runs, paint)
-    )
+    ) + &not_kept(tenant, paint)
+}
+
+/// The hosts that do not keep what a tenant is promised, or not yet, where there are any.
+fn not_kept(tenant: &Tenant, paint: Paint) -> String {
+    let standing = tenant.standing.as_ref();
+    match standing.filter(|standing| standing.state != TenantState::Admitted) {
+        Some(standing) => format!("\n{}", standing::hosts(&standing.hosts, false, paint)),
+        None => String::new(),
+    }
 }
 
 /// Arguments of `tailbound place get`.
@@ -176,14 +189,18 @@ impl Get {
             .map_err(|error| self.service.failure(error))?;
         self.service.print(&tenant, |paint| {
             let hosts = hosts(&tenant);
+            let standing = tenant.standing.as_ref();
+            let standings = standing.map_or(&[][..], |standing| &standing.hosts);
             format!(
-                "{}/{}, id {}: {}; on {}\n\n{}",
+                "{}  {}/{}, id {}: {}; on {}\n\n{}\n{}",
+                state_word(state_of(&tenant), paint),
                 tenant.owner,
                 tenant.name,
                 tenant.id.0,
                 words(&tenant.request),
                 count(hosts as u64, "host"),
-                runs(&tenant.runs, paint)
+                runs(&tenant.runs, paint),
+                standing::hosts(standings, true, paint)
             )
         });
         Ok(Exit::Holds)
@@ -209,6 +226,7 @@ impl Resize {
         let tenant = client
             .resize(id, self.vms)
             .map_err(|error| self.service.failure(error))?;
+        let tenant = confirmed(&client, tenant);
         self.service.print(&tenant, |paint| {
             summary(&paint.good("RESIZED"), &tenant, paint)
         });
@@ -255,7 +273,7 @@ impl Relocate {
         let id = self.tenant.id(&self.service, &client)?;
         let failed = |error| self.service.failure(error);
         let before = client.tenant(id).map_err(failed)?;
-        let tenant = client.relocate(id).map_err(failed)?;
+        let tenant = confirmed(&client, client.relocate(id).map_err(failed)?);
         let word = if before.runs == tenant.runs {
             "NOTHING TO MOVE"
         } else {

@@ -1,0 +1,537 @@
+//! How it is with what tenants are promised, by what their hosts say.
+//!
+//! A tenant is [`TenantState::Admitted`] while each of its hosts says that it keeps what it is
+//! told, [`TenantState::Pending`] while one has not said so yet, and [`TenantState::Degraded`]
+//! while one does not keep it, or is silent. That follows from what else is in the ledger
+//! ([`Ledger::trouble`]); what is kept here is the outcome of all tenants that are not admitted,
+//! brought up to date with each change.
+
+use super::Ledger;
+use super::change::Said;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use tailbound_api::{
+    Classes, Following, HostReport, HostStanding, HostWord, Refused, RefusedVm, Standing, Tenant,
+    TenantEvent, TenantState,
+};
+use tailbound_placement::{HostOffer, HostRule, NodeId, Placement, TenantId};
+
+/// How many hosts of a tenant a list and an event name.
+const NAMED: usize = 16;
+/// How many bytes of a host's own words are kept of each refusal.
+const WORDS: usize = 240;
+
+/// What hosts said, and what follows for tenants.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Standings {
+    /// By node.
+    said: Vec<Option<Arc<Said>>>,
+    /// What hosts said that the topology does not have any more, by name: it counts again where
+    /// one returns, until it is found to be silent.
+    absent: BTreeMap<String, Arc<Said>>,
+    /// The states of tenants that are not admitted.
+    states: BTreeMap<TenantId, TenantState>,
+    /// Hosts on which more is promised than they keep in all.
+    overfull: BTreeSet<NodeId>,
+    /// The tenants whose state was looked at since this was taken, and their states before.
+    moved: BTreeMap<TenantId, TenantState>,
+}
+
+/// Why a host does not keep what a tenant is promised, or not yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble<'a> {
+    Silent,
+    Classes { host: Classes, fabric: Classes },
+    Unpaced,
+    Rule(HostRule),
+    Refused(&'a RefusedVm),
+    Unheard,
+    Behind,
+}
+
+impl Trouble<'_> {
+    const fn state(self) -> TenantState {
+        match self {
+            Self::Unheard | Self::Behind => TenantState::Pending,
+            Self::Silent
+            | Self::Classes { .. }
+            | Self::Unpaced
+            | Self::Rule(_)
+            | Self::Refused(_) => TenantState::Degraded,
+        }
+    }
+
+    /// Whether it concerns one tenant alone.
+    const fn is_of_a_tenant(self) -> bool {
+        matches!(self, Self::Rule(_) | Self::Refused(_) | Self::Behind)
+    }
+}
+
+impl fmt::Display for Trouble<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent => formatter.write_str("it is silent"),
+            Self::Classes { host, fabric } => write!(
+                formatter,
+                "it gives frames the classes {host}, and the topology has {fabric}"
+            ),
+            Self::Unpaced => formatter.write_str("nothing paces its uplink"),
+            Self::Rule(rule) => rule.fmt(formatter),
+            Self::Refused(refused) => write!(formatter, "{}: {}", refused.vm, refused.why),
+            Self::Unheard => formatter.write_str("it never said what it keeps"),
+            Self::Behind => {
+                formatter.write_str("it has not said yet that it keeps the last change")
+            }
+        }
+    }
+}
+
+impl Standings {
+    /// For a tree of `nodes` nodes.
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            said: vec![None; nodes],
+            ..Self::default()
+        }
+    }
+
+    /// The number of tenants in each state that is not `Admitted`: pending and degraded.
+    fn counts(&self) -> (u64, u64) {
+        let degraded = self.states.values();
+        let degraded = degraded.filter(|state| **state == TenantState::Degraded);
+        let degraded = degraded.count() as u64;
+        (self.states.len() as u64 - degraded, degraded)
+    }
+
+    fn state(&self, id: TenantId) -> TenantState {
+        let state = self.states.get(&id).copied();
+        state.unwrap_or(TenantState::Admitted)
+    }
+
+    fn set(&mut self, id: TenantId, state: TenantState) {
+        self.moved.entry(id).or_insert_with(|| {
+            let before = self.states.get(&id).copied();
+            before.unwrap_or(TenantState::Admitted)
+        });
+        match state {
+            TenantState::Admitted => self.states.remove(&id),
+            other => self.states.insert(id, other),
+        };
+    }
+}
+
+impl Ledger {
+    /// Returns why a host does not keep what a tenant with machines there is promised.
+    fn trouble(&self, host: NodeId, tenant: &Tenant) -> Option<Trouble<'_>> {
+        tenant.request.guarantee?;
+        let said = self.said(host);
+        if let Some(said) = said
+            && let Some(trouble) = self.trouble_of_all(said)
+        {
+            return Some(trouble);
+        }
+        if let Some(rule) = self.datacentre.broken_rule(host, &tenant.request) {
+            return Some(Trouble::Rule(rule));
+        }
+        let Some(said) = said else {
+            return Some(Trouble::Unheard);
+        };
+        let refused = &said.report.refused;
+        let refused = refused.binary_search_by_key(&tenant.id, |refused| refused.tenant);
+        if let Ok(place) = refused {
+            return Some(Trouble::Refused(&said.report.refused[place]));
+        }
+        (said.report.change < tenant.change).then_some(Trouble::Behind)
+    }
+
+    /// Returns why a host keeps nothing at all.
+    fn trouble_of_all(&self, said: &Said) -> Option<Trouble<'static>> {
+        if said.silent_since.is_some() {
+            return Some(Trouble::Silent);
+        }
+        let fabric = self.classes();
+        if let Some(host) = said.report.classes().filter(|host| *host != fabric) {
+            return Some(Trouble::Classes { host, fabric });
+        }
+        said.report.limits.is_none().then_some(Trouble::Unpaced)
+    }
+
+    /// Returns what placement may count on by what a host said.
+    fn offer_of(&self, said: Option<&Said>) -> HostOffer {
+        let Some(said) = said else {
+            return HostOffer::Unknown;
+        };
+        match (self.trouble_of_all(said), said.report.limits) {
+            (Some(Trouble::Classes { .. }), _) => HostOffer::Nothing,
+            (None, Some(limits)) => HostOffer::Within(limits),
+            _ => HostOffer::BestEffort,
+        }
+    }
+
+    /// Returns what a host said last.
+    pub(super) fn said(&self, host: NodeId) -> Option<&Arc<Said>> {
+        self.standings.said[host.index()].as_ref()
+    }
+
+    /// Returns what each host said, by name.
+    fn hosts_said(&self) -> impl Iterator<Item = (&str, &Arc<Said>)> {
+        let topology = self.datacentre.topology();
+        let hosts = topology.hosts().iter();
+        hosts.filter_map(|host| Some((topology.name(*host), self.said(*host)?)))
+    }
+
+    /// Returns the same, and what those said that are no hosts any more.
+    pub(super) fn all_said(&self) -> impl Iterator<Item = (&str, &Arc<Said>)> {
+        let absent = self.standings.absent.iter();
+        self.hosts_said()
+            .chain(absent.map(|(name, said)| (name.as_str(), said)))
+    }
+
+    /// Returns what is kept of a name.
+    pub(super) fn said_by(&self, name: &str) -> Option<&Arc<Said>> {
+        match self.host_node(name) {
+            Some(host) => self.said(host),
+            None => self.standings.absent.get(name),
+        }
+    }
+
+    /// Sets what a host said.
+    pub(super) fn put_said(&mut self, name: &str, said: Option<Arc<Said>>) {
+        let Some(host) = self.host_node(name) else {
+            match said {
+                Some(said) => self.standings.absent.insert(name.to_owned(), said),
+                None => self.standings.absent.remove(name),
+            };
+            return;
+        };
+        let offer = self.offer_of(said.as_deref());
+        self.datacentre.set_offer(host, offer);
+        self.standings.said[host.index()] = said;
+        self.note_sum(host);
+        for id in self.index.at(host) {
+            self.note_state(id);
+        }
+    }
+
+    /// Notes that a tenant was put on these hosts.
+    pub(super) fn note_listed(&mut self, id: TenantId, placement: &Placement) {
+        self.note_sums(placement);
+        self.note_state(id);
+    }
+
+    /// Notes that a tenant was taken off these hosts.
+    pub(super) fn note_unlisted(&mut self, id: TenantId, placement: &Placement) {
+        self.note_sums(placement);
+        self.standings.set(id, TenantState::Admitted);
+    }
+
+    fn note_sums(&mut self, placement: &Placement) {
+        for (host, _) in placement.hosts() {
+            if self.note_sum(*host) {
+                for id in self.index.at(*host) {
+                    self.note_state(id);
+                }
+            }
+        }
+    }
+
+    /// Looks whether a host keeps what is promised on it in all; returns whether that is news.
+    fn note_sum(&mut self, host: NodeId) -> bool {
+        let overfull = &mut self.standings.overfull;
+        match self.datacentre.check_all(host) {
+            Ok(()) => overfull.remove(&host),
+            Err(_) => overfull.insert(host),
+        }
+    }
+
+    fn note_state(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(&id) else {
+            return;
+        };
+        let troubles = self
+            .hosts_of(id)
+            .filter_map(|host| self.trouble(host, tenant));
+        let worst = troubles.map(Trouble::state).max();
+        self.standings
+            .set(id, worst.unwrap_or(TenantState::Admitted));
+    }
+
+    fn hosts_of(&self, id: TenantId) -> impl Iterator<Item = NodeId> {
+        let tenant = self.datacentre.tenant(id).into_iter();
+        tenant.flat_map(|tenant| tenant.placement.hosts().iter().map(|(host, _)| *host))
+    }
+
+    /// Goes on as `next`, which was made anew.
+    pub(crate) fn replace_with(&mut self, mut next: Self) {
+        let before = std::mem::take(&mut self.standings);
+        next.standings.moved = before.moved;
+        let all: BTreeSet<TenantId> = [&before.states, &next.standings.states]
+            .into_iter()
+            .flat_map(|states| states.keys().copied())
+            .collect();
+        for id in all {
+            let state = before.states.get(&id).copied();
+            let moved = next.standings.moved.entry(id);
+            moved.or_insert(state.unwrap_or(TenantState::Admitted));
+        }
+        *self = next;
+    }
+
+    /// Forgets which tenants' states were looked at.
+    pub(super) fn forget_moves(&mut self) {
+        self.standings.moved.clear();
+    }
+
+    /// Takes the tenants whose state is another one than when this was called last.
+    pub(crate) fn take_moves(&mut self) -> Vec<TenantEvent> {
+        let moved = std::mem::take(&mut self.standings.moved);
+        let moved = moved.into_iter();
+        let moved = moved.filter(|(id, before)| self.standings.state(*id) != *before);
+        moved.filter_map(|(id, _)| self.event(id)).collect()
+    }
+
+    /// Returns the tenants that are degraded now; only this owner's where one is given.
+    pub fn degraded(&self, owner: Option<&str>) -> Vec<TenantEvent> {
+        let states = self.standings.states.iter();
+        let degraded = states.filter(|(_, state)| **state == TenantState::Degraded);
+        let events = degraded.filter_map(|(id, _)| self.event(*id));
+        events
+            .filter(|event| owner.is_none_or(|owner| event.owner == owner))
+            .collect()
+    }
+
+    fn event(&self, id: TenantId) -> Option<TenantEvent> {
+        let tenant = self.tenants.get(&id)?;
+        let Standing { state, hosts } = self.standing(id, false)?;
+        Some(TenantEvent {
+            tenant: id,
+            owner: tenant.owner.clone(),
+            name: tenant.name.clone(),
+            state,
+            hosts,
+        })
+    }
+
+    /// Returns how it is with what a tenant is promised: on all of its hosts, or on some of those
+    /// that do not keep it.
+    pub fn standing(&self, id: TenantId, on_all: bool) -> Option<Standing> {
+        let tenant = self.tenants.get(&id)?;
+        let state = self.standings.state(id);
+        let all = self
+            .hosts_of(id)
+            .map(|host| self.host_standing(host, tenant));
+        let hosts = if on_all {
+            all.collect()
+        } else if state == TenantState::Admitted {
+            Vec::new()
+        } else {
+            all.filter(|host| host.state == state).take(NAMED).collect()
+        };
+        Some(Standing { state, hosts })
+    }
+
+    fn host_standing(&self, host: NodeId, tenant: &Tenant) -> HostStanding {
+        let trouble = self.trouble(host, tenant);
+        let said = self.said(host);
+        HostStanding {
+            host: self.datacentre.topology().name(host).to_owned(),
+            state: trouble.map_or(TenantState::Admitted, Trouble::state),
+            why: trouble.map(|trouble| trouble.to_string()),
+            revision: said.map(|said| said.report.revision),
+            silent_since: said.and_then(|said| said.silent_since),
+        }
+    }
+
+    /// Returns a tenant with its standing.
+    pub fn with_standing(&self, tenant: &Tenant, on_all: bool) -> Tenant {
+        Tenant {
+            standing: self.standing(tenant.id, on_all),
+            ..tenant.clone()
+        }
+    }
+
+    /// Returns what a host said, with all that it refuses or the first of it.
+    pub(super) fn word(&self, host: NodeId, all: bool) -> HostWord {
+        let most = if all { usize::MAX } else { 1 };
+        let refused = self.refused(host, most);
+        let said = self.said(host);
+        let report = said.map(|said| &said.report);
+        HostWord {
+            following: match said {
+                Some(said) if said.silent_since.is_some() => Following::Silent,
+                _ if !refused.is_empty() => Following::Refuses,
+                Some(_) => Following::Follows,
+                None => Following::Unheard,
+            },
+            revision: report.map(|report| report.revision),
+            silent_since: said.and_then(|said| said.silent_since),
+            limits: report.and_then(|report| report.limits),
+            refused,
+        }
+    }
+
+    /// Returns what a host does not keep.
+    fn refused(&self, host: NodeId, most: usize) -> Vec<Refused> {
+        let said = self.said(host);
+        match said.and_then(|said| self.trouble_of_all(said)) {
+            // Nobody is promised anything that it would not keep.
+            Some(Trouble::Unpaced) if !self.promises_on(host) => return Vec::new(),
+            Some(trouble) => {
+                return vec![Refused {
+                    tenant: None,
+                    why: trouble.to_string(),
+                }];
+            }
+            None => {}
+        }
+        let tenants = self.index.at(host).into_iter();
+        let troubles = tenants.filter_map(|id| {
+            let trouble = self.trouble(host, self.tenants.get(&id)?)?;
+            let counts = trouble.is_of_a_tenant() && trouble.state() == TenantState::Degraded;
+            counts.then(|| Refused {
+                tenant: Some(id),
+                why: trouble.to_string(),
+            })
+        });
+        troubles.take(most).collect()
+    }
+
+    fn promises_on(&self, host: NodeId) -> bool {
+        self.datacentre.promised(host).0 > 0
+    }
+
+    /// Returns the hosts that refuse something or are silent.
+    pub(crate) fn troubled(&self) -> BTreeSet<NodeId> {
+        let hosts = self.datacentre.topology().hosts().iter().copied();
+        let mut troubled: BTreeSet<NodeId> = hosts
+            .filter(|host| {
+                let said = self.said(*host);
+                match said.and_then(|said| self.trouble_of_all(said)) {
+                    Some(Trouble::Unpaced) => self.promises_on(*host),
+                    other => other.is_some(),
+                }
+            })
+            .collect();
+        for (id, state) in &self.standings.states {
+            let Some(tenant) = self.tenants.get(id) else {
+                continue;
+            };
+            if *state == TenantState::Degraded {
+                troubled.extend(self.hosts_of(*id).filter(|host| {
+                    let trouble = self.trouble(*host, tenant);
+                    trouble.is_some_and(|trouble| trouble.state() == TenantState::Degraded)
+                }));
+            }
+        }
+        troubled
+    }
+
+    /// Returns whether a host follows its guarantees, where it is known whether it is troubled.
+    pub(crate) fn following(&self, host: NodeId, is_troubled: bool) -> Following {
+        match self.said(host) {
+            Some(said) if said.silent_since.is_some() => Following::Silent,
+            _ if is_troubled => Following::Refuses,
+            Some(_) => Following::Follows,
+            None => Following::Unheard,
+        }
+    }
+
+    /// Returns the number of tenants that are pending, and of those that are degraded.
+    pub fn not_admitted(&self) -> (u64, u64) {
+        self.standings.counts()
+    }
+
+    /// Returns the hosts that said something and are not silent.
+    pub fn speaking(&self) -> impl Iterator<Item = &str> {
+        let speaking = self.hosts_said();
+        let speaking = speaking.filter(|(_, said)| said.silent_since.is_none());
+        speaking.map(|(name, _)| name)
+    }
+
+    /// Returns what is kept of a report: what concerns tenants that have machines on the host, in
+    /// the order of their numbers, each once, and no change that is still to come.
+    pub(super) fn kept_of(&self, host: NodeId, report: &HostReport) -> HostReport {
+        let here: BTreeSet<TenantId> = self.index.at(host).into_iter().collect();
+        let mut refused: BTreeMap<TenantId, RefusedVm> = BTreeMap::new();
+        for given in report
+            .refused
+            .iter()
+            .filter(|given| here.contains(&given.tenant))
+        {
+            refused.entry(given.tenant).or_insert_with(|| RefusedVm {
+                tenant: given.tenant,
+                vm: shortened(&given.vm),
+                why: shortened(&given.why),
+            });
+        }
+        HostReport {
+            change: report.change.min(self.next_id.saturating_sub(1)),
+            refused: refused.into_values().collect(),
+            ..report.clone()
+        }
+    }
+
+    /// Returns whether a host says something that is not known of it, its revision aside.
+    pub fn is_news(&self, name: &str, report: &HostReport) -> bool {
+        let Some(host) = self.host_node(name) else {
+            return true;
+        };
+        let Some(said) = self.said(host).filter(|said| said.silent_since.is_none()) else {
+            return true;
+        };
+        let (old, new) = (&said.report, self.kept_of(host, report));
+        if (old.classes, old.limits, &old.refused) != (new.classes, new.limits, &new.refused) {
+            return true;
+        }
+        self.index.at(host).iter().any(|id| {
+            let change = self.tenants.get(id).map(|tenant| tenant.change);
+            change.is_some_and(|change| (change <= old.change) != (change <= new.change))
+        })
+    }
+
+    /// Returns how many hosts follow, refuse, are silent and were never heard, and how many have
+    /// other classes.
+    pub fn hosts_by_word(&self) -> HostCounts {
+        let (troubled, fabric) = (self.troubled(), self.classes());
+        let mut counts = HostCounts::default();
+        for host in self.datacentre.topology().hosts() {
+            *match self.following(*host, troubled.contains(host)) {
+                Following::Follows => &mut counts.following,
+                Following::Refuses => &mut counts.refusing,
+                Following::Silent => &mut counts.silent,
+                Following::Unheard => &mut counts.unheard,
+            } += 1;
+            let classes = self.said(*host).and_then(|said| said.report.classes());
+            counts.other_classes += u64::from(classes.is_some_and(|classes| classes != fabric));
+        }
+        counts
+    }
+}
+
+/// How many hosts do what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostCounts {
+    /// They follow, and keep all.
+    pub following: u64,
+    /// They follow, and do not keep something.
+    pub refusing: u64,
+    /// They said nothing for a while.
+    pub silent: u64,
+    /// They never said anything.
+    pub unheard: u64,
+    /// They give frames other classes than the topology has.
+    pub other_classes: u64,
+}
+
+/// A host's own words without control characters, and not too many of them.
+fn shortened(text: &str) -> String {
+    let mut short = String::new();
+    for c in text.chars().filter(|c| !c.is_control()) {
+        if short.len() + c.len_utf8() > WORDS {
+            break;
+        }
+        short.push(c);
+    }
+    short
+}

@@ -1,0 +1,141 @@
+//! What becomes of promises, as a stream.
+
+use super::App;
+use super::extract::By;
+use super::problem::{ApiError, Busy, Guarded};
+use super::tokens::Identity;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tailbound_api::{Code, Event};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+/// A stream sends a line at least this often, so that silence means that the service is away.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// A reader that takes nothing for this long is gone.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// Tenants whose promises are kept, are not, or are again, as a stream: first those that are
+/// degraded, then each whose state becomes another one, and every 10 seconds a line without a
+/// tenant. Each is a line of JSON. A tenant's token is told of its owner's tenants.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "tenants", operation_id = "stream_events",
+    responses(
+        (status = 200, description = "Lines of JSON", body = Event, content_type = "application/x-ndjson"),
+        Guarded, Busy,
+    )
+)]
+pub(super) async fn stream(State(app): State<Arc<App>>, By(by): By) -> Result<Response, ApiError> {
+    let permit = Arc::clone(&app.event_streams).try_acquire_owned();
+    let permit = permit.map_err(|_| {
+        let detail = "there are as many streams of events already as can be";
+        ApiError::new(Code::Unavailable, detail)
+    })?;
+    // Before the first read, so that no change falls between.
+    let events = app.service.events();
+    let owner = by.owner().map(str::to_owned);
+    let first = app.service.read(|ledger| {
+        let revision = ledger.revision();
+        let degraded = ledger.degraded(owner.as_deref()).into_iter();
+        let degraded = degraded.map(|tenant| Event {
+            revision,
+            tenant: Some(tenant),
+            missed: 0,
+        });
+        degraded.collect::<Vec<_>>()
+    });
+    let (lines, body) = mpsc::channel(1);
+    let stream = EventStream {
+        app,
+        by,
+        owner,
+        lines,
+        events,
+        _permit: permit,
+    };
+    tokio::spawn(stream.run(first));
+    let body = Body::from_stream(ReceiverStream::new(body));
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+}
+
+/// The task behind one open stream.
+struct EventStream {
+    app: Arc<App>,
+    by: Identity,
+    /// Only of this owner's tenants, where there is one.
+    owner: Option<String>,
+    lines: mpsc::Sender<Result<Bytes, Infallible>>,
+    events: broadcast::Receiver<Arc<Event>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl EventStream {
+    /// Writes events until the reader is gone, the service stops, or the token does not exist any
+    /// more.
+    async fn run(mut self, first: Vec<Event>) {
+        for event in &first {
+            if !self.send(event).await {
+                return;
+            }
+        }
+        // So that a reader knows that it has heard of all that were degraded.
+        let mut next = Some(self.heartbeat(0));
+        let mut stopped = self.app.stopped.subscribe();
+        let mut beat = tokio::time::interval(HEARTBEAT);
+        beat.reset();
+        loop {
+            if let Some(event) = next.take()
+                && !self.send(&event).await
+            {
+                return;
+            }
+            tokio::select! {
+                () = self.lines.closed() => return,
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+                received = self.events.recv() => match received {
+                    Ok(event) if self.concerns(&event) => next = Some(Event::clone(&event)),
+                    Ok(_) => {}
+                    Err(RecvError::Lagged(missed)) => next = Some(self.heartbeat(missed)),
+                    Err(RecvError::Closed) => return,
+                },
+                _ = beat.tick() => next = Some(self.heartbeat(0)),
+            }
+            if self.app.tokens().is_some_and(|now| !now.have(&self.by)) {
+                return;
+            }
+        }
+    }
+
+    fn heartbeat(&self, missed: u64) -> Event {
+        Event {
+            revision: self.app.service.read(crate::ledger::Ledger::revision),
+            tenant: None,
+            missed,
+        }
+    }
+
+    fn concerns(&self, event: &Event) -> bool {
+        let owner = event.tenant.as_ref().map(|tenant| &tenant.owner);
+        self.owner.is_none() || owner == self.owner.as_ref()
+    }
+
+    /// Writes a line; false where the reader is gone or the service stops.
+    async fn send(&self, event: &Event) -> bool {
+        let Ok(mut line) = serde_json::to_vec(event) else {
+            return false;
+        };
+        line.push(b'\n');
+        let mut stopped = self.app.stopped.subscribe();
+        let delivery = tokio::time::timeout(STUCK, self.lines.send(Ok(line.into())));
+        tokio::select! {
+            sent = delivery => matches!(sent, Ok(Ok(()))),
+            _ = stopped.wait_for(|stopped| *stopped) => false,
+        }
+    }
+}

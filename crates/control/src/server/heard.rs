@@ -1,0 +1,226 @@
+//! When each host was heard last, at the replica that decides: reports that tell nothing new are
+//! noted here alone, and one that is missing for long makes its host a silent one in the ledger.
+
+use super::App;
+use super::extract::{Named, Write};
+use super::guarantees::check;
+use super::problem::{self, Absent, ApiError, Guarded, Stored};
+use crate::ledger::{Call, Command, Ledger, Reply};
+use axum::extract::State;
+use axum::http::StatusCode;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tailbound_api::{Code, HostReport, Role};
+use tokio::time::Instant;
+
+/// A host that says nothing for this long is silent: three times the longest time between two
+/// reports. After a start or a change of the leader all hosts have as long.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How often it is looked for silent hosts.
+const LOOK: Duration = Duration::from_secs(5);
+/// How many silent hosts are noted in one transaction.
+const AT_ONCE: usize = 32;
+/// How often a host may say something new: each news is a write to the store.
+const NEWS: Duration = Duration::from_secs(1);
+/// How many times it may do so at once after it has said nothing new for as many seconds.
+const BURST: u32 = 16;
+
+/// When each host was heard.
+#[derive(Debug, Default)]
+pub(super) struct Heard(Mutex<HashMap<String, Beat>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Beat {
+    at: Instant,
+    revision: u64,
+    /// The moment to which its news are paid for.
+    news: Instant,
+}
+
+impl Heard {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Beat>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a host, which exists, was heard.
+    fn note(&self, host: &str, revision: u64, now: Instant) {
+        let mut beats = self.lock();
+        let beat = beats.entry(host.to_owned()).or_insert(Beat {
+            at: now,
+            revision,
+            news: now,
+        });
+        beat.at = now;
+        beat.revision = revision;
+    }
+
+    /// Returns whether a host, which was heard, may say something new.
+    fn may_tell(&self, host: &str, now: Instant) -> bool {
+        let mut beats = self.lock();
+        let Some(beat) = beats.get_mut(host) else {
+            return true;
+        };
+        let paid = beat.news.max(now);
+        let passes = paid.duration_since(now) <= NEWS * (BURST - 1);
+        if passes {
+            beat.news = paid + NEWS;
+        }
+        passes
+    }
+
+    /// The revision that a host said last; None where it was not heard here.
+    pub(super) fn revision(&self, host: &str) -> Option<u64> {
+        Some(self.lock().get(host)?.revision)
+    }
+
+    /// Returns which of these hosts are silent, and for how long.
+    fn silent<'a>(
+        &self,
+        hosts: impl Iterator<Item = &'a str>,
+        since: Instant,
+        now: Instant,
+    ) -> Vec<(String, Duration)> {
+        let beats = self.lock();
+        let last = |host: &str| beats.get(host).map_or(since, |beat| beat.at.max(since));
+        let silent = hosts.map(|host| (host, now.duration_since(last(host))));
+        silent
+            .filter(|(_, silence)| *silence >= SILENCE)
+            .map(|(host, silence)| (host.to_owned(), silence))
+            .collect()
+    }
+
+    /// Forgets all, and the hosts that are none any more with them.
+    fn clear(&self) {
+        self.lock().clear();
+    }
+}
+
+/// Looks for silent hosts as long as this runs, at the replica that decides.
+pub(super) async fn watch(app: Arc<App>) {
+    let mut leads_since: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if app.service.role() != Role::Leader {
+            // What it heard as the leader is old when it is that again.
+            if leads_since.take().is_some() {
+                app.heard.clear();
+            }
+            continue;
+        }
+        let now = Instant::now();
+        let since = *leads_since.get_or_insert(now);
+        let silent = app
+            .service
+            .read(|ledger| app.heard.silent(ledger.speaking(), since, now));
+        let today = SystemTime::now().duration_since(UNIX_EPOCH);
+        let today = today.unwrap_or_default();
+        for some in silent.chunks(AT_ONCE) {
+            let hosts: Vec<_> = some
+                .iter()
+                .map(|(host, silence)| (host.clone(), today.saturating_sub(*silence).as_secs()))
+                .collect();
+            tracing::warn!(hosts = hosts.len(), first = hosts[0].0, "hosts are silent");
+            let call = Call {
+                owner: None,
+                key: None,
+                fingerprint: [0; 32],
+                command: Command::Silence { hosts },
+            };
+            if let Err(error) = app.service.call(call).await {
+                tracing::warn!(%error, "that they are silent could not be kept; it is tried again");
+            }
+        }
+    }
+}
+
+/// Takes note of what a host says of itself: what it can keep, which guarantees it follows, and
+/// what of them it does not keep. It says so with each change, and every ten seconds; a host that
+/// says nothing for half a minute is silent. What is new is durable, once a second at most: a host
+/// that says something else more often is heard less often.
+#[utoipa::path(
+    post, path = "/v1/hosts/{name}/report", tag = "hosts", operation_id = "report_host",
+    params(("name" = String, Path, description = "The host's name", example = "a-1")),
+    request_body = HostReport,
+    responses((status = 204, description = "It is noted"), Guarded, Absent, problem::Body, Stored)
+)]
+pub(super) async fn report(
+    State(app): State<Arc<App>>,
+    Named(host): Named,
+    Write { body, author }: Write<HostReport>,
+) -> Result<StatusCode, ApiError> {
+    check(author.by(), &host)?;
+    body.check()
+        .map_err(|what| ApiError::new(Code::Absurd, what))?;
+    let known = |ledger: &Ledger| {
+        let is_host = ledger.host_exists(&host);
+        is_host.then(|| ledger.is_news(&host, &body))
+    };
+    let Some(is_news) = app.service.read(known) else {
+        return Err(ApiError::not_found(format!("there is no host {host:?}")));
+    };
+    let now = Instant::now();
+    app.heard.note(&host, body.revision, now);
+    if !is_news {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    if !app.heard.may_tell(&host, now) {
+        // It says so again within ten seconds.
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let fabric = app.service.read(Ledger::classes);
+    if let Some(theirs) = body.classes().filter(|theirs| *theirs != fabric) {
+        tracing::error!(
+            host,
+            %theirs,
+            topology = %fabric,
+            "the host gives frames other classes than the topology has: it takes no guarantees and \
+             gets no machines, and no promise holds that its machines are part of; make its \
+             `[classes]` the topology's, or the topology's `classes` its"
+        );
+    }
+    let report = Box::new(body);
+    match app
+        .decide(author.call(Command::Report { host, report }))
+        .await?
+    {
+        Reply::Noted => Ok(StatusCode::NO_CONTENT),
+        other => Err(problem::unexpected(&other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_is_silent_half_a_minute_after_its_last_word_or_the_start() {
+        let heard = Heard::default();
+        let start = Instant::now();
+        let hosts = || ["a", "b"].into_iter();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        heard.note("a", 7, Instant::now());
+        assert_eq!((heard.revision("a"), heard.revision("b")), (Some(7), None));
+        let silent = |at: u64| heard.silent(hosts(), start, start + Duration::from_secs(at));
+        assert_eq!(silent(29), []);
+        assert_eq!(silent(31), [("b".to_owned(), Duration::from_secs(31))]);
+        assert_eq!(silent(41).len(), 2);
+        // Another leader heard nobody yet.
+        let later = start + Duration::from_mins(1);
+        assert_eq!(heard.silent(hosts(), later, later + LOOK), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_are_as_rare_as_the_store_can_take_and_never_stop() {
+        let heard = Heard::default();
+        heard.note("a", 0, Instant::now());
+        heard.note("b", 0, Instant::now());
+        let mut passed = 0;
+        for _ in 0..10_000 {
+            passed += u32::from(heard.may_tell("a", Instant::now()));
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        assert!((100..=100 + BURST + 1).contains(&passed), "{passed}");
+        assert!(heard.may_tell("b", Instant::now()), "of another host");
+    }
+}

@@ -1,0 +1,145 @@
+//! What this host says of itself to the placement service: what it can keep, which guarantees
+//! are in force here, and what of them it does not keep.
+//!
+//! It is said on a thread of its own with each change, and every ten seconds without one: a
+//! service that hears nothing for half a minute takes the host for a silent one.
+
+use super::{ControlConfig, ControlError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+use tailbound_api::{HostLimits, HostReport};
+use tailbound_client::{Backoff, Client, ClientError, Settings};
+use tailbound_dataplane::{Guarantee, PacerConfig};
+use tailbound_units::Rate;
+
+/// The longest time between two reports.
+const EVERY: Duration = Duration::from_secs(10);
+/// The least time between two reports: what changes in between is told in one.
+const SPACING: Duration = Duration::from_secs(1);
+/// The pauses while the service does not answer.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+
+/// Returns what a host with this wire can keep, of which its own configuration guarantees
+/// `reserved` to others; None where its pacer keeps nothing at all.
+pub(crate) fn limits(wire: &PacerConfig, reserved: Rate) -> Option<HostLimits> {
+    let limits = HostLimits {
+        link: wire.link,
+        reserved,
+        frame: wire.frame,
+        slowest: wire.slowest(),
+    };
+    // As it would be made of a service's word.
+    let mut most = Guarantee::new(wire.link, wire.frame, wire.link);
+    most.horizon = most.horizon.max(wire.batch);
+    wire.check(&most).is_ok().then_some(limits)
+}
+
+/// Says what this host is. The thread behind it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ReportClient(Sender<HostReport>);
+
+impl ReportClient {
+    /// Starts to speak to the service; nothing is said before the first report.
+    pub(crate) fn start(config: &ControlConfig) -> Result<Self, ControlError> {
+        // So that a mistake in the settings shows now.
+        Client::new(&config.service)?;
+        let (send, reports) = channel();
+        let speaking = Speaking {
+            config: config.clone(),
+            reports,
+            latest: None,
+            is_away: false,
+        };
+        std::thread::Builder::new()
+            .name("report".to_owned())
+            .spawn(move || speaking.run())
+            .map_err(ControlError::Thread)?;
+        Ok(Self(send))
+    }
+
+    /// Has the service told this from now on.
+    pub(crate) fn tell(&self, report: HostReport) {
+        // An error means that the thread has ended, which it does not by itself.
+        let _ = self.0.send(report);
+    }
+}
+
+/// The thread's side.
+struct Speaking {
+    config: ControlConfig,
+    reports: Receiver<HostReport>,
+    latest: Option<HostReport>,
+    /// The service did not answer the last report.
+    is_away: bool,
+}
+
+impl Speaking {
+    fn run(mut self) {
+        let mut backoff = BACKOFF;
+        let mut sent = None::<Instant>;
+        let mut wait = EVERY;
+        loop {
+            match self.reports.recv_timeout(wait) {
+                Ok(report) => {
+                    let newest = self.reports.try_iter().last().unwrap_or(report);
+                    if self.latest.as_ref() == Some(&newest) {
+                        wait = EVERY.saturating_sub(since(sent));
+                        continue;
+                    }
+                    self.latest = Some(newest);
+                    wait = SPACING.saturating_sub(since(sent));
+                    if !wait.is_zero() {
+                        continue;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let Some(report) = &self.latest else {
+                continue;
+            };
+            let said = self.say(report);
+            sent = Some(Instant::now());
+            wait = match said {
+                Ok(()) => {
+                    backoff.reset();
+                    self.is_away = false;
+                    EVERY
+                }
+                Err(error) => {
+                    self.failed(&error);
+                    backoff.wait()
+                }
+            };
+        }
+    }
+
+    fn say(&self, report: &HostReport) -> Result<(), ClientError> {
+        // A new client each time: the files with the token and the CA may have changed.
+        let client = Client::new(&Settings {
+            patience: Duration::ZERO,
+            timeout: EVERY,
+            ..self.config.service.clone()
+        })?;
+        client.report(&self.config.host, report)
+    }
+
+    fn failed(&mut self, error: &ClientError) {
+        if std::mem::replace(&mut self.is_away, true) {
+            tracing::debug!(%error, "the placement service hears nothing of this host still");
+        } else {
+            tracing::warn!(
+                %error,
+                "the placement service does not hear what this host keeps: it takes the host for \
+                 a silent one, and the tenants here for degraded"
+            );
+        }
+    }
+}
+
+fn since(moment: Option<Instant>) -> Duration {
+    moment.map_or(Duration::MAX, |moment| moment.elapsed())
+}
+
+#[cfg(test)]
+mod tests;

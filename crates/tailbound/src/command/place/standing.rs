@@ -1,0 +1,224 @@
+//! How it is with what tenants are promised: words and tables, and `tailbound place events`.
+
+use super::service::{Service, paint};
+use crate::command::output;
+use crate::exit::{Exit, Failure};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tailbound_api::{
+    Event, Following, Host, HostStanding, HostWord, Standing, Tenant, TenantEvent, TenantState,
+};
+use tailbound_client::{Client, ClientError};
+use tailbound_report::{NOTHING, Paint, Table};
+
+/// How long the service may be silent; it says something every ten seconds.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Between two streams.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long hosts that follow have to say that they keep what is new, before it is told without.
+const CONFIRM: Duration = Duration::from_secs(3);
+/// How often it is looked whether they did.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The state of a tenant, in capitals.
+pub(super) fn state_word(state: TenantState, paint: Paint) -> String {
+    let word = state.word().to_uppercase();
+    match state {
+        TenantState::Admitted => paint.good(&word),
+        TenantState::Pending => paint.doubtful(&word),
+        TenantState::Degraded => paint.bad(&word),
+    }
+}
+
+/// The same of a tenant as the service told it.
+pub(super) fn state_of(tenant: &Tenant) -> TenantState {
+    let standing = tenant.standing.as_ref();
+    standing.map_or(TenantState::Pending, |standing| standing.state)
+}
+
+/// Returns a tenant again once its hosts have said that they keep what was changed, where all
+/// that it waits for are hosts that follow.
+pub(super) fn confirmed(client: &Client, tenant: Tenant) -> Tenant {
+    let begin = Instant::now();
+    let mut tenant = tenant;
+    while begin.elapsed() < CONFIRM && waits_for_followers(tenant.standing.as_ref()) {
+        std::thread::sleep(LOOK);
+        match client.tenant(tenant.id) {
+            Ok(newer) => tenant = newer,
+            // It is promised; how it is kept is to be asked for again.
+            Err(_) => break,
+        }
+    }
+    tenant
+}
+
+fn waits_for_followers(standing: Option<&Standing>) -> bool {
+    let Some(standing) = standing.filter(|standing| standing.state == TenantState::Pending) else {
+        return false;
+    };
+    let pending = |host: &&HostStanding| host.state == TenantState::Pending;
+    let mut pending = standing.hosts.iter().filter(pending);
+    pending.all(|host| host.revision.is_some())
+}
+
+/// The hosts of a tenant that do not keep what it is promised, and why; all of them where
+/// `on_all`.
+pub(super) fn hosts(hosts: &[HostStanding], on_all: bool, paint: Paint) -> String {
+    let shown = |host: &&HostStanding| on_all || host.state != TenantState::Admitted;
+    let mut table = Table::new(
+        &["host", "keeps it", "follows revision", "silent for", "why"],
+        &[4],
+    );
+    for host in hosts.iter().filter(shown) {
+        table.row([
+            host.host.clone(),
+            match host.state {
+                TenantState::Admitted => paint.good("yes"),
+                TenantState::Pending => paint.doubtful("not yet"),
+                TenantState::Degraded => paint.bad("no"),
+            },
+            or_nothing(host.revision),
+            or_nothing(host.silent_since.map(since)),
+            host.why.clone().unwrap_or_else(|| NOTHING.to_owned()),
+        ]);
+    }
+    table.render(paint)
+}
+
+fn or_nothing(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
+}
+
+/// How long ago a moment since 1970 was, in its two largest units.
+fn since(second: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let passed = now.unwrap_or_default().as_secs().saturating_sub(second);
+    match (
+        passed / 86_400,
+        passed / 3_600 % 24,
+        passed / 60 % 60,
+        passed % 60,
+    ) {
+        (0, 0, 0, s) => format!("{s}s"),
+        (0, 0, m, s) => format!("{m}min {s}s"),
+        (0, h, m, _) => format!("{h}h {m}min"),
+        (d, h, _, _) => format!("{d}d {h}h"),
+    }
+}
+
+/// Whether a host follows its guarantees.
+pub(super) fn following(following: Following, paint: Paint) -> String {
+    match following {
+        Following::Follows => paint.good(following.word()),
+        Following::Unheard => paint.doubtful(following.word()),
+        Following::Refuses | Following::Silent => paint.bad(following.word()),
+    }
+}
+
+/// The cells of a host in a list: whether it follows, which revision, and what is wrong.
+pub(super) fn cells(host: &Host, paint: Paint) -> [String; 3] {
+    let said = &host.said;
+    let silence = said
+        .silent_since
+        .map(|second| format!("for {}", since(second)));
+    let wrong = silence.or_else(|| Some(said.refused.first()?.why.clone()));
+    [
+        following(said.following, paint),
+        or_nothing(said.revision),
+        or_nothing(wrong),
+    ]
+}
+
+/// What a host said, in sentences.
+pub(super) fn sentences(said: &HostWord, paint: Paint) -> String {
+    let word = following(said.following, paint);
+    let mut out = match (said.revision, said.silent_since) {
+        (None, _) => format!("guarantees: {word}; it never said what it keeps\n"),
+        (Some(revision), Some(second)) => {
+            format!(
+                "guarantees: {word} for {}, at revision {revision}\n",
+                since(second)
+            )
+        }
+        (Some(revision), None) => format!("guarantees: {word}, at revision {revision}\n"),
+    };
+    match (&said.limits, said.revision) {
+        (Some(limits), _) => {
+            // Writing to a String does not fail.
+            let _ = writeln!(
+                out,
+                "it keeps {} in all, {} of it for its own file's guests; bursts of {} or more, \
+                 bandwidths of {} or more",
+                limits.link, limits.reserved, limits.frame, limits.slowest
+            );
+        }
+        (None, Some(_)) => out += "it keeps no guarantee: nothing paces its uplink\n",
+        (None, None) => {}
+    }
+    for refused in &said.refused {
+        let whom = refused.tenant.map(|id| format!("tenant {}: ", id.0));
+        let line = format!("refuses {}{}", whom.unwrap_or_default(), refused.why);
+        let _ = writeln!(out, "{}", paint.bad(&line));
+    }
+    out
+}
+
+/// Arguments of `tailbound place events`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Events {
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Events {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let service = &self.service;
+        let client = service.client()?;
+        loop {
+            let lines = client.events(SILENCE);
+            // The service ends it when it ends itself; the next one goes on.
+            for line in lines.map_err(|error| service.failure(error))? {
+                match line {
+                    Ok(line) => self.show(&line)?,
+                    Err(ClientError::Unreachable(_)) => {}
+                    Err(error) => return Err(service.failure(error)),
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn show(&self, event: &Event) -> Result<(), Failure> {
+        if self.service.for_programs() {
+            let line = serde_json::to_string(event).map_err(Failure::new)?;
+            output::print(&format!("{line}\n"));
+            return Ok(());
+        }
+        if event.missed > 0 {
+            let missed = event.missed;
+            output::print(&format!(
+                "{missed} events were missed; place list tells how it is\n"
+            ));
+        }
+        if let Some(tenant) = &event.tenant {
+            output::print(&text(event.revision, tenant, paint()));
+        }
+        Ok(())
+    }
+}
+
+fn text(revision: u64, event: &TenantEvent, paint: Paint) -> String {
+    let hosts = event.hosts.iter();
+    let why: Vec<_> = hosts
+        .filter_map(|host| Some(format!("{}: {}", host.host, host.why.as_ref()?)))
+        .collect();
+    let why = why.join("; ");
+    let colon = if why.is_empty() { "" } else { ": " };
+    format!(
+        "{}  {}/{}, id {}, revision {revision}{colon}{why}\n",
+        state_word(event.state, paint),
+        event.owner,
+        event.name,
+        event.tenant.0,
+    )
+}

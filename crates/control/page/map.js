@@ -18,6 +18,12 @@ function shortened(name, width, letter) {
   return most >= 4 ? `…${name.slice(1 - most)}` : "";
 }
 
+/** What is wrong with guarantees on a host, or on some below a node; nothing where nothing is. */
+function trouble(node) {
+  if (node.height > 0) return node.troubled ? `${count(node.troubled, "host")} refusing or silent` : "";
+  return { refuses: "refuses guarantees", silent: "silent" }[node.following] ?? "";
+}
+
 /** A node in one line, for those who cannot see it. */
 function words(node, marked) {
   const what = kind(node.height, node.name);
@@ -25,6 +31,7 @@ function words(node, marked) {
   if (node.height > 0) parts.push(`least inside ${percent(node.least)}`, count(node.hosts, "host"));
   if (node.state && node.state !== "open") parts.push(node.state);
   if (!node.state) parts.push("some hosts are closed");
+  if (trouble(node)) parts.push(trouble(node));
   if (marked) parts.push(`${count(marked, "machine")} marked`);
   return parts.join(", ");
 }
@@ -39,6 +46,7 @@ function tip(node, marked) {
     `${node.used.toLocaleString("en")} of ${count(node.slots, "slot")}`,
     node.hosts > 1 ? ` on ${count(node.hosts, "host")}` : "",
     closed !== "open" ? h("b", null, closed) : "",
+    trouble(node) ? h("b", null, trouble(node)) : "",
     marked ? h("b", null, `${count(marked, "machine")} marked`) : "",
   ].flat(Infinity);
 }
@@ -169,10 +177,10 @@ export class MapView {
     const { headroom } = node;
     const round = Math.min(3, width / 8, height / 8);
     const closed = node.state && node.state !== "open" ? node.state : null;
-    const classes = ["node", frame ? "frame" : "cell", marked && "has", ports && "port", ports?.some(({ refused }) => refused) && "refused"];
+    const classes = ["node", frame ? "frame" : "cell", node.troubled && "trouble", marked && "has", ports && "port", ports?.some(({ refused }) => refused) && "refused"];
     const group = svg("g", {
       class: classes.filter(Boolean).join(" "), role: "button", tabindex: node.name === this.#focus ? 0 : -1,
-      "data-node": node.name, "data-height": node.height, "data-headroom": headroom, "data-least": node.least, "data-state": node.state ?? "mixed", "data-marked": marked ?? 0,
+      "data-node": node.name, "data-height": node.height, "data-headroom": headroom, "data-least": node.least, "data-state": node.state ?? "mixed", "data-troubled": node.troubled, "data-marked": marked ?? 0,
       "data-ports": ports?.map((port) => `${port.node} ${port.up ? "up" : "down"}`).join(",") ?? "",
       "aria-label": words(node, marked), "aria-current": node.name === this.#selected ? "true" : undefined,
     });
@@ -341,10 +349,10 @@ export class MapView {
 
   #rows() {
     const children = this.#root.children ?? [];
-    at("map-rows").replaceChildren(table(`Directly below ${this.#root.name}`, ["name", "what", "headroom", "least inside", "slots taken", "hosts", "state"],
+    at("map-rows").replaceChildren(table(`Directly below ${this.#root.name}`, ["name", "what", "headroom", "least inside", "slots taken", "hosts", "state", "guarantees"],
       children.map((node) => [
         button(node.name, () => this.#open({ node }), { class: "link", "data-row": node.name }),
-        kind(node.height, node.name), percent(node.headroom), node.height > 0 ? percent(node.least) : "", `${node.used} of ${node.slots}`, node.hosts, node.state ?? "mixed",
+        kind(node.height, node.name), percent(node.headroom), node.height > 0 ? percent(node.least) : "", `${node.used} of ${node.slots}`, node.hosts, node.state ?? "mixed", trouble(node) || (node.following ?? ""),
       ])));
   }
 
@@ -355,6 +363,7 @@ export class MapView {
       ...STEPS.map(({ label }, index) => swatch(label, box({ class: `swatch step-${index}` }))),
       swatch("drained", box({ class: "swatch step-4" }), box({ fill: "url(#drained)" })),
       swatch("failed", box({ class: "swatch step-4" }), box({ fill: "url(#failed)" })),
+      swatch("refuses guarantees, or silent", box({ class: "swatch step-4 trouble" })),
       h("span", null, "Area: slots. Squares: slots of a host, full where taken."));
   }
 }

@@ -24,6 +24,25 @@ export function ports(caption, list, foot) {
   return element;
 }
 
+/** How long ago a second since 1970 was. */
+function ago(second) {
+  const minutes = Math.max(0, Math.floor((Date.now() / 1000 - second) / 60));
+  if (minutes < 1) return "less than a minute";
+  if (minutes < 120) return count(minutes, "minute");
+  return minutes < 2880 ? count(Math.floor(minutes / 60), "hour") : count(Math.floor(minutes / 1440), "day");
+}
+
+/** What a host said of its guarantees. */
+export function following({ following: word, revision, silent_since: silent, limits, refused }) {
+  const kind = { follows: "pass", refuses: "fail", silent: "fail" }[word] ?? "";
+  const whole = word === "unheard" ? "it never said what it keeps"
+    : [silent !== undefined && `for ${ago(silent)}`, `revision ${revision}`, limits ? `keeps ${limits.link} in all` : "nothing paces its uplink"].filter(Boolean).join(", ");
+  return [
+    h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, h("span", { class: `tag ${kind}` }, word), ` ${whole}`,
+      (refused ?? []).map(({ tenant, why }) => h("div", { class: "problem" }, tenant === undefined ? why : `tenant ${tenant}: ${why}`))),
+  ];
+}
+
 /** Where machines are, in a few words. */
 export const places = (list) => list.map(({ host, vms }) => `${host} (${vms})`).join(", ");
 
@@ -63,7 +82,9 @@ export class Place {
       h("dl", { class: "facts" },
         h("dt", null, "Slots"), h("dd", { id: "place-slots" }, `${node.used} of ${node.slots} taken`, bar(node.used / node.slots)),
         node.height > 0 && [h("dt", null, "Hosts"), h("dd", null, node.hosts)],
-        h("dt", null, "Headroom"), h("dd", null, node.height > 0 ? `${percent(node.least)} at the scarcest port here or below` : `${percent(node.headroom)} at its scarcer port`)),
+        h("dt", null, "Headroom"), h("dd", null, node.height > 0 ? `${percent(node.least)} at the scarcest port here or below` : `${percent(node.headroom)} at its scarcer port`),
+        node.height > 0 && node.troubled > 0 && [h("dt", null, "Guarantees"), h("dd", { id: "place-following" }, `${count(node.troubled, "host")} refusing or silent`)],
+        host && following(host.said)),
       node.ports && ports("The two queues of its link. Bound: how long a frame waits at worst, now.", node.ports),
       actions.length > 0 && h("p", { class: "actions" }, actions),
       this.#affected(),

@@ -5,6 +5,13 @@ import { count, nanos, percent, summary, time } from "./units.js";
 import { ports } from "./place.js";
 
 const PAGE = 25;
+/** Whether a tenant has what it is promised, as a word. */
+const tag = ({ state }) => h("span", { class: `tag ${{ admitted: "pass", degraded: "fail" }[state] ?? ""}` }, state);
+
+/** The hosts that do not keep it, or not yet, and why. */
+const why = ({ hosts }) => (hosts ?? []).filter(({ state }) => state !== "admitted").slice(0, FEW_HOSTS)
+  .map(({ host, why: reason }) => h("div", null, `${host}: ${reason}`));
+
 /** Of a tenant with more hosts or machines, these are shown until all are asked for. */
 const [FEW_HOSTS, FEW_MACHINES] = [24, 64];
 
@@ -37,10 +44,11 @@ export class Tenants {
     const turn = (change) => this.#app.attempt(() => { change(); return this.refresh(); });
     at("tenant-list").replaceChildren(
       items.length
-        ? table(null, ["tenant", "promised"], items.map((tenant) => [
+        ? table(null, ["tenant", "state", "promised"], items.map((tenant) => [
           button(`${tenant.owner}/${tenant.name}`, () => this.#app.attempt(() => this.open(tenant.id)), {
             class: "link", "data-tenant": tenant.id,
           }),
+          tag(tenant.standing),
           summary(tenant.request),
         ]), { id: "tenants" })
         : h("p", { class: "soft" }, Object.values(this.#filter).some(Boolean) ? "No tenant of this owner and name." : "No tenants yet."),
@@ -96,7 +104,7 @@ export class Tenants {
   }
 
   #draw() {
-    const { id, owner, name, request, runs } = this.#open;
+    const { id, owner, name, request, runs, standing } = this.#open;
     const { guarantee, domains } = request;
     const fact = (term, text) => text !== undefined && [h("dt", null, term), h("dd", null, text)];
     const number = h("input", { id: "resize-vms", type: "number", min: 1, value: request.vms, "aria-label": "New number of machines" });
@@ -106,6 +114,7 @@ export class Tenants {
       h("p", null, button("‹ All tenants", () => { this.#close(); at("filter").elements.name.focus(); }, { class: "link", id: "tenant-back" })),
       h("h2", { id: "tenant-name" }, `${owner}/${name}`),
       h("dl", { class: "facts", id: "tenant-facts" },
+        h("dt", null, "State"), h("dd", { id: "tenant-state" }, tag(standing), why(standing)),
         fact("Number", id), fact("Machines", request.vms),
         guarantee ? [
           fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),

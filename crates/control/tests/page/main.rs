@@ -44,6 +44,15 @@ fn a_tenant_is_created_and_is_in_the_list_and_on_the_map() {
     page.says("#tenants tbody", "acme/web");
     page.click("#tenants [data-tenant='1']");
     page.says("#tenant-facts", "250Mbit/s");
+    page.says("#tenant-state", "pending");
+    // A host says that it does not keep it, and is mended.
+    let host = page.until("document.querySelector('#machines tbody th')?.textContent");
+    let host = host.as_str().unwrap();
+    running.say(host, "200Mbit/s");
+    page.says("#tenant-state", "degraded");
+    page.says("#tenant-state", "is above its link's 200Mbit/s");
+    running.say(host, "10Gbit/s");
+    page.says("#tenant-state", "pending");
     // Larger, then gone.
     page.fill("#resize-vms", "24");
     page.click("#resize");
@@ -166,6 +175,20 @@ fn a_drained_host_is_marked_by_a_pattern_and_says_whom_it_concerns() {
     page.click(&cell);
     page.says("#place-name", &format!("host {host}"));
     page.says("#place-machines", "acme/web");
+    page.says("#place-following", "it never said what it keeps");
+    running.say(host, "200Mbit/s");
+    page.says(
+        "#place-following",
+        "refuses revision 7, keeps 200Mbit/s in all",
+    );
+    page.says(
+        "#place-following",
+        "a bandwidth of 250Mbit/s is above its link's 200Mbit/s",
+    );
+    page.until(&format!(
+        "document.querySelector({:?}) !== null",
+        format!("{cell}.trouble[data-troubled='1']")
+    ));
     page.click("#drain");
     page.click("#sure-yes");
     page.says("#affected", "1 tenant affected");

@@ -81,6 +81,23 @@ impl Running {
         }
     }
 
+    /// A host says that its wire carries so much.
+    pub(crate) fn say(&self, host: &str, link: &str) {
+        let report = format!(
+            r#"{{"revision":7,"change":100,"limits":{{"link":"{link}","frame":"1538B","slowest":"1kbit/s"}}}}"#
+        );
+        let call = Call {
+            owner: None,
+            key: None,
+            fingerprint: [0; 32],
+            command: Command::Report {
+                host: host.to_owned(),
+                report: Box::new(serde_json::from_str(&report).unwrap()),
+            },
+        };
+        self.runtime.block_on(self.service.call(call)).unwrap();
+    }
+
     /// Somebody else creates a tenant of `acme`.
     pub(crate) fn create(&self, name: &str, vms: u32) {
         let tenant = format!(

@@ -35,8 +35,8 @@ pub(crate) use message::Header;
 pub use message::{Messages, Moments};
 #[cfg(test)]
 pub(crate) use packet::message_frame;
-pub(crate) use packet::read as read_frame;
 pub use packet::{End, Manner};
+pub(crate) use packet::{on_wire, read as read_frame};
 pub use probe::{ProbeReport, ProbedCpu};
 pub use query::Queries;
 pub use watch::Watch;

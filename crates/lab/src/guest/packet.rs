@@ -30,7 +30,7 @@ const SEGMENTED_TCP4: u8 = 1;
 const MTU: u64 = 1500;
 
 /// What an Ethernet frame of `len` bytes, without FCS, takes of the wire.
-pub(super) const fn on_wire(len: u64) -> u64 {
+pub(crate) const fn on_wire(len: u64) -> u64 {
     let taken = len + OVERHEAD;
     if taken < SHORTEST { SHORTEST } else { taken }
 }

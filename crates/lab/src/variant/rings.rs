@@ -8,7 +8,7 @@
 
 use super::{MeasuredSeries, Rings, Run};
 use crate::LabError;
-use crate::guest::{Header, Sample, now, read_frame};
+use crate::guest::{Header, Sample, now, on_wire, read_frame};
 use crate::hosts;
 use crate::monitor::{Record, VcpuOf};
 use crate::noise::Lost;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 use tailbound_agent::guest::Role;
 use tailbound_agent::scan::Scanner;
-use tailbound_units::Nanos;
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// One message on its way.
 #[derive(Debug, Default)]
@@ -35,8 +35,11 @@ struct Way {
 /// One datagram of a message.
 #[derive(Debug, Default, Clone, Copy)]
 struct Part {
-    /// When it was taken from its sender's ring.
+    /// When it was taken from its sender's ring, or later where the sender's guarantee
+    /// held it until then.
     taken: Option<Nanos>,
+    /// What it takes of the wire.
+    wire: Bytes,
     /// When it was put into its receiver's ring.
     given: Option<Nanos>,
 }
@@ -73,6 +76,15 @@ impl Run<'_> {
         Ok(found)
     }
 
+    /// B and S of a guest in this variant.
+    fn guaranteed(&self, guest: &str) -> Option<(Rate, Bytes)> {
+        let experiment = self.context.experiment;
+        let (tenant, _) = experiment.tenant_of(guest)?;
+        let mut members = experiment.guarantees(self.variant).iter();
+        let member = members.find(|member| member.tenant.get_ref() == tenant)?;
+        Some((member.bandwidth, member.burst))
+    }
+
     /// What else is measured of messages whose latencies are `messages`.
     pub(super) fn ring_series(
         &self,
@@ -90,6 +102,11 @@ impl Run<'_> {
                 };
                 let read = take(&path, guest.mac, &mut ways);
                 read.map_err(LabError::file("reading", &path))?;
+            }
+            for guest in &self.context.topology.guests {
+                if let Some((bandwidth, burst)) = self.guaranteed(&guest.name) {
+                    conform(guest.ip, bandwidth, burst, &mut ways);
+                }
             }
             found.push((name.clone(), summary(&ways, self.counted)));
         }
@@ -149,8 +166,28 @@ fn see(frame: &[u8], at: Nanos, mac: [u8; 6], ways: &mut Ways) {
     };
     if frame.get(6..12) == Some(&mac) {
         part.taken = Some(at);
+        part.wire = Bytes(on_wire(seen.len));
     } else {
         part.given = Some(at);
+    }
+}
+
+/// Has the datagrams of a sender count from when its own {B, S} lets them go: what it sends
+/// beyond that, as after its vCPU did not run for a while, waits for nobody else.
+fn conform(sender: Ipv4Addr, bandwidth: Rate, burst: Bytes, ways: &mut Ways) {
+    let parts = ways
+        .iter_mut()
+        .filter(|((from, _), _)| *from == sender)
+        .flat_map(|(_, way)| &mut way.parts);
+    let mut taken: Vec<&mut Part> = parts.filter(|part| part.taken.is_some()).collect();
+    taken.sort_by_key(|part| part.taken);
+    // When the bucket will be full again: it holds S less what is earned until then.
+    let mut full = Nanos::ZERO;
+    let whole = bandwidth.time_for(burst);
+    for part in taken {
+        let at = part.taken.unwrap_or_default();
+        full = full.max(at).saturating_add(bandwidth.time_for(part.wire));
+        part.taken = Some(at.max(full.saturating_sub(whole)));
     }
 }
 
@@ -230,5 +267,31 @@ mod tests {
         assert_eq!(series.samples.len(), 1);
         assert_eq!(series.samples[0].latency(), Nanos(24));
         assert_eq!(series.unanswered, 1);
+    }
+
+    #[test]
+    fn what_exceeds_its_senders_guarantee_counts_from_when_that_lets_it_go() {
+        let sender = Ipv4Addr::new(10, 77, 1, 1);
+        let part = |at| Part {
+            taken: Some(Nanos(at)),
+            given: None,
+            wire: Bytes(1000),
+        };
+        // 8 Mbit/s: a byte a microsecond; S holds two datagrams.
+        let mut ways = Ways::new();
+        for (message, at) in [(1, 10_000_000), (2, 10_000_000), (3, 20_000_000)] {
+            let parts = vec![part(at), part(at)];
+            let way = Way {
+                start: Nanos(at),
+                parts,
+            };
+            ways.insert((sender, message), way);
+        }
+        conform(sender, Rate::from_mbit(8), Bytes(2000), &mut ways);
+        let taken = ways.values().flat_map(|way| &way.parts);
+        let taken: Vec<u64> = taken
+            .map(|part| part.taken.unwrap().0 / 1_000_000)
+            .collect();
+        assert_eq!(taken, [10, 10, 11, 12, 20, 20]);
     }
 }

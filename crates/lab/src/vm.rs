@@ -1,11 +1,11 @@
 //! A guest that is a real virtual machine: QEMU, with a distribution's kernel and this very
 //! program as its first process.
 //!
-//! [`Machines`] is what all machines of a run share: the kernel, the file [`tree`], and
+//! [`Machines`] is what all machines of a run share: the kernel, the file tree (`tree`), and
 //! whether KVM boots it here. [`Machines::arguments`] is one machine's command line: its
 //! memory is shared with the daemon that has the other side of its card (vhost-user), and
 //! its virtio-serial ports are sockets of the run's directory. By the first the lab has it
-//! set up its links and its clock ([`Boot`]); each of the others takes one [`Order`]
+//! set up its links and its clock ([`Boot`]); each of the others takes one order
 //! (`channel`), which a process of the lab's own stands for on this side ([`relay`]), so that
 //! whoever starts programs in guests need not know which guests are machines. What is on the
 //! other side of the ports is `inside`.

@@ -5,8 +5,9 @@ use super::{BURST, Burst, More, Outgoing, Port, Received, Sent};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use pcap_file::{DataLink, Endianness, TsResolution};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tailbound_dataplane::{Packet, Pool, VoidFrame};
@@ -131,9 +132,11 @@ fn open_reader(path: &Path) -> Result<PcapReader<BufReader<File>>, PcapError> {
     }
 }
 
-/// Makes a capture.
+/// Makes a capture, which nobody else may read: it has what guests send.
 pub(super) fn make_writer(path: &Path) -> Result<PcapWriter<BufWriter<File>>, PcapError> {
-    let file = File::create(path).map_err(|source| PcapError::Open {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(path).map_err(|source| PcapError::Open {
         path: path.to_owned(),
         source,
     })?;

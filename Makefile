@@ -34,7 +34,7 @@ demo: ## Build the lab and run it: three latency traps open and close on this ma
 	$(DEMO) lab run $(EXPERIMENT) --out $(OUT)
 
 .PHONY: experiments
-experiments: build ## Run all ten experiments of the lab (twenty minutes)
+experiments: build ## Run all eleven experiments of the lab (twenty minutes)
 	@scripts/need lab memcached
 	@scripts/experiments $(TAILBOUND) $(OUT)
 
@@ -139,13 +139,13 @@ ifneq ($(GOLDEN_TESTS),)
 endif
 
 .PHONY: bench
-bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control bench-forward bench-uplink ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
+bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control bench-forward bench-cards bench-uplink ## Measure: instructions per packet, models and the agent, placement and its service, forwarding
 
 .PHONY: bench-instructions
 bench-instructions: ## Count instructions per packet
 	@scripts/need build bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" CARGO_PROFILE_BENCH_STRIP=none scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch --bench instructions --bench pacer
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" CARGO_PROFILE_BENCH_STRIP=none scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch -p tailbound-vhost --bench instructions --bench pacer
 
 .PHONY: bench-pacer
 bench-pacer: ## Time the pacer
@@ -167,6 +167,11 @@ bench-placement: build ## Time decisions in data centres of up to 1,000,000 host
 bench-forward: build ## Compare forwarding with a Linux bridge and Open vSwitch (root)
 	@scripts/need lab bench-forward
 	$(TAILBOUND) lab forward --out $(OUT)
+
+.PHONY: bench-cards
+bench-cards: build ## Compare machines' cards with TAPs and a Linux bridge, DPDK being the machines (root)
+	@scripts/need lab dpdk
+	$(TAILBOUND) lab cards --out $(OUT)
 
 .PHONY: bench-uplink
 bench-uplink: ## Compare sending by AF_XDP and by AF_PACKET: packets a second, CPU a packet (root)

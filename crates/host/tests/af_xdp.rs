@@ -260,7 +260,7 @@ fn a_daemon_paces_with_voids_through_it() {
         let count = 100;
         // All of them wait before the first is read: what the daemon makes of them does not
         // depend on when this process has its CPU.
-        daemon.signal(Signal::STOP);
+        daemon.stop();
         for n in 0..count {
             nic.send(&datagram_of(FAR, GUEST, [10, 77, 0, 7], n));
         }

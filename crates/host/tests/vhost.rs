@@ -79,7 +79,7 @@ fn machines_reach_each_other_and_outlive_the_daemon() {
                 assert_eq!(got.1, frame(2, 1, mark));
             }
             // It is killed with frames in the ring that it has not seen.
-            daemon.signal(rustix::process::Signal::STOP);
+            daemon.stop();
             let first = mark + 1;
             for _ in 0..20 {
                 mark += 1;

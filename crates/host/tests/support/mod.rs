@@ -414,6 +414,19 @@ impl Daemon {
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
+    /// Stops it, and returns when none of its threads runs any more: the signal alone leaves
+    /// each of them the moment until its processor hears of it.
+    pub(crate) fn stop(&self) {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        self.signal(rustix::process::Signal::STOP);
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let stopped = waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT,
+        );
+        stopped.expect("it is our child");
+    }
+
     /// How much memory it has, in KiB.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));

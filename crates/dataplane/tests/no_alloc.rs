@@ -161,6 +161,75 @@ fn nothing_is_allocated_by_a_pacer_once_it_is_warm() {
     assert!(stats.voids.packets > 1000 && stats.unread > 10, "{stats:?}");
 }
 
+/// Bursts of several flows of two guests that offer more than they are guaranteed, on a wire
+/// that is idle: some become elastic, are held and go on as guaranteed.
+fn elastic_burst(
+    pacer: &mut Pacer<Packet>,
+    pool: &Pool,
+    flows: &[(Vec<u8>, [u8; 10])],
+    round: u32,
+) {
+    let mut now = Nanos::from_secs(1) + Nanos::from_millis(u64::from(round) * 200);
+    for _ in 0..20 {
+        for guest in 0..2 {
+            for (frame, virtio) in flows {
+                pacer.enqueue(now, read(pool, frame, *virtio, guest));
+            }
+        }
+        now += Nanos::from_micros(200);
+        while pacer.poll_at().is_some_and(|at| at <= now) {
+            pacer.batch(now).for_each(drop);
+        }
+    }
+    while let Some(at) = pacer.poll_at() {
+        now = now.max(at);
+        pacer.batch(now).for_each(drop);
+    }
+}
+
+#[test]
+fn nothing_is_allocated_for_elastic_flows_once_it_is_warm() {
+    let flows = (0..6).map(|flow| {
+        let tcp = Tcp {
+            payload: [1448, 30_000][flow % 2],
+            ..Tcp::default()
+        };
+        let mut frame = tcp.frame();
+        // Its source port, behind the headers of Ethernet and IPv4.
+        frame[35] = flow as u8;
+        (frame, tcp.virtio())
+    });
+    let flows: Vec<_> = flows.collect();
+    let link = Rate::from_mbit(10_000);
+    let mut pacer = Pacer::new(&PacerConfig::new(link)).expect("sound");
+    let guarantee = Guarantee::new(Rate::from_mbit(100), Bytes(30_000), link);
+    for guest in 0..2 {
+        pacer
+            .set_guest(Nanos(1), GuestId::first(guest), Some(&guarantee))
+            .expect("sound");
+    }
+    let pool = Pool::new();
+    for round in 0..3 {
+        elastic_burst(&mut pacer, &pool, &flows, round);
+    }
+    let before = pacer.stats();
+    let counted = allocation_counter::measure(|| {
+        for round in 3..20 {
+            elastic_burst(&mut pacer, &pool, &flows, round);
+        }
+    });
+    assert_eq!(counted.count_total, 0);
+    let stats = pacer.stats();
+    assert!(
+        stats.elastic.packets - before.elastic.packets > 1000,
+        "{stats:?}"
+    );
+    assert!(
+        stats.guaranteed.packets - before.guaranteed.packets > 100,
+        "{stats:?}"
+    );
+}
+
 #[test]
 fn the_counter_counts() {
     let counted = allocation_counter::measure(|| drop(Pool::new().buffer(1)));

@@ -4,6 +4,7 @@ use super::harness::{
     Host, LINK, ROUNDING, Sent, check_wire, conform, excess, excess_of_all_pairs, frame,
 };
 use super::*;
+use crate::queue::{FifoConfig, QueueConfig};
 use proptest::prelude::*;
 
 fn shape(sent: &[Sent]) -> Vec<(u64, u64, Option<u64>)> {
@@ -265,6 +266,49 @@ fn a_frame_that_comes_during_a_batch_is_scheduled_from_its_end_on() {
     assert_eq!(departures, [0, 15_380, 30_760, 46_140]);
 }
 
+/// Frames without a guarantee always wait; or they are of a guest whose flow is elastic.
+fn worst_delay_beside_a_full_wire(is_elastic: bool, arrivals: &[(u64, u64)]) -> u64 {
+    let config = PacerConfig {
+        best_effort: QueueConfig::Fifo(FifoConfig {
+            packets: 10_000,
+            ..FifoConfig::default()
+        }),
+        ..PacerConfig::new(LINK)
+    };
+    let few = Guarantee::new(Rate::from_mbit(1000), Bytes(100_000), LINK);
+    let mut host = Host::new(&config, &[few, few]);
+    let filler = if is_elastic { 1 } else { 2 };
+    let (mut now, mut came) = (host.now, Vec::new());
+    for (id, &(gap, wire)) in (0..).zip(arrivals) {
+        now += Nanos(gap);
+        came.push(WireClock::new(LINK).advance(now).0);
+        host.ring(0, now, frame(id, 0, wire));
+    }
+    for n in 0..(now - host.now).0 / 1000 {
+        let at = host.now + Nanos(n * 1000);
+        host.ring(filler, at, frame(n, filler as u32, 1538));
+    }
+    host.run_until(now + Nanos::from_millis(1));
+    let delays: Vec<_> = host
+        .of(0)
+        .zip(came)
+        .map(|((sent, _), came)| sent.at - came)
+        .collect();
+    assert_eq!(delays.len(), arrivals.len());
+    delays.into_iter().max().unwrap_or(0)
+}
+
+#[test]
+fn a_frame_that_comes_during_a_batch_begins_later_by_no_more_than_that_and_a_frame() {
+    // Every 117 us and a bit: at all places of a batch.
+    let arrivals = [(117_331, 1538); 60];
+    for is_elastic in [false, true] {
+        let worst = worst_delay_beside_a_full_wire(is_elastic, &arrivals);
+        // 50 us of 10 Gbit/s.
+        assert!((32_000..=62_500 + 1538).contains(&worst), "{worst}");
+    }
+}
+
 #[test]
 fn what_a_guest_may_not_send_within_its_horizon_stays_in_the_ring() {
     let rate = Rate::from_mbit(100);
@@ -453,6 +497,15 @@ prop_compose! {
 }
 
 proptest! {
+    /// Whenever it comes, and whatever fills the wire.
+    #[test]
+    fn a_frame_that_conforms_waits_for_a_batch_and_a_frame_at_most(
+        is_elastic: bool,
+        arrivals in proptest::collection::vec((13_000..400_000_u64, 84..=1538_u64), 1..30),
+    ) {
+        prop_assert!(worst_delay_beside_a_full_wire(is_elastic, &arrivals) <= 62_500 + 1538);
+    }
+
     #[test]
     fn the_quick_check_is_the_definition(
         rate in 1..20_000_000_000_u64,

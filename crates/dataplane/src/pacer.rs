@@ -110,6 +110,7 @@ mod limit;
 mod line;
 mod lines;
 mod local;
+mod rate_change;
 mod round;
 mod store;
 mod take;
@@ -227,6 +228,8 @@ pub struct Pacer<F> {
     wanted: Bytes,
     lines: Lines,
     chain: Chain<F>,
+    /// How many lines count the wire at the rate that it has, where it got another one.
+    translated: usize,
     /// Guests whose rings are to be read again.
     read_again: Vec<GuestId>,
     best_effort: Queue<F>,
@@ -258,6 +261,7 @@ impl<F: Frame> Pacer<F> {
             wanted: Bytes(0),
             lines: Lines::new(keys),
             chain: Chain::new(config.link),
+            translated: usize::MAX,
             read_again: Vec::new(),
             best_effort: Queue::new(&config.best_effort),
             elastic: Elastic::new(config),

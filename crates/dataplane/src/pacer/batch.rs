@@ -165,7 +165,7 @@ impl<F: Frame> Pacer<F> {
         let index = chain.releases.pop();
         let line = lines.at_mut(index);
         if let Some(Some(guest)) = guests.get_mut(line.guest as usize) {
-            chain.join(guest, line, index);
+            chain.release(guest, line, index);
         }
     }
 

@@ -4,6 +4,7 @@ use super::departures::Departures;
 use super::guest::{Guest, Ring};
 use super::line::{Line, Stage};
 use super::local::Local;
+use super::rate_change::RateChange;
 use super::round::{Links, of_deficit};
 use super::store::{NIL, Store};
 use super::wheel::Wheel;
@@ -18,6 +19,8 @@ use tailbound_units::{Bytes, Position, Rate, WireBytes};
 #[derive(Debug)]
 pub(super) struct Chain<F> {
     pub(super) clock: WireClock,
+    /// What limits that nobody has looked at since are to be translated by.
+    pub(super) change: RateChange,
     /// Virtual time.
     pub(super) position: Position,
     /// Up to where the wire is taken.
@@ -41,6 +44,7 @@ impl<F: Frame> Chain<F> {
     pub(super) fn new(link: Rate) -> Self {
         Self {
             clock: WireClock::new(link),
+            change: RateChange::none(link),
             position: Position::ZERO,
             wire: Position::ZERO,
             store: Store::new(),
@@ -137,7 +141,7 @@ impl<F: Frame> Chain<F> {
     #[inline(always)]
     fn charge_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
         if let Some(limit) = &mut line.limit
-            && let Err(release) = limit.charge(at, wire)
+            && let Err(release) = limit.charge(at, wire, &self.change)
         {
             limit.note(index, &mut self.used);
             self.hold_back(line, index, at, release);
@@ -164,6 +168,27 @@ impl<F: Frame> Chain<F> {
         // The wheel may be ahead by a part of a batch.
         let release = release.max(self.releases.position());
         self.releases.insert(index, release);
+    }
+
+    /// Releases a line that waited for its limit until now.
+    #[inline(always)]
+    pub(super) fn release(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+        if let Some(limit) = &line.limit
+            && !limit.is_on(self.change.new)
+        {
+            return self.charge_anew(guest, line, index);
+        }
+        self.join(guest, line, index);
+    }
+
+    /// Charges the first frame of a line anew, which was charged on the wire as it was before.
+    #[cold]
+    fn charge_anew(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
+        let at = line.release.max(self.change.start);
+        if let Some(limit) = &mut line.limit {
+            limit.refund();
+        }
+        self.set_head((guest, line), index, at);
     }
 
     /// The line that is released first of those that wait for their limit.

@@ -1,7 +1,7 @@
 //! What is guaranteed, as it changes.
 
 use super::Pacer;
-use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError};
+use super::config::{Guarantee, MAX_GUESTS, MAX_RATIO, PacerConfig, PacerError, slowest};
 use super::guest::{self, Contract, Guest, Ring};
 use super::limit::{FlowUse, Limit};
 use super::line::{Line, Stage};
@@ -11,7 +11,7 @@ use super::wheel;
 use crate::queue::Queued;
 use crate::{FlowKey, Frame, GuestId};
 use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Bytes, Nanos, Position, Rate, WireBytes};
+use tailbound_units::{Bytes, Nanos, Position, Rate};
 
 impl<F: Frame> Pacer<F> {
     /// Guarantees a guest something else from `now` on, or nothing any more.
@@ -288,6 +288,7 @@ impl<F: Frame> Pacer<F> {
         let line = self.lines.at_mut(index);
         let waits = self.chain.withdraw(line, index);
         if let Some(limit) = &mut line.limit {
+            limit.translate(&self.chain.change);
             change(limit);
             let before = line.weight;
             line.weight = weight(limit.open_rate(), self.config.link);
@@ -484,22 +485,6 @@ pub(super) fn fresh_guest(
         });
     }
     Guest::new(config, id, guarantee).ok_or(PacerError::BurstTooLong(burst))
-}
-
-/// A full bucket of a limit on another link: at its rate, or the nearest that the link
-/// can count. Whoever limits destinations knows nothing of the link.
-pub(super) fn fresh_limit(
-    rate: Rate,
-    burst: WireBytes,
-    link: Rate,
-) -> Result<TokenBucket<Position>, PacerError> {
-    let rate = rate.clamp(slowest(link), link);
-    TokenBucket::on_wire(link, rate, burst).ok_or(PacerError::BurstTooLong(burst.into()))
-}
-
-/// The lowest rate that can be counted on a link.
-const fn slowest(link: Rate) -> Rate {
-    Rate(link.0.div_ceil(MAX_RATIO))
 }
 
 fn check_rate(rate: Rate, link: Rate) -> Result<(), PacerError> {

@@ -9,10 +9,10 @@ const END: Position = Position(1 << 62);
 
 /// Turns moments into bytes of the wire, and back.
 ///
-/// A *position* is how many bytes a wire of this rate could have carried since
-/// moment zero, preambles and gaps included. The remainder of the conversion is
-/// carried from call to call, so that positions are exact however often they are
-/// asked for.
+/// A *position* is how many bytes the wire could have carried since moment zero,
+/// preambles and gaps included, each at the rate that it had then. The remainder of the
+/// conversion is carried from call to call, so that positions are exact however often they
+/// are asked for.
 ///
 /// Virtual time is frozen while the wire does not take what is due. What is scheduled
 /// for later is then later by as much.
@@ -26,6 +26,8 @@ pub struct WireClock {
     rest: Carry,
     /// Bytes that it was frozen for.
     frozen: WireBytes,
+    /// Where it was when it got its rate.
+    start: (Nanos, Position),
 }
 
 impl WireClock {
@@ -36,6 +38,20 @@ impl WireClock {
             position: Position::ZERO,
             rest: Carry::NONE,
             frozen: WireBytes::ZERO,
+            start: (Nanos::ZERO, Position::ZERO),
+        }
+    }
+
+    /// The clock of the same wire as it gets another rate, from its next byte on. That has
+    /// the same position, and its moment is the clock's.
+    pub(super) fn at_rate(&self, rate: Rate) -> Self {
+        let position = self.first_byte();
+        let now = self.moment(position).max(self.now);
+        Self {
+            now,
+            position,
+            start: (now, position),
+            ..Self::new(rate)
         }
     }
 
@@ -77,11 +93,12 @@ impl WireClock {
     }
 
     /// Returns the first nanosecond at which byte `position` may begin, if virtual time
-    /// is not frozen until then.
+    /// is not frozen until then; of one that began at another rate, when this one came.
     pub fn moment(&self, position: Position) -> Nanos {
-        let byte = u128::from(position.0) + u128::from(self.frozen.0);
+        let (since, start) = self.start;
+        let byte = u128::from(position.since(start).0) + u128::from(self.frozen.0);
         let nanos = (byte * u128::from(BYTE)).div_ceil(u128::from(self.rate.0));
-        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        since.saturating_add(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
     /// Returns what the wire carries in `time`, rounded down.

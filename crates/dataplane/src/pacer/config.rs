@@ -278,6 +278,11 @@ pub const MAX_GUESTS: usize = 1 << 20;
 /// frame is then far within what a wheel reaches.
 pub const MAX_RATIO: u64 = 1_000_000;
 
+/// The lowest rate that can be counted on a link.
+pub(super) const fn slowest(link: Rate) -> Rate {
+    Rate(link.0.div_ceil(MAX_RATIO))
+}
+
 /// The least memory of a pacer.
 const LEAST_MEMORY: Bytes = Bytes(1 << 20);
 

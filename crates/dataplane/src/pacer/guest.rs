@@ -251,6 +251,14 @@ impl Guest {
         self.last_departure = self.last_departure.min(at);
     }
 
+    /// Charges the frame anew, from `at` on, that has a departure time before that.
+    pub(super) fn charge_anew(&mut self, wire: WireBytes, at: Position, is_local: bool) {
+        let stamped = self.stamped;
+        self.take_back(wire, at);
+        self.stamped = stamped;
+        self.schedule(at, wire, is_local);
+    }
+
     /// Whether {B, S} is what holds its frames up, those of a line that hold `memory`
     /// among them, so that its ring should not be read.
     #[inline(always)]

@@ -2,6 +2,7 @@
 //! burst twice, and none loses it.
 
 use super::config::PacerError;
+use super::guest::Contract;
 use super::{Pacer, guest};
 use crate::{FlowKey, Frame, GuestId};
 use tailbound_units::{Nanos, Rate, WireBytes};
@@ -31,10 +32,12 @@ impl<F: Frame> Pacer<F> {
     /// What a guest's buckets hold now; `None` where it has no guarantee.
     pub fn level(&mut self, now: Nanos, id: GuestId) -> Option<GuestLevel> {
         let at = self.advance(now).max(self.chain.wire);
-        let guest = self.guaranteed(id)?;
+        let guest = guest::find(&self.guests, id);
+        let guest = guest.filter(|guest| guest.contract == Contract::Guaranteed)?;
         let mut destinations = Vec::with_capacity(guest.limited as usize);
         let mut next = guest.first_limited;
-        while let Some(limit) = self.lines.limit(next) {
+        while let Some(limit) = self.lines.limit_mut(next) {
+            limit.translate(&self.chain.change);
             destinations.push(DestinationLevel {
                 destination: limit.key.destination,
                 rate: limit.rate(),

@@ -1,11 +1,16 @@
 //! The top of the chain: what a guest may send to one destination.
 
+use super::config::slowest;
+use super::rate_change::RateChange;
 use crate::FlowKey;
 use tailbound_units::exact::{Charged, TokenBucket};
 use tailbound_units::{Position, Rate, WireBytes};
 
 /// The place of a limit that is not among those in use.
 pub(super) const NOT_USED: u32 = u32::MAX;
+
+/// The deepest bucket that every link can count at every rate: a terabyte.
+const DEEPEST: WireBytes = WireBytes(1 << 40);
 
 /// What a flow with a limit did since it was last asked: its demand, as far as it
 /// shows. See [`super::Pacer::destinations_used`].
@@ -29,6 +34,9 @@ pub(super) struct Limit {
     charged: Option<Charged<Position>>,
     /// Where it is closed: since when the bucket does not fill.
     closed: Option<Position>,
+    /// The rate of the wire whose bytes are counted, where it is open: one look tells
+    /// whether a frame can be charged at once.
+    open_on: Rate,
     /// Whether a frame waited for it since its use was asked for.
     pub(super) waited: bool,
     /// What passed since then.
@@ -43,22 +51,47 @@ pub(super) struct Limit {
 
 impl Limit {
     /// A limit with this bucket, closed since a moment or open.
-    pub(super) const fn new(
+    pub(super) fn new(
         key: FlowKey,
         bucket: TokenBucket<Position>,
         closed: Option<Position>,
     ) -> Self {
-        Self {
+        let mut limit = Self {
             bucket,
             charged: None,
             closed,
+            open_on: Rate(0),
             waited: false,
             taken: WireBytes::ZERO,
             key,
             place: NOT_USED,
             chain: super::store::NIL,
             sibling: super::store::NIL,
+        };
+        limit.note_open();
+        limit
+    }
+
+    /// Whether it counts the bytes of a wire of this rate.
+    pub(super) fn is_on(&self, link: Rate) -> bool {
+        self.bucket.byte() == link.0
+    }
+
+    /// Counts the wire as it is now, whichever it counted before.
+    pub(super) fn translate(&mut self, change: &RateChange) {
+        if !self.is_on(change.new) {
+            let fresh = on_link(self.open_rate(), self.burst(), change.new);
+            self.reconfigure(&fresh, change.start, change.at(change.start));
         }
+    }
+
+    /// Notes whether a frame can be charged at once.
+    fn note_open(&mut self) {
+        self.open_on = if self.closed.is_some() {
+            Rate(0)
+        } else {
+            Rate(self.bucket.byte())
+        };
     }
 
     /// Bits a second now.
@@ -95,10 +128,20 @@ impl Limit {
     /// released then, or else when it is to be; `None`: when the limit, which is closed, is
     /// opened.
     #[inline(always)]
-    pub(super) fn charge(&mut self, at: Position, wire: WireBytes) -> Result<(), Option<Position>> {
-        if self.closed.is_some() {
-            return self.charge_closed(at, wire);
+    pub(super) fn charge(
+        &mut self,
+        at: Position,
+        wire: WireBytes,
+        change: &RateChange,
+    ) -> Result<(), Option<Position>> {
+        if self.open_on != change.new {
+            return self.charge_slowly(at, wire, change);
         }
+        self.charge_open(at, wire)
+    }
+
+    #[inline(always)]
+    fn charge_open(&mut self, at: Position, wire: WireBytes) -> Result<(), Option<Position>> {
         let charged = self.bucket.charge(at, wire);
         if charged.leaves <= at {
             return Ok(());
@@ -109,7 +152,16 @@ impl Limit {
     }
 
     #[inline(never)]
-    fn charge_closed(&mut self, at: Position, wire: WireBytes) -> Result<(), Option<Position>> {
+    fn charge_slowly(
+        &mut self,
+        at: Position,
+        wire: WireBytes,
+        change: &RateChange,
+    ) -> Result<(), Option<Position>> {
+        self.translate(change);
+        if self.closed.is_none() {
+            return self.charge_open(at, wire);
+        }
         self.stay_closed(at);
         if self.bucket.holds(at, wire) {
             self.bucket.charge(at, wire);
@@ -136,12 +188,14 @@ impl Limit {
     /// Lets the bucket fill no longer from `now` on.
     pub(super) fn close(&mut self, now: Position) {
         self.closed.get_or_insert(now);
+        self.note_open();
     }
 
     /// Lets the bucket fill again from `now` on.
     pub(super) fn open(&mut self, now: Position) {
         self.stay_closed(now);
         self.closed = None;
+        self.note_open();
     }
 
     /// Keeps what the bucket of a closed limit holds until `now`.
@@ -184,5 +238,14 @@ impl Limit {
         self.closed = self.closed.map(|_| to);
         self.bucket.reconfigure(fresh, from, to);
         self.charged = None;
+        self.note_open();
     }
+}
+
+/// A full bucket on a wire of `link`: at its rate, or the nearest that the link can count.
+/// Whoever limits destinations knows nothing of the link.
+fn on_link(rate: Rate, burst: WireBytes, link: Rate) -> TokenBucket<Position> {
+    let rate = rate.clamp(slowest(link), link);
+    let bucket = TokenBucket::on_wire(link, rate, burst.min(DEEPEST));
+    bucket.unwrap_or_else(|| unreachable!("at a rate and of a depth that can be counted"))
 }

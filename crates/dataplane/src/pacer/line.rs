@@ -2,6 +2,7 @@
 //! limit.
 
 use super::limit::Limit;
+use super::rate_change::RateChange;
 use super::store::{NIL, Store, Waiting};
 use crate::Frame;
 use crate::queue::QueueStats;
@@ -71,6 +72,14 @@ impl Line {
             target: Nanos::ZERO,
             deficit: 0,
             control: Control::NEW,
+        }
+    }
+
+    /// Its first frame, which was released as another departs that is still to leave, is
+    /// released then on another wire, too.
+    pub(super) fn translate_release(&mut self, change: &RateChange) {
+        if self.stage == Stage::Released && self.release > change.start {
+            self.release = change.at(self.release);
         }
     }
 

@@ -109,7 +109,7 @@ impl Lines {
     fn double_chains(&mut self) {
         let double = vec![NIL; 2 * self.chains.len()];
         for mut index in mem::replace(&mut self.chains, double) {
-            while let Some(limit) = self.limit_at(index) {
+            while let Some(limit) = self.limit(index) {
                 let (key, next) = (limit.key, limit.chain);
                 self.link(index, key);
                 index = next;
@@ -117,11 +117,7 @@ impl Lines {
         }
     }
 
-    fn limit_at(&self, index: u32) -> Option<&Limit> {
-        self.all.get(index as usize)?.limit.as_ref()
-    }
-
-    fn limit_at_mut(&mut self, index: u32) -> Option<&mut Limit> {
+    pub(super) fn limit_mut(&mut self, index: u32) -> Option<&mut Limit> {
         self.all.get_mut(index as usize)?.limit.as_mut()
     }
 
@@ -129,7 +125,7 @@ impl Lines {
     fn link(&mut self, index: u32, key: FlowKey) {
         let chain = self.chain(key);
         let next = mem::replace(&mut self.chains[chain], index);
-        if let Some(limit) = self.limit_at_mut(index) {
+        if let Some(limit) = self.limit_mut(index) {
             limit.chain = next;
         }
     }
@@ -149,7 +145,7 @@ impl Lines {
             self.chains[chain] = limit.chain;
         } else {
             let mut before = self.chains[chain];
-            while let Some(other) = self.limit_at_mut(before) {
+            while let Some(other) = self.limit_mut(before) {
                 if other.chain == index {
                     other.chain = limit.chain;
                     break;
@@ -160,7 +156,7 @@ impl Lines {
         if limit.place != NOT_USED {
             used.swap_remove(limit.place as usize);
             if let Some(&moved) = used.get(limit.place as usize)
-                && let Some(moved) = self.limit_at_mut(moved)
+                && let Some(moved) = self.limit_mut(moved)
             {
                 moved.place = limit.place;
             }
@@ -190,11 +186,6 @@ impl Lines {
             kept += u32::from(waits);
             waits
         });
-    }
-
-    /// The numbers of all lines in use.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
-        0..self.all.len() as u32
     }
 }
 

@@ -57,14 +57,12 @@ impl<F> Local<F> {
         self.due.len() < before
     }
 
-    /// Turns every departure into that of another wire.
-    pub(super) fn translate(&mut self, at: impl Fn(Position) -> Position) {
-        let due = self.due.drain();
-        let due: Vec<_> = due
-            .map(|Reverse((departure, guest))| Reverse((at(departure), guest)))
-            .collect();
-        self.due.extend(due);
+    /// Takes all guests out.
+    pub(super) fn take_due(&mut self) -> Vec<u32> {
+        let guests = self.due.drain().map(|Reverse((_, guest))| guest);
+        let guests = guests.collect();
         self.find_next();
+        guests
     }
 
     /// Whether a guest is there.

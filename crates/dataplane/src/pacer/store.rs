@@ -134,11 +134,6 @@ impl<F> Store<F> {
         &mut self.places[index as usize]
     }
 
-    /// Hands over all places, unused ones too.
-    pub(super) fn each(&mut self, change: impl FnMut(&mut Waiting<F>)) {
-        self.places.iter_mut().for_each(change);
-    }
-
     /// Frees the place of a frame, which is to be taken out of it at once.
     #[inline(always)]
     pub(super) fn vacate(&mut self, index: u32) -> &mut Waiting<F> {

@@ -1,54 +1,64 @@
-//! What is guaranteed, on another wire.
+//! What is guaranteed, on a wire of another rate.
+//!
+//! Positions go on from one rate to the other, so whatever came before the change did so
+//! at any rate. What lies ahead is counted anew: departures, and the buckets of guests, at
+//! once; a limit when it is looked at next, or when its turn comes ([`Pacer::translate`]).
+//! So a change takes time for each guest, and for no limit and no frame that waits.
 
+use super::Pacer;
 use super::chain::Chain;
-use super::change::{check_sum, fresh_guest, fresh_limit};
+use super::change::check_sum;
 use super::config::{PacerConfig, PacerError};
 use super::guest::{Contract, Guest};
 use super::line::Stage;
-use super::{Pacer, WireClock};
+use super::rate_change::RateChange;
+use super::take::line_of;
 use crate::Frame;
-use tailbound_units::exact::TokenBucket;
-use tailbound_units::{Nanos, Position, Rate, WireBytes};
-
-/// The buckets of all guests and limits as they would be on another wire.
-struct Fresh {
-    guests: Vec<Option<Guest>>,
-    limits: Vec<Option<TokenBucket<Position>>>,
-}
+use std::mem;
+use tailbound_units::{Nanos, Position, Rate};
 
 impl<F: Frame> Pacer<F> {
     /// Changes the wire from `now` on: its rate, the batch and all else that is
     /// configured.
     ///
     /// No frame is lost or overtakes one of its flow. Departures stay at the moments
-    /// they were given for, rounded up to a byte of the new link; what was handed
-    /// over takes as many bytes of it as of the old one. Guests keep their
+    /// they were given for, rounded up to a byte of the new link, but not before what was
+    /// handed over ends; that takes as many bytes of it as of the old one. Guests keep their
     /// guarantees, their limits and their tokens; a limit that the new link cannot
-    /// count becomes the nearest that it can. Positions of the wire are new
-    /// where the rate is: ask for [`Pacer::clock`] again. It takes time for each guest,
-    /// limit and frame.
+    /// count becomes the nearest that it can. How long bytes take is new where the rate is:
+    /// ask for [`Pacer::clock`] again.
+    ///
+    /// It takes time for each guest. Limits are left to [`Pacer::translate`], which is to be
+    /// called until all are done; what it had left from the change before is done here.
     ///
     /// # Errors
     /// The rule that the configuration breaks, or that a guarantee would break under
     /// it; then nothing has changed.
     pub fn reconfigure(&mut self, now: Nanos, config: &PacerConfig) -> Result<(), PacerError> {
         let position = self.advance(now);
-        let link = config.link;
         let batch = config.batch_on_the_wire()?;
-        let fresh = Fresh {
-            guests: self.fresh_guests(config)?,
-            limits: self.fresh_limits(link)?,
-        };
-        check_sum(self.committed, link)?;
-        self.translate(position, link, fresh);
+        for guest in self.guests.iter().flatten() {
+            if guest.contract == Contract::Guaranteed {
+                config.check(&guest.guarantee)?;
+            }
+        }
+        check_sum(self.committed, config.link)?;
+        if config.link != self.config.link {
+            self.translate(usize::MAX);
+            self.chain.change_rate(position, config.link);
+            self.translated = 0;
+        }
+        self.translate_guests(config);
         self.batch = batch;
         self.lead = batch / 2;
         self.catch_up = config.catch_up_on_the_wire();
         if config.best_effort != self.config.best_effort {
             self.best_effort.reconfigure(&config.best_effort);
         }
-        self.config = config.clone();
-        self.divide_memory();
+        let memory = mem::replace(&mut self.config, config.clone()).memory;
+        if memory != config.memory {
+            self.divide_memory();
+        }
         let at = self.chain.position.max(self.chain.wire);
         self.elastic.reconfigure(config, at);
         for guest in self.guests.iter_mut().flatten() {
@@ -57,134 +67,118 @@ impl<F: Frame> Pacer<F> {
         Ok(())
     }
 
-    fn fresh_guests(&self, config: &PacerConfig) -> Result<Vec<Option<Guest>>, PacerError> {
-        let fresh = |guest: &Option<Guest>| match guest {
-            Some(guest) if guest.contract == Contract::Guaranteed => {
-                fresh_guest(config, guest.id, &guest.guarantee).map(Some)
-            }
-            _ => Ok(None),
-        };
-        self.guests.iter().map(fresh).collect()
-    }
-
-    fn fresh_limits(&self, link: Rate) -> Result<Vec<Option<TokenBucket<Position>>>, PacerError> {
-        let fresh = |index: u32| {
-            let limit = self.lines.at(index).limit.as_ref();
-            let fresh = limit.map(|limit| fresh_limit(limit.open_rate(), limit.burst(), link));
-            fresh.transpose()
-        };
-        self.lines.numbers().map(fresh).collect()
-    }
-
-    /// Turns every moment into one of another link, or the same.
-    fn translate(&mut self, position: Position, rate: Rate, fresh: Fresh) {
-        let translation = Translation::new(&self.chain.clock, position, rate);
-        let start = position.max(self.chain.wire);
-        let mut held_back = Vec::new();
-        for index in self.lines.numbers() {
-            let line = self.lines.at_mut(index);
-            if line.stage == Stage::Limited {
-                self.chain.withdraw(line, index);
-                held_back.push(index);
-            }
-        }
-        for (guest, fresh) in self.guests.iter_mut().zip(fresh.guests) {
-            let Some(guest) = guest else { continue };
+    /// Gives guests their buckets on another wire, and the departures that lie ahead.
+    fn translate_guests(&mut self, config: &PacerConfig) {
+        let change = self.chain.change;
+        for guest in self.guests.iter_mut().flatten() {
+            let fresh = Guest::new(config, guest.id, &guest.guarantee);
+            let fresh = fresh.filter(|_| guest.contract == Contract::Guaranteed);
+            let from = change.start.max(guest.last_departure);
             if let Some(fresh) = fresh {
-                let from = start.max(guest.last_departure);
-                guest.reconfigure(&fresh, from, translation.at(from));
+                let to = if config.link == self.config.link {
+                    from
+                } else {
+                    change.at(from)
+                };
+                guest.reconfigure(&fresh, from, to);
             }
-            guest.last_departure = translation.at(guest.last_departure);
         }
-        for (index, fresh) in self.lines.numbers().zip(fresh.limits) {
+        if config.link != self.config.link {
+            self.translate_departures();
+        }
+    }
+
+    /// Lets frames that have a departure leave at the same moments of another wire. One whose
+    /// moment has passed, as the host or the wire was late, is charged anew.
+    fn translate_departures(&mut self) {
+        let change = self.chain.change;
+        let mut waiting = Vec::new();
+        self.chain
+            .departures
+            .drain(|number, _| waiting.push(number));
+        self.chain.departures.restart(change.start);
+        let local = self.chain.local.take_due();
+        for (number, is_local) in waiting
+            .into_iter()
+            .map(|number| (number, false))
+            .chain(local.into_iter().map(|number| (number, true)))
+        {
+            let Some(departure) = self.translate_departure(number, is_local) else {
+                continue;
+            };
+            if is_local {
+                self.chain.local.insert(number, departure);
+            } else {
+                self.chain
+                    .departures
+                    .insert(number, departure, change.start);
+            }
+        }
+    }
+
+    /// When the frame of a guest departs that has a departure.
+    fn translate_departure(&mut self, number: u32, is_local: bool) -> Option<Position> {
+        let change = self.chain.change;
+        let guest = self.guests.get_mut(number as usize)?.as_mut()?;
+        let waiting = self.chain.store.at(guest.stamped);
+        let frame = waiting.frame.as_ref();
+        let line = frame.map_or(guest.unlimited, |frame| line_of(guest, &self.lines, frame));
+        let departure = change.at(guest.last_departure);
+        guest.last_departure = departure;
+        if departure < change.start {
+            guest.charge_anew(waiting.wire, change.start, is_local);
+        }
+        // The next of its line is released when it departs, and no other line later.
+        self.lines.at_mut(line).translate_release(&change);
+        if line != guest.unlimited {
+            let unlimited = self.lines.at_mut(guest.unlimited);
+            unlimited.translate_release(&change);
+        }
+        Some(guest.last_departure)
+    }
+
+    /// Brings some lines, `most` of them, to the wire that came with the last change of its
+    /// rate. Returns whether all are. Until then a line whose limit holds it up may wait
+    /// longer than it has to, where the rate became less.
+    pub fn translate(&mut self, most: usize) -> bool {
+        let all = self.lines.count();
+        if self.translated >= all {
+            return true;
+        }
+        let end = all.min(self.translated.saturating_add(most));
+        let at = self.chain.position.max(self.chain.wire);
+        for index in self.translated as u32..end as u32 {
             let line = self.lines.at_mut(index);
-            line.release = translation.at(line.release);
-            if let Some(limit) = &mut line.limit
-                && let Some(fresh) = fresh
-            {
-                limit.reconfigure(&fresh, start, translation.at(start));
+            let Some(limit) = &mut line.limit else {
+                continue;
+            };
+            if limit.is_on(self.chain.change.new) {
+                continue;
+            }
+            let waits = line.stage == Stage::Limited && self.chain.withdraw(line, index);
+            if let Some(limit) = &mut line.limit {
+                limit.translate(&self.chain.change);
+            }
+            if waits {
+                self.set_head(index, at);
             }
         }
-        if rate != self.config.link {
-            self.chain.translate(&translation);
-        }
-        let start = self.chain.position.max(self.chain.wire);
-        for index in held_back {
-            self.set_head(index, start);
-        }
+        // Lines that are added from here on are of this wire.
+        self.translated = if end == all { usize::MAX } else { end };
+        end == all
     }
 }
 
 impl<F: Frame> Chain<F> {
-    /// Turns its moments into those of another link.
-    fn translate(&mut self, translation: &Translation) {
+    /// Goes on at another rate.
+    fn change_rate(&mut self, position: Position, rate: Rate) {
         self.stats.frozen += self.clock.frozen();
-        self.clock = translation.clock;
-        self.wire = translation.to + self.wire.since(self.position);
-        self.position = self.clock.advance(self.clock.now());
-        self.store
-            .each(|waiting| waiting.arrival = translation.at(waiting.arrival));
-        let first = self.departures.first();
-        let floor = if first == Position::NEVER {
-            self.wire
-        } else {
-            translation.at(first).min(self.wire)
-        };
-        let mut waiting = Vec::new();
-        self.departures.drain(|guest, at| waiting.push((guest, at)));
-        self.departures.restart(floor);
-        self.releases.restart(floor);
-        for (guest, at) in waiting {
-            self.departures.insert(guest, translation.at(at), floor);
-        }
-        self.local.translate(|departure| translation.at(departure));
-    }
-}
-
-/// A link's moments as those of another link.
-#[derive(Debug)]
-struct Translation {
-    /// The other link's clock.
-    clock: WireClock,
-    /// One moment on both.
-    from: Position,
-    to: Position,
-    /// Bytes of one are so many of the other.
-    old: Rate,
-    new: Rate,
-}
-
-impl Translation {
-    /// From a link whose clock is at `position` to one with `rate`. None but the
-    /// same where it is the same.
-    fn new(clock: &WireClock, position: Position, rate: Rate) -> Self {
-        let mut translation = Self {
-            clock: *clock,
-            from: position,
-            to: position,
-            old: clock.rate(),
+        self.change = RateChange {
+            at: position,
+            start: position.max(self.wire),
+            old: self.clock.rate(),
             new: rate,
         };
-        if translation.old != rate {
-            translation.clock = WireClock::new(rate);
-            translation.clock.advance(clock.now());
-            // A byte of the old link may begin a little after now: moments are not
-            // to become earlier.
-            translation.to = { translation.clock }.advance(clock.moment(position));
-        }
-        translation
-    }
-
-    /// When the byte `moment` began, rounded up: moments keep their order.
-    fn at(&self, moment: Position) -> Position {
-        let (old, new) = (u128::from(self.old.0), u128::from(self.new.0));
-        let scaled = |length: WireBytes| u128::from(length.0) * new;
-        if let Some(before) = self.from.checked_since(moment) {
-            let before = scaled(before) / old;
-            self.to.saturating_sub(WireBytes(before as u64))
-        } else {
-            let after = scaled(moment - self.from).div_ceil(old);
-            self.to + WireBytes(after as u64)
-        }
+        self.clock = self.clock.at_rate(rate);
     }
 }

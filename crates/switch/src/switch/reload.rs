@@ -8,7 +8,7 @@
 //!
 //! Between two steps the switch does turns as usual. A step costs as much as some guests
 //! do, however many there are; but [`Switch::swap`], which gives all ports their new
-//! places, takes some instructions for each.
+//! places, and another rate of the uplink's wire take some instructions for each guest.
 
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
 use super::guarantees::{CHANGED, Pass, some};
@@ -26,6 +26,9 @@ use tailbound_units::Nanos;
 
 /// Stations that cost as much as a guest.
 const STATIONS: usize = 16;
+
+/// Limits of destinations that do.
+const LIMITS: usize = 4;
 
 /// What a switch is to become, and which of its guests are there already: made without
 /// the switch, by any thread.
@@ -93,6 +96,8 @@ enum Step {
     LessBefore(usize),
     /// The uplink becomes another one.
     Uplink,
+    /// Limits of destinations are brought to another rate of its wire.
+    Translate,
     /// What is guaranteed on the uplink as it is becomes less.
     Less(usize),
     /// Guests get all else that is theirs.
@@ -348,8 +353,15 @@ impl Switch {
                     if let Some(uplink) = &mut self.uplink {
                         uplink.egress.set_guests(guests);
                     }
-                    reload.step = Step::Less(0);
+                    reload.step = Step::Translate;
                     CHANGED
+                }
+                Step::Translate => {
+                    let most = left.saturating_mul(LIMITS);
+                    if self.pacer().is_none_or(|pacer| pacer.translate(most)) {
+                        reload.step = Step::Less(0);
+                    }
+                    left
                 }
                 Step::Less(from) => {
                     let range = some(from, guests, left);

@@ -257,6 +257,11 @@ impl<T: Tick> TokenBucket<T> {
         WireBytes((self.capacity() / u128::from(self.byte)) as u64)
     }
 
+    /// The work of a byte: on a wire, the rate of that.
+    pub const fn byte(&self) -> u64 {
+        self.byte
+    }
+
     /// Bits a second.
     pub const fn rate(&self) -> Rate {
         Rate(self.rate.get())

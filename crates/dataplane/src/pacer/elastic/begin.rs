@@ -218,6 +218,7 @@ impl<F: Frame> Pacer<F> {
         let was_last = line.is_empty();
         if let Some(limit) = &mut line.limit {
             limit.taken = limit.taken.saturating_sub(size.0);
+            limit.translate(&chain.change);
             if was_last {
                 limit.give_back(size.0, at);
             }
@@ -255,6 +256,7 @@ impl<F: Frame> Pacer<F> {
             } else {
                 guest.round.remove(&mut chain.links, index, line.weight);
                 if let Some(limit) = &mut line.limit {
+                    limit.translate(&chain.change);
                     limit.give_back(charged, at);
                 }
             }

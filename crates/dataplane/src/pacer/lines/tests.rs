@@ -23,7 +23,7 @@ proptest! {
                     model.remove(&(source, destination));
                 }
                 (1, Some(index)) => {
-                    let limit = lines.limit_at_mut(index).expect("a limit");
+                    let limit = lines.limit_mut(index).expect("a limit");
                     limit.note(index, &mut used);
                 },
                 (2, _) => {

@@ -63,14 +63,13 @@ fn what_the_nic_holds_takes_as_many_bytes_of_the_new_link() {
         host.ring(0, host.now, frame(id, 0, 1538));
     }
     host.turn();
-    let held = host.sent.last().map_or(0, |sent| sent.at + sent.wire)
-        - host.pacer.clock().advance(host.now).0;
+    let position = host.pacer.clock().advance(host.now).0;
+    let held = host.sent.last().map_or(0, |sent| sent.at + sent.wire) - position;
     assert!(held >= 62_500);
     let slow = PacerConfig::strict(Rate::from_mbit(1000));
     host.pacer.reconfigure(host.now, &slow).expect("sound");
     let before = host.sent.len();
     host.run_until(Nanos::from_secs(1));
-    let position = host.pacer.clock().bytes_in(Nanos::from_millis(1)).0;
     assert_eq!(host.sent[before].at, position + held);
     assert_eq!(host.sent.len(), 100);
 }
@@ -173,6 +172,8 @@ fn a_limit_that_ended_while_frames_waited_for_it_is_nothing_on_another_wire() {
 enum Step {
     Send(u32, u64, u8),
     Wire(PacerConfig),
+    /// So many limits are brought to the wire.
+    Translate(usize),
     Pass(u64),
     /// The host does nothing for so long.
     Stall(u64),
@@ -211,6 +212,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..3_u32, 84..=1538_u64, 0..4_u8).prop_map(|(g, wire, to)| Step::Send(g, wire, to)),
         1 => wire().prop_map(Step::Wire),
+        1 => (0..3_usize).prop_map(Step::Translate),
         2 => (0..300_000_u64).prop_map(Step::Pass),
         1 => (0..3_000_000_u64).prop_map(Step::Stall),
     ]
@@ -233,6 +235,7 @@ proptest! {
                     sent += 1;
                 }
                 Step::Wire(config) => host.pacer.reconfigure(host.now, &config).expect("sound"),
+                Step::Translate(limits) => drop(host.pacer.translate(limits)),
                 Step::Pass(nanos) => host.run_until(host.now + Nanos(nanos)),
                 Step::Stall(nanos) => host.now += Nanos(nanos),
             }
@@ -253,6 +256,47 @@ proptest! {
             prop_assert!(departures.is_sorted_by_key(|(at, _)| *at));
             // Two buckets and a change round up to a byte, 8 ns at 1 Gbit/s.
             conform_in_time(LONGEST, 3 * 8 + 1, &departures);
+        }
+    }
+
+    /// Limits that are brought to another wire one by one let frames depart as those that
+    /// are at once. On a faster wire that is so whenever they are.
+    #[test]
+    fn limits_hold_whether_they_are_translated_at_once_or_one_by_one(
+        frames in proptest::collection::vec((84..=1538_u64, 0..5_u8), 1..120),
+        before in 0..3_000_000_u64,
+        mbit in prop_oneof![Just(1000_u64), Just(2500), Just(40_000)],
+        later in 0..5_000_000_u64,
+    ) {
+        let departures = |pieces: usize, later: Nanos| {
+            let mut host = host();
+            host.pacer
+                .set_destination(host.now, GuestId::first(0), 3, Some(Rate(0)))
+                .expect("sound");
+            for (id, (wire, to)) in (0..).zip(&frames) {
+                let frame = Record { destination: (*to).into(), ..frame(id, 0, *wire) };
+                host.ring(0, host.now, frame);
+            }
+            host.run_until(Nanos(before));
+            let config = PacerConfig {
+                batch: Nanos::from_micros(100),
+                ..PacerConfig::strict(Rate::from_mbit(mbit))
+            };
+            host.pacer.reconfigure(host.now, &config).expect("sound");
+            let (now, guest) = (host.now, GuestId::first(0));
+            host.run_until(now + later);
+            while !host.pacer.translate(pieces) {}
+            host.run_until(now + Nanos::from_millis(5));
+            host.pacer.set_destination(host.now, guest, 3, Some(B)).expect("sound");
+            host.run_until(now + Nanos::from_secs(10));
+            let sent = host.of(0).map(|(sent, frame)| (frame.id, sent.departure));
+            sent.collect::<Vec<_>>()
+        };
+        let at_once = departures(usize::MAX, Nanos::ZERO);
+        prop_assert_eq!(at_once.len(), frames.len());
+        prop_assert_eq!(&departures(1, Nanos::ZERO), &at_once);
+        if mbit > 10_000 {
+            prop_assert_eq!(&departures(1, Nanos(later)), &at_once);
         }
     }
 
@@ -331,7 +375,7 @@ fn frames_after_a_long_rest_leave_in_order_where_the_wheel_turns_around() {
 }
 
 /// Prints how long 500 guests take to change to another link, each with ten limits and a
-/// frame that waits.
+/// frame that waits, and how long a hundred limits do.
 ///
 /// `cargo test --release -p tailbound-dataplane --lib another_link -- --ignored --nocapture`
 #[test]
@@ -352,15 +396,23 @@ fn how_long_another_link_takes() {
             }
             pacer.enqueue(now, frame(7, id.slot() as u32, 1538));
         }
-        let mut best = std::time::Duration::MAX;
+        let mut best = [std::time::Duration::MAX; 2];
         for n in 0..50 {
             now += Nanos(1000);
             let link = if n % 2 == 0 { 20_000 } else { 10_000 };
             let config = PacerConfig::strict(Rate::from_mbit(link));
             let start = std::time::Instant::now();
             pacer.reconfigure(now, &config).expect("sound");
-            best = best.min(start.elapsed());
+            best[0] = best[0].min(start.elapsed());
+            let start = std::time::Instant::now();
+            pacer.translate(100);
+            best[1] = best[1].min(start.elapsed());
+            pacer.translate(usize::MAX);
         }
-        eprintln!("measured: {GUESTS} guests with {limits} limits each: {best:?}");
+        let [step, hundred] = best;
+        eprintln!(
+            "measured: {GUESTS} guests with {limits} limits each: {step:?}, and {hundred:?} for \
+             100 lines of them"
+        );
     }
 }

@@ -1,23 +1,16 @@
 //! `tailbound top`: guests, as they are now.
 
-mod state;
-mod view;
-
 use super::host::Which;
 use super::output::print;
 use crate::exit::{Exit, Failure};
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use state::{Column, Next, State};
 use std::io::{IsTerminal as _, stdin, stdout};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
-use tailbound_host::socket::{Outcome, Request, Shown};
+use tailbound_host::socket::{Outcome, Request};
 use tailbound_report::Paint;
+use tailbound_top::{Column, Look, State, watch};
 use tailbound_units::Nanos;
-
-/// How soon a key is seen.
-const KEYS: Duration = Duration::from_millis(50);
 
 /// Intervals between two looks at a daemon.
 const SHORTEST: Nanos = Nanos::from_millis(100);
@@ -71,20 +64,13 @@ impl Args {
         if self.once {
             let look = looks.recv().map_err(|_| Failure::new("nobody looks"))?;
             state.update(*look.map_err(Failure::new)?);
-            print(&view::text(&state, Paint(stdout().is_terminal())));
+            print(&state.text(Paint(stdout().is_terminal())));
             return Ok(Exit::Holds);
         }
-        // Gives the screen back in a panic, too.
-        let mut terminal = ratatui::try_init()?;
-        let result = watch(&mut terminal, &mut state, &looks);
-        ratatui::restore();
-        result?;
+        watch(&mut state, &looks)?;
         Ok(Exit::Holds)
     }
 }
-
-/// What a look shows, or why there is none.
-type Look = Result<Box<Shown>, String>;
 
 /// Looks at a daemon after each interval, on a thread of its own: one that does not answer
 /// keeps no key waiting. A connection that is lost is made anew.
@@ -113,35 +99,5 @@ fn shown(outcome: Outcome) -> Look {
     match outcome {
         Outcome::Shown { host } => Ok(host),
         _ => Err("the daemon answers something else than it was asked".to_owned()),
-    }
-}
-
-/// Shows looks until somebody wants to quit.
-fn watch(
-    terminal: &mut ratatui::DefaultTerminal,
-    state: &mut State,
-    looks: &Receiver<Look>,
-) -> std::io::Result<()> {
-    loop {
-        terminal.draw(|frame| view::draw(frame, state))?;
-        loop {
-            if event::poll(KEYS)? {
-                let event = event::read()?;
-                if let Event::Key(key) = event
-                    && key.kind != KeyEventKind::Release
-                    && state.handle_key(key) == Next::Quit
-                {
-                    return Ok(());
-                }
-                break;
-            }
-            match looks.recv_timeout(Duration::ZERO) {
-                Ok(Ok(look)) => state.update(*look),
-                Ok(Err(error)) => state.fail(error),
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            }
-            break;
-        }
     }
 }

@@ -7,14 +7,14 @@ use tailbound_host::socket::{Guest, Port, Shown, Waits};
 
 /// What is done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     GoOn,
     Quit,
 }
 
 /// A column that guests can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Column {
+pub enum Column {
     /// By name
     Name,
     /// By what they send
@@ -49,42 +49,43 @@ impl Column {
 
 /// A guest, or the uplink, over one interval. What is not known yet is `None`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Line {
-    pub(super) name: String,
+pub(crate) struct Line {
+    pub(crate) name: String,
     /// Bits a second that came from its port, and that went to it.
-    pub(super) sends: Option<f64>,
-    pub(super) receives: Option<f64>,
+    pub(crate) sends: Option<f64>,
+    pub(crate) receives: Option<f64>,
     /// Bits a second.
-    pub(super) guarantee: Option<u64>,
+    pub(crate) guarantee: Option<u64>,
     /// Bytes that wait for its port, and of its own in the pacer.
-    pub(super) backlog: u64,
+    pub(crate) backlog: u64,
     /// The 99th percentile of the waits of what it sent, and of what it received, in
     /// nanoseconds: the upper bound of a bucket, infinite beyond all.
-    pub(super) wait: Option<f64>,
-    pub(super) wait_to: Option<f64>,
+    pub(crate) wait: Option<f64>,
+    pub(crate) wait_to: Option<f64>,
     /// Packets a second.
-    pub(super) drops: Option<f64>,
-    pub(super) state: &'static str,
+    pub(crate) drops: Option<f64>,
+    pub(crate) state: &'static str,
 }
 
 /// What is shown.
 #[derive(Debug)]
-pub(super) struct State {
+pub struct State {
     /// The look before.
     last: Option<Shown>,
-    pub(super) uplink: Option<Line>,
+    pub(crate) uplink: Option<Line>,
     guests: Vec<Line>,
-    pub(super) sort: Column,
+    pub(crate) sort: Column,
     /// The other way about.
-    pub(super) is_reversed: bool,
+    pub(crate) is_reversed: bool,
     /// How many guests are above the first that is shown.
-    pub(super) above: usize,
+    pub(crate) above: usize,
     /// Why the last look failed.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 impl State {
-    pub(super) fn new(sort: Column) -> Self {
+    /// Nothing is known yet.
+    pub fn new(sort: Column) -> Self {
         Self {
             last: None,
             uplink: None,
@@ -98,7 +99,7 @@ impl State {
 
     /// Takes a look: rates are those since the one before, where that was at the same
     /// daemon.
-    pub(super) fn update(&mut self, now: Shown) {
+    pub fn update(&mut self, now: Shown) {
         let last = self.last.take();
         let last = last.filter(|last| last.pid == now.pid && last.uptime_ns < now.uptime_ns);
         let seconds = last.as_ref().map(|last| {
@@ -124,11 +125,11 @@ impl State {
     }
 
     /// There is no look this time.
-    pub(super) fn fail(&mut self, error: String) {
+    pub(crate) fn fail(&mut self, error: String) {
         self.error = Some(error);
     }
 
-    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Next {
+    pub(crate) fn handle_key(&mut self, key: KeyEvent) -> Next {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Char('c') if is_control => return Next::Quit,
@@ -149,12 +150,12 @@ impl State {
     }
 
     /// The guests, sorted.
-    pub(super) fn guests(&self) -> &[Line] {
+    pub(crate) fn guests(&self) -> &[Line] {
         &self.guests
     }
 
     /// Which daemon it is.
-    pub(super) fn last(&self) -> Option<&Shown> {
+    pub(crate) fn last(&self) -> Option<&Shown> {
         self.last.as_ref()
     }
 

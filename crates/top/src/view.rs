@@ -1,6 +1,6 @@
 //! How `tailbound top` shows it: on a terminal, and as a table of text.
 
-use super::state::{Column, Line, State};
+use crate::state::{Column, Line, State};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::Stylize as _;
@@ -80,7 +80,7 @@ fn title(state: &State) -> String {
 }
 
 /// Draws all of it.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+pub(crate) fn draw(frame: &mut Frame<'_>, state: &State) {
     let one = Constraint::Length(1);
     let [top, middle, bottom] =
         Layout::vertical([one, Constraint::Min(0), one]).areas(frame.area());
@@ -125,7 +125,7 @@ fn cell(index: usize, text: String) -> Cell<'static> {
 }
 
 /// All of it as text.
-pub(super) fn text(state: &State, paint: Paint) -> String {
+pub(crate) fn text(state: &State, paint: Paint) -> String {
     let heads = COLUMNS.map(|(head, _)| head);
     let mut table = tailbound_report::Table::new(&heads, &[8]);
     for line in state.uplink.iter().chain(state.guests()) {

@@ -304,10 +304,10 @@ fn a_token_is_asked_for_and_a_tenants_own_shows_no_map() {
     );
     running.create("web", 20);
     let page = page!(running);
-    page.says("#token-why", "token");
+    page.says("#token[open] #token-why", "token");
     page.fill("#token-text", "wrong");
     page.click("#token-use");
-    page.says("#token-why", "not known");
+    page.says("#token[open] #token-why", "not known");
     page.fill("#token-text", "acmes-token");
     page.click("#token-use");
     page.until("document.querySelector('main.no-map:not([hidden])') !== null");
@@ -340,7 +340,7 @@ fn a_token_is_asked_for_and_a_tenants_own_shows_no_map() {
         json!([0, ""])
     );
     page.click("#sign-out");
-    page.says("#token-why", "token");
+    page.says("#token[open] #token-why", "token");
     page.fill("#token-text", "operators-token");
     page.click("#token-use");
     page.until("document.querySelector('#map .cell') !== null");

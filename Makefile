@@ -77,9 +77,9 @@ ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/t
 
 .PHONY: test
 test: ## Run all tests; with TAILBOUND_REQUIRE=all none may skip
-	@scripts/need build lab
+	@scripts/need build lab test
 	$(CARGO) test $(ARROWS) --quiet
-	@scripts/skips $(CARGO) test --workspace --locked --lib --bins --tests
+	@scripts/skips scripts/tests $(CARGO)
 	$(CARGO) test --workspace --locked --doc --quiet
 
 # Seconds for each fuzz target at night.

@@ -21,6 +21,7 @@ pub mod packet;
 pub mod pipeline;
 pub mod queue;
 mod record;
+pub mod snoop;
 #[cfg(test)]
 mod testing;
 
@@ -31,7 +32,8 @@ pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};
 pub use meter::{Meter, MeterConfig, MeterStats};
 pub use pacer::{Guarantee, Paced, Pacer, PacerConfig, PacerStats, VoidFrame, WireClock};
 pub use packet::{
-    Buffer, Checksum, Claim, Cwr, Gso, GsoKind, Malformed, Offload, Packet, Pool, VIRTIO_HEADER,
+    Buffer, Checksum, Claim, Cwr, Gso, GsoKind, Malformed, Offload, Packet, Pool, TcpMaker,
+    VIRTIO_HEADER,
 };
 pub use pipeline::{
     Classifier, Coverage, Departure, Egress, EgressConfig, EgressStats, Outgoing, PacedPipeline,
@@ -42,4 +44,5 @@ pub use queue::{
     Queue, QueueConfig, QueueStats, Spare,
 };
 pub use record::{PacketRecord, Reach};
+pub use snoop::{Snoop, SnoopConfig, SnoopMode, SnoopStats};
 pub use tailbound_classes::{Class, Classes, Fabric, Mark, Traffic};

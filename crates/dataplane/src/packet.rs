@@ -11,6 +11,7 @@ mod offload;
 mod pool;
 pub mod segment;
 mod tag;
+mod tcp;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -18,6 +19,7 @@ mod wire;
 pub use claim::Claim;
 pub use offload::{Checksum, Cwr, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEADER};
 pub use pool::{Buffer, Pool};
+pub use tcp::TcpMaker;
 
 use crate::{Connection, FlowKey, Frame, GuestId};
 use std::fmt;
@@ -201,12 +203,14 @@ impl Packet {
             .get(start..start.checked_add(len).ok_or(bounds)?)
             .filter(|_| in_bounds)
             .ok_or(bounds)?;
-        let headers = Headers::parse(frame)?;
+        let mut headers = Headers::parse(frame)?;
         let is_group = frame[0] & 1 != 0;
         let offload = match &virtio {
             Some(virtio) => Offload::parse(*virtio, frame, headers)?,
             None => Offload::NONE,
         };
+        // What a guest says of its own checksums is no more than that.
+        headers.vouched = source.is_none() && virtio.is_some_and(Offload::vouches);
         let mut packet = Self {
             source,
             len: len as u32,
@@ -255,7 +259,7 @@ impl Packet {
     /// A packet with this one's `headers`, as `rewrite` changes them, and with
     /// `payload`; not to be segmented any more.
     #[inline]
-    pub(crate) fn part(
+    pub(crate) fn piece(
         &self,
         headers: &[u8],
         payload: &[u8],

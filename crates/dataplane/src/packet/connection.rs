@@ -3,6 +3,7 @@
 use super::wire::{ETHERNET, Headers, TCP, UDP, be16};
 use crate::Connection;
 use crate::hash::ConnectionHash;
+use crate::snoop::FlowId;
 
 /// Other protocols whose header begins with two ports (RFC 4340, 9260, 3828).
 const DCCP: u8 = 33;
@@ -33,6 +34,19 @@ pub(super) fn connection(hash: &ConnectionHash, frame: &[u8], headers: Headers) 
         let stations = [(be32(frame, 0), be32(frame, 4)), (be32(frame, 8), 0)];
         hash.of([(kind << 8, 0), stations[0], stations[1]])
     }
+}
+
+/// The hash that the frames of a guest have which belong to a TCP connection.
+pub(super) fn connection_of(hash: &ConnectionHash, flow: &FlowId) -> u32 {
+    let first = |kind: u32| (kind << 8 | u32::from(TCP), flow.ports);
+    let two = |half: u64| ((half >> 32) as u32, half as u32);
+    let ([a, b], [c, d]) = (flow.guest, flow.peer);
+    let connection = if flow.v6 {
+        hash.of([first(6), two(a), two(b), two(c), two(d)])
+    } else {
+        hash.of([first(4), (b as u32, d as u32)])
+    };
+    connection.0
 }
 
 /// The hash of who sends a frame: its source address, or its station where it is not

@@ -33,7 +33,7 @@ pub fn segment(packet: Packet, mut sink: impl FnMut(Packet)) {
     let mut left = payload.len();
     for chunk in payload.chunks(size) {
         left -= chunk.len();
-        let segment = packet.part(headers, chunk, |headers| {
+        let segment = packet.piece(headers, chunk, |headers| {
             if chunk.len() != template.payload {
                 template.resize(chunk.len());
             }

@@ -44,6 +44,8 @@ pub(super) struct Headers {
     pub(super) network_kind: Network,
     /// The header behind Ethernet and its tags.
     pub(super) network: u8,
+    /// Whoever received it has checked its checksum.
+    pub(super) vouched: bool,
     /// Where that protocol's header starts; 0 where there is none to be found:
     /// no IP, or a fragment.
     pub(super) transport: u16,
@@ -60,6 +62,7 @@ impl Headers {
             protocol: 0,
             network_kind: Network::Other,
             network: network as u8,
+            vouched: false,
             transport: 0,
         };
         let payload = &frame[network..];

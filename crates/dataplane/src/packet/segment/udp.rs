@@ -21,7 +21,7 @@ pub(super) fn segment(packet: &Packet, mut sink: impl FnMut(Packet)) {
     let pseudo = pseudo_header(packet.ip_addresses(), UDP);
     for chunk in payload.chunks(usize::from(gso.size)) {
         let datagram = (header_len - transport + chunk.len()) as u16;
-        let segment = packet.part(headers, chunk, |headers| {
+        let segment = packet.piece(headers, chunk, |headers| {
             let (ip, udp) = headers.split_at_mut(transport);
             let ip = &mut ip[network..];
             if is_v4 {

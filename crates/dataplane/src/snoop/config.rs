@@ -1,0 +1,80 @@
+//! How far the host answers for a guest.
+
+use serde::{Deserialize, Serialize};
+use tailbound_units::{Bytes, Nanos};
+
+/// What stands behind an early acknowledgement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnoopMode {
+    /// The host keeps what it acknowledged until the guest does.
+    #[default]
+    Retaining,
+    /// Only what the guest said it has room for, once it stands in its ring; nothing is
+    /// kept. What the guest's stack drops behind its ring is lost.
+    Strict,
+}
+
+/// How far the host answers for a guest.
+///
+/// The defaults are for guests that wait tens of milliseconds for a CPU at some Gbit/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SnoopConfig {
+    /// What stands behind an early acknowledgement.
+    pub mode: SnoopMode,
+    /// The largest window that a peer is shown (`buf_size` of the paper, III-C).
+    pub window: Bytes,
+    /// The most that is kept of one connection, in memory with all that belongs to it.
+    pub flow: Bytes,
+    /// The most that is kept for the guest.
+    pub guest: Bytes,
+    /// Connections that are known at once; the one that was idle for longest goes.
+    pub flows: usize,
+}
+
+impl SnoopConfig {
+    /// The most connections of a guest.
+    pub const MOST_FLOWS: usize = 1 << 22;
+    /// The first pause before something is sent to the guest once more (as Linux's
+    /// `TCP_RTO_MIN`); each later one is twice as long.
+    pub const FIRST_RESEND: Nanos = Nanos::from_millis(200);
+    /// The longest pause (as Linux's `TCP_RTO_MAX`).
+    pub const LAST_RESEND: Nanos = Nanos::from_secs(120);
+    /// After so many without progress, while the guest runs, the connection is reset (as
+    /// Linux's `tcp_retries2`).
+    pub const RESENDS: u8 = 15;
+    /// How long a connection stays known that both ends have closed.
+    pub const LINGER: Nanos = Nanos::from_secs(60);
+    /// At most once in that time a peer is told again what was acknowledged.
+    pub const REPEAT: Nanos = Nanos::from_millis(10);
+
+    /// Why it cannot be; `None` where it can.
+    pub fn mistake(&self) -> Option<&'static str> {
+        if !(1..=Self::MOST_FLOWS).contains(&self.flows) {
+            return Some("`flows` is to be from 1 to 4194304");
+        }
+        if !(4096..=1 << 30).contains(&self.window.0) {
+            return Some("`window` is to be from 4KiB to 1GiB");
+        }
+        if self.flow > self.guest {
+            return Some("`flow` is more than `guest`, of which it is a part");
+        }
+        if self.guest.0 > 1 << 31 {
+            return Some("`guest` is to be at most 2GiB");
+        }
+        None
+    }
+}
+
+impl Default for SnoopConfig {
+    fn default() -> Self {
+        Self {
+            mode: SnoopMode::Retaining,
+            window: Bytes(1 << 20),
+            flow: Bytes(2 << 20),
+            guest: Bytes(16 << 20),
+            flows: 65_536,
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What the guest sends.
+
+use super::flow::{Closing, Counter, Ecn, Flow, Stage};
+use super::frame::{Change, Origin, Sight, TcpFrame, Way};
+use super::ingress::echo;
+use super::mode::{Bar, Mode, Pause};
+use super::segment::{Flags, Segment};
+use super::seq::Seq;
+use super::table::Place;
+use super::{Snoop, SnoopConfig};
+use tailbound_units::Nanos;
+
+/// What becomes of a segment of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It goes as it is.
+    Pass,
+    /// It goes with this written into it.
+    Rewrite(Change),
+    /// It says nothing that its peer does not know.
+    Suppress,
+}
+
+impl<F: TcpFrame> Snoop<F> {
+    /// Looks at a frame of the guest, which goes to where `peer` says. Returns what is to
+    /// be forwarded; `None` where it tells its peer nothing.
+    #[inline]
+    pub fn handle_egress(&mut self, now: Nanos, mut frame: F, peer: Origin) -> Option<F> {
+        self.alive = now;
+        let Some(sight) = frame.sight(Way::ToPeer) else {
+            return Some(frame);
+        };
+        let known = self.flows.find(&sight.flow, sight.hash);
+        let Some(segment) = &sight.segment else {
+            if let Some(place) = known {
+                self.flows.get(place).pause(Pause::Unreadable);
+            }
+            return Some(frame);
+        };
+        if segment.flags.has(Flags::SYN.with(Flags::RST)) {
+            self.begin_or_end(now, &sight, segment, &frame, peer);
+            return Some(frame);
+        }
+        let Some(place) = known else {
+            let flow = Flow::new(Stage::Foreign, Mode::Off(Bar::Joined), frame.link(), peer);
+            self.add(now, &sight, flow);
+            return Some(frame);
+        };
+        let flow = self.flows.get(place);
+        if flow.stage == Stage::Foreign || !segment.flags.has(Flags::ACK) {
+            return Some(frame);
+        }
+        flow.link = frame.link();
+        flow.origin = peer;
+        self.flows.touch(now, place);
+        match self.acknowledged(now, place, segment) {
+            Fate::Pass => Some(frame),
+            Fate::Rewrite(change) => {
+                self.stats.rewritten += 1;
+                frame.change(&change);
+                Some(frame)
+            }
+            Fate::Suppress => {
+                self.stats.suppressed += 1;
+                None
+            }
+        }
+    }
+
+    /// A connection begins, or the guest gives it up.
+    fn begin_or_end(
+        &mut self,
+        now: Nanos,
+        sight: &Sight,
+        segment: &Segment,
+        frame: &F,
+        peer: Origin,
+    ) {
+        let known = self.flows.find(&sight.flow, sight.hash);
+        if segment.flags.has(Flags::RST) {
+            if let Some(place) = known {
+                self.forget(place);
+            }
+            return;
+        }
+        if let Some(place) = known {
+            let flow = self.flows.get(place);
+            let is_again = flow.guest_next == segment.end()
+                && matches!(
+                    flow.stage,
+                    Stage::Opening | Stage::Greeted | Stage::Answered
+                );
+            if is_again {
+                return;
+            }
+            // The guest has forgotten what was kept for it.
+            self.abandon(place);
+        }
+        let flow = opened(segment, frame.link(), peer, &self.config);
+        self.add(now, sight, flow);
+    }
+
+    /// Adds a connection, in the place of the one that was idle for longest where there is
+    /// no other.
+    fn add(&mut self, now: Nanos, sight: &Sight, flow: Flow) {
+        self.forget_closed(now);
+        if self.flows.is_full() {
+            // Of the few that were idle for longest, one that nothing is owed.
+            let flows = &self.flows;
+            let mut oldest = flows.oldest(now).map(|(place, _)| place).take(8);
+            let free = oldest.find(|place| !flows.peek(*place).owes());
+            drop(oldest);
+            let Some(place) = free else {
+                self.stats.crowded += 1;
+                return;
+            };
+            self.forget(place);
+            self.stats.evicted += 1;
+        }
+        self.flows.add(now, sight.flow, sight.hash, flow);
+    }
+
+    /// Forgets connections that both ends have closed long ago.
+    fn forget_closed(&mut self, now: Nanos) {
+        for _ in 0..2 {
+            let Some((place, idle)) = self.flows.oldest(now).next() else {
+                return;
+            };
+            let is_closed = self.flows.get(place).stage == Stage::Closed;
+            if !is_closed || idle < SnoopConfig::LINGER {
+                return;
+            }
+            self.forget(place);
+        }
+    }
+
+    /// What the guest acknowledges, and what its peer is to hear of that.
+    fn acknowledged(&mut self, now: Nanos, place: Place, segment: &Segment) -> Fate {
+        let most = self.config.window.0 as u32;
+        let flow = self.flows.get(place);
+        let window = u32::from(segment.window) << flow.scale.min(14);
+        match flow.stage {
+            Stage::Opening => {
+                // The answer came another way: what was agreed is not known.
+                flow.stage = Stage::Foreign;
+                flow.bar(Bar::Joined);
+                return Fate::Pass;
+            }
+            Stage::Greeted => {
+                flow.start(segment.ack, window, &self.config);
+                flow.stage = Stage::Open;
+            }
+            Stage::Answered => flow.stage = Stage::Open,
+            Stage::Open | Stage::Closed | Stage::Foreign => {}
+        }
+        flow.bar_by(&segment.options);
+        let is_empty = is_empty(flow, segment);
+        let counted = note_guest(flow, segment);
+        flow.edge = flow.edge.latest(segment.ack + window);
+        flow.window = window.min(most);
+        self.follow(now, place, segment);
+        let flow = self.flows.get(place);
+        let ack = segment.ack.latest(flow.next);
+        let wanted = match flow.mode {
+            // Nothing is to be changed where nothing is gained.
+            Mode::Off(_) => window,
+            Mode::Active | Mode::Offline(_) => window.min(most),
+        };
+        // What the guest says of bytes that were acknowledged is no more the peer's matter.
+        let wanted = wanted.saturating_sub(ack.since(segment.ack));
+        let solicited = std::mem::take(&mut flow.solicited);
+        let is_news =
+            counted || segment.flags.has(Flags::ECE) || names_more(segment, ack, flow.resent);
+        if is_empty && !solicited && !is_news && segment.ack.is_before(ack) {
+            return Fate::Suppress;
+        }
+        let field = flow.show(ack, wanted);
+        let is_same = flow.has_passed(ack, field);
+        if is_empty && !solicited && !is_news && is_same && flow.mode == Mode::Active {
+            return Fate::Suppress;
+        }
+        if is_empty {
+            flow.note_passed(ack, field);
+        }
+        let strips = flow.resent || segment.ack.is_before(ack);
+        let strips = strips && !segment.options.sacks.is_empty();
+        if ack == segment.ack && field == segment.window && !strips {
+            return Fate::Pass;
+        }
+        Fate::Rewrite(Change {
+            seq: segment.seq,
+            ack,
+            sacks_after: strips.then_some(ack),
+            window: field,
+            timestamps: None,
+        })
+    }
+
+    /// Follows the guest's acknowledgement: what was kept for it goes, what it lost is sent
+    /// again, and what waited for its window is sent.
+    fn follow(&mut self, now: Nanos, place: Place, segment: &Segment) {
+        let flow = self.flows.get(place);
+        let ack = segment.ack;
+        if ack.is_after(flow.vm) {
+            let was_owed = flow.owes();
+            flow.vm = ack;
+            flow.sent = flow.sent.latest(ack);
+            flow.next = flow.next.latest(ack);
+            flow.high = flow.high.latest(ack);
+            (flow.resends, flow.duplicates) = (0, 0);
+            if was_owed {
+                self.store.free(&mut flow.chain, ack);
+                if ack.is_before(flow.recover) {
+                    self.resend(place);
+                }
+                self.rearm(now, place);
+            }
+            self.close_if_done(place);
+        } else if ack == flow.vm && flow.owes() {
+            if segment.payload == 0 && flow.vm.is_before(flow.sent) {
+                flow.duplicates = flow.duplicates.saturating_add(1);
+                if flow.duplicates == 3 {
+                    flow.recover = flow.sent;
+                    self.resend(place);
+                }
+            } else if flow.vm == flow.sent {
+                // It has answered a probe.
+                flow.duplicates = 1;
+            }
+        }
+        let flow = self.flows.get(place);
+        if flow.withholds() || flow.closing.held {
+            self.release(now, place);
+        }
+    }
+}
+
+/// What a SYN or SYN-ACK of the guest says.
+fn opened(segment: &Segment, link: super::Link, peer: Origin, config: &SnoopConfig) -> Flow {
+    let is_answer = segment.flags.has(Flags::ACK);
+    let stage = if is_answer {
+        Stage::Answered
+    } else {
+        Stage::Opening
+    };
+    let mut flow = Flow::new(stage, Mode::Offline(Pause::Opening), link, peer);
+    let options = &segment.options;
+    flow.bar_by(options);
+    if segment.payload > 0 {
+        flow.bar(Bar::DataOnSyn);
+    }
+    flow.guest_next = segment.end();
+    flow.peer_ack = segment.seq;
+    // Until the peer answers, what is offered: more than any that there is for none.
+    flow.scale = options.handshake.scale.unwrap_or(u8::MAX);
+    flow.stamped = options.timestamps.is_some();
+    flow.guest_stamp = options.timestamps.map_or(0, |stamps| stamps.value);
+    if is_answer {
+        // Its options are those that both ends have; its own window is not scaled.
+        flow.scale = options.handshake.scale.unwrap_or(0);
+        flow.ecn = echo(segment.flags);
+        flow.peer_stamp = options.timestamps.map_or(0, |stamps| stamps.echo);
+        flow.start(segment.ack, segment.window.into(), config);
+    }
+    flow
+}
+
+/// Whether a segment of the guest only acknowledges: no probe of its own (RFC 9293, 3.8.4),
+/// no data and nothing that begins or ends.
+fn is_empty(flow: &Flow, segment: &Segment) -> bool {
+    segment.payload == 0 && !segment.flags.has(Flags::FIN) && segment.seq == flow.guest_next
+}
+
+/// Notes what the guest says of itself; returns whether its counter of congestion changed.
+fn note_guest(flow: &mut Flow, segment: &Segment) -> bool {
+    flow.guest_next = flow.guest_next.latest(segment.end());
+    if segment.flags.has(Flags::FIN) {
+        flow.closing = Closing {
+            guest: true,
+            ..flow.closing
+        };
+    }
+    if let Some(stamps) = segment.options.timestamps
+        && !Seq(stamps.value).is_before(Seq(flow.guest_stamp))
+    {
+        flow.guest_stamp = stamps.value;
+    }
+    let counter = Counter::of(segment.flags);
+    match &mut flow.ecn {
+        Ecn::Accurate(last) => std::mem::replace(last, counter) != counter,
+        Ecn::Classic | Ecn::Marked => false,
+    }
+}
+
+/// Whether SACK blocks tell of more than the acknowledgement that will stand before them.
+/// Those of what arrived twice (RFC 2883) do, unless the host has sent something twice.
+fn names_more(segment: &Segment, ack: Seq, resent: bool) -> bool {
+    let tells_twice = !resent && segment.ack == ack;
+    let mut blocks = segment.options.sacks.iter();
+    blocks.any(|(left, _)| left.is_after(ack) || (tells_twice && left.is_before(ack)))
+}

@@ -1,0 +1,349 @@
+//! What is known of one connection.
+
+use super::config::SnoopConfig;
+use super::frame::{Link, Origin};
+use super::mode::{Bar, Mode, Pause};
+use super::segment::{Flags, Options, Segment, Timestamps};
+use super::seq::Seq;
+use super::store::Chain;
+use tailbound_units::Nanos;
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The guest has sent SYN.
+    Opening,
+    /// The peer has answered that.
+    Greeted,
+    /// The guest has sent SYN-ACK, and nothing since.
+    Answered,
+    /// The guest has spoken since the handshake.
+    Open,
+    /// Both ends have closed, and know it of each other.
+    Closed,
+    /// It was there before, and nothing is known of it but that.
+    Foreign,
+}
+
+/// What the ends agreed on for marks of congestion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ecn {
+    /// Nothing, or the classic echo (RFC 3168).
+    Classic,
+    /// The classic echo, and a mark that the peer does not know of yet.
+    Marked,
+    /// Counters (RFC 9768); the guest's, as it sent it last.
+    Accurate(Counter),
+}
+
+/// The counter of congestion in a segment's flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counter(u8);
+
+impl Counter {
+    pub(super) const fn of(flags: Flags) -> Self {
+        Self((flags.only(Flags::ACE).0 >> SHIFT) as u8)
+    }
+
+    const fn flags(self) -> Flags {
+        Flags((self.0 as u16) << SHIFT)
+    }
+}
+
+/// Where the counter stands among the flags.
+const SHIFT: u32 = Flags::ACE.0.trailing_zeros();
+
+/// A moment as this module's timers count it: in about milliseconds.
+pub(super) const fn ticks(at: Nanos) -> u64 {
+    at.0 >> TICK
+}
+
+/// Bits of a time within one tick.
+pub(super) const TICK: u32 = 20;
+
+/// Which ends have sent their last byte.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Closing {
+    pub(super) guest: bool,
+    pub(super) peer: bool,
+    /// The peer's last segment waits behind what is withheld.
+    pub(super) held: bool,
+}
+
+/// What is known of one connection. Numbers of the peer's bytes, in order:
+/// `vm` (the guest has it up to there) ≤ `sent` (it was sent to the guest) ≤ `next` (the
+/// peer was told so).
+#[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is of its own, and a state of them all would be a product"
+)]
+pub(super) struct Flow {
+    pub(super) vm: Seq,
+    pub(super) sent: Seq,
+    pub(super) next: Seq,
+    /// The end of what the guest may have in or out of order.
+    pub(super) high: Seq,
+    /// The right edge of the guest's window, as it said.
+    pub(super) edge: Seq,
+    /// The right edge that the peer was shown.
+    pub(super) shown: Seq,
+    /// The end of what the guest has sent.
+    pub(super) guest_next: Seq,
+    /// What the peer has acknowledged of it.
+    pub(super) peer_ack: Seq,
+    /// The guest lost something of what ends here.
+    pub(super) recover: Seq,
+    /// The number of the last empty acknowledgement of the guest that went to the peer.
+    passed: Seq,
+    /// The window that an early acknowledgement shows: it grows (III-C).
+    pub(super) window: u32,
+    /// The peer's timestamp of the last segment in order (`TS.Recent` of RFC 7323).
+    pub(super) peer_stamp: u32,
+    /// The guest's last timestamp.
+    pub(super) guest_stamp: u32,
+    pub(super) chain: Chain,
+    /// When something is sent to the guest once more, in [`ticks`]; 0: never.
+    deadline: u32,
+    /// When it is looked at for that next; 0: not at all.
+    pub(super) queued: u32,
+    /// When the peer was last told again what was acknowledged; 0: never.
+    repeated: u16,
+    /// The field of its window.
+    passed_field: u16,
+    pub(super) link: Link,
+    pub(super) origin: Origin,
+    pub(super) peer_window: u16,
+    pub(super) mss: u16,
+    pub(super) scale: u8,
+    pub(super) resends: u8,
+    pub(super) duplicates: u8,
+    pub(super) mode: Mode,
+    pub(super) stage: Stage,
+    pub(super) ecn: Ecn,
+    pub(super) closing: Closing,
+    /// Segments have timestamps.
+    pub(super) stamped: bool,
+    /// The guest was asked something: its next word is for the peer, whatever it is.
+    pub(super) solicited: bool,
+    /// The guest was sent something twice, by the host.
+    pub(super) resent: bool,
+    /// Such an acknowledgement has passed.
+    has_passed: bool,
+}
+
+impl Flow {
+    pub(super) fn new(stage: Stage, mode: Mode, link: Link, origin: Origin) -> Self {
+        let start = Seq(0);
+        Self {
+            vm: start,
+            sent: start,
+            next: start,
+            high: start,
+            edge: start,
+            shown: start,
+            guest_next: start,
+            peer_ack: start,
+            recover: start,
+            passed: start,
+            passed_field: 0,
+            has_passed: false,
+            window: 0,
+            peer_stamp: 0,
+            guest_stamp: 0,
+            chain: Chain::default(),
+            deadline: 0,
+            queued: 0,
+            repeated: 0,
+            link,
+            origin,
+            peer_window: 0,
+            mss: 536,
+            scale: 0,
+            resends: 0,
+            duplicates: 0,
+            mode,
+            stage,
+            ecn: Ecn::Classic,
+            closing: Closing::default(),
+            stamped: false,
+            solicited: false,
+            resent: false,
+        }
+    }
+
+    /// Takes note of where the peer's bytes begin, by the guest's word for it.
+    pub(super) fn start(&mut self, at: Seq, window: u32, config: &SnoopConfig) {
+        (self.vm, self.sent, self.next, self.high) = (at, at, at, at);
+        self.recover = at;
+        self.edge = at + window;
+        self.shown = self.edge;
+        self.window = window.min(config.window.0 as u32);
+    }
+
+    /// Whether the peer was told of bytes that the guest has not acknowledged.
+    #[inline]
+    pub(super) const fn owes(&self) -> bool {
+        self.vm.is_before(self.next)
+    }
+
+    /// Whether bytes wait for the guest's window.
+    #[inline]
+    pub(super) const fn withholds(&self) -> bool {
+        self.sent.is_before(self.next)
+    }
+
+    /// Off for good, unless it is so already.
+    pub(super) fn bar(&mut self, bar: Bar) {
+        if !matches!(self.mode, Mode::Off(_)) {
+            self.mode = Mode::Off(bar);
+        }
+    }
+
+    /// Offline for now.
+    pub(super) fn pause(&mut self, pause: Pause) {
+        if !matches!(self.mode, Mode::Off(_)) {
+            self.mode = Mode::Offline(pause);
+        }
+    }
+
+    pub(super) fn bar_by(&mut self, options: &Options) {
+        if let Some(exotic) = options.exotic {
+            self.bar(Bar::Option(exotic));
+        }
+    }
+
+    /// The peer's timestamp of a segment counts (RFC 7323, 4.3), if it is not older.
+    pub(super) const fn note_stamp(&mut self, stamps: Timestamps) {
+        if !self.is_older(stamps) {
+            self.peer_stamp = stamps.value;
+        }
+    }
+
+    const fn is_older(&self, stamps: Timestamps) -> bool {
+        Seq(stamps.value).is_before(Seq(self.peer_stamp))
+    }
+
+    /// Why a segment that is next in order is not acknowledged early by what its header
+    /// says; `None` where it may be. `expected`: where it begins.
+    #[inline]
+    pub(super) fn objection(&self, segment: &Segment, expected: Seq) -> Option<Pause> {
+        let &Segment { flags, ack, .. } = segment;
+        if flags.has(Flags::URG) {
+            return Some(Pause::Urgent);
+        }
+        if self.closing.peer {
+            return Some(Pause::Closing);
+        }
+        if segment.congestion || self.ecn == Ecn::Marked {
+            return Some(Pause::Congestion);
+        }
+        let stamps = segment.options.timestamps;
+        if stamps.is_some() != self.stamped || stamps.is_some_and(|stamps| self.is_older(stamps)) {
+            return Some(Pause::Timestamp);
+        }
+        // RFC 5961, 5.2, with the window that the segment says for the largest ever.
+        let is_old =
+            ack.is_before(self.peer_ack) && self.peer_ack.since(ack) > u32::from(segment.window);
+        if !flags.has(Flags::ACK) || ack.is_after(self.guest_next) || is_old {
+            return Some(Pause::Acknowledgement);
+        }
+        if self.high.is_after(expected) {
+            return Some(Pause::Hole);
+        }
+        None
+    }
+
+    /// Shows the peer a window of `wanted` bytes behind `ack`, but no right edge before the
+    /// one that it was shown; returns the field.
+    #[inline]
+    pub(super) fn show(&mut self, ack: Seq, wanted: u32) -> u16 {
+        let promised = if self.shown.is_after(ack) {
+            self.shown.since(ack)
+        } else {
+            0
+        };
+        // Down to what is wanted, up to what was promised: a field counts in steps.
+        let unit = (1_u32 << self.scale) - 1;
+        let field = (wanted >> self.scale).max((promised + unit) >> self.scale);
+        let field = field.min(u16::MAX.into());
+        self.shown = self.shown.latest(ack + (field << self.scale));
+        field as u16
+    }
+
+    /// The timestamps of what the host sends in the guest's place.
+    pub(super) fn stamps_to_peer(&self) -> Option<Timestamps> {
+        self.stamped.then_some(Timestamps {
+            value: self.guest_stamp,
+            echo: self.peer_stamp,
+        })
+    }
+
+    /// The timestamps of what the host sends in the peer's place.
+    pub(super) fn stamps_to_guest(&self) -> Option<Timestamps> {
+        self.stamped.then_some(Timestamps {
+            value: self.peer_stamp,
+            echo: self.guest_stamp,
+        })
+    }
+
+    /// The counter of congestion that the guest sent last.
+    pub(super) const fn counter(&self) -> Flags {
+        match self.ecn {
+            Ecn::Accurate(counter) => counter.flags(),
+            Ecn::Classic | Ecn::Marked => Flags(0),
+        }
+    }
+
+    /// Whether the guest has said this last, alone.
+    pub(super) fn has_passed(&self, ack: Seq, field: u16) -> bool {
+        self.has_passed && self.passed == ack && self.passed_field == field
+    }
+
+    /// Notes what the guest said, alone.
+    pub(super) const fn note_passed(&mut self, ack: Seq, field: u16) {
+        self.has_passed = true;
+        self.passed = ack;
+        self.passed_field = field;
+    }
+
+    /// Whether the peer may be told again now; notes that it is.
+    pub(super) const fn may_repeat(&mut self, now: Nanos) -> bool {
+        // Never 0, which stands for never.
+        let at = ticks(now) as u16 | 1;
+        let pause = ticks(SnoopConfig::REPEAT) as u16;
+        let may = self.repeated == 0 || at.wrapping_sub(self.repeated) > pause;
+        if may {
+            self.repeated = at;
+        }
+        may
+    }
+
+    /// The pause before something is sent to the guest once more.
+    pub(super) fn resend_after(&self) -> Nanos {
+        let pause = SnoopConfig::FIRST_RESEND.0 << self.resends.min(16);
+        Nanos(pause).min(SnoopConfig::LAST_RESEND)
+    }
+
+    /// When something is sent to the guest once more, in ticks, where that is at most a
+    /// month off; `None` where nothing is owed.
+    pub(super) fn deadline(&self, now: Nanos) -> Option<u64> {
+        let now = ticks(now);
+        let left = self.deadline.wrapping_sub(now as u32).cast_signed();
+        (self.deadline != 0).then(|| now.wrapping_add_signed(left.into()))
+    }
+
+    /// Sets that to be after a pause from now; returns it.
+    pub(super) fn set_deadline(&mut self, now: Nanos) -> u64 {
+        let at = ticks(now + self.resend_after()) + 1;
+        // Never 0, which stands for never.
+        let at = at + u64::from(at as u32 == 0);
+        self.deadline = at as u32;
+        at
+    }
+
+    /// Nothing is owed to the guest.
+    pub(super) const fn clear_deadline(&mut self) {
+        self.deadline = 0;
+    }
+}

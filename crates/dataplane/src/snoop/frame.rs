@@ -1,0 +1,144 @@
+//! What early acknowledgement asks of a frame, and what it writes into one.
+
+use super::segment::{Flags, Segment, Timestamps};
+use super::seq::Seq;
+use crate::{Frame, GuestId};
+
+/// Which way a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// To the guest, from its peer.
+    ToGuest,
+    /// To the peer, from the guest.
+    ToPeer,
+}
+
+/// A connection of a guest, by addresses and ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FlowId {
+    /// The guest's address, upper half first; an IPv4 address stands in the lowest bits.
+    pub guest: [u64; 2],
+    /// The peer's address, likewise.
+    pub peer: [u64; 2],
+    /// The guest's port in the upper half, the peer's in the lower.
+    pub ports: u32,
+    /// The addresses are IPv6 ones.
+    pub v6: bool,
+}
+
+/// How frames of a connection are to look beside TCP: as the guest's last one did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Link {
+    /// The guest's station.
+    pub guest: [u8; 6],
+    /// The station that its frames go to.
+    pub peer: [u8; 6],
+    /// Its VLAN tag; 0 without one.
+    pub tag: u32,
+    /// The first word of its IP header: IPv4's with its DSCP alone, IPv6's with its
+    /// DSCP and flow label. ECN is 0.
+    pub top: u32,
+    /// Time to live or hop limit.
+    pub hops: u8,
+}
+
+/// What is to be found of TCP in a frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    /// The connection.
+    pub flow: FlowId,
+    /// A hash of the connection under secret keys: the same both ways.
+    pub hash: u32,
+    /// What it says; `None` where the header is not to be understood: it ends too soon,
+    /// or stands behind IPv6 extension headers or two VLAN tags.
+    pub segment: Option<Segment>,
+}
+
+/// Where a peer is: whoever sends from elsewhere is not the peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Origin(u32);
+
+impl Origin {
+    /// Not known yet: everywhere.
+    pub const ANYWHERE: Self = Self(0);
+    /// Outside of this host.
+    pub const OUTSIDE: Self = Self(1);
+
+    /// Where a frame comes from, by the guest that sent it.
+    #[inline]
+    pub fn of(source: Option<GuestId>) -> Self {
+        source.map_or(Self::OUTSIDE, |guest| Self(guest.slot() as u32 + 2))
+    }
+
+    /// Whether a frame from `other` may come from the peer.
+    #[inline]
+    pub fn allows(self, other: Self) -> bool {
+        self == Self::ANYWHERE || self == other
+    }
+}
+
+/// A segment without payload that the host makes in the place of one end.
+#[derive(Debug, Clone, Copy)]
+pub struct Bare {
+    /// Whom it is for.
+    pub way: Way,
+    /// Its connection.
+    pub flow: FlowId,
+    /// What stands before TCP.
+    pub link: Link,
+    /// Its number.
+    pub seq: Seq,
+    /// What it acknowledges.
+    pub ack: Seq,
+    /// Its control bits.
+    pub flags: Flags,
+    /// Its window, shifted.
+    pub window: u16,
+    /// Its timestamps.
+    pub timestamps: Option<Timestamps>,
+}
+
+/// What is to be written into a segment's header in place of what stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The number.
+    pub seq: Seq,
+    /// The acknowledgement.
+    pub ack: Seq,
+    /// SACK blocks that do not begin after it are removed; `None`: they stay.
+    pub sacks_after: Option<Seq>,
+    /// The window.
+    pub window: u16,
+    /// The timestamps, where it has any; `None`: as they are.
+    pub timestamps: Option<Timestamps>,
+}
+
+/// A frame in whose TCP header early acknowledgement reads and writes.
+///
+/// [`crate::Packet`] is one of bytes; a simulation has records.
+pub trait TcpFrame: Frame {
+    /// What frames are made with: for packets, a pool and whose they are.
+    type Maker;
+
+    /// What is to be found of TCP in it; `None` where there are no ports: another
+    /// protocol, or a fragment.
+    fn sight(&self, way: Way) -> Option<Sight>;
+
+    /// How it looks beside TCP, for a frame of the guest in which a segment was seen.
+    fn link(&self) -> Link;
+
+    /// Whether the whole segment is as it was sent, by its checksum or by the word of
+    /// whoever checked that.
+    fn is_intact(&self) -> bool;
+
+    /// Writes into its header, and mends the checksum.
+    fn change(&mut self, change: &Change);
+
+    /// A copy of `len` bytes of its payload from `from` on, with its headers; FIN and PSH
+    /// only with its last byte.
+    #[must_use]
+    fn part(&self, from: u32, len: u32) -> Self;
+
+    /// A segment without payload.
+    fn bare(maker: &Self::Maker, bare: &Bare) -> Self;
+}

@@ -1,0 +1,28 @@
+//! What early acknowledgement counts.
+
+/// What early acknowledgement did for a guest, since its beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SnoopStats {
+    /// Segments acknowledged before the guest did.
+    pub early: u64,
+    /// Acknowledgements that were said again since they may have been lost.
+    pub repeated: u64,
+    /// Acknowledgements of the guest that said nothing new to the peer.
+    pub suppressed: u64,
+    /// Segments of the guest whose acknowledgement or window was rewritten.
+    pub rewritten: u64,
+    /// Segments that were kept until the guest's window opened.
+    pub withheld: u64,
+    /// Segments sent to the guest once more.
+    pub resent: u64,
+    /// Probes sent to the guest, whose window was closed.
+    pub probes: u64,
+    /// Segments beyond the guest's window that the peer sends again.
+    pub beyond: u64,
+    /// Connections reset since the guest did not take what was acknowledged.
+    pub resets: u64,
+    /// Connections forgotten since another needed the room.
+    pub evicted: u64,
+    /// Connections not followed, for want of room.
+    pub crowded: u64,
+}

@@ -1,0 +1,7 @@
+//! Early acknowledgement, by scripts and by a model.
+
+mod bounds;
+mod model;
+mod rules;
+mod script;
+mod wire;

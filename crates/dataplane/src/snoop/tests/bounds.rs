@@ -1,0 +1,257 @@
+//! What connections cost the host, whatever a guest and its peers do.
+
+use super::script::{World, config};
+use super::wire::{GUEST, Tcp, pool};
+use crate::snoop::{Origin, Placed, Snoop, SnoopConfig, SnoopMode, TcpFrame};
+use crate::{Packet, TcpMaker};
+use proptest::prelude::*;
+use tailbound_units::{Bytes, Nanos};
+
+const NOW: Nanos = Nanos::from_secs(9);
+
+fn snoop(config: SnoopConfig) -> (Snoop<Packet>, crate::Pool) {
+    let pool = pool();
+    let maker = TcpMaker {
+        pool: pool.clone(),
+        guest: GUEST,
+    };
+    (Snoop::new(config, maker), pool)
+}
+
+/// The guest's SYN-ACK to a peer's port.
+fn answer(port: u16) -> Tcp {
+    Tcp {
+        port,
+        ack: 1,
+        flags: 0x12,
+        window: 60_000,
+        ..Tcp::default()
+    }
+}
+
+fn data(port: u16, seq: u32) -> Tcp {
+    Tcp {
+        to_guest: true,
+        port,
+        seq,
+        ack: 1,
+        flags: 0x10,
+        window: 100,
+        payload: vec![7; 1000],
+        ..Tcp::default()
+    }
+}
+
+#[test]
+fn a_full_table_forgets_the_one_idle_for_longest_and_none_that_is_owed() {
+    let (mut snoop, pool) = snoop(SnoopConfig {
+        flows: 3,
+        ..config(SnoopMode::Retaining)
+    });
+    let mut now = NOW;
+    for port in 1..=3 {
+        now += Nanos::from_secs(5);
+        snoop.handle_egress(now, answer(port).packet(&pool), Origin::OUTSIDE);
+    }
+    // The first is owed something.
+    now = NOW + Nanos::from_secs(5);
+    snoop.handle_ingress(now, data(1, 1).packet(&pool));
+    for port in 4..=9 {
+        now += Nanos::from_secs(30);
+        snoop.handle_egress(now, answer(port).packet(&pool), Origin::OUTSIDE);
+        let ports: Vec<_> = snoop.flows().map(|flow| flow.flow.ports as u16).collect();
+        assert_eq!(ports.len(), 3);
+        assert!(ports.contains(&1) && ports.contains(&port), "{ports:?}");
+    }
+    assert_eq!(snoop.stats().evicted, 6);
+    // Where all are owed something, another is not followed.
+    for port in [8, 9] {
+        snoop.handle_ingress(now, data(port, 1).packet(&pool));
+    }
+    snoop.handle_egress(now, answer(10).packet(&pool), Origin::OUTSIDE);
+    assert_eq!((snoop.len(), snoop.stats().crowded), (3, 1));
+    // Fewer, live: those that are owed something stay.
+    snoop.reconfigure(
+        now,
+        SnoopConfig {
+            flows: 1,
+            ..*snoop.config()
+        },
+    );
+    assert_eq!((snoop.len(), snoop.drained().flows), (3, 3));
+    assert!(snoop.poll_at().is_some(), "their timers go on");
+    let answered = Tcp {
+        flags: 0x10,
+        seq: 1,
+        ack: 1001,
+        window: 60_000,
+        ..answer(8)
+    };
+    snoop.handle_egress(now, answered.packet(&pool), Origin::OUTSIDE);
+    snoop.reconfigure(
+        now,
+        SnoopConfig {
+            flows: 2,
+            ..*snoop.config()
+        },
+    );
+    assert_eq!((snoop.len(), snoop.drained().flows), (2, 2));
+}
+
+#[test]
+fn what_is_kept_is_bounded_for_the_guest() {
+    let guest = Bytes(20 * 2304);
+    let (mut snoop, pool) = snoop(SnoopConfig {
+        flow: Bytes(15 * 2304),
+        guest,
+        ..config(SnoopMode::Retaining)
+    });
+    for port in 1..=4 {
+        snoop.handle_egress(NOW, answer(port).packet(&pool), Origin::OUTSIDE);
+        for n in 0..40 {
+            snoop.handle_ingress(NOW, data(port, 1 + 1000 * n).packet(&pool));
+        }
+    }
+    assert_eq!(snoop.retained(), guest);
+    let held: Vec<_> = snoop.flows().map(|flow| flow.retained.0 / 2304).collect();
+    assert_eq!(held, [15, 5, 0, 0]);
+    assert_eq!(snoop.abort(), 2, "peers of two are told");
+    assert_eq!(snoop.retained(), Bytes(0));
+}
+
+#[test]
+fn a_connection_that_both_ends_have_closed_is_forgotten_after_a_minute() {
+    let mut world = World::new(config(SnoopMode::Retaining), false);
+    world.run(
+        "guest > S. 0 ack 1 win 10000
+         peer < S. 0
+         guest > F. 1 ack 1
+         peer < F. 1
+         peer > F. 1 ack 2
+         guest < F. 1
+         guest > . 2 ack 2
+         peer < . 2
+         mode closing
+         +61000ms",
+    );
+    let other = answer(7).packet(&world.pool);
+    world.snoop.handle_egress(world.now, other, Origin::OUTSIDE);
+    assert_eq!(world.snoop.len(), 1);
+}
+
+/// One mode to another while something is kept: it is brought to its end first.
+#[test]
+fn a_change_of_mode_loses_nothing() {
+    let mut world = World::new(config(SnoopMode::Retaining), false);
+    world.run(
+        "guest > S. 0 ack 1 win 1000
+         peer < S. 0
+         peer > . 1:1001 ack 1
+         guest < . 1:1001
+         host < . 1 ack 1001
+         peer > . 1001:2001 ack 1
+         host < . 1 ack 2001",
+    );
+    world
+        .snoop
+        .reconfigure(world.now, config(SnoopMode::Strict));
+    world.run(
+        "guest > . 1 ack 1001 win 5000
+         guest < . 1001:2001
+         peer > . 2001:3001 ack 1
+         guest < . 2001:3001
+         mode draining
+         guest > . 1 ack 3001 win 5000
+         peer < . 1 ack 3001
+         peer > . 3001:4001 ack 1
+         guest < . 3001:4001
+         host < . 1 ack 4001",
+    );
+}
+
+#[test]
+fn a_configuration_is_right_or_says_what_is_wrong() {
+    let right = SnoopConfig::default();
+    assert_eq!(right.mistake(), None);
+    for wrong in [
+        SnoopConfig { flows: 0, ..right },
+        SnoopConfig {
+            window: Bytes(1),
+            ..right
+        },
+        SnoopConfig {
+            flow: Bytes(17 << 20),
+            ..right
+        },
+        SnoopConfig {
+            guest: Bytes(3 << 30),
+            ..right
+        },
+    ] {
+        assert!(wrong.mistake().is_some(), "{wrong:?}");
+    }
+}
+
+proptest! {
+    /// Bytes that nobody sends, both ways: nothing panics, and nothing is kept that nobody
+    /// acknowledged.
+    #[test]
+    fn nonsense_is_passed_on(
+        frames in prop::collection::vec(
+            (any::<bool>(), any::<u32>(), any::<u32>(), 0u16..512, any::<u16>(),
+             prop::collection::vec(any::<u8>(), 0..40), 0usize..50, 0u8..4), 1..60),
+        strict: bool,
+    ) {
+        let mode = if strict { SnoopMode::Strict } else { SnoopMode::Retaining };
+        let (mut snoop, pool) = snoop(config(mode));
+        let mut now = NOW;
+        for (to_guest, seq, ack, flags, window, options, payload, near) in frames {
+            now += Nanos::from_millis(u64::from(window) / 50);
+            // Half of them are near each other.
+            let small = |number: u32| if near > 1 { number % 60 } else { number };
+            let tcp = Tcp {
+                to_guest,
+                port: u16::from(near % 2),
+                seq: small(seq),
+                ack: small(ack),
+                flags,
+                window,
+                options,
+                payload: vec![1; payload],
+                ..Tcp::default()
+            };
+            let frame = tcp.packet(&pool);
+            if to_guest {
+                snoop.handle_ingress(now, frame);
+                snoop.handle_placed(Placed::All);
+            } else {
+                snoop.handle_egress(now, frame, Origin::OUTSIDE);
+            }
+            snoop.handle_timeout(now);
+            while let Some(frame) = snoop.poll_to_guest() {
+                Tcp::read(frame);
+            }
+            while let Some(frame) = snoop.poll_to_peer() {
+                Tcp::read(frame);
+            }
+            prop_assert!(snoop.drained().bytes > 0 || snoop.retained() == Bytes(0)
+                || snoop.flows().any(|flow| flow.retained > Bytes(0)));
+        }
+    }
+
+    /// A part has the bytes that it is of, whatever is around them.
+    #[test]
+    fn a_part_is_a_segment_of_its_own(
+        v6: bool, from in 0usize..300, part in 1usize..300, rest in 0usize..300,
+    ) {
+        let len = from + part + rest;
+        let tcp = Tcp { v6, payload: (0..len).map(|n| n as u8).collect(), ..data(1, 5) };
+        let cut = Tcp::read(tcp.packet(&pool()).part(from as u32, part as u32));
+        let expected = Tcp {
+            seq: 5 + from as u32,
+            payload: (from..from + part).map(|n| n as u8).collect(),
+            ..tcp
+        };
+        prop_assert_eq!(cut, expected);
+    }
+}

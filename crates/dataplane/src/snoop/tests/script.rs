@@ -1,0 +1,356 @@
+//! Scripts in packetdrill's manner.
+//!
+//! ```text
+//! peer > P. 1:1001 ack 1      the peer sends
+//! guest > . 1 ack 1001 win 9  the guest sends
+//! guest < P. 1:1001           the guest's ring gets
+//! peer < . 1 ack 1001         the peer gets from the guest
+//! host < . 1 ack 1001         the peer gets from the host in the guest's place
+//! +200ms                      time passes
+//! discard                     what the guest's ring got is not looked at
+//! ```
+//!
+//! Numbers count from each end's SYN, which is 0. Windows are as they stand in the header.
+//! What is expected may leave out all but flags and numbers; whatever else comes than what is
+//! expected is a mistake.
+
+use super::wire::{GUEST, Tcp, packet, pool};
+use crate::snoop::{Origin, Placed, Snoop, SnoopConfig, SnoopMode, TcpFrame};
+use crate::{GuestId, Packet, Pool, TcpMaker};
+use std::collections::VecDeque;
+use std::fmt::Write;
+use tailbound_units::Nanos;
+
+/// Where the ends' numbers begin: the peer's begin again soon.
+pub(super) const PEER: u32 = 0xffff_f000;
+pub(super) const ME: u32 = 5000;
+
+/// A connection under early acknowledgement, and what came out at each end.
+pub(super) struct World {
+    pub(super) pool: Pool,
+    pub(super) snoop: Snoop<Packet>,
+    pub(super) now: Nanos,
+    to_ring: VecDeque<Packet>,
+    from_guest: VecDeque<Packet>,
+    from_host: VecDeque<Packet>,
+    ring_is_full: bool,
+    v6: bool,
+    peer_moved: bool,
+}
+
+const FLAGS: [(char, u16); 9] = [
+    ('F', 1),
+    ('S', 2),
+    ('R', 4),
+    ('P', 8),
+    ('.', 0x10),
+    ('U', 0x20),
+    ('E', 0x40),
+    ('W', 0x80),
+    ('A', 0x100),
+];
+
+impl World {
+    pub(super) fn new(config: SnoopConfig, v6: bool) -> Self {
+        let pool = pool();
+        let maker = TcpMaker {
+            pool: pool.clone(),
+            guest: GUEST,
+        };
+        Self {
+            snoop: Snoop::new(config, maker),
+            pool,
+            now: Nanos::from_secs(5),
+            to_ring: VecDeque::new(),
+            from_guest: VecDeque::new(),
+            from_host: VecDeque::new(),
+            ring_is_full: false,
+            v6,
+            peer_moved: false,
+        }
+    }
+
+    /// Runs a script; panics where something else comes out.
+    pub(super) fn run(&mut self, script: &str) {
+        for line in script.lines().map(str::trim) {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if !line.is_empty() {
+                self.line(line, script);
+            }
+        }
+        self.nothing_more("the end", script);
+    }
+
+    fn line(&mut self, line: &str, script: &str) {
+        let mut words = line.split_whitespace();
+        let who = words.next().expect("a word");
+        let way = words.next();
+        if way == Some("<") {
+            return self.expect(who, line, script);
+        }
+        if who == "discard" {
+            self.to_ring.clear();
+            return;
+        }
+        self.nothing_more(line, script);
+        match (who, way) {
+            ("peer" | "guest", Some(">")) => self.send(who == "peer", words),
+            ("full", None) => self.ring_is_full = true,
+            ("moved", None) => self.peer_moved = true,
+            ("drain", None) => self.snoop.begin_drain(),
+            ("drained", None) => assert!(self.snoop.drained().is_done(), "{script}"),
+            ("owed", Some(bytes)) => {
+                assert_eq!(self.snoop.drained().bytes.to_string(), bytes, "{script}");
+            }
+            ("abort", None) => drop(self.snoop.abort()),
+            ("mode", Some(mode)) => {
+                let modes: Vec<_> = self.snoop.flows().map(|flow| flow.mode.label()).collect();
+                assert_eq!(modes, [mode], "{line}\nof\n{script}");
+            }
+            ("unknown", None) => assert!(self.snoop.is_empty(), "{script}"),
+            ("runs", None) => self.snoop.handle_alive(self.now),
+            (time, None) if time.starts_with('+') => {
+                let millis = time[1..].trim_end_matches("ms").parse().expect("a time");
+                self.now += Nanos::from_millis(millis);
+                self.snoop.handle_timeout(self.now);
+            }
+            _ => panic!("{line}?"),
+        }
+        while let Some(frame) = self.snoop.poll_to_guest() {
+            self.to_ring.push_back(frame);
+        }
+        while let Some(frame) = self.snoop.poll_to_peer() {
+            self.from_host.push_back(frame);
+        }
+    }
+
+    fn send<'s>(&mut self, to_guest: bool, words: impl Iterator<Item = &'s str>) {
+        let frame = self.frame(to_guest, words);
+        if to_guest {
+            if let Some(frame) = self.snoop.handle_ingress(self.now, frame) {
+                self.to_ring.push_back(frame);
+            }
+            let full = std::mem::take(&mut self.ring_is_full);
+            let placed = if full { Placed::NotAll } else { Placed::All };
+            self.snoop.handle_placed(placed);
+        } else {
+            let origin = Origin::OUTSIDE;
+            if let Some(frame) = self.snoop.handle_egress(self.now, frame, origin) {
+                self.from_guest.push_back(frame);
+            }
+        }
+    }
+
+    fn frame<'s>(&self, to_guest: bool, mut words: impl Iterator<Item = &'s str>) -> Packet {
+        let (own, other) = if to_guest { (PEER, ME) } else { (ME, PEER) };
+        let number = |text: &str| text.parse::<u32>().expect("a number");
+        let flags = words.next().expect("flags");
+        let numbers = words.next().expect("numbers");
+        let (from, to) = numbers.split_once(':').unwrap_or((numbers, numbers));
+        let mut tcp = Tcp {
+            to_guest,
+            v6: self.v6,
+            port: 999,
+            hops: 61,
+            traffic_class: if to_guest { 0 } else { 0xb8 },
+            seq: own.wrapping_add(number(from)),
+            window: 2500,
+            payload: (number(from)..number(to)).map(|n| n as u8).collect(),
+            ..Tcp::default()
+        };
+        for (letter, flag) in FLAGS {
+            tcp.flags |= if flags.contains(letter) { flag } else { 0 };
+        }
+        let (mut spoilt, mut virtio) = (false, None);
+        while let Some(word) = words.next() {
+            let mut next = || number(words.next().expect("a value"));
+            match word {
+                "ack" => tcp.ack = other.wrapping_add(next()),
+                "win" => tcp.window = next() as u16,
+                "mss" => {
+                    tcp.options.extend([2, 4]);
+                    tcp.options.extend((next() as u16).to_be_bytes());
+                }
+                "ws" => tcp.options.extend([3, 3, next() as u8]),
+                "sackok" => tcp.options.extend([4, 2]),
+                "ts" => {
+                    tcp.options.extend([1, 1, 8, 10]);
+                    tcp.options.extend(next().to_be_bytes());
+                    tcp.options.extend(next().to_be_bytes());
+                }
+                "sack" => {
+                    let (left, right) = (next(), next());
+                    tcp.options.extend([1, 1, 5, 10]);
+                    tcp.options.extend(other.wrapping_add(left).to_be_bytes());
+                    tcp.options.extend(other.wrapping_add(right).to_be_bytes());
+                }
+                "kind" => tcp.options.extend([next() as u8, 2]),
+                "tag" => tcp.tag = Some(next() as u16),
+                "ce" => tcp.traffic_class |= 3,
+                "ect" => tcp.traffic_class |= 2,
+                "spoilt" => spoilt = true,
+                "gso" => virtio = Some(next() as u16),
+                _ => panic!("{word}?"),
+            }
+        }
+        let mut bytes = tcp.bytes();
+        if spoilt && let Some(last) = bytes.last_mut() {
+            *last ^= 1;
+        }
+        let network = if tcp.tag.is_some() { 18 } else { 14 };
+        let virtio = virtio.map(|size| virtio_header(&tcp, network, size, bytes.len()));
+        let source = match (to_guest, self.peer_moved) {
+            (true, false) => None,
+            (true, true) => Some(GuestId::first(8)),
+            (false, _) => Some(GUEST),
+        };
+        packet(&self.pool, &bytes, virtio, source)
+    }
+
+    fn expect(&mut self, who: &str, line: &str, script: &str) {
+        let queue = match who {
+            "guest" => &mut self.to_ring,
+            "peer" => &mut self.from_guest,
+            "host" => &mut self.from_host,
+            _ => panic!("{line}?"),
+        };
+        let packet = queue.pop_front();
+        let packet = packet.unwrap_or_else(|| panic!("nothing for\n  {line}\nof\n{script}"));
+        let shown = show(packet);
+        let mut shown = shown.split_whitespace().collect::<Vec<_>>().into_iter();
+        let mut words = line.split_whitespace().skip(2);
+        let flags_and_numbers = [shown.next(), shown.next()];
+        assert_eq!(
+            [words.next(), words.next()],
+            flags_and_numbers,
+            "{line}, and {shown:?}\nof\n{script}"
+        );
+        let rest: Vec<_> = shown.collect();
+        let wanted: Vec<_> = words.collect();
+        let mut wanted = &wanted[..];
+        while let [key, after @ ..] = wanted {
+            let values = after
+                .iter()
+                .take_while(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+                .count();
+            let has = if let Some(no) = key.strip_prefix("no-") {
+                !rest.contains(&no)
+            } else {
+                rest.windows(values + 1)
+                    .any(|window| window == &wanted[..=values])
+            };
+            assert!(has, "{line}: got {rest:?}\nof\n{script}");
+            wanted = &after[values..];
+        }
+    }
+
+    fn nothing_more(&mut self, before: &str, script: &str) {
+        for (who, queue) in [
+            ("guest", &mut self.to_ring),
+            ("peer", &mut self.from_guest),
+            ("host", &mut self.from_host),
+        ] {
+            if let Some(packet) = queue.pop_front() {
+                panic!(
+                    "not expected before {before}: {who} < {}\nof\n{script}",
+                    show(packet)
+                );
+            }
+        }
+    }
+}
+
+/// A virtio header that asks for segmentation.
+fn virtio_header(tcp: &Tcp, network: usize, size: u16, len: usize) -> [u8; 10] {
+    let transport = network + if tcp.v6 { 40 } else { 20 };
+    let header = (len - tcp.payload.len()) as u16;
+    let mut virtio = [0; 10];
+    virtio[..2].copy_from_slice(&[1, if tcp.v6 { 4 } else { 1 }]);
+    virtio[2..4].copy_from_slice(&header.to_le_bytes());
+    virtio[4..6].copy_from_slice(&size.to_le_bytes());
+    virtio[6..8].copy_from_slice(&(transport as u16).to_le_bytes());
+    virtio[8..10].copy_from_slice(&16_u16.to_le_bytes());
+    virtio
+}
+
+/// A frame as a script writes it.
+fn show(packet: Packet) -> String {
+    let is_cut = packet.offload().gso.map(|gso| gso.size);
+    let tcp = Tcp::read(packet);
+    let (own, other) = if tcp.to_guest { (PEER, ME) } else { (ME, PEER) };
+    let mut text = String::new();
+    for letter in "SFRP.UEWA".chars() {
+        let flag = FLAGS.iter().find(|(known, _)| *known == letter);
+        if flag.is_some_and(|(_, flag)| tcp.flags & flag != 0) {
+            text.push(letter);
+        }
+    }
+    let from = tcp.seq.wrapping_sub(own);
+    let payload = tcp.payload.iter().zip(from..);
+    assert!(
+        payload.clone().all(|(byte, n)| *byte == n as u8),
+        "each byte stays where it was"
+    );
+    let _ = match tcp.payload.len() {
+        0 => write!(text, " {from}"),
+        len => write!(text, " {from}:{}", from as usize + len),
+    };
+    let _ = write!(text, " ack {}", tcp.ack.wrapping_sub(other));
+    let _ = write!(text, " win {}", tcp.window);
+    let options = crate::snoop::Options::parse(&tcp.options);
+    if let Some(stamps) = options.timestamps {
+        let _ = write!(text, " ts {} {}", stamps.value, stamps.echo);
+    }
+    for (left, right) in options.sacks.iter() {
+        let (left, right) = (left.0.wrapping_sub(other), right.0.wrapping_sub(other));
+        let _ = write!(text, " sack {left} {right}");
+    }
+    if let Some(tag) = tcp.tag {
+        let _ = write!(text, " tag {tag}");
+    }
+    if let Some(size) = is_cut {
+        let _ = write!(text, " gso {size}");
+    }
+    let _ = write!(text, " class {} hops {}", tcp.traffic_class, tcp.hops);
+    text
+}
+
+pub(super) fn config(mode: SnoopMode) -> SnoopConfig {
+    SnoopConfig {
+        mode,
+        flows: 8,
+        ..SnoopConfig::default()
+    }
+}
+
+/// Runs a script over IPv4 and over IPv6.
+pub(super) fn run(mode: SnoopMode, script: &str) {
+    for v6 in [false, true] {
+        World::new(config(mode), v6).run(script);
+    }
+}
+
+#[test]
+fn a_packet_is_written_as_it_is_read() {
+    let pool = pool();
+    for (v6, tag) in [(false, None), (true, Some(7))] {
+        let tcp = Tcp {
+            v6,
+            tag,
+            port: 5,
+            hops: 3,
+            seq: 9,
+            options: vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2],
+            payload: vec![1, 2, 3, 4, 5],
+            ..Tcp::default()
+        };
+        assert_eq!(Tcp::read(tcp.packet(&pool)), tcp);
+        let part = tcp.packet(&pool).part(1, 3);
+        let expected = Tcp {
+            seq: 10,
+            payload: vec![2, 3, 4],
+            ..tcp
+        };
+        assert_eq!(Tcp::read(part), expected);
+    }
+}

@@ -1,0 +1,171 @@
+//! TCP segments as bytes: slow and plain, so that it can be checked by eye.
+
+use crate::testing::tcp::plain_sum;
+use crate::{GuestId, HashKeys, Packet, Pool};
+
+/// The guest of all tests here.
+pub(super) const GUEST: GuestId = GuestId::first(3);
+
+/// A segment as it stands on a wire.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tcp {
+    pub(super) to_guest: bool,
+    pub(super) v6: bool,
+    /// The peer's port.
+    pub(super) port: u16,
+    pub(super) tag: Option<u16>,
+    pub(super) traffic_class: u8,
+    pub(super) hops: u8,
+    pub(super) seq: u32,
+    pub(super) ack: u32,
+    /// Byte 13 of the header, AE above it.
+    pub(super) flags: u16,
+    pub(super) window: u16,
+    /// All options but padding.
+    pub(super) options: Vec<u8>,
+    pub(super) payload: Vec<u8>,
+}
+
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+
+impl Tcp {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let (to, from) = if self.to_guest {
+            (GUEST_MAC, PEER_MAC)
+        } else {
+            (PEER_MAC, GUEST_MAC)
+        };
+        let mut frame = [to, from].concat();
+        if let Some(tag) = self.tag {
+            frame.extend([0x81, 0]);
+            frame.extend(tag.to_be_bytes());
+        }
+        let mut options = self.options.clone();
+        while !options.len().is_multiple_of(4) {
+            options.push(1);
+        }
+        let tcp_len = 20 + options.len() + self.payload.len();
+        let addresses = self.ip(&mut frame, tcp_len);
+        let tcp = frame.len();
+        let (source, destination) = if self.to_guest {
+            (self.port, 80)
+        } else {
+            (80, self.port)
+        };
+        frame.extend(source.to_be_bytes());
+        frame.extend(destination.to_be_bytes());
+        frame.extend(self.seq.to_be_bytes());
+        frame.extend(self.ack.to_be_bytes());
+        frame.push(((5 + options.len() / 4) as u8) << 4 | (self.flags >> 8) as u8);
+        frame.push(self.flags as u8);
+        frame.extend(self.window.to_be_bytes());
+        frame.extend([0; 4]);
+        frame.extend(&options);
+        frame.extend(&self.payload);
+        let pseudo = plain_sum(&addresses, 6 + tcp_len as u64);
+        let checksum = !plain_sum(&frame[tcp..], pseudo.into());
+        frame[tcp + 16..tcp + 18].copy_from_slice(&checksum.to_be_bytes());
+        frame
+    }
+
+    fn ip(&self, frame: &mut Vec<u8>, tcp_len: usize) -> Vec<u8> {
+        let start = frame.len() + 2;
+        if self.v6 {
+            frame.extend([0x86, 0xdd, 0x60 | self.traffic_class >> 4]);
+            frame.extend([self.traffic_class << 4 | 0xa, 0xbc, 0xde]);
+            frame.extend((tcp_len as u16).to_be_bytes());
+            frame.extend([6, self.hops]);
+        } else {
+            frame.extend([8, 0, 0x45, self.traffic_class]);
+            frame.extend((20 + tcp_len as u16).to_be_bytes());
+            frame.extend([0, 7, 0x40, 0, self.hops, 6, 0, 0]);
+        }
+        let address = |host| {
+            let len = if self.v6 { 16 } else { 4 };
+            let mut address = vec![0xfd; len];
+            address[len - 1] = host;
+            address
+        };
+        let (from, to) = if self.to_guest { (9, 3) } else { (3, 9) };
+        let addresses = [address(from), address(to)].concat();
+        frame.extend(&addresses);
+        if !self.v6 {
+            let checksum = !plain_sum(&frame[start..], 0);
+            frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        addresses
+    }
+
+    pub(super) fn packet(&self, pool: &Pool) -> Packet {
+        packet(pool, &self.bytes(), None, (!self.to_guest).then_some(GUEST))
+    }
+
+    /// Reads a frame back, and checks every checksum in it.
+    pub(super) fn read(mut packet: Packet) -> Self {
+        packet.complete_checksum();
+        let bytes = packet.bytes();
+        let mut tcp = Self {
+            to_guest: bytes[..6] == GUEST_MAC,
+            ..Self::default()
+        };
+        let (to, from) = if tcp.to_guest {
+            (GUEST_MAC, PEER_MAC)
+        } else {
+            (PEER_MAC, GUEST_MAC)
+        };
+        assert_eq!(bytes[..12], [to, from].concat(), "stations");
+        let mut network = 14;
+        if bytes[12..14] == [0x81, 0] {
+            tcp.tag = Some(u16::from_be_bytes([bytes[14], bytes[15]]));
+            network = 18;
+        }
+        let ip = &bytes[network..];
+        tcp.v6 = bytes[network - 2..network] == [0x86, 0xdd];
+        let (addresses, header, end) = if tcp.v6 {
+            tcp.traffic_class = ip[0] << 4 | ip[1] >> 4;
+            tcp.hops = ip[7];
+            assert_eq!(ip[1..4], [(tcp.traffic_class << 4) | 0xa, 0xbc, 0xde]);
+            let len = u16::from_be_bytes([ip[4], ip[5]]);
+            (&ip[8..40], 40, 40 + usize::from(len))
+        } else {
+            assert_eq!(plain_sum(&ip[..20], 0), 0xffff, "the IP header's checksum");
+            tcp.traffic_class = ip[1];
+            tcp.hops = ip[8];
+            let len = u16::from_be_bytes([ip[2], ip[3]]);
+            (&ip[12..20], 20, usize::from(len))
+        };
+        assert_eq!(end, ip.len(), "the IP header's length");
+        let segment = &ip[header..];
+        let pseudo = plain_sum(addresses, 6 + segment.len() as u64);
+        assert_eq!(plain_sum(segment, pseudo.into()), 0xffff, "TCP's checksum");
+        let word = |at: usize| u32::from_be_bytes(segment[at..at + 4].try_into().expect("4"));
+        tcp.port = if tcp.to_guest {
+            (word(0) >> 16) as u16
+        } else {
+            word(0) as u16
+        };
+        (tcp.seq, tcp.ack) = (word(4), word(8));
+        let header = usize::from(segment[12] >> 4) * 4;
+        tcp.flags = u16::from(segment[12] & 1) << 8 | u16::from(segment[13]);
+        tcp.window = (word(12)) as u16;
+        tcp.options = segment[20..header].to_vec();
+        tcp.payload = segment[header..].to_vec();
+        tcp
+    }
+}
+
+pub(super) fn pool() -> Pool {
+    Pool::with_keys(HashKeys::FIXED)
+}
+
+pub(super) fn packet(
+    pool: &Pool,
+    frame: &[u8],
+    virtio: Option<[u8; 10]>,
+    source: Option<GuestId>,
+) -> Packet {
+    let mut buffer = pool.buffer(Packet::HEADROOM + frame.len());
+    buffer[Packet::HEADROOM..Packet::HEADROOM + frame.len()].copy_from_slice(frame);
+    Packet::new(buffer, Packet::HEADROOM, frame.len(), virtio, source).expect("well formed")
+}

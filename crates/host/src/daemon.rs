@@ -55,7 +55,7 @@ use tailbound_switch::port::Port;
 use tailbound_switch::{Interest, PortIndex, Switch};
 use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
-use telling::{Telling, begin_exchange};
+use telling::{Moved, Telling, begin_exchange};
 use vcpu::VcpuThread;
 pub use vcpu::watch_vcpus;
 
@@ -214,6 +214,7 @@ struct Daemon {
     levels: Restoring,
     reloading: Option<Reloading>,
     telling: Option<Telling>,
+    moved: Moved,
     reloads_applied: u64,
     reloads_refused: u64,
 }
@@ -292,6 +293,7 @@ impl Daemon {
             levels,
             reloading: None,
             telling: Some(Telling::report()),
+            moved: Moved::default(),
             reloads_applied: 0,
             reloads_refused: 0,
         })
@@ -338,6 +340,7 @@ impl Daemon {
             for (port, error) in turn.gone {
                 self.lost(now, port, &error);
             }
+            self.note_moved(now, turn.moved);
             if turn.memory_is_free {
                 // Beside the loop, which allocates nothing that it would wait for.
                 std::thread::spawn(tailbound_sys::memory::give_back);
@@ -390,10 +393,17 @@ impl Daemon {
         let retry = self.missing.iter().map(|missing| missing.retry_at).min();
         let rates = self.hose.as_ref().and_then(Hose::poll_at);
         let drains = self.requests.poll_at();
-        [self.switch.poll_at(&self.ports), rates, retry, drains]
-            .into_iter()
-            .flatten()
-            .min()
+        let moved = self.moved.poll_at();
+        [
+            self.switch.poll_at(&self.ports),
+            rates,
+            retry,
+            drains,
+            moved,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Sleeps until `until`, a port is ready or somebody wakes the loop; returns

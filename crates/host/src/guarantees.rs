@@ -215,7 +215,8 @@ impl Guarantees {
     }
 
     /// The guest at `place` among the ports' as the exchange of rates with other hosts
-    /// knows it, with what the pacer of `switch` holds it to; `None` where it is no machine.
+    /// knows it, with what the pacer of `switch` holds it to; `None` where it is no machine, or
+    /// is away: then the host where it is speaks for it.
     pub(crate) fn hose_guest(
         &self,
         switch: &Switch,
@@ -223,6 +224,9 @@ impl Guarantees {
         id: GuestId,
     ) -> Option<HoseGuest> {
         let guest = self.guests.get(place)?;
+        if switch.is_guest_away(place) {
+            return None;
+        }
         let known = self.known(guest);
         Some(HoseGuest {
             id,

@@ -14,7 +14,7 @@ mod wire;
 pub use client::{Client, ClientError};
 pub(crate) use server::{Asked, Reply, Server};
 pub(crate) use shown::View;
-pub use shown::{Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Port, Shown, Waits};
+pub use shown::{Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits};
 pub use wire::{Answer, Outcome, Request, VERSION, Wrong};
 
 /// Ends the name of the socket, behind a dot.

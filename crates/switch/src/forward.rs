@@ -1,7 +1,8 @@
 //! Where a frame goes: forwarding by destination MAC address.
 //!
 //! A guest's address is in the configuration and pinned to the guest's port:
-//! a move to another port (a MAC move) is counted and not followed. Other addresses are
+//! a move to another port (a MAC move) is counted and not followed. While the guest is away
+//! its address is the uplink's to have, and no other guest's. Other addresses are
 //! learned from the source address of what they send, as an 802.1D bridge does
 //! (IEEE 802.1Q, 8.7), from the uplink and from guests that may send with
 //! several addresses (`anti_spoofing = false`).
@@ -18,6 +19,25 @@ use tailbound_units::Nanos;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortIndex(pub usize);
 
+/// Where the address of a guest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pinned {
+    /// At its port.
+    Here(PortIndex),
+    /// Behind the uplink, if anywhere: the guest of this port is on another host, or
+    /// nowhere.
+    Away(PortIndex),
+}
+
+impl Pinned {
+    /// The port of the guest, wherever it is.
+    pub const fn port(self) -> PortIndex {
+        match self {
+            Self::Here(port) | Self::Away(port) => port,
+        }
+    }
+}
+
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -26,6 +46,8 @@ pub enum Verdict {
     /// To the uplink, since nobody is known to have its destination: whoever is behind
     /// it may have to ask everybody.
     Unknown(PortIndex),
+    /// To the guest of this port, which is away: see [`Forwarding::route_outside`].
+    Away(PortIndex),
     /// To every port but the one it came from.
     Flood,
     /// Nowhere.
@@ -84,7 +106,7 @@ struct Home {
 #[derive(Debug, Default)]
 pub struct Forwarding {
     uplink: Option<PortIndex>,
-    guests: HashMap<Mac, PortIndex>,
+    guests: HashMap<Mac, Pinned>,
     entries: HashMap<Mac, Entry>,
     homes: Vec<Home>,
     /// The home of each port, by [`PortIndex`].
@@ -111,7 +133,9 @@ impl Forwarding {
     ) -> Self {
         let mut table = Self::default();
         let fresh = (0..ports).map(|_| None);
-        table.reconfigure(fresh, uplink, guests.into_iter().collect());
+        let guests = guests.into_iter();
+        let guests = guests.map(|(mac, port)| (mac, Pinned::Here(port)));
+        table.reconfigure(fresh, uplink, guests.collect());
         table
     }
 
@@ -123,7 +147,7 @@ impl Forwarding {
         &mut self,
         before: impl Iterator<Item = Option<PortIndex>>,
         uplink: Option<PortIndex>,
-        guests: HashMap<Mac, PortIndex>,
+        guests: HashMap<Mac, Pinned>,
     ) {
         for home in &self.ports {
             self.homes[*home].port = None;
@@ -162,6 +186,15 @@ impl Forwarding {
         true
     }
 
+    /// A guest is here from now on, or away. What was learned of the address of one that is
+    /// here is forgotten.
+    pub fn pin(&mut self, guest: Mac, place: Pinned) {
+        self.guests.insert(guest, place);
+        if matches!(place, Pinned::Here(_)) {
+            self.forget(guest);
+        }
+    }
+
     /// Forgets a station.
     pub fn forget(&mut self, mac: Mac) {
         if let Some(entry) = self.entries.remove(&mac) {
@@ -185,12 +218,11 @@ impl Forwarding {
         if source.is_multicast() || source.0 == [0; 6] {
             return Learned::Invalid;
         }
-        if let Some(home) = self.guests.get(&source) {
-            return if *home == port {
-                Learned::Accepted
-            } else {
-                Learned::ForbiddenMove
-            };
+        match self.guests.get(&source) {
+            Some(pinned) if pinned.port() == port => return Learned::Accepted,
+            Some(Pinned::Away(_)) if self.uplink == Some(port) => {}
+            Some(_) => return Learned::ForbiddenMove,
+            None => {}
         }
         let Some(home) = self.ports.get(port.0).copied() else {
             return Learned::Full;
@@ -246,15 +278,22 @@ impl Forwarding {
                 Verdict::Flood
             };
         }
-        if let Some(port) = self.known(now, from, destination) {
-            return if port == from {
-                Verdict::Drop(NoRoute::SamePort)
-            } else {
-                Verdict::To(port)
-            };
+        match self.guests.get(&destination) {
+            Some(Pinned::Here(port)) if *port == from => Verdict::Drop(NoRoute::SamePort),
+            Some(Pinned::Here(port)) => Verdict::To(*port),
+            Some(Pinned::Away(home)) => Verdict::Away(*home),
+            None => self.route_outside(now, from, destination),
+        }
+    }
+
+    /// Where a frame goes that is for no guest here.
+    pub fn route_outside(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Verdict {
+        let known = self.known(now, from, destination);
+        if let Some(port) = known.filter(|port| *port != from) {
+            return Verdict::To(port);
         }
         match self.uplink {
-            Some(uplink) if uplink == from => Verdict::Drop(NoRoute::SamePort),
+            uplink if known.is_some() || uplink == Some(from) => Verdict::Drop(NoRoute::SamePort),
             // It may be one of those that there was no room for.
             Some(uplink) if self.is_full(uplink) => Verdict::To(uplink),
             Some(uplink) => Verdict::Unknown(uplink),
@@ -262,11 +301,8 @@ impl Forwarding {
         }
     }
 
-    /// The port behind which the destination of a frame from `from` is known to be.
+    /// The port behind which the destination of a frame from `from` was learned.
     fn known(&mut self, now: Nanos, from: PortIndex, destination: Mac) -> Option<PortIndex> {
-        if let Some(port) = self.guests.get(&destination) {
-            return Some(*port);
-        }
         let entry = self.entries.get_mut(&destination)?;
         if now.since(entry.seen) >= Self::AGEING {
             return None;
@@ -283,10 +319,31 @@ impl Forwarding {
         home.is_some_and(|home| self.homes[*home].stations.len() >= Self::ENTRIES_PER_PORT)
     }
 
-    /// The port that a station was last seen at, or that a guest's address is pinned to.
+    /// The port that a station was last seen at, or that of the guest whose address it is,
+    /// wherever that guest is.
     pub fn port_of(&self, mac: Mac) -> Option<PortIndex> {
-        let learned = || self.homes[self.entries.get(&mac)?.home].port;
-        self.guests.get(&mac).copied().or_else(learned)
+        let pinned = self.guests.get(&mac).map(|pinned| pinned.port());
+        pinned.or_else(|| self.learned_at(mac))
+    }
+
+    /// The port by which a station is reached: the uplink, or none, for a guest that is away.
+    pub fn reached_by(&self, mac: Mac) -> Option<PortIndex> {
+        match self.guests.get(&mac) {
+            Some(Pinned::Here(port)) => Some(*port),
+            Some(Pinned::Away(_)) | None => self.learned_at(mac),
+        }
+    }
+
+    /// The port of the guest whose address it is, while that guest is away.
+    pub fn away(&self, mac: Mac) -> Option<PortIndex> {
+        match self.guests.get(&mac)? {
+            Pinned::Away(port) => Some(*port),
+            Pinned::Here(_) => None,
+        }
+    }
+
+    fn learned_at(&self, mac: Mac) -> Option<PortIndex> {
+        self.homes[self.entries.get(&mac)?.home].port
     }
 
     /// The port behind which strangers are.
@@ -438,7 +495,7 @@ mod tests {
         old.learn(NOW, B, stranger(2));
         old.learn(NOW, UPLINK, stranger(3));
         // Guest A leaves, and stranger 3 becomes a guest.
-        let guests = [(MAC_B, A), (stranger(3), B)];
+        let guests = [(MAC_B, Pinned::Here(A)), (stranger(3), Pinned::Here(B))];
         let before = [Some(UPLINK), Some(B), None];
         old.reconfigure(before.into_iter(), Some(UPLINK), guests.into());
         old.forget(stranger(3));
@@ -457,7 +514,7 @@ mod tests {
         for round in 0..10 {
             table.learn(NOW, A, stranger(1));
             table.learn(NOW, B, stranger(2));
-            let guests = [(MAC_A, A), (MAC_B, B)];
+            let guests = [(MAC_A, Pinned::Here(A)), (MAC_B, Pinned::Here(B))];
             let before = [Some(UPLINK), None, Some(B)];
             table.reconfigure(before.into_iter(), Some(UPLINK), guests.into());
             assert_eq!(table.route(NOW, B, stranger(1)), Verdict::Unknown(UPLINK));
@@ -484,6 +541,33 @@ mod tests {
                 assert_eq!(self.homes[*home].port, Some(PortIndex(port)));
             }
         }
+    }
+
+    #[test]
+    fn the_address_of_a_guest_that_is_away_is_the_uplinks_and_no_other_guests() {
+        let mut table = table();
+        table.pin(MAC_A, Pinned::Away(A));
+        assert_eq!(table.route(NOW, B, MAC_A), Verdict::Away(A));
+        let outside = table.route_outside(NOW, B, MAC_A);
+        assert_eq!(outside, Verdict::Unknown(UPLINK));
+        let nowhere = Verdict::Drop(NoRoute::SamePort);
+        assert_eq!(table.route_outside(NOW, UPLINK, MAC_A), nowhere);
+        assert_eq!(table.learn(NOW, B, MAC_A), Learned::ForbiddenMove);
+        assert_eq!(table.learn(NOW, UPLINK, MAC_A), Learned::Accepted);
+        let outside = table.route_outside(NOW, B, MAC_A);
+        assert_eq!(outside, Verdict::To(UPLINK));
+        assert_eq!(table.route_outside(NOW, UPLINK, MAC_A), nowhere);
+        assert_eq!(
+            (table.port_of(MAC_A), table.away(MAC_A)),
+            (Some(A), Some(A))
+        );
+        assert_eq!(table.reached_by(MAC_A), Some(UPLINK));
+        // It sends before its card is seen to be in use.
+        assert_eq!(table.learn(NOW, A, MAC_A), Learned::Accepted);
+        table.pin(MAC_A, Pinned::Here(A));
+        assert_eq!(table.route(NOW, UPLINK, MAC_A), Verdict::To(A));
+        assert_eq!(table.learn(NOW, UPLINK, MAC_A), Learned::ForbiddenMove);
+        assert_eq!((table.entries(), table.away(MAC_A)), (0, None));
     }
 
     proptest! {

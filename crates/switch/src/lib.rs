@@ -7,6 +7,7 @@
 //! by. It knows guests by [`tailbound_dataplane::GuestId`]; who they are elsewhere is
 //! somebody else's matter.
 
+mod announce;
 mod budget;
 mod filter;
 mod forward;
@@ -20,12 +21,12 @@ mod test_frames;
 
 pub use budget::BudgetConfig;
 pub use filter::SpoofFilter;
-pub use forward::{Forwarding, Learned, NoRoute, PortIndex, Verdict};
+pub use forward::{Forwarding, Learned, NoRoute, Pinned, PortIndex, Verdict};
 pub use mac::{Mac, MacError};
 pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
-    Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, PartialSnapshot,
-    PortSnapshot, Ports, Reload, Snapshot, Sojourn, Spent, Switch, SwitchConfig, SwitchPlan, Turn,
-    UPLINK, UplinkPacing, UplinkSnapshot,
+    Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, Link,
+    PartialSnapshot, PortSnapshot, Ports, Reload, Snapshot, Sojourn, Spent, Switch, SwitchConfig,
+    SwitchPlan, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
 };

@@ -69,6 +69,25 @@ pub enum More {
     Maybe,
 }
 
+/// Where whoever a port is for is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Here, since an arrival. Another one is to be announced.
+    Here(Arrival),
+    /// On another host, or nowhere: there is nobody to send to.
+    Away,
+}
+
+/// The number of an arrival, which tells it from others at the same port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Arrival(pub u32);
+
+impl Default for Presence {
+    fn default() -> Self {
+        Self::Here(Arrival::default())
+    }
+}
+
 /// What a port is to put on its wire next.
 pub type Outgoing = tailbound_dataplane::Outgoing<Packet>;
 
@@ -166,9 +185,11 @@ pub trait Port: Send {
         None
     }
 
-    /// Whether there is anybody to send to: not at a card that no machine uses.
-    fn is_up(&self) -> bool {
-        true
+    /// Whether whoever it is for is here: not at a card that no machine uses. Asked after
+    /// each turn in which something was done with the port, so it costs next to nothing;
+    /// the descriptor is ready when it has changed.
+    fn presence(&self) -> Presence {
+        Presence::default()
     }
 
     /// Whether the port sees to launch times ([`Outgoing::Frame`]).

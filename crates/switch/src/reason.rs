@@ -50,6 +50,9 @@ pub enum Reason {
     UnknownBudget,
     /// It is longer than the MTU of the port it goes to, and not to be cut.
     AboveMtu,
+    /// The guest that it is for is away, and it came from where that is to be, or there is
+    /// no uplink.
+    Away,
     /// The port it goes to has lost its interface.
     PortMissing,
     /// The interface it goes to is down.
@@ -64,7 +67,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of [`Reason::index`].
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Malformed,
         Self::UnsupportedGso,
         Self::Truncated,
@@ -87,6 +90,7 @@ impl Reason {
         Self::GroupBudget,
         Self::UnknownBudget,
         Self::AboveMtu,
+        Self::Away,
         Self::PortMissing,
         Self::LinkDown,
         Self::DeviceFull,
@@ -124,6 +128,7 @@ impl Reason {
             Self::GroupBudget => "group_budget",
             Self::UnknownBudget => "unknown_budget",
             Self::AboveMtu => "above_mtu",
+            Self::Away => "away",
             Self::PortMissing => "port_missing",
             Self::LinkDown => "link_down",
             Self::DeviceFull => "device_full",

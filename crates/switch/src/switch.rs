@@ -32,6 +32,7 @@ mod inward;
 mod level;
 mod local;
 mod memory;
+mod presence;
 mod receive;
 mod reload;
 mod slots;
@@ -47,8 +48,8 @@ pub use guarantees::{Applying, GuaranteeError};
 pub use level::Spent;
 pub use reload::{Reload, SwitchPlan};
 pub use snapshot::{
-    GuestPacing, GuestSnapshot, PartialSnapshot, PortSnapshot, Snapshot, Sojourn, UplinkPacing,
-    UplinkSnapshot,
+    GuestPacing, GuestSnapshot, Link, PartialSnapshot, PortSnapshot, Snapshot, Sojourn,
+    UplinkPacing, UplinkSnapshot,
 };
 
 use crate::filter::AddressBook;
@@ -81,6 +82,8 @@ pub struct Turn {
     /// The last of much memory that nobody needed was freed: it can be handed back to the
     /// system.
     pub memory_is_free: bool,
+    /// A guest came, or left: whoever tells others where guests are has news.
+    pub moved: bool,
     /// Ports that are of no use any more, each once, and why.
     pub gone: Vec<(PortIndex, io::Error)>,
 }
@@ -220,6 +223,9 @@ impl Switch {
     pub fn handle_opened(&mut self, port: PortIndex) {
         if let Some(state) = self.states.get_mut(port.0) {
             state.longest = 0;
+            if let Some(guest) = self.guest_at(port) {
+                guest.presence = None;
+            }
             self.handle_readable(port);
             self.handle_writable(port);
             self.agenda.changed.set(port.0, true);
@@ -274,6 +280,7 @@ impl Switch {
         self.transmit(now, ports, &mut turn);
         self.read_again(ports, &mut turn);
         turn.memory_is_free = self.give_back(now);
+        turn.moved = std::mem::take(&mut self.agenda.is_news);
         turn
     }
 
@@ -348,7 +355,8 @@ impl Switch {
         });
         let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
         let agenda = &self.agenda;
-        let is_pending = !agenda.sending.is_empty() || !self.local.is_empty();
+        let is_pending =
+            !(agenda.sending.is_empty() && agenda.moved.is_empty() && self.local.is_empty());
         let at_once = is_pending.then_some(Nanos::ZERO);
         let to_guests = agenda.departures.first();
         let retries = agenda.retries.first();
@@ -380,6 +388,7 @@ impl Switch {
     /// Begins a turn: reads the ports again that there is no reason any more to leave
     /// unread.
     fn begin_turn(&mut self, now: Nanos, ports: &Ports) {
+        self.follow_guests(now, ports);
         self.deliver_local(now);
         if let Some(uplink) = &mut self.uplink
             && !(self.states[0].full && ports[0].is_some())

@@ -103,7 +103,7 @@ fn machines_of_one_host_need_no_libvirt() {
             hosts.until("h1", &format!("cat /run/{guest}.console"), |text| {
                 text.contains(&format!("bytes from {other}"))
             });
-            assert_eq!(shown(&hosts, "h1", guest)["up"], true);
+            assert_eq!(shown(&hosts, "h1", guest)["link"], "up");
         }
         assert_eq!(shown(&hosts, "h1", "c")["kept"], "socket");
     });

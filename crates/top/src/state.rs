@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
-use tailbound_host::socket::{Guest, Port, Shown, Waits};
+use tailbound_host::socket::{Guest, Link, Port, Shown, Waits};
 
 /// What is done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl Line {
             wait: None,
             wait_to: None,
             drops: rate(Port::dropped),
-            state: if port.up { "up" } else { "down" },
+            state: port.link.word(),
         }
     }
 
@@ -214,11 +214,10 @@ impl Line {
             backlog: line.backlog + guest.paced_bytes,
             wait: wait("sent"),
             wait_to: wait("received"),
-            state: match (guest.port.up, guest.drained, guest.guarantee_refused) {
-                (false, ..) => "down",
-                (_, true, _) => "drained",
-                (_, _, true) => "refused",
-                _ => "up",
+            state: match (guest.port.link, guest.drained, guest.guarantee_refused) {
+                (Link::Up, true, _) => "drained",
+                (Link::Up, _, true) => "refused",
+                (port, ..) => port.word(),
             },
             ..line
         }

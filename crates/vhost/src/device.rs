@@ -14,8 +14,9 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use tailbound_switch::port::{Arrival, Presence};
 
 /// A ring's number: each pair has first the one by which the guest receives.
 pub(crate) type RingIndex = usize;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     /// Ready when a ring was kicked, or the device has changed.
     pub(crate) epoll: Arc<OwnedFd>,
     wake: OwnedFd,
+    /// Where its guest is, for whoever does not hold the device.
+    whereabouts: Whereabouts,
     /// The thread of the requests has ended, and why nobody knows.
     is_dead: AtomicBool,
 }
@@ -44,6 +47,7 @@ impl Shared {
             log: Arc::default(),
             epoll: Arc::new(epoll),
             wake,
+            whereabouts: Whereabouts::default(),
             is_dead: AtomicBool::new(false),
         })
     }
@@ -51,9 +55,28 @@ impl Shared {
     /// The device, for the thread of the requests. The packet loop does without it for as
     /// long, and is woken afterwards.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Device) -> T) -> T {
-        let result = change(&mut self.device.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut device);
+        self.note_guest(&device);
+        drop(device);
         self.wake();
         result
+    }
+
+    /// Notes where the guest is, after its rings have changed.
+    pub(crate) fn note_guest(&self, device: &Device) {
+        self.whereabouts.note(device.receives());
+    }
+
+    /// The guest has moved here, says its monitor.
+    pub(crate) fn announce(&self) {
+        self.whereabouts.arrive_again();
+        self.wake();
+    }
+
+    /// Where the guest is.
+    pub(crate) fn presence(&self) -> Presence {
+        self.whereabouts.get()
     }
 
     /// The device, for the packet loop: not while it is being changed.
@@ -104,6 +127,39 @@ impl Shared {
     }
 }
 
+/// Whether the guest is here, in the lowest bit, and how often it came.
+#[derive(Debug, Default)]
+struct Whereabouts(AtomicU32);
+
+impl Whereabouts {
+    const HERE: u32 = 1;
+    const ARRIVAL: u32 = 2;
+
+    fn note(&self, is_here: bool) {
+        let next = |known: u32| match (known & Self::HERE == Self::HERE, is_here) {
+            (false, true) => Some(known.wrapping_add(Self::ARRIVAL) | Self::HERE),
+            (true, false) => Some(known & !Self::HERE),
+            (false, false) | (true, true) => None,
+        };
+        // An error is that nothing changes.
+        let _ = (self.0).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+    }
+
+    /// It is to be announced once more.
+    fn arrive_again(&self) {
+        self.0.fetch_add(Self::ARRIVAL, Ordering::AcqRel);
+    }
+
+    fn get(&self) -> Presence {
+        let known = self.0.load(Ordering::Acquire);
+        if known & Self::HERE == Self::HERE {
+            Presence::Here(Arrival(known / Self::ARRIVAL))
+        } else {
+            Presence::Away
+        }
+    }
+}
+
 /// What kicks a ring, watched for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Kick {
@@ -130,8 +186,6 @@ pub(crate) struct Device {
     pub(crate) memory: Option<Arc<Memory>>,
     pub(crate) features: Features,
     pub(crate) rings: Vec<Vring>,
-    /// The station that others are to learn the place of, as its guest has moved here.
-    pub(crate) announced: Option<[u8; 6]>,
 }
 
 /// A ring, and what its start needs.
@@ -221,8 +275,12 @@ impl Device {
             memory: None,
             features: Features::default(),
             rings: (0..2 * pairs).map(|_| Vring::default()).collect(),
-            announced: None,
         }
+    }
+
+    /// Whether its guest can be sent anything.
+    pub(crate) fn receives(&self) -> bool {
+        self.rings.iter().step_by(2).any(Vring::is_active)
     }
 
     /// What its rings' chains look like.

@@ -28,7 +28,6 @@ struct CardState {
     /// Regions; the file of each.
     memory: Option<Vec<Place>>,
     rings: Vec<RingState>,
-    announced: Option<[u8; 6]>,
     /// Where the log of pages begins in its file, and its length in bytes; that file.
     log: Option<(u64, usize)>,
 }
@@ -91,7 +90,6 @@ pub(crate) fn give(requests: &Requests, device: &Device, log: &Log) -> io::Resul
         features: device.features.bits(),
         memory: memory.map(|memory| memory.places().to_vec()),
         rings: device.rings.iter().map(RingState::of).collect(),
-        announced: device.announced,
         log: log.transpose()?,
     };
     let state = serde_json::to_string(&state)?;
@@ -189,7 +187,6 @@ pub(crate) fn take(
         device.features = features;
         device.memory = memory;
         device.rings = rings;
-        device.announced = state.announced;
         for (index, ring) in running {
             let is_enabled = ring.is_enabled;
             device.start(index).map_err(io::Error::other)?;

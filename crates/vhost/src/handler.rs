@@ -134,9 +134,9 @@ impl Handler {
             }
             code::SET_VRING_ENABLE => self.enable(request.of_ring()?)?,
             code::SEND_RARP => {
-                let [word] = request.words()?;
-                let station = word.to_le_bytes().first_chunk().copied();
-                self.shared.change(|device| device.announced = station);
+                // The station that it names is the one that the guest was given.
+                let [_] = request.words()?;
+                self.shared.announce();
             }
             unknown => return Err(Refusal::Unknown(unknown)),
         }

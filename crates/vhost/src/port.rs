@@ -1,18 +1,17 @@
 //! The card as a port of the switch.
 
-use crate::device::{Device, Shared, Vring};
+use crate::device::{Device, Shared};
 use crate::estate;
 use crate::features::Preparation;
 use crate::ring::{Put, RingError};
 use crate::server::{Mode, OpenError, Server};
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use tailbound_dataplane::{Connection, Frame, Packet, Pool, VIRTIO_HEADER};
-use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Received, Sent};
+use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Presence, Sent};
 use tailbound_units::Nanos;
 
 /// What a port is opened with.
@@ -46,8 +45,6 @@ pub struct VhostPort {
     name: String,
     /// The pair that is read first the next time.
     next: usize,
-    /// The guest received by a ring when that was last looked at.
-    was_up: Cell<bool>,
 }
 
 impl VhostPort {
@@ -93,7 +90,6 @@ impl VhostPort {
             server,
             name: config.socket.display().to_string(),
             next: 0,
-            was_up: Cell::new(false),
         }
     }
 
@@ -116,33 +112,13 @@ impl VhostPort {
 }
 
 /// Notes that a driver has broken its ring's rules.
-fn fail(device: &mut Device, name: &str, ring: usize, error: RingError) {
+fn fail(shared: &Shared, device: &mut Device, name: &str, ring: usize, error: RingError) {
     tracing::warn!(
         socket = name, ring, %error,
         "the guest's ring is not used any more until its driver starts it again"
     );
     device.rings[ring].fail();
-}
-
-/// What a switch elsewhere learns a station's place from: a question for its own address
-/// that nobody answers (RFC 903), as QEMU and DPDK send it.
-fn announcement(pool: &Pool, station: [u8; 6]) -> Received {
-    const LEN: usize = 60;
-    let mut buffer = pool.buffer(Packet::HEADROOM + LEN);
-    let frame = &mut buffer[Packet::HEADROOM..][..LEN];
-    frame.fill(0);
-    frame[..6].fill(0xff);
-    // Reverse ARP of Ethernet and IPv4, a request.
-    frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
-    for at in [6, 22, 32] {
-        frame[at..at + 6].copy_from_slice(&station);
-    }
-    Received {
-        buffer,
-        start: Packet::HEADROOM,
-        len: LEN,
-        virtio: Some([0; VIRTIO_HEADER]),
-    }
+    shared.note_guest(device);
 }
 
 /// Receives from a ring; returns whether it may have more.
@@ -346,9 +322,6 @@ impl Port for VhostPort {
             return Ok(More::No);
         };
         Self::check(&self.shared, &device)?;
-        if let Some(station) = device.announced.take() {
-            burst.frames.push(announcement(pool, station));
-        }
         let pairs = device.rings.len() / 2;
         let mut more = More::No;
         let first = self.next;
@@ -359,7 +332,7 @@ impl Port for VhostPort {
             match receive(&mut device, ring, pool, burst) {
                 Ok(false) => {}
                 Ok(true) => more = More::Maybe,
-                Err(error) => fail(&mut device, &self.name, ring, error),
+                Err(error) => fail(&self.shared, &mut device, &self.name, ring, error),
             }
         }
         Self::check(&self.shared, &device)?;
@@ -380,14 +353,14 @@ impl Port for VhostPort {
                 Ok(end) => sent.full = end == End::Full,
                 // The rest of its frames is lost, as on a link that went down.
                 Err((ring, error)) => {
-                    fail(&mut device, &self.name, ring, error);
+                    fail(&self.shared, &mut device, &self.name, ring, error);
                     continue;
                 }
             }
             break;
         }
         if let Err((ring, error)) = call(&mut device, touched) {
-            fail(&mut device, &self.name, ring, error);
+            fail(&self.shared, &mut device, &self.name, ring, error);
         }
         Self::check(&self.shared, &device)?;
         Ok(sent)
@@ -401,12 +374,8 @@ impl Port for VhostPort {
         true
     }
 
-    fn is_up(&self) -> bool {
-        if let Some(device) = self.shared.device() {
-            let mut receiving = device.rings.iter().step_by(2);
-            self.was_up.set(receiving.any(Vring::is_active));
-        }
-        self.was_up.get()
+    fn presence(&self) -> Presence {
+        self.shared.presence()
     }
 
     fn note_ready(&mut self) {

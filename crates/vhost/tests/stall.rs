@@ -6,10 +6,10 @@ mod ports;
 mod support;
 
 use ports::{PLAIN, open, socket};
-use support::{Build, Machine, feature, until};
-use tailbound_dataplane::{FqCodelConfig, PipelineConfig, QueueConfig};
-use tailbound_switch::port::Port;
-use tailbound_switch::{GuestConfig, GuestSnapshot, Mac, PortIndex, Switch, SwitchConfig};
+use support::{Build, Machine, feature, request, until};
+use tailbound_dataplane::{EgressConfig, FqCodelConfig, PipelineConfig, QueueConfig};
+use tailbound_switch::port::{MemoryPort, Port, Presence, WireEnd};
+use tailbound_switch::{GuestConfig, GuestSnapshot, Link, Mac, PortIndex, Switch, SwitchConfig};
 use tailbound_units::Nanos;
 
 /// Guests 1, 2, … at a switch.
@@ -41,7 +41,9 @@ impl Bench {
             machines.push(Machine::start(&socket.path, *build));
             // Its requests are through when the last of them was acknowledged; the port is
             // not busy with them any more.
-            until("a card", || port.is_up().then_some(()));
+            until("a card", || {
+                (port.presence() != Presence::Away).then_some(())
+            });
             ports.push(Some(Box::new(port) as Box<dyn Port>));
         }
         Self {
@@ -274,21 +276,61 @@ fn what_the_other_guest_cannot_cut_is_cut_and_the_rest_crosses_whole() {
     }
 }
 
-#[test]
-fn a_guest_that_has_moved_here_is_announced_when_its_monitor_asks() {
-    let mut bench = Bench::new(&[Build::default(); 2]);
-    let station = u64::from_le_bytes([2, 0, 0, 0, 0, 1, 0, 0]);
-    let monitor = &mut bench.machines[0].monitor;
-    let told = monitor.tell(support::request::SEND_RARP, &[station], &[]);
-    told.expect("carried out");
-    bench.switch.handle_readable(PortIndex(0));
+/// Whether others are told, once, where the first guest is.
+fn is_announced(bench: &mut Bench, outside: &WireEnd) -> bool {
+    bench.switch.handle_readable(PortIndex(1));
     bench.settle();
-    let (_, frame) = bench.machines[1].receive(0, true).expect("a frame for all");
+    let told = std::mem::take(&mut outside.borrow_mut().from_port);
+    assert!(told.len() < 2, "once");
+    let Some((_, frame)) = told.first() else {
+        return false;
+    };
     assert_eq!(frame[..6], [0xff; 6]);
     assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 1]);
     assert_eq!(frame[12..22], [0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
     assert_eq!(frame[22..28], frame[32..38]);
-    bench.switch.handle_readable(PortIndex(0));
+    true
+}
+
+#[test]
+fn a_guest_that_comes_is_announced_and_again_when_its_monitor_asks() {
+    let mut bench = Bench::new(&[Build::default()]);
+    let (uplink, outside) = MemoryPort::new();
+    bench.ports.insert(0, Some(Box::new(uplink)));
+    let config = SwitchConfig {
+        uplink: Some(EgressConfig::Pipeline(PipelineConfig::default())),
+        guests: vec![GuestConfig::new("g1", Mac([2, 0, 0, 0, 0, 1]))],
+        classes: None,
+    };
+    bench.switch = Switch::new(config).expect("no rule is broken");
     bench.settle();
-    assert!(bench.machines[1].receive(0, true).is_none(), "once");
+    assert!(!is_announced(&mut bench, &outside), "it was here");
+    let tell = |bench: &mut Bench, request, words: &[u64]| {
+        let monitor = &mut bench.machines[0].monitor;
+        monitor.tell(request, words, &[]).expect("carried out");
+    };
+    let station = u64::from_le_bytes([2, 0, 0, 0, 0, 1, 0, 0]);
+    tell(&mut bench, request::SEND_RARP, &[station]);
+    assert!(is_announced(&mut bench, &outside), "its monitor has asked");
+
+    // It leaves: what comes for it is lost, and counted, and none is in its ring.
+    let come = |bench: &mut Bench| {
+        let mut frame = datagram(1, 0);
+        frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 9, 9, 9, 9, 9]);
+        outside.borrow_mut().to_port.push_back((frame, None));
+        bench.switch.handle_readable(PortIndex(0));
+        bench.settle();
+        bench.machines[0].receive(0, true).is_some()
+    };
+    assert!(come(&mut bench));
+    tell(&mut bench, request::SET_VRING_ENABLE, &[0]);
+    assert!(!is_announced(&mut bench, &outside));
+    assert_eq!(bench.guest(1).port.link, Link::Away);
+    assert!(!come(&mut bench));
+    assert_eq!(bench.guest(1).port.drops, [("away", 1)]);
+
+    tell(&mut bench, request::SET_VRING_ENABLE, &[1 << 32]);
+    assert!(is_announced(&mut bench, &outside), "it came");
+    assert_eq!(bench.guest(1).port.link, Link::Up);
+    assert!(come(&mut bench));
 }

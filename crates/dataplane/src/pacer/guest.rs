@@ -179,6 +179,12 @@ impl Guest {
         self.average.fill(bytes, now);
     }
 
+    /// Empties its buckets at `now`, which is not before the last departure.
+    pub(super) fn drain(&mut self, now: Position) {
+        self.average = self.average.empty(now);
+        self.peak = self.peak.empty(now);
+    }
+
     /// Returns a full bucket like that of {B, S}.
     pub(super) fn full_bucket(&self) -> TokenBucket<Position> {
         self.average.full()

@@ -62,6 +62,22 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
+    /// Empties the buckets of a guest, those of its destinations too: it begins here now, and
+    /// what it sent elsewhere is not known. A guest without a guarantee is passed over.
+    pub fn empty_buckets(&mut self, now: Nanos, id: GuestId) {
+        let at = self.advance(now).max(self.chain.wire);
+        let Some(mut next) = self.guaranteed(id).map(|guest| guest.first_limited) else {
+            return;
+        };
+        if let Some(guest) = guest::find_mut(&mut self.guests, id) {
+            guest.drain(at.max(guest.last_departure));
+        }
+        while let Some(limit) = self.lines.limit(next) {
+            let index = std::mem::replace(&mut next, limit.sibling);
+            self.change_limit(index, at, |limit| limit.hold(WireBytes::ZERO, at));
+        }
+    }
+
     /// Limits a destination ([`Pacer::set_destination`]), with so much in its bucket.
     ///
     /// # Errors

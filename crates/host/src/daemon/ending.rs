@@ -27,14 +27,15 @@ pub(super) fn go_on(
     clock: &Clock,
     switch: &mut Switch,
 ) -> Result<(OpenPorts, Store), HostError> {
-    let stations = legacy.stations.iter();
-    let stations = stations.map(|(mac, port)| (Mac(*mac), port.as_str()));
-    switch.learn(clock.now(), stations);
     let mut inherited = legacy.ports;
     let ports = plans
         .iter()
         .map(|plan| plan.open(clock, &mut inherited).map(Some));
-    let ports = ports.collect::<Result<_, _>>()?;
+    let ports: OpenPorts = ports.collect::<Result<_, _>>()?;
+    switch.look_for_guests(clock.now(), &ports);
+    let stations = legacy.stations.iter();
+    let stations = stations.map(|(mac, port)| (Mac(*mac), port.as_str()));
+    switch.learn(clock.now(), stations);
     let (kept, others) = inherited.keys();
     let adopted = plans.iter().filter(|plan| {
         let key = plan.key.as_ref();

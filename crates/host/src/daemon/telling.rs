@@ -30,6 +30,35 @@ pub(super) enum Telling {
     Reporting(Kept, usize),
 }
 
+/// Guests that came or left, of which others are to hear.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// There are such.
+    is_news: bool,
+    /// When others may hear of them: each time costs a look at all guests.
+    next: Nanos,
+}
+
+impl Moved {
+    /// The least time between two tellings.
+    const SPACING: Nanos = Nanos::from_millis(100);
+
+    /// When there is something to tell.
+    pub(super) fn poll_at(&self) -> Option<Nanos> {
+        self.is_news.then_some(self.next)
+    }
+
+    /// Whether others are to hear now that guests moved.
+    fn take(&mut self, now: Nanos) -> bool {
+        let is_due = self.poll_at().is_some_and(|at| at <= now);
+        if is_due {
+            self.is_news = false;
+            self.next = now + Self::SPACING;
+        }
+        is_due
+    }
+}
+
 /// What is kept of what guests are to be guaranteed.
 #[derive(Default)]
 pub(super) struct Kept {
@@ -75,6 +104,15 @@ impl Daemon {
     /// rates what they are.
     pub(super) fn begin_telling(&mut self) {
         self.telling = Some(Telling::Wanted(Vec::new()));
+    }
+
+    /// Has other hosts and the placement service hear that guests came or left, if they did:
+    /// once what is being told is told.
+    pub(super) fn note_moved(&mut self, now: Nanos, have_moved: bool) {
+        self.moved.is_news |= have_moved;
+        if self.telling.is_none() && self.moved.take(now) {
+            self.telling = Some(Telling::Machines(HoseGuests::default(), 0));
+        }
     }
 
     /// Goes on with that, where there is anything to tell.

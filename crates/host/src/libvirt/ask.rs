@@ -1,7 +1,7 @@
 //! What a daemon is asked about a domain.
 
 use super::domain::{Card, Domain};
-use crate::socket::{Client, ClientError, Kept, Outcome, Request, Shown};
+use crate::socket::{Client, ClientError, Kept, Link, Outcome, Request, Shown};
 use std::time::{Duration, Instant};
 
 /// How soon something is looked at again.
@@ -72,7 +72,7 @@ impl<'d> Asking<'d> {
                     && cards.any(|card| card.guest == guest.port.name && is_at(card, guest))
             });
             let guests: Vec<_> = guests.collect();
-            let Some(used) = guests.iter().find(|guest| guest.port.up) else {
+            let Some(used) = guests.iter().find(|guest| guest.port.link == Link::Up) else {
                 break guests
                     .iter()
                     .map(|guest| guest.port.name.clone())

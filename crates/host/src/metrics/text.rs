@@ -12,7 +12,7 @@ use std::fmt::Error;
 use std::sync::Arc;
 use tailbound_agent::watch::AgentSnapshot;
 use tailbound_metrics::{Buckets, Labels, counter, gauge};
-use tailbound_switch::{PortSnapshot, Snapshot, Sojourn};
+use tailbound_switch::{Link, PortSnapshot, Snapshot, Sojourn};
 
 /// Everything that one scrape shows.
 #[derive(Debug, Clone, Default)]
@@ -152,16 +152,25 @@ impl HostCounts {
         gauge(
             encoder,
             "tailbound_port_up",
-            "1 while the port's interface is there, or a machine uses its card",
-            &self.per_port(|port| vec![([label(port)], u64::from(port.up))]),
+            "1 while the port's interface is there, or its guest uses its card",
+            &self.per_port(|port| vec![([label(port)], u64::from(port.link == Link::Up))]),
         )?;
         let guests = self.snapshot.guests.iter();
-        let drained = guests.filter(|guest| guest.drained);
+        let drained = guests.clone().filter(|guest| guest.drained);
         gauge(
             encoder,
             "tailbound_guest_drained",
             "1 while the guest's port is not read, as it is drained",
             &drained
+                .map(|guest| ([("guest", guest.port.name.clone())], 1))
+                .collect::<Vec<_>>(),
+        )?;
+        let away = guests.clone().filter(|guest| guest.port.link == Link::Away);
+        gauge(
+            encoder,
+            "tailbound_guest_away",
+            "1 while the guest is on another host or nowhere, as its card is not in use",
+            &away
                 .map(|guest| ([("guest", guest.port.name.clone())], 1))
                 .collect::<Vec<_>>(),
         )?;

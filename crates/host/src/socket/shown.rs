@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use tailbound_metrics::Histogram;
-use tailbound_switch::{GuestSnapshot, PortSnapshot, Sojourn};
+use tailbound_switch::{self as switch, GuestSnapshot, PortSnapshot, Sojourn};
 use tailbound_units::Nanos;
 
 /// A daemon, its uplink and its guests. Counts begin with the daemon.
@@ -35,8 +35,8 @@ pub struct Port {
     pub name: String,
     /// Its kind and interface.
     pub port: String,
-    /// Its interface is there, or a machine uses its card.
-    pub up: bool,
+    /// Whether anything can be sent to it.
+    pub link: Link,
     /// What was received from it: what a guest has sent.
     pub received: Count,
     /// What was sent to it.
@@ -47,6 +47,30 @@ pub struct Port {
     pub drops: BTreeMap<String, u64>,
     /// What waits for it.
     pub backlog: Count,
+}
+
+/// How it is with a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Link {
+    /// Its interface is there, or its guest uses its card.
+    Up,
+    /// Its guest is on another host, or nowhere: its card is not in use.
+    Away,
+    /// Its interface is missing.
+    #[default]
+    Down,
+}
+
+impl Link {
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Away => "away",
+            Self::Down => "down",
+        }
+    }
 }
 
 /// Packets and bytes.
@@ -189,7 +213,11 @@ impl Port {
         Self {
             name: counted.name.clone(),
             port: port.map_or_else(String::new, ToString::to_string),
-            up: counted.up,
+            link: match counted.link {
+                switch::Link::Up => Link::Up,
+                switch::Link::Away => Link::Away,
+                switch::Link::Down => Link::Down,
+            },
             received: count(counted.received),
             sent: count(counted.sent),
             drops,

@@ -9,7 +9,8 @@
 //! - not to one that it is configured for, nor to one whose MAC it is made of;
 //! - not to one that a station outside was heard to have (neighbour discovery from a
 //!   port without a filter), unless that was the guest itself, before it came here; a
-//!   router that advertises itself gets back what a guest took before it was heard;
+//!   router that advertises itself gets back what a guest took before it was heard, and so
+//!   does a guest that is away, and shows there what it had here;
 //! - no guest gets what people give by hand, as routers have it: `fe80::1`, and all
 //!   whose interface identifier is below 2^32, or an anycast one (RFC 2526);
 //! - a guest has so many at once, and gives up one that it has not used for
@@ -136,8 +137,8 @@ impl AddressBook {
     }
 
     /// Notes which address the sender of a frame has, which came from a port without a
-    /// filter.
-    pub(crate) fn hear(&mut self, now: Nanos, packet: &Packet) {
+    /// filter. `away` is the guest that the sender is, where that is away.
+    pub(crate) fn hear(&mut self, now: Nanos, packet: &Packet, away: Option<GuestId>) {
         let (address, is_router) = match packet.claim() {
             Some(
                 Claim::Address {
@@ -152,10 +153,11 @@ impl AddressBook {
             _ => return,
         };
         if let Some(guest) = self.chosen.get(&address).copied() {
-            if !is_router {
+            if is_router {
+                tracing::warn!(%address, "a guest had chosen the address of a router");
+            } else if away != Some(guest) {
                 return;
             }
-            tracing::warn!(%address, "a guest had chosen the address of a router");
             self.give_up(guest, address);
         }
         if self.heard.len() >= Self::MOST_HEARD && !self.heard.contains_key(&address) {
@@ -170,6 +172,14 @@ impl AddressBook {
         }
         let mac = Mac(packet.source_mac());
         self.heard.insert(address, Heard { mac, seen: now });
+    }
+
+    /// What a guest has chosen, here or where it was heard before it came here.
+    pub(crate) fn chosen_by(&self, guest: GuestId, mac: Mac) -> impl Iterator<Item = Ipv6Addr> {
+        let here = self.by_guest.get(&guest).into_iter().flatten();
+        let heard = self.heard.iter().filter(move |(_, heard)| heard.mac == mac);
+        let here = here.map(|chosen| chosen.address);
+        here.chain(heard.map(|(address, _)| *address))
     }
 
     fn give_up(&mut self, guest: GuestId, address: Ipv6Addr) {

@@ -2,7 +2,7 @@
 //! others could listen at.
 
 use super::pcap::make_writer;
-use super::{Burst, Estate, More, Outgoing, PcapError, Port, Sent};
+use super::{Burst, Estate, More, Outgoing, PcapError, Port, Presence, Sent};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -162,8 +162,8 @@ impl Port for CapturedPort {
         self.port.longest()
     }
 
-    fn is_up(&self) -> bool {
-        self.port.is_up()
+    fn presence(&self) -> Presence {
+        self.port.presence()
     }
 
     fn launch_times(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A port whose wire is a pair of queues in memory: for tests and benchmarks in
 //! virtual time.
 
-use super::{BURST, Burst, More, Outgoing, Port, Received, Sent};
+use super::{BURST, Burst, More, Outgoing, Port, Presence, Received, Sent};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Deref;
@@ -25,6 +25,8 @@ pub struct Wire {
     /// The port finishes no checksums and does not segment: frames leave as
     /// they are, as on a TAP.
     pub offload: bool,
+    /// Where whoever the port is for is.
+    pub presence: Presence,
     /// The longest frame that the port carries; `None`: any.
     pub longest: Option<usize>,
 }
@@ -92,6 +94,10 @@ impl Port for MemoryPort {
 
     fn longest(&self) -> Option<usize> {
         self.0.borrow().longest
+    }
+
+    fn presence(&self) -> Presence {
+        self.0.borrow().presence
     }
 
     fn transmit(&mut self, now: Nanos, outgoing: &mut VecDeque<Outgoing>) -> io::Result<Sent> {

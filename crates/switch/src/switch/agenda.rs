@@ -20,14 +20,29 @@ pub(super) struct Agenda {
     pub(super) retries: Deadlines,
     /// When a port has something to do by itself.
     pub(super) timers: Deadlines,
+    /// Ports of guests that may have come or left.
+    pub(super) moved: PortSet,
+    /// A guest came or left in this turn.
+    pub(super) is_news: bool,
     /// Ports that the caller is to watch for something else.
     pub(super) changed: PortSet,
 }
 
 impl Agenda {
+    fn sets(&mut self) -> [&mut PortSet; 4] {
+        let Self {
+            ready,
+            sending,
+            moved,
+            changed,
+            ..
+        } = self;
+        [ready, sending, moved, changed]
+    }
+
     /// Room for so many ports, which all may have something to do.
     fn reset(&mut self, ports: usize) {
-        for set in [&mut self.ready, &mut self.sending, &mut self.changed] {
+        for set in self.sets() {
             *set = PortSet::full(ports);
         }
         for deadlines in [&mut self.departures, &mut self.retries, &mut self.timers] {
@@ -38,7 +53,7 @@ impl Agenda {
     /// Ports have other places, given for each by where it was before: what there is to do
     /// goes with them. There is nothing to do for new ones.
     pub(super) fn rearrange(&mut self, before: &[Option<PortIndex>]) {
-        for set in [&mut self.ready, &mut self.sending, &mut self.changed] {
+        for set in self.sets() {
             let old = std::mem::replace(set, PortSet::new(before.len()));
             for (port, before) in before.iter().enumerate() {
                 if before.is_some_and(|before| old.has(before.0)) {
@@ -79,6 +94,7 @@ impl Switch {
             port.flush_at().into_iter().chain(receive).min()
         });
         self.agenda.timers.set(port, timer);
+        self.note_presence(index, ports);
         self.note_ingress(index);
     }
 

@@ -1,6 +1,8 @@
 //! What a guest may send: its own addresses, and so much of what others pay for.
 
-use super::Switch;
+use super::guest::GuestPort;
+use super::{Ports, Switch};
+use crate::budget::Budget;
 use crate::filter::Sender;
 use crate::forward::{Learned, NoRoute, PortIndex, Verdict};
 use crate::mac::Mac;
@@ -36,7 +38,9 @@ impl Switch {
             Learned::Invalid => return Err(Reason::InvalidSource),
         }
         if filtered.is_none() {
-            self.addresses.hear(now, packet);
+            let away = self.forwarding.away(Mac(packet.source_mac()));
+            let away = away.and_then(|port| Some(self.guest_at(port)?.id));
+            self.addresses.hear(now, packet, away);
         }
         Ok(())
     }
@@ -48,14 +52,25 @@ impl Switch {
         now: Nanos,
         from: PortIndex,
         packet: &Packet,
+        ports: &Ports,
     ) -> Result<Route, Reason> {
         let destination = Mac(packet.destination_mac());
-        let (route, copies) = match self.forwarding.route(now, from, destination) {
+        let verdict = match self.forwarding.route(now, from, destination) {
+            // It may have come since that was looked at.
+            Verdict::Away(home) if self.has_come(now, home, ports) => Verdict::To(home),
+            Verdict::Away(home) => match self.forwarding.route_outside(now, from, destination) {
+                Verdict::Drop(_) => return Ok(Route::Nowhere(home)),
+                verdict => verdict,
+            },
+            verdict => verdict,
+        };
+        let (route, copies) = match verdict {
             Verdict::To(to) => return Ok(Route::To(to)),
             Verdict::Unknown(to) => (Route::To(to), 1),
             Verdict::Flood => (Route::Flood, self.states.len() - 1),
             Verdict::Drop(NoRoute::LinkLocal) => return Err(Reason::LinkLocalGroup),
             Verdict::Drop(NoRoute::SamePort) => return Err(Reason::SamePort),
+            Verdict::Away(home) => return Ok(Route::Nowhere(home)),
             Verdict::Drop(NoRoute::Unknown) => return Err(Reason::UnknownDestination),
         };
         let Some(guest) = self.guest_at(from) else {
@@ -64,17 +79,28 @@ impl Switch {
         let (budget, reason) = match route {
             Route::Flood => (&mut guest.groups, Reason::GroupBudget),
             Route::To(_) => (&mut guest.unknown, Reason::UnknownBudget),
+            Route::Nowhere(_) => return Ok(route),
         };
-        let Some(budget) = budget else {
-            return Ok(route);
-        };
-        let cost = Bytes(on_the_wire(packet).0 * copies as u64);
-        if budget.spend(now, cost) {
+        if pays(budget.as_mut(), now, packet, copies) {
             Ok(route)
         } else {
             Err(reason)
         }
     }
+}
+
+impl GuestPort {
+    /// Whether the guest's budget for groups has enough for so many copies of a frame, which
+    /// is spent then.
+    pub(super) fn pays_for_group(&mut self, now: Nanos, packet: &Packet, copies: usize) -> bool {
+        pays(self.groups.as_mut(), now, packet, copies)
+    }
+}
+
+/// Spends what so many copies of a frame cost; returns whether there was enough.
+fn pays(budget: Option<&mut Budget>, now: Nanos, packet: &Packet, copies: usize) -> bool {
+    let cost = Bytes(on_the_wire(packet).0 * copies as u64);
+    budget.is_none_or(|budget| budget.spend(now, cost))
 }
 
 /// Where a frame goes.
@@ -84,6 +110,8 @@ pub(super) enum Route {
     To(PortIndex),
     /// To all but the one that it came from.
     Flood,
+    /// To the guest of this port, which is away: it is lost.
+    Nowhere(PortIndex),
 }
 
 /// What a wire carries for a frame: all that it is cut to, with what is between them.

@@ -5,6 +5,7 @@ use super::ingress::Ingress;
 use crate::budget::{Budget, BudgetConfig};
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
+use crate::port::Presence;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline};
 use tailbound_metrics::Histogram;
@@ -14,6 +15,8 @@ use tailbound_metrics::Histogram;
 pub(super) struct GuestPort {
     pub(super) id: GuestId,
     pub(super) mac: Mac,
+    /// Where it is; `None` until its port was asked, and taken for here.
+    pub(super) presence: Option<Presence>,
     pub(super) filter: Option<SpoofFilter>,
     /// For frames to groups.
     pub(super) groups: Option<Budget>,
@@ -49,6 +52,7 @@ impl GuestPort {
         Self {
             id,
             mac: config.mac,
+            presence: None,
             filter: config.filter.clone(),
             groups: config.groups.map(Budget::new),
             unknown: config.unknown.map(Budget::new),
@@ -61,6 +65,11 @@ impl GuestPort {
             sent: Sojourns::default(),
             received: Sojourns::default(),
         }
+    }
+
+    /// Whether it is on another host, or nowhere.
+    pub(super) fn is_away(&self) -> bool {
+        self.presence == Some(Presence::Away)
     }
 
     /// Becomes one of `config`, but for its queue; what waits goes on waiting. What it had

@@ -45,7 +45,7 @@ impl Switch {
             if let Some(sender) = from.and_then(|port| self.guest_at(port)) {
                 sender.sent.of(packet.class()).record(waited);
             }
-            let to = self.forwarding.port_of(Mac(packet.destination_mac()));
+            let to = self.forwarding.reached_by(Mac(packet.destination_mac()));
             let to = to.filter(|to| Some(*to) != from);
             let guest = to.and_then(|to| to.0.checked_sub(self.first_guest()));
             if let Some((to, guest)) = to.zip(guest) {

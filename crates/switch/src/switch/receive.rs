@@ -167,13 +167,17 @@ impl Switch {
         if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
             packet.flow_by_station();
         }
-        match self.route(now, from, &packet)? {
+        match self.route(now, from, &packet, ports)? {
             Route::To(to) => {
                 let cost = self.cost(from, to, &packet);
                 self.push(now, from, to, packet, ports);
                 Ok(cost)
             }
             Route::Flood => Ok(self.flood(now, from, packet, ports)),
+            Route::Nowhere(to) => {
+                self.states[to.0].counters.drop(Reason::Away, 1);
+                Ok(Cost::DROPPED)
+            }
         }
     }
 
@@ -190,12 +194,15 @@ impl Switch {
         }
     }
 
-    /// Copies a frame for every port but the one it came from; the last takes
-    /// the frame itself. Returns what all of them cost.
+    /// Copies a frame for every port but the one it came from, and those of guests that are
+    /// away; the last takes the frame itself. Returns what all of them cost.
     fn flood(&mut self, now: Nanos, from: PortIndex, packet: Packet, ports: &Ports) -> Cost {
         let mut cost = Cost::default();
         let mut last = None;
         for index in (0..self.states.len()).filter(|index| *index != from.0) {
+            if self.is_away(PortIndex(index)) {
+                continue;
+            }
             cost += self.cost(from, PortIndex(index), &packet);
             if let Some(port) = last.replace(PortIndex(index)) {
                 self.push(now, from, port, packet.duplicate(), ports);

@@ -17,6 +17,7 @@ use super::state::PortState;
 use super::uplink::Uplink;
 use super::{PortIndex, Switch};
 use crate::filter::Configured;
+use crate::forward::Pinned;
 use crate::mac::Mac;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -65,7 +66,7 @@ pub struct Reload {
     guests: Vec<Next>,
     trial: Option<Box<Pacer<Packet>>>,
     configured: Configured,
-    pinned: HashMap<Mac, PortIndex>,
+    pinned: HashMap<Mac, Pinned>,
     /// Guests that are gone.
     gone: Vec<(Box<PortState>, Box<GuestPort>)>,
     step: Step,
@@ -250,7 +251,7 @@ impl Switch {
             }
             reload
                 .pinned
-                .insert(next.config.mac, PortIndex(first + index));
+                .insert(next.config.mac, Pinned::Here(PortIndex(first + index)));
             index += 1;
         }
         (index, cost)
@@ -306,6 +307,10 @@ impl Switch {
                 (None, None) => unreachable!("a guest stays or is made"),
             };
             self.slots.place(guest.id, PortIndex(index));
+            if guest.is_away() {
+                let away = Pinned::Away(PortIndex(index));
+                reload.pinned.insert(guest.mac, away);
+            }
             self.states.push(state);
             self.guests.push(guest);
         }
@@ -435,7 +440,9 @@ impl Switch {
             self.agenda.ready.set(port, true);
         }
         self.addresses.review(guest.id, guest.filter.as_ref());
-        self.forwarding.forget(guest.mac);
+        if !guest.is_away() {
+            self.forwarding.forget(guest.mac);
+        }
         if self.set_in_pacer(now, Pass::All, index..index + 1) {
             cost = CHANGED;
         }

@@ -5,6 +5,7 @@ use super::guest::GuestPort;
 use super::state::PortState;
 use super::uplink::Uplink;
 use super::{Ports, Switch};
+use crate::port::Presence;
 use crate::reason::Reason;
 use tailbound_dataplane::pacer::GuestStats;
 use tailbound_dataplane::{
@@ -64,13 +65,25 @@ pub struct GuestSnapshot {
     pub pacing: Option<GuestPacing>,
 }
 
+/// How it is with a port.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Link {
+    /// Its interface is there, or its guest uses its card.
+    Up,
+    /// Its card is there, and its guest is on another host or nowhere.
+    Away,
+    /// Its interface is missing.
+    #[default]
+    Down,
+}
+
 /// What is counted of one port.
 #[derive(Debug, Clone, Default)]
 pub struct PortSnapshot {
     /// The guest's name, or `uplink`.
     pub name: String,
-    /// Its interface is there, or a machine uses its card.
-    pub up: bool,
+    /// Whether anything can be sent to it.
+    pub link: Link,
     /// Frames and bytes received from the port.
     pub received: (u64, u64),
     /// Frames and bytes sent to the port.
@@ -160,34 +173,37 @@ impl Switch {
         copied.reserve_exact(self.guests.len().saturating_sub(copied.len()));
         let end = self.guests.len().min(copied.len().saturating_add(guests));
         for guest in copied.len()..end {
-            let up = self.count_overruns(first + guest, ports);
+            let link = self.count_overruns(first + guest, ports);
             let paced = self.uplink.as_ref();
             let paced = paced.and_then(|uplink| uplink.egress.paced());
             let state = &self.states[first + guest];
-            copied.push(self.guests[guest].snapshot(state, up, paced));
+            copied.push(self.guests[guest].snapshot(state, link, paced));
         }
         if end < self.guests.len() {
             return None;
         }
-        let up = self.uplink.is_some() && self.count_overruns(0, ports);
-        let uplink = self.uplink.as_ref();
+        let link = self.uplink.is_some().then(|| self.count_overruns(0, ports));
+        let uplink = self.uplink.as_ref().zip(link);
         Some(Snapshot {
-            uplink: uplink.map(|uplink| uplink.snapshot(&self.states[0], up)),
+            uplink: uplink.map(|(uplink, link)| uplink.snapshot(&self.states[0], link)),
             guests: std::mem::take(copied),
             fdb_entries: self.forwarding.entries(),
             refusals: self.refusals,
         })
     }
 
-    /// Counts the frames that a port lost before they were received; returns whether it
-    /// is there, and anybody to send to.
-    fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> bool {
+    /// Counts the frames that a port lost before they were received; returns how it is with
+    /// it.
+    fn count_overruns(&mut self, index: usize, ports: &mut Ports) -> Link {
         let Some(port) = &mut ports[index] else {
-            return false;
+            return Link::Down;
         };
         let overruns = port.take_overruns();
         self.states[index].counters.drop(Reason::Overrun, overruns);
-        port.is_up()
+        match port.presence() {
+            Presence::Here(_) => Link::Up,
+            Presence::Away => Link::Away,
+        }
     }
 }
 
@@ -196,7 +212,7 @@ impl PortState {
     /// frames wait; `by_pacer` are its pacer's own drops.
     fn snapshot(
         &self,
-        up: bool,
+        link: Link,
         stats: EgressStats,
         waiting: usize,
         by_pacer: &[(&'static str, u64)],
@@ -205,7 +221,7 @@ impl PortState {
         let drops = self.counters.drops().chain(by_queue);
         PortSnapshot {
             name: self.name.clone(),
-            up,
+            link,
             received: (self.counters.received.packets, self.counters.received.bytes),
             sent: (self.counters.sent.packets, self.counters.sent.bytes),
             drops: drops
@@ -222,7 +238,7 @@ impl PortState {
 }
 
 impl Uplink {
-    fn snapshot(&self, state: &PortState, up: bool) -> UplinkSnapshot {
+    fn snapshot(&self, state: &PortState, link: Link) -> UplinkSnapshot {
         let pacing = self.egress.paced().map(|paced| {
             let pacer = paced.pacer().stats();
             UplinkPacing {
@@ -235,7 +251,7 @@ impl Uplink {
         let by_pacer = pacing.as_ref().map(|pacing| pacing.stats.drops.by_reason());
         let by_pacer = by_pacer.as_ref().map_or(&[][..], |drops| drops);
         UplinkSnapshot {
-            port: state.snapshot(up, self.egress.stats(), self.egress.waiting(), by_pacer),
+            port: state.snapshot(link, self.egress.stats(), self.egress.waiting(), by_pacer),
             pacing,
         }
     }
@@ -247,7 +263,7 @@ impl GuestPort {
     fn snapshot(
         &self,
         state: &PortState,
-        up: bool,
+        link: Link,
         uplink: Option<&PacedPipeline<Packet>>,
     ) -> GuestSnapshot {
         let sojourns = [("sent", &self.sent), ("received", &self.received)];
@@ -262,7 +278,7 @@ impl GuestPort {
         let waiting = egress.backlog.packets;
         GuestSnapshot {
             id: self.id,
-            port: state.snapshot(up, egress, waiting, &[]),
+            port: state.snapshot(link, egress, waiting, &[]),
             drained: self.ingress.is_drained(),
             sojourns: sojourns.collect(),
             inward: self.inward.as_ref().map(Inward::stats),

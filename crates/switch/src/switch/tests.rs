@@ -1,3 +1,4 @@
+mod away;
 mod churn;
 mod guarded;
 mod inward;

@@ -1,12 +1,12 @@
 use super::*;
-use tailbound_host::socket::{Bucket, Count, Kept};
+use tailbound_host::socket::{Bucket, Count, Kept, Link};
 
 /// A guest that has sent so many bytes; each of its packets waited so many microseconds.
 pub(crate) fn guest(name: &str, bytes: u64, waits: &[(Option<u64>, u64)]) -> Guest {
     Guest {
         port: Port {
             name: name.to_owned(),
-            up: true,
+            link: Link::Up,
             received: Count { packets: 1, bytes },
             drops: [("codel".to_owned(), bytes / 1000)].into(),
             ..Port::default()

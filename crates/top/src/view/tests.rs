@@ -3,16 +3,16 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use tailbound_host::socket::{
-    Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Port, Shown, Waits,
+    Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits,
 };
 
-/// A host with guests of which one sends, one is drained and one down, after so many seconds.
+/// A host with guests of which one sends, one is drained and one away, after so many seconds.
 fn shown(seconds: u64) -> Shown {
-    let guest = |name: &str, bit_s: u64, up, drained| Guest {
+    let guest = |name: &str, bit_s: u64, link, drained| Guest {
         port: Port {
             name: name.to_owned(),
             port: format!("tap {name}"),
-            up,
+            link,
             received: Count {
                 packets: seconds,
                 bytes: seconds * bit_s / 8,
@@ -46,7 +46,7 @@ fn shown(seconds: u64) -> Shown {
         added: "/var/lib/tailbound/guests.toml".into(),
         uplink: Some(Port {
             name: "uplink".to_owned(),
-            up: true,
+            link: Link::Up,
             sent: Count {
                 packets: seconds,
                 bytes: seconds * 10_000_000,
@@ -55,9 +55,9 @@ fn shown(seconds: u64) -> Shown {
             ..Port::default()
         }),
         guests: vec![
-            guest("db", 0, true, true),
-            guest("web", 80_000_000, true, false),
-            guest("old", 0, false, false),
+            guest("db", 0, Link::Up, true),
+            guest("web", 80_000_000, Link::Up, false),
+            guest("old", 0, Link::Away, false),
         ],
     }
 }
@@ -89,7 +89,7 @@ fn a_terminal_has_the_guests_and_what_keys_do() {
             "uplink             0 bit/s   80 Mbit/s           -      0 B        -         -        5 up",
             "web              80 Mbit/s     0 bit/s  100 Mbit/s    80 KB    45 us         -        0 up",
             "db                 0 bit/s     0 bit/s           -      0 B    45 us         -        0 drained",
-            "old                0 bit/s     0 bit/s           -      0 B    45 us         -        0 down",
+            "old                0 bit/s     0 bit/s           -      0 B    45 us         -        0 away",
             HELP,
         ]
     );

@@ -1,5 +1,5 @@
 use super::*;
-use crate::socket::{Answer, Guest, Kept, Outcome, Port, Shown, VERSION};
+use crate::socket::{Answer, Guest, Kept, Link, Outcome, Port, Shown, VERSION};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -30,12 +30,12 @@ fn daemon(directory: &Path, says: Vec<Outcome>) -> JoinHandle<Vec<String>> {
 }
 
 /// What a daemon shows that has `web`, or nobody.
-fn shown(up: Option<bool>) -> Outcome {
-    let web = |up| Guest {
+fn shown(link: Option<Link>) -> Outcome {
+    let web = |link| Guest {
         port: Port {
             name: "web".to_owned(),
             port: "vhost-user /run/web".to_owned(),
-            up,
+            link,
             ..Port::default()
         },
         kept: Kept::Socket,
@@ -53,7 +53,7 @@ fn shown(up: Option<bool>) -> Outcome {
             config: "/x".into(),
             added: "/y".into(),
             uplink: None,
-            guests: up.map(web).into_iter().collect(),
+            guests: link.map(web).into_iter().collect(),
         }),
     }
 }
@@ -77,14 +77,19 @@ fn called(operation: &str, says: Vec<Outcome>) -> (Result<Vec<String>, String>, 
 
 #[test]
 fn who_is_not_kept_to_its_guarantee_is_not_started() {
-    let says = vec![shown(None), done(&["web"]), shown(Some(false)), done(&[])];
+    let says = vec![
+        shown(None),
+        done(&["web"]),
+        shown(Some(Link::Away)),
+        done(&[]),
+    ];
     let (refused, asked) = called("start", says);
     let refused = refused.expect_err("there is no room");
     let wanted = "domain web: there is no room on the uplink for what guest web is guaranteed";
     assert!(refused.starts_with(wanted), "{refused}");
     assert_eq!(asked, ["show", "add-guest", "show", "remove-guest"]);
     // One that runs is left alone.
-    let (said, asked) = called("reconnect", vec![shown(Some(true)), done(&["web"])]);
+    let (said, asked) = called("reconnect", vec![shown(Some(Link::Up)), done(&["web"])]);
     assert!(said.expect("it goes on")[0].starts_with("there is no room"));
     assert_eq!(asked, ["show", "add-guest"]);
 }
@@ -92,9 +97,9 @@ fn who_is_not_kept_to_its_guarantee_is_not_started() {
 #[test]
 fn a_card_is_given_up_once_its_machine_has_left() {
     let says = vec![
-        shown(Some(true)),
-        shown(Some(true)),
-        shown(Some(false)),
+        shown(Some(Link::Up)),
+        shown(Some(Link::Up)),
+        shown(Some(Link::Away)),
         done(&[]),
     ];
     let (said, asked) = called("stopped", says);

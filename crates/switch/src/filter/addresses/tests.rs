@@ -91,7 +91,7 @@ impl Bench {
     fn outside(&mut self, mac: Mac, from: Ipv6Addr, message: &[u8]) {
         let frame = ethernet(Mac::BROADCAST, mac, 0x86dd, &ipv6(from, B6, 58, message));
         let packet = packet(&frame, None).expect("well formed");
-        self.book.hear(self.now, &packet);
+        self.book.hear(self.now, &packet, None);
     }
 }
 

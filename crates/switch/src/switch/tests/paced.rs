@@ -17,17 +17,21 @@ const LINK: Rate = Rate::from_mbit(1000);
 /// A full frame on the wire.
 const FULL: u64 = 1538;
 
-fn guarantee(mbit: u64) -> Guarantee {
+pub(super) fn guarantee(mbit: u64) -> Guarantee {
     Guarantee::new(Rate::from_mbit(mbit), Bytes(15_380), LINK)
 }
 
-fn wire() -> PacerConfig {
+pub(super) fn wire() -> PacerConfig {
     PacerConfig::strict(LINK)
 }
 
 /// The guests of [`Bench`] behind an uplink that is paced, and what A and B are
 /// guaranteed.
-fn paced(wire: &PacerConfig, a: Option<Guarantee>, b: Option<Guarantee>) -> SwitchConfig {
+pub(super) fn paced(
+    wire: &PacerConfig,
+    a: Option<Guarantee>,
+    b: Option<Guarantee>,
+) -> SwitchConfig {
     let mut config = config(&PipelineConfig::default());
     config.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(wire.clone())));
     config.guests[0].guarantee = a;
@@ -64,7 +68,7 @@ impl Bench {
 }
 
 /// A full frame from A or B to a station behind the uplink.
-fn full(guest: usize, n: u32) -> Vec<u8> {
+pub(super) fn full(guest: usize, n: u32) -> Vec<u8> {
     frame(guest, n, 1472)
 }
 

@@ -116,7 +116,7 @@ fn a_port_that_vanishes_takes_nobody_with_it() {
     bench.send(A, &a_to_b(2));
     bench.settle();
     assert_eq!(bench.drops(B, "port_missing"), 1);
-    assert!(!bench.port(B).up);
+    assert_eq!(bench.port(B).link, Link::Down);
     // It returns.
     let (port, wire) = MemoryPort::new();
     bench.ports[B] = Some(Box::new(port));

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};
 use std::path::{Path, PathBuf};
 use tailbound_host::socket::{
-    Guarantee, GuaranteedBy, Guest, Kept, Outcome, Port, Request, Shown, Wrong,
+    Guarantee, GuaranteedBy, Guest, Kept, Link, Outcome, Port, Request, Shown, Wrong,
 };
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
@@ -338,10 +338,9 @@ fn cells(port: &Port, kept: &str, state: &str, guarantee: String) -> [String; 9]
 }
 
 fn state(port: &Port, is_drained: bool) -> &'static str {
-    match (port.up, is_drained) {
-        (true, false) => "up",
-        (true, true) => "drained",
-        (false, _) => "down",
+    match (port.link, is_drained) {
+        (Link::Up, true) => "drained",
+        (link, _) => link.word(),
     }
 }
 

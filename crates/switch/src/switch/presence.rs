@@ -1,0 +1,137 @@
+//! Guests that come, and guests that are away: one that moves between hosts is configured on
+//! both, and is where its card is in use.
+//!
+//! What is for a guest that is away goes to the uplink, and its address may be learned there.
+//! One that comes starts with empty buckets, and is announced in its name: what that costs is
+//! charged to its own budget for groups, so that a guest that comes over and over costs no more
+//! than one that sends as much itself.
+
+use super::{PortIndex, Ports, Switch};
+use crate::announce;
+use crate::filter::SpoofFilter;
+use crate::forward::Pinned;
+use crate::port::Presence;
+use crate::prefix::Prefix;
+use crate::reason::Reason;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use tailbound_dataplane::Packet;
+use tailbound_units::Nanos;
+
+/// Addresses of a guest that others are told of.
+const MOST: usize = 31;
+
+impl Switch {
+    /// Whether the guest at `place` among [`Switch::guests`] is on another host, or nowhere.
+    pub fn is_guest_away(&self, place: usize) -> bool {
+        self.is_away(PortIndex(self.first_guest() + place))
+    }
+
+    /// Notes where guests are whose ports are new, before anything comes: nobody is announced.
+    pub fn look_for_guests(&mut self, now: Nanos, ports: &Ports) {
+        for port in 0..self.states.len() {
+            self.note_presence(PortIndex(port), ports);
+        }
+        self.follow_guests(now, ports);
+        self.agenda.is_news = false;
+    }
+
+    /// Whether the guest of a port, which was away, has come.
+    pub(super) fn has_come(&mut self, now: Nanos, port: PortIndex, ports: &Ports) -> bool {
+        self.note_presence(port, ports);
+        self.follow_guests(now, ports);
+        !self.is_away(port)
+    }
+
+    /// Whether the guest of a port is on another host, or nowhere.
+    pub(super) fn is_away(&self, port: PortIndex) -> bool {
+        let guest = port.0.checked_sub(self.first_guest());
+        let guest = guest.and_then(|guest| self.guests.get(guest));
+        guest.is_some_and(|guest| guest.is_away())
+    }
+
+    /// Notes that the guest of a port is somewhere else than it was, or came again.
+    pub(super) fn note_presence(&mut self, port: PortIndex, ports: &Ports) {
+        let Some(presence) = ports[port.0].as_ref().map(|port| port.presence()) else {
+            return;
+        };
+        let Some(guest) = self.guest_at(port) else {
+            return;
+        };
+        match (guest.presence, presence) {
+            (None, Presence::Here(_)) => guest.presence = Some(presence),
+            (before, _) if before == Some(presence) => {}
+            _ => self.agenda.moved.set(port.0, true),
+        }
+    }
+
+    /// Takes note of guests that came or left.
+    pub(super) fn follow_guests(&mut self, now: Nanos, ports: &Ports) {
+        while let Some(port) = self.agenda.moved.pop() {
+            let presence = ports[port].as_ref().map(|port| port.presence());
+            if let Some(presence) = presence {
+                self.follow(now, PortIndex(port), presence, ports);
+            }
+        }
+    }
+
+    /// The guest of a port is there, or away.
+    fn follow(&mut self, now: Nanos, port: PortIndex, presence: Presence, ports: &Ports) {
+        let Some(guest) = self.guest_at(port) else {
+            return;
+        };
+        let before = guest.presence.replace(presence);
+        if before == Some(presence) {
+            return;
+        }
+        let (id, mac) = (guest.id, guest.mac);
+        let was_away = before == Some(Presence::Away);
+        self.agenda.is_news |= was_away != (presence == Presence::Away);
+        match presence {
+            Presence::Away => self.forwarding.pin(mac, Pinned::Away(port)),
+            Presence::Here(_) => {
+                self.forwarding.pin(mac, Pinned::Here(port));
+                if was_away && let Some(pacer) = self.pacer() {
+                    pacer.empty_buckets(now, id);
+                }
+                if before.is_some() {
+                    self.announce(now, port, ports);
+                }
+            }
+        }
+    }
+
+    /// Has whoever is behind the uplink learn where the guest of a port is, as if the guest had
+    /// sent it. Guests here need not: what they send finds it.
+    fn announce(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
+        let uplink = self.forwarding.uplink();
+        let place = port.0.checked_sub(self.first_guest());
+        let (Some(uplink), Some(place)) = (uplink, place) else {
+            return;
+        };
+        let guest = &self.guests[place];
+        let (id, mac, filter) = (guest.id, guest.mac, guest.filter.as_ref());
+        let own = filter.into_iter().flat_map(SpoofFilter::own);
+        let own = own.filter_map(Prefix::single);
+        let chosen = self.addresses.chosen_by(id, mac).map(IpAddr::from);
+        let chosen = chosen.filter(|address| filter.is_none_or(|filter| filter.is_open(*address)));
+        let addresses: BTreeSet<_> = own.chain(chosen).take(MOST).collect();
+        let of_addresses = addresses.into_iter();
+        let of_addresses = of_addresses.map(|address| announce::of_address(mac, address));
+        for frame in std::iter::once(announce::of_station(mac)).chain(of_addresses) {
+            let end = Packet::HEADROOM + frame.len();
+            let mut buffer = self.pool.buffer(end);
+            buffer[Packet::HEADROOM..end].copy_from_slice(&frame);
+            let packet = Packet::new(buffer, Packet::HEADROOM, frame.len(), None, Some(id));
+            let Ok(packet) = packet else {
+                continue;
+            };
+            if self.guests[place].pays_for_group(now, &packet, 1) {
+                self.push(now, port, uplink, packet, ports);
+            } else {
+                let counters = &mut self.states[port.0].counters;
+                counters.drop(Reason::GroupBudget, 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A machine moves from one host to another while others speak with it: two QEMUs and two
+//! daemons of this machine, whose uplinks are plugged into a bridge.
+
+#[path = "machines/machine.rs"]
+mod machine;
+#[path = "../../host/tests/support/mod.rs"]
+mod support;
+
+use machine::{Machine, PROGRAM, Process, kernel, until};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use support::{Guest, Kind, MEASURED, Nic, command, sandboxed};
+use tailbound_lab::vm::Machines;
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// A daemon, and the directory of its files.
+struct Host {
+    directory: PathBuf,
+    _daemon: Process,
+}
+
+impl Host {
+    /// The host of this number: the machine is a guest of it, as of the other one, and
+    /// `more` is another guest's section.
+    fn start(all: &Path, number: u8, more: &str) -> Self {
+        let (directory, other) = (all.join(format!("host{number}")), 3 - number);
+        fs::create_dir(&directory).unwrap();
+        let config = format!(
+            "[uplink]\nport = {{ kind = \"af-packet\", interface = \"u{number}\", \
+             cuts_tunnels = true }}\npacer = {{ link = \"1Gbit/s\" }}\n\
+             [hose]\nhost = \"h{number}\"\nlisten = \"127.0.0.1:480{number}\"\n\
+             key_file = \"{key}\"\n\
+             [[hose.peer]]\nhost = \"h{other}\"\naddress = \"127.0.0.1:480{other}\"\n\
+             [[guest]]\nname = \"m1\"\nvm = \"acme/web/1\"\nmac = \"02:00:00:00:00:01\"\n\
+             ip = [\"10.77.0.1\", \"fd77::1\"]\n\
+             guarantee = {{ bandwidth = \"50Mbit/s\", burst = \"15KB\", burst_rate = \"1Gbit/s\" }}\n\
+             port = {{ kind = \"vhost-user\", socket = \"{card}\" }}\n{more}",
+            key = all.join("key").display(),
+            card = directory.join("m1.card").display(),
+        );
+        fs::write(directory.join("host.toml"), config).unwrap();
+        let log = File::create(directory.join("log")).unwrap();
+        let mut daemon = Self::tailbound(&directory, "");
+        let daemon = daemon.stderr(log).spawn().unwrap();
+        until("the card", || {
+            directory.join("m1.card").exists().then_some(())
+        });
+        Self {
+            directory,
+            _daemon: Process(daemon),
+        }
+    }
+
+    fn tailbound(directory: &Path, words: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.arg("host").args(words.split_whitespace());
+        command.arg("--config").arg(directory.join("host.toml"));
+        command.arg("--runtime-dir").arg(directory);
+        command
+    }
+
+    /// What it shows of the machine.
+    fn machine(&self) -> Value {
+        let mut show = Self::tailbound(&self.directory, "show --output json");
+        let shown = show.output().unwrap();
+        let mut shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        let guests = shown["guests"].as_array_mut().unwrap();
+        let found = guests.iter_mut().find(|guest| guest["name"] == "m1");
+        found.unwrap().take()
+    }
+
+    fn wait_for(&self, link: &str) {
+        until(link, || (self.machine()["link"] == link).then_some(()));
+    }
+
+    /// Frames for the machine, or of it, that were lost here, whatever the reason.
+    fn lost(&self) -> Value {
+        self.machine()["drops"].take()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.directory.join("log"));
+            eprintln!("{}:\n{}", self.directory.display(), log.unwrap_or_default());
+        }
+    }
+}
+
+/// The monitor of a machine, to be asked by QMP.
+struct Monitor(BufReader<UnixStream>);
+
+impl Monitor {
+    fn of(socket: &Path) -> Self {
+        let stream = until("a monitor", || UnixStream::connect(socket).ok());
+        let mut monitor = Self(BufReader::new(stream));
+        monitor.ask("qmp_capabilities", &json!({}));
+        monitor
+    }
+
+    fn ask(&mut self, what: &str, arguments: &Value) -> Value {
+        let asked = json!({ "execute": what, "arguments": arguments });
+        writeln!(self.0.get_mut(), "{asked}").unwrap();
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "{what}: it ended");
+            let mut said: Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(said["error"], Value::Null, "{what}");
+            if let Some(answer) = said.get_mut("return") {
+                return answer.take();
+            }
+        }
+    }
+
+    /// Moves the machine to whoever listens at `to`; returns how long it stood, in
+    /// milliseconds, as QEMU measures it.
+    fn migrate(&mut self, to: &Path) -> u64 {
+        let to = json!({ "uri": format!("unix:{}", to.display()) });
+        self.ask("migrate", &to);
+        until("the machine on the other side", || {
+            let known = self.ask("query-migrate", &json!({}));
+            assert_ne!(known["status"], "failed", "{known}");
+            (known["status"] == "completed").then(|| known["downtime"].as_u64().unwrap())
+        })
+    }
+}
+
+/// Echoes that were asked for at a fixed rate.
+struct Pings(Child);
+
+/// When each echo came, in seconds, by the number of the one asked for.
+type Echoes = Vec<(u32, f64)>;
+
+impl Pings {
+    /// From a guest of the second host, 50 a second.
+    fn start(from: &Guest) -> Self {
+        let net = format!("--net={}", from.netns().display());
+        let child = Command::new("nsenter")
+            .args([&net, "ping", "-n", "-D", "-i", "0.02", "10.77.0.1"])
+            .stdout(Stdio::piped())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    /// Ends it; returns how many it asked for, and what came.
+    fn end(mut self) -> (u32, Echoes) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let mut echoes = Echoes::new();
+        let mut sent = 0;
+        for line in BufReader::new(self.0.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if let Some((count, _)) = line.split_once(" packets transmitted") {
+                sent = count.parse().unwrap();
+            }
+            let time = line.strip_prefix('[').and_then(|line| line.split_once(']'));
+            let number = line
+                .split_once("icmp_seq=")
+                .filter(|_| !line.contains("DUP"));
+            if let (Some((time, _)), Some((_, number))) = (time, number) {
+                let number = number.split(' ').next().unwrap();
+                echoes.push((number.parse().unwrap(), time.parse().unwrap()));
+            }
+        }
+        self.0.wait().unwrap();
+        (sent, echoes)
+    }
+}
+
+/// The longest time without an echo, in milliseconds, and how often some were lost in a row.
+fn darkness(sent: u32, echoes: &Echoes) -> (f64, usize) {
+    let gaps = echoes.windows(2).map(|two| two[1].1 - two[0].1);
+    let longest = gaps.fold(0.0, f64::max);
+    let lost: Vec<u32> = (1..=sent)
+        .filter(|number| echoes.iter().all(|(came, _)| came != number))
+        .collect();
+    let rows = lost.iter().filter(|number| !lost.contains(&(*number - 1)));
+    (1000.0 * longest, rows.count())
+}
+
+/// Uplinks `u1` and `u2`, and a bridge that is a station as well.
+fn fabric() {
+    let ip = |words: &str| command("ip", &words.split(' ').collect::<Vec<_>>());
+    ip("link add br0 type bridge");
+    ip("address add 10.77.0.9/24 dev br0");
+    ip("link set br0 up");
+    for number in [1, 2] {
+        ip(&format!("link add u{number} type veth peer name b{number}"));
+        ip(&format!("link set b{number} master br0 up"));
+        ip(&format!("link set u{number} up"));
+    }
+}
+
+/// A megabit a second by TCP for so many seconds, from behind the uplinks.
+fn stream(seconds: u32) -> Child {
+    let words = format!("-c 10.77.0.1 -J -i 0.1 -b 1M -l 1000 -t {seconds}");
+    let child = Command::new("iperf3")
+        .args(words.split(' '))
+        .stdout(Stdio::piped())
+        .spawn();
+    child.unwrap()
+}
+
+/// Whether a frame tells where the machine is: reverse ARP, ARP or an advertisement.
+fn tells(frame: &[u8]) -> Option<usize> {
+    let body = frame.get(12..).filter(|_| frame[6..12] == MAC)?;
+    [&[0x80, 0x35][..], &[8, 6], &[0x86, 0xdd]]
+        .into_iter()
+        .position(|kind| body.starts_with(kind) && frame[0] & 1 == 1)
+}
+
+/// Whether TCP carried all, and echoes were lost at one time at most; says what was measured.
+fn judge(report: &[u8], (sent, echoes): (u32, &Echoes), machine: &str, hosts: &[Host; 2]) {
+    let report: Value = serde_json::from_slice(report).unwrap();
+    assert_eq!(report["error"], Value::Null, "{report}");
+    let bytes = |end: &str| report["end"][end]["bytes"].as_u64().unwrap();
+    let (offered, arrived) = (bytes("sum_sent"), bytes("sum_received"));
+    assert_eq!(offered, arrived, "TCP carried all of it");
+    let (dark, rows) = darkness(sent, echoes);
+    let lost = sent as usize - echoes.len();
+    let again = report["end"]["sum_sent"]["retransmits"].as_u64();
+    eprintln!(
+        "{MEASURED}a machine that moved {machine}, its peer heard nothing for {dark:.0} ms; {lost} \
+         of {sent} echoes lost, {rows} times in a row; TCP: {arrived} B, {} segments again; \
+         dropped: {} where it was, {} where it is",
+        again.unwrap_or_default(),
+        hosts[0].lost(),
+        hosts[1].lost(),
+    );
+    assert!(
+        rows <= 1,
+        "echoes were lost at one time at most: {echoes:?}"
+    );
+    assert!(echoes.last().is_some_and(|(number, _)| *number + 10 > sent));
+}
+
+#[test]
+fn a_machine_moves_while_others_speak_with_it() {
+    let name = "a_machine_moves_while_others_speak_with_it";
+    sandboxed(name, || {
+        let Some(kernel) = kernel() else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        fs::write(path.join("key"), "0123456789abcdef0123456789abcdef").unwrap();
+        fs::set_permissions(path.join("key"), Permissions::from_mode(0o400)).unwrap();
+        fabric();
+        let peer = Guest::new(Kind::Veth, 2);
+        peer.inside("ip", &["address", "add", "10.77.0.2/24", "dev", "eth0"]);
+        let hosts = [
+            Host::start(path, 1, ""),
+            Host::start(path, 2, &peer.section()),
+        ];
+        let tools = ["ip", "iperf3"];
+        let machines = Machines::prepare(&kernel, Path::new(PROGRAM), &tools, path).unwrap();
+        let (control, incoming) = (path.join("control"), path.join("incoming"));
+        let control_at = format!("unix:{},server=on,wait=off", control.display());
+        let incoming_at = format!("unix:{}", incoming.display());
+        let mac = "02:00:00:00:00:01";
+        let start = |host: &Host, more: &[&str]| {
+            Machine::start_with(&machines, "m1", mac, &host.directory, more)
+        };
+        let mut source = start(&hosts[0], &["-qmp", &control_at]);
+        let _destination = start(&hosts[1], &["-incoming", &incoming_at]);
+        source.boot(
+            "link set lo up\nlink set eth0 up\naddress add 10.77.0.1/24 dev eth0\n\
+             address add fd77::1/64 dev eth0 nodad\n",
+        );
+        let _server = source.serve("iperf3 -s --forceflush", "listening");
+        hosts[0].wait_for("up");
+        hosts[1].wait_for("away");
+
+        let mut listener = Nic::open("br0", None);
+        let tcp = stream(6);
+        let pings = Pings::start(&peer);
+        // It is reached from the host where it will be.
+        let before = |host: &Host| host.machine()["received"]["packets"].as_u64();
+        let so_far = before(&hosts[0]);
+        until("traffic", || {
+            (before(&hosts[0]) > so_far.map(|count| count + 100)).then_some(())
+        });
+        let stood = Monitor::of(&control).migrate(&incoming);
+        hosts[1].wait_for("up");
+        hosts[0].wait_for("away");
+        let report = tcp.wait_with_output().unwrap();
+        let (sent, echoes) = pings.end();
+
+        judge(
+            &report.stdout,
+            (sent, &echoes),
+            &format!(
+                "by {}: it stood for {stood} ms",
+                machines.accelerator.name()
+            ),
+            &hosts,
+        );
+        let mut kinds = BTreeSet::new();
+        until("what tells of it", || {
+            let told = listener.receive();
+            kinds.extend(told.iter().filter_map(|it| tells(it.bytes())));
+            (kinds.len() == 3).then_some(())
+        });
+    });
+}

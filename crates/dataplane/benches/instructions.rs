@@ -15,9 +15,11 @@ use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use std::collections::VecDeque;
 use std::hint::black_box;
+use tailbound_dataplane::shaper::WindowConfig;
 use tailbound_dataplane::{
     Classes, Classifier, Fabric, FqCodelConfig, Frame, GuestId, HashKeys, MeterConfig, NicConfig,
-    Packet, Pipeline, PipelineConfig, Pool, Promise, Queue, QueueConfig, QueueStats,
+    Packet, Pipeline, PipelineConfig, Pool, Promise, Queue, QueueConfig, QueueStats, Shaper,
+    ShaperConfig,
 };
 use tailbound_units::{Nanos, Rate};
 
@@ -147,6 +149,30 @@ fn fq_codel_bare(mut queue: VecDeque<Packet>) -> VecDeque<Packet> {
     queue
 }
 
+/// A shaper with a smooth window in which frames of a guest wait for the bucket.
+fn warm_shaper() -> Shaper<Packet> {
+    let config = ShaperConfig::SmoothWindow(WindowConfig::new(Rate::from_mbit(1000)));
+    let mut shaper = Shaper::new(&config).expect("sound");
+    for frame in frames(64) {
+        shaper.push(START, frame);
+    }
+    shaper
+}
+
+#[library_benchmark]
+#[bench::smooth(args = (warm_shaper()), config = limit(120 + MOVES))]
+fn shaper(mut shaper: Shaper<Packet>) -> Shaper<Packet> {
+    let mut now = START;
+    for _ in 0..PACKETS {
+        now += Nanos::from_micros(13);
+        if let Some(queued) = shaper.pull(now) {
+            shaper.push(now, black_box(queued.frame));
+        }
+    }
+    assert_eq!(shaper.stats().sent.packets, PACKETS);
+    shaper
+}
+
 /// As many 64 KB packets as make [`PACKETS`] segments, and a pool with buffers for
 /// them.
 fn large_packets(v6: bool) -> Vec<Packet> {
@@ -251,6 +277,7 @@ library_benchmark_group!(
         meter_and_tag_bare,
         fq_codel,
         fq_codel_bare,
+        shaper,
         segment,
         segment_bare,
         pipeline

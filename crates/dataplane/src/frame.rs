@@ -100,6 +100,23 @@ impl FlowKey {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Connection(pub u32);
 
+/// A packet that carries no data, and for which something waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// The SYN of a TCP connection, or the answer to it.
+    Opening,
+    /// A TCP acknowledgement without data.
+    Acknowledgement,
+    /// A FIN or RST of TCP without data: it must not overtake that of its connection.
+    Closing,
+    /// ARP, or the neighbour discovery of IPv6 (RFC 4861).
+    Neighbour,
+    /// An ICMP echo, or the answer to one.
+    Echo,
+    /// A request for a name over UDP, or the answer to one (DNS).
+    Name,
+}
+
 /// A packet as the mechanisms see it.
 ///
 /// The host implements it for bytes from a port ([`crate::Packet`]), a
@@ -122,6 +139,12 @@ pub trait Frame: Sized {
     /// belong to one.
     fn connection(&self) -> Connection {
         Connection::default()
+    }
+
+    /// What it is where it carries no data; `None` by default. Whoever asks judges by its
+    /// length: a short one costs little.
+    fn control(&self) -> Option<Control> {
+        None
     }
 
     /// The memory of this host that it holds until it is gone: what queues bound, as

@@ -1,8 +1,8 @@
 //! What happens to a packet between a guest and the wire.
 //!
 //! The modules follow the packet's way: a [`packet`] of bytes comes in and is
-//! checked once; the [`meter`] gives its flow a class and tags it; it is
-//! segmented, waits in a [`queue`], and is admitted by the NIC's queue. A
+//! checked once; its guest's [`shaper`] holds it to a limit; the [`meter`] gives its flow a
+//! class and tags it; it is segmented, waits in a [`queue`], and is admitted by the NIC's queue. A
 //! [`pipeline`] is that way as data: which mechanisms, in which order, with
 //! which configuration. "Unpatched" is a pipeline too.
 //!
@@ -21,12 +21,13 @@ pub mod packet;
 pub mod pipeline;
 pub mod queue;
 mod record;
+pub mod shaper;
 pub mod snoop;
 #[cfg(test)]
 mod testing;
 
 pub use frame::ipv4::Ipv4Header;
-pub use frame::{Connection, FlowKey, Frame, GuestId};
+pub use frame::{Connection, Control, FlowKey, Frame, GuestId};
 pub use hash::HashKeys;
 pub use inward::{Admission, Inward, InwardConfig, InwardStats, SenderId};
 pub use meter::{Meter, MeterConfig, MeterStats};
@@ -44,5 +45,6 @@ pub use queue::{
     Queue, QueueConfig, QueueStats, Spare,
 };
 pub use record::{PacketRecord, Reach};
+pub use shaper::{Gate, RateLimit, Shaper, ShaperConfig, ShaperError, ShaperStats, WindowPosition};
 pub use snoop::{Snoop, SnoopConfig, SnoopMode, SnoopStats};
 pub use tailbound_classes::{Class, Classes, Fabric, Mark, Traffic};

@@ -7,6 +7,7 @@
 
 mod claim;
 mod connection;
+mod control;
 mod offload;
 mod pool;
 pub mod segment;
@@ -21,7 +22,7 @@ pub use offload::{Checksum, Cwr, Gso, GsoKind, MAX_SEGMENTS, Offload, VIRTIO_HEA
 pub use pool::{Buffer, Pool};
 pub use tcp::TcpMaker;
 
-use crate::{Connection, FlowKey, Frame, GuestId};
+use crate::{Connection, Control, FlowKey, Frame, GuestId};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tailbound_classes::{Class, Classes, Mark};
@@ -544,6 +545,14 @@ impl Frame for Packet {
     }
 
     /// The buffer's capacity, whatever of it the frame uses, and what stands beside it.
+    #[inline]
+    fn control(&self) -> Option<Control> {
+        if self.len as usize > control::LONGEST {
+            return None;
+        }
+        self.control_of_short()
+    }
+
     #[inline]
     fn truesize(&self) -> Bytes {
         Bytes(self.buffer.len() as u64 + Self::OVERHEAD)

@@ -24,7 +24,7 @@ pub use fq_codel::FqCodelConfig;
 pub use nic::{Nic, NicConfig};
 pub use priority::PriorityConfig;
 pub use spare::Spare;
-pub(crate) use spare::shrink;
+pub(crate) use spare::{shrink, shrink_list};
 
 use crate::Frame;
 use codel::Codel;
@@ -95,7 +95,7 @@ pub struct Backlog {
 impl Backlog {
     /// Counts a frame that comes, and returns the memory that it holds.
     #[inline]
-    fn add(&mut self, frame: &impl Frame) -> u64 {
+    pub(crate) fn add(&mut self, frame: &impl Frame) -> u64 {
         let memory = frame.truesize().0;
         self.packets += 1;
         self.bytes.0 += frame.len() as u64;
@@ -104,7 +104,7 @@ impl Backlog {
     }
 
     #[inline]
-    fn remove(&mut self, frame: &impl Frame) {
+    pub(crate) fn remove(&mut self, frame: &impl Frame) {
         self.packets -= 1;
         self.bytes.0 -= frame.len() as u64;
         self.memory.0 -= frame.truesize().0;

@@ -1,7 +1,7 @@
 //! A packet that is only a record: what simulations, tests and benchmarks send.
 
 use crate::pacer::void;
-use crate::{Class, Connection, FlowKey, Frame, GuestId, Mark};
+use crate::{Class, Connection, Control, FlowKey, Frame, GuestId, Mark};
 use tailbound_units::{Nanos, WireBytes};
 
 /// A packet without bytes: a frame, or what TCP hands over at once.
@@ -21,6 +21,8 @@ pub struct PacketRecord {
     pub port: u16,
     /// Where that is.
     pub reach: Reach,
+    /// What it is where it carries no data.
+    pub control: Option<Control>,
     /// Whether it may be segmented.
     pub cut: bool,
     /// Whether its sender takes marks of congestion,
@@ -56,6 +58,7 @@ impl PacketRecord {
             destination: 0,
             port: 0,
             reach: Reach::Beyond,
+            control: None,
             cut: true,
             takes_marks: false,
             marked: false,
@@ -95,6 +98,9 @@ impl Frame for PacketRecord {
         let folded = (destination >> 64) as u64 ^ destination as u64 ^ u64::from(port) << 48;
         // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4).
         Connection((folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
+    }
+    fn control(&self) -> Option<Control> {
+        self.control
     }
     fn class(&self) -> Class {
         self.class

@@ -28,7 +28,7 @@ pub(crate) fn shrink<T>(places: &mut Vec<T>) -> Spare {
 }
 
 /// The same of a list, where nothing is in it.
-pub(super) fn shrink_list<T>(list: &mut VecDeque<T>) -> Spare {
+pub(crate) fn shrink_list<T>(list: &mut VecDeque<T>) -> Spare {
     if !list.is_empty() {
         return Spare::InUse;
     }

@@ -1,0 +1,496 @@
+//! What a guest may send at most, wherever it goes: the limit of a guest.
+//!
+//! The smooth window follows Cheng and Wang, "`QoS` Scheduling for Latency-sensitive Cloud
+//! Applications", 2.3, 3.2 and 4. A token bucket keeps a rate and gives each packet a delay
+//! that nobody can foretell; media players and people who wait for a page see that as
+//! jitter. So the delay of each packet is to lie in a window `[d, d + 3 ms]`, which moves
+//! only slowly ([`window`](self::WindowConfig)).
+//!
+//! A line of delays limits no rate: what comes for a second at twice the limit leaves at
+//! twice the limit. So there are two layers here:
+//!
+//! ```text
+//! departure = the latest of   the departure before
+//!                             arrival + the window's delay
+//!                             what the token bucket allows
+//! ```
+//!
+//! The bucket is exact: over any time t at most `rate · t + depth` bytes leave, and one
+//! packet more where small control packets passed at once. Where it holds packets for longer
+//! than the window, the window follows it at its next interval, and such packets are counted.
+//!
+//! What the paper does not say is decided here, and is ours: the signs and gains, where the
+//! window begins and how far it moves, how it returns, and the bucket beneath it.
+//!
+//! Two more kinds of limit are of the same shape: the bucket alone, above any
+//! [`QueueConfig`]; and the credit of Xen's netback, which the paper compares itself with.
+//!
+//! Large packets are cut before. What waits for the window or for credit keeps its order,
+//! under a bucket its queue decides. What passes at once ([`Control`]) overtakes the rest:
+//! within a budget, and charged like all else.
+//!
+//! A guest that sends more than it may is not to be read ([`Shaper::is_read`]): then its own
+//! ring fills. Nothing else bounds what waits for a window; a frame that comes all the same
+//! is dropped.
+
+mod config;
+mod credit;
+mod gate;
+mod pass;
+mod window;
+
+pub use config::{
+    BucketConfig, ControlConfig, CreditConfig, Gain, Gains, RateLimit, ShaperConfig, ShaperError,
+    WindowConfig,
+};
+pub use gate::Gate;
+
+use crate::queue::{Backlog, Count, Queue, QueueStats, Queued, Spare, shrink_list};
+use crate::{Connection, Control, Frame};
+use credit::Credit;
+use pass::Pass;
+use std::collections::VecDeque;
+use tailbound_units::{Bytes, Nanos};
+use window::Window;
+
+/// What a shaper has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ShaperStats {
+    /// Frames that came, segments counted each.
+    pub taken: Count,
+    /// Frames that left.
+    pub sent: Count,
+    /// Frames among these that passed at once, before what waits.
+    pub at_once: Count,
+    /// Control packets that did not, as their budget was spent or something of their flow
+    /// waited.
+    pub lined_up: u64,
+    /// Frames that left later than their window, as the bucket held them for so long.
+    pub beyond_window: u64,
+    /// Frames that were cut before.
+    pub segmented: u64,
+    /// What came to a full line, or was dropped by the bucket's queue.
+    pub queue: QueueStats,
+}
+
+/// Where the window is, by the bounds of its delays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowPosition {
+    /// The least delay.
+    pub least: Nanos,
+    /// The greatest.
+    pub greatest: Nanos,
+}
+
+/// A frame that waits in the order it came.
+#[derive(Debug)]
+struct Held<F> {
+    frame: F,
+    came: Nanos,
+    /// By the window alone.
+    release: Nanos,
+}
+
+impl<F> From<Held<F>> for Queued<F> {
+    fn from(held: Held<F>) -> Self {
+        Self {
+            frame: held.frame,
+            enqueued: held.came,
+        }
+    }
+}
+
+/// What decides when a frame leaves, and what waits for that.
+#[derive(Debug)]
+enum Kind<F> {
+    Bucket {
+        gate: Gate,
+        queue: Queue<F>,
+    },
+    Smooth {
+        gate: Gate,
+        window: Window,
+        line: Line<F>,
+    },
+    Credit {
+        credit: Credit,
+        line: Line<F>,
+    },
+}
+
+/// Frames in the order they came.
+#[derive(Debug)]
+struct Line<F> {
+    frames: VecDeque<Held<F>>,
+    backlog: Backlog,
+    /// How many wait of the connections with each first byte of their hash.
+    connections: Box<[u32; 256]>,
+}
+
+/// The limit of one guest. See the module.
+#[derive(Debug)]
+pub struct Shaper<F> {
+    config: ShaperConfig,
+    kind: Kind<F>,
+    pass: Pass,
+    /// What passes at once, until it is pulled.
+    at_once: VecDeque<Queued<F>>,
+    at_once_held: Backlog,
+    /// More than that is not to be waiting.
+    memory: Bytes,
+    bytes: Bytes,
+    stats: ShaperStats,
+    /// The latest moment that was handed in.
+    now: Nanos,
+}
+
+impl<F: Frame> Shaper<F> {
+    /// One in which nothing waits.
+    ///
+    /// # Errors
+    /// The rule that the configuration breaks.
+    pub fn new(config: &ShaperConfig) -> Result<Self, ShaperError> {
+        config.check()?;
+        let kind = match config {
+            ShaperConfig::Bucket(config) => Kind::Bucket {
+                gate: Gate::new(&config.limit()),
+                queue: Queue::new(&config.queue),
+            },
+            ShaperConfig::SmoothWindow(config) => Kind::Smooth {
+                gate: Gate::new(&config.limit()),
+                window: Window::new(config),
+                line: Line::default(),
+            },
+            ShaperConfig::Credit(config) => Kind::Credit {
+                credit: Credit::new(config),
+                line: Line::default(),
+            },
+        };
+        Ok(Self {
+            pass: Pass::new(config.control(), config.rate()),
+            memory: config.memory(),
+            bytes: config.most_bytes(),
+            config: config.clone(),
+            kind,
+            at_once: VecDeque::new(),
+            at_once_held: Backlog::default(),
+            stats: ShaperStats::default(),
+            now: Nanos::ZERO,
+        })
+    }
+
+    /// Takes a frame of the guest in at `now`, cut to one MTU. It may be dropped where
+    /// [`Shaper::is_read`] said no, or by the bucket's queue.
+    pub fn push(&mut self, now: Nanos, frame: F) {
+        self.now = self.now.max(now);
+        if frame.segments() > 1 {
+            self.stats.segmented += 1;
+            frame.segment(|segment| self.push_one(segment));
+        } else {
+            self.push_one(frame);
+        }
+    }
+
+    #[inline]
+    fn push_one(&mut self, frame: F) {
+        let now = self.now;
+        self.stats.taken.add(frame.len());
+        if let Some(control) = frame.control()
+            && self.passes(&frame, control)
+        {
+            self.stats.at_once.add(frame.len());
+            self.at_once_held.add(&frame);
+            let enqueued = now;
+            return self.at_once.push_back(Queued { frame, enqueued });
+        }
+        let (memory, bytes) = (self.memory, self.bytes);
+        let release = match &mut self.kind {
+            Kind::Bucket { queue, .. } => {
+                return queue.push(now, frame, &mut self.stats.queue);
+            }
+            Kind::Smooth { window, .. } => now + window.delay(now, frame.len()),
+            Kind::Credit { .. } => now,
+        };
+        let (Kind::Smooth { line, .. } | Kind::Credit { line, .. }) = &mut self.kind else {
+            return;
+        };
+        // A cut packet comes whole, so that there may be one more than is to wait.
+        if line.backlog.memory.0 > memory.0 + HIGHEST_BURST
+            || line.backlog.bytes.0 > bytes.0 + HIGHEST_BURST
+        {
+            self.stats.queue.drops.full += 1;
+            return;
+        }
+        let came = now;
+        line.push(Held {
+            frame,
+            came,
+            release,
+        });
+    }
+
+    /// Whether a control packet passes at once; then it is charged.
+    #[cold]
+    fn passes(&mut self, frame: &F, control: Control) -> bool {
+        let (now, len) = (self.now, frame.len());
+        let flow_waits = match &self.kind {
+            Kind::Bucket { queue, .. } => queue.backlog().packets > 0,
+            Kind::Smooth { line, .. } => line.has(frame.connection()),
+            Kind::Credit { .. } => return false,
+        };
+        let (Kind::Bucket { gate, .. } | Kind::Smooth { gate, .. }) = &mut self.kind else {
+            return false;
+        };
+        let Some(within) = self.pass.admits(now, control, len, flow_waits) else {
+            return false;
+        };
+        let passes = within && gate.passes(now, len);
+        if passes {
+            self.pass.charge(now, len);
+            if let Kind::Smooth { window, .. } = &mut self.kind {
+                window.count(now, len);
+            }
+        } else {
+            self.stats.lined_up += 1;
+        }
+        passes
+    }
+
+    /// The frame that leaves at `now`, if any, and when it came.
+    #[inline]
+    pub fn pull(&mut self, now: Nanos) -> Option<Queued<F>> {
+        self.now = self.now.max(now);
+        if !self.at_once.is_empty() {
+            return self.pull_at_once();
+        }
+        let now = self.now;
+        let stats = &mut self.stats;
+        let queued = match &mut self.kind {
+            Kind::Bucket { gate, queue } => {
+                if !gate.is_open(now) {
+                    return None;
+                }
+                let queued = queue.pull(now, &mut stats.queue)?;
+                gate.charge(now, queued.frame.len());
+                queued
+            }
+            Kind::Smooth { gate, window, line } => {
+                let due = line.frames.front()?.release.max(gate.opens_at());
+                if due > now {
+                    return None;
+                }
+                let held = line.pop()?;
+                gate.charge(now, held.frame.len());
+                let is_beyond = due > held.release && window.is_beyond(held.came, due);
+                window.note(is_beyond, due.since(held.came));
+                stats.beyond_window += u64::from(is_beyond);
+                held.into()
+            }
+            Kind::Credit { credit, line } => {
+                let len = line.frames.front()?.frame.len();
+                if !credit.admits(now, len) {
+                    return None;
+                }
+                line.pop()?.into()
+            }
+        };
+        stats.sent.add(queued.frame.len());
+        Some(queued)
+    }
+
+    #[cold]
+    fn pull_at_once(&mut self) -> Option<Queued<F>> {
+        let queued = self.at_once.pop_front()?;
+        self.at_once_held.remove(&queued.frame);
+        self.stats.sent.add(queued.frame.len());
+        Some(queued)
+    }
+
+    /// When the next [`Shaper::pull`] hands something over: not after now where it may at
+    /// once; `None` where nothing waits.
+    pub fn poll_at(&self) -> Option<Nanos> {
+        if !self.at_once.is_empty() {
+            return Some(self.now);
+        }
+        let at = match &self.kind {
+            Kind::Bucket { gate, queue } => (queue.backlog().packets > 0).then(|| gate.opens_at()),
+            Kind::Smooth { gate, line, .. } => {
+                let head = line.frames.front();
+                head.map(|head| head.release.max(gate.opens_at()))
+            }
+            Kind::Credit { credit, line } => {
+                let head = line.frames.front();
+                head.map(|head| credit.admits_at(self.now, head.frame.len()))
+            }
+        };
+        at.map(|at| at.max(self.now))
+    }
+
+    /// Whether more of the guest's frames should come: not while as much waits as may.
+    pub fn is_read(&self) -> bool {
+        let backlog = self.backlog();
+        backlog.memory < self.memory && backlog.bytes < self.bytes
+    }
+
+    /// What waits.
+    pub fn backlog(&self) -> Backlog {
+        let waiting = match &self.kind {
+            Kind::Bucket { queue, .. } => queue.backlog(),
+            Kind::Smooth { line, .. } | Kind::Credit { line, .. } => line.backlog,
+        };
+        waiting.plus(self.at_once_held)
+    }
+
+    /// What it is.
+    pub const fn config(&self) -> &ShaperConfig {
+        &self.config
+    }
+
+    /// Where the window is at `now`, which is not before what was handed in last; `None` where
+    /// there is none.
+    pub fn window(&self, now: Nanos) -> Option<WindowPosition> {
+        match &self.kind {
+            Kind::Smooth { window, .. } => Some(window.position_at(now)),
+            Kind::Bucket { .. } | Kind::Credit { .. } => None,
+        }
+    }
+
+    /// What it has done so far.
+    pub const fn stats(&self) -> ShaperStats {
+        self.stats
+    }
+
+    /// Becomes one of `config`. What waits goes on waiting, in the order it came; a bucket
+    /// keeps what it holds as far as the new one can, and a window is as far from zero as
+    /// the same bytes take at the new rate.
+    ///
+    /// # Errors
+    /// The rule that the configuration breaks; then nothing has changed.
+    pub fn reconfigure(&mut self, now: Nanos, config: &ShaperConfig) -> Result<(), ShaperError> {
+        self.now = self.now.max(now);
+        if self.config == *config {
+            return Ok(());
+        }
+        let mut next = Self::new(config)?;
+        next.now = self.now;
+        next.stats = self.stats;
+        std::mem::swap(&mut next.at_once, &mut self.at_once);
+        next.at_once_held = self.at_once_held;
+        let (before, rates) = (self.gate(), (self.config.rate(), config.rate()));
+        if let (Some(before), Some(gate)) = (before, next.gate_mut()) {
+            gate.follow(before, now);
+        }
+        if let (Kind::Smooth { window: old, .. }, Kind::Smooth { window, .. }) =
+            (&mut self.kind, &mut next.kind)
+        {
+            window.follow(old, self.now, rates);
+        }
+        for held in self.take() {
+            next.restore(held);
+        }
+        *self = next;
+        Ok(())
+    }
+
+    const fn gate(&self) -> Option<&Gate> {
+        match &self.kind {
+            Kind::Bucket { gate, .. } | Kind::Smooth { gate, .. } => Some(gate),
+            Kind::Credit { .. } => None,
+        }
+    }
+
+    const fn gate_mut(&mut self) -> Option<&mut Gate> {
+        match &mut self.kind {
+            Kind::Bucket { gate, .. } | Kind::Smooth { gate, .. } => Some(gate),
+            Kind::Credit { .. } => None,
+        }
+    }
+
+    /// Takes out all that waits in line, in the order it came.
+    fn take(&mut self) -> Vec<Held<F>> {
+        match &mut self.kind {
+            Kind::Bucket { queue, .. } => {
+                let mut waiting = Vec::with_capacity(queue.backlog().packets);
+                queue.drain(&mut waiting);
+                waiting.sort_by_key(|queued| queued.enqueued);
+                let held = waiting.into_iter().map(|queued| Held {
+                    frame: queued.frame,
+                    came: queued.enqueued,
+                    release: queued.enqueued,
+                });
+                held.collect()
+            }
+            Kind::Smooth { line, .. } | Kind::Credit { line, .. } => {
+                std::mem::take(line).frames.into()
+            }
+        }
+    }
+
+    fn restore(&mut self, held: Held<F>) {
+        match &mut self.kind {
+            Kind::Bucket { queue, .. } => queue.restore(held.into()),
+            Kind::Smooth { line, .. } | Kind::Credit { line, .. } => line.push(held),
+        }
+    }
+
+    /// Takes out all that waits, in the order in which it would leave: for a guest whose limit
+    /// has ended.
+    pub fn into_waiting(mut self) -> impl Iterator<Item = F> {
+        let at_once = std::mem::take(&mut self.at_once);
+        let at_once = at_once.into_iter().map(|queued| queued.frame);
+        at_once.chain(self.take().into_iter().map(|held| held.frame))
+    }
+
+    /// Frees some of the memory that nothing has waited in since it was called last, and
+    /// says what is left of it.
+    pub fn give_back(&mut self) -> Spare {
+        let left = shrink_list(&mut self.at_once);
+        left.max(match &mut self.kind {
+            Kind::Bucket { queue, .. } => queue.give_back(),
+            Kind::Smooth { line, .. } | Kind::Credit { line, .. } => shrink_list(&mut line.frames),
+        })
+    }
+}
+
+/// What one packet may have more than what is to wait, cut: it comes whole.
+const HIGHEST_BURST: u64 = 2 * 64 * 1024;
+
+impl<F> Default for Line<F> {
+    fn default() -> Self {
+        Self {
+            frames: VecDeque::new(),
+            backlog: Backlog::default(),
+            connections: Box::new([0; 256]),
+        }
+    }
+}
+
+impl<F: Frame> Line<F> {
+    #[inline]
+    fn push(&mut self, held: Held<F>) {
+        self.backlog.add(&held.frame);
+        self.connections[place(held.frame.connection())] += 1;
+        self.frames.push_back(held);
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Held<F>> {
+        let held = self.frames.pop_front()?;
+        self.backlog.remove(&held.frame);
+        self.connections[place(held.frame.connection())] -= 1;
+        Some(held)
+    }
+
+    /// Whether anything of a connection may wait: never false where it does.
+    fn has(&self, connection: Connection) -> bool {
+        self.connections[place(connection)] > 0
+    }
+}
+
+#[inline]
+const fn place(connection: Connection) -> usize {
+    (connection.0 >> 24) as usize
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,6 @@
+mod control;
+mod harness;
+mod limit;
+mod media;
+mod refused;
+mod step;

@@ -1,0 +1,212 @@
+//! The smooth window: how long each packet is delayed.
+//!
+//! The window `[d, d + width]` is moved once an interval, by a PID on how far what came is from
+//! what the limit allots, as a part of that (Cheng and Wang, 3.2, have the sign of the sum but
+//! no gains). Both are relative: for TCP the plant is a window over a round trip, whose slope
+//! differs by the square of the rate, so an absolute gain that fits 4 Mbit/s is 64 times too
+//! high at 32 Mbit/s. With e in [-1, 1]:
+//!
+//! ```text
+//! move = d · (Kp · e + Kd · (e - e before)) + Ki · sum of e · width       d within [dmin, dmax - width]
+//! sum of e = half of that before + e
+//! ```
+//!
+//! Within an interval a packet's delay is proportional: `d` where no more came than is allotted
+//! so far, `d + width` where it is a tenth of the interval's more, and in between on a line.
+//! (Literally the paper shortens the delay of who has sent too much, which can only make it
+//! more.)
+//!
+//! **No bumps.** The window slides: from one interval's end to the next's it moves evenly. So
+//! arrival plus delay never falls, packets keep their order, and none of them is beyond its
+//! window because that moved.
+//!
+//! **No wind-up.** Where the bucket held the last packet of an interval beyond the window, what
+//! it waited is where the window is to be: it is put around that at once, which nobody notices,
+//! and the sum is cleared.
+//!
+//! **Idle** intervals count as such: nothing came, e is -1, and the window returns within a few.
+
+use super::WindowPosition;
+use super::config::{Gains, WindowConfig};
+use tailbound_units::{Nanos, Rate};
+
+/// The part of an interval's allotment by which a packet's delay grows by the whole window.
+const PROPORTIONAL: f64 = 0.1;
+/// What of the sum of errors an interval leaves.
+const LEAK: f64 = 0.5;
+/// A window is at its least delay where it is nearer than that: a microsecond.
+const NEAR: f64 = 1e3;
+
+/// The window. See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    gains: Gains,
+    width: f64,
+    /// Nanoseconds.
+    least: f64,
+    greatest: f64,
+    interval: Nanos,
+    /// Bytes a nanosecond.
+    rate: f64,
+    allotted: f64,
+    /// The delay that a byte more than is allotted so far adds.
+    per_byte: f64,
+    /// When the present interval began; `None` before the first packet.
+    began: Option<Nanos>,
+    /// Where the window is then, and how much it moves in a nanosecond.
+    from: f64,
+    slope: f64,
+    /// What came in the interval.
+    came: f64,
+    sum: f64,
+    last_error: f64,
+    /// How long the packet that left last waited, where that was beyond its window.
+    beyond: Option<Nanos>,
+}
+
+impl Window {
+    pub(super) fn new(config: &WindowConfig) -> Self {
+        let (width, interval) = (config.width.0 as f64, config.interval.0 as f64);
+        let rate = config.rate.0 as f64 / 8e9;
+        let allotted = rate * interval;
+        Self {
+            gains: config.gains,
+            width,
+            least: config.dmin.0 as f64,
+            greatest: config.dmax.0 as f64 - width,
+            interval: config.interval,
+            rate,
+            allotted,
+            per_byte: width / (PROPORTIONAL * allotted),
+            began: None,
+            from: config.dmin.0 as f64,
+            slope: 0.0,
+            came: 0.0,
+            sum: 0.0,
+            last_error: 0.0,
+            beyond: None,
+        }
+    }
+
+    /// How long a packet of `len` bytes is delayed that comes at `now`.
+    #[inline]
+    pub(super) fn delay(&mut self, now: Nanos, len: usize) -> Nanos {
+        let passed = self.count(now, len);
+        let more = (self.came - passed * self.rate) * self.per_byte;
+        let part = more.clamp(0.0, self.width);
+        Nanos((self.from + self.slope * passed + part) as u64)
+    }
+
+    /// Counts a packet that comes at `now`; returns for how long the interval lasts.
+    #[inline]
+    pub(super) fn count(&mut self, now: Nanos, len: usize) -> f64 {
+        let passed = match self.began {
+            Some(began) if now.since(began) < self.interval => now.since(began),
+            _ => self.begin(now),
+        };
+        self.came += len as f64;
+        passed.0 as f64
+    }
+
+    /// Whether a packet is beyond the window that came at one time and leaves at another.
+    pub(super) fn is_beyond(&self, came: Nanos, due: Nanos) -> bool {
+        due.since(came).0 as f64 > self.greatest_at(due)
+    }
+
+    /// The packet that left last waited for so long: because of the bucket, where that is
+    /// beyond the window.
+    #[inline]
+    pub(super) fn note(&mut self, is_beyond: bool, waited: Nanos) {
+        self.beyond = is_beyond.then_some(waited);
+    }
+
+    fn greatest_at(&self, now: Nanos) -> f64 {
+        let passed = self
+            .began
+            .map_or(0, |began| now.since(began).0.min(self.interval.0));
+        self.from + self.slope * passed as f64 + self.width
+    }
+
+    /// Begins the intervals up to `now`; returns for how long the last one lasts.
+    #[cold]
+    fn begin(&mut self, now: Nanos) -> Nanos {
+        let Some(mut began) = self.began else {
+            self.began = Some(now);
+            return Nanos::ZERO;
+        };
+        while now.since(began) >= self.interval {
+            if self.is_at_rest() {
+                // Nothing changes any more, however long it lasts.
+                let whole = now.since(began).0 / self.interval.0;
+                began += Nanos(whole * self.interval.0);
+                break;
+            }
+            began += self.interval;
+            self.end_interval();
+        }
+        self.began = Some(began);
+        now.since(began)
+    }
+
+    /// Whether an idle interval changes nothing.
+    fn is_at_rest(&self) -> bool {
+        self.came == 0.0 && self.from <= self.least && self.slope == 0.0 && self.sum == 0.0
+    }
+
+    fn end_interval(&mut self) {
+        self.from += self.slope * self.interval.0 as f64;
+        let error = (self.came / self.allotted - 1.0).clamp(-1.0, 1.0);
+        self.came = 0.0;
+        let change = error - self.last_error;
+        self.last_error = error;
+        if let Some(waited) = self.beyond.take() {
+            self.sum = 0.0;
+            self.slope = 0.0;
+            let middle = waited.0 as f64 - self.width / 2.0;
+            self.from = middle.clamp(self.least, self.greatest);
+            return;
+        }
+        self.sum = self.sum * LEAK + error;
+        let Gains {
+            proportional,
+            integral,
+            derivative,
+        } = self.gains;
+        let part = proportional.get() * error + derivative.get() * change;
+        let to = self.from + self.from * part + integral.get() * self.sum * self.width;
+        let mut within = to.clamp(self.least, self.greatest);
+        if within - self.least < NEAR {
+            within = self.least;
+        }
+        if within <= self.least || within >= self.greatest {
+            self.sum = 0.0;
+        }
+        self.slope = (within - self.from) / self.interval.0 as f64;
+    }
+
+    /// Where it is at `now`.
+    pub(super) fn position_at(&self, now: Nanos) -> WindowPosition {
+        let mut then = self.clone();
+        if then
+            .began
+            .is_some_and(|began| now.since(began) >= then.interval)
+        {
+            then.begin(now);
+        }
+        let passed = then.began.map_or(0, |began| now.since(began).0);
+        let least = then.from + then.slope * passed as f64;
+        WindowPosition {
+            least: Nanos(least as u64),
+            greatest: Nanos((least + then.width) as u64),
+        }
+    }
+
+    /// Takes the place of a window at another rate, from `now` on: the same bytes wait for as
+    /// much less as the rate is higher.
+    pub(super) fn follow(&mut self, before: &Self, now: Nanos, (old, new): (Rate, Rate)) {
+        let at = before.position_at(now).least.0 as f64;
+        let at = at * (old.0 as f64 / new.0 as f64);
+        self.from = at.clamp(self.least, self.greatest);
+        self.began = before.began.map(|_| now);
+    }
+}

@@ -235,6 +235,7 @@ fn warm_pipeline() -> Host {
         queue: QueueConfig::FqCodel(FqCodelConfig::default()),
         nic: Some(NicConfig::new(Rate::from_mbit(10_000))),
         classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
+        limit: None,
     };
     let pipeline = Pipeline::with_keys(&config, HashKeys::FIXED);
     let packets = large_packets(false);

@@ -3,7 +3,7 @@
 //! A [`Pipeline`] is a packet's way from a guest to the wire, as data.
 //!
 //! ```text
-//! push ► class and mark ► segment ► queue ► pull, when the NIC's queue admits it
+//! push ► class and mark ► segment ► queue ► pull, when the limit and the NIC's queue admit it
 //! ```
 //!
 //! Each part may be left out. What Linux does by itself is
@@ -29,7 +29,7 @@ pub use egress::{Egress, EgressConfig, EgressStats};
 pub use paced::{Coverage, PacedPipeline, PacedPipelineConfig};
 
 use crate::queue::{Backlog, Nic, NicConfig, Queue, QueueConfig, QueueStats, Spare};
-use crate::{Classes, Frame, HashKeys, MeterConfig, MeterStats};
+use crate::{Classes, Frame, Gate, HashKeys, MeterConfig, MeterStats, RateLimit};
 use serde::{Deserialize, Serialize};
 use tailbound_units::{Bytes, Nanos, WireBytes};
 
@@ -53,6 +53,10 @@ pub struct PipelineConfig {
     /// wrote, and nothing is metered.
     #[serde(skip)]
     pub classes: Option<Classes>,
+    /// What leaves at most, of Ethernet frames: packets are segmented then. What goes before
+    /// all others is charged, and does not wait.
+    #[serde(skip)]
+    pub limit: Option<RateLimit>,
 }
 
 /// What a pipeline has done so far.
@@ -116,6 +120,7 @@ pub struct Pipeline<F> {
     /// What has left that.
     first_left: Bytes,
     queue: Queue<F>,
+    limit: Option<Gate>,
     nic: Option<Nic>,
     stats: PipelineStats,
     /// The latest moment that was handed in.
@@ -136,6 +141,7 @@ impl<F: Frame> Pipeline<F> {
             first: Queue::new(&config.queue),
             first_left: Bytes(0),
             queue: Queue::new(&config.queue),
+            limit: config.limit.as_ref().map(Gate::new),
             nic: config.nic.as_ref().map(Nic::new),
             stats: PipelineStats::default(),
             now: Nanos::ZERO,
@@ -148,8 +154,9 @@ impl<F: Frame> Pipeline<F> {
         self.now = self.now.max(now);
         self.stats.frames += 1;
         self.classifier.classify(now, &mut frame, Promise::Nothing);
+        let segments = self.segments();
         let Self { queue, stats, .. } = self;
-        if self.config.segment && frame.segments() > 1 {
+        if segments && frame.segments() > 1 {
             stats.segmented += 1;
             frame.segment(|segment| queue.push(now, segment, &mut stats.queue));
         } else {
@@ -162,8 +169,9 @@ impl<F: Frame> Pipeline<F> {
     pub fn push_first(&mut self, now: Nanos, frame: F) {
         self.now = self.now.max(now);
         self.stats.frames += 1;
+        let segments = self.segments();
         let Self { first, stats, .. } = self;
-        if self.config.segment && frame.segments() > 1 {
+        if segments && frame.segments() > 1 {
             stats.segmented += 1;
             frame.segment(|segment| first.push(now, segment, &mut stats.queue));
         } else {
@@ -171,8 +179,8 @@ impl<F: Frame> Pipeline<F> {
         }
     }
 
-    /// The frame that leaves at `now`, if any: nothing when nothing waits, or the
-    /// NIC's queue is full.
+    /// The frame that leaves at `now`, if any: nothing when nothing waits, the limit allows
+    /// none, or the NIC's queue is full.
     pub fn pull(&mut self, now: Nanos) -> Option<Departure<F>> {
         self.now = self.now.max(now);
         if let Some(nic) = &mut self.nic
@@ -190,8 +198,16 @@ impl<F: Frame> Pipeline<F> {
                 self.first_left.0 += first.frame.len() as u64;
                 first
             }
-            None => self.queue.pull(now, stats)?,
+            None => {
+                if self.limit.as_ref().is_some_and(|limit| !limit.is_open(now)) {
+                    return None;
+                }
+                self.queue.pull(now, stats)?
+            }
         };
+        if let Some(limit) = &mut self.limit {
+            limit.charge(now, queued.frame.len());
+        }
         if let Some(nic) = &mut self.nic {
             let frame = &queued.frame;
             nic.sent(now, frame.wire_len(), frame.segments());
@@ -209,7 +225,10 @@ impl<F: Frame> Pipeline<F> {
             return None;
         }
         let admitted = self.nic.as_ref().map_or(self.now, Nic::admits_at);
-        Some(admitted.max(self.now))
+        let limit = self.limit.as_ref();
+        let limit = limit.filter(|_| self.first.backlog().packets == 0);
+        let allowed = limit.map_or(self.now, Gate::opens_at);
+        Some(admitted.max(allowed).max(self.now))
     }
 
     /// Becomes a pipeline of `config`. Frames that wait are kept, each flow in
@@ -224,6 +243,15 @@ impl<F: Frame> Pipeline<F> {
         if self.config.queue != config.queue {
             self.first.reconfigure(&config.queue);
             self.queue.reconfigure(&config.queue);
+        }
+        if self.config.limit != config.limit {
+            self.limit = match (self.limit.take(), &config.limit) {
+                (Some(mut gate), Some(limit)) => {
+                    gate.reconfigure(now, limit);
+                    Some(gate)
+                }
+                (_, limit) => limit.as_ref().map(Gate::new),
+            };
         }
         if self.config.nic != config.nic {
             self.nic = match (self.nic.take(), &config.nic) {
@@ -251,7 +279,7 @@ impl<F: Frame> Pipeline<F> {
 
     /// Whether packets are cut to one MTU.
     pub const fn segments(&self) -> bool {
-        self.config.segment
+        self.config.segment || self.config.limit.is_some()
     }
 
     /// Shares the meter among so many guests from now on; among one until it is told.

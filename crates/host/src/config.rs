@@ -13,6 +13,7 @@ mod classes;
 mod draft;
 mod error;
 mod guard;
+mod limits;
 mod memory;
 mod pacing;
 mod sources;
@@ -20,6 +21,7 @@ mod sources;
 pub use added::ChangeError;
 pub(crate) use added::{Before, Change, Files, REQUEST, names_in};
 pub use error::ConfigError;
+pub use limits::{LimitConfig, LimitError};
 
 use crate::hose::HoseConfig;
 use crate::port::AfXdpMode;
@@ -120,13 +122,16 @@ pub struct GuestConfig {
     /// machine: then that service's word counts. Nothing by default.
     #[serde(default)]
     pub guarantee: Option<Guarantee>,
+    /// What it may send and be sent at most; any amount by default.
+    #[serde(default)]
+    pub limit: Option<LimitConfig>,
     /// Where it is.
     pub port: PortConfig,
     /// Whether it may send in its own name only; true by default.
     #[serde(default = "yes")]
     pub anti_spoofing: bool,
     /// The way of a packet to it; by default a FIFO of 1000 packets, or FQ-CoDel where
-    /// other hosts are told what may come for it (`hose`, `vm`).
+    /// other hosts are told what may come for it (`hose`, `vm`), or that has a limit.
     #[serde(default)]
     pub pipeline: Option<PipelineConfig>,
 }
@@ -279,15 +284,18 @@ impl Config {
 
     /// The way of a packet to a guest.
     pub(crate) fn pipeline_of(&self, guest: &GuestConfig) -> PipelineConfig {
-        guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
-            queue: if self.is_in_hose(guest) {
-                // What exceeds its senders' guarantees is served below those, fairly.
+        let limit = guest.limit.as_ref().and_then(|limit| limit.inward);
+        let pipeline = guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
+            queue: if self.is_in_hose(guest) || limit.is_some() {
+                // What exceeds its senders' guarantees is served below those, and what waits
+                // for a limit, fairly.
                 QueueConfig::FqCodel(FqCodelConfig::default())
             } else {
                 QueueConfig::default()
             },
             ..PipelineConfig::default()
-        })
+        });
+        PipelineConfig { limit, ..pipeline }
     }
 
     /// In one line: what this host connects.

@@ -5,7 +5,7 @@
 //! not, the configuration's. The switch is told the outcome ([`Guarantees::wanted`]) and
 //! knows neither of the two.
 
-use crate::config::Config;
+use crate::config::{Config, LimitConfig, LimitError};
 use crate::control::Said;
 use crate::hose::HoseGuest;
 use std::collections::HashSet;
@@ -58,6 +58,7 @@ struct Guest {
     mac: Mac,
     ips: Vec<IpAddr>,
     configured: Option<Guarantee>,
+    limit: Option<LimitConfig>,
 }
 
 /// What is guaranteed, as plain data for metrics.
@@ -112,6 +113,7 @@ impl Guarantees {
             mac: guest.mac,
             ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             configured: guest.guarantee,
+            limit: guest.limit.clone(),
         });
         Ok(Self {
             wire: uplink.and_then(|uplink| uplink.pacer.clone()),
@@ -174,9 +176,20 @@ impl Guarantees {
         let guest = self.guests.get(place)?;
         let wire = self.wire.as_ref()?;
         match self.known(guest) {
-            Some(known) => from_service(wire, known, guest.configured.as_ref()),
+            Some(known) => {
+                let guarantee = from_service(wire, known, guest.configured.as_ref());
+                guarantee.filter(|guarantee| guest.allows(guarantee).is_ok())
+            }
             None => guest.configured,
         }
+    }
+
+    /// Why the guest at `place` among the ports' is not guaranteed what the placement service
+    /// promises its machine: the file limits it to less.
+    fn contradiction(&self, guest: &Guest) -> Option<LimitError> {
+        let wire = self.wire.as_ref()?;
+        let guarantee = from_service(wire, self.known(guest)?, guest.configured.as_ref())?;
+        guest.allows(&guarantee).err()
     }
 
     /// What the configuration guarantees the guest at `place` among the ports', where it is no
@@ -191,14 +204,19 @@ impl Guarantees {
     }
 
     /// The machine of the guest at `place` among the ports', where the placement service knows
-    /// it and `rule` refuses what it is promised.
-    pub(crate) fn refused_at(&self, place: usize, rule: &PacerError) -> Option<RefusedVm> {
-        let known = self.known(self.guests.get(place)?)?;
+    /// it, and `rule` refuses what it is promised, or its limit in the file does.
+    pub(crate) fn refused_at(&self, place: usize, rule: Option<PacerError>) -> Option<RefusedVm> {
+        let guest = self.guests.get(place)?;
+        let known = self.known(guest)?;
         known.guarantee?;
+        let why = match rule {
+            Some(rule) => rule.to_string(),
+            None => self.contradiction(guest)?.to_string(),
+        };
         Some(RefusedVm {
             tenant: known.tenant,
             vm: known.vm.clone(),
-            why: rule.to_string(),
+            why,
         })
     }
 
@@ -271,6 +289,14 @@ impl Guarantees {
             classes_differ: self.refused.is_some(),
             machines,
         }
+    }
+}
+
+impl Guest {
+    /// Checks that a guarantee has room in its limit.
+    fn allows(&self, guarantee: &Guarantee) -> Result<(), LimitError> {
+        let limit = self.limit.as_ref();
+        limit.map_or(Ok(()), |limit| limit.allows(guarantee))
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod control;
 mod inward;
+mod limits;
 mod pacing;
 mod text;
 

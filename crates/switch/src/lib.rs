@@ -26,7 +26,7 @@ pub use mac::{Mac, MacError};
 pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
-    Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, Link,
-    PartialSnapshot, PortSnapshot, Ports, Reload, Snapshot, Sojourn, Spent, Switch, SwitchConfig,
-    SwitchPlan, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
+    Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, LimitSnapshot,
+    Link, PartialSnapshot, PortSnapshot, Ports, Reload, Snapshot, Sojourn, Spent, Switch,
+    SwitchConfig, SwitchPlan, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
 };

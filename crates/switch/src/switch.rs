@@ -3,15 +3,15 @@
 //! go to, and are sent.
 //!
 //! ```text
-//! port ► packet ► anti-spoofing filter ► learn ► route ► pipeline of a guest ► its port
-//!                                                      ► egress of the uplink ► its port
+//! port ► packet ► anti-spoofing filter ► limit ► learn ► route ► pipeline of a guest ► its port
+//!                                                              ► egress of the uplink ► its port
 //! ```
 //!
 //! What a guaranteed guest sends to another guest here passes the uplink's pacer on its
 //! way to that one's pipeline (`local`).
 //!
-//! While a pacer tells that a guest's guarantee is what its frames wait for, the guest's
-//! port is not read (backpressure): then its queue fills, and the guest notices. What was
+//! While a pacer tells that a guest's guarantee is what its frames wait for, or as much waits
+//! for its limit as may, the guest's port is not read (backpressure): then its queue fills, and the guest notices. What was
 //! read with the last burst waits here.
 //!
 //! [`Switch::poll`] does one bounded turn of work. `now` and the ports are
@@ -30,6 +30,7 @@ mod guest;
 mod ingress;
 mod inward;
 mod level;
+mod limited;
 mod local;
 mod memory;
 mod presence;
@@ -46,6 +47,7 @@ mod work;
 pub use config::{GuestConfig, SwitchConfig, UPLINK};
 pub use guarantees::{Applying, GuaranteeError};
 pub use level::Spent;
+pub use limited::LimitSnapshot;
 pub use reload::{Reload, SwitchPlan};
 pub use snapshot::{
     GuestPacing, GuestSnapshot, Link, PartialSnapshot, PortSnapshot, Snapshot, Sojourn,
@@ -124,8 +126,12 @@ pub struct Switch {
     again: Vec<GuestId>,
     /// Room for frames that the pacer lets go to guests of this host, empty.
     local: Vec<(Packet, Nanos)>,
+    /// What waited for limits that have ended, and whose it is.
+    unlimited: Vec<(GuestId, Packet)>,
     /// The first port was there when that was last looked at.
     uplink_there: bool,
+    /// As of the last turn.
+    now: Nanos,
 }
 
 impl Switch {
@@ -160,7 +166,9 @@ impl Switch {
             excess: GiveBack::default(),
             again: Vec::new(),
             local: Vec::new(),
+            unlimited: Vec::new(),
             uplink_there: false,
+            now: Nanos::ZERO,
         };
         switch.reconfigure(Nanos::ZERO, config)?;
         Ok(switch)
@@ -265,10 +273,12 @@ impl Switch {
 
     fn turn(&mut self, now: Nanos, ports: &mut Ports, reads: bool) -> Turn {
         let mut turn = Turn::default();
+        self.now = now;
         if std::mem::replace(&mut self.reads, reads) != reads {
             self.note_all();
         }
         self.begin_turn(now, ports);
+        self.release_due(now, ports, &mut turn);
         self.handle_timers(now, ports, &mut turn);
         if reads {
             // Where all that have work caused more than their share, nobody waits for the
@@ -355,17 +365,20 @@ impl Switch {
         });
         let leaving = leaving.and_then(|uplink| uplink.egress.poll_at());
         let agenda = &self.agenda;
-        let is_pending =
-            !(agenda.sending.is_empty() && agenda.moved.is_empty() && self.local.is_empty());
+        let is_idle = agenda.sending.is_empty() && agenda.moved.is_empty();
+        let is_pending = !(is_idle && self.local.is_empty() && self.unlimited.is_empty());
         let at_once = is_pending.then_some(Nanos::ZERO);
         let to_guests = agenda.departures.first();
         let retries = agenda.retries.first();
+        let releases = agenda.releases.first();
         // Nobody waits for an uplink that has vanished.
         let vanished = self.uplink_there && !(uplink.is_some() && can_send);
         let at_once = at_once.or_else(|| vanished.then_some(Nanos::ZERO));
         let at_ports = agenda.timers.first();
         let excess = self.excess.poll_at();
-        let times = [leaving, at_once, to_guests, retries, at_ports, excess];
+        let times = [
+            leaving, at_once, to_guests, retries, releases, at_ports, excess,
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -374,13 +387,15 @@ impl Switch {
         let first = self.first_guest();
         let states = self.states.iter().zip(ports).enumerate();
         let waiting = states.map(|(index, (state, port))| {
+            let limited = index.checked_sub(first);
+            let limited = limited.map_or(0, |guest| self.guests[guest].waits_for_limit());
             let leaving = match (port, index.checked_sub(first)) {
                 (None, _) => 0,
                 (Some(_), Some(guest)) => self.guests[guest].pipeline.backlog().packets,
                 (Some(_), None) => self.uplink.as_ref().map_or(0, |up| up.egress.waiting()),
             };
             let outgoing = port.as_ref().map_or(0, |_| state.outgoing.len());
-            state.received.len() + leaving + outgoing
+            state.received.len() + limited + leaving + outgoing
         });
         waiting.sum()
     }
@@ -427,6 +442,9 @@ impl Switch {
             };
             if let Some(guest) = self.guest_at(port) {
                 guest.ingress.set_crowded(false);
+                if guest.limited.is_some() {
+                    self.agenda.releases.set(port.0, Some(Nanos::ZERO));
+                }
             }
             self.note(port, ports);
             let state = &self.states[port.0];

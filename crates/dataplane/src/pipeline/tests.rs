@@ -11,6 +11,7 @@ fn patched() -> PipelineConfig {
         meter: Some(MeterConfig::default()),
         segment: true,
         queue: QueueConfig::FqCodel(FqCodelConfig::default()),
+        limit: None,
         nic: Some(NicConfig::new(Rate::from_mbit(100))),
         classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
     }

@@ -182,7 +182,8 @@ impl BucketConfig {
         }
     }
 
-    pub(super) const fn limit(&self) -> RateLimit {
+    /// The bucket.
+    pub const fn limit(&self) -> RateLimit {
         RateLimit {
             rate: self.rate,
             depth: self.depth,
@@ -435,8 +436,8 @@ impl ShaperConfig {
         }
     }
 
-    /// The memory that frames may hold.
-    pub(super) fn memory(&self) -> Bytes {
+    /// The memory that frames may hold, but for those of one packet more.
+    pub fn memory(&self) -> Bytes {
         let given = match self {
             Self::Bucket(config) => config.memory,
             Self::SmoothWindow(config) => config.memory,

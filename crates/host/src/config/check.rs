@@ -1,12 +1,12 @@
 //! What contradicts itself in a configuration that can be read.
 
 use super::draft::Draft;
-use super::{GuestConfig, PortConfig, classes, guard, pacing};
+use super::{GuestConfig, PortConfig, classes, guard, limits, pacing};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use tailbound_api::VmName;
-use tailbound_dataplane::{Class, PipelineConfig, QueueConfig};
+use tailbound_dataplane::{Class, PipelineConfig, QueueConfig, ShaperConfig};
 use tailbound_document::{Problem, Step};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
@@ -68,6 +68,7 @@ pub(super) fn check(draft: &Draft) -> Vec<Problem> {
         checks.guest(&place, guest, &draft.owner(*index, guest));
     }
     checks.wrong.extend(pacing::check(draft));
+    checks.wrong.extend(limits::check(draft));
     checks.wrong.extend(classes::check(draft));
     checks.wrong
 }
@@ -115,6 +116,11 @@ impl Checks {
         let pipeline = guest.pipeline.clone().unwrap_or_default();
         self.whole_frames(at, &guest.port, &pipeline);
         self.pipeline(at, &pipeline);
+        let limit = guest.limit.as_ref().and_then(|limit| limit.out.as_ref());
+        if let Some(ShaperConfig::Bucket(bucket)) = limit {
+            let place = ["limit", "out", "queue"].map(Step::Key);
+            self.queue(&join(at, &place), &bucket.queue);
+        }
     }
 
     fn guest_name(&mut self, place: &[Step], name: &str, owner: &str) {

@@ -1,6 +1,6 @@
 //! How much memory packets can take at most.
 
-use super::Config;
+use super::{Config, GuestConfig};
 use tailbound_dataplane::{Class, PacerConfig, Packet, Pool, QueueConfig};
 use tailbound_switch::port::{BURST, BURST_BYTES};
 use tailbound_units::Bytes;
@@ -24,6 +24,7 @@ impl Config {
             let queues = if self.is_in_hose(guest) { 2 } else { 1 };
             queue(&self.pipeline_of(guest).queue)
                 .saturating_mul(queues)
+                .saturating_add(limit(guest))
                 .saturating_add(PORT)
         });
         let uplink = self.uplink.iter().map(|uplink| {
@@ -37,6 +38,12 @@ impl Config {
         let shared = free + BURST as u64 * (LARGEST + SMALLEST);
         Bytes(guests.chain(uplink).fold(shared, u64::saturating_add))
     }
+}
+
+/// What waits for a guest's limit, and one packet more, cut.
+fn limit(guest: &GuestConfig) -> u64 {
+    let limit = guest.limit.as_ref().and_then(|limit| limit.out.as_ref());
+    limit.map_or(0, |out| out.memory().0.saturating_add(2 * LARGEST))
 }
 
 fn queue(config: &QueueConfig) -> u64 {

@@ -61,6 +61,7 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         }),
         groups: Some(guest.groups),
         unknown: Some(guest.unknown),
+        limit: guest.limit.as_ref().and_then(|limit| limit.out.clone()),
         guarantee,
         coverage: if config.is_in_hose(guest) {
             Coverage::LimitedDestinations

@@ -191,7 +191,7 @@ impl Daemon {
         for place in looked_at..end {
             kept.reserved.0 += self.guarantees.reserved_at(place).0;
             let rule = self.switch.refusal(place);
-            if let Some(refused) = rule.and_then(|rule| self.guarantees.refused_at(place, &rule)) {
+            if let Some(refused) = self.guarantees.refused_at(place, rule) {
                 kept.refused.entry(refused.tenant).or_insert(refused);
             }
         }

@@ -126,6 +126,7 @@ impl Collector for Everything {
             host.encode(*buckets, &mut encoder)?;
             super::pacing::encode(&host.snapshot, *buckets, &mut encoder)?;
             super::inward::encode(&host.snapshot, &mut encoder)?;
+            super::limits::encode(&host.snapshot, *buckets, &mut encoder)?;
             if let Some(hose) = &host.hose {
                 crate::hose::metrics::encode(hose, &mut encoder)?;
             }
@@ -354,6 +355,7 @@ mod tests {
                     ..PortSnapshot::default()
                 },
                 drained: false,
+                limit: None,
                 sojourns: vec![sojourn("sent"), sojourn("received")],
                 inward: None,
                 pacing: None,

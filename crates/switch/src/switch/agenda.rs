@@ -16,6 +16,8 @@ pub(super) struct Agenda {
     pub(super) sending: PortSet,
     /// When the frames before guests' ports may leave, where that is later.
     pub(super) departures: Deadlines,
+    /// When guests' limits let the next frame go.
+    pub(super) releases: Deadlines,
     /// When what a guest's ingress waits for is due.
     pub(super) retries: Deadlines,
     /// When a port has something to do by itself.
@@ -40,12 +42,21 @@ impl Agenda {
         [ready, sending, moved, changed]
     }
 
+    const fn deadlines(&mut self) -> [&mut Deadlines; 4] {
+        [
+            &mut self.departures,
+            &mut self.releases,
+            &mut self.retries,
+            &mut self.timers,
+        ]
+    }
+
     /// Room for so many ports, which all may have something to do.
     fn reset(&mut self, ports: usize) {
         for set in self.sets() {
             *set = PortSet::full(ports);
         }
-        for deadlines in [&mut self.departures, &mut self.retries, &mut self.timers] {
+        for deadlines in self.deadlines() {
             *deadlines = Deadlines::new(ports);
         }
     }
@@ -61,7 +72,7 @@ impl Agenda {
                 }
             }
         }
-        for deadlines in [&mut self.departures, &mut self.retries, &mut self.timers] {
+        for deadlines in self.deadlines() {
             let old = std::mem::replace(deadlines, Deadlines::new(before.len()));
             for (port, before) in before.iter().enumerate() {
                 deadlines.set(port, before.and_then(|before| old.get(before.0)));
@@ -110,7 +121,11 @@ impl Switch {
     pub(super) fn note_all(&mut self) {
         self.agenda.reset(self.states.len());
         for index in 0..self.states.len() {
-            self.note_ingress(PortIndex(index));
+            let index = PortIndex(index);
+            self.note_ingress(index);
+            let is_limited = self.guest_at(index).is_some_and(|it| it.limited.is_some());
+            let release = is_limited.then_some(Nanos::ZERO);
+            self.agenda.releases.set(index.0, release);
         }
     }
 }
@@ -241,7 +256,7 @@ impl Deadlines {
     }
 
     /// A port's deadline.
-    fn get(&self, port: usize) -> Option<Nanos> {
+    pub(super) fn get(&self, port: usize) -> Option<Nanos> {
         let at = self.tree.get(self.leaves() + port).copied();
         at.filter(|at| *at != NEVER)
     }

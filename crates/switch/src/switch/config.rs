@@ -3,7 +3,9 @@
 use crate::budget::BudgetConfig;
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
-use tailbound_dataplane::{Classes, Coverage, EgressConfig, Guarantee, PipelineConfig};
+use tailbound_dataplane::{
+    Classes, Coverage, EgressConfig, Guarantee, PipelineConfig, ShaperConfig,
+};
 
 /// The name of the uplink in logs and metrics.
 pub const UPLINK: &str = "uplink";
@@ -35,6 +37,8 @@ pub struct GuestConfig {
     pub groups: Option<BudgetConfig>,
     /// What it may send to addresses that nobody is known to have; `None`: any number.
     pub unknown: Option<BudgetConfig>,
+    /// What it may send at most, wherever that goes; `None`: any amount.
+    pub limit: Option<ShaperConfig>,
     /// What it is guaranteed on a paced uplink; `None`: best effort.
     pub guarantee: Option<Guarantee>,
     /// To which destinations that guarantee extends.
@@ -52,6 +56,7 @@ impl GuestConfig {
             filter: None,
             groups: None,
             unknown: None,
+            limit: None,
             guarantee: None,
             coverage: Coverage::default(),
             pipeline: PipelineConfig::default(),

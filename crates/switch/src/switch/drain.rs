@@ -21,7 +21,7 @@ impl Switch {
     }
 
     /// Whether anything that a guest sent waits where it is known to be its own: received
-    /// and not forwarded yet, or in the pacer for what it is guaranteed. What has no guarantee
+    /// and not forwarded yet, for its limit, or in the pacer for what it is guaranteed. What has no guarantee
     /// waits among that of all others ([`Switch::waits_for_uplink`]).
     pub fn waits_of(&self, guest: GuestId) -> bool {
         let Some(port) = self.slots.port_of(guest) else {
@@ -30,7 +30,9 @@ impl Switch {
         let uplink = self.uplink.as_ref();
         let pacer = uplink.and_then(|uplink| uplink.egress.pacer());
         let held = pacer.map_or(Bytes(0), |pacer| pacer.memory_of(guest));
-        self.states[port.0].has_received() || held > Bytes(0)
+        let limited = port.0.checked_sub(self.first_guest());
+        let limited = limited.map_or(0, |guest| self.guests[guest].waits_for_limit());
+        self.states[port.0].has_received() || limited > 0 || held > Bytes(0)
     }
 
     /// Whether anything waits for the uplink, while its port is there.

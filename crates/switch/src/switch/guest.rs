@@ -2,6 +2,7 @@
 
 use super::config::GuestConfig;
 use super::ingress::Ingress;
+use super::limited::Limited;
 use crate::budget::{Budget, BudgetConfig};
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
@@ -28,6 +29,8 @@ pub(super) struct GuestPort {
     /// Why it is not, as long as the pacer refuses that.
     pub(super) refusal: Option<Refusal>,
     pub(super) ingress: Ingress,
+    /// What holds it to its limit; `None` where it has none.
+    pub(super) limited: Option<Box<Limited>>,
     /// Tells what conforms to its senders' guarantees from all else that comes for it;
     /// `None` where nobody said what they are.
     pub(super) inward: Option<Inward>,
@@ -60,6 +63,10 @@ impl GuestPort {
             guarantee: config.guarantee,
             refusal: None,
             ingress: Ingress::default(),
+            limited: config
+                .limit
+                .as_ref()
+                .and_then(|limit| Limited::new(&config.name, limit)),
             inward: None,
             pipeline: Pipeline::new(&config.pipeline),
             sent: Sojourns::default(),
@@ -70,6 +77,12 @@ impl GuestPort {
     /// Whether it is on another host, or nowhere.
     pub(super) fn is_away(&self) -> bool {
         self.presence == Some(Presence::Away)
+    }
+
+    /// How many frames wait for its limit.
+    pub(super) fn waits_for_limit(&self) -> usize {
+        let limited = self.limited.as_ref();
+        limited.map_or(0, |limited| limited.shaper.backlog().packets)
     }
 
     /// Becomes one of `config`, but for its queue; what waits goes on waiting. What it had

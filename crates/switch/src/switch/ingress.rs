@@ -9,6 +9,8 @@ pub(super) struct Ingress {
     /// The uplink's guarantee is what its frames wait for: until the pacer says that it
     /// is to be read again.
     crowded: bool,
+    /// As much waits for the guest's limit as may.
+    limited: bool,
     /// Frames of its last burst were dropped, for want of room or as they may not be
     /// sent: until then the next ones stay where they cost little.
     throttled_until: Option<Nanos>,
@@ -19,7 +21,7 @@ pub(super) struct Ingress {
 impl Ingress {
     /// What was received is forwarded, and the port is read unless it is drained.
     pub(super) const fn is_open(&self) -> bool {
-        !self.crowded && self.throttled_until.is_none()
+        !self.crowded && !self.limited && self.throttled_until.is_none()
     }
 
     /// When there is something to do; `None` while time alone changes nothing.
@@ -40,6 +42,16 @@ impl Ingress {
     /// Whether the guest's guarantee is what its frames wait for.
     pub(super) const fn set_crowded(&mut self, crowded: bool) {
         self.crowded = crowded;
+    }
+
+    /// Whether it is left unread for the guest's limit.
+    pub(super) const fn is_limited(&self) -> bool {
+        self.limited
+    }
+
+    /// Whether as much waits for the guest's limit as may.
+    pub(super) const fn set_limited(&mut self, limited: bool) {
+        self.limited = limited;
     }
 
     /// Whether nothing more is to be received.

@@ -109,7 +109,11 @@ impl Switch {
     fn give_back_queue(&mut self, port: PortIndex) -> Spare {
         if let Some(guest) = port.0.checked_sub(self.first_guest()) {
             let guest = self.guests.get_mut(guest);
-            guest.map_or(Spare::Nothing, |guest| guest.pipeline.give_back())
+            guest.map_or(Spare::Nothing, |guest| {
+                let limited = guest.limited.as_mut();
+                let left = limited.map_or(Spare::Nothing, |it| it.shaper.give_back());
+                left.max(guest.pipeline.give_back())
+            })
         } else {
             let uplink = self.uplink.as_mut();
             uplink.map_or(Spare::Nothing, |uplink| uplink.egress.give_back())

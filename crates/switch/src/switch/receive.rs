@@ -167,6 +167,29 @@ impl Switch {
         if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
             packet.flow_by_station();
         }
+        if let Some(guest) = self.guest_at(from)
+            && let Some(limited) = &mut guest.limited
+        {
+            let cost = Cost {
+                frames: packet.segments(),
+                bytes: packet.wire_len(),
+            };
+            limited.shaper.push(now, packet);
+            self.release(now, from, ports);
+            return Ok(cost);
+        }
+        self.dispatch(now, from, packet, ports)
+    }
+
+    /// Brings a frame that was let in, and that its sender's limit lets go, into the egress of
+    /// the ports it goes to; returns what that costs.
+    pub(super) fn dispatch(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        packet: Packet,
+        ports: &Ports,
+    ) -> Result<Cost, Reason> {
         match self.route(now, from, &packet, ports)? {
             Route::To(to) => {
                 let cost = self.cost(from, to, &packet);

@@ -435,6 +435,10 @@ impl Switch {
         }
         // Each meter is shared among the guests that there are.
         guest.pipeline.set_guests(guests);
+        if self.set_limit(now, PortIndex(port), config.limit.as_ref()) {
+            cost = CHANGED;
+        }
+        let guest = &mut self.guests[index];
         if !is_paced && guest.ingress.is_crowded() {
             guest.ingress.set_crowded(false);
             self.agenda.ready.set(port, true);

@@ -2,6 +2,7 @@
 //! guests a turn, and read by the thread that serves metrics.
 
 use super::guest::GuestPort;
+use super::limited::LimitSnapshot;
 use super::state::PortState;
 use super::uplink::Uplink;
 use super::{Ports, Switch};
@@ -55,6 +56,8 @@ pub struct GuestSnapshot {
     pub port: PortSnapshot,
     /// Its port is not read, as it is drained.
     pub drained: bool,
+    /// What is counted of its limit; `None` where it has none.
+    pub limit: Option<LimitSnapshot>,
     /// How long its packets waited, by direction and class.
     pub sojourns: Vec<Sojourn>,
     /// What came for it in the guaranteed class, by whether it conformed; `None` where
@@ -177,7 +180,7 @@ impl Switch {
             let paced = self.uplink.as_ref();
             let paced = paced.and_then(|uplink| uplink.egress.paced());
             let state = &self.states[first + guest];
-            copied.push(self.guests[guest].snapshot(state, link, paced));
+            copied.push(self.guests[guest].snapshot(self.now, state, link, paced));
         }
         if end < self.guests.len() {
             return None;
@@ -262,6 +265,7 @@ impl GuestPort {
     /// does.
     fn snapshot(
         &self,
+        now: Nanos,
         state: &PortState,
         link: Link,
         uplink: Option<&PacedPipeline<Packet>>,
@@ -280,6 +284,10 @@ impl GuestPort {
             id: self.id,
             port: state.snapshot(link, egress, waiting, &[]),
             drained: self.ingress.is_drained(),
+            limit: self
+                .limited
+                .as_ref()
+                .map(|limited| limited.snapshot(now, self.ingress.is_limited())),
             sojourns: sojourns.collect(),
             inward: self.inward.as_ref().map(Inward::stats),
             pacing: uplink.map(|uplink| self.pacing(uplink)),

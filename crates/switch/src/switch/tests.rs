@@ -2,6 +2,7 @@ mod away;
 mod churn;
 mod guarded;
 mod inward;
+mod limited;
 mod many;
 mod memory;
 mod paced;

@@ -73,6 +73,7 @@ fn queued() -> SwitchConfig {
             ..NicConfig::new(Rate::from_mbit(30))
         }),
         classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
+        limit: None,
     }))
 }
 

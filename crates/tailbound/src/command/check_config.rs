@@ -35,11 +35,12 @@ impl Args {
             }
         })?;
         print(&format!(
-            "{}: ok: {}; packets take at most {} of memory\n{}",
+            "{}: ok: {}; packets take at most {} of memory\n{}{}",
             self.config.display(),
             config.summary(),
             config.packet_memory(),
-            config.explain_classes()
+            config.explain_classes(),
+            config.explain_limits()
         ));
         Ok(Exit::Holds)
     }

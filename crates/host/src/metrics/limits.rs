@@ -1,0 +1,137 @@
+//! What guests' limits do, as text.
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use std::fmt::Error;
+use tailbound_metrics::{Buckets, Labels, counter, gauge, histogram};
+use tailbound_switch::{LimitSnapshot, Snapshot};
+
+type Limits<'s> = [(Labels<1>, &'s LimitSnapshot)];
+
+/// A metric's name, its help, and its number of a guest.
+type OfGuest = (&'static str, &'static str, fn(&LimitSnapshot) -> u64);
+
+/// What is counted of each guest that has a limit out.
+const COUNTERS: [OfGuest; 8] = [
+    (
+        "tailbound_limit_packets",
+        "The guest's packets that its limit let go, segments counted each",
+        |limit| limit.stats.sent.packets,
+    ),
+    (
+        "tailbound_limit_bytes",
+        "Their bytes, of Ethernet frames without FCS",
+        |limit| limit.stats.sent.bytes,
+    ),
+    (
+        "tailbound_limit_at_once_packets",
+        "Small control packets among these that passed before what waited",
+        |limit| limit.stats.at_once.packets,
+    ),
+    ("tailbound_limit_at_once_bytes", "Their bytes", |limit| {
+        limit.stats.at_once.bytes
+    }),
+    (
+        "tailbound_limit_lined_up",
+        "Small control packets that waited with the rest: beyond their budget, or before the end \
+         of what waited of their connection",
+        |limit| limit.stats.lined_up,
+    ),
+    (
+        "tailbound_limit_beyond_window",
+        "Packets that left later than their smooth window, as the bucket held them",
+        |limit| limit.stats.beyond_window,
+    ),
+    (
+        "tailbound_limit_dropped",
+        "Packets that were dropped where they waited for the limit",
+        |limit| limit.stats.queue.drops.total(),
+    ),
+    (
+        "tailbound_limit_marked",
+        "Packets that were marked (ECN) where they waited for the limit",
+        |limit| limit.stats.queue.marked + limit.stats.queue.marked_scalable,
+    ),
+];
+
+/// What is of each such guest now.
+const GAUGES: [OfGuest; 3] = [
+    (
+        "tailbound_limit_bits_per_second",
+        "What the guest may send, of Ethernet frames without FCS",
+        |limit| limit.rate.0,
+    ),
+    (
+        "tailbound_limit_held_bytes",
+        "The memory that the guest's packets hold while they wait for its limit",
+        |limit| limit.backlog.memory.0,
+    ),
+    (
+        "tailbound_limit_unread",
+        "1 while the guest's port is left unread, as as much waits for its limit as may",
+        |limit| u64::from(limit.unread),
+    ),
+];
+
+/// Nothing where no guest has a limit out.
+pub(super) fn encode(
+    snapshot: &Snapshot,
+    buckets: Buckets,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let guests = snapshot.guests.iter();
+    let limits = guests.filter_map(|guest| {
+        let limit = guest.limit.as_ref()?;
+        Some(([("guest", guest.port.name.clone())], limit))
+    });
+    let limits: Vec<_> = limits.collect();
+    if limits.is_empty() {
+        return Ok(());
+    }
+    let of = |number: fn(&LimitSnapshot) -> u64| {
+        let samples = limits.iter();
+        let samples = samples.map(|(name, limit)| (name.clone(), number(limit)));
+        samples.collect::<Vec<_>>()
+    };
+    for (name, help, number) in COUNTERS {
+        counter(encoder, name, help, &of(number))?;
+    }
+    for (name, help, number) in GAUGES {
+        gauge(encoder, name, help, &of(number))?;
+    }
+    encode_times(&limits, buckets, encoder)
+}
+
+fn encode_times(
+    limits: &Limits<'_>,
+    buckets: Buckets,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let mut waits = encoder.encode_descriptor(
+        "tailbound_limit_wait",
+        "How long packets waited for the guest's limit",
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    for (name, limit) in limits {
+        histogram(waits.encode_family(name)?, &limit.waits, buckets)?;
+    }
+    let windows = limits.iter();
+    let windows = windows.filter_map(|(name, limit)| Some((name, limit.window?)));
+    let windows: Vec<_> = windows.collect();
+    if windows.is_empty() {
+        return Ok(());
+    }
+    let mut least = encoder.encode_descriptor(
+        "tailbound_limit_window_least",
+        "The least delay of the guest's smooth window now",
+        Some(&Unit::Seconds),
+        MetricType::Gauge,
+    )?;
+    for (name, window) in windows {
+        let seconds = window.least.as_secs_f64();
+        least.encode_family(name)?.encode_gauge(&seconds)?;
+    }
+    Ok(())
+}

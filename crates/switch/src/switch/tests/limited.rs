@@ -1,0 +1,206 @@
+//! Guests that are limited, in virtual time.
+
+use super::*;
+use tailbound_dataplane::shaper::{BucketConfig, RateLimit, WindowConfig};
+use tailbound_dataplane::{Guarantee, PacedPipelineConfig, PacerConfig, ShaperConfig};
+
+/// 500 B a millisecond.
+const LIMIT: Rate = Rate::from_mbit(4);
+
+fn smooth(rate: Rate) -> ShaperConfig {
+    ShaperConfig::SmoothWindow(WindowConfig::new(rate))
+}
+
+fn bucket(rate: Rate) -> ShaperConfig {
+    ShaperConfig::Bucket(BucketConfig {
+        queue: QueueConfig::default(),
+        ..BucketConfig::new(rate)
+    })
+}
+
+/// A is limited.
+fn limited(limit: Option<ShaperConfig>) -> SwitchConfig {
+    let mut config = config(&PipelineConfig::default());
+    config.guests[0].limit = limit;
+    config
+}
+
+impl Bench {
+    fn limited(limit: ShaperConfig) -> Self {
+        let mut bench = Self::new(&PipelineConfig::default());
+        bench.become_limited(Some(limit));
+        bench
+    }
+
+    fn become_limited(&mut self, limit: Option<ShaperConfig>) {
+        let changed = self.switch.reconfigure(self.now, limited(limit));
+        changed.expect("no rule is broken");
+    }
+
+    fn waits(&mut self) -> usize {
+        let limit = self.guest(A).limit;
+        limit.map_or(0, |limit| limit.backlog.packets)
+    }
+}
+
+/// A datagram of 1,000 B.
+fn long(to: Mac, address: std::net::Ipv4Addr, n: u16) -> Vec<u8> {
+    let mut payload = n.to_be_bytes().to_vec();
+    payload.resize(1000 - 14 - 20 - 8, 0);
+    let packet = ipv4(A4, address, 17, &udp(1, 2, &payload));
+    ethernet(to, MAC_A, 0x0800, &packet)
+}
+
+fn outside(n: u16) -> Vec<u8> {
+    long(GATEWAY, FAR, n)
+}
+
+fn bytes(frames: &[Vec<u8>]) -> usize {
+    frames.iter().map(Vec::len).sum()
+}
+
+/// The limit counts what goes to guests here and to the wire, in the order it came, and the
+/// guest's port is not read while as much waits as may.
+#[test]
+fn what_a_guest_sends_is_held_to_its_limit_wherever_it_goes() {
+    for limit in [smooth(LIMIT), bucket(LIMIT)] {
+        let mut bench = Bench::limited(limit);
+        for n in 0..2000 {
+            let frame = match n % 2 {
+                0 => outside(n),
+                _ => long(MAC_B, B4, n),
+            };
+            bench.send(A, &frame);
+        }
+        let begin = bench.now;
+        bench.run(begin + Nanos::from_secs(1));
+        assert!(!bench.is_read(A));
+        let (out, here) = (bench.sent(UPLINK), bench.sent(B));
+        let sent = bytes(&out) + bytes(&here);
+        assert!(sent <= 510_000 && sent > 490_000, "{sent} B");
+        assert!(out.len().abs_diff(here.len()) <= 2);
+        bench.run(begin + Nanos::from_secs(10));
+        let all = out.len() + here.len() + bench.sent(UPLINK).len() + bench.sent(B).len();
+        assert_eq!(all, 2000);
+        assert!(bench.is_read(A));
+        assert_eq!(bench.waits(), 0);
+    }
+}
+
+#[test]
+fn others_do_not_wait_for_a_guest_that_is_at_its_limit() {
+    let mut bench = Bench::limited(smooth(LIMIT));
+    for n in 0..500 {
+        bench.send(A, &outside(n));
+    }
+    bench.run(bench.now + Nanos::from_millis(200));
+    assert!(bench.waits() > 0);
+    bench.sent(UPLINK);
+    bench.send(B, &datagram(GATEWAY, MAC_B, (B4, FAR), 7));
+    bench.settle();
+    assert_eq!(bench.sent(UPLINK).len(), 1);
+}
+
+/// What waited goes before what comes after the limit has ended, and none of it is lost.
+#[test]
+fn a_limit_that_ends_lets_go_what_waits_in_order() {
+    for limit in [smooth(LIMIT), bucket(LIMIT)] {
+        let mut bench = Bench::limited(limit);
+        for n in 0..300 {
+            bench.send(A, &outside(n));
+        }
+        bench.run(bench.now + Nanos::from_millis(100));
+        assert!(bench.waits() > 0);
+        bench.become_limited(None);
+        bench.settle();
+        let sent = bench.sent(UPLINK);
+        assert_eq!(sent.len(), 300);
+        let numbers = sent.iter().map(|frame| [frame[42], frame[43]]);
+        assert!(numbers.map(u16::from_be_bytes).is_sorted());
+        assert!(bench.is_read(A) && bench.guest(A).limit.is_none());
+    }
+}
+
+#[test]
+fn another_limit_holds_from_then_on() {
+    let mut bench = Bench::limited(bucket(LIMIT));
+    for n in 0..5000 {
+        bench.send(A, &outside(n));
+    }
+    bench.run(bench.now + Nanos::from_secs(1));
+    bench.sent(UPLINK);
+    for (config, rate) in [
+        (smooth(Rate::from_mbit(8)), 1_000_000),
+        (bucket(Rate::from_mbit(2)), 250_000),
+        (smooth(Rate::from_mbit(4)), 500_000),
+    ] {
+        bench.become_limited(Some(config));
+        bench.run(bench.now + Nanos::from_secs(1));
+        let sent = bytes(&bench.sent(UPLINK));
+        assert!(sent.abs_diff(rate) < rate / 20, "{sent} B of {rate}");
+    }
+}
+
+/// A guest whose limit is at least what it is guaranteed sends that at once, and no more than
+/// its limit on an idle wire.
+#[test]
+fn a_limit_caps_what_a_guaranteed_guest_sends_beyond_its_guarantee() {
+    let link = Rate::from_mbit(1000);
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let mut config = limited(Some(bucket(Rate::from_mbit(16))));
+    config.uplink = Some(EgressConfig::Pacer(PacedPipelineConfig::new(
+        PacerConfig::new(link),
+    )));
+    config.guests[0].guarantee = Some(Guarantee::new(Rate::from_mbit(8), Bytes(15_380), link));
+    bench
+        .switch
+        .reconfigure(bench.now, config)
+        .expect("no rule");
+    for n in 0..8000 {
+        bench.send(A, &outside(n));
+    }
+    bench.run(bench.now + Nanos::from_secs(2));
+    let sent = bytes(&bench.sent(UPLINK));
+    let most = 4_000_000 + 40_000;
+    assert!(sent <= most, "{sent} B");
+    assert!(sent > 3_800_000, "{sent} B");
+}
+
+/// What comes for a guest is held to its limit in, whoever sends it, and what is large is cut.
+#[test]
+fn what_comes_for_a_guest_is_held_to_its_limit() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let mut config = config(&PipelineConfig::default());
+    config.guests[1].pipeline.limit = Some(RateLimit::new(LIMIT));
+    bench
+        .switch
+        .reconfigure(bench.now, config)
+        .expect("no rule");
+    for n in 0..900 {
+        bench.send(A, &long(MAC_B, B4, n));
+    }
+    bench.run(bench.now + Nanos::from_secs(1));
+    let sent = bytes(&bench.sent(B));
+    assert!(sent <= 510_000 && sent > 490_000, "{sent} B");
+}
+
+/// A guest that is drained has sent all when nothing of it waits for its limit.
+#[test]
+fn what_waits_for_a_limit_is_not_forgotten_where_a_guest_is_drained() {
+    let mut bench = Bench::limited(smooth(LIMIT));
+    for n in 0..100 {
+        bench.send(A, &outside(n));
+    }
+    bench.settle();
+    let a = bench.guest(A).id;
+    bench.switch.set_drained(a, true, &bench.ports);
+    bench.settle();
+    assert!(bench.switch.waits_of(a));
+    let before = bench.switch.waiting(&bench.ports);
+    assert!(before > 0);
+    while bench.switch.waits_of(a) {
+        let at = bench.switch.poll_at(&bench.ports).expect("it is due");
+        bench.run(at);
+    }
+    assert_eq!(bench.switch.waiting(&bench.ports), 0);
+}

@@ -193,17 +193,15 @@ impl<F: Frame> Pipeline<F> {
             0 => None,
             _ => self.first.pull(now, stats),
         };
-        let queued = match first {
-            Some(first) => {
-                self.first_left.0 += first.frame.len() as u64;
-                first
+        let queued = if let Some(first) = first {
+            self.first_left.0 += first.frame.len() as u64;
+            first
+        } else {
+            let limit = self.limit.as_ref();
+            if limit.is_some_and(|limit| !limit.is_open(now)) {
+                return None;
             }
-            None => {
-                if self.limit.as_ref().is_some_and(|limit| !limit.is_open(now)) {
-                    return None;
-                }
-                self.queue.pull(now, stats)?
-            }
+            self.queue.pull(now, stats)?
         };
         if let Some(limit) = &mut self.limit {
             limit.charge(now, queued.frame.len());

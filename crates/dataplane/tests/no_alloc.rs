@@ -1,9 +1,10 @@
 //! The packet path allocates nothing for a packet once it is warm.
 
+use tailbound_dataplane::shaper::{BucketConfig, CreditConfig, WindowConfig};
 use tailbound_dataplane::{
     Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, Frame, Guarantee, GuestId,
     MeterConfig, NicConfig, Pacer, PacerConfig, Packet, Pipeline, PipelineConfig, Pool,
-    PriorityConfig, QueueConfig,
+    PriorityConfig, QueueConfig, Shaper, ShaperConfig,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -80,6 +81,7 @@ fn nothing_is_allocated_once_it_is_warm() {
                 classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
                 segment,
                 queue: queue.clone(),
+                limit: None,
                 nic: Some(NicConfig::new(Rate::from_mbit(1000))),
             });
             let pool = Pool::new();
@@ -93,6 +95,61 @@ fn nothing_is_allocated_once_it_is_warm() {
             });
             assert_eq!(counted.count_total, 0, "{queue:?}, segment = {segment}");
         }
+    }
+}
+
+/// Bursts of all kinds of packets from one guest; everything is handed over.
+fn shaped_burst(
+    shaper: &mut Shaper<Packet>,
+    pool: &Pool,
+    packets: &[(Vec<u8>, [u8; 10])],
+    round: u32,
+) {
+    let mut now = Nanos::from_secs(1) + Nanos::from_millis(u64::from(round) * 1500);
+    for (frame, virtio) in packets {
+        while !shaper.is_read() {
+            now = now.max(shaper.poll_at().expect("frames wait"));
+            drop(shaper.pull(now));
+        }
+        shaper.push(now, read(pool, frame, *virtio, 0));
+    }
+    while let Some(at) = shaper.poll_at() {
+        now = now.max(at);
+        drop(shaper.pull(now));
+    }
+}
+
+#[test]
+fn nothing_is_allocated_by_a_limit_once_it_is_warm() {
+    let mut packets = Vec::new();
+    for payload in [0, 100, 1448, 30_000, 65_000] {
+        let tcp = Tcp {
+            payload,
+            flags: 0x10,
+            ..Tcp::default()
+        };
+        packets.push((tcp.frame(), tcp.virtio()));
+    }
+    let rate = Rate::from_mbit(20);
+    let mut slow = BucketConfig::new(rate);
+    slow.queue = QueueConfig::default();
+    for config in [
+        ShaperConfig::Bucket(slow),
+        ShaperConfig::SmoothWindow(WindowConfig::new(rate)),
+        ShaperConfig::Credit(CreditConfig::new(rate, Nanos::from_millis(5))),
+    ] {
+        let pool = Pool::new();
+        let mut shaper = Shaper::new(&config).expect("sound");
+        for round in 0..3 {
+            shaped_burst(&mut shaper, &pool, &packets, round);
+        }
+        let counted = allocation_counter::measure(|| {
+            for round in 3..20 {
+                shaped_burst(&mut shaper, &pool, &packets, round);
+            }
+        });
+        assert_eq!(counted.count_total, 0, "{config:?}");
+        assert!(shaper.stats().sent.packets > 1000);
     }
 }
 

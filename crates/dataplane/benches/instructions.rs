@@ -40,7 +40,7 @@ const START: Nanos = Nanos::from_secs(1);
 /// What the bare loops cost a packet, rounded down: the loop itself, moving a
 /// packet out of a queue and into it, copying a segment's headers and payload.
 const LOOP: u64 = 8;
-const MOVES: u64 = 67;
+const MOVES: u64 = 34;
 const COPY: u64 = 210;
 
 fn limit(per_packet: u64) -> LibraryBenchmarkConfig {

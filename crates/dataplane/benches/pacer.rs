@@ -20,7 +20,7 @@ use tcp::Tcp;
 const PACKETS: u64 = 5_000;
 const START: Nanos = Nanos::from_secs(1);
 /// What moving a packet out of a queue and into it costs, rounded down.
-const MOVES: u64 = 65;
+const MOVES: u64 = 31;
 
 /// Voids in one run.
 const VOIDS: u64 = 3_000;

@@ -8,6 +8,7 @@
 mod claim;
 mod connection;
 mod control;
+mod facts;
 mod offload;
 mod pool;
 pub mod segment;
@@ -32,6 +33,7 @@ use wire::{ETHERNET, Headers, Network, TAG, be16, is_tag};
 use crate::checksum::{fold, pseudo_header, sum};
 use crate::frame::ipv4::{self, Ipv4Header};
 use connection::{connection, sender};
+use facts::{Destination, Facts};
 
 /// Why bytes are not a packet that may be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -128,48 +130,11 @@ impl Malformed {
     }
 }
 
-/// What says where a packet goes, for whoever limits flows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Destination {
-    /// The IP address that it is sent to.
-    Ip,
-    /// The station that it is delivered to, by Ethernet.
-    Station,
-    /// The IP address, and it goes to another guest of this host.
-    IpHere,
-    /// The station, which is another guest of this host.
-    StationHere,
-    /// A group of stations, which no limit is for: its IP address.
-    Group,
-}
-
-impl Destination {
-    const fn is_here(self) -> bool {
-        matches!(self, Self::IpHere | Self::StationHere)
-    }
-
-    const fn is_station(self) -> bool {
-        matches!(self, Self::Station | Self::StationHere)
-    }
-}
-
 /// A packet of bytes: an Ethernet frame in a pool's buffer, where its headers
-/// are, and what is still to be done to it. Eight words; cheap to move.
-pub struct Packet {
-    buffer: Buffer,
-    source: Option<GuestId>,
-    len: u32,
-    /// Where the frame starts in the buffer, and the header behind Ethernet.
-    start: u16,
-    network_start: u16,
-    headers: Headers,
-    class: Class,
-    destination: Destination,
-    offload: Offload,
-    connection: Connection,
-}
+/// are, and what is still to be done to it. One word; cheap to move.
+pub struct Packet(Buffer);
 
-const _: () = assert!(size_of::<Packet>() == 64, "a cache line");
+const _: () = assert!(size_of::<Option<Packet>>() == 8, "a word");
 
 impl Packet {
     /// Room in front of the frame for a virtio header, and 4 more bytes for a
@@ -212,29 +177,27 @@ impl Packet {
         };
         // What a guest says of its own checksums is no more than that.
         headers.vouched = source.is_none() && virtio.is_some_and(Offload::vouches);
-        let mut packet = Self {
+        let flow = headers.destination(frame);
+        let facts = Facts {
             source,
+            has_flow: flow.is_some(),
+            flow: flow.unwrap_or_default(),
             len: len as u32,
             start: u16::try_from(start).map_err(|_| bounds)?,
             network_start: u16::try_from(start + usize::from(headers.network))
                 .map_err(|_| bounds)?,
             headers,
             class: Class::Lowest,
-            destination: if is_group {
-                Destination::Group
-            } else {
-                Destination::Ip
-            },
+            destination: Destination::of(headers, is_group),
             offload,
             connection: match source {
                 Some(_) => connection(buffer.pool().hash(), frame, headers),
                 None => sender(buffer.pool().hash(), frame, headers),
             },
-            buffer,
         };
-        if packet.buffer.len() > Pool::SMALL
-            && Pool::capacity_for(Self::HEADROOM + len) < packet.buffer.len()
-        {
+        let capacity = buffer.len();
+        let mut packet = Self::of(buffer, facts);
+        if capacity > Pool::SMALL && Pool::capacity_for(Self::HEADROOM + len) < capacity {
             packet = packet.duplicate();
         }
         if offload.gso.is_some() {
@@ -243,82 +206,114 @@ impl Packet {
         Ok(packet)
     }
 
+    /// The packet in a buffer of which this is known.
+    #[inline]
+    fn of(mut buffer: Buffer, facts: Facts) -> Self {
+        *buffer.parts_mut().1 = facts;
+        Self(buffer)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each look at a frame")]
+    fn facts(&self) -> &Facts {
+        self.0.facts()
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each look at a frame")]
+    fn facts_mut(&mut self) -> &mut Facts {
+        self.0.parts_mut().1
+    }
+
     /// A copy in a buffer of its own, for a frame that goes to several ports.
     #[must_use]
     pub fn duplicate(&self) -> Self {
-        let len = self.len as usize;
-        let mut buffer = self.buffer.pool().buffer(Self::HEADROOM + len);
+        let facts = *self.facts();
+        let len = facts.len as usize;
+        let mut buffer = self.pool().buffer(Self::HEADROOM + len);
         buffer[Self::HEADROOM..Self::HEADROOM + len].copy_from_slice(self.bytes());
-        Self {
-            buffer,
+        let facts = Facts {
             start: Self::HEADROOM as u16,
-            network_start: Self::HEADROOM as u16 + u16::from(self.headers.network),
-            ..*self
+            network_start: Self::HEADROOM as u16 + u16::from(facts.headers.network),
+            ..facts
+        };
+        Self::of(buffer, facts)
+    }
+
+    /// What is known of its parts, but for their length: not to be segmented any more.
+    /// Apart, so that it is copied for each of them as it is, not field by field.
+    #[inline(never)]
+    fn facts_of_parts(&self) -> Facts {
+        let whole = self.facts();
+        Facts {
+            start: Self::HEADROOM as u16,
+            network_start: Self::HEADROOM as u16 + u16::from(whole.headers.network),
+            offload: Offload {
+                gso: None,
+                ..whole.offload
+            },
+            ..*whole
         }
     }
 
-    /// A packet with this one's `headers`, as `rewrite` changes them, and with
-    /// `payload`; not to be segmented any more.
+    /// A packet of which `known` is known, but for its length, with this one's `headers`, as
+    /// `rewrite` changes them, and with `payload`.
     #[inline]
-    pub(crate) fn piece(
+    fn piece(
         &self,
+        known: &Facts,
         headers: &[u8],
         payload: &[u8],
         rewrite: impl FnOnce(&mut [u8]),
     ) -> Self {
         let len = headers.len() + payload.len();
-        let mut buffer = self.buffer.pool().buffer(Self::HEADROOM + len);
-        let (front, back) = buffer[Self::HEADROOM..][..len].split_at_mut(headers.len());
+        let mut buffer = self.pool().buffer(Self::HEADROOM + len);
+        let (bytes, facts) = buffer.parts_mut();
+        let (front, back) = bytes[Self::HEADROOM..][..len].split_at_mut(headers.len());
         front.copy_from_slice(headers);
         back.copy_from_slice(payload);
         rewrite(front);
-        Self {
-            buffer,
-            len: len as u32,
-            start: Self::HEADROOM as u16,
-            network_start: Self::HEADROOM as u16 + u16::from(self.headers.network),
-            offload: Offload {
-                gso: None,
-                ..self.offload
-            },
-            ..*self
-        }
+        *facts = *known;
+        facts.len = len as u32;
+        Self(buffer)
     }
 
     /// The IP header's and the next protocol's offset.
     pub(crate) fn header_offsets(&self) -> (usize, usize) {
         (
-            usize::from(self.headers.network),
-            usize::from(self.headers.transport),
+            usize::from(self.facts().headers.network),
+            usize::from(self.facts().headers.transport),
         )
     }
 
     /// The IP addresses, as they stand in the header; empty where it is not IP.
     pub(crate) fn ip_addresses(&self) -> &[u8] {
-        self.headers.addresses(self.bytes())
+        self.facts().headers.addresses(self.bytes())
     }
 
     /// The frame, from the Ethernet header to the end.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        let start = usize::from(self.start);
-        &self.buffer[start..start + self.len as usize]
+        let facts = self.facts();
+        let start = usize::from(facts.start);
+        &self.0[start..start + facts.len as usize]
     }
 
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let start = usize::from(self.start);
-        &mut self.buffer[start..start + self.len as usize]
+        let (bytes, facts) = self.0.parts_mut();
+        let start = usize::from(facts.start);
+        &mut bytes[start..start + facts.len as usize]
     }
 
     /// The pool that its buffer came from.
-    pub const fn pool(&self) -> &Pool {
-        self.buffer.pool()
+    pub fn pool(&self) -> &Pool {
+        self.0.pool()
     }
 
     /// What is still to be done to it.
-    pub const fn offload(&self) -> Offload {
-        self.offload
+    pub fn offload(&self) -> Offload {
+        self.facts().offload
     }
 
     /// The Ethernet destination.
@@ -340,17 +335,22 @@ impl Packet {
     /// Has its flow be all that its guest sends to the station that it is delivered to,
     /// whatever IP address it names, if any: see [`FlowKey::station`].
     pub fn flow_by_station(&mut self) {
-        self.destination = match self.destination {
-            Destination::Ip | Destination::Station => Destination::Station,
+        let station = FlowKey::station(self.destination_mac());
+        let facts = self.facts_mut();
+        facts.destination = match facts.destination {
+            Destination::Ip | Destination::PlainIpv4 | Destination::Station => Destination::Station,
             Destination::IpHere | Destination::StationHere => Destination::StationHere,
-            Destination::Group => Destination::Group,
+            Destination::Group => return,
         };
+        facts.has_flow = true;
+        facts.flow = station;
     }
 
     /// It goes to another guest of this host: see [`Frame::is_local`].
     pub fn set_local(&mut self) {
-        self.destination = match self.destination {
-            Destination::Ip | Destination::IpHere => Destination::IpHere,
+        let facts = self.facts_mut();
+        facts.destination = match facts.destination {
+            Destination::Ip | Destination::PlainIpv4 | Destination::IpHere => Destination::IpHere,
             Destination::Station | Destination::StationHere => Destination::StationHere,
             Destination::Group => Destination::Group,
         };
@@ -358,14 +358,14 @@ impl Packet {
 
     /// The IP source address; `None` where it is not IP.
     pub fn ip_source(&self) -> Option<IpAddr> {
-        let addresses = self.headers.addresses(self.bytes());
+        let addresses = self.facts().headers.addresses(self.bytes());
         let (source, _) = addresses.split_at(addresses.len() / 2);
         ip_address(source)
     }
 
     /// The IP destination address; `None` where it is not IP.
     pub fn ip_destination(&self) -> Option<IpAddr> {
-        let addresses = self.headers.addresses(self.bytes());
+        let addresses = self.facts().headers.addresses(self.bytes());
         let (_, destination) = addresses.split_at(addresses.len() / 2);
         ip_address(destination)
     }
@@ -373,12 +373,11 @@ impl Packet {
     /// The virtio header that asks for what is still to be done, and the frame,
     /// contiguous: for one `write` to a TAP or a `PACKET_VNET_HDR` socket.
     pub fn with_virtio_header(&mut self) -> &[u8] {
-        let start = usize::from(self.start);
-        let offload = self.offload;
-        let range = start - VIRTIO_HEADER..start + self.len as usize;
-        let bytes = &mut self.buffer[range];
+        let (bytes, facts) = self.0.parts_mut();
+        let start = usize::from(facts.start);
+        let bytes = &mut bytes[start - VIRTIO_HEADER..start + facts.len as usize];
         if let Some(header) = bytes.first_chunk_mut() {
-            offload.write(header);
+            facts.offload.write(header);
         }
         bytes
     }
@@ -387,10 +386,10 @@ impl Packet {
     /// (pcap, memory). A packet that is yet to be segmented gets the checksum of
     /// the whole.
     pub fn complete_checksum(&mut self) {
-        let Some(checksum) = self.offload.checksum.take() else {
+        let Some(checksum) = self.facts_mut().offload.checksum.take() else {
             return;
         };
-        let end = self.headers.end(self.bytes());
+        let end = self.facts().headers.end(self.bytes());
         let bytes = self.bytes_mut();
         let total = !sum(&bytes[usize::from(checksum.start)..end]);
         // Zero would mean "no checksum" to UDP; both are the same number in
@@ -402,10 +401,10 @@ impl Packet {
     /// Writes the sum of the pseudo-header into the checksum field, so that
     /// whoever completes the checksum need not trust the guest's.
     fn write_pseudo_header_sum(&mut self) {
-        let Some(checksum) = self.offload.checksum else {
+        let Some(checksum) = self.facts().offload.checksum else {
             return;
         };
-        let headers = self.headers;
+        let headers = self.facts().headers;
         let bytes = self.bytes();
         let length = headers.end(bytes) - usize::from(headers.transport);
         let sum = fold(pseudo_header(headers.addresses(bytes), headers.protocol) + length as u32);
@@ -418,8 +417,8 @@ impl Packet {
     /// nothing.
     pub fn read_class(&mut self, classes: Classes) {
         let bytes = self.bytes();
-        let network = usize::from(self.headers.network);
-        self.class = match self.headers.network_kind {
+        let network = usize::from(self.facts().headers.network);
+        self.facts_mut().class = match self.facts().headers.network_kind {
             Network::Ipv4 => {
                 let dscp = bytes[network + 1] >> 2;
                 classes.marked(|mark| mark.dscp == dscp)
@@ -438,8 +437,8 @@ impl Packet {
     /// The ECN field of the IP header (RFC 3168); 0 where there is none.
     fn ecn(&self) -> u8 {
         let bytes = self.bytes();
-        let network = usize::from(self.headers.network);
-        match self.headers.network_kind {
+        let network = usize::from(self.facts().headers.network);
+        match self.facts().headers.network_kind {
             Network::Ipv4 => bytes[network + 1] & 3,
             Network::Ipv6 => (bytes[network + 1] >> 4) & 3,
             Network::Arp | Network::Other => 0,
@@ -449,21 +448,16 @@ impl Packet {
     /// The first bytes of the header behind Ethernet and its tags. `new` checked
     /// that an IP header is whole.
     #[inline]
-    fn network_header<const N: usize>(&self) -> Option<&[u8; N]> {
-        let at = usize::from(self.network_start);
-        self.buffer.get(at..at + N)?.first_chunk()
-    }
-
-    #[inline]
     fn network_header_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
-        let at = usize::from(self.network_start);
-        self.buffer.get_mut(at..at + N)?.first_chunk_mut()
+        let (bytes, facts) = self.0.parts_mut();
+        let at = usize::from(facts.network_start);
+        bytes.get_mut(at..at + N)?.first_chunk_mut()
     }
 
     /// Replaces the bits of `mask` in the IPv4 TOS or IPv6 traffic class byte.
     #[inline]
     fn rewrite_traffic_class(&mut self, mask: u8, value: u8) {
-        if self.headers.network_kind != Network::Ipv4 {
+        if self.facts().headers.network_kind != Network::Ipv4 {
             return self.rewrite_ipv6_traffic_class(mask, value);
         }
         let Some(ip) = self.network_header_mut::<20>() else {
@@ -475,7 +469,7 @@ impl Packet {
     /// Apart, so that IPv4's path stays short.
     #[inline(never)]
     fn rewrite_ipv6_traffic_class(&mut self, mask: u8, value: u8) {
-        if self.headers.network_kind == Network::Ipv6
+        if self.facts().headers.network_kind == Network::Ipv6
             && let Some(ip) = self.network_header_mut::<2>()
         {
             ip[0] = (ip[0] & !(mask >> 4)) | value >> 4;
@@ -483,19 +477,10 @@ impl Packet {
         }
     }
 
-    #[inline(never)]
-    fn ipv6_destination(&self) -> Option<u128> {
-        if self.headers.network_kind != Network::Ipv6 {
-            return None;
-        }
-        let destination = self.network_header::<40>()?.last_chunk()?;
-        Some(u128::from_be_bytes(*destination))
-    }
-
     /// Writes the PCP of every VLAN tag: which of them a switch reads depends on
     /// its port.
     fn rewrite_priority(&mut self, pcp: u8) {
-        let tags_end = usize::from(self.headers.network);
+        let tags_end = usize::from(self.facts().headers.network);
         let bytes = self.bytes_mut();
         for tag in (ETHERNET..tags_end).step_by(TAG) {
             bytes[tag] = (bytes[tag] & 0x1f) | (pcp << 5);
@@ -506,12 +491,12 @@ impl Packet {
 impl Frame for Packet {
     #[inline]
     fn len(&self) -> usize {
-        self.len as usize
+        self.facts().len as usize
     }
 
     #[inline]
     fn source(&self) -> Option<GuestId> {
-        self.source
+        self.facts().source
     }
 
     #[inline(always)]
@@ -520,49 +505,43 @@ impl Frame for Packet {
         reason = "once for every frame, where a call costs as much"
     )]
     fn flow(&self) -> Option<FlowKey> {
-        let source = self.source?;
-        let destination = if self.destination.is_station() {
-            FlowKey::station(self.destination_mac())
-        } else if self.headers.network_kind == Network::Ipv4 {
-            ipv4::destination(self.network_header()?)
-        } else {
-            self.ipv6_destination()?
-        };
-        Some(FlowKey {
+        let facts = self.facts();
+        let source = facts.source?;
+        facts.has_flow.then_some(FlowKey {
             source,
-            destination,
+            destination: facts.flow,
         })
     }
 
     #[inline]
     fn class(&self) -> Class {
-        self.class
+        self.facts().class
     }
 
     #[inline]
     fn connection(&self) -> Connection {
-        self.connection
+        self.facts().connection
     }
 
-    /// The buffer's capacity, whatever of it the frame uses, and what stands beside it.
     #[inline]
     fn control(&self) -> Option<Control> {
-        if self.len as usize > control::LONGEST {
+        if self.facts().len as usize > control::LONGEST {
             return None;
         }
         self.control_of_short()
     }
 
+    /// The buffer's capacity, whatever of it the frame uses, and what stands beside it.
     #[inline]
     fn truesize(&self) -> Bytes {
-        Bytes(self.buffer.len() as u64 + Self::OVERHEAD)
+        Bytes(self.0.len() as u64 + Self::OVERHEAD)
     }
 
     #[inline]
     fn set_class(&mut self, class: Class, mark: Mark) {
-        self.class = class;
+        self.facts_mut().class = class;
         self.rewrite_traffic_class(ipv4::DSCP, mark.dscp << 2);
-        if usize::from(self.headers.network) > ETHERNET {
+        if usize::from(self.facts().headers.network) > ETHERNET {
             self.rewrite_priority(mark.pcp);
         }
     }
@@ -570,18 +549,19 @@ impl Frame for Packet {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for every frame")]
     fn ipv4(&mut self) -> Option<Ipv4Header<'_>> {
-        let at = usize::from(self.network_start);
-        #[expect(clippy::needless_bitwise_bool, reason = "one comparison for all three")]
-        let is_plain = (self.destination == Destination::Ip)
-            & (self.headers.network_kind == Network::Ipv4)
-            & (usize::from(self.headers.network) == ETHERNET);
-        if !is_plain {
+        if self.facts().destination != Destination::PlainIpv4 {
             return None;
         }
-        let source = self.source?;
-        let header = self.buffer.get_mut(at..at + 20)?.first_chunk_mut()?;
-        let class = &mut self.class;
-        Some(Ipv4Header::new(source, self.len as usize, header, class))
+        let (bytes, facts) = self.0.parts_mut();
+        let at = usize::from(facts.network_start);
+        let flow = FlowKey {
+            source: facts.source?,
+            // What it was made from, so that whoever hashes it sees that it is IPv4.
+            destination: ipv4::mapped(facts.flow as u32),
+        };
+        let header = bytes.get_mut(at..at + 20)?.first_chunk_mut()?;
+        let len = facts.len as usize;
+        Some(Ipv4Header::new(flow, len, header, &mut facts.class))
     }
 
     fn mark_congestion(&mut self) -> bool {
@@ -598,12 +578,12 @@ impl Frame for Packet {
 
     #[inline]
     fn is_local(&self) -> bool {
-        self.destination.is_here()
+        self.facts().destination.is_here()
     }
 
     #[inline]
     fn is_multicast(&self) -> bool {
-        self.destination == Destination::Group
+        self.facts().destination == Destination::Group
     }
 
     fn add_priority_tag(&mut self, mark: Mark) {
@@ -612,7 +592,8 @@ impl Frame for Packet {
 
     #[inline]
     fn segments(&self) -> usize {
-        self.offload.gso.map_or(1, |gso| {
+        let gso = self.facts().offload.gso.as_ref();
+        gso.map_or(1, |gso| {
             (self.len() - usize::from(gso.header_len)).div_ceil(usize::from(gso.size))
         })
     }
@@ -620,6 +601,7 @@ impl Frame for Packet {
     #[inline]
     fn wire_len(&self) -> usize {
         let headers = self
+            .facts()
             .offload
             .gso
             .map_or(0, |gso| usize::from(gso.header_len));
@@ -635,11 +617,11 @@ impl Frame for Packet {
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packet")
-            .field("len", &self.len)
-            .field("source", &self.source)
-            .field("class", &self.class)
-            .field("headers", &self.headers)
-            .field("offload", &self.offload)
+            .field("len", &self.facts().len)
+            .field("source", &self.facts().source)
+            .field("class", &self.facts().class)
+            .field("headers", &self.facts().headers)
+            .field("offload", &self.facts().offload)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! An IPv4 header, as far as a class is given by it.
 
-use super::{FlowKey, GuestId};
+use super::FlowKey;
 use crate::checksum;
 use tailbound_classes::{Class, Mark};
 
@@ -10,7 +10,7 @@ pub(crate) const DSCP: u8 = 0xfc;
 /// The header of an IPv4 frame without a VLAN tag, and the frame's class.
 #[derive(Debug)]
 pub struct Ipv4Header<'p> {
-    source: GuestId,
+    flow: FlowKey,
     len: usize,
     header: &'p mut [u8; 20],
     class: &'p mut Class,
@@ -19,13 +19,13 @@ pub struct Ipv4Header<'p> {
 impl<'p> Ipv4Header<'p> {
     #[inline]
     pub(crate) const fn new(
-        source: GuestId,
+        flow: FlowKey,
         len: usize,
         header: &'p mut [u8; 20],
         class: &'p mut Class,
     ) -> Self {
         Self {
-            source,
+            flow,
             len,
             header,
             class,
@@ -34,11 +34,8 @@ impl<'p> Ipv4Header<'p> {
 
     /// As [`crate::Frame::flow`].
     #[inline]
-    pub fn flow(&self) -> FlowKey {
-        FlowKey {
-            source: self.source,
-            destination: destination(self.header),
-        }
+    pub const fn flow(&self) -> FlowKey {
+        self.flow
     }
 
     /// As [`crate::Frame::len`]: the frame's bytes, not the header's.
@@ -55,11 +52,10 @@ impl<'p> Ipv4Header<'p> {
     }
 }
 
-/// The destination in an IPv4 header, as an IPv4-mapped IPv6 address.
+/// An IPv4 address as an IPv4-mapped IPv6 address.
 #[inline]
-pub(crate) fn destination(header: &[u8; 20]) -> u128 {
-    let [.., a, b, c, d] = *header;
-    0xffff_0000_0000 | u128::from(u32::from_be_bytes([a, b, c, d]))
+pub(crate) const fn mapped(address: u32) -> u128 {
+    0xffff_0000_0000 | address as u128
 }
 
 /// Replaces the bits of `mask` in an IPv4 header's TOS byte.

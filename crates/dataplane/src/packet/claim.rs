@@ -41,7 +41,7 @@ impl Packet {
     /// What it claims, if anything.
     pub fn claim(&self) -> Option<Claim> {
         let bytes = self.bytes();
-        let headers = self.headers;
+        let headers = self.facts().headers;
         let upper = || &bytes[usize::from(headers.transport)..headers.end(bytes)];
         match (headers.network_kind, headers.transport) {
             (Network::Arp, _) => {

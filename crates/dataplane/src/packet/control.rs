@@ -16,7 +16,7 @@ impl Packet {
     /// What the packet is, which is short, where it carries no data.
     #[cold]
     pub(super) fn control_of_short(&self) -> Option<Control> {
-        let (frame, headers) = (self.bytes(), self.headers);
+        let (frame, headers) = (self.bytes(), self.facts().headers);
         if self.segments() > 1 {
             return None;
         }

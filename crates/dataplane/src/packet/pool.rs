@@ -1,11 +1,11 @@
 //! Buffers that are used again and again, so that the packet path allocates
 //! nothing once it is warm.
 
+use super::facts::Facts;
 use crate::HashKeys;
 use crate::hash::ConnectionHash;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use tailbound_units::Bytes;
@@ -31,7 +31,16 @@ struct Lists {
     held: Cell<u64>,
 }
 
-type List = RefCell<Vec<Box<[u8]>>>;
+type List = RefCell<Vec<Rc<Held>>>;
+
+/// A buffer's bytes, and what is known of the packet in it. It has one owner, a
+/// [`Buffer`] or a list, so that it goes from one to the other as it is.
+struct Held {
+    bytes: Box<[u8]>,
+    /// Where it goes back to; `None` where it lies unused.
+    pool: Option<Pool>,
+    facts: Facts,
+}
 
 impl Pool {
     /// Capacity of a small buffer: a full Ethernet frame with room to spare.
@@ -75,10 +84,9 @@ impl Pool {
         let free = self
             .list_for(at_least)
             .and_then(|list| list.borrow_mut().pop());
-        Buffer {
-            bytes: free.unwrap_or_else(|| self.fresh(at_least)),
-            pool: self.clone(),
-        }
+        let mut held = free.unwrap_or_else(|| self.fresh(at_least));
+        only(&mut held).pool = Some(self.clone());
+        Buffer(held)
     }
 
     #[inline]
@@ -93,11 +101,15 @@ impl Pool {
     }
 
     #[cold]
-    fn fresh(&self, at_least: usize) -> Box<[u8]> {
+    fn fresh(&self, at_least: usize) -> Rc<Held> {
         let capacity = Self::capacity_for(at_least);
         self.make_room(capacity);
         self.0.held.set(self.0.held.get() + capacity as u64);
-        vec![0; capacity].into_boxed_slice()
+        Rc::new(Held {
+            bytes: vec![0; capacity].into_boxed_slice(),
+            pool: None,
+            facts: Facts::NONE,
+        })
     }
 
     /// Frees as much of other sizes as is to be had anew, where there is too much: or
@@ -170,17 +182,42 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A buffer from a [`Pool`]: all of its capacity as a slice.
-pub struct Buffer {
-    bytes: Box<[u8]>,
-    pool: Pool,
+/// A buffer from a [`Pool`]: all of its capacity as a slice. One word, and what a packet
+/// is beside its bytes lies behind that.
+pub struct Buffer(Rc<Held>);
+
+/// What has one owner, to be changed.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "for each change of a frame")]
+fn only(held: &mut Rc<Held>) -> &mut Held {
+    Rc::get_mut(held).expect("a buffer has one owner")
 }
 
 impl Buffer {
     /// The pool it came from.
     #[inline]
-    pub const fn pool(&self) -> &Pool {
-        &self.pool
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "a pool that hands one out names itself"
+    )]
+    pub fn pool(&self) -> &Pool {
+        let pool = self.0.pool.as_ref();
+        pool.expect("a buffer that is used came from a pool")
+    }
+
+    /// What is known of the packet in it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each look at a frame")]
+    pub(super) fn facts(&self) -> &Facts {
+        &self.0.facts
+    }
+
+    /// Its bytes, and what is known of the packet in it.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each look at a frame")]
+    pub(super) fn parts_mut(&mut self) -> (&mut [u8], &mut Facts) {
+        let held = only(&mut self.0);
+        (&mut held.bytes, &mut held.facts)
     }
 }
 
@@ -188,26 +225,29 @@ impl Deref for Buffer {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
     }
 }
 
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        self.parts_mut().0
     }
 }
 
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        let bytes = mem::take(&mut self.bytes);
-        if let Some(list) = self.pool.list_for(bytes.len()) {
-            list.borrow_mut().push(bytes);
+        let Some(pool) = only(&mut self.0).pool.take() else {
+            return;
+        };
+        let len = self.0.bytes.len();
+        if let Some(list) = pool.list_for(len) {
+            list.borrow_mut().push(Rc::clone(&self.0));
         } else {
-            let held = &self.pool.0.held;
-            held.set(held.get() - bytes.len() as u64);
+            let held = &pool.0.held;
+            held.set(held.get() - len as u64);
         }
     }
 }

@@ -30,10 +30,11 @@ pub fn segment(packet: Packet, mut sink: impl FnMut(Packet)) {
         return sink(packet);
     };
     let (headers, payload) = packet.bytes().split_at(header_len);
+    let known = packet.facts_of_parts();
     let mut left = payload.len();
     for chunk in payload.chunks(size) {
         left -= chunk.len();
-        let segment = packet.piece(headers, chunk, |headers| {
+        let segment = packet.piece(&known, headers, chunk, |headers| {
             if chunk.len() != template.payload {
                 template.resize(chunk.len());
             }

@@ -1,6 +1,7 @@
 //! Priority tags (IEEE 802.1Q, 6.9): VLAN tags of VLAN 0, which say how important
 //! a frame is and nothing else.
 
+use super::facts::Destination;
 use super::wire::{ETHERNET, TAG, be16, is_tag};
 use super::{Packet, VIRTIO_HEADER};
 use tailbound_classes::Mark;
@@ -21,25 +22,29 @@ impl Packet {
         if is_tag(be16(self.bytes(), ADDRESSES)) {
             return;
         }
-        if usize::from(self.start) < VIRTIO_HEADER + TAG {
+        if usize::from(self.facts().start) < VIRTIO_HEADER + TAG {
             *self = self.duplicate();
         }
-        self.start -= TAG as u16;
-        self.len += TAG as u32;
+        let facts = self.facts_mut();
+        facts.start -= TAG as u16;
+        facts.len += TAG as u32;
+        facts.headers.network += TAG as u8;
+        if facts.destination == Destination::PlainIpv4 {
+            facts.destination = Destination::Ip;
+        }
+        if facts.headers.transport != 0 {
+            facts.headers.transport += TAG as u16;
+        }
+        if let Some(checksum) = &mut facts.offload.checksum {
+            checksum.start += TAG as u16;
+        }
+        if let Some(gso) = &mut facts.offload.gso {
+            gso.header_len += TAG as u16;
+        }
         let bytes = self.bytes_mut();
         bytes.copy_within(TAG..TAG + ADDRESSES, 0);
         bytes[ADDRESSES..ETHERNET].copy_from_slice(&TPID);
         bytes[ETHERNET..ETHERNET + 2].copy_from_slice(&[mark.pcp << 5, 0]);
-        self.headers.network += TAG as u8;
-        if self.headers.transport != 0 {
-            self.headers.transport += TAG as u16;
-        }
-        if let Some(checksum) = &mut self.offload.checksum {
-            checksum.start += TAG as u16;
-        }
-        if let Some(gso) = &mut self.offload.gso {
-            gso.header_len += TAG as u16;
-        }
     }
 }
 

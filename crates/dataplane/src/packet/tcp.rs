@@ -1,8 +1,9 @@
 //! TCP in a packet's bytes, for early acknowledgement.
 
 use super::connection::connection_of;
+use super::facts::{Destination, Facts};
 use super::wire::{ETHERNET, Headers, Network, TAG, TCP, be16};
-use super::{Checksum, Destination, GsoKind, Offload, Packet, Pool};
+use super::{Checksum, GsoKind, Offload, Packet, Pool};
 use crate::checksum::{fold, pseudo_header, sum, update};
 use crate::snoop::{
     Bare, Change, Flags, FlowId, Link, Options, Segment, Seq, Sight, TcpFrame, Timestamps, Way,
@@ -55,7 +56,7 @@ impl TcpFrame for Packet {
 
     #[inline]
     fn sight(&self, way: Way) -> Option<Sight> {
-        let headers = self.headers;
+        let headers = self.facts().headers;
         let transport = usize::from(headers.transport);
         if headers.protocol != TCP || transport == 0 {
             return None;
@@ -74,10 +75,10 @@ impl TcpFrame for Packet {
             ports,
             v6: headers.network_kind == Network::Ipv6,
         };
-        let hash = match (way, self.source) {
+        let hash = match (way, self.facts().source) {
             // It was made when the packet came in.
-            (Way::ToPeer, Some(_)) => self.connection.0,
-            _ => connection_of(self.buffer.pool().hash(), &flow),
+            (Way::ToPeer, Some(_)) => self.facts().connection.0,
+            _ => connection_of(self.pool().hash(), &flow),
         };
         Some(Sight {
             flow,
@@ -89,8 +90,8 @@ impl TcpFrame for Packet {
     #[inline]
     fn link(&self) -> Link {
         let frame = self.bytes();
-        let network = usize::from(self.headers.network);
-        let is_v6 = self.headers.network_kind == Network::Ipv6;
+        let network = usize::from(self.facts().headers.network);
+        let is_v6 = self.facts().headers.network_kind == Network::Ipv6;
         let first = word(frame, network);
         let mac = |at| std::array::from_fn(|i| frame[at + i]);
         Link {
@@ -111,19 +112,19 @@ impl TcpFrame for Packet {
     }
 
     fn is_intact(&self) -> bool {
-        if self.offload.checksum.is_some() || self.headers.vouched {
+        if self.facts().offload.checksum.is_some() || self.facts().headers.vouched {
             return true;
         }
         let frame = self.bytes();
-        let headers = self.headers;
+        let headers = self.facts().headers;
         let segment = &frame[usize::from(headers.transport)..headers.end(frame)];
         let pseudo = pseudo_header(headers.addresses(frame), TCP) + segment.len() as u32;
         fold(u32::from(fold(pseudo)) + u32::from(sum(segment))) == 0xffff
     }
 
     fn change(&mut self, change: &Change) {
-        let transport = usize::from(self.headers.transport);
-        let is_complete = self.offload.checksum.is_none();
+        let transport = usize::from(self.facts().headers.transport);
+        let is_complete = self.facts().offload.checksum.is_none();
         let end = transport + usize::from(self.bytes()[transport + 12] >> 4) * 4;
         let tcp = &mut self.bytes_mut()[transport..end];
         let mut checksum = be16(tcp, CHECKSUM);
@@ -150,7 +151,7 @@ impl TcpFrame for Packet {
     }
 
     fn part(&self, from: u32, len: u32) -> Self {
-        let headers = self.headers;
+        let headers = self.facts().headers;
         let frame = self.bytes();
         let transport = usize::from(headers.transport);
         let header_len = transport + usize::from(frame[transport + 12] >> 4) * 4;
@@ -161,17 +162,26 @@ impl TcpFrame for Packet {
         let (from, len) = (from as usize, len as usize);
         let chunk = &payload[from..from + len];
         let is_last = from + len == payload.len();
-        let mut part = self.piece(&frame[..header_len], chunk, |headers| {
-            let tcp = &mut headers[transport..];
-            let seq = word(tcp, 4).wrapping_add(from as u32);
-            tcp[4..8].copy_from_slice(&seq.to_be_bytes());
-            if !is_last {
-                tcp[13] &= !(Flags::FIN.0 | Flags::PSH.0) as u8;
-            }
-        });
+        let mut part = self.piece(
+            &self.facts_of_parts(),
+            &frame[..header_len],
+            chunk,
+            |headers| {
+                let tcp = &mut headers[transport..];
+                let seq = word(tcp, 4).wrapping_add(from as u32);
+                tcp[4..8].copy_from_slice(&seq.to_be_bytes());
+                if !is_last {
+                    tcp[13] &= !(Flags::FIN.0 | Flags::PSH.0) as u8;
+                }
+            },
+        );
         part.set_ip_len();
-        let gso = self.offload.gso.filter(|gso| usize::from(gso.size) < len);
-        part.offload.gso = gso;
+        let gso = self
+            .facts()
+            .offload
+            .gso
+            .filter(|gso| usize::from(gso.size) < len);
+        part.facts_mut().offload.gso = gso;
         part.leave_checksum();
         part
     }
@@ -193,19 +203,22 @@ impl TcpFrame for Packet {
             vouched: false,
             transport: transport as u16,
         };
+        let flow = headers.destination(frame);
         let hash = connection_of(maker.pool.hash(), &bare.flow);
-        let mut packet = Self {
-            buffer,
+        let facts = Facts {
             source: (bare.way == Way::ToPeer).then_some(maker.guest),
             len: len as u32,
             start: Self::HEADROOM as u16,
             network_start: (Self::HEADROOM + network) as u16,
             headers,
             class: Class::Lowest,
-            destination: Destination::Ip,
+            destination: Destination::of(headers, false),
+            has_flow: flow.is_some(),
+            flow: flow.unwrap_or_default(),
             offload: Offload::NONE,
             connection: crate::Connection(hash),
         };
+        let mut packet = Self::of(buffer, facts);
         packet.leave_checksum();
         packet
     }
@@ -217,7 +230,7 @@ impl Packet {
     #[inline]
     fn is_plain(&self) -> bool {
         let (network, transport) = self.header_offsets();
-        let is_v4 = self.headers.network_kind == Network::Ipv4;
+        let is_v4 = self.facts().headers.network_kind == Network::Ipv4;
         network <= ETHERNET + TAG && (is_v4 || transport == network + IPV6)
     }
 
@@ -228,7 +241,7 @@ impl Packet {
         let header_len = usize::from(fixed[12] >> 4) * 4;
         let options = tcp.get(HEADER..header_len)?;
         let payload = (tcp.len() - header_len) as u32;
-        let largest = match self.offload.gso {
+        let largest = match self.facts().offload.gso {
             Some(gso) if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) => gso.size,
             _ => payload as u16,
         };
@@ -247,8 +260,8 @@ impl Packet {
     /// Writes the length into the IP header, and its checksum.
     fn set_ip_len(&mut self) {
         let (network, _) = self.header_offsets();
-        let is_v6 = self.headers.network_kind == Network::Ipv6;
-        let len = self.len as usize - network;
+        let is_v6 = self.facts().headers.network_kind == Network::Ipv6;
+        let len = self.facts().len as usize - network;
         let ip = &mut self.bytes_mut()[network..];
         if is_v6 {
             ip[4..6].copy_from_slice(&((len - IPV6) as u16).to_be_bytes());
@@ -261,8 +274,9 @@ impl Packet {
 
     /// Leaves the TCP checksum to whoever sends it.
     fn leave_checksum(&mut self) {
-        self.offload.checksum = Some(Checksum {
-            start: self.headers.transport,
+        let facts = self.facts_mut();
+        facts.offload.checksum = Some(Checksum {
+            start: facts.headers.transport,
             offset: CHECKSUM as u16,
         });
         self.write_pseudo_header_sum();

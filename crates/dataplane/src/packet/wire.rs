@@ -1,6 +1,7 @@
 //! Where the headers of an Ethernet frame are, and whether they fit in it.
 
 use super::Malformed;
+use crate::frame::ipv4::mapped;
 use smoltcp::wire::{
     EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket,
 };
@@ -132,6 +133,18 @@ impl Headers {
             Network::Ipv4 => &frame[network + 12..network + 20],
             Network::Ipv6 => &frame[network + 8..network + 40],
             Network::Arp | Network::Other => &[],
+        }
+    }
+
+    /// The IP destination of `frame`, IPv4 as an IPv4-mapped IPv6 address; `None` where it is
+    /// not IP.
+    pub(super) fn destination(self, frame: &[u8]) -> Option<u128> {
+        let addresses = self.addresses(frame);
+        let (_, destination) = addresses.split_at(addresses.len() / 2);
+        match destination {
+            [] => None,
+            &[a, b, c, d] => Some(mapped(u32::from_be_bytes([a, b, c, d]))),
+            whole => Some(u128::from_be_bytes(*whole.first_chunk()?)),
         }
     }
 

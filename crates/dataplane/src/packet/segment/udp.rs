@@ -19,9 +19,10 @@ pub(super) fn segment(packet: &Packet, mut sink: impl FnMut(Packet)) {
         (0, 0)
     };
     let pseudo = pseudo_header(packet.ip_addresses(), UDP);
+    let known = packet.facts_of_parts();
     for chunk in payload.chunks(usize::from(gso.size)) {
         let datagram = (header_len - transport + chunk.len()) as u16;
-        let segment = packet.piece(headers, chunk, |headers| {
+        let segment = packet.piece(&known, headers, chunk, |headers| {
             let (ip, udp) = headers.split_at_mut(transport);
             let ip = &mut ip[network..];
             if is_v4 {

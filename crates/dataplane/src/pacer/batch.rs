@@ -112,7 +112,7 @@ impl<F: Frame> Pacer<F> {
         loop {
             let due = self.chain.departures.first();
             let (release, local) = (self.chain.releases.first(), self.chain.local.next);
-            if release.min(local) < end {
+            if release < end || local < end {
                 if release <= due.min(local) {
                     self.release();
                     continue;
@@ -180,8 +180,9 @@ impl<F: Frame> Pacer<F> {
             chain,
             ..
         } = self;
-        let number = chain.departures.pop();
+        let number = chain.departures.depart();
         let Some(Some(guest)) = guests.get_mut(number as usize) else {
+            chain.departures.leave();
             return at;
         };
         let departure = guest.last_departure;
@@ -189,6 +190,7 @@ impl<F: Frame> Pacer<F> {
         let (wire, memory) = (place.wire, place.memory);
         let sojourn = now.since(place.enqueued);
         let Some(frame) = place.frame.take() else {
+            chain.departures.leave();
             return at;
         };
         sink(Paced::Guaranteed {
@@ -205,15 +207,22 @@ impl<F: Frame> Pacer<F> {
         let late = at - departure;
         if late > WireBytes::ZERO {
             stats.collided += u64::from(late >= void::SHORTEST);
-            stats.max_lateness = stats.max_lateness.max(late);
+            if late > stats.max_lateness {
+                stats.max_lateness = late;
+            }
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
         let turn = guest.round.turn(&mut lines.all, &mut chain.links, longest);
-        if let Some((index, line)) = turn {
-            chain.stamp(guest, line, index, departure.max(line.release));
+        let next = if let Some((index, line)) = turn {
+            chain.stamp(guest, line, index, departure.max(line.release))
         } else {
             guest.stamped = NIL;
+            None
+        };
+        match next {
+            Some(departure) => chain.departures.depart_again(departure),
+            None => chain.departures.leave(),
         }
         if guest.ring != Ring::Read {
             self.read_again(number);

@@ -83,15 +83,13 @@ impl<F: Frame> Chain<F> {
         line.push(&mut self.store, place, (wire, memory));
         guest.memory.0 += memory.0;
         guest.stats.taken.packets += 1;
-        match line.stage {
-            Stage::Empty => {
-                guest.lines += 1;
-                if self.charge_limit(line, index, at, wire) {
-                    self.join(guest, line, index);
-                }
+        if line.stage == Stage::Released {
+            guest.released += wire;
+        } else if line.stage == Stage::Empty {
+            guest.lines += 1;
+            if self.charge_limit(line, index, at, wire) {
+                self.join(guest, line, index);
             }
-            Stage::Released => guest.released += wire,
-            Stage::Limited | Stage::Closed => {}
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         guest.stats.taken.bytes += wire;
@@ -220,23 +218,42 @@ impl<F: Frame> Chain<F> {
         guest.released += line.wire;
         guest.round.push(&mut self.links, index, line.weight);
         if guest.stamped == NIL {
-            self.stamp_first(guest, line, index);
+            self.stamp_first(guest, line, index, line.release);
         }
     }
 
-    /// The same as [`Chain::stamp`] for the only line of a guest.
+    /// The same as [`Chain::stamp`] where the guest has no frame with a departure time: it
+    /// waits for that.
     #[inline(never)]
-    fn stamp_first(&mut self, guest: &mut Guest, line: &mut Line, index: u32) {
-        self.stamp(guest, line, index, line.release);
+    pub(super) fn stamp_first(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+    ) {
+        let number = line.guest;
+        if let Some(departure) = self.stamp(guest, line, index, at) {
+            // Nothing that comes later departs before what is on the wire.
+            let floor = self.wire.max(self.position);
+            self.departures.insert(number, departure, floor);
+        }
     }
 
     /// Gives the first frame of a line, the first of the round whose turn it is, its
-    /// departure time: that of one which comes at `at`.
+    /// departure time: that of one which comes at `at`. Returns it where the frame goes on
+    /// the wire, for which its guest is to wait. For one to a guest of this host it does.
     #[inline(always)]
-    pub(super) fn stamp(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
+    pub(super) fn stamp(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+    ) -> Option<Position> {
         guest.stamped = line.head();
         let head = line.pop(&self.store);
-        let (wire, is_local) = (head.wire, head.is_local());
+        let (wire, is_local) = (head.wire, head.is_local);
         guest.released -= wire;
         if let Some(limit) = &mut line.limit {
             limit.taken += wire;
@@ -246,10 +263,6 @@ impl<F: Frame> Chain<F> {
         let departure = guest.schedule(at, wire, is_local);
         if is_local {
             self.local.insert(line.guest, departure);
-        } else {
-            // Nothing that comes later departs before what is on the wire.
-            let floor = self.wire.max(self.position);
-            self.departures.insert(line.guest, departure, floor);
         }
         if line.is_empty() {
             line.stage = Stage::Empty;
@@ -258,6 +271,7 @@ impl<F: Frame> Chain<F> {
         } else {
             self.go_on(guest, line, index, at);
         }
+        (!is_local).then_some(departure)
     }
 
     /// Lets the next frame of a line come to the front at `at`, as the first has left.

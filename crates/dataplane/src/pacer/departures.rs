@@ -5,6 +5,9 @@
 //! costs less than a wheel: what comes is mostly later than all of them. All others wait
 //! in a [`Wheel`]. Of several that depart at once the first is the one that came first,
 //! wherever they wait.
+//!
+//! Who departs stands at the front of the row until it is known when it departs next: that
+//! moves it within the row, and costs less than to leave and to come again.
 
 use super::wheel::Wheel;
 use std::cmp::Ordering;
@@ -12,6 +15,10 @@ use tailbound_units::Position;
 
 /// How long the row is: a power of two, so that it can be a ring.
 const ROW: usize = 16;
+
+/// How many stand there at most while nobody departs: whoever comes from the wheel to do so
+/// has a place.
+const MOST: u32 = ROW as u32 - 1;
 
 /// A guest in the row.
 #[derive(Debug, Clone, Copy)]
@@ -97,12 +104,18 @@ impl Departures {
             self.position = self.position.max(floor.min(departure));
         }
         let departure = departure.max(self.position);
-        if departure >= self.soon || len == ROW as u32 {
+        if departure >= self.soon || len >= MOST {
             return self.insert_into_wheel(guest, departure);
         }
-        let mut at = self.tail;
+        self.insert_into_row(guest, departure);
+    }
+
+    /// Adds a guest where there is a place in the row.
+    #[inline(always)]
+    fn insert_into_row(&mut self, guest: u32, departure: Position) {
+        let (mut at, head) = (self.tail, self.head);
         self.tail = at.wrapping_add(1);
-        while at != self.head {
+        while at != head {
             let before = at.wrapping_sub(1);
             let time = self.times[before as usize % ROW];
             if time <= departure {
@@ -115,7 +128,7 @@ impl Departures {
         self.times[at as usize % ROW] = departure;
         let order = self.order;
         self.row[at as usize % ROW] = Entry { order, guest };
-        self.first_in_row = self.first_in_row.min(departure);
+        self.first_in_row = self.times[head as usize % ROW];
     }
 
     #[inline(never)]
@@ -128,17 +141,45 @@ impl Departures {
         self.wheel.insert(guest, departure);
     }
 
-    /// Takes the guest out that departs first. There is one.
+    /// Lets the guest depart that does so first, and returns it. There is one. It is to be
+    /// told next whether it departs again ([`Self::depart_again`]) or not ([`Self::leave`]).
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> u32 {
+    pub(super) fn depart(&mut self) -> u32 {
         if self.wheel.first() <= self.first_in_row && self.is_first_in_wheel() {
-            return self.pop_from_wheel();
+            self.move_into_row();
         }
         self.position = self.first_in_row;
+        self.row[self.head as usize % ROW].guest
+    }
+
+    /// Lets the guest that departs now do so again at `departure`, or now where that is
+    /// later.
+    #[inline(always)]
+    pub(super) fn depart_again(&mut self, departure: Position) {
         let guest = self.row[self.head as usize % ROW].guest;
+        let departure = departure.max(self.position);
+        if departure >= self.soon {
+            return self.depart_later(guest, departure);
+        }
+        if self.tail.wrapping_sub(self.head) > MOST {
+            return self.depart_later(guest, departure);
+        }
+        self.head = self.head.wrapping_add(1);
+        self.insert_into_row(guest, departure);
+    }
+
+    /// The same where the guest is to wait in the wheel.
+    #[inline(never)]
+    fn depart_later(&mut self, guest: u32, departure: Position) {
+        self.leave();
+        self.insert_into_wheel(guest, departure);
+    }
+
+    /// Takes the guest out that departs now.
+    #[inline(always)]
+    pub(super) fn leave(&mut self) {
         self.head = self.head.wrapping_add(1);
         self.find_first_in_row();
-        guest
     }
 
     /// Whether the first in the wheel, which departs with the first in the row or before
@@ -160,10 +201,16 @@ impl Departures {
         in_row.wrapping_sub(in_wheel).cast_signed() > 0
     }
 
+    /// Moves the first in the wheel to the front of the row, in which there is a place for
+    /// it.
     #[inline(never)]
-    fn pop_from_wheel(&mut self) -> u32 {
-        self.position = self.wheel.first();
-        self.wheel.pop()
+    fn move_into_row(&mut self) {
+        self.first_in_row = self.wheel.first();
+        let guest = self.wheel.pop();
+        let order = self.orders[guest as usize];
+        self.head = self.head.wrapping_sub(1);
+        self.times[self.head as usize % ROW] = self.first_in_row;
+        self.row[self.head as usize % ROW] = Entry { order, guest };
     }
 
     #[inline(always)]
@@ -199,7 +246,8 @@ impl Departures {
             if first == Position::NEVER {
                 return;
             }
-            sink(self.pop(), first);
+            sink(self.depart(), first);
+            self.leave();
         }
     }
 

@@ -168,8 +168,8 @@ impl Line {
     /// frame is behind it, and `CoDel` does not wait for its interval to end.
     #[inline(always)]
     pub(super) fn is_late<F>(&mut self, head: &Waiting<F>, target: Nanos, now: Nanos) -> bool {
-        let target = target.max(self.target);
-        if now.since(head.enqueued) < target || (self.wire - head.wire).0 <= FULL_FRAME.0 {
+        let waited = now.since(head.enqueued);
+        if waited < target || waited < self.target || (self.wire - head.wire).0 <= FULL_FRAME.0 {
             self.control.rest();
             return false;
         }

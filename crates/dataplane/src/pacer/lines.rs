@@ -93,6 +93,14 @@ impl Lines {
         self.limit(index).is_some_and(|limit| limit.key == key)
     }
 
+    /// The line of that number where it is that of a flow with a limit.
+    #[inline(always)]
+    pub(super) fn of_mut(&mut self, index: u32, key: FlowKey) -> Option<&mut Line> {
+        let line = self.all.get_mut(index as usize)?;
+        let limit = line.limit.as_ref()?;
+        (limit.key == key).then_some(line)
+    }
+
     /// The line of a flow with a limit.
     #[inline(always)]
     pub(super) fn find(&self, key: FlowKey) -> Option<u32> {

@@ -121,7 +121,7 @@ impl<F: Frame> Pacer<F> {
         let is_unread = guest.ring != Ring::Read;
         let turn = guest.round.turn(&mut lines.all, &mut chain.links, longest);
         if let Some((index, line)) = turn {
-            chain.stamp(guest, line, index, departure.max(line.release));
+            chain.stamp_first(guest, line, index, departure.max(line.release));
         } else {
             guest.stamped = NIL;
         }

@@ -29,14 +29,8 @@ pub(super) struct Waiting<F> {
     /// When it came, and from which byte of the wire on it may be sent.
     pub(super) enqueued: Nanos,
     pub(super) arrival: Position,
-}
-
-impl<F: Frame> Waiting<F> {
-    /// Whether its frame goes to a guest of this host.
-    #[inline(always)]
-    pub(super) fn is_local(&self) -> bool {
-        self.frame.as_ref().is_some_and(F::is_local)
-    }
+    /// Whether it goes to a guest of this host.
+    pub(super) is_local: bool,
 }
 
 /// A slab of frames. Places are used again; nothing is allocated once it has been
@@ -68,19 +62,22 @@ impl<F> Store<F> {
         self.len
     }
 
-    /// Makes a place for a frame that takes so much of the wire and of memory. The frame is
-    /// to be put into it: it moves there at once, not from argument to argument.
+    /// Puts a frame, which takes so much of the wire and of memory, into a place, and returns
+    /// that.
     #[inline(always)]
     pub(super) fn place(
         &mut self,
+        frame: F,
         (wire, memory): (WireBytes, Bytes),
         arrival: Arrival,
-    ) -> (u32, &mut Option<F>) {
-        if self.free as usize >= self.places.len() {
-            self.grow();
-        }
+    ) -> u32
+    where
+        F: Frame,
+    {
         let index = self.free;
-        let place = &mut self.places[index as usize];
+        let Some(place) = self.places.get_mut(index as usize) else {
+            return self.place_in_another(frame, (wire, memory), arrival);
+        };
         self.free = place.next;
         self.len += 1;
         place.next = NIL;
@@ -88,11 +85,24 @@ impl<F> Store<F> {
         place.memory = memory;
         place.enqueued = arrival.enqueued;
         place.arrival = arrival.at;
-        (index, &mut place.frame)
+        place.is_local = frame.is_local();
+        debug_assert!(place.frame.is_none(), "a place is one frame's");
+        // There is nothing that would have to be dropped.
+        mem::forget(place.frame.replace(frame));
+        index
+    }
+
+    /// The same where no unused place is linked.
+    #[inline(never)]
+    fn place_in_another(&mut self, frame: F, size: (WireBytes, Bytes), arrival: Arrival) -> u32
+    where
+        F: Frame,
+    {
+        self.grow();
+        self.place(frame, size, arrival)
     }
 
     /// Links an unused place, or adds one.
-    #[inline(never)]
     fn grow(&mut self) {
         self.free = self.fresh;
         match self.places.get_mut(self.fresh as usize) {
@@ -104,6 +114,7 @@ impl<F> Store<F> {
                 memory: Bytes(0),
                 enqueued: Nanos::ZERO,
                 arrival: Position::ZERO,
+                is_local: false,
             }),
         }
         self.fresh += 1;

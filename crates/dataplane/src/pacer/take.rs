@@ -7,7 +7,6 @@ use super::lines::Lines;
 use super::store::{Arrival, NIL};
 use super::{Pacer, void};
 use crate::{FlowKey, Frame};
-use std::mem;
 use tailbound_units::{Bytes, Nanos};
 
 /// What a guest that sends a frame is guaranteed for it.
@@ -48,7 +47,18 @@ impl<F: Frame> Pacer<F> {
             prepare(&mut frame, Standing::BestEffort);
             return self.enqueue_best_effort(now, frame);
         };
-        let index = line_of(guest, lines, &frame);
+        // As `line_of`, with one look at the line.
+        let (index, line) = match remembered(guest, &frame) {
+            None => (guest.unlimited, lines.at_mut(guest.unlimited)),
+            Some((flow, recent)) => {
+                if let Some(line) = lines.of_mut(recent, flow) {
+                    (recent, line)
+                } else {
+                    let index = find_line(guest, lines, flow);
+                    (index, lines.at_mut(index))
+                }
+            }
+        };
         let standing = if index == guest.unlimited {
             Standing::Unlimited
         } else {
@@ -58,7 +68,6 @@ impl<F: Frame> Pacer<F> {
         if guest.elastic.slot != NIL {
             return self.enqueue_beside_elastic(now, index, frame);
         }
-        let line = lines.at_mut(index);
         let arrival = Arrival {
             enqueued: now,
             // What is on the wire already cannot be overtaken. Were a frame scheduled from
@@ -70,8 +79,7 @@ impl<F: Frame> Pacer<F> {
         if is_long || frame.segments() > 1 || line.memory > guest.half_share {
             return self.take(index, frame, arrival);
         }
-        let (place, there) = chain.store.place(size, arrival);
-        put(there, frame);
+        let place = chain.store.place(frame, size, arrival);
         chain.append((guest, line), index, place, size, arrival.at);
         if guest.is_crowded(line.memory) {
             self.handle_crowd(index);
@@ -119,8 +127,7 @@ impl<F: Frame> Pacer<F> {
             if size.0 > longest {
                 return chain.count_oversized(guest);
             }
-            let (place, there) = chain.store.place(size, arrival);
-            put(there, frame);
+            let place = chain.store.place(frame, size, arrival);
             if line.memory > guest.half_share {
                 chain.mark(guest, place);
             }
@@ -259,27 +266,24 @@ impl<F: Frame> Pacer<F> {
     }
 }
 
-/// Puts a frame into its place, in which there is nothing that would have to be dropped.
-#[inline(always)]
-pub(super) fn put<F>(place: &mut Option<F>, frame: F) {
-    debug_assert!(place.is_none(), "a place is one frame's");
-    mem::forget(place.replace(frame));
-}
-
 /// The line that a frame of a guaranteed guest joins.
 #[inline(always)]
 pub(super) fn line_of<F: Frame>(guest: &mut Guest, lines: &Lines, frame: &F) -> u32 {
+    match remembered(guest, frame) {
+        None => guest.unlimited,
+        Some((flow, recent)) if lines.is_of(recent, flow) => recent,
+        Some((flow, _)) => find_line(guest, lines, flow),
+    }
+}
+
+/// The flow of a frame of a guest that has limits, and the line that may be that flow's.
+#[inline(always)]
+fn remembered<F: Frame>(guest: &Guest, frame: &F) -> Option<(FlowKey, u32)> {
     if guest.limited == 0 {
-        return guest.unlimited;
+        return None;
     }
-    let Some(flow) = frame.flow() else {
-        return guest.unlimited;
-    };
-    let recent = guest.recent[flow.destination as usize % RECENT];
-    if lines.is_of(recent, flow) {
-        return recent;
-    }
-    find_line(guest, lines, flow)
+    let flow = frame.flow()?;
+    Some((flow, guest.recent[flow.destination as usize % RECENT]))
 }
 
 /// The same for a flow whose line is not among the recent ones.

@@ -26,13 +26,30 @@ impl Both {
         self.departures.insert(guest, departure, floor);
     }
 
-    fn pop(&mut self) -> Option<(u32, Position)> {
+    fn depart(&mut self) -> Option<(u32, Position)> {
         let expected = self.expected.pop_first();
         let expected = expected.map(|((departure, _), guest)| (guest, departure));
         let first = self.departures.first();
-        let popped = (first != Position::NEVER).then(|| (self.departures.pop(), first));
-        assert_eq!(popped, expected);
-        popped
+        let departed = (first != Position::NEVER).then(|| (self.departures.depart(), first));
+        assert_eq!(departed, expected);
+        departed
+    }
+
+    /// Takes the first out.
+    fn pop(&mut self) -> Option<(u32, Position)> {
+        let departed = self.depart()?;
+        self.departures.leave();
+        Some(departed)
+    }
+
+    /// Lets the first depart again so long after it does.
+    fn again(&mut self, ahead: u64) -> Option<Position> {
+        let (guest, position) = self.depart()?;
+        let departure = position + WireBytes(ahead);
+        self.inserted += 1;
+        self.expected.insert((departure, self.inserted), guest);
+        self.departures.depart_again(departure);
+        Some(position)
     }
 
     fn remove(&mut self, guest: u32) {
@@ -92,10 +109,7 @@ proptest! {
                 Step::Remove(guest) if both.has(guest) => both.remove(guest),
                 Step::Pop => last = both.pop().map_or(last, |(_, departure)| departure),
                 Step::Again(ahead) => {
-                    if let Some((guest, departure)) = both.pop() {
-                        last = departure;
-                        both.insert(guest, last + WireBytes(ahead), last);
-                    }
+                    last = both.again(ahead).unwrap_or(last);
                 }
                 Step::Expect(ahead) => both.departures.expect_until(last + WireBytes(ahead)),
                 Step::Insert(..) | Step::Remove(_) => {}

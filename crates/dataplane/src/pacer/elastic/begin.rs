@@ -155,7 +155,7 @@ impl<F: Frame> Pacer<F> {
         if guest.stamped == NIL
             && let Some((index, line)) = guest.round.turn(&mut lines.all, &mut chain.links, longest)
         {
-            chain.stamp(guest, line, index, at.max(line.release));
+            chain.stamp_first(guest, line, index, at.max(line.release));
         }
         if is_first {
             chain.set_head((guest, lines.at_mut(line)), line, at);

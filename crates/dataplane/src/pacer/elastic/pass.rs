@@ -3,7 +3,6 @@
 use super::super::chain::Chain;
 use super::super::guest::{Guest, Ring};
 use super::super::store::{Arrival, NIL};
-use super::super::take::put;
 use super::super::{Paced, Pacer};
 use super::{Flows, Phase, carried, flow_of};
 use crate::{Connection, Frame};
@@ -70,8 +69,7 @@ impl<F: Frame> Pacer<F> {
             if size.0 > longest {
                 return chain.count_oversized(guest);
             }
-            let (place, there) = chain.store.place(size, arrival);
-            put(there, frame);
+            let place = chain.store.place(frame, size, arrival);
             if flows.memory.0 > guest.share.0 / 2 {
                 chain.mark(guest, place);
             }

@@ -19,7 +19,7 @@ fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
                 at: Position::ZERO,
             };
             let size = (LONGEST, Bytes(0));
-            let (place, _) = store.place(size, arrival);
+            let place = store.place(Record::new(0, 0, 1500), size, arrival);
             line.push(&mut store, place, size);
         }
         round.push(&mut order, index, *share);

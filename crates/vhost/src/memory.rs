@@ -213,10 +213,15 @@ impl Log {
     }
 
     /// Notes that `len` bytes at a guest's address were written.
+    #[inline]
     fn note(&self, at: u64, len: usize) {
-        if !self.is_on.load(Ordering::Acquire) || len == 0 {
-            return;
+        if self.is_on.load(Ordering::Acquire) && len > 0 {
+            self.note_pages(at, len);
         }
+    }
+
+    #[cold]
+    fn note_pages(&self, at: u64, len: usize) {
         let pages = self.pages();
         let Some(Ok(slice)) = pages.as_ref().map(GuestMemoryRegion::as_volatile_slice) else {
             return;

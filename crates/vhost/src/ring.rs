@@ -12,7 +12,10 @@ use tailbound_switch::port::{BURST_BYTES, Received};
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{Queue, QueueT};
 use vm_memory::bitmap::BS;
-use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions, VolatileSlice};
+use vm_memory::{
+    Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress,
+    VolatileMemory, VolatileSlice,
+};
 
 /// The longest header before a frame.
 pub const HEADER: usize = 12;
@@ -125,37 +128,33 @@ pub struct Ring {
 }
 
 /// Where memory is, with what is told of writes to it.
-type Slice<'m, M> = VolatileSlice<'m, BS<'m, <M as GuestMemory>::Bitmap>>;
+type Slice<'m, M> =
+    VolatileSlice<'m, BS<'m, <<M as GuestMemoryBackend>::R as GuestMemoryRegion>::B>>;
 
 /// The memory of `len` bytes at a guest's address, where it is of one piece.
-fn slice<M: GuestMemory>(
-    memory: &M,
-    at: u64,
-    len: usize,
-    access: Permissions,
-) -> Option<Slice<'_, M>> {
-    let mut slices = memory.get_slices(GuestAddress(at), len, access).ok()?;
-    slices.next()?.ok().filter(|slice| slice.len() == len)
+#[inline]
+fn slice<M: GuestMemoryBackend>(memory: &M, at: u64, len: usize) -> Option<Slice<'_, M>> {
+    let region = memory.find_region(GuestAddress(at))?;
+    let offset = at.checked_sub(region.start_addr().0)?;
+    region.get_slice(MemoryRegionAddress(offset), len).ok()
 }
 
 /// The parts of a ring in memory.
-struct Parts<'m, M: GuestMemory> {
+struct Parts<'m, M: GuestMemoryBackend> {
     table: Slice<'m, M>,
     available: Slice<'m, M>,
     used: Slice<'m, M>,
 }
 
-impl<'m, M: GuestMemory> Parts<'m, M> {
+impl<'m, M: GuestMemoryBackend> Parts<'m, M> {
     /// Looks for them.
     fn of(queue: &Queue, memory: &'m M) -> Result<Self, RingError> {
         let size = usize::from(queue.size());
-        let part =
-            |name, at, len, access| slice(memory, at, len, access).ok_or(RingError::Place(name));
-        let (read, write) = (Permissions::Read, Permissions::Write);
+        let part = |name, at, len| slice(memory, at, len).ok_or(RingError::Place(name));
         Ok(Self {
-            table: part("table of descriptors", queue.desc_table(), 16 * size, read)?,
-            available: part("available part", queue.avail_ring(), 6 + 2 * size, read)?,
-            used: part("used part", queue.used_ring(), 6 + 8 * size, write)?,
+            table: part("table of descriptors", queue.desc_table(), 16 * size)?,
+            available: part("available part", queue.avail_ring(), 6 + 2 * size)?,
+            used: part("used part", queue.used_ring(), 6 + 8 * size)?,
         })
     }
 
@@ -173,17 +172,16 @@ impl<'m, M: GuestMemory> Parts<'m, M> {
     /// The head of the chain with an index.
     fn head(&self, index: u16, size: u16) -> Result<u16, RingError> {
         let at = 4 + 2 * usize::from(index % size);
-        let head = self.available.load(at, Ordering::Relaxed);
-        head.map(u16::from_le)
+        let head = self.available.get_ref::<u16>(at);
+        head.map(|head| u16::from_le(head.load()))
             .map_err(|_| RingError::Place("available part"))
     }
 
     /// Gives a chain back, which the driver does not see yet.
     fn give_back(&self, index: u16, size: u16, head: u16, written: u32) -> Result<(), RingError> {
         let at = 4 + 8 * usize::from(index % size);
-        let store = |value: u32, at| self.used.store(value.to_le(), at, Ordering::Relaxed);
-        store(head.into(), at)
-            .and_then(|()| store(written, at + 4))
+        let used = self.used.get_ref::<[u32; 2]>(at);
+        used.map(|used| used.store([u32::from(head).to_le(), written.to_le()]))
             .map_err(|_| RingError::Place("used part"))
     }
 
@@ -200,7 +198,7 @@ impl Ring {
     ///
     /// # Errors
     /// It is not in the guest's memory.
-    pub fn start<M: GuestMemory>(layout: Layout, memory: &M) -> Result<Self, RingError> {
+    pub fn start<M: GuestMemoryBackend>(layout: Layout, memory: &M) -> Result<Self, RingError> {
         let size = u16::try_from(layout.size).unwrap_or(u16::MAX);
         let mut queue = Queue::new(MOST).map_err(|_| RingError::Size(layout.size))?;
         queue
@@ -234,7 +232,7 @@ impl Ring {
     }
 
     /// Whether all of it is in the guest's memory, each part in one region.
-    pub fn check<M: GuestMemory>(&self, memory: &M) -> Result<(), RingError> {
+    pub fn check<M: GuestMemoryBackend>(&self, memory: &M) -> Result<(), RingError> {
         Parts::of(&self.queue, memory).map(drop)
     }
 
@@ -247,7 +245,7 @@ impl Ring {
     ///
     /// # Errors
     /// What the driver has written is against the rules: the ring is of no use any more.
-    pub fn take<M: GuestMemory>(
+    pub fn take<M: GuestMemoryBackend>(
         &mut self,
         memory: &M,
         format: Format,
@@ -282,7 +280,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Self::take`].
-    pub fn fill<'r, 'm, M: GuestMemory>(
+    pub fn fill<'r, 'm, M: GuestMemoryBackend>(
         &'r mut self,
         memory: &'m M,
     ) -> Result<Filling<'r, 'm, M>, RingError> {
@@ -302,7 +300,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Self::take`].
-    pub fn wait<M: GuestMemory>(&mut self, memory: &M) -> Result<bool, RingError> {
+    pub fn wait<M: GuestMemoryBackend>(&mut self, memory: &M) -> Result<bool, RingError> {
         self.waits = true;
         let more = self.queue.enable_notification(memory);
         more.map_err(|_| RingError::Place("used part"))
@@ -313,7 +311,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Self::take`].
-    pub fn wait_for_room<M: GuestMemory>(&mut self, memory: &M) -> Result<bool, RingError> {
+    pub fn wait_for_room<M: GuestMemoryBackend>(&mut self, memory: &M) -> Result<bool, RingError> {
         let available = |ring: &Self| {
             let index = ring.queue.avail_idx(memory, Ordering::Acquire);
             index.map_err(|_| RingError::Place("available part"))
@@ -331,7 +329,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Self::take`].
-    pub fn must_call<M: GuestMemory>(&mut self, memory: &M) -> Result<bool, RingError> {
+    pub fn must_call<M: GuestMemoryBackend>(&mut self, memory: &M) -> Result<bool, RingError> {
         let new = self.queue.next_used();
         if self.called == Some(new) {
             return Ok(false);
@@ -360,7 +358,7 @@ impl Ring {
     }
 
     /// The driver need not kick while the ring is looked at anyway.
-    fn quieten<M: GuestMemory>(&mut self, memory: &M) -> Result<(), RingError> {
+    fn quieten<M: GuestMemoryBackend>(&mut self, memory: &M) -> Result<(), RingError> {
         if std::mem::take(&mut self.waits) {
             let done = self.queue.disable_notification(memory);
             done.map_err(|_| RingError::Place("used part"))?;
@@ -370,7 +368,7 @@ impl Ring {
 
     /// The next chain: its head, and how much its buffers hold, which are behind those in
     /// `pieces`.
-    fn gather_next<'m, M: GuestMemory>(
+    fn gather_next<'m, M: GuestMemoryBackend>(
         &mut self,
         memory: &'m M,
         parts: &Parts<'m, M>,
@@ -384,7 +382,7 @@ impl Ring {
     }
 
     /// Gives a chain back, when all are told of.
-    fn give_back<M: GuestMemory>(
+    fn give_back<M: GuestMemoryBackend>(
         &mut self,
         parts: &Parts<'_, M>,
         head: u16,
@@ -397,7 +395,7 @@ impl Ring {
 
     /// Tells of chains that were given back, of all at once: a driver that sees one of a
     /// frame's sees them all.
-    fn publish<M: GuestMemory>(&mut self, parts: &Parts<'_, M>) -> Result<(), RingError> {
+    fn publish<M: GuestMemoryBackend>(&mut self, parts: &Parts<'_, M>) -> Result<(), RingError> {
         let count = std::mem::take(&mut self.unpublished);
         if count == 0 {
             return Ok(());
@@ -410,7 +408,7 @@ impl Ring {
 
 /// Puts frames into a guest's buffers, of which its driver sees none before the end.
 #[must_use = "nothing is there before `finish`"]
-pub struct Filling<'r, 'm, M: GuestMemory> {
+pub struct Filling<'r, 'm, M: GuestMemoryBackend> {
     ring: &'r mut Ring,
     memory: &'m M,
     parts: Parts<'m, M>,
@@ -418,7 +416,7 @@ pub struct Filling<'r, 'm, M: GuestMemory> {
     available: u16,
 }
 
-impl<M: GuestMemory> Filling<'_, '_, M> {
+impl<M: GuestMemoryBackend> Filling<'_, '_, M> {
     /// Puts a frame. `header` is its virtio header, without the number of buffers.
     ///
     /// # Errors
@@ -486,7 +484,7 @@ impl<M: GuestMemory> Filling<'_, '_, M> {
 }
 
 /// The buffers of a chain, behind those in `pieces`, and how much they hold.
-fn gather<'m, M: GuestMemory>(
+fn gather<'m, M: GuestMemoryBackend>(
     memory: &'m M,
     table: &Slice<'m, M>,
     head: u16,
@@ -505,15 +503,15 @@ fn gather<'m, M: GuestMemory>(
         if left == 0 || entry >= table.len() / DESCRIPTOR {
             return Err(RingError::Endless);
         }
-        let descriptor = table.read_obj::<Descriptor>(DESCRIPTOR * entry);
-        let descriptor = descriptor.map_err(|_| RingError::Endless)?;
+        let descriptor = table.get_ref::<Descriptor>(DESCRIPTOR * entry);
+        let descriptor = descriptor.map_err(|_| RingError::Endless)?.load();
         let size = descriptor.len() as usize;
         if descriptor.refers_to_indirect_table() {
             // A table in a table, or a part of a descriptor, is none.
             if indirect.is_some() || !size.is_multiple_of(DESCRIPTOR) {
                 return Err(RingError::Endless);
             }
-            let found = slice(memory, descriptor.addr().0, size, Permissions::Read);
+            let found = slice(memory, descriptor.addr().0, size);
             indirect = Some(found.ok_or(RingError::Outside)?);
             (entry, left) = (0, size / DESCRIPTOR);
             continue;
@@ -535,7 +533,7 @@ fn gather<'m, M: GuestMemory>(
 }
 
 /// Copies a frame of `len` bytes with its header out of the guest's memory.
-fn copy_in<M: GuestMemory>(
+fn copy_in<M: GuestMemoryBackend>(
     memory: &M,
     format: Format,
     pieces: &[Piece],
@@ -547,7 +545,7 @@ fn copy_in<M: GuestMemory>(
     let mut at = start;
     for (from, len) in pieces {
         let to = &mut buffer[at..at + len];
-        match slice(memory, from.0, *len, Permissions::Read) {
+        match slice(memory, from.0, *len) {
             Some(piece) => {
                 piece.copy_to(to);
             }
@@ -569,7 +567,7 @@ fn copy_in<M: GuestMemory>(
 }
 
 /// Copies two parts one behind the other into buffers that have room for them.
-fn copy_out<M: GuestMemory>(
+fn copy_out<M: GuestMemoryBackend>(
     memory: &M,
     pieces: &[Piece],
     [mut part, mut rest]: [&[u8]; 2],
@@ -578,7 +576,7 @@ fn copy_out<M: GuestMemory>(
     for (to, room) in pieces {
         let len = left.min(*room);
         left -= len;
-        let piece = slice(memory, to.0, len, Permissions::Write);
+        let piece = slice(memory, to.0, len);
         let mut at = 0;
         while at < len {
             if part.is_empty() {

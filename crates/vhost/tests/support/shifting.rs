@@ -6,9 +6,7 @@ use std::collections::VecDeque;
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_switch::port::BURST;
 use tailbound_vhost::ring::{Format, Layout, Put, Ring, RingError};
-use vm_memory::bitmap::BS;
-use vm_memory::guest_memory::{GuestMemorySliceIterator, Result};
-use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap};
 
 /// The guest's memory begins at zero and has so many bytes.
 pub(crate) const LEN: usize = 64 << 10;
@@ -36,38 +34,36 @@ impl Shifting {
     }
 }
 
-impl GuestMemory for Shifting {
-    type PhysicalMemory = GuestMemoryMmap;
-    type Bitmap = ();
+impl GuestMemoryBackend for Shifting {
+    type R = GuestRegionMmap;
 
-    fn check_range(&self, addr: GuestAddress, count: usize, access: Permissions) -> bool {
-        GuestMemory::check_range(&self.memory, addr, count, access)
+    fn num_regions(&self) -> usize {
+        self.memory.num_regions()
     }
 
-    fn get_slices(
-        &self,
-        addr: GuestAddress,
-        count: usize,
-        access: Permissions,
-    ) -> Result<impl GuestMemorySliceIterator<'_, BS<'_, ()>>> {
+    fn find_region(&self, addr: GuestAddress) -> Option<&GuestRegionMmap> {
         self.looks.set(self.looks.get() + 1);
         if let Some((at, byte)) = self.writes.borrow_mut().pop_front() {
             self.memory
                 .write_slice(&[byte], GuestAddress(at.into()))
                 .expect("there");
         }
-        GuestMemory::get_slices(&self.memory, addr, count, access)
+        self.memory.find_region(addr)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &GuestRegionMmap> {
+        self.memory.iter()
     }
 }
 
 /// Puts one frame into a guest's buffers.
-pub(crate) fn put<M: GuestMemory>(
+pub(crate) fn put<M: GuestMemoryBackend>(
     ring: &mut Ring,
     memory: &M,
     format: Format,
     header: &[u8; 10],
     frame: &[u8],
-) -> std::result::Result<Put, RingError> {
+) -> Result<Put, RingError> {
     let mut filling = ring.fill(memory)?;
     let put = filling.put(format, header, frame)?;
     filling.finish()?;

@@ -229,11 +229,22 @@ fn mistakes(host: &Host, web: &str) -> Vec<(String, String)> {
             web.to_owned(),
             "called for domain late with the XML of web; hand over that of late".to_owned(),
         ),
+    ]
+}
+
+/// What is no domain, and what is to be said of that.
+fn no_domains() -> [(String, String); 2] {
+    [
+        ("", "not XML: the document does not have a root node"),
         (
-            String::new(),
-            "what libvirt hands over is not XML: the document does not have a root node".to_owned(),
+            "<network><name>late</name></network>",
+            "no domain; give the XML of one, as `virsh dumpxml late` does",
         ),
     ]
+    .map(|(xml, said)| {
+        let said = format!("what libvirt hands over of domain late is {said}");
+        (xml.to_owned(), said)
+    })
 }
 
 #[test]
@@ -245,7 +256,7 @@ fn what_a_hook_refuses_is_one_clear_error_and_hurts_nobody() {
         let web = host.xml("web", RIGHT);
         assert_eq!(host.hook("web", "start", &web), nothing());
         let added = host.added();
-        for (xml, said) in mistakes(&host, &web) {
+        for (xml, said) in mistakes(&host, &web).into_iter().chain(no_domains()) {
             let answer = (1, format!("tailbound: {said}\n"));
             assert_eq!(host.hook("late", "start", &xml), answer);
             assert_eq!(host.added(), added);

@@ -59,11 +59,22 @@ struct Text {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DomainError {
     /// It is none.
-    #[error("what libvirt hands over is not XML: {0}")]
-    NotXml(String),
+    #[error("what libvirt hands over of domain {domain} is not XML: {reason}")]
+    NotXml {
+        /// Whose it was to be.
+        domain: String,
+        /// What is wrong, and where.
+        reason: String,
+    },
     /// It is something else.
-    #[error("what libvirt hands over is no domain; give the XML of one, as `virsh dumpxml` does")]
-    NoDomain,
+    #[error(
+        "what libvirt hands over of domain {domain} is no domain; give the XML of one, as `virsh \
+         dumpxml {domain}` does"
+    )]
+    NoDomain {
+        /// Whose it was to be.
+        domain: String,
+    },
     /// It has a mistake.
     #[error("domain {domain}, line {line} of its XML: {message}")]
     Wrong {
@@ -77,21 +88,25 @@ pub enum DomainError {
 }
 
 impl Domain {
-    /// Reads a domain from its XML.
+    /// Reads a domain from its XML, which was asked for as that of `called`.
     ///
     /// # Errors
     /// The first mistake in what is for tailbound.
-    pub fn read(xml: &str) -> Result<Self, DomainError> {
+    pub fn read(called: &str, xml: &str) -> Result<Self, DomainError> {
         let options = ParsingOptions {
             nodes_limit: MOST_NODES,
             ..ParsingOptions::default()
         };
         let document = Document::parse_with_options(xml, options);
-        let document = document.map_err(|error| DomainError::NotXml(error.to_string()))?;
+        let document = document.map_err(|error| DomainError::NotXml {
+            domain: called.to_owned(),
+            reason: error.to_string(),
+        })?;
         let root = document.root_element();
         let name = child(root, "name").and_then(|name| name.text());
         let Some(name) = name.filter(|_| root.has_tag_name("domain")) else {
-            return Err(DomainError::NoDomain);
+            let domain = called.to_owned();
+            return Err(DomainError::NoDomain { domain });
         };
         let wrong = |node: Node<'_, '_>, message: String| DomainError::Wrong {
             domain: name.to_owned(),

@@ -97,7 +97,7 @@ fn act(
     xml: &str,
     connect: &dyn Fn() -> Result<Client, ClientError>,
 ) -> Result<Vec<String>, HookError> {
-    let domain = Domain::read(xml)?;
+    let domain = Domain::read(called, xml)?;
     if domain.name != called {
         return Err(HookError::Other {
             called: called.to_owned(),

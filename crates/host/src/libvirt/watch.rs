@@ -197,7 +197,7 @@ impl Watcher<'_> {
     fn domain(&self, name: &str) -> Option<Result<Domain, String>> {
         let xml = self.virsh.xml(name);
         let xml = xml.inspect_err(|error| tracing::debug!(domain = name, %error, "is not there"));
-        Some(Domain::read(&xml.ok()?).map_err(|error| error.to_string()))
+        Some(Domain::read(name, &xml.ok()?).map_err(|error| error.to_string()))
     }
 
     fn asking<'d>(&self, domain: &'d Domain) -> Result<Asking<'d>, AskError> {

@@ -38,11 +38,13 @@ fn second() -> String {
 }
 
 fn domain(xml: &str) -> Domain {
-    Domain::read(xml).expect("it is right")
+    Domain::read("web", xml).expect("it is right")
 }
 
 fn wrong(xml: &str) -> String {
-    Domain::read(xml).expect_err("it is wrong").to_string()
+    Domain::read("web", xml)
+        .expect_err("it is wrong")
+        .to_string()
 }
 
 /// What a domain's guests are in a configuration.
@@ -200,12 +202,18 @@ fn what_is_no_domain_is_refused() {
         "{two}"
     );
     for (xml, wanted) in [
-        ("", "what libvirt hands over is not XML: "),
-        ("<domain>", "what libvirt hands over is not XML: "),
-        ("<domain/>", "what libvirt hands over is no domain"),
+        ("", "what libvirt hands over of domain web is not XML: "),
+        (
+            "<domain>",
+            "what libvirt hands over of domain web is not XML: ",
+        ),
+        (
+            "<domain/>",
+            "what libvirt hands over of domain web is no domain",
+        ),
         (
             "<network><name>a</name></network>",
-            "what libvirt hands over is no domain",
+            "what libvirt hands over of domain web is no domain",
         ),
         (
             "<!DOCTYPE d [<!ENTITY a 'b'>]><domain><name>&a;</name></domain>",
@@ -276,7 +284,7 @@ proptest! {
             .replace("<name>web<", &format!("<name>{}<", xml(&name)))
             .replace("/run/tailbound-host/web", &xml(&path))
             .replace("ip = [\"10.0.0.1\"]", &xml(&text));
-        if let Ok(domain) = Domain::read(&whole) {
+        if let Ok(domain) = Domain::read("web", &whole) {
             prop_assert_eq!(domain.cards.len(), 1);
             let sections = domain.sections();
             let head: Vec<_> = sections.lines().take(HEAD).collect();
@@ -292,8 +300,8 @@ proptest! {
     /// Whatever bytes there are, they are a domain or an error.
     #[test]
     fn any_text_is_a_domain_or_refused(cut in 0..WEB.len(), noise in "\\PC{0,20}") {
-        let _ = Domain::read(&noise);
-        let _ = Domain::read(&format!("{}{noise}{}", &WEB[..cut], &WEB[cut..]));
-        let _ = Domain::read(&format!("{}{noise}", &WEB[..cut]));
+        let _ = Domain::read("web", &noise);
+        let _ = Domain::read("web", &format!("{}{noise}{}", &WEB[..cut], &WEB[cut..]));
+        let _ = Domain::read("web", &format!("{}{noise}", &WEB[..cut]));
     }
 }

@@ -9,14 +9,13 @@
 
 use crate::LabError;
 use crate::build::batch;
-use crate::cpus::Cpus;
-use crate::lock::Lock;
-use crate::machine;
 use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::tools::words;
 use crate::topology::namespace_path;
+pub use crate::turns::Options;
+use crate::turns::{Place, in_turn};
 use rustix::thread::CpuSet;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -25,11 +24,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_experiment::{
-    Catalogue, Document, Experiment, Found, Mistake, Mistakes, Noise, Run, catalogue,
+    Catalogue, Document, Experiment, Found, Mistake, Mistakes, Run, catalogue,
 };
 use tailbound_report::Variant;
 use tailbound_sys::process::find_program;
-use tailbound_sys::user_namespace;
 use tailbound_units::Nanos;
 
 const TESTPMD: &str = "dpdk-testpmd";
@@ -42,15 +40,6 @@ const WARMUP: Nanos = Nanos::from_millis(500);
 /// The namespace of testpmd, and that of the bridge.
 const GUESTS: &str = "cards";
 const MIDDLE: &str = "middle";
-
-/// What to measure, and how often.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long each size of frames is measured.
-    pub duration: Nanos,
-    /// How often each backend is measured, in turn.
-    pub repeat: u32,
-}
 
 /// What is between the two machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,42 +99,27 @@ impl Experiment for CardsExperiment {
                 return Err(LabError::Missing { program, package });
             }
         }
-        let _lock = Lock::take()?;
-        let privilege = user_namespace::enter()?;
-        let signal = machine::watch_signals()?;
-        let run_dir =
-            RunDir::create(false).map_err(LabError::io("making a directory for the run"))?;
-        let cpus = Cpus::detect().map_err(LabError::io("asking for the CPUs"))?;
+        let place = Place::enter()?;
+        let cpus = &place.cpus;
         let other = (0..CpuSet::MAX_CPU).find(|cpu| cpus.others.is_set(*cpu));
         let bench = Bench {
             options,
-            run_dir: &run_dir,
-            program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+            run_dir: &place.run_dir,
+            program: place.program.clone(),
             cpus: [
                 cpus.shared_core,
                 other.map_or(cpus.shared_core, |cpu| cpu as u32),
             ],
             all: cpus.all,
-            signal,
+            signal: Arc::clone(&place.signal),
         };
-        let mut found = Found {
-            conditions: machine::conditions(privilege, &cpus),
-            noise: Noise::Unknown,
-            ..Found::default()
-        };
-        found.condition("duration_ns", options.duration.as_nanos());
-        found.condition("repeat", options.repeat);
-        let mut measured: BTreeMap<Backend, Vec<Measured>> = BTreeMap::new();
-        for round in 1..=options.repeat {
-            for backend in Backend::ALL {
-                (run.progress)(&format!("[{round}/{}] {}", options.repeat, backend.name()));
-                let of_backend = measured.entry(backend).or_default();
-                of_backend.push(Measured {
-                    small: bench.measure(backend, SMALL)?,
-                    full: bench.measure(backend, FULL)?,
-                });
-            }
-        }
+        let mut found = place.found(options);
+        let measured = in_turn(run, &Backend::ALL, Backend::name, |backend| {
+            Ok(Measured {
+                small: bench.measure(backend, SMALL)?,
+                full: bench.measure(backend, FULL)?,
+            })
+        })?;
         found.variants = variants(&measured);
         Ok(found)
     }

@@ -14,12 +14,12 @@ use crate::LabError;
 use crate::build::batch;
 use crate::cpus::Cpus;
 use crate::guest::{self, Outcome, Task, Work, now};
-use crate::lock::Lock;
-use crate::machine;
 use crate::processes::{POLL, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use crate::summarise;
 use crate::topology::namespace_path;
+pub use crate::turns::Options;
+use crate::turns::{Place, in_turn};
 use backend::{Backend, Kind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tailbound_experiment::{
-    Catalogue, Document, Experiment, Found, Mistake, Mistakes, Noise, Run, catalogue,
+    Catalogue, Document, Experiment, Found, Mistake, Mistakes, Run, catalogue,
 };
 use tailbound_report::{Value, Variant};
-use tailbound_sys::{procfs, user_namespace};
+use tailbound_sys::procfs;
 use tailbound_units::{Bytes, Nanos};
 
 /// UDP payload of the smallest Ethernet frame: 64 bytes with the FCS.
@@ -47,15 +47,6 @@ const WARMUP: Nanos = Nanos::from_millis(500);
 const IDLE: Nanos = Nanos::from_secs(5);
 /// The guests of an idle daemon.
 const IDLE_GUESTS: u8 = 4;
-
-/// What to measure, and how often.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How long each load is measured.
-    pub duration: Nanos,
-    /// How often each backend is measured, in turn.
-    pub repeat: u32,
-}
 
 /// One backend, measured once.
 #[derive(Debug, Clone, Copy, Default)]
@@ -122,7 +113,7 @@ struct Bench<'a> {
     options: &'a Options,
     run_dir: &'a RunDir,
     program: PathBuf,
-    cpus: Cpus,
+    cpus: &'a Cpus,
     signal: Arc<AtomicUsize>,
 }
 
@@ -149,35 +140,20 @@ impl Experiment for ForwardExperiment {
     fn run(&self, run: &mut Run<'_, Options>) -> Result<Found, LabError> {
         let options = run.options;
         Backend::require_tools()?;
-        let _lock = Lock::take()?;
-        let privilege = user_namespace::enter()?;
-        let signal = machine::watch_signals()?;
-        let run_dir =
-            RunDir::create(false).map_err(LabError::io("making a directory for the run"))?;
+        let place = Place::enter()?;
         let bench = Bench {
             options,
-            run_dir: &run_dir,
-            program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
-            cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
-            signal,
+            run_dir: &place.run_dir,
+            program: place.program.clone(),
+            cpus: &place.cpus,
+            signal: Arc::clone(&place.signal),
         };
-        let mut found = Found {
-            conditions: machine::conditions(privilege, &bench.cpus),
-            noise: Noise::Unknown,
-            ..Found::default()
-        };
-        found.condition("duration_ns", options.duration.as_nanos());
-        found.condition("repeat", options.repeat);
+        let mut found = place.found(options);
         (run.progress)("an idle daemon with four guests");
         let idle = bench.idle_share()?;
-        let mut measured: BTreeMap<Backend, Vec<Measured>> = BTreeMap::new();
-        for round in 1..=options.repeat {
-            for backend in Backend::ALL {
-                (run.progress)(&format!("[{round}/{}] {}", options.repeat, backend.name()));
-                let of_backend = measured.entry(backend).or_default();
-                of_backend.push(bench.measure(backend)?);
-            }
-        }
+        let measured = in_turn(run, &Backend::ALL, Backend::name, |backend| {
+            bench.measure(backend)
+        })?;
         found.variants = variants(&measured, idle);
         Ok(found)
     }

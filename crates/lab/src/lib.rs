@@ -30,6 +30,7 @@ mod run_dir;
 mod summarise;
 mod tools;
 pub mod topology;
+mod turns;
 mod variant;
 pub mod vm;
 mod watcher;

@@ -1,0 +1,83 @@
+//! What the experiments share whose backends are measured in turn: namespaces of their own,
+//! and rounds.
+
+use crate::LabError;
+use crate::cpus::Cpus;
+use crate::lock::Lock;
+use crate::machine;
+use crate::run_dir::RunDir;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tailbound_experiment::{Found, Noise, Run};
+use tailbound_sys::user_namespace::{self, Privilege};
+use tailbound_units::Nanos;
+
+/// What to measure, and how often.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long each load is measured.
+    pub duration: Nanos,
+    /// How often each backend is measured, in turn.
+    pub repeat: u32,
+}
+
+/// Where backends are measured. Nothing of it is left when it is dropped.
+pub(crate) struct Place {
+    _lock: Lock,
+    privilege: Privilege,
+    pub(crate) run_dir: RunDir,
+    /// This program.
+    pub(crate) program: PathBuf,
+    pub(crate) cpus: Cpus,
+    /// The signal by which the run is to end.
+    pub(crate) signal: Arc<AtomicUsize>,
+}
+
+impl Place {
+    /// Moves this process into namespaces of its own, as a run of the lab does.
+    pub(crate) fn enter() -> Result<Self, LabError> {
+        Ok(Self {
+            _lock: Lock::take()?,
+            privilege: user_namespace::enter()?,
+            signal: machine::watch_signals()?,
+            run_dir: RunDir::create(false)
+                .map_err(LabError::io("making a directory for the run"))?,
+            program: std::env::current_exe().map_err(LabError::io("looking for this program"))?,
+            cpus: Cpus::detect().map_err(LabError::io("asking for the CPUs"))?,
+        })
+    }
+
+    /// What is found here, under which conditions, and nothing yet.
+    pub(crate) fn found(&self, options: &Options) -> Found {
+        let mut found = Found {
+            conditions: machine::conditions(self.privilege, &self.cpus),
+            noise: Noise::Unknown,
+            ..Found::default()
+        };
+        found.condition("duration_ns", options.duration.as_nanos());
+        found.condition("repeat", options.repeat);
+        found
+    }
+}
+
+/// Measures all backends once, then again, as often as is wanted (A B C A B C ...), so that a
+/// machine that changes its speed changes all of them.
+pub(crate) fn in_turn<B: Copy + Ord, M>(
+    run: &mut Run<'_, Options>,
+    backends: &[B],
+    name: impl Fn(B) -> &'static str,
+    mut measure: impl FnMut(B) -> Result<M, LabError>,
+) -> Result<BTreeMap<B, Vec<M>>, LabError> {
+    let repeat = run.options.repeat;
+    let mut measured: BTreeMap<B, Vec<M>> = BTreeMap::new();
+    for round in 1..=repeat {
+        for &backend in backends {
+            (run.progress)(&format!("[{round}/{repeat}] {}", name(backend)));
+            let of_backend = measured.entry(backend).or_default();
+            of_backend.push(measure(backend)?);
+        }
+    }
+    Ok(measured)
+}

@@ -3,6 +3,8 @@
 
 #[path = "machines/machine.rs"]
 mod machine;
+#[path = "../../host/tests/support/mod.rs"]
+mod support;
 
 use machine::{Machine, PROGRAM, Process, kernel, until};
 use std::fs;
@@ -10,13 +12,27 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tailbound_lab::guest::Work;
-use tailbound_lab::vm::Machines;
-use tailbound_units::Bytes;
+use tailbound_lab::vm::{Kernel, Machines};
+use tailbound_units::{Bytes, Nanos};
 
 /// Runs `iperf3` with these options for a second, and returns a number of its report.
 fn iperf3(machine: &mut Machine, options: &str, number: &str) -> f64 {
-    let report = machine.run(&format!("iperf3 -J -t 1 {options}"));
+    iperf3_for(1, machine, options, [number])[0]
+}
+
+/// Runs it for so many seconds, and returns some numbers.
+fn iperf3_for<const N: usize>(
+    seconds: u32,
+    machine: &mut Machine,
+    options: &str,
+    numbers: [&str; N],
+) -> [f64; N] {
+    let report = machine.run(&format!("iperf3 -J -t {seconds} {options}"));
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    numbers.map(|number| number_of(&report, number))
+}
+
+fn number_of(report: &serde_json::Value, number: &str) -> f64 {
     let found = report.pointer(number).and_then(serde_json::Value::as_f64);
     found.unwrap_or_else(|| panic!("no {number} in {report}"))
 }
@@ -35,27 +51,28 @@ const CONFIG: &str = r#"
     port = { kind = "vhost-user", socket = "DIRECTORY/m2.card" }
 "#;
 
+/// A daemon with the cards of both machines, which are there.
+fn daemon(directory: &Path) -> Process {
+    let config = directory.join("host.toml");
+    let text = CONFIG.replace("DIRECTORY", &directory.display().to_string());
+    fs::write(&config, text).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["host", "--config"]).arg(&config);
+    command.arg("--runtime-dir").arg(directory);
+    let daemon = Process(command.stderr(Stdio::null()).spawn().unwrap());
+    let card = directory.join("m2.card");
+    until("the cards", || card.exists().then_some(()));
+    daemon
+}
+
 #[test]
 fn machines_ping_and_send_tcp_udp_and_segments_over_both_protocols() {
     let Some(kernel) = kernel() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let config = path.join("host.toml");
-    let text = CONFIG.replace("DIRECTORY", &path.display().to_string());
-    fs::write(&config, text).unwrap();
-    let _daemon = Process(
-        Command::new(PROGRAM)
-            .args(["host", "--config"])
-            .arg(&config)
-            .arg("--runtime-dir")
-            .arg(path)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let _daemon = daemon(path);
     let tools = ["ip", "ping", "iperf3"];
     let machines = Machines::prepare(&kernel, Path::new(PROGRAM), &tools, path).unwrap();
-    until("the cards", || path.join("m2.card").exists().then_some(()));
     let mut one = Machine::start(&machines, "m1", "02:00:00:00:00:01", path);
     let mut two = Machine::start(&machines, "m2", "02:00:00:00:00:02", path);
     for (machine, n) in [(&one, 1), (&two, 2)] {
@@ -110,4 +127,101 @@ fn segments(one: &mut Machine, two: &mut Machine) {
         arrived.abs_diff(expected) <= expected / 3,
         "{arrived} datagrams of {expected}"
     );
+}
+
+/// What carries frames between two machines.
+#[derive(Debug, Clone, Copy)]
+enum Backend {
+    /// QEMU reads and writes TAPs, and a bridge is between these.
+    Tap,
+    /// tailbound, which has the machines' cards.
+    Vhost,
+}
+
+/// How long the threads of a process have computed that are not its vCPUs.
+fn time_beside_vcpus(process: &Process) -> Nanos {
+    let tasks = format!("/proc/{}/task", process.0.id());
+    let threads = fs::read_dir(tasks)
+        .unwrap()
+        .map(|task| task.unwrap().path());
+    let time = threads.filter_map(|task| {
+        let name = fs::read_to_string(task.join("comm")).ok()?;
+        let used = fs::read_to_string(task.join("schedstat")).ok()?;
+        let (ran, _) = tailbound_sys::procfs::parse_schedstat(&used)?;
+        (!name.starts_with("CPU ")).then_some(ran)
+    });
+    time.fold(Nanos::ZERO, |sum, ran| sum + ran)
+}
+
+/// Seconds of CPU beside the vCPUs for each frame that arrived, of a fixed offered rate; and
+/// how many these were.
+fn cost_of_a_frame(kernel: &Kernel, backend: Backend) -> (f64, f64) {
+    const SECONDS: u32 = 6;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let machines = Machines::prepare(kernel, Path::new(PROGRAM), &["ip", "iperf3"], path).unwrap();
+    let macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
+    let (daemon, start) = match backend {
+        Backend::Vhost => (Some(daemon(path)), Machine::start as fn(_, _, _, _) -> _),
+        Backend::Tap => (None, Machine::with_tap as fn(_, _, _, _) -> _),
+    };
+    let mut one: Machine = start(&machines, "m1", macs[0], path);
+    let mut two: Machine = start(&machines, "m2", macs[1], path);
+    for (machine, n) in [(&one, 1), (&two, 2)] {
+        machine.boot(&format!(
+            "link set lo up\nlink set eth0 up\naddress add 10.0.0.{n}/24 dev eth0\n"
+        ));
+    }
+    let _server = two.serve("iperf3 -s --forceflush", "listening");
+    let numbers = ["/end/sum/packets", "/end/sum/lost_packets"];
+    let offered = "-u -b 20M -l 1472 -c 10.0.0.2";
+    iperf3_for(1, &mut one, offered, numbers);
+    let used = |machines: [&Machine; 2]| {
+        let processes = machines.map(|machine| &machine.process);
+        let processes = processes.into_iter().chain(&daemon).map(time_beside_vcpus);
+        processes.fold(Nanos::ZERO, |sum, used| sum + used)
+    };
+    let before = used([&one, &two]);
+    let [sent, lost] = iperf3_for(SECONDS, &mut one, offered, numbers);
+    let used = used([&one, &two]) - before;
+    (used.as_secs_f64() / (sent - lost), sent - lost)
+}
+
+/// Prints what a frame of 1,514 B costs this machine beside its vCPUs, through QEMU's own TAP
+/// back end and a bridge, and through tailbound; in turn.
+///
+/// `cargo test --release -p tailbound --test machines what_a_frame -- --ignored --nocapture`
+#[test]
+#[ignore = "measures, and judges nothing"]
+fn what_a_frame_costs_the_host() {
+    const ROUNDS: usize = 3;
+    let Some(kernel) = kernel() else { return };
+    support::sandboxed("what_a_frame_costs_the_host", || {
+        let ip = |words: &str| {
+            let words: Vec<&str> = words.split(' ').collect();
+            support::command("ip", &words);
+        };
+        ip("link add between type bridge stp_state 0 forward_delay 0");
+        for name in ["m1", "m2"] {
+            ip(&format!("tuntap add dev {name} mode tap vnet_hdr"));
+            ip(&format!("link set {name} master between up"));
+        }
+        ip("link set between up");
+        let mut ratios = Vec::new();
+        for _ in 0..ROUNDS {
+            let costs = [Backend::Tap, Backend::Vhost].map(|backend| {
+                let (cost, frames) = cost_of_a_frame(&kernel, backend);
+                eprintln!(
+                    "{}{backend:?}: {frames} frames, {:.1} us of CPU a frame, {:.1} s a GB",
+                    support::MEASURED,
+                    cost * 1e6,
+                    cost * 1e9 / 1514.0,
+                );
+                cost
+            });
+            ratios.push(costs[1] / costs[0]);
+        }
+        ratios.sort_by(f64::total_cmp);
+        eprintln!("{}of TAP's: {ratios:.2?}", support::MEASURED);
+    });
 }

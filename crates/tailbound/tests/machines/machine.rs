@@ -40,7 +40,7 @@ pub(crate) fn until<T>(what: &str, mut come: impl FnMut() -> Option<T>) -> T {
 
 /// A machine that takes orders.
 pub(crate) struct Machine {
-    _process: Process,
+    pub(crate) process: Process,
     name: &'static str,
     directory: PathBuf,
     orders: usize,
@@ -69,16 +69,37 @@ impl Machine {
             socket: &socket,
             mac,
         };
+        let mut arguments = machines.arguments(name, directory, Some(&card));
+        arguments.extend(more.iter().map(|&word| word.to_owned()));
+        Self::run_by(&arguments, name, directory)
+    }
+
+    /// One whose card is QEMU's own, before a TAP of the machine's name.
+    pub(crate) fn with_tap(
+        machines: &Machines,
+        name: &'static str,
+        mac: &str,
+        directory: &Path,
+    ) -> Self {
+        let mut arguments = machines.arguments(name, directory, None);
+        let card = format!(
+            "-netdev tap,id=net,ifname={name},script=no,downscript=no,vhost=off \
+             -device virtio-net-pci,netdev=net,mac={mac},romfile="
+        );
+        arguments.extend(card.split(' ').map(str::to_owned));
+        Self::run_by(&arguments, name, directory)
+    }
+
+    fn run_by(arguments: &[String], name: &'static str, directory: &Path) -> Self {
         let log = File::create(directory.join(format!("{name}.log"))).unwrap();
         let process = Command::new("qemu-system-x86_64")
-            .args(machines.arguments(name, directory, Some(&card)))
-            .args(more)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn();
         Self {
-            _process: Process(process.unwrap()),
+            process: Process(process.unwrap()),
             name,
             directory: directory.to_owned(),
             orders: 0,

@@ -216,7 +216,7 @@ impl<F: Frame> Shaper<F> {
         };
         // A cut packet comes whole, so that there may be one more than is to wait.
         if line.backlog.memory.0 > memory.0 + HIGHEST_BURST
-            || line.backlog.bytes.0 > bytes.0 + HIGHEST_BURST
+            || line.backlog.bytes.0 > bytes.0.saturating_add(HIGHEST_BURST)
         {
             self.stats.queue.drops.full += 1;
             return;

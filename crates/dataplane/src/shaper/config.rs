@@ -231,8 +231,7 @@ impl<'de> Deserialize<'de> for Gain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gains {
-    /// Of the error; 1.5. From a window of 100 ms at half the load it leaves a quarter in a
-    /// second.
+    /// Of the error; 2. A window returns within an interval at half the load.
     pub proportional: Gain,
     /// Of the sum of errors, in widths of the window; 1.
     pub integral: Gain,
@@ -243,7 +242,7 @@ pub struct Gains {
 impl Default for Gains {
     fn default() -> Self {
         Self {
-            proportional: Gain(1500),
+            proportional: Gain(2000),
             integral: Gain(1000),
             derivative: Gain(0),
         }
@@ -262,8 +261,7 @@ pub struct WindowConfig {
     /// The least delay, where the window begins and returns to; 0.
     #[serde(default)]
     pub dmin: Nanos,
-    /// The greatest delay; 100 ms. More than the limit carries in that does not wait here, but
-    /// in the guest.
+    /// The greatest delay; 100 ms. What more waits for the limit leaves beyond its window.
     #[serde(default = "dmax")]
     pub dmax: Nanos,
     /// How wide the window is; 3 ms, the paper's.
@@ -450,12 +448,8 @@ impl ShaperConfig {
     /// The bytes of frames that may wait.
     pub(super) fn most_bytes(&self) -> Bytes {
         match self {
-            Self::Bucket(_) => Bytes(u64::MAX),
-            // So that the bucket's delay is in the middle of the highest window.
-            Self::SmoothWindow(config) => {
-                let held = config.dmax.saturating_sub(Nanos(config.width.0 / 2));
-                config.rate.bytes_in(held).max(LEAST_DEPTH)
-            }
+            // As far as memory goes: what waits in the guest can let no control packet pass.
+            Self::Bucket(_) | Self::SmoothWindow(_) => Bytes(u64::MAX),
             // As in netback: what has no credit stays in the ring.
             Self::Credit(_) => Bytes(1),
         }

@@ -2,8 +2,8 @@
 //! beside the figures of the papers.
 //!
 //! [`vcpu`] runs guests under hypervisors' schedulers, [`net`] frames through
-//! queues and links, [`pacer`] guests through the data path's own pacer, [`placement`]
-//! tenants into data centres. Each is a kind of [`tailbound_experiment::Experiment`].
+//! queues and links, [`pacer`] guests through the data path's own pacer, [`shaper`] through
+//! its limits, [`placement`] tenants into data centres. Each is a kind of [`tailbound_experiment::Experiment`].
 //! Everything is deterministic: an experiment and a seed give the same bytes on every
 //! machine and with any number of threads.
 
@@ -13,6 +13,7 @@ pub mod pacer;
 mod parallel;
 pub mod placement;
 mod scenario;
+pub mod shaper;
 pub mod vcpu;
 
 pub use parallel::Threads;

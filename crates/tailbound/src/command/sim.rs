@@ -7,6 +7,7 @@ mod runner;
 use crate::exit::{Exit, Failure};
 use runner::{Args as Of, Parallel};
 use tailbound_sim::pacer::PacerExperiment;
+use tailbound_sim::shaper::ShaperExperiment;
 use tailbound_sim::vcpu::VcpuExperiment;
 
 /// Arguments of `tailbound sim`.
@@ -24,6 +25,8 @@ enum Subject {
     Pacer(Of<Parallel<PacerExperiment>>),
     /// Tenants into data centres: who is admitted, and what a decision costs
     Placement(Of<placement::Timed>),
+    /// Guests through limits of the data path: media, pages, bulk
+    Shaper(Of<Parallel<ShaperExperiment>>),
     /// Guests under models of hypervisors' schedulers
     Vcpu(Of<Parallel<VcpuExperiment>>),
 }
@@ -34,6 +37,7 @@ impl Args {
             Subject::Net(args) => args.run(),
             Subject::Pacer(args) => args.run(),
             Subject::Placement(args) => args.run(),
+            Subject::Shaper(args) => args.run(),
             Subject::Vcpu(args) => args.run(),
         }
     }

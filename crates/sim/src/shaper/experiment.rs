@@ -1,0 +1,56 @@
+//! An experiment of limits: what its TOML file says, checked.
+
+use super::{Http, Rates, Rtp};
+use crate::Threads;
+use crate::scenario::{self, Scenarios, under};
+use serde::Deserialize;
+use tailbound_experiment::{
+    Catalogue, Document, Experiment, ExperimentError, Found, Mistake, Mistakes, Run, catalogue,
+};
+use tailbound_report::Variant;
+
+/// An experiment of limits: one of its three scenarios.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShaperExperiment {
+    /// A stream of media; each limit with each load is a variant.
+    pub rtp: Option<Rtp>,
+    /// Pages; each limit with each loop is a variant.
+    pub http: Option<Http>,
+    /// Bulk; each limit with each rate and transport is a variant.
+    pub rate: Option<Rates>,
+}
+
+impl ShaperExperiment {
+    fn scenarios(&self) -> Scenarios<'_, 3> {
+        [
+            under("rtp", self.rtp.as_ref()),
+            under("http", self.http.as_ref()),
+            under("rate", self.rate.as_ref()),
+        ]
+    }
+}
+
+impl Experiment for ShaperExperiment {
+    type Options = Threads;
+    type Error = ExperimentError;
+
+    const CATALOGUE: Catalogue =
+        catalogue!("experiments/shaper": "rtp", "key-frames", "http", "rate");
+
+    fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
+        document.whole()
+    }
+
+    fn check(&mut self, _: &str, mistakes: &mut Mistakes) {
+        scenario::check(&self.scenarios(), mistakes);
+    }
+
+    fn outline(&self) -> Vec<Variant> {
+        scenario::outline(&self.scenarios())
+    }
+
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        scenario::run(&self.scenarios(), run)
+    }
+}

@@ -1,0 +1,73 @@
+//! The limits that an experiment compares.
+
+use serde::Deserialize;
+use tailbound_dataplane::shaper::{BucketConfig, CreditConfig, WindowConfig};
+use tailbound_dataplane::{QueueConfig, ShaperConfig};
+use tailbound_experiment::Section;
+use tailbound_units::{Nanos, Rate};
+
+/// A kind of limit, whatever its rate.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shaped {
+    /// The beginning of its variants' names.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// How often credit is given; the default of its configuration where it is left out.
+    pub interval: Option<Nanos>,
+    /// How far the ticks of credit's timers are apart; exact where it is left out.
+    pub tick: Option<Nanos>,
+}
+
+/// What holds a guest to its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Nothing.
+    None,
+    /// An exact bucket before a FIFO.
+    Fifo,
+    /// The same before FQ-CoDel.
+    FqCodel,
+    /// The smooth window.
+    SmoothWindow,
+    /// The credit of Xen's netback.
+    Credit,
+}
+
+impl Shaped {
+    /// Its configuration at a rate; `None` where nothing limits the guest.
+    pub(super) fn config(&self, rate: Rate) -> Option<ShaperConfig> {
+        Some(match self.kind {
+            Kind::None => return None,
+            Kind::Fifo => ShaperConfig::Bucket(BucketConfig {
+                queue: QueueConfig::default(),
+                ..BucketConfig::new(rate)
+            }),
+            Kind::FqCodel => ShaperConfig::Bucket(BucketConfig::new(rate)),
+            Kind::SmoothWindow => ShaperConfig::SmoothWindow(WindowConfig::new(rate)),
+            Kind::Credit => {
+                let interval = self.interval.unwrap_or(Nanos::from_millis(50));
+                let tick = self.tick.unwrap_or(Nanos(1));
+                ShaperConfig::Credit(CreditConfig {
+                    tick,
+                    ..CreditConfig::new(rate, interval)
+                })
+            }
+        })
+    }
+}
+
+/// Finds what cannot be simulated of the kinds.
+pub(super) fn check(shaped: &[Shaped], section: &mut Section<'_>) {
+    let millis = Nanos::from_millis;
+    for it in shaped {
+        if let Some(interval) = it.interval {
+            section.range("interval", interval, millis(1)..=Nanos::from_secs(1));
+        }
+        if let Some(tick) = it.tick {
+            section.range("tick", tick, Nanos(1)..=millis(100));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A stream of RTP over UDP (RFC 3550): MPEG-TS, as in figures 17 and 18.
+
+use super::guest::{Guest, percentile};
+use super::kind::{self, Shaped};
+use crate::scenario::Scenario;
+use crate::{Threads, parallel};
+use serde::Deserialize;
+use std::convert::Infallible;
+use tailbound_dataplane::PacketRecord;
+use tailbound_experiment::{ExperimentError, Found, Run, Section};
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Variant};
+use tailbound_units::{Bytes, Nanos, Rate};
+
+/// A stream, and the limits that it is held to.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rtp {
+    /// What holds the guest to its limit.
+    pub shaper: Vec<Shaped>,
+    /// The limit, of Ethernet frames.
+    pub limit: Rate,
+    /// What the stream takes of it, in percent; each is a variant.
+    pub loads: Vec<u64>,
+    /// Ethernet frames of the stream, in bytes.
+    pub frame: u64,
+    /// How long it lasts.
+    pub time: Nanos,
+    /// How it varies; frames at equal distances where it is left out.
+    pub key_frames: Option<KeyFrames>,
+}
+
+/// Pictures of which some are larger, each sent at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyFrames {
+    /// Pictures a second.
+    pub pictures: u64,
+    /// One in so many is a key frame,
+    pub every: u64,
+    /// which is so many times as large as the others.
+    pub factor: u64,
+}
+
+/// What came out.
+#[derive(Debug, Default, Clone)]
+struct Watched {
+    /// When each frame was sent and left, in milliseconds.
+    frames: Vec<(f64, f64)>,
+    beyond: u64,
+    lost: u64,
+    held: u64,
+    /// Where the window began, second by second.
+    window: Vec<(f64, f64)>,
+}
+
+impl Scenario for Rtp {
+    fn check(&self, section: &mut Section<'_>) {
+        kind::check(&self.shaper, section);
+        for load in &self.loads {
+            section.range("loads", *load, 1..=1_000);
+        }
+        section.range("limit", self.limit, Rate(100_000)..=Rate::from_mbit(1_000));
+        section.range("frame", self.frame, 64..=1514);
+        let seconds = Nanos::from_secs;
+        section.range("time", self.time, seconds(2)..=seconds(3600));
+        if let Some(key) = self.key_frames {
+            section.range("pictures", key.pictures, 1..=240);
+            section.range("every", key.every, 1..=1_000);
+            section.range("factor", key.factor, 1..=1_000);
+        }
+    }
+
+    fn outline(&self) -> Vec<Variant> {
+        let nothing = Watched::default();
+        let names = self.variants().into_iter();
+        names.map(|(name, ..)| variant(&name, &nothing)).collect()
+    }
+
+    fn run(&self, run: &mut Run<'_, Threads>) -> Result<Found, ExperimentError> {
+        let variants = self.variants();
+        let name = |(name, ..): &(String, &Shaped, u64)| name.clone();
+        let watched = parallel::map(run, &variants, name, |(_, shaped, load)| {
+            Ok::<_, Infallible>(self.watch(shaped, *load))
+        })?;
+        let mut found = Found::default();
+        let (mut jitters, mut windows) = (Vec::new(), Vec::new());
+        for ((name, ..), it) in variants.iter().zip(&watched) {
+            found.variants.push(variant(name, it));
+            let jitter = jitter(&it.frames);
+            let jitter = jitter.zip(&it.frames).step_by(20);
+            let points = jitter.map(|(jitter, (_, left))| (left / 1e3, jitter));
+            jitters.push(Line::new(name.as_str(), LineStyle::Measured, points));
+            if !it.window.is_empty() {
+                let window = it.window.iter().copied();
+                windows.push(Line::new(name.as_str(), LineStyle::Measured, window));
+            }
+        }
+        let chart = |name: &str, title: &str, unit: &str, lines| Chart {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            x: ChartAxis::linear("time", "s"),
+            y: ChartAxis::linear(unit, "ms"),
+            lines,
+            note: None,
+        };
+        found.charts = vec![
+            chart(
+                "jitter",
+                "Interarrival jitter (RFC 3550)",
+                "jitter",
+                jitters,
+            ),
+            chart("window", "Where the smooth window begins", "delay", windows),
+        ];
+        found.condition("limit", self.limit.to_string());
+        found.condition("frame", format!("{} B of Ethernet", self.frame));
+        Ok(found)
+    }
+}
+
+impl Rtp {
+    fn variants(&self) -> Vec<(String, &Shaped, u64)> {
+        let shapers = self.shaper.iter();
+        let all = shapers.flat_map(|shaped| {
+            let loads = self.loads.iter();
+            loads.map(move |load| (format!("{}-{load}", shaped.name), shaped, *load))
+        });
+        all.collect()
+    }
+
+    /// When each frame is sent.
+    fn sent(&self, load: u64) -> Vec<Nanos> {
+        let frame = self.limit.time_for(Bytes(self.frame)).0 * 100 / load;
+        let frames = self.time.0 / frame;
+        let Some(key) = self.key_frames else {
+            return (0..frames).map(|i| Nanos(i * frame)).collect();
+        };
+        // The frames of a picture, those before it carried over.
+        let picture = 1_000_000_000 / key.pictures;
+        let units = key.every - 1 + key.factor;
+        let per_group = (key.every * picture) as f64 / frame as f64;
+        let mut sent = Vec::new();
+        let (mut owed, mut number) = (0.0, 0);
+        while number * picture < self.time.0 {
+            let units_here = if number % key.every == 0 {
+                key.factor
+            } else {
+                1
+            };
+            owed += per_group * units_here as f64 / units as f64;
+            while owed >= 1.0 {
+                sent.push(Nanos(number * picture));
+                owed -= 1.0;
+            }
+            number += 1;
+        }
+        sent
+    }
+
+    fn watch(&self, kind: &Shaped, load: u64) -> Watched {
+        let mut guest = Guest::new(kind.config(self.limit).as_ref());
+        let sent = self.sent(load);
+        let mut sent = sent.into_iter().peekable();
+        let mut watched = Watched::default();
+        let mut second = Nanos::ZERO;
+        loop {
+            let times = [sent.peek().copied(), guest.poll_at()];
+            let Some(now) = times.into_iter().flatten().min() else {
+                break;
+            };
+            while let Some(came) = sent.next_if(|at| *at <= now) {
+                guest.send(PacketRecord {
+                    came,
+                    ..PacketRecord::new(self.frame as usize)
+                });
+            }
+            guest.leave(now, |frame| {
+                let times = (frame.came.as_millis_f64(), now.as_millis_f64());
+                watched.frames.push(times);
+            });
+            let Some(shaper) = &guest.shaper else {
+                continue;
+            };
+            watched.held = watched.held.max(shaper.backlog().bytes.0);
+            while second <= now
+                && let Some(window) = shaper.window(now)
+            {
+                let at = (second.as_secs_f64(), window.least.as_millis_f64());
+                watched.window.push(at);
+                second += Nanos::from_secs(1);
+            }
+        }
+        watched.lost = guest.lost;
+        let shaper = guest.shaper.as_ref();
+        watched.beyond = shaper.map_or(0, |shaper| shaper.stats().beyond_window);
+        watched
+    }
+}
+
+/// The interarrival jitter after each frame but the first (RFC 3550, 6.4.1).
+fn jitter(frames: &[(f64, f64)]) -> impl Iterator<Item = f64> {
+    let mut jitter = 0.0;
+    frames.windows(2).map(move |pair| {
+        let apart = (pair[1].1 - pair[0].1) - (pair[1].0 - pair[0].0);
+        jitter += (apart.abs() - jitter) / 16.0;
+        jitter
+    })
+}
+
+fn variant(name: &str, it: &Watched) -> Variant {
+    let gaps = it.frames.windows(2);
+    let delta = gaps.map(|pair| pair[1].1 - pair[0].1).fold(0.0, f64::max);
+    let mut delays: Vec<_> = it.frames.iter().map(|(sent, left)| left - sent).collect();
+    delays.sort_by(f64::total_cmp);
+    let count = it.frames.len().max(1) as f64;
+    let (sum, most) = jitter(&it.frames).fold((0.0, 0.0f64), |(sum, most), jitter| {
+        (sum + jitter, most.max(jitter))
+    });
+    Variant::of_values(
+        name,
+        [
+            ("jitter_mean", sum / count, "ms"),
+            ("jitter_max", most, "ms"),
+            ("delta_max", delta, "ms"),
+            ("delay_p50", percentile(&delays, 50.0), "ms"),
+            ("delay_p99", percentile(&delays, 99.0), "ms"),
+            ("delay_max", percentile(&delays, 100.0), "ms"),
+            (
+                "inside_window",
+                100.0 * (1.0 - it.beyond as f64 / count),
+                "%",
+            ),
+            ("held_max", it.held as f64, "B"),
+            ("lost", it.lost as f64, ""),
+        ],
+    )
+}

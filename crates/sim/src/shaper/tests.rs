@@ -1,0 +1,83 @@
+//! The experiments in short forms, and that they can fail.
+
+use super::ShaperExperiment;
+use crate::Threads;
+use tailbound_experiment::{Experiment as _, Loaded};
+use tailbound_report::Verdict;
+
+/// An experiment that comes with the program, with some of its text replaced.
+fn parse(name: &str, changes: &[(&str, &str)]) -> Result<Loaded<ShaperExperiment>, String> {
+    let mut source = ShaperExperiment::CATALOGUE
+        .source(name)
+        .expect("it comes with the program");
+    for (from, to) in changes {
+        assert!(source.text.contains(from), "{name} has no {from}");
+        source.text = source.text.replacen(from, to, 1);
+    }
+    Loaded::parse(&source).map_err(|error| error.to_string())
+}
+
+/// Each experiment, as short as it still proves something.
+const SHORT: [(&str, &[(&str, &str)]); 4] = [
+    ("rtp", &[("time = \"120s\"", "time = \"20s\"")]),
+    ("key-frames", &[("time = \"120s\"", "time = \"20s\"")]),
+    ("http", &[("requests = 1000", "requests = 300")]),
+    ("rate", &[("time = \"120s\"", "time = \"20s\"")]),
+];
+
+#[test]
+fn every_experiment_holds_and_follows_from_its_seed_whatever_the_number_of_threads() {
+    for (name, changes) in SHORT {
+        let loaded = parse(name, changes).expect("a sound experiment");
+        let run = |threads| {
+            let results = loaded.run(1, &Threads(threads), &mut |_| {});
+            results.expect("it runs")
+        };
+        let results = run(2);
+        let checks = &results.checks;
+        assert_eq!(results.verdict, Verdict::Pass, "{name}: {checks:?}");
+        assert_eq!(results.to_json(), run(1).to_json(), "{name}");
+        for (outline, variant) in loaded.experiment.outline().iter().zip(&results.variants) {
+            assert_eq!(outline.name, variant.name, "{name}");
+            assert!(outline.values.keys().eq(variant.values.keys()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_simulated_is_named_with_its_place() {
+    for (name, right, wrong, message) in [
+        ("rtp", "[98, 100]", "[0, 100]", "loads 0: choose 1 to 1000"),
+        (
+            "rtp",
+            "interval = \"50ms\"",
+            "interval = \"0s\"",
+            "interval 0ns: choose",
+        ),
+        (
+            "http",
+            "clients = 10",
+            "clients = 0",
+            "clients 0: choose 1 to",
+        ),
+        (
+            "rate",
+            "time = \"120s\"",
+            "time = \"5s\"",
+            "time 5s: choose",
+        ),
+        (
+            "rate",
+            "of = \"least_in_10s\"",
+            "of = \"least\"",
+            "unknown value `least`",
+        ),
+    ] {
+        let error = parse(name, &[(right, wrong)]).expect_err(message);
+        assert!(
+            error.starts_with(&format!("experiments/shaper/{name}.toml:")),
+            "{error}"
+        );
+        assert!(error.contains(message), "{error}");
+    }
+}

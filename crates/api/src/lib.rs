@@ -3,10 +3,12 @@
 //! Nothing here does I/O. `tailbound-client` sends and receives these types, and
 //! `tailbound-control` answers with them.
 
+mod moving;
 mod names;
 mod standing;
 mod types;
 
+pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
 pub use standing::*;
 pub use tailbound_classes::{Classes, Fabric};

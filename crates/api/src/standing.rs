@@ -24,6 +24,9 @@ pub struct HostReport {
     /// What of these guarantees it does not keep: one machine of each tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedVm>,
+    /// The machines that are to come to it and are there: `OWNER/NAME/NUMBER`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrived: Vec<String>,
 }
 
 impl HostReport {

@@ -4,6 +4,7 @@
 //! (`"1Gbit/s"`, `"100KB"`, `"1ms"`); numbers whose unit is part of their name
 //! (`_ns`, `_bytes`, `_bit_s`) are for charts and programs.
 
+use crate::moving::{MoveEnd, Moving};
 use crate::standing::{Following, HostWord, Standing};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -103,6 +104,9 @@ pub struct Tenant {
     pub request: Request,
     /// Where the machines are, in ascending order of their numbers.
     pub runs: Vec<Run>,
+    /// The machine that is on its way to another host, if one is. Where it is now, the runs say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<Moving>,
     /// The number of its last change, among those of all tenants: hosts say up to which they
     /// follow.
     #[serde(default)]
@@ -110,6 +114,22 @@ pub struct Tenant {
     /// How it is with what it is promised; absent where nobody asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
+}
+
+impl Tenant {
+    /// What is reserved: a machine that is on its way counts on both of its hosts.
+    pub fn reserved(&self) -> Request {
+        match self.moving {
+            Some(_) => self.request.with_one_more(),
+            None => self.request,
+        }
+    }
+
+    /// The hosts where it has places.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        let runs = self.runs.iter().map(|run| run.host.as_str());
+        runs.chain(self.moving.iter().map(|moving| moving.to.as_str()))
+    }
 }
 
 /// One page of a list.
@@ -450,6 +470,9 @@ pub struct VmGuarantee {
     /// The guarantee; absent for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
+    /// Which end of its way the host is, for a machine that is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<MoveEnd>,
 }
 
 /// The keys that a host signs with what it says to other hosts about rates: those of its own

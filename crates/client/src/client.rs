@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tailbound_api::{
-    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, NewTenant,
-    Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState,
+    Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, MoveVm,
+    NewTenant, Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState,
 };
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
@@ -90,6 +90,11 @@ impl Client {
     /// Moves a tenant's machines off hosts that are closed.
     pub fn relocate(&self, id: TenantId) -> Answer<Tenant> {
         self.change::<(), _>(Method::POST, tenant(id, &["relocate"]), None)
+    }
+
+    /// Has a machine of a tenant move to another host, or ends that.
+    pub fn move_vm(&self, id: TenantId, step: &MoveVm) -> Answer<Tenant> {
+        self.change(Method::POST, tenant(id, &["move"]), Some(step))
     }
 
     /// Returns how long a frame takes at most between two machines of a tenant.

@@ -96,7 +96,7 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         let subject = format!("tenant {} ({}/{})", id.0, tenant.owner, tenant.name);
         let looked = tenants
             .look(*id, tenant, snapshot.next_id)
-            .and_then(|hosts| traffic.add(&tenant.request, &hosts));
+            .and_then(|hosts| traffic.add(&tenant.reserved(), &hosts));
         if let Err(what) = looked {
             report.findings.push(Finding::new(subject, what));
         }

@@ -12,6 +12,7 @@ mod decide;
 mod error;
 mod hosts;
 mod keys;
+mod moves;
 mod owners;
 mod read;
 mod runs;

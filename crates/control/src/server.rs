@@ -214,6 +214,7 @@ fn name_of(command: &Command) -> &'static str {
         Command::Resize { .. } => "resize",
         Command::Delete { .. } => "delete",
         Command::Relocate { .. } => "relocate",
+        Command::Move { .. } => "move",
         Command::SetHosts { .. } => "hosts",
         Command::Report { .. } => "report",
         Command::Silence { .. } => "silence",

@@ -465,6 +465,7 @@ const WHO: &[(&str, &str, bool, bool)] = &[
     ("PATCH", "/v1/tenants/{id}", true, false),
     ("DELETE", "/v1/tenants/{id}", true, false),
     ("POST", "/v1/tenants/{id}/relocate", false, false),
+    ("POST", "/v1/tenants/{id}/move", false, false),
     ("GET", "/v1/tenants/{id}/bound", true, false),
     ("POST", "/v1/fit", true, false),
     ("POST", "/v1/explain", true, false),

@@ -11,7 +11,7 @@ use crate::hose::HoseGuest;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tailbound_api::{HostLimits, HostReport, HostState, RefusedVm, VmGuarantee, VmName};
+use tailbound_api::{HostLimits, HostReport, HostState, MoveEnd, RefusedVm, VmGuarantee, VmName};
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Classes, Guarantee, GuestId, PacerConfig};
 use tailbound_switch::{Mac, Switch};
@@ -220,8 +220,20 @@ impl Guarantees {
         })
     }
 
+    /// The machine of the guest at `place` among the ports', where the placement service says
+    /// that it is to come here.
+    pub(crate) fn arriving_at(&self, place: usize) -> Option<&str> {
+        let known = self.known(self.guests.get(place)?)?;
+        (known.moves == Some(MoveEnd::Arrives)).then_some(known.vm.as_str())
+    }
+
     /// What the placement service is told: of what it said, what is in force here.
-    pub(crate) fn report(&self, limits: Option<HostLimits>, refused: Vec<RefusedVm>) -> HostReport {
+    pub(crate) fn report(
+        &self,
+        limits: Option<HostLimits>,
+        refused: Vec<RefusedVm>,
+        arrived: Vec<String>,
+    ) -> HostReport {
         let in_force = self.service.as_ref().map(|said| said.all());
         HostReport {
             revision: in_force.map_or(0, |said| said.revision),
@@ -229,6 +241,7 @@ impl Guarantees {
             classes: self.classes.map(Into::into),
             limits,
             refused,
+            arrived,
         }
     }
 

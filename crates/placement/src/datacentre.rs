@@ -10,6 +10,7 @@ mod change;
 mod error;
 mod index;
 mod limits;
+mod moving;
 mod offer;
 mod ports;
 mod report;
@@ -20,6 +21,7 @@ mod summary;
 pub use bound::Bound;
 pub use change::AffectedTenant;
 pub use error::PlacementError;
+pub use moving::MoveError;
 pub use report::{Adjustment, PortOverload, RefusalReport};
 
 use crate::host::HostOffer;

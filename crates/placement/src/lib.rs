@@ -49,8 +49,8 @@ mod request;
 mod topology;
 
 pub use datacentre::{
-    Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, Placement, PlacementError,
-    PortOverload, RefusalReport, Tenant, TenantId,
+    Adjustment, AdmitError, AffectedTenant, Bound, Datacentre, MoveError, Placement,
+    PlacementError, PortOverload, RefusalReport, Tenant, TenantId,
 };
 pub use host::{HostLimits, HostOffer, HostRule};
 pub use load::{AffineCurve, CURVES, Load};

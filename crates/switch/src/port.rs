@@ -78,7 +78,8 @@ pub enum Presence {
     Away,
 }
 
-/// The number of an arrival, which tells it from others at the same port.
+/// The number of an arrival, which tells it from others at the same port: 0 where nobody was
+/// seen to come, as the port does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arrival(pub u32);
 

@@ -11,12 +11,25 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use support::{Guest, Kind, MEASURED, Nic, command, sandboxed};
 use tailbound_lab::vm::Machines;
+
+const LISTEN: &str = "127.0.0.1:7070";
+const URL: &str = "http://127.0.0.1:7070";
+
+const TREE: &str = r#"
+    frame = "1538B"
+    [[host]]
+    name = "h"
+    count = 2
+    slots = 4
+    uplink = { rate = "1Gbit/s", buffer = "300KB" }
+"#;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
@@ -35,12 +48,11 @@ impl Host {
         let config = format!(
             "[uplink]\nport = {{ kind = \"af-packet\", interface = \"u{number}\", \
              cuts_tunnels = true }}\npacer = {{ link = \"1Gbit/s\" }}\n\
-             [hose]\nhost = \"h{number}\"\nlisten = \"127.0.0.1:480{number}\"\n\
+             [hose]\nhost = \"h-{number}\"\nlisten = \"127.0.0.1:480{number}\"\n\
              key_file = \"{key}\"\n\
-             [[hose.peer]]\nhost = \"h{other}\"\naddress = \"127.0.0.1:480{other}\"\n\
-             [[guest]]\nname = \"m1\"\nvm = \"acme/web/1\"\nmac = \"02:00:00:00:00:01\"\n\
+             [[hose.peer]]\nhost = \"h-{other}\"\naddress = \"127.0.0.1:480{other}\"\n\
+             [[guest]]\nname = \"m1\"\nvm = \"acme/web/0\"\nmac = \"02:00:00:00:00:01\"\n\
              ip = [\"10.77.0.1\", \"fd77::1\"]\n\
-             guarantee = {{ bandwidth = \"50Mbit/s\", burst = \"15KB\", burst_rate = \"1Gbit/s\" }}\n\
              port = {{ kind = \"vhost-user\", socket = \"{card}\" }}\n{more}",
             key = all.join("key").display(),
             card = directory.join("m1.card").display(),
@@ -48,6 +60,9 @@ impl Host {
         fs::write(directory.join("host.toml"), config).unwrap();
         let log = File::create(directory.join("log")).unwrap();
         let mut daemon = Self::tailbound(&directory, "");
+        let name = format!("h-{number}");
+        daemon.args(["--control", URL, "--control-host", &name]);
+        daemon.arg("--control-state").arg(directory.join("state"));
         let daemon = daemon.stderr(log).spawn().unwrap();
         until("the card", || {
             directory.join("m1.card").exists().then_some(())
@@ -93,6 +108,40 @@ impl Drop for Host {
             eprintln!("{}:\n{}", self.directory.display(), log.unwrap_or_default());
         }
     }
+}
+
+/// Starts the placement service.
+fn serve(directory: &Path) -> Process {
+    fs::write(directory.join("tree.toml"), TREE).unwrap();
+    let log = File::create(directory.join("service.log")).unwrap();
+    let service = Command::new(PROGRAM)
+        .args(["place", "serve", "--insecure-loopback"])
+        .args(["--listen", LISTEN, "--topology", "tree.toml"])
+        .current_dir(directory)
+        .stderr(log)
+        .spawn();
+    let service = Process(service.unwrap());
+    until("the service", || TcpStream::connect(LISTEN).ok());
+    service
+}
+
+/// What the placement service says, which is yes.
+fn ask(words: &str) -> String {
+    let mut command = Command::new(PROGRAM);
+    command.arg("place").args(words.split(' '));
+    let asked = command.args(["--url", URL]).output().unwrap();
+    let said = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&asked.stderr);
+    assert!(asked.status.success(), "{words}: {said}{errors}");
+    said
+}
+
+/// The host of the machine, and the one that it is on its way to.
+fn place() -> (String, Option<String>) {
+    let tenant: Value = serde_json::from_str(&ask("get acme/web --output json")).unwrap();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let host = text(&tenant["runs"][0]["host"]);
+    (host.unwrap(), text(&tenant["moving"]["to"]))
 }
 
 /// The monitor of a machine, to be asked by QMP.
@@ -254,6 +303,8 @@ fn a_machine_moves_while_others_speak_with_it() {
         fabric();
         let peer = Guest::new(Kind::Veth, 2);
         peer.inside("ip", &["address", "add", "10.77.0.2/24", "dev", "eth0"]);
+        let _service = serve(path);
+        ask("create web --owner acme --vms 1 --bandwidth 50Mbit/s --burst 15KB");
         let hosts = [
             Host::start(path, 1, ""),
             Host::start(path, 2, &peer.section()),
@@ -286,12 +337,17 @@ fn a_machine_moves_while_others_speak_with_it() {
         until("traffic", || {
             (before(&hosts[0]) > so_far.map(|count| count + 100)).then_some(())
         });
+        ask("move acme/web/0 --to h-2");
+        assert_eq!(place(), ("h-1".into(), Some("h-2".into())));
         let stood = Monitor::of(&control).migrate(&incoming);
         hosts[1].wait_for("up");
         hosts[0].wait_for("away");
         let report = tcp.wait_with_output().unwrap();
         let (sent, echoes) = pings.end();
 
+        until("its host's word", || {
+            (place() == ("h-2".into(), None)).then_some(())
+        });
         judge(
             &report.stdout,
             (sent, &echoes),

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use std::collections::{BTreeMap, HashMap};
-use tailbound_api::{Tenant, is_name};
+use tailbound_api::{Run, Tenant, is_name};
 use tailbound_placement::{FaultDomains, NodeId, Resources, TenantId, Topology};
 use tailbound_units::Bytes;
 
@@ -61,7 +61,7 @@ impl<'a> Tenants<'a> {
         let wrong = tenant.request.check();
         wrong.map_err(|error| error.to_string())?;
         if let Some(domains) = tenant.request.domains {
-            self.domains(domains, tenant.request.vms, &hosts)?;
+            self.domains(domains, tenant.reserved().vms, &hosts)?;
         }
         Ok(hosts)
     }
@@ -87,6 +87,21 @@ impl<'a> Tenants<'a> {
                 "it asked for {} machines and has {sum}",
                 tenant.request.vms
             ));
+        }
+        if let Some(moving) = &tenant.moving {
+            let has = |run: &Run| {
+                let at = moving.vm.checked_sub(run.first);
+                at.is_some_and(|at| at < run.count) && run.host != moving.to
+            };
+            let node = self.topology.find(&moving.to);
+            let host = node.filter(|node| self.topology.is_host(*node));
+            let (Some(host), true) = (host, tenant.runs.iter().any(has)) else {
+                return Err(format!(
+                    "its machine {} cannot move to {:?}",
+                    moving.vm, moving.to
+                ));
+            };
+            *hosts.entry(host).or_default() += 1;
         }
         Ok(hosts.into_iter().collect())
     }

@@ -57,8 +57,8 @@ impl Ledger {
                     Change::Tenant(tenant) => Some(tenant),
                     _ => None,
                 };
-                let runs = [old, new].into_iter().flatten().flat_map(|t| &t.runs);
-                touched.extend(runs.map(|run| run.host.clone()));
+                let hosts = [old, new].into_iter().flatten().flat_map(|t| t.hosts());
+                touched.extend(hosts.map(str::to_owned));
             }
             if let Change::Hosts(hosts) = change {
                 let names = self.hosts.keys().chain(hosts.keys());
@@ -137,7 +137,7 @@ impl Ledger {
         }
         let placed = tenants.iter().zip(&placements);
         self.datacentre
-            .restore_all(placed.map(|(tenant, at)| (tenant.id, tenant.request, at.clone())))
+            .restore_all(placed.map(|(tenant, at)| (tenant.id, tenant.reserved(), at.clone())))
             .map_err(|(tenant, error)| LoadError::Tenant {
                 tenant,
                 why: error.to_string(),
@@ -154,7 +154,7 @@ impl Ledger {
         let placement = self.placement(&tenant)?;
         self.check_name(&tenant)?;
         self.datacentre
-            .restore(tenant.id, &tenant.request, placement.clone())
+            .restore(tenant.id, &tenant.reserved(), placement.clone())
             .map_err(|error| LoadError::Tenant {
                 tenant: tenant.id,
                 why: error.to_string(),
@@ -192,19 +192,24 @@ impl Ledger {
         runs::check(&tenant.runs, tenant.request.vms).map_err(bad)?;
         let topology = self.datacentre.topology();
         let mut hosts = Vec::with_capacity(tenant.runs.len());
-        for run in &tenant.runs {
-            let host = topology
-                .find(&run.host)
-                .filter(|node| topology.is_host(*node));
-            let host = host.ok_or_else(|| bad(format!("there is no host {:?}", run.host)))?;
-            hosts.push((host, run.count));
+        let runs = tenant.runs.iter().map(|run| (&run.host, run.count));
+        let moving = tenant.moving.as_ref();
+        if let Some(moving) = moving
+            && runs::host_of(&tenant.runs, moving.vm).is_none()
+        {
+            return Err(bad(format!("it has no machine {} to move", moving.vm)));
+        }
+        for (name, count) in runs.chain(moving.map(|moving| (&moving.to, 1))) {
+            let host = topology.find(name).filter(|node| topology.is_host(*node));
+            let host = host.ok_or_else(|| bad(format!("there is no host {name:?}")))?;
+            hosts.push((host, count));
         }
         Ok(Placement::new(hosts))
     }
 
     /// Adds a tenant to the indices; the data centre has it already.
     pub(super) fn list(&mut self, tenant: Arc<Tenant>, placement: &Placement) {
-        self.used += u64::from(tenant.request.vms);
+        self.used += u64::from(tenant.reserved().vms);
         self.owners.add(&tenant);
         self.index.add(tenant.id, placement);
         let id = tenant.id;
@@ -215,7 +220,7 @@ impl Ledger {
     /// Removes a tenant from the indices.
     pub(super) fn unlist(&mut self, id: TenantId, had: &Placement) -> Option<Arc<Tenant>> {
         let tenant = self.tenants.remove(&id)?;
-        self.used -= u64::from(tenant.request.vms);
+        self.used -= u64::from(tenant.reserved().vms);
         self.owners.remove(&tenant);
         self.index.remove(id, had);
         self.note_unlisted(id, had);

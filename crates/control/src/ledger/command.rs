@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tailbound_api::{HostChange, HostReport, HostState, NewTenant, Tenant, TopologyDiff};
+use tailbound_api::{HostChange, HostReport, HostState, MoveVm, NewTenant, Tenant, TopologyDiff};
 use tailbound_placement::{Spec, TenantId};
 
 /// A change of the ledger.
@@ -26,6 +26,13 @@ pub enum Command {
     Relocate {
         /// The tenant.
         id: TenantId,
+    },
+    /// Has a machine of a tenant move to a host, or ends that.
+    Move {
+        /// The tenant.
+        id: TenantId,
+        /// The machine, and what is to be done about it.
+        step: MoveVm,
     },
     /// Drains hosts, takes them for broken, or opens them again.
     SetHosts {

@@ -63,6 +63,7 @@ impl Ledger {
             Command::Resize { id, vms } => self.resize(owner, *id, *vms, &mut draft),
             Command::Delete { id } => self.delete(owner, *id, &mut draft),
             Command::Relocate { id } => self.relocate(owner, *id, &mut draft),
+            Command::Move { id, step } => self.move_vm(owner, *id, step, &mut draft),
             Command::SetHosts { node, state } => self.set_states(node, *state, &mut draft),
             Command::Report { host, report } => self.report(host, report, &mut draft),
             Command::Silence { hosts } => Ok(self.silence(hosts, &mut draft)),
@@ -114,6 +115,7 @@ impl Ledger {
             request,
             runs: self.runs(&[], &placement),
             change: id.0,
+            moving: None,
             standing: None,
         };
         let reply = self.entered(tenant, &placement, draft);
@@ -137,7 +139,7 @@ impl Ledger {
         vms: u32,
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
-        let old = self.visible(owner, id)?;
+        let old = self.settled(owner, id)?;
         if old.request.vms == vms {
             return Ok(Reply::Tenant(old));
         }
@@ -155,7 +157,7 @@ impl Ledger {
         id: TenantId,
         draft: &mut Draft,
     ) -> Result<Reply, LedgerError> {
-        let old = self.visible(owner, id)?;
+        let old = self.settled(owner, id)?;
         let placement = Replacement {
             old: self.placement_of(id),
             new: self.datacentre.relocate(id)?.clone(),
@@ -224,8 +226,12 @@ impl Ledger {
         let host = self.host_node(name);
         let host = host.ok_or_else(|| LedgerError::NotFound(format!("host {name:?}")))?;
         if self.is_news(name, report) {
-            let report = self.kept_of(host, report);
-            self.say(name, report, None, draft);
+            let kept = self.kept_of(host, report);
+            self.say(name, kept, None, draft);
+            let arrived: Vec<_> = self.arrivals(host, report).collect();
+            for id in arrived {
+                self.arrive(id, draft)?;
+            }
         }
         Ok(Reply::Noted)
     }
@@ -297,14 +303,27 @@ impl Ledger {
     }
 
     /// Returns a tenant that the caller may see.
-    fn visible(&self, owner: Option<&str>, id: TenantId) -> Result<Arc<Tenant>, LedgerError> {
+    pub(super) fn visible(
+        &self,
+        owner: Option<&str>,
+        id: TenantId,
+    ) -> Result<Arc<Tenant>, LedgerError> {
         self.tenant(id)
             .filter(|tenant| owner.is_none_or(|owner| tenant.owner == owner))
             .cloned()
             .ok_or_else(|| LedgerError::NotFound(format!("tenant {}", id.0)))
     }
 
-    fn placement_of(&self, id: TenantId) -> Placement {
+    /// Returns the tenant where no machine of it is on its way.
+    fn settled(&self, owner: Option<&str>, id: TenantId) -> Result<Arc<Tenant>, LedgerError> {
+        let tenant = self.visible(owner, id)?;
+        match &tenant.moving {
+            None => Ok(tenant),
+            Some(moving) => Err(LedgerError::on_its_way(&tenant, moving)),
+        }
+    }
+
+    pub(super) fn placement_of(&self, id: TenantId) -> Placement {
         let tenant = self.datacentre.tenant(id);
         tenant.map_or_else(Placement::default, |tenant| tenant.placement.clone())
     }
@@ -335,11 +354,25 @@ impl Ledger {
         placement: &Replacement,
         draft: &mut Draft,
     ) -> Reply {
-        let tenant = Arc::new(Tenant {
+        let tenant = Tenant {
             request,
             runs: self.runs(&old.runs, &placement.new),
-            change: self.count(draft),
             ..Tenant::clone(old)
+        };
+        self.relisted(old, tenant, placement, draft)
+    }
+
+    /// Lists a tenant again that is another one.
+    pub(super) fn relisted(
+        &mut self,
+        old: &Arc<Tenant>,
+        tenant: Tenant,
+        placement: &Replacement,
+        draft: &mut Draft,
+    ) -> Reply {
+        let tenant = Arc::new(Tenant {
+            change: self.count(draft),
+            ..tenant
         });
         draft.keep(
             Change::Tenant(Arc::clone(old)),
@@ -421,14 +454,14 @@ impl Ledger {
 }
 
 /// Where a tenant's machines are before and after a change.
-struct Replacement {
-    old: Placement,
-    new: Placement,
+pub(super) struct Replacement {
+    pub(super) old: Placement,
+    pub(super) new: Placement,
 }
 
 /// A decision in the making.
 #[derive(Debug, Default)]
-struct Draft {
+pub(super) struct Draft {
     changes: Vec<Change>,
     undo: Undo,
 }

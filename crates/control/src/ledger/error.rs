@@ -1,6 +1,6 @@
 //! Errors of the ledger: of calls and queries, and of loading it from a store.
 
-use tailbound_api::{Broken, Code};
+use tailbound_api::{Broken, Code, Moving, Tenant};
 use tailbound_placement::{AdmitError, PlacementError, RequestError, SpecError, TenantId};
 
 /// Why a call or a query was refused; nothing was changed.
@@ -22,6 +22,24 @@ pub enum LedgerError {
     /// There is no placement under which every promise would hold.
     #[error(transparent)]
     NoPlacement(#[from] PlacementError),
+    /// A host cannot take a machine.
+    #[error("{vm} cannot move to {to}: {why}")]
+    NoMove {
+        /// The machine: `OWNER/NAME/NUMBER`.
+        vm: String,
+        /// The host.
+        to: String,
+        /// Why.
+        why: String,
+    },
+    /// A machine is on its way.
+    #[error("{vm} is on its way to {to}: have that done, or cancel it, first")]
+    Moves {
+        /// The machine: `OWNER/NAME/NUMBER`.
+        vm: String,
+        /// The host.
+        to: String,
+    },
     /// The request makes no sense by itself.
     #[error("{0}")]
     Absurd(String),
@@ -64,12 +82,20 @@ fn breaks(broken: &[Broken]) -> String {
 }
 
 impl LedgerError {
+    /// What is refused while a machine of a tenant is on its way.
+    pub(super) fn on_its_way(tenant: &Tenant, moving: &Moving) -> Self {
+        Self::Moves {
+            vm: format!("{}/{}/{}", tenant.owner, tenant.name, moving.vm),
+            to: moving.to.clone(),
+        }
+    }
+
     /// Returns the kind of error that a client is told.
     pub const fn code(&self) -> Code {
         match self {
             Self::NotFound(_) => Code::NotFound,
             Self::Exists { .. } => Code::Exists,
-            Self::NoPlacement(_) => Code::Refused,
+            Self::NoPlacement(_) | Self::NoMove { .. } | Self::Moves { .. } => Code::Refused,
             Self::Absurd(_) => Code::Absurd,
             Self::KeyReused(_) => Code::KeyReused,
             Self::Breaks(_) => Code::Breaks,

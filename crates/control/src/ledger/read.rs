@@ -1,11 +1,11 @@
 //! Queries; nothing is changed.
 
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, runs};
 use std::ops::Bound;
 use std::sync::Arc;
 use tailbound_api::{
-    Classes, Explanation, Host, HostGuarantees, HostState, HostedRun, Line, Nearest, Overload,
-    Page, PairBound, Placed, PortState, Role, Run, Status, Tenant, VmGuarantee,
+    Classes, Explanation, Host, HostGuarantees, HostState, HostedRun, Line, MoveEnd, Nearest,
+    Overload, Page, PairBound, Placed, PortState, Role, Status, Tenant, VmGuarantee,
 };
 use tailbound_placement::{
     AdmitError, Direction, NodeId, Placement, PlacementError, Port, PortId, Request, TenantId,
@@ -130,12 +130,15 @@ impl Ledger {
                 continue;
             };
             let runs = tenant.runs.iter().filter(|run| run.host == name);
-            host.vms.extend(runs.map(|run| HostedRun {
+            let arrives = tenant.moving.iter().filter(|moving| moving.to == name);
+            let all = runs.map(|run| (run.first, run.count));
+            let all = all.chain(arrives.map(|moving| (moving.vm, 1)));
+            host.vms.extend(all.map(|(first, count)| HostedRun {
                 tenant: id,
                 owner: tenant.owner.clone(),
                 name: tenant.name.clone(),
-                first: run.first,
-                count: run.count,
+                first,
+                count,
             }));
         }
         host.ports = [Direction::Up, Direction::Down]
@@ -204,21 +207,28 @@ impl Ledger {
     /// Returns the guarantees of the machines on a host.
     pub fn guarantees(&self, host: &str) -> Option<HostGuarantees> {
         let node = self.host_node(host)?;
-        let mut vms: Vec<(&Tenant, u32)> = Vec::new();
+        let mut vms: Vec<(&Tenant, u32, Option<MoveEnd>)> = Vec::new();
         for (id, _) in self.machines_at(node) {
             let Some(tenant) = self.tenants.get(&id) else {
                 continue;
             };
             let runs = tenant.runs.iter().filter(|run| run.host == host);
             let numbers = runs.flat_map(|run| run.first..run.first + run.count);
-            vms.extend(numbers.map(|number| (&**tenant, number)));
+            let moving = tenant.moving.as_ref();
+            vms.extend(numbers.map(|number| {
+                let leaves = moving.is_some_and(|moving| moving.vm == number);
+                (&**tenant, number, leaves.then_some(MoveEnd::Leaves))
+            }));
+            let arrives = moving.filter(|moving| moving.to == host);
+            vms.extend(arrives.map(|moving| (&**tenant, moving.vm, Some(MoveEnd::Arrives))));
         }
-        vms.sort_by_key(|(tenant, number)| (&tenant.owner, &tenant.name, *number));
-        let vms = vms.into_iter().map(|(tenant, number)| VmGuarantee {
+        vms.sort_by_key(|(tenant, number, _)| (&tenant.owner, &tenant.name, *number));
+        let vms = vms.into_iter().map(|(tenant, number, moves)| VmGuarantee {
             vm: format!("{}/{}/{number}", tenant.owner, tenant.name),
             tenant: tenant.id,
             tenant_vms: tenant.request.vms,
             guarantee: tenant.request.guarantee,
+            moves,
         });
         Some(HostGuarantees {
             host: host.to_owned(),
@@ -258,10 +268,9 @@ impl Ledger {
         })
     }
 
-    fn machine(&self, tenant: &Tenant, number: u32) -> Result<NodeId, LedgerError> {
-        let holds = |run: &&Run| (run.first..run.first + run.count).contains(&number);
-        let run = tenant.runs.iter().find(holds);
-        run.and_then(|run| self.node(&run.host)).ok_or_else(|| {
+    pub(super) fn machine(&self, tenant: &Tenant, number: u32) -> Result<NodeId, LedgerError> {
+        let host = runs::host_of(&tenant.runs, number);
+        host.and_then(|host| self.node(host)).ok_or_else(|| {
             let Tenant { owner, name, .. } = tenant;
             LedgerError::NotFound(format!("machine {owner}/{name}/{number}"))
         })

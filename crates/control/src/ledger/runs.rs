@@ -36,6 +36,35 @@ pub(super) fn assign<'a>(old: &[Run], hosts: impl Iterator<Item = (&'a str, u32)
     joined(&placed)
 }
 
+/// Returns the host of a machine.
+pub(super) fn host_of(runs: &[Run], number: u32) -> Option<&str> {
+    let mut runs = runs.iter();
+    let run = runs.find(|run| {
+        number
+            .checked_sub(run.first)
+            .is_some_and(|at| at < run.count)
+    });
+    run.map(|run| run.host.as_str())
+}
+
+/// Returns the runs where one machine is on another host.
+pub(super) fn moved(runs: &[Run], number: u32, to: &str) -> Vec<Run> {
+    let each = runs.iter().flat_map(|run| {
+        let numbers = run.first..run.first.saturating_add(run.count);
+        numbers.map(|each| {
+            (
+                each,
+                if each == number {
+                    to
+                } else {
+                    run.host.as_str()
+                },
+            )
+        })
+    });
+    joined(&each.collect::<Vec<_>>())
+}
+
 /// Joins neighbouring numbers on one host to one run.
 fn joined(placed: &[(u32, &str)]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
@@ -79,6 +108,27 @@ pub(super) fn check(runs: &[Run], vms: u32) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_machine_moves_and_all_keep_their_numbers() {
+        let run = |first, count, host: &str| Run {
+            first,
+            count,
+            host: host.to_owned(),
+        };
+        let runs = [run(0, 3, "a"), run(5, 1, "b")];
+        let split = [
+            run(0, 1, "a"),
+            run(1, 1, "b"),
+            run(2, 1, "a"),
+            run(5, 1, "b"),
+        ];
+        assert_eq!(moved(&runs, 1, "b"), split);
+        assert_eq!(moved(&split, 1, "a"), runs);
+        assert_eq!(moved(&runs, 4, "b"), runs);
+        let hosts = [0, 2, 3, 5, 6].map(|number| host_of(&runs, number));
+        assert_eq!(hosts, [Some("a"), Some("a"), None, Some("b"), None]);
+    }
 
     #[test]
     fn numbers_that_cannot_be_counted_are_no_machines() {

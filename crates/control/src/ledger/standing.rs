@@ -468,6 +468,8 @@ impl Ledger {
         HostReport {
             change: report.change.min(self.next_id.saturating_sub(1)),
             refused: refused.into_values().collect(),
+            // What follows is in the tenants.
+            arrived: Vec::new(),
             ..report.clone()
         }
     }
@@ -481,7 +483,9 @@ impl Ledger {
             return true;
         };
         let (old, new) = (&said.report, self.kept_of(host, report));
-        if (old.classes, old.limits, &old.refused) != (new.classes, new.limits, &new.refused) {
+        if (old.classes, old.limits, &old.refused) != (new.classes, new.limits, &new.refused)
+            || self.arrivals(host, report).next().is_some()
+        {
             return true;
         }
         self.index.at(host).iter().any(|id| {

@@ -1,4 +1,5 @@
 mod cases;
+mod moves;
 mod random;
 
 use super::testing::{TREE, call, create, ledger};

@@ -75,6 +75,7 @@ pub(super) const RULES: &[Rule] = {
         rule("PATCH", "/v1/tenants/{id}", Tenant, Write, SMALL),
         rule("DELETE", "/v1/tenants/{id}", Tenant, Write, 0),
         rule("POST", "/v1/tenants/{id}/relocate", Operator, Write, 0),
+        rule("POST", "/v1/tenants/{id}/move", Operator, Write, SMALL),
         rule("GET", "/v1/tenants/{id}/bound", Tenant, Read, 0),
         rule("GET", "/v1/events", Tenant, Read, 0),
         rule("POST", "/v1/fit", Tenant, Read, SMALL),

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
-use tailbound_api::{Code, HostReport, NewTenant, Resize};
+use tailbound_api::{Code, HostReport, MoveVm, NewTenant, Resize};
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
 /// The header by which a retried write is recognised as the same write (an IETF draft).
@@ -119,7 +119,14 @@ macro_rules! json_content {
     )+};
 }
 
-json_content!(NewTenant, Resize, PlacementRequest, Spec, HostReport);
+json_content!(
+    NewTenant,
+    Resize,
+    MoveVm,
+    PlacementRequest,
+    Spec,
+    HostReport
+);
 
 fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ApiError> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str());

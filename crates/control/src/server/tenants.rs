@@ -12,7 +12,7 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
-use tailbound_api::{Code, NewTenant, Page, PairBound, Resize, Tenant, is_name};
+use tailbound_api::{Code, MoveVm, NewTenant, Page, PairBound, Resize, Tenant, is_name};
 use tailbound_placement::TenantId;
 use utoipa::IntoParams;
 
@@ -219,6 +219,26 @@ pub(super) async fn relocate(
     Write { author, .. }: Write<()>,
 ) -> Result<Json<Tenant>, ApiError> {
     let tenant = changed(&app, author.call(Command::Relocate { id })).await?;
+    Ok(Json(tenant))
+}
+
+/// Has a machine move to another host: reserves a place there, and keeps the one that it has,
+/// until that host says that the machine is there, or it is said here that it is or that it stays.
+#[utoipa::path(
+    post, path = "/v1/tenants/{id}/move", tag = "tenants", operation_id = "move_machine",
+    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
+    request_body = MoveVm,
+    responses(
+        (status = 200, description = "As it is now", body = Tenant),
+        Guarded, Absent, problem::Body, Stored, Refused,
+    )
+)]
+pub(super) async fn move_vm(
+    State(app): State<Arc<App>>,
+    Id(id): Id,
+    Write { body, author }: Write<MoveVm>,
+) -> Result<Json<Tenant>, ApiError> {
+    let tenant = changed(&app, author.call(Command::Move { id, step: body })).await?;
     Ok(Json(tenant))
 }
 

@@ -66,6 +66,8 @@ pub(super) struct Kept {
     reserved: Rate,
     /// By tenant: the first machine that is refused.
     refused: BTreeMap<TenantId, RefusedVm>,
+    /// Machines that are to come here, and are here.
+    arrived: Vec<String>,
 }
 
 impl Telling {
@@ -190,6 +192,10 @@ impl Daemon {
         let end = guests.min(looked_at + WORK);
         for place in looked_at..end {
             kept.reserved.0 += self.guarantees.reserved_at(place).0;
+            let arriving = self.guarantees.arriving_at(place);
+            if let Some(vm) = arriving.filter(|_| self.switch.has_guest_come(place)) {
+                kept.arrived.push(vm.to_owned());
+            }
             let rule = self.switch.refusal(place);
             if let Some(refused) = self.guarantees.refused_at(place, rule) {
                 kept.refused.entry(refused.tenant).or_insert(refused);
@@ -200,10 +206,8 @@ impl Daemon {
         }
         let wire = self.switch.wire();
         let limits = wire.and_then(|wire| limits(wire, kept.reserved));
-        reporter.tell(
-            self.guarantees
-                .report(limits, kept.refused.into_values().collect()),
-        );
+        let refused = kept.refused.into_values().collect();
+        reporter.tell(self.guarantees.report(limits, refused, kept.arrived));
         None
     }
 }

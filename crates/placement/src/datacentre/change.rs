@@ -123,7 +123,7 @@ impl Datacentre {
     }
 
     /// Calls `ask` with the data centre as it would be without a tenant, and returns the answer.
-    fn without<T>(
+    pub(super) fn without<T>(
         &mut self,
         id: TenantId,
         ask: impl FnOnce(&Self, &Tenant) -> T,

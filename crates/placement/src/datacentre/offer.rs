@@ -146,6 +146,27 @@ impl Datacentre {
         }
     }
 
+    /// Checks that a host keeps so many machines of a request, beside those of others.
+    pub(super) fn check_machines(
+        &self,
+        host: NodeId,
+        request: &Request,
+        count: u32,
+    ) -> Result<(), HostRule> {
+        let Some(guarantee) = &request.guarantee else {
+            return match self.offer(host) {
+                HostOffer::Nothing => Err(HostRule::NoMachines),
+                _ => Ok(()),
+            };
+        };
+        self.check_terms(host, guarantee)?;
+        let Some(limits) = self.limits(host)? else {
+            return Ok(());
+        };
+        let more = guarantee.bandwidth.0.saturating_mul(count.into());
+        limits.check_sum(Rate(self.promised(host).0.saturating_add(more)))
+    }
+
     /// Checks that some host keeps the guarantee, be it full or not.
     pub(super) fn check_hosts(&self, request: &Request) -> Result<(), PlacementError> {
         let Some(guarantee) = &request.guarantee else {

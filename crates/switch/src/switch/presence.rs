@@ -10,7 +10,7 @@ use super::{PortIndex, Ports, Switch};
 use crate::announce;
 use crate::filter::SpoofFilter;
 use crate::forward::Pinned;
-use crate::port::Presence;
+use crate::port::{Arrival, Presence};
 use crate::prefix::Prefix;
 use crate::reason::Reason;
 use std::collections::BTreeSet;
@@ -25,6 +25,13 @@ impl Switch {
     /// Whether the guest at `place` among [`Switch::guests`] is on another host, or nowhere.
     pub fn is_guest_away(&self, place: usize) -> bool {
         self.is_away(PortIndex(self.first_guest() + place))
+    }
+
+    /// Whether the guest at `place` among [`Switch::guests`] was seen to come, and is here.
+    pub fn has_guest_come(&self, place: usize) -> bool {
+        let guest = self.guests.get(place);
+        let presence = guest.and_then(|guest| guest.presence);
+        matches!(presence, Some(Presence::Here(arrival)) if arrival != Arrival::default())
     }
 
     /// Notes where guests are whose ports are new, before anything comes: nobody is announced.

@@ -10,6 +10,7 @@ mod failure;
 mod form;
 mod guarantees;
 mod hosts;
+mod moves;
 mod name;
 mod openapi;
 mod request;
@@ -54,6 +55,8 @@ enum Action {
     Delete(tenants::Delete),
     /// Move a tenant's machines off hosts that are closed or do not keep what it is promised
     Relocate(tenants::Relocate),
+    /// Have a machine move to another host: both have a place for it until it is there
+    Move(moves::Move),
     /// Say whether a request would pass now, and where it would go
     Fit(explain::Fit),
     /// Say the same, and if it does not pass, why not and what would
@@ -96,6 +99,7 @@ impl Args {
             Action::Resize(resize) => resize.run(),
             Action::Delete(delete) => delete.run(),
             Action::Relocate(relocate) => relocate.run(),
+            Action::Move(step) => step.run(),
             Action::Fit(fit) => fit.run(),
             Action::Explain(explain) => explain.run(),
             Action::Bound(bound) => bound.run(),

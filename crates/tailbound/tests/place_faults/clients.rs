@@ -266,6 +266,7 @@ impl Client {
 fn tenant(text: &str) -> Tenant {
     let tenant: Tenant = serde_json::from_str(text).unwrap();
     Tenant {
+        moving: None,
         standing: None,
         ..tenant
     }

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tailbound_api::{Classes, Fabric, HostReport, RefusedVm};
+use tailbound_api::{Classes, Fabric, HostReport, MoveStep, MoveVm, RefusedVm};
 use tailbound_placement::{HostLimits, Spec};
 use tailbound_units::{Bytes, Rate};
 
@@ -14,6 +14,8 @@ enum Step {
     Resize(usize, u32),
     Delete(usize),
     Relocate(usize),
+    /// Of which tenant, which machine, and where to, or how it ends.
+    Move(usize, u32, Result<usize, bool>),
     SetHosts(usize, HostState),
     SetTopology(usize),
     Report(usize, Word),
@@ -26,6 +28,8 @@ enum Word {
     /// How far behind the last change, and the link's rate in Mbit/s.
     Keeps(u64, u64),
     Refuses(usize),
+    /// All that are to come to it.
+    Arrived,
     OtherClasses,
     Unpaced,
 }
@@ -43,6 +47,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (any::<usize>(), 0_u32..12).prop_map(|(a, b)| Step::Resize(a, b)),
         2 => any::<usize>().prop_map(Step::Delete),
         2 => any::<usize>().prop_map(Step::Relocate),
+        4 => (any::<usize>(), 0_u32..4, any::<usize>())
+            .prop_map(|(a, b, c)| Step::Move(a, b, Ok(c))),
+        3 => (any::<usize>(), 0_u32..4, any::<bool>())
+            .prop_map(|(a, b, c)| Step::Move(a, b, Err(c))),
         2 => (0..NODES.len(), state).prop_map(|(a, b)| Step::SetHosts(a, b)),
         1 => (0_usize..4).prop_map(Step::SetTopology),
         6 => (any::<usize>(), words()).prop_map(|(a, b)| Step::Report(a, b)),
@@ -56,6 +64,7 @@ fn words() -> impl Strategy<Value = Word> {
         6 => (0_u64..3, prop_oneof![Just(100_u64), Just(1_000), Just(10_000)])
             .prop_map(|(behind, mbit)| Word::Keeps(behind, mbit)),
         1 => any::<usize>().prop_map(Word::Refuses),
+        3 => Just(Word::Arrived),
         1 => Just(Word::OtherClasses),
         1 => Just(Word::Unpaced),
     ]
@@ -82,6 +91,7 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
         classes: None,
         limits: Some(limits(mbit)),
         refused: Vec::new(),
+        arrived: Vec::new(),
     };
     match word {
         Word::Keeps(behind, mbit) => keeps(*behind, *mbit),
@@ -98,6 +108,18 @@ fn report(ledger: &Ledger, word: &Word) -> HostReport {
                 ..keeps(0, 10_000)
             }
         }
+        Word::Arrived => HostReport {
+            arrived: ledger
+                .tenants
+                .values()
+                .filter_map(|tenant| {
+                    let Tenant { owner, name, .. } = &**tenant;
+                    let number = tenant.moving.as_ref()?.vm;
+                    Some(format!("{owner}/{name}/{number}"))
+                })
+                .collect(),
+            ..keeps(0, 10_000)
+        },
         Word::OtherClasses => HostReport {
             classes: Some(Classes::of(Fabric::ThreeClasses).into()),
             ..keeps(0, 10_000)
@@ -138,6 +160,17 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
         },
         Step::Delete(index) => Command::Delete { id: some(*index) },
         Step::Relocate(index) => Command::Relocate { id: some(*index) },
+        Step::Move(index, vm, step) => Command::Move {
+            id: some(*index),
+            step: MoveVm {
+                vm: *vm,
+                step: match step {
+                    Ok(to) => MoveStep::Begin { to: host(*to) },
+                    Err(true) => MoveStep::Done,
+                    Err(false) => MoveStep::Cancel,
+                },
+            },
+        },
         Step::SetHosts(node, state) => Command::SetHosts {
             node: NODES[*node].to_owned(),
             state: *state,
@@ -164,7 +197,17 @@ fn numbers_stay(old: &Tenant, new: &Tenant) {
         runs.flat_map(|run| (run.first..run.first + run.count).map(|n| (n, run.host.clone())))
             .collect()
     };
+    let moving = old.moving.clone();
     let (old, new) = (machines(old), machines(new));
+    if let Some(moving) = moving {
+        // One machine at most is elsewhere.
+        for (number, host) in &new {
+            let stays = old.get(number) == Some(host);
+            assert!(stays || (*number == moving.vm && *host == moving.to));
+        }
+        assert_eq!(old.len(), new.len());
+        return;
+    }
     let stayed = old
         .iter()
         .filter(|(n, host)| new.get(n) == Some(host))
@@ -178,6 +221,20 @@ fn numbers_stay(old: &Tenant, new: &Tenant) {
     if new.len() >= old.len() {
         assert!(old.keys().all(|number| new.contains_key(number)));
     }
+}
+
+/// A machine on its way is told to both of its hosts, and each has a place for it.
+fn both_hosts_have_a_place(ledger: &Ledger) {
+    let mut ends = 0;
+    for host in ledger.host_names("host-1").unwrap_or_default() {
+        let told = ledger.guarantees(&host).unwrap();
+        let shown = ledger.host(&host).unwrap();
+        assert_eq!(told.vms.len() as u32, shown.used, "{host}");
+        assert!(shown.used <= shown.slots);
+        ends += told.vms.iter().filter(|vm| vm.moves.is_some()).count();
+    }
+    let moving = ledger.tenants.values().filter(|it| it.moving.is_some());
+    assert_eq!(ends, 2 * moving.count());
 }
 
 proptest! {
@@ -210,6 +267,7 @@ proptest! {
                     let after = observe(&leader);
                     prop_assert_eq!(&observe(&Ledger::load(kept.clone()).unwrap()), &after);
                     prop_assert_eq!(&observe(&follower), &after);
+                    both_hosts_have_a_place(&leader);
                     if decision.changes.is_empty() {
                         prop_assert_eq!(&after, &before);
                     }

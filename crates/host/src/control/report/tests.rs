@@ -127,6 +127,7 @@ proptest! {
                 let at = nodes.iter().position(|host| host == node).expect("a host");
                 for vm in 0..*count {
                     let known = VmGuarantee {
+                        moves: None,
                         vm: format!("t/{number}/{vm}"),
                         tenant: TenantId(number),
                         tenant_vms: request.vms,

@@ -93,6 +93,8 @@ pub(super) enum Change {
     Close(usize),
     Open(usize),
     Relocate(usize),
+    /// Which tenant, from where, to where, and whether it comes there.
+    Move(usize, usize, usize, bool),
 }
 
 pub(super) fn changes() -> impl Strategy<Value = Change> {
@@ -103,6 +105,8 @@ pub(super) fn changes() -> impl Strategy<Value = Change> {
         1 => any::<usize>().prop_map(Change::Close),
         1 => any::<usize>().prop_map(Change::Open),
         1 => any::<usize>().prop_map(Change::Relocate),
+        3 => (any::<usize>(), any::<usize>(), any::<usize>(), any::<bool>())
+            .prop_map(|(which, from, to, comes)| Change::Move(which, from, to, comes)),
     ]
 }
 
@@ -118,6 +122,27 @@ pub(super) fn apply(dc: &mut Datacentre, number: u64, change: &Change) -> bool {
         Change::Release(index) => dc.release(which(*index, dc)).is_ok(),
         Change::Resize(index, vms) => dc.resize(which(*index, dc), *vms).is_ok(),
         Change::Relocate(index) => dc.relocate(which(*index, dc)).is_ok(),
+        Change::Move(index, from, to, comes) => {
+            let (id, hosts) = (which(*index, dc), dc.topology.hosts());
+            let to = hosts[to % hosts.len()];
+            let tenant = dc.tenants.get(&id);
+            let tenant = tenant.map_or(&[][..], |tenant| tenant.placement.hosts());
+            let Some((from, _)) = tenant.get(from % tenant.len().max(1)).copied() else {
+                return false;
+            };
+            if dc.begin_move(id, from, to).is_err() {
+                return false;
+            }
+            state_is_as_recomputed(dc);
+            all_promises_hold(dc);
+            let again = dc.release(id).unwrap();
+            dc.restore(id, &again.request, again.placement).unwrap();
+            dc.end_move(id, if *comes { from } else { to }).unwrap();
+            let tenant = dc.tenants[&id].clone();
+            let stands = dc.without(id, |dc, _| dc.verify(&tenant.request, &tenant.placement));
+            assert_eq!(stands, Ok(Ok(())));
+            true
+        }
         Change::Close(index) => {
             dc.close(node(*index, dc));
             true

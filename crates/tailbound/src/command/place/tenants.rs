@@ -151,7 +151,7 @@ fn hosts(tenant: &Tenant) -> usize {
 }
 
 /// What a tenant has, after a word that says what became of it.
-fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
+pub(super) fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
     format!(
         "{word}  {}/{}, id {}: {}\n\n{}",
         tenant.owner,
@@ -159,7 +159,19 @@ fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
         tenant.id.0,
         words(&tenant.request),
         runs(&tenant.runs, paint)
-    ) + &not_kept(tenant, paint)
+    ) + &on_its_way(tenant)
+        + &not_kept(tenant, paint)
+}
+
+/// The machine that moves, where one does.
+fn on_its_way(tenant: &Tenant) -> String {
+    match &tenant.moving {
+        Some(moving) => format!(
+            "\nmachine {} is on its way to {}, which has a place for it as well\n",
+            moving.vm, moving.to
+        ),
+        None => String::new(),
+    }
 }
 
 /// The hosts that do not keep what a tenant is promised, or not yet, where there are any.
@@ -192,7 +204,7 @@ impl Get {
             let standing = tenant.standing.as_ref();
             let standings = standing.map_or(&[][..], |standing| &standing.hosts);
             format!(
-                "{}  {}/{}, id {}: {}; on {}\n\n{}\n{}",
+                "{}  {}/{}, id {}: {}; on {}\n\n{}{}\n{}",
                 state_word(state_of(&tenant), paint),
                 tenant.owner,
                 tenant.name,
@@ -200,6 +212,7 @@ impl Get {
                 words(&tenant.request),
                 count(hosts as u64, "host"),
                 runs(&tenant.runs, paint),
+                on_its_way(&tenant),
                 standing::hosts(standings, true, paint)
             )
         });

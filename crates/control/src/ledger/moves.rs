@@ -1,0 +1,151 @@
+//! Machines that move from one host to another: both have a place until it is there.
+
+use super::command::Reply;
+use super::decide::{Draft, Replacement};
+use super::{Ledger, LedgerError, runs};
+use std::sync::Arc;
+use tailbound_api::{HostReport, MoveStep, MoveVm, Moving, Tenant, VmName};
+use tailbound_placement::{MoveError, NodeId, TenantId};
+
+/// Where a machine is in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// On the host that it went to.
+    There,
+    /// Where it was.
+    Here,
+}
+
+/// The machine of a tenant's number.
+fn name(tenant: &Tenant, number: u32) -> VmName {
+    VmName {
+        owner: tenant.owner.clone(),
+        tenant: tenant.name.clone(),
+        number,
+    }
+}
+
+impl Ledger {
+    /// Has a machine move, or ends that.
+    pub(super) fn move_vm(
+        &mut self,
+        owner: Option<&str>,
+        id: TenantId,
+        step: &MoveVm,
+        draft: &mut Draft,
+    ) -> Result<Reply, LedgerError> {
+        let tenant = self.visible(owner, id)?;
+        let MoveVm { vm, step } = step;
+        match (step, &tenant.moving) {
+            (MoveStep::Begin { to }, Some(moving)) if (moving.vm, &moving.to) == (*vm, to) => {
+                Ok(Reply::Tenant(tenant))
+            }
+            (MoveStep::Begin { .. }, Some(moving)) => Err(LedgerError::on_its_way(&tenant, moving)),
+            (MoveStep::Begin { to }, None) => self.begin_move(&tenant, *vm, to, draft),
+            (MoveStep::Done, Some(moving)) if moving.vm == *vm => {
+                self.end_move(&tenant, moving, End::There, draft)
+            }
+            (MoveStep::Cancel, Some(moving)) if moving.vm == *vm => {
+                self.end_move(&tenant, moving, End::Here, draft)
+            }
+            (MoveStep::Done | MoveStep::Cancel, _) => {
+                let vm = name(&tenant, *vm);
+                Err(LedgerError::NotFound(format!("move of {vm}")))
+            }
+        }
+    }
+
+    fn begin_move(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        vm: u32,
+        to: &str,
+        draft: &mut Draft,
+    ) -> Result<Reply, LedgerError> {
+        let from = self.machine(tenant, vm)?;
+        let host = self.host_node(to);
+        let host = host.ok_or_else(|| LedgerError::NotFound(format!("host {to:?}")))?;
+        if host == from {
+            let vm = name(tenant, vm);
+            return Err(LedgerError::Absurd(format!("{vm} is on {to} already")));
+        }
+        let old = self.placement_of(tenant.id);
+        let new = self.datacentre.begin_move(tenant.id, from, host);
+        let new = new.cloned().map_err(|why| match why {
+            MoveError::Tenant(error) => error.into(),
+            why => LedgerError::NoMove {
+                vm: name(tenant, vm).to_string(),
+                to: to.to_owned(),
+                why: why.to_string(),
+            },
+        })?;
+        let moving = Moving {
+            vm,
+            to: to.to_owned(),
+        };
+        let next = Tenant {
+            moving: Some(moving),
+            ..Tenant::clone(tenant)
+        };
+        Ok(self.relisted(tenant, next, &Replacement { old, new }, draft))
+    }
+
+    fn end_move(
+        &mut self,
+        tenant: &Arc<Tenant>,
+        moving: &Moving,
+        end: End,
+        draft: &mut Draft,
+    ) -> Result<Reply, LedgerError> {
+        let there = self.host_node(&moving.to);
+        let there = there.ok_or_else(|| LedgerError::NotFound(format!("host {:?}", moving.to)))?;
+        let (leave, runs) = match end {
+            End::There => {
+                let runs = runs::moved(&tenant.runs, moving.vm, &moving.to);
+                (self.machine(tenant, moving.vm)?, runs)
+            }
+            End::Here => (there, tenant.runs.clone()),
+        };
+        let old = self.placement_of(tenant.id);
+        let new = self.datacentre.end_move(tenant.id, leave)?.clone();
+        let next = Tenant {
+            runs,
+            moving: None,
+            ..Tenant::clone(tenant)
+        };
+        Ok(self.relisted(tenant, next, &Replacement { old, new }, draft))
+    }
+
+    /// The tenants of which a machine is on its way to a host, and there, as the host says.
+    pub(super) fn arrivals<'a>(
+        &'a self,
+        host: NodeId,
+        report: &'a HostReport,
+    ) -> impl Iterator<Item = TenantId> + 'a {
+        let here = if report.arrived.is_empty() {
+            Vec::new()
+        } else {
+            self.index.at(host)
+        };
+        let to = self.datacentre.topology().name(host);
+        here.into_iter().filter(move |id| {
+            let tenant = self.tenants.get(id);
+            let moving = tenant.and_then(|tenant| Some((tenant, tenant.moving.as_ref()?)));
+            moving.is_some_and(|(tenant, moving)| {
+                moving.to == to
+                    && report
+                        .arrived
+                        .contains(&name(tenant, moving.vm).to_string())
+            })
+        })
+    }
+
+    /// A machine of a tenant is where it was to come.
+    pub(super) fn arrive(&mut self, id: TenantId, draft: &mut Draft) -> Result<(), LedgerError> {
+        let tenant = self.visible(None, id)?;
+        if let Some(moving) = &tenant.moving {
+            self.end_move(&tenant, moving, End::There, draft)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! A machine that moves from one host to another: until it is there, both have a place for it.
+//!
+//! A tenant with a machine on its way is one of a machine more: the loads of that bound those
+//! of the tenant as it was and as it will be.
+
+use super::{AdmitError, Datacentre, Placement, PlacementError, Tenant, TenantId};
+use crate::host::HostRule;
+use crate::request::Request;
+use crate::topology::NodeId;
+
+/// Why a machine cannot move to a host; nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// There is no such tenant, or it has no machine to move.
+    #[error(transparent)]
+    Tenant(#[from] AdmitError),
+    /// The host gets no machines.
+    #[error("it is drained or failed, and gets no machines")]
+    Closed,
+    /// The host does not keep it.
+    #[error(transparent)]
+    Host(#[from] HostRule),
+    /// Not every promise would hold.
+    #[error("{0}")]
+    Place(PlacementError),
+}
+
+impl Request {
+    /// The same with a machine on two hosts.
+    #[must_use]
+    pub const fn with_one_more(mut self) -> Self {
+        self.vms = self.vms.saturating_add(1);
+        self
+    }
+}
+
+impl Datacentre {
+    /// Reserves a place on `to` for a machine of a tenant that is on `from`, and keeps its
+    /// place there. The tenant then has a machine more, until [`Self::end_move`].
+    ///
+    /// # Errors
+    /// `to` cannot take it, with the tenant as it is meanwhile or as it will be.
+    pub fn begin_move(
+        &mut self,
+        id: TenantId,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<&Placement, MoveError> {
+        if !self.topology.is_host(to) {
+            return Err(AdmitError::NotAHost(to.index()).into());
+        }
+        if self.is_closed(to) {
+            return Err(MoveError::Closed);
+        }
+        let found = self.without(id, |dc, tenant| dc.with_move(tenant, from, to))?;
+        let (request, placement) = found?;
+        self.release(id)?;
+        Ok(self.reserve(id, request, placement))
+    }
+
+    /// Gives the place on `leave` back that a machine of a tenant does not need any more: where
+    /// it was, or where it was to be.
+    ///
+    /// # Errors
+    /// There is no such tenant, or it has no machine there.
+    pub fn end_move(&mut self, id: TenantId, leave: NodeId) -> Result<&Placement, AdmitError> {
+        let tenant = self.tenants.get(&id).ok_or(AdmitError::Unknown(id))?;
+        let request = Request {
+            vms: tenant.request.vms.saturating_sub(1),
+            ..tenant.request
+        };
+        let placement = tenant.placement.shifted(Some(leave), None);
+        let placement = placement.ok_or(AdmitError::NotAHost(leave.index()))?;
+        self.release(id)?;
+        Ok(self.reserve(id, request, placement))
+    }
+
+    /// A tenant with a machine of it on two hosts, where it is not reserved now.
+    fn with_move(
+        &self,
+        tenant: &Tenant,
+        from: NodeId,
+        to: NodeId,
+    ) -> Result<(Request, Placement), MoveError> {
+        let Tenant { request, placement } = tenant;
+        let missing = || MoveError::from(AdmitError::NotAHost(from.index()));
+        let after = placement
+            .shifted(Some(from), Some(to))
+            .ok_or_else(missing)?;
+        let during = placement.shifted(None, Some(to)).ok_or_else(missing)?;
+        self.check_machines(to, request, after.on(to))?;
+        let more = request.with_one_more();
+        for (request, placement) in [(request, &after), (&more, &during)] {
+            let checked = self.verify(request, placement);
+            let checked = checked.and_then(|()| self.verify_links(request, placement));
+            checked.map_err(MoveError::Place)?;
+        }
+        Ok((more, during))
+    }
+}
+
+impl Placement {
+    /// How many machines a host has.
+    fn on(&self, host: NodeId) -> u32 {
+        let place = self.hosts.binary_search_by_key(&host, |(host, _)| *host);
+        place.map_or(0, |place| self.hosts[place].1)
+    }
+
+    /// The same with a machine less on `from` and one more on `to`; `None` where there is none.
+    fn shifted(&self, from: Option<NodeId>, to: Option<NodeId>) -> Option<Self> {
+        let mut hosts = self.hosts.clone();
+        if let Some(from) = from {
+            let place = hosts.binary_search_by_key(&from, |(host, _)| *host).ok()?;
+            hosts[place].1 -= 1;
+        }
+        Some(Self::new(hosts.into_iter().chain(to.map(|to| (to, 1)))))
+    }
+}

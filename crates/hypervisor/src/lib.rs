@@ -16,6 +16,7 @@ mod guests;
 mod host;
 mod ids;
 mod machine;
+pub mod netif;
 mod random;
 pub mod rtds;
 mod scheduler;

@@ -14,6 +14,7 @@ mod parallel;
 pub mod placement;
 mod scenario;
 pub mod shaper;
+pub mod tcp;
 pub mod vcpu;
 
 pub use parallel::Threads;

@@ -1,0 +1,300 @@
+//! A small TCP: what decides how fast a transfer goes, and nothing else.
+//!
+//! Read [`Connection`] first. [`send`] is Reno with the recovery of `NewReno` (RFC 5681, 6582,
+//! 6298), [`receive`] acknowledges as Linux does (every second segment, the first ones at
+//! once) and lets its window grow as Linux does. Both have the shape of all that is pure
+//! here: `now` comes in, segments go out, `poll_at` says when to come back.
+//!
+//! Not modelled: SACK, urgent data, Nagle's algorithm, path MTU, and TIME-WAIT.
+
+mod receive;
+mod send;
+#[cfg(test)]
+mod tests;
+
+use receive::Receiver;
+use send::Sender;
+use tailbound_units::Nanos;
+
+/// Bytes of the byte stream in one segment where Ethernet carries it: 1500 less IPv4, TCP
+/// and time stamps.
+pub const MSS: u32 = 1448;
+
+/// How a TCP behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// Segments that a sender may send before it hears anything: 3 in Linux until 2.6.38
+    /// (RFC 3390 at 1448 bytes), 10 since (RFC 6928).
+    pub initial_window: u32,
+    /// The window that a receiver offers first, in bytes: 4 segments in Linux until 2.6.38
+    /// (`tcp_select_initial_window`), 64 KiB today.
+    pub first_receive_window: u32,
+    /// The largest window that it offers, in bytes. It gets there by two segments for each
+    /// one that comes in order (`tcp_grow_window`).
+    pub receive_window: u32,
+    /// The timeout before a round trip was measured: 3 s until 2011 (RFC 2988), then 1 s
+    /// (RFC 6298).
+    pub first_timeout: Nanos,
+    /// How many segments of a new connection are acknowledged at once, and not every second
+    /// one (`tcp_incr_quickack`): half the first window in segments, 16 at most.
+    pub quick_acks: u32,
+    /// Whether segments with data are received in the time of the application that waits for
+    /// them, and not in that of the interrupt (`tcp_prequeue`, Linux until 4.14). Whoever
+    /// runs a connection sees to it.
+    pub prequeue: bool,
+}
+
+/// The least retransmission timeout (`TCP_RTO_MIN`).
+pub const LEAST_TIMEOUT: Nanos = Nanos::from_millis(200);
+/// How long an acknowledgement is held back for a second segment (`TCP_DELACK_MIN`).
+pub const DELAYED_ACK: Nanos = Nanos::from_millis(40);
+
+impl TcpConfig {
+    /// Linux 2.6.18 and 2.6.19 on a machine of 256 MB.
+    pub const PAPER: Self = Self {
+        initial_window: 3,
+        first_receive_window: 4 * 1460,
+        receive_window: 256 * 1024,
+        first_timeout: Nanos::from_secs(3),
+        quick_acks: 2,
+        prequeue: true,
+    };
+    /// The same with a receiver that offers 64 KiB from the first.
+    pub const PAPER_WIDE: Self = Self {
+        first_receive_window: 65_535,
+        ..Self::PAPER
+    };
+    /// Linux since 2.6.39.
+    pub const TODAY: Self = Self {
+        initial_window: 10,
+        first_receive_window: 65_535,
+        receive_window: 3 * 1024 * 1024,
+        first_timeout: Nanos::from_secs(1),
+        quick_acks: 16,
+        prequeue: false,
+    };
+}
+
+/// A segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Its place in the byte stream; a SYN is 0, the first byte 1.
+    pub sequence: u64,
+    /// Bytes that it carries.
+    pub len: u32,
+    /// Whether it begins the stream, or ends it.
+    pub edge: Edge,
+    /// The next byte that its sender expects; none in the first SYN.
+    pub ack: Option<u64>,
+    /// How far beyond that the peer may send, in bytes.
+    pub window: u32,
+    /// Milliseconds of the sender's clock (`TSval`).
+    pub stamp: u32,
+    /// Those of the peer's that it answers to (`TSecr`).
+    pub echo: u32,
+}
+
+/// What a segment says about the stream beside its bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Edge {
+    /// Nothing.
+    #[default]
+    None,
+    /// Here it begins.
+    Syn,
+    /// Behind its bytes it ends.
+    Fin,
+}
+
+impl Segment {
+    /// The place behind it: a SYN and a FIN take one.
+    pub fn end(&self) -> u64 {
+        self.sequence + u64::from(self.len) + u64::from(self.edge != Edge::None)
+    }
+}
+
+/// How the stream to the peer, and that from it, stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Our SYN is out.
+    Connecting,
+    /// The peer's SYN is here, ours is out.
+    Accepting,
+    /// Both are acknowledged.
+    Open,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    state: State,
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Connection {
+    /// Opens a connection: the SYN is in `out`.
+    pub fn connect(now: Nanos, config: TcpConfig, out: &mut Vec<Segment>) -> Self {
+        let mut connection = Self {
+            state: State::Connecting,
+            sender: Sender::new(config),
+            receiver: Receiver::new(config),
+        };
+        connection.transmit(now, out);
+        connection
+    }
+
+    /// Answers to a SYN.
+    pub fn accept(now: Nanos, config: TcpConfig, syn: &Segment, out: &mut Vec<Segment>) -> Self {
+        let mut connection = Self {
+            state: State::Accepting,
+            sender: Sender::new(config),
+            receiver: Receiver::new(config),
+        };
+        connection.receive(now, syn, out);
+        connection
+    }
+
+    /// Adds bytes to what is to be sent.
+    pub fn write(&mut self, now: Nanos, bytes: u64, out: &mut Vec<Segment>) {
+        self.sender.write(bytes);
+        self.transmit(now, out);
+    }
+
+    /// Ends the stream behind what was written.
+    pub fn close(&mut self, now: Nanos, out: &mut Vec<Segment>) {
+        self.sender.close();
+        self.transmit(now, out);
+    }
+
+    /// Takes all bytes that are here in order; returns how many.
+    pub fn read(&mut self, now: Nanos, out: &mut Vec<Segment>) -> u64 {
+        let bytes = self.receiver.read();
+        if self.receiver.owes_update() {
+            self.acknowledge(now, out);
+        }
+        bytes
+    }
+
+    /// Returns the bytes that [`Connection::read`] would take.
+    pub fn readable(&self) -> u64 {
+        self.receiver.readable()
+    }
+
+    /// Whether both ends know each other.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Whether the peer has ended its stream, and all of it is here.
+    pub fn is_finished(&self) -> bool {
+        self.receiver.is_finished()
+    }
+
+    /// Whether the peer has acknowledged all that was written, the end included.
+    pub fn is_acknowledged(&self) -> bool {
+        self.sender.is_acknowledged()
+    }
+
+    /// How far the peer has acknowledged, in bytes of data.
+    pub fn acknowledged(&self) -> u64 {
+        self.sender.acknowledged().saturating_sub(1)
+    }
+
+    /// Segments that may be on their way.
+    pub fn congestion_window(&self) -> u32 {
+        self.sender.window()
+    }
+
+    /// How often a segment was sent again, and how often because of a timeout.
+    pub fn resent(&self) -> (u64, u64) {
+        self.sender.resent()
+    }
+
+    /// Takes a segment of the peer's.
+    pub fn receive(&mut self, now: Nanos, segment: &Segment, out: &mut Vec<Segment>) {
+        if segment.edge == Edge::Syn && self.state == State::Connecting && segment.ack.is_some() {
+            self.state = State::Open;
+        }
+        if let Some(ack) = segment.ack {
+            self.sender.acknowledge(now, ack, segment);
+            if self.state == State::Accepting && ack > 0 {
+                self.state = State::Open;
+            }
+        }
+        let owes = self.receiver.receive(now, segment);
+        let before = out.len();
+        self.transmit(now, out);
+        // What was just sent has carried it.
+        if owes && out.len() == before {
+            self.acknowledge(now, out);
+        }
+    }
+
+    /// Returns when to call [`Connection::poll`]; [`Nanos::MAX`] for never.
+    pub fn poll_at(&self) -> Nanos {
+        self.sender.poll_at().min(self.receiver.poll_at())
+    }
+
+    /// Does what is due by `now`: what was lost is sent again, an acknowledgement that was
+    /// held back goes.
+    pub fn poll(&mut self, now: Nanos, out: &mut Vec<Segment>) {
+        if self.sender.poll_at() <= now {
+            if self.sender.time_out(now) {
+                self.transmit(now, out);
+            } else {
+                self.probe(now, out);
+            }
+        }
+        if self.receiver.poll_at() <= now {
+            self.receiver.time_out();
+            self.acknowledge(now, out);
+        }
+    }
+
+    fn transmit(&mut self, now: Nanos, out: &mut Vec<Segment>) {
+        let open = self.state == State::Open;
+        let connecting = self.state == State::Connecting;
+        while let Some((sequence, len, edge)) = self.sender.next(now, open) {
+            let ack = (!connecting).then(|| self.receiver.acknowledged());
+            out.push(self.segment(now, sequence, len, edge, ack));
+        }
+    }
+
+    fn acknowledge(&mut self, now: Nanos, out: &mut Vec<Segment>) {
+        let ack = self.receiver.acknowledged();
+        let sequence = self.sender.next_sequence();
+        out.push(self.segment(now, sequence, 0, Edge::None, Some(ack)));
+    }
+
+    /// Asks a peer whose window is closed: a place that it has already has it answer.
+    fn probe(&mut self, now: Nanos, out: &mut Vec<Segment>) {
+        let ack = self.receiver.acknowledged();
+        let sequence = self.sender.acknowledged().saturating_sub(1);
+        out.push(self.segment(now, sequence, 0, Edge::None, Some(ack)));
+    }
+
+    fn segment(
+        &self,
+        now: Nanos,
+        sequence: u64,
+        len: u32,
+        edge: Edge,
+        ack: Option<u64>,
+    ) -> Segment {
+        Segment {
+            sequence,
+            len,
+            edge,
+            ack,
+            window: self.receiver.window(),
+            stamp: clock(now),
+            echo: self.receiver.echo(),
+        }
+    }
+}
+
+/// The clock of time stamps: milliseconds, never 0, which means that there is none.
+fn clock(now: Nanos) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32 + 1
+}

@@ -1,0 +1,289 @@
+//! Known traces, and whatever a network may do to a transfer.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Two ends, a round trip of 1 ms apart, and what becomes of each segment.
+struct Pair {
+    now: Nanos,
+    ends: [Connection; 2],
+    /// On their way, by arrival and order: to whom.
+    way: BTreeMap<(Nanos, u64), (usize, Segment)>,
+    sent: u64,
+    /// Segments with data that went to the receiver, by when they were sent.
+    data: Vec<(Nanos, u64)>,
+    /// Acknowledgements without data that came back.
+    acks: Vec<(Nanos, u64)>,
+}
+
+const ONE_WAY: Nanos = Nanos::from_micros(500);
+
+impl Pair {
+    fn new(client: TcpConfig, server: TcpConfig) -> Self {
+        let mut out = Vec::new();
+        let connecting = Connection::connect(Nanos::ZERO, client, &mut out);
+        let mut answer = Vec::new();
+        let accepting = Connection::accept(ONE_WAY, server, &out[0], &mut answer);
+        let mut pair = Self {
+            now: ONE_WAY,
+            ends: [connecting, accepting],
+            way: BTreeMap::new(),
+            sent: 0,
+            data: Vec::new(),
+            acks: Vec::new(),
+        };
+        pair.send(1, answer, &mut |_| Some(Nanos::ZERO));
+        pair
+    }
+
+    /// `fate` says how much later than usual a segment arrives, if at all.
+    fn send(
+        &mut self,
+        from: usize,
+        out: Vec<Segment>,
+        fate: &mut impl FnMut(&Segment) -> Option<Nanos>,
+    ) {
+        for segment in out {
+            if segment.len > 0 {
+                self.data.push((self.now, segment.sequence));
+            } else if from == 1 {
+                self.acks.push((self.now, segment.ack.unwrap_or(0)));
+            }
+            self.sent += 1;
+            if let Some(late) = fate(&segment) {
+                let at = self.now + ONE_WAY + late;
+                self.way.insert((at, self.sent), (1 - from, segment));
+            }
+        }
+    }
+
+    /// Runs until nothing is under way and no timer is set, or `end`; reads at once.
+    fn run(&mut self, end: Nanos, fate: &mut impl FnMut(&Segment) -> Option<Nanos>) -> u64 {
+        let mut read = 0;
+        loop {
+            let due = self.ends.iter().map(Connection::poll_at).min();
+            let due = due.unwrap_or(Nanos::MAX);
+            let arrives = self.way.first_key_value().map_or(Nanos::MAX, |it| it.0.0);
+            let now = due.min(arrives);
+            if now > end || now == Nanos::MAX {
+                return read;
+            }
+            self.now = now;
+            if arrives <= due {
+                let Some((_, (to, segment))) = self.way.pop_first() else {
+                    return read;
+                };
+                let mut out = Vec::new();
+                self.ends[to].receive(now, &segment, &mut out);
+                if to == 1 {
+                    read += self.ends[1].read(now, &mut out);
+                }
+                self.send(to, out, fate);
+            } else {
+                for from in 0..2 {
+                    let mut out = Vec::new();
+                    self.ends[from].poll(now, &mut out);
+                    self.send(from, out, fate);
+                }
+            }
+        }
+    }
+
+    fn transfer(&mut self, bytes: u64, fate: &mut impl FnMut(&Segment) -> Option<Nanos>) -> u64 {
+        self.run(Nanos::from_millis(2), &mut |_| Some(Nanos::ZERO));
+        let mut out = Vec::new();
+        self.ends[0].write(self.now, bytes, &mut out);
+        self.ends[0].close(self.now, &mut out);
+        self.send(0, out, fate);
+        self.run(Nanos::from_secs(100_000), fate)
+    }
+
+    /// How many segments went in each round trip of 1 ms.
+    fn flights(&self) -> Vec<usize> {
+        let first = self.data[0].0;
+        let mut flights = BTreeMap::new();
+        for (at, _) in &self.data {
+            *flights
+                .entry((*at - first).as_nanos() / 1_000_000)
+                .or_insert(0) += 1;
+        }
+        flights.into_values().collect()
+    }
+}
+
+fn config(change: impl Fn(&mut TcpConfig)) -> TcpConfig {
+    let mut config = TcpConfig::PAPER;
+    change(&mut config);
+    config
+}
+
+const SEGMENT: u64 = MSS as u64;
+
+#[expect(clippy::unnecessary_wraps, reason = "a fate may be a loss")]
+fn unharmed(_: &Segment) -> Option<Nanos> {
+    Some(Nanos::ZERO)
+}
+
+#[test]
+fn slow_start_doubles_when_each_segment_is_acknowledged() {
+    let server = config(|it| it.quick_acks = 1_000);
+    let mut pair = Pair::new(TcpConfig::PAPER, server);
+    assert_eq!(pair.transfer(93 * SEGMENT, &mut unharmed), 93 * SEGMENT);
+    assert_eq!(pair.flights(), [3, 6, 12, 24, 48]);
+    assert!(pair.ends[0].is_acknowledged() && pair.ends[1].is_finished());
+}
+
+#[test]
+fn slow_start_grows_by_half_when_every_second_is_acknowledged() {
+    let server = config(|it| it.quick_acks = 0);
+    let client = config(|it| it.initial_window = 4);
+    let mut pair = Pair::new(client, server);
+    pair.transfer(46 * SEGMENT, &mut unharmed);
+    // Of 19 segments one is not acknowledged yet when the fourth flight leaves.
+    assert_eq!(pair.flights(), [4, 6, 9, 12, 15]);
+}
+
+#[test]
+fn today_begins_with_ten() {
+    let today = TcpConfig::TODAY;
+    let mut pair = Pair::new(today, today);
+    pair.transfer(30 * SEGMENT, &mut unharmed);
+    assert_eq!(pair.flights(), [10, 20]);
+}
+
+#[test]
+fn every_second_segment_is_acknowledged_and_a_last_one_after_40_ms() {
+    let server = config(|it| it.quick_acks = 0);
+    let mut pair = Pair::new(config(|it| it.initial_window = 4), server);
+    pair.run(Nanos::from_millis(2), &mut unharmed);
+    let mut out = Vec::new();
+    let now = pair.now;
+    pair.ends[0].write(now, 3 * SEGMENT, &mut out);
+    pair.send(0, out, &mut unharmed);
+    pair.acks.clear();
+    pair.run(Nanos::from_secs(1), &mut unharmed);
+    let arrived = now + ONE_WAY;
+    let acks = [
+        (arrived, 1 + 2 * SEGMENT),
+        (arrived + DELAYED_ACK, 1 + 3 * SEGMENT),
+    ];
+    assert_eq!(pair.acks, acks);
+}
+
+#[test]
+fn a_hole_is_filled_by_fast_retransmit_and_the_window_halves() {
+    let server = config(|it| it.quick_acks = 1_000);
+    let mut pair = Pair::new(TcpConfig::PAPER, server);
+    // Of the third flight, 9 to 20, the second is lost the first time.
+    let mut is_lost = false;
+    let mut lose = |segment: &Segment| {
+        let hit = segment.sequence == 1 + 10 * SEGMENT && !is_lost;
+        is_lost |= hit;
+        (!hit).then_some(Nanos::ZERO)
+    };
+    assert_eq!(pair.transfer(60 * SEGMENT, &mut lose), 60 * SEGMENT);
+    assert_eq!(pair.ends[0].resent(), (1, 0), "once, and no timeout");
+    let copies = pair.data.iter().filter(|it| it.1 == 1 + 10 * SEGMENT);
+    let sent: Vec<_> = copies.map(|it| it.0).collect();
+    assert_eq!(
+        sent[1] - sent[0],
+        Nanos::from_millis(1),
+        "a round trip later"
+    );
+    // 13 were on their way, half of that is 6, and 37 more came one by one: 6 + 7 + 8 + 9 of
+    // them for four more.
+    assert_eq!(pair.ends[0].congestion_window(), 10);
+}
+
+#[test]
+fn a_lost_tail_is_sent_again_after_the_timeout_which_doubles() {
+    let mut pair = Pair::new(TcpConfig::PAPER, TcpConfig::PAPER);
+    pair.run(Nanos::from_millis(2), &mut unharmed);
+    let mut out = Vec::new();
+    let start = pair.now;
+    pair.ends[0].write(start, SEGMENT, &mut out);
+    pair.send(0, out, &mut |_| None);
+    pair.run(Nanos::from_secs(2), &mut |_| None);
+    let sent: Vec<_> = pair
+        .data
+        .iter()
+        .map(|it| (it.0 - start).as_millis_f64())
+        .collect();
+    let timeout = sent[1];
+    assert!((200.0..=203.0).contains(&timeout), "{timeout} ms");
+    let doubled = [0.0, 1.0, 3.0, 7.0].map(|times| times * timeout);
+    assert_eq!(sent, doubled);
+    assert_eq!(pair.ends[0].resent(), (3, 3));
+}
+
+#[test]
+fn the_window_grows_by_two_segments_for_each_and_limits_the_sender() {
+    let server = config(|it| it.quick_acks = 1_000);
+    let mut pair = Pair::new(config(|it| it.initial_window = 100), server);
+    pair.transfer(40 * SEGMENT, &mut unharmed);
+    // 4 fit the first window; each of them brings two more beside itself.
+    assert_eq!(pair.flights(), [4, 12, 24]);
+}
+
+#[test]
+fn who_does_not_read_closes_the_window_and_is_asked_until_it_reads() {
+    let server = config(|it| it.receive_window = 10 * MSS);
+    let mut pair = Pair::new(TcpConfig::PAPER, server);
+    pair.run(Nanos::from_millis(2), &mut unharmed);
+    let (mut out, mut back) = (Vec::new(), Vec::new());
+    let mut now = pair.now;
+    pair.ends[0].write(now, 30 * SEGMENT, &mut out);
+    // Nobody reads for a minute.
+    while now < Nanos::from_secs(60) {
+        for segment in std::mem::take(&mut out) {
+            pair.ends[1].receive(now, &segment, &mut back);
+        }
+        for segment in std::mem::take(&mut back) {
+            pair.ends[0].receive(now, &segment, &mut out);
+        }
+        if out.is_empty() {
+            now = pair.ends[0].poll_at().min(pair.ends[1].poll_at());
+            pair.ends[0].poll(now, &mut out);
+            pair.ends[1].poll(now, &mut back);
+        }
+    }
+    assert!(pair.ends[1].readable() > 8 * SEGMENT);
+    assert!(pair.ends[1].readable() <= 10 * SEGMENT);
+    pair.now = now;
+    let mut update = Vec::new();
+    let mut read = pair.ends[1].read(now, &mut update);
+    pair.send(0, out, &mut unharmed);
+    pair.send(1, back, &mut unharmed);
+    pair.send(1, update, &mut unharmed);
+    read += pair.run(Nanos::from_secs(1_000), &mut unharmed);
+    assert_eq!(read, 30 * SEGMENT);
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_network_does_every_byte_arrives_once(
+        bytes in 1_u64..300_000,
+        windows in (1_u32..20, 3_u32..60),
+        fates in proptest::collection::vec(0_u32..100, 1..300),
+        loss in 0_u32..30,
+        late in 0_u32..30,
+    ) {
+        let client = config(|it| it.initial_window = windows.0);
+        let server = config(|it| it.receive_window = windows.1 * MSS);
+        let mut pair = Pair::new(client, server);
+        let mut at = 0;
+        // What is lost is lost among the first segments only: an end comes.
+        let mut fate = |_: &Segment| {
+            let fate = fates.get(at).copied().unwrap_or(99);
+            at += 1;
+            match fate {
+                it if it < loss => None,
+                it if it < loss + late => Some(Nanos::from_micros(u64::from(it) * 300)),
+                _ => Some(Nanos::ZERO),
+            }
+        };
+        prop_assert_eq!(pair.transfer(bytes, &mut fate), bytes);
+        prop_assert!(pair.ends[0].is_acknowledged());
+    }
+}

@@ -1,10 +1,12 @@
 //! Guests under hypervisors' schedulers, beside the papers' figures.
 //!
 //! Read [`Sweep`] first: schedulers times points, and what is measured. A
-//! [`Population`] is many nodes instead, each judged by Bobtail's algorithm.
+//! [`Population`] is many nodes instead, each judged by Bobtail's algorithm;
+//! [`Networks`] are hosts whose guests others talk to over TCP.
 
 mod check;
 mod experiment;
+mod network;
 mod point;
 mod population;
 mod recorder;
@@ -13,5 +15,6 @@ mod sweep;
 mod tests;
 
 pub use experiment::VcpuExperiment;
+pub use network::{Conditions, HostSpec, NetworkPoint, Networks, Sender};
 pub use population::{Neighbour, Nodes, Population};
 pub use sweep::{Count, CreditSpec, EdfSpec, Guest, Measure, Point, SchedulerSpec, Sweep};

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::network::Networks;
 use super::population::Population;
 use super::sweep::Sweep;
 use super::{check, point};
@@ -20,6 +21,8 @@ pub enum VcpuExperiment {
     Sweep(Sweep),
     /// Many nodes are judged; its file has a table `population`.
     Population(Population),
+    /// Guests are sent to over TCP; its file has a table `network`.
+    Networks(Networks),
 }
 
 impl Experiment for VcpuExperiment {
@@ -29,12 +32,14 @@ impl Experiment for VcpuExperiment {
     const CATALOGUE: Catalogue = catalogue!(
         "experiments/sim": "bobtail-fig4", "bobtail-fig5", "bobtail-fig8", "bobtail-fig9",
         "small-is-better-table3", "qos-fig12-13", "qos-fig14-15", "qos-deadlines", "qos-fig16",
-        "vsnoop-fig1", "schedulers",
+        "vsnoop-fig1", "snoop-throughput", "schedulers",
     );
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {
         if document.has("population") {
             document.whole().map(Self::Population)
+        } else if document.has("network") {
+            document.whole().map(Self::Networks)
         } else {
             document.whole().map(Self::Sweep)
         }
@@ -44,6 +49,10 @@ impl Experiment for VcpuExperiment {
         match self {
             Self::Sweep(sweep) => check::sweep(sweep, mistakes),
             Self::Population(population) => population.check(mistakes),
+            Self::Networks(networks) => {
+                networks.check(mistakes);
+                networks.try_hosts(mistakes);
+            }
         }
     }
 
@@ -55,12 +64,14 @@ impl Experiment for VcpuExperiment {
                     .collect()
             }
             Self::Population(_) => Population::outline(),
+            Self::Networks(networks) => networks.outline(),
         }
     }
 
     fn charts(&self) -> &[ChartSpec] {
         match self {
             Self::Sweep(sweep) => &sweep.chart,
+            Self::Networks(networks) => &networks.chart,
             Self::Population(_) => &[],
         }
     }
@@ -68,6 +79,7 @@ impl Experiment for VcpuExperiment {
     fn curves(&self) -> Vec<Curve> {
         match self {
             Self::Sweep(sweep) => sweep.curves(),
+            Self::Networks(networks) => networks.curves(),
             Self::Population(_) => Vec::new(),
         }
     }
@@ -76,6 +88,7 @@ impl Experiment for VcpuExperiment {
         let mut found = match self {
             Self::Sweep(sweep) => run_sweep(sweep, run)?,
             Self::Population(population) => population.run(run)?,
+            Self::Networks(networks) => networks.run(run)?,
         };
         found.condition("virtual_time", true);
         Ok(found)

@@ -40,7 +40,11 @@ pub(crate) fn prepare(
 ) -> Result<Simulation<AnyScheduler>, Refusal> {
     let guests = point.kinds(sweep);
     let host = host(sweep, &guests).map_err(|error| Refusal::of_point(&error))?;
-    let scheduler = scheduler.build(&host, &guests).map_err(|message| Refusal {
+    let names: Vec<_> = guests
+        .iter()
+        .map(|guest| guest.name.get_ref().as_str())
+        .collect();
+    let scheduler = scheduler.build(&host, &names).map_err(|message| Refusal {
         of: Of::Scheduler,
         message,
     })?;

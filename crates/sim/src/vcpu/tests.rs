@@ -4,9 +4,9 @@ use super::*;
 use crate::Threads;
 use tailbound_experiment::{Experiment as _, ExperimentError, Loaded, Source};
 use tailbound_report::{Results, Verdict};
-use tailbound_units::Nanos;
+use tailbound_units::{Bytes, Nanos};
 
-/// An experiment of at most this virtual time a point, or of three nodes.
+/// An experiment of about this virtual time a point, or of three nodes.
 fn shortened(source: &Source, time: Nanos) -> Result<Loaded<VcpuExperiment>, ExperimentError> {
     Loaded::parse_changed(source, |experiment| match experiment {
         VcpuExperiment::Sweep(sweep) => sweep.duration = time,
@@ -14,6 +14,13 @@ fn shortened(source: &Source, time: Nanos) -> Result<Loaded<VcpuExperiment>, Exp
             population.population.nodes = 3;
             population.population.samples = 3000;
             population.population.network_test = Nanos::from_secs(10);
+        }
+        VcpuExperiment::Networks(networks) => {
+            for point in &mut networks.point {
+                let count = time.as_nanos() / 200_000_000;
+                point.count = point.count.min(1 + count as u32);
+                point.size = point.size.min(Bytes(200_000));
+            }
         }
     })
 }

@@ -1,6 +1,5 @@
 //! The schedulers an experiment can name.
 
-use super::Guest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use tailbound_experiment::Name;
@@ -56,8 +55,9 @@ pub struct EdfSpec {
 }
 
 impl SchedulerSpec {
-    /// The scheduler for a host on which `guests[i]` is domain and vCPU `i`.
-    pub(crate) fn build(&self, host: &Host, guests: &[&Guest]) -> Result<AnyScheduler, String> {
+    /// The scheduler for a host on which a guest of the kind `guests[i]` is domain and
+    /// vCPU `i`.
+    pub(crate) fn build(&self, host: &Host, guests: &[&str]) -> Result<AnyScheduler, String> {
         match (&self.credit, &self.edf, &self.credit2, &self.rtds) {
             (Some(credit), None, None, None) => Ok(Box::new(Credit::new(credit.config()?, host))),
             (None, Some(edf), None, None) => {
@@ -89,8 +89,12 @@ impl SchedulerSpec {
 }
 
 /// What each guest has, by its kind.
-fn by_guest<T: Clone + Default>(of: &BTreeMap<Name, T>, guests: &[&Guest]) -> Vec<T> {
-    let one = |guest: &&Guest| of.get(&guest.name).cloned().unwrap_or_default();
+fn by_guest<T: Clone + Default>(of: &BTreeMap<Name, T>, guests: &[&str]) -> Vec<T> {
+    let one = |guest: &&str| {
+        let mut kinds = of.iter();
+        let kind = kinds.find(|(name, _)| name.get_ref() == guest);
+        kind.map(|(_, it)| it.clone()).unwrap_or_default()
+    };
     guests.iter().map(one).collect()
 }
 

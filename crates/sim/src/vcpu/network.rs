@@ -1,0 +1,18 @@
+//! Guests that others talk to over TCP: packets through a driver domain, beside the
+//! figures of vSnoop.
+//!
+//! Read [`net::Net`] first: machines, wires, and connections between them, in virtual time.
+//! [`xen_host`] is a machine under Xen: frames wait for its driver domain, then in a
+//! guest's ring for the guest. [`transfers`] is what is done over connections; [`spec`] is an
+//! experiment as data, [`run`] what comes of it.
+
+mod frame;
+mod net;
+mod run;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod transfers;
+mod xen_host;
+
+pub use spec::{Conditions, HostSpec, NetworkPoint, Networks, Sender};

@@ -1,0 +1,114 @@
+//! Hosts on which what must come out is plain.
+
+use super::net::{Net, Station};
+use super::transfers::{self, Plan, Transfer};
+use super::xen_host::{Job, Steps, XenHost};
+use crate::tcp::TcpConfig;
+use crate::vcpu::sweep::AnyScheduler;
+use tailbound_hypervisor::netif::NetifConfig;
+use tailbound_hypervisor::{
+    Costs, Credit, CreditConfig, Domain, Guests, Host, Load, Machine, SimulationConfig, VcpuId,
+    XenVersion,
+};
+use tailbound_units::{Bytes, Nanos};
+
+/// A host with a driver domain, a receiver and `others` that never sleep.
+fn host(others: u32, netif: NetifConfig, steps: Steps) -> XenHost {
+    let mut host = Host::new(1).unwrap();
+    for _ in 0..2 + others {
+        let domain = host.add_domain(Domain::default()).unwrap();
+        host.add_vcpu(domain).unwrap();
+    }
+    let credit: AnyScheduler = Box::new(Credit::new(CreditConfig::xen(XenVersion::V3_3), &host));
+    let machine = Machine::new(&host, credit, Costs::default());
+    let mut guests: Guests<_, Job> = Guests::new(machine, SimulationConfig::default());
+    for other in 0..others {
+        guests.start_load(VcpuId(2 + other), Load::Endless);
+    }
+    XenHost::new(guests, netif, None, steps)
+}
+
+fn transfers(host: XenHost, tcp: TcpConfig, size: u64) -> (Vec<Transfer>, u64) {
+    let stations = vec![Station::Bare, Station::Guest(0, VcpuId(1))];
+    let mut net = Net::new(tcp, vec![host], stations);
+    let plan = Plan {
+        size: Bytes(size),
+        count: 20,
+        parallel: 1,
+        pause: Nanos::from_millis(100),
+        seed: 3,
+    };
+    let done = transfers::run(&mut net, plan, Nanos::from_secs(1_000)).unwrap();
+    (done, net.hosts()[0].dropped())
+}
+
+#[test]
+fn an_idle_host_receives_at_the_rate_of_slow_start() {
+    let quiet = host(0, NetifConfig::default(), Steps::PAPER);
+    let (done, dropped) = transfers(quiet, TcpConfig::PAPER, 100_000);
+    assert_eq!((done.len(), dropped), (20, 0));
+    for transfer in &done {
+        let took = transfer.sent.1 - transfer.sent.0;
+        // Handshake, five flights, the end: seven round trips of 0.1 to 0.4 ms.
+        assert!(took > Nanos::from_micros(700), "{took}");
+        assert!(took < Nanos::from_millis(4), "{took}");
+        assert_eq!(transfer.resent, (0, 0));
+        // Never faster than its bytes are copied.
+        assert!(transfer.throughput(Bytes(100_000)) <= 1_000_000_000);
+    }
+}
+
+#[test]
+fn each_flight_waits_until_the_driver_domain_hears_of_acknowledgements() {
+    let steps = Steps {
+        hears: Nanos::from_millis(10),
+        ..Steps::PAPER
+    };
+    let quiet = host(0, NetifConfig::default(), steps);
+    let (done, _) = transfers(quiet, TcpConfig::PAPER, 100_000);
+    for transfer in &done {
+        // 70 segments in flights that grow by half, from 3 on: the seventh has the last, six
+        // times 10 ms behind the first.
+        let took = (transfer.received.1 - transfer.received.0).as_millis_f64();
+        assert!((59.5..60.5).contains(&took), "{took} ms");
+    }
+}
+
+#[test]
+fn a_ring_without_room_loses_frames_and_every_byte_arrives_all_the_same() {
+    let tight = NetifConfig {
+        least_target: 48,
+        queue: 0,
+        ..NetifConfig::default()
+    };
+    let steps = Steps {
+        hears: Nanos::from_millis(10),
+        ..Steps::PAPER
+    };
+    let (done, dropped) = transfers(host(0, tight, steps), TcpConfig::TODAY, 600_000);
+    assert!(dropped > 0);
+    assert_eq!(done.len(), 20);
+    assert!(done.iter().any(|transfer| transfer.resent.0 > 0));
+}
+
+#[test]
+fn busy_neighbours_make_a_transfer_wait_for_their_slices() {
+    let alone = transfers(
+        host(0, NetifConfig::default(), Steps::PAPER),
+        TcpConfig::PAPER,
+        1_000,
+    );
+    let beside = transfers(
+        host(2, NetifConfig::default(), Steps::PAPER),
+        TcpConfig::PAPER,
+        1_000,
+    );
+    let longest = |done: &[Transfer]| {
+        let took = done.iter().map(|it| it.sent.1 - it.sent.0).max();
+        took.unwrap().as_millis_f64()
+    };
+    assert!(longest(&alone.0) < 1.0);
+    // It sleeps between segments and so wakes in BOOST, but behind a neighbour that was
+    // woken by nothing it never waits; what it waits for is its own debt.
+    assert!(longest(&beside.0) < 200.0);
+}

@@ -1,7 +1,7 @@
 //! A small TCP: what decides how fast a transfer goes, and nothing else.
 //!
-//! Read [`Connection`] first. [`send`] is Reno with the recovery of `NewReno` (RFC 5681, 6582,
-//! 6298), [`receive`] acknowledges as Linux does (every second segment, the first ones at
+//! Read [`Connection`] first. `send` is Reno with the recovery of `NewReno` (RFC 5681, 6582,
+//! 6298), `receive` acknowledges as Linux does (every second segment, the first ones at
 //! once) and lets its window grow as Linux does. Both have the shape of all that is pure
 //! here: `now` comes in, segments go out, `poll_at` says when to come back.
 //!

@@ -12,5 +12,11 @@ pub fn packet(
     let start = Packet::HEADROOM;
     let mut buffer = pool.buffer(start + frame.len());
     buffer[start..start + frame.len()].copy_from_slice(frame);
-    Packet::new(buffer, start, frame.len(), virtio, guest.map(GuestId::first))
+    Packet::new(
+        buffer,
+        start,
+        frame.len(),
+        virtio,
+        guest.map(GuestId::first),
+    )
 }

@@ -22,7 +22,10 @@ fuzz_target!(|data: &[u8]| {
     }
     let datagram = writer.finish(&key);
     let envelope = Envelope::read(datagram).expect("it is as long as a datagram");
-    assert_eq!((envelope.from, envelope.to), (message.header.from, message.header.to));
+    assert_eq!(
+        (envelope.from, envelope.to),
+        (message.header.from, message.header.to)
+    );
     assert_eq!(envelope.key, message.header.key);
     assert_eq!(envelope.open(&key), Ok(data));
 });

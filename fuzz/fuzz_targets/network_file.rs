@@ -17,7 +17,10 @@ fuzz_target!(|text: &str| {
     for (flow, bounds) in file.network().flows().iter().zip(&bounds.flows) {
         // Nothing passes faster than its own burst, or the first frame of it,
         // and its latencies let it.
-        let latencies = flow.path.iter().map(|port| file.network().port(*port).latency.0);
+        let latencies = flow
+            .path
+            .iter()
+            .map(|port| file.network().port(*port).latency.0);
         let latency: u64 = latencies.sum();
         assert!(bounds.delay().ceil() >= i128::from(latency));
         assert!(!bounds.backlog().is_negative());

@@ -18,7 +18,10 @@ fuzz_target!(|data: &[u8]| {
         };
         let seen = (packet.source_mac(), packet.ip_source(), packet.claim());
         let len = packet.len();
-        packet.set_class(Class::Guaranteed, Classes::default().mark(Class::Guaranteed));
+        packet.set_class(
+            Class::Guaranteed,
+            Classes::default().mark(Class::Guaranteed),
+        );
         packet.set_class(Class::Lowest, Classes::default().mark(Class::Lowest));
         packet.mark_congestion();
         let mut whole = packet.duplicate();

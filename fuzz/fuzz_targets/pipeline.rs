@@ -5,8 +5,8 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tailbound_dataplane::{
-    Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, MeterConfig, NicConfig, Pipeline, PipelineConfig, Pool,
-    PriorityConfig, QueueConfig,
+    Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, MeterConfig, NicConfig, Pipeline,
+    PipelineConfig, Pool, PriorityConfig, QueueConfig,
 };
 use tailbound_fuzz::packet;
 use tailbound_units::{Bytes, Nanos, Rate};

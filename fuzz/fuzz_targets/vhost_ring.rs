@@ -38,5 +38,10 @@ fuzz_target!(|input: Input| {
     };
     let steps = input.steps.iter().take(64);
     let steps: Vec<_> = steps.map(|(step, more)| Step::of(*step, *more)).collect();
-    run(&Shifting::new(&input.contents, input.writes), layout, format, &steps);
+    run(
+        &Shifting::new(&input.contents, input.writes),
+        layout,
+        format,
+        &steps,
+    );
 });

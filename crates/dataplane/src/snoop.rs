@@ -98,6 +98,10 @@ pub struct Snoop<F: TcpFrame> {
     /// Nothing more is acknowledged early.
     draining: bool,
     stats: SnoopStats,
+    /// How many connections there are of each mode.
+    modes: [usize; Mode::LABELS.len()],
+    /// Connections on which the guest is owed something.
+    owing: usize,
 }
 
 impl<F: TcpFrame> Snoop<F> {
@@ -115,6 +119,8 @@ impl<F: TcpFrame> Snoop<F> {
             alive: Nanos::ZERO,
             draining: false,
             stats: SnoopStats::default(),
+            modes: [0; Mode::LABELS.len()],
+            owing: 0,
         }
     }
 
@@ -153,9 +159,19 @@ impl<F: TcpFrame> Snoop<F> {
         self.to_guest.pop_front()
     }
 
+    /// Whether there is a frame that the host sends in the guest's place.
+    pub fn has_for_peer(&self) -> bool {
+        !self.to_peer.is_empty()
+    }
+
     /// Whether there is a frame for the guest's ring.
     pub fn has_for_guest(&self) -> bool {
         !self.to_guest.is_empty()
+    }
+
+    /// Whether the guest has not acknowledged all that was in its place.
+    pub const fn owes(&self) -> bool {
+        self.owing > 0
     }
 
     /// When [`Snoop::handle_timeout`] is to be called; `None` while time alone changes
@@ -168,6 +184,22 @@ impl<F: TcpFrame> Snoop<F> {
     #[inline]
     pub fn handle_alive(&mut self, now: Nanos) {
         self.alive = now;
+    }
+
+    /// Counts a connection in the mode that it has now, and whether it owes.
+    #[inline]
+    fn recount(&mut self, place: Place) {
+        let flow = self.flows.get(place);
+        let index = flow.mode.index();
+        if usize::from(flow.counted) != index {
+            self.modes[usize::from(flow.counted)] -= 1;
+            self.modes[index] += 1;
+            flow.counted = index as u8;
+        }
+        let owes = flow.owes();
+        if std::mem::replace(&mut flow.counts_owing, owes) != owes {
+            self.owing = if owes { self.owing + 1 } else { self.owing - 1 };
+        }
     }
 
     fn is_retaining(&self) -> bool {

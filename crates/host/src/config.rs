@@ -16,6 +16,7 @@ mod guard;
 mod limits;
 mod memory;
 mod pacing;
+mod snoop;
 mod sources;
 
 pub use added::ChangeError;
@@ -33,7 +34,7 @@ use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
 use tailbound_api::VmName;
 use tailbound_dataplane::{
-    Classes, FqCodelConfig, Guarantee, PacerConfig, PipelineConfig, QueueConfig,
+    Classes, FqCodelConfig, Guarantee, PacerConfig, PipelineConfig, QueueConfig, SnoopConfig,
 };
 use tailbound_document::{Document, DocumentError, Mistake};
 use tailbound_switch::{BudgetConfig, Mac, Prefix, SpoofFilter};
@@ -134,6 +135,10 @@ pub struct GuestConfig {
     /// other hosts are told what may come for it (`hose`, `vm`), or that has a limit.
     #[serde(default)]
     pub pipeline: Option<PipelineConfig>,
+    /// How far TCP is acknowledged in its place, while it waits for its CPU: `"retaining"`,
+    /// `"strict"` or all of a [`SnoopConfig`]; not at all by default.
+    #[serde(default, deserialize_with = "snoop::read")]
+    pub snoop: Option<SnoopConfig>,
 }
 
 fn yes() -> bool {

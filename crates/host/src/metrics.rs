@@ -9,6 +9,7 @@ mod control;
 mod inward;
 mod limits;
 mod pacing;
+mod snoop;
 mod text;
 
 use text::Form;

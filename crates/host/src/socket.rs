@@ -15,7 +15,7 @@ pub use client::{Client, ClientError};
 pub(crate) use server::{Asked, Reply, Server};
 pub(crate) use shown::View;
 pub use shown::{Bucket, Count, Guarantee, GuaranteedBy, Guest, Kept, Link, Port, Shown, Waits};
-pub use wire::{Answer, Outcome, Request, VERSION, Wrong};
+pub use wire::{Answer, Outcome, Request, SNOOP_FLOWS, SnoopFlow, VERSION, Wrong};
 
 /// Ends the name of the socket, behind a dot.
 pub(crate) const SUFFIX: &str = "sock";

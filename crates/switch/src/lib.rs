@@ -27,6 +27,6 @@ pub use prefix::{Prefix, PrefixError};
 pub use reason::Reason;
 pub use switch::{
     Applying, GuaranteeError, GuestConfig, GuestPacing, GuestSnapshot, Interest, LimitSnapshot,
-    Link, PartialSnapshot, PortSnapshot, Ports, Reload, Snapshot, Sojourn, Spent, Switch,
-    SwitchConfig, SwitchPlan, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
+    Link, PartialSnapshot, PortSnapshot, Ports, Reload, Snapshot, SnoopSnapshot, Sojourn, Spent,
+    Switch, SwitchConfig, SwitchPlan, Turn, UPLINK, UplinkPacing, UplinkSnapshot,
 };

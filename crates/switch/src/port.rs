@@ -193,6 +193,12 @@ pub trait Port: Send {
         Presence::default()
     }
 
+    /// How far whoever is at the other end is with taking what it was sent: a number that
+    /// changes whenever it took something, as far as the port can see that.
+    fn progress(&self) -> u64 {
+        0
+    }
+
     /// Whether the port sees to launch times ([`Outgoing::Frame`]).
     fn launch_times(&self) -> bool {
         false

@@ -38,6 +38,7 @@ mod receive;
 mod reload;
 mod slots;
 mod snapshot;
+mod snoop;
 mod state;
 mod stations;
 mod transmit;
@@ -64,6 +65,7 @@ use guest::GuestPort;
 use memory::GiveBack;
 use receive::Round;
 use slots::Slots;
+pub use snoop::SnoopSnapshot;
 pub use state::Interest;
 use state::PortState;
 use std::collections::HashSet;
@@ -416,6 +418,7 @@ impl Switch {
             if let Some(guest) = self.guest_at(PortIndex(port)) {
                 guest.ingress.handle_timeout(now);
             }
+            self.snoop_timeout(now, PortIndex(port), ports);
             self.note(PortIndex(port), ports);
         }
         self.read_again(ports, &mut Turn::default());

@@ -374,6 +374,11 @@ impl Port for VhostPort {
         true
     }
 
+    fn progress(&self) -> u64 {
+        let device = self.shared.device();
+        device.map_or(0, |device| device.progress())
+    }
+
     fn presence(&self) -> Presence {
         self.shared.presence()
     }

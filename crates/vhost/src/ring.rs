@@ -231,6 +231,22 @@ impl Ring {
         Ok(ring)
     }
 
+    /// How far its driver is, by what it writes: the index of what it offers, and that of
+    /// what it wants to be told of (without an event index, whatever stands there).
+    ///
+    /// # Errors
+    /// It is not in the guest's memory any more.
+    pub fn progress<M: GuestMemoryBackend>(&self, memory: &M) -> Result<u32, RingError> {
+        let parts = Parts::of(&self.queue, memory)?;
+        let load = |at| {
+            let word: Result<u16, _> = parts.available.load(at, Ordering::Acquire);
+            word.map(u16::from_le)
+                .map_err(|_| RingError::Place("available part"))
+        };
+        let event = load(4 + 2 * usize::from(self.queue.size()))?;
+        Ok(u32::from(load(2)?) << 16 | u32::from(event))
+    }
+
     /// Whether all of it is in the guest's memory, each part in one region.
     pub fn check<M: GuestMemoryBackend>(&self, memory: &M) -> Result<(), RingError> {
         Parts::of(&self.queue, memory).map(drop)

@@ -53,7 +53,9 @@ impl<F: TcpFrame> Snoop<F> {
         flow.link = frame.link();
         flow.origin = peer;
         self.flows.touch(now, place);
-        match self.acknowledged(now, place, segment) {
+        let fate = self.acknowledged(now, place, segment);
+        self.recount(place);
+        match fate {
             Fate::Pass => Some(frame),
             Fate::Rewrite(change) => {
                 self.stats.rewritten += 1;
@@ -117,7 +119,9 @@ impl<F: TcpFrame> Snoop<F> {
             self.forget(place);
             self.stats.evicted += 1;
         }
-        self.flows.add(now, sight.flow, sight.hash, flow);
+        self.modes[usize::from(flow.counted)] += 1;
+        let place = self.flows.add(now, sight.flow, sight.hash, flow);
+        self.recount(place);
     }
 
     /// Forgets connections that both ends have closed long ago.

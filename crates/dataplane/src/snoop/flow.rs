@@ -128,8 +128,10 @@ pub(super) struct Flow {
     pub(super) solicited: bool,
     /// The guest was sent something twice, by the host.
     pub(super) resent: bool,
-    /// Such an acknowledgement has passed.
-    has_passed: bool,
+    /// The mode that it is counted in.
+    pub(super) counted: u8,
+    /// It is counted among those that owe.
+    pub(super) counts_owing: bool,
 }
 
 impl Flow {
@@ -147,7 +149,8 @@ impl Flow {
             recover: start,
             passed: start,
             passed_field: 0,
-            has_passed: false,
+            counted: mode.index() as u8,
+            counts_owing: false,
             window: 0,
             peer_stamp: 0,
             guest_stamp: 0,
@@ -176,6 +179,8 @@ impl Flow {
     pub(super) fn start(&mut self, at: Seq, window: u32, config: &SnoopConfig) {
         (self.vm, self.sent, self.next, self.high) = (at, at, at, at);
         self.recover = at;
+        // The guest says nothing from before its beginning.
+        self.passed = at - 1;
         self.edge = at + window;
         self.shown = self.edge;
         self.window = window.min(config.window.0 as u32);
@@ -297,12 +302,11 @@ impl Flow {
 
     /// Whether the guest has said this last, alone.
     pub(super) fn has_passed(&self, ack: Seq, field: u16) -> bool {
-        self.has_passed && self.passed == ack && self.passed_field == field
+        self.passed == ack && self.passed_field == field
     }
 
     /// Notes what the guest said, alone.
     pub(super) const fn note_passed(&mut self, ack: Seq, field: u16) {
-        self.has_passed = true;
         self.passed = ack;
         self.passed_field = field;
     }

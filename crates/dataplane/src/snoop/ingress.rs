@@ -39,11 +39,14 @@ impl<F: TcpFrame> Snoop<F> {
             flow.bar_by(&segment.options);
         }
         let control = Flags::SYN.with(Flags::RST).with(Flags::FIN);
-        if segment.payload == 0 || segment.flags.has(control) || is_early(flow) {
-            return self.without_data(now, place, segment, frame);
-        }
-        self.note_peer(place, segment);
-        self.with_data(now, place, segment, frame)
+        let passed = if segment.payload == 0 || segment.flags.has(control) || is_early(flow) {
+            self.without_data(now, place, segment, frame)
+        } else {
+            self.note_peer(place, segment);
+            self.with_data(now, place, segment, frame)
+        };
+        self.recount(place);
+        passed
     }
 
     /// What became of the frames that passed since this was called last.
@@ -66,6 +69,7 @@ impl<F: TcpFrame> Snoop<F> {
                     flow.pause(Pause::NoRoom);
                 }
             }
+            self.recount(place);
         }
         self.pending.clear();
     }

@@ -78,6 +78,8 @@ impl<F: TcpFrame> Snoop<F> {
             self.abandon(*place);
         }
         self.flows = Table::new(self.config.flows.clamp(1, SnoopConfig::MOST_FLOWS));
+        self.modes = [0; Mode::LABELS.len()];
+        self.owing = 0;
         self.timers.clear();
         self.to_guest.clear();
         owed.len()
@@ -108,6 +110,7 @@ impl<F: TcpFrame> Snoop<F> {
             let stays = is_owed || spare > 0;
             spare -= usize::from(stays && !is_owed);
             if !stays {
+                self.modes[usize::from(self.flows.peek(*place).counted)] -= 1;
                 let chain = &mut self.flows.get(*place).chain;
                 self.store.clear(chain);
             }
@@ -139,20 +142,19 @@ impl<F: TcpFrame> Snoop<F> {
         })
     }
 
-    /// How many connections there are of each mode, in the order of [`Mode::LABELS`]. Looks
-    /// at every connection.
-    pub fn modes(&self) -> [usize; Mode::LABELS.len()] {
-        let mut modes = [0; Mode::LABELS.len()];
-        for (_, _, flow) in self.flows.iter() {
-            modes[flow.mode.index()] += 1;
-        }
-        modes
+    /// How many connections there are of each mode, in the order of [`Mode::LABELS`].
+    pub const fn modes(&self) -> [usize; Mode::LABELS.len()] {
+        self.modes
     }
 
     /// Forgets a connection and what is kept of it.
     pub(super) fn forget(&mut self, place: Place) {
         let flow = self.flows.get(place);
         flow.queued = 0;
+        self.modes[usize::from(flow.counted)] -= 1;
+        // What is left of the place has nothing to be counted.
+        flow.counted = flow.mode.index() as u8;
+        self.owing -= usize::from(std::mem::take(&mut flow.counts_owing));
         self.store.clear(&mut flow.chain);
         self.flows.remove(place);
     }

@@ -1,7 +1,7 @@
 //! What contradicts itself in a configuration that can be read.
 
 use super::draft::Draft;
-use super::{GuestConfig, PortConfig, classes, guard, limits, pacing};
+use super::{GuestConfig, PortConfig, classes, guard, limits, pacing, snoop};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
@@ -113,6 +113,9 @@ impl Checks {
         }
         self.wrong.extend(self.addresses.guest(at, guest, owner));
         self.port(at, owner, &guest.port);
+        if let Some(mistake) = snoop::mistake(guest) {
+            self.wrong(&join(at, &[Step::Key("snoop")]), mistake);
+        }
         let pipeline = guest.pipeline.clone().unwrap_or_default();
         self.whole_frames(at, &guest.port, &pipeline);
         self.pipeline(at, &pipeline);

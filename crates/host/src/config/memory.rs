@@ -22,10 +22,12 @@ impl Config {
         let guests = guests.map(|guest| {
             // What conforms to its senders' guarantees has a queue of its own.
             let queues = if self.is_in_hose(guest) { 2 } else { 1 };
+            // What was acknowledged early, until the guest acknowledges it.
+            let kept = guest.snoop.map_or(0, |snoop| snoop.guest.0);
             queue(&self.pipeline_of(guest).queue)
                 .saturating_mul(queues)
                 .saturating_add(limit(guest))
-                .saturating_add(PORT)
+                .saturating_add(PORT + kept)
         });
         let uplink = self.uplink.iter().map(|uplink| {
             let before = match &uplink.pacer {

@@ -169,6 +169,61 @@ fn refused_where_it_stands(changes: &[(&str, &str, &str, &str)]) {
 }
 
 #[test]
+fn early_acknowledgement_is_read_and_refused_where_no_ring_is_seen() {
+    let with = |port: &str, snoop: &str| {
+        let text = WHOLE.replacen(
+            r#"kind = "tap", interface = "tap-a1", netns = "/run/netns/A1" }"#,
+            &format!("{port} }}\nsnoop = {snoop}"),
+            1,
+        );
+        Config::parse(&text)
+    };
+    let card = r#"kind = "vhost-user", socket = "/run/a1.sock""#;
+    let read = |snoop| with(card, snoop).expect("it is right").guests[0].snoop;
+    assert_eq!(read("\"retaining\""), Some(SnoopConfig::default()));
+    let strict = read("{ mode = \"strict\", flows = 9, window = \"64KiB\" }");
+    let expected = SnoopConfig {
+        mode: tailbound_dataplane::SnoopMode::Strict,
+        flows: 9,
+        window: tailbound_units::Bytes(64 << 10),
+        ..SnoopConfig::default()
+    };
+    assert_eq!(strict, Some(expected));
+    let whole = Config::parse(WHOLE).expect("it is right");
+    assert_eq!(whole.guests[0].snoop, None, "off by default");
+    let more = with(card, "\"retaining\"")
+        .expect("it is right")
+        .packet_memory()
+        .0;
+    let kept = more
+        - with(card, "{ guest = \"4MiB\" }")
+            .expect("it is right")
+            .packet_memory()
+            .0;
+    assert_eq!(kept, 12 << 20, "what is kept counts");
+    for (port, snoop, what) in [
+        (card, "\"lazy\"", "unknown kind `lazy`"),
+        (card, "{ flows = 0 }", "`flows` is to be"),
+        (card, "{ flow = \"99MiB\" }", "`flow` is more than `guest`"),
+        (card, "7", "\"retaining\", \"strict\" or a table"),
+        (
+            r#"kind = "tap", interface = "t""#,
+            "\"strict\"",
+            "of kind \"tap\" is a queue that is not",
+        ),
+        (
+            r#"kind = "af-packet", interface = "t""#,
+            "\"strict\"",
+            "of kind \"af-packet\"",
+        ),
+    ] {
+        let found = with(port, snoop).expect_err(snoop);
+        assert_eq!(found.len(), 1, "{snoop}: {found:?}");
+        assert!(found[0].message.contains(what), "{snoop}: {found:?}");
+    }
+}
+
+#[test]
 fn what_guests_contradict_is_refused_where_it_stands() {
     refused_where_it_stands(&[
         ("\"A2\"", "\"A1\"", "\"A1\"", "give each"),

@@ -16,6 +16,9 @@ use tailbound_units::Nanos;
 /// How long ports may take to be left alone: whoever takes over waits for two seconds.
 const PAUSE: Nanos = Nanos::from_millis(500);
 
+/// How long guests may take for what was acknowledged in their place.
+const SETTLE: Nanos = Nanos::from_millis(400);
+
 /// The ports of a daemon, by their index.
 type OpenPorts = Vec<Option<Box<dyn Port>>>;
 
@@ -110,6 +113,7 @@ impl Daemon {
                 for port in self.ports.iter_mut().flatten() {
                     port.resume();
                 }
+                self.switch.drain_snoops(true);
                 Ok(false)
             }
         }
@@ -136,9 +140,32 @@ impl Daemon {
         (heirs, descriptors)
     }
 
+    /// Brings guests what was acknowledged in their place, for at most [`SETTLE`], and tells
+    /// the peers of those that have not taken it: whoever goes on knows nothing of it.
+    fn settle_guests(&mut self) -> Result<(), HostError> {
+        self.switch.drain_snoops(false);
+        let deadline = self.clock.now() + SETTLE;
+        while self.switch.owes_guests() {
+            let now = self.clock.now();
+            if now >= deadline {
+                self.switch.abort_snoops(now, &self.ports);
+                break;
+            }
+            let turn = self.switch.poll(now, &mut self.ports);
+            for (port, error) in turn.gone {
+                self.lost(now, port, &error);
+            }
+            let next = self.switch.poll_at(&self.ports).unwrap_or(deadline);
+            let next = if turn.busy { now } else { next.min(deadline) };
+            self.wait(now, Some(next))?;
+        }
+        Ok(())
+    }
+
     /// Sends what waits, for at most [`DRAIN`], and receives nothing; returns how many
     /// frames still wait.
     pub(super) fn drain(&mut self) -> Result<usize, HostError> {
+        self.settle_guests()?;
         let deadline = self.clock.now() + DRAIN;
         loop {
             let now = self.clock.now();

@@ -74,6 +74,7 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
             // Between guests a frame keeps its marks, unless it is metered.
             config.classified(&pipeline, link, pipeline.meter.is_some())
         },
+        snoop: guest.snoop,
     });
     let switch = SwitchConfig {
         uplink: egress,

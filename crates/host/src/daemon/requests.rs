@@ -4,7 +4,7 @@
 use super::reload::Wanted;
 use super::{Daemon, HostError, Instance, system};
 use crate::config::{Change, ChangeError, ConfigError};
-use crate::socket::{self, Asked, Outcome, Reply, Wrong};
+use crate::socket::{self, Asked, Outcome, Reply, SNOOP_FLOWS, Wrong};
 use crate::wake::Signals;
 use std::collections::VecDeque;
 use tailbound_dataplane::GuestId;
@@ -21,7 +21,20 @@ pub(super) struct Requests {
     /// Whose change is the reload that is under way.
     current: Option<Asker>,
     drains: Vec<Draining>,
+    migrations: Vec<Migration>,
 }
+
+/// A guest that is to move, once it is owed nothing.
+struct Migration {
+    guest: GuestId,
+    until: Nanos,
+    /// When what it is owed is counted next.
+    next: Nanos,
+    reply: Reply,
+}
+
+/// How often that is counted: it looks at every connection.
+const COUNT: Nanos = Nanos::from_millis(10);
 
 /// Who asked for a change, and the names of the guests that it is about.
 struct Asker {
@@ -60,7 +73,9 @@ impl Requests {
 
     /// When there is something to do, whatever happens.
     pub(super) fn poll_at(&self) -> Option<Nanos> {
-        self.drains.iter().map(|draining| draining.until).min()
+        let drains = self.drains.iter().map(|draining| draining.until);
+        let migrations = self.migrations.iter().map(|migration| migration.next);
+        drains.chain(migrations).min()
     }
 }
 
@@ -82,6 +97,13 @@ impl Daemon {
                         patience,
                         reply,
                     } => self.drain_guests(now, guest.as_deref(), undo, now + patience, reply),
+                    Asked::MigratePrepare {
+                        guest,
+                        undo,
+                        patience,
+                        reply,
+                    } => self.prepare_migration(&guest, undo, now + patience, reply),
+                    Asked::ShowSnoop { guest, reply } => self.show_snoop(&guest, reply),
                 }
             }
         }
@@ -133,8 +155,90 @@ impl Daemon {
         self.poll_drains(now);
     }
 
+    /// A guest by its name; whoever asked is told where there is none.
+    fn guest_named(&self, name: &str, reply: Reply) -> Option<(GuestId, Reply)> {
+        let mut guests = self.switch.guests();
+        if let Some((id, _)) = guests.find(|(_, known)| *known == name) {
+            return Some((id, reply));
+        }
+        let known: Vec<_> = self.switch.guests().map(|(_, name)| name).collect();
+        let unknown = tailbound_document::unknown_word("guest", name, &known);
+        reply.done(Outcome::refused(unknown));
+        None
+    }
+
+    /// Acknowledges TCP early for a guest no more, or again.
+    fn prepare_migration(&mut self, guest: &str, undo: bool, until: Nanos, reply: Reply) {
+        let Some((id, reply)) = self.guest_named(guest, reply) else {
+            return;
+        };
+        // One that nothing is acknowledged for may move at once.
+        let owed = self.switch.drain_snoop(id, undo).unwrap_or_default();
+        tracing::info!(
+            guest,
+            drained = !undo,
+            owed = owed.bytes,
+            "whether TCP is acknowledged early for a guest"
+        );
+        if undo || owed.is_done() {
+            return reply.done(Outcome::Prepared { flows: 0, bytes: 0 });
+        }
+        self.requests.migrations.push(Migration {
+            guest: id,
+            until,
+            next: Nanos::ZERO,
+            reply,
+        });
+    }
+
+    /// Answers where a guest that is to move is owed nothing any more, or that takes too
+    /// long.
+    fn poll_migrations(&mut self, now: Nanos) {
+        for mut migration in std::mem::take(&mut self.requests.migrations) {
+            if now < migration.next && now < migration.until {
+                self.requests.migrations.push(migration);
+                continue;
+            }
+            let owed = self.switch.drain_snoop(migration.guest, false);
+            let owed = owed.unwrap_or_default();
+            if owed.is_done() || now >= migration.until {
+                migration.reply.done(Outcome::Prepared {
+                    flows: owed.flows,
+                    bytes: owed.bytes,
+                });
+            } else {
+                migration.next = now + COUNT;
+                self.requests.migrations.push(migration);
+            }
+        }
+    }
+
+    fn show_snoop(&self, guest: &str, reply: Reply) {
+        let Some((id, reply)) = self.guest_named(guest, reply) else {
+            return;
+        };
+        let Some(flows) = self.switch.snoop_flows(id) else {
+            return reply.done(Outcome::refused(format!(
+                "TCP is not acknowledged early for {guest}; give it `snoop = \"retaining\"`"
+            )));
+        };
+        let mut count = 0;
+        let counted = flows.inspect(|_| count += 1);
+        let mut shown = Vec::new();
+        for flow in counted {
+            if shown.len() < SNOOP_FLOWS {
+                shown.push(flow.into());
+            }
+        }
+        reply.done(Outcome::Snoop {
+            count,
+            flows: shown,
+        });
+    }
+
     /// Answers where nothing of a drained guest's waits any longer, or that takes too long.
     pub(super) fn poll_drains(&mut self, now: Nanos) {
+        self.poll_migrations(now);
         if self.requests.drains.is_empty() {
             return;
         }

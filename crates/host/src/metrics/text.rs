@@ -127,6 +127,7 @@ impl Collector for Everything {
             super::pacing::encode(&host.snapshot, *buckets, &mut encoder)?;
             super::inward::encode(&host.snapshot, &mut encoder)?;
             super::limits::encode(&host.snapshot, *buckets, &mut encoder)?;
+            super::snoop::encode(&host.snapshot, &mut encoder)?;
             if let Some(hose) = &host.hose {
                 crate::hose::metrics::encode(hose, &mut encoder)?;
             }
@@ -359,6 +360,7 @@ mod tests {
                 sojourns: vec![sojourn("sent"), sojourn("received")],
                 inward: None,
                 pacing: None,
+                snoop: None,
             }
         };
         let exposition = Exposition {

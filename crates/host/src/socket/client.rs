@@ -115,9 +115,9 @@ impl Client {
     /// was asked may still be done.
     pub fn ask(&mut self, request: &Request) -> Result<Outcome, ClientError> {
         let own = match request {
-            Request::Drain { patience_ms, .. } | Request::DrainAll { patience_ms, .. } => {
-                Duration::from_millis(*patience_ms)
-            }
+            Request::Drain { patience_ms, .. }
+            | Request::DrainAll { patience_ms, .. }
+            | Request::MigratePrepare { patience_ms, .. } => Duration::from_millis(*patience_ms),
             _ => Duration::ZERO,
         };
         let mut line = String::new();

@@ -42,6 +42,15 @@ pub(crate) enum Asked {
         patience: Nanos,
         reply: Reply,
     },
+    /// To acknowledge TCP early for a guest no more, or again.
+    MigratePrepare {
+        guest: String,
+        undo: bool,
+        patience: Nanos,
+        reply: Reply,
+    },
+    /// What is known of a guest's connections.
+    ShowSnoop { guest: String, reply: Reply },
 }
 
 /// Whom the packet loop answers.
@@ -324,5 +333,16 @@ fn asked(request: Request, reply: Reply) -> Asked {
             patience_ms,
         } => drain(Some(guest), undo, patience_ms, reply),
         Request::DrainAll { undo, patience_ms } => drain(None, undo, patience_ms, reply),
+        Request::MigratePrepare {
+            guest,
+            undo,
+            patience_ms,
+        } => Asked::MigratePrepare {
+            guest,
+            undo,
+            patience: Nanos::from_millis(patience_ms.min(LONGEST_DRAIN_MS)),
+            reply,
+        },
+        Request::ShowSnoop { guest } => Asked::ShowSnoop { guest, reply },
     }
 }

@@ -3,7 +3,9 @@
 use super::shown::Shown;
 use crate::config::REQUEST;
 use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use tailbound_dataplane::snoop::FlowView;
 use tailbound_document::Mistake;
 
 /// The version of requests and answers.
@@ -45,6 +47,23 @@ pub enum Request {
         /// milliseconds.
         #[serde(default = "patience")]
         patience_ms: u64,
+    },
+    /// A guest is to move to another host: TCP is acknowledged early for it no more until
+    /// that is undone, and the answer waits until it has all that was.
+    MigratePrepare {
+        /// Its name.
+        guest: String,
+        /// Whether it stays; false by default.
+        #[serde(default)]
+        undo: bool,
+        /// As for a drain.
+        #[serde(default = "patience")]
+        patience_ms: u64,
+    },
+    /// Connections for which TCP is acknowledged early are to be shown.
+    ShowSnoop {
+        /// The guest's name.
+        guest: String,
     },
     /// The same for all guests that there are.
     DrainAll {
@@ -90,6 +109,20 @@ pub enum Outcome {
         /// Frames that were received from them wait still.
         waiting: bool,
     },
+    /// A guest may move, or is still owed something.
+    Prepared {
+        /// Connections with bytes that it has not acknowledged.
+        flows: usize,
+        /// Those bytes.
+        bytes: u64,
+    },
+    /// Connections, the one idle for longest first; at most [`SNOOP_FLOWS`] of them.
+    Snoop {
+        /// How many there are.
+        count: usize,
+        /// What is known of each.
+        flows: Vec<SnoopFlow>,
+    },
     /// What there is.
     Shown {
         /// All of it.
@@ -103,6 +136,51 @@ pub enum Outcome {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mistakes: Vec<Wrong>,
     },
+}
+
+/// Most connections in one answer.
+pub const SNOOP_FLOWS: usize = 10_000;
+
+/// A connection for which TCP is acknowledged early, or might be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnoopFlow {
+    /// The guest's address and port.
+    pub guest: SocketAddr,
+    /// The peer's.
+    pub peer: SocketAddr,
+    /// `active`, or why it is not.
+    pub mode: String,
+    /// Bytes that were acknowledged and that the guest has not acknowledged.
+    pub owed: u32,
+    /// Those of them that wait for the guest's window.
+    pub withheld: u32,
+    /// The memory that is kept for it, in bytes.
+    pub retained: u64,
+    /// Resends without progress.
+    pub resends: u8,
+}
+
+impl From<FlowView> for SnoopFlow {
+    fn from(view: FlowView) -> Self {
+        let id = view.flow;
+        let address = |[upper, lower]: [u64; 2], port: u16| {
+            let ip = if id.v6 {
+                IpAddr::V6((u128::from(upper) << 64 | u128::from(lower)).into())
+            } else {
+                IpAddr::V4((lower as u32).into())
+            };
+            SocketAddr::new(ip, port)
+        };
+        Self {
+            guest: address(id.guest, (id.ports >> 16) as u16),
+            peer: address(id.peer, id.ports as u16),
+            mode: view.mode.label().to_owned(),
+            owed: view.owed,
+            withheld: view.withheld,
+            retained: view.retained.0,
+            resends: view.resends,
+        }
+    }
 }
 
 /// A mistake in the configuration as it would be.
@@ -224,6 +302,14 @@ mod tests {
             Request::DrainAll {
                 undo: true,
                 patience_ms: 0,
+            },
+            Request::MigratePrepare {
+                guest: "a".to_owned(),
+                undo: true,
+                patience_ms: 3,
+            },
+            Request::ShowSnoop {
+                guest: "a".to_owned(),
             },
         ];
         for request in requests {

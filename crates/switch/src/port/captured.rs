@@ -162,6 +162,10 @@ impl Port for CapturedPort {
         self.port.longest()
     }
 
+    fn progress(&self) -> u64 {
+        self.port.progress()
+    }
+
     fn presence(&self) -> Presence {
         self.port.presence()
     }

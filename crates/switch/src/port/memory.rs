@@ -27,6 +27,8 @@ pub struct Wire {
     pub offload: bool,
     /// Where whoever the port is for is.
     pub presence: Presence,
+    /// How far the other side is with taking what it was sent.
+    pub progress: u64,
     /// The longest frame that the port carries; `None`: any.
     pub longest: Option<usize>,
 }
@@ -90,6 +92,10 @@ impl Port for MemoryPort {
             });
         }
         Ok(More::Maybe)
+    }
+
+    fn progress(&self) -> u64 {
+        self.0.borrow().progress
     }
 
     fn longest(&self) -> Option<usize> {

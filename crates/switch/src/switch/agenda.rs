@@ -111,9 +111,10 @@ impl Switch {
 
     /// Notes when what a guest's ingress waits for is due.
     pub(super) fn note_ingress(&mut self, index: PortIndex) {
-        let retry = self
-            .guest_at(index)
-            .and_then(|guest| guest.ingress.poll_at());
+        let retry = self.guest_at(index).and_then(|guest| {
+            let snoop = guest.snoop.as_ref().and_then(|snoop| snoop.poll_at());
+            snoop.into_iter().chain(guest.ingress.poll_at()).min()
+        });
         self.agenda.retries.set(index.0, retry);
     }
 

@@ -4,7 +4,7 @@ use crate::budget::BudgetConfig;
 use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use tailbound_dataplane::{
-    Classes, Coverage, EgressConfig, Guarantee, PipelineConfig, ShaperConfig,
+    Classes, Coverage, EgressConfig, Guarantee, PipelineConfig, ShaperConfig, SnoopConfig,
 };
 
 /// The name of the uplink in logs and metrics.
@@ -45,6 +45,8 @@ pub struct GuestConfig {
     pub coverage: Coverage,
     /// The queue before its port.
     pub pipeline: PipelineConfig,
+    /// How far TCP is acknowledged in its place; `None`: not at all.
+    pub snoop: Option<SnoopConfig>,
 }
 
 impl GuestConfig {
@@ -60,6 +62,7 @@ impl GuestConfig {
             guarantee: None,
             coverage: Coverage::default(),
             pipeline: PipelineConfig::default(),
+            snoop: None,
         }
     }
 }

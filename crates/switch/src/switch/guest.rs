@@ -8,8 +8,11 @@ use crate::filter::SpoofFilter;
 use crate::mac::Mac;
 use crate::port::Presence;
 use tailbound_dataplane::pacer::PacerError;
-use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline};
+use tailbound_dataplane::{Class, Coverage, Guarantee, GuestId, Inward, Packet, Pipeline, Snoop};
 use tailbound_metrics::Histogram;
+
+/// What acknowledges TCP in a guest's place.
+pub(super) type Answering = Box<Snoop<Packet>>;
 
 /// The port of a guest.
 #[derive(Debug)]
@@ -36,6 +39,12 @@ pub(super) struct GuestPort {
     pub(super) inward: Option<Inward>,
     /// The queue before the port.
     pub(super) pipeline: Pipeline<Packet>,
+    /// Acknowledges TCP for the guest; `None` where it does so itself.
+    pub(super) snoop: Option<Answering>,
+    /// It is to do so itself as soon as it has all that was acknowledged for it.
+    pub(super) snoop_ends: bool,
+    /// How far the guest was with its ring when that was last asked.
+    pub(super) progress: u64,
     /// Waits of the frames that it sent, wherever they went.
     pub(super) sent: Sojourns,
     /// Waits of the frames that came for it from outside, or from a guest here that is
@@ -69,6 +78,9 @@ impl GuestPort {
                 .and_then(|limit| Limited::new(&config.name, limit)),
             inward: None,
             pipeline: Pipeline::new(&config.pipeline),
+            snoop: None,
+            snoop_ends: false,
+            progress: 0,
             sent: Sojourns::default(),
             received: Sojourns::default(),
         }

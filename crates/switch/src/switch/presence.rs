@@ -95,7 +95,11 @@ impl Switch {
         let was_away = before == Some(Presence::Away);
         self.agenda.is_news |= was_away != (presence == Presence::Away);
         match presence {
-            Presence::Away => self.forwarding.pin(mac, Pinned::Away(port)),
+            Presence::Away => {
+                // What it has not taken of what was acknowledged for it, it never gets.
+                self.abort_snoop(now, port, ports);
+                self.forwarding.pin(mac, Pinned::Away(port));
+            }
             Presence::Here(_) => {
                 self.forwarding.pin(mac, Pinned::Here(port));
                 if was_away && let Some(pacer) = self.pacer() {

@@ -164,6 +164,22 @@ impl Switch {
             packet.read_class(classes);
         }
         self.admit(now, from, &packet)?;
+        match self.snoop_out(now, from, packet) {
+            Some(packet) => self.admitted(now, from, packet, ports),
+            None => Ok(Cost::DROPPED),
+        }
+    }
+
+    /// Brings a frame that was let in to its sender's limit, or on its way where there is
+    /// none; returns what that costs.
+    pub(super) fn admitted(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        mut packet: Packet,
+        ports: &Ports,
+    ) -> Result<Cost, Reason> {
+        let source = packet.source();
         if source.is_some() && self.by_station.contains(&Mac(packet.destination_mac())) {
             packet.flow_by_station();
         }

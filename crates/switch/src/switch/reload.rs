@@ -339,7 +339,8 @@ impl Switch {
             let cost = match reload.step {
                 Step::End => {
                     let most = left.div_ceil(CHANGED).min(reload.gone.len());
-                    for (_, guest) in reload.gone.drain(..most) {
+                    for (_, mut guest) in reload.gone.drain(..most) {
+                        self.bury_snoop(now, &mut guest);
                         self.end(now, guest.id);
                     }
                     if reload.gone.is_empty() {
@@ -433,6 +434,7 @@ impl Switch {
             guest.pipeline.reconfigure(now, &config.pipeline);
             self.agenda.sending.set(port, true);
         }
+        guest.set_snoop(now, config.snoop, &self.pool);
         // Each meter is shared among the guests that there are.
         guest.pipeline.set_guests(guests);
         if self.set_limit(now, PortIndex(port), config.limit.as_ref()) {

@@ -3,6 +3,7 @@
 
 use super::guest::GuestPort;
 use super::limited::LimitSnapshot;
+use super::snoop::SnoopSnapshot;
 use super::state::PortState;
 use super::uplink::Uplink;
 use super::{Ports, Switch};
@@ -66,6 +67,8 @@ pub struct GuestSnapshot {
     /// What the pacer of the uplink does with its frames; `None` where that is not
     /// paced.
     pub pacing: Option<GuestPacing>,
+    /// What early acknowledgement does for it; `None` where that is nothing.
+    pub snoop: Option<SnoopSnapshot>,
 }
 
 /// How it is with a port.
@@ -291,6 +294,7 @@ impl GuestPort {
             sojourns: sojourns.collect(),
             inward: self.inward.as_ref().map(Inward::stats),
             pacing: uplink.map(|uplink| self.pacing(uplink)),
+            snoop: self.snoop_snapshot(),
         }
     }
 

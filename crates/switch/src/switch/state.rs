@@ -34,6 +34,15 @@ impl Counters {
         self.drops[reason.index()] += count;
     }
 
+    /// Frames that the port itself lost.
+    pub(super) fn lost(&self) -> u64 {
+        let reasons = [Reason::LinkDown, Reason::DeviceFull, Reason::Refused];
+        reasons
+            .map(|reason| self.drops[reason.index()])
+            .iter()
+            .sum()
+    }
+
     /// Frames dropped for each reason.
     pub(super) fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let reasons = Reason::ALL.iter();

@@ -1,5 +1,6 @@
 mod away;
 mod churn;
+mod early;
 mod guarded;
 mod inward;
 mod limited;

@@ -1,5 +1,6 @@
 //! What leaves by a port.
 
+use super::snoop::Next;
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::{BURST, Outgoing, Port};
@@ -44,6 +45,7 @@ impl Switch {
                 }
             },
         };
+        self.forward_answers(now, index, ports, turn);
         let departure = self.departure(index).filter(|_| can_send);
         self.agenda
             .sending
@@ -82,7 +84,7 @@ impl Switch {
         if self.states[index.0].full {
             return None;
         }
-        self.guest_at(index)?.pipeline.poll_at()
+        self.guest_at(index)?.departure()
     }
 
     fn transmit_to(
@@ -120,7 +122,7 @@ impl Switch {
     }
 
     /// The queue before a port; `None` before a paced uplink.
-    fn pipeline(&mut self, index: PortIndex) -> Option<&mut Pipeline<Packet>> {
+    pub(super) fn pipeline(&mut self, index: PortIndex) -> Option<&mut Pipeline<Packet>> {
         match index.0.checked_sub(self.first_guest()) {
             Some(guest) => Some(&mut self.guests[guest].pipeline),
             None => match &mut self.uplink.as_mut()?.egress {
@@ -138,17 +140,30 @@ impl Switch {
         port: &mut dyn Port,
         turn: &mut Turn,
     ) -> io::Result<()> {
+        let first = self.first_guest();
         for _ in 0..2 {
-            while self.states[index.0].outgoing.len() < BURST
-                && let Some(pipeline) = self.pipeline(index)
-                && let Some(departure) = pipeline.pull(now)
-            {
-                self.record(index, &departure.frame, departure.sojourn);
-                let frame = Outgoing::frame(departure.frame);
-                self.states[index.0].outgoing.push_back(frame);
+            let mut is_all = false;
+            let missing = BURST.saturating_sub(self.states[index.0].outgoing.len());
+            for _ in 0..missing {
+                match self.next_frame(now, index) {
+                    Next::Frame(frame) => {
+                        let outgoing = &mut self.states[index.0].outgoing;
+                        outgoing.push_back(Outgoing::frame(frame));
+                    }
+                    Next::Later => {}
+                    Next::Nothing => {
+                        is_all = true;
+                        break;
+                    }
+                }
             }
             let state = &mut self.states[index.0];
-            if state.outgoing.is_empty() || state.transmit(now, port)? {
+            if state.outgoing.is_empty() && is_all {
+                return Ok(());
+            }
+            let guest = index.0.checked_sub(first);
+            let snoop = guest.and_then(|guest| self.guests[guest].snoop.as_mut());
+            if state.transmit_answering(now, port, snoop)? {
                 return Ok(());
             }
         }
@@ -159,7 +174,7 @@ impl Switch {
     /// Counts the wait of a frame that leaves by `index`: for the guest that
     /// sent it, or, where it came from outside, or was counted for its sender when it left
     /// the pacer, for the one that gets it.
-    fn record(&mut self, index: PortIndex, frame: &Packet, sojourn: Nanos) {
+    pub(super) fn record(&mut self, index: PortIndex, frame: &Packet, sojourn: Nanos) {
         let class = frame.class();
         let sojourns = match frame.source().filter(|_| !frame.is_local()) {
             None => self.guest_at(index).map(|guest| &mut guest.received),

@@ -2,6 +2,7 @@
 
 mod ask;
 mod libvirt;
+mod snoop;
 mod which;
 
 #[cfg(feature = "top")]

@@ -660,6 +660,12 @@ fn explore(mode: SnoopMode, stamped: bool, moves: bool, tape: &[(u8, u8)]) {
             "told {told}, {owed} owed"
         );
         assert!(world.snoop.retained() <= Bytes(9000));
+        let mut counts = [0; Mode::LABELS.len()];
+        for flow in world.snoop.flows() {
+            counts[flow.mode.index()] += 1;
+        }
+        assert_eq!(world.snoop.modes(), counts);
+        assert_eq!(world.snoop.owes(), owed > 0);
     }
     if moves && !world.reset {
         // To another host: nothing is owed when it goes, and nothing known where it comes.

@@ -1,4 +1,4 @@
-//! Each rule as a script. The first lines of most are a handshake: the guest has room for
+//! Each rule of `docs/snoop.md` as a script. The first lines of most are a handshake: the guest has room for
 //! 10,000 bytes in steps of 4, and segments have 1,000.
 
 use super::script::{World, config, run};

@@ -2,7 +2,8 @@
 //! is asked at its control socket.
 
 use super::libvirt;
-use super::which::Which;
+use super::snoop;
+use super::which::{Which, failure};
 use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Read as _, stdin, stdout};
 use std::path::{Path, PathBuf};
 use tailbound_host::socket::{
-    Guarantee, GuaranteedBy, Guest, Kept, Link, Outcome, Port, Request, Shown, Wrong,
+    Guarantee, GuaranteedBy, Guest, Kept, Link, Outcome, Port, Request, Shown,
 };
 use tailbound_report::{Paint, Table, human};
 use tailbound_units::Nanos;
@@ -31,6 +32,11 @@ pub(super) enum Ask {
     Show(Show),
     /// Read a guest's port no more, and wait until what it has sent has left
     Drain(Drain),
+    /// Prepare a guest's move to another host, and wait until it may go
+    MigratePrepare(snoop::MigratePrepare),
+    /// Look into what is acknowledged early in guests' places
+    #[command(subcommand)]
+    Snoop(snoop::Snoop),
     /// Do what libvirt's hook for QEMU is called for: have a domain's guests come and go
     LibvirtHook(libvirt::Hook),
     /// Have guests follow the metadata of libvirt's domains while these run
@@ -45,6 +51,8 @@ impl Ask {
             Self::RemoveGuest(remove) => remove.run(),
             Self::Show(show) => show.run(),
             Self::Drain(drain) => drain.run(),
+            Self::MigratePrepare(prepare) => prepare.run(),
+            Self::Snoop(snoop) => snoop.run(),
             Self::LibvirtHook(hook) => hook.run(),
             Self::LibvirtWatch(watch) => watch.run(),
         }
@@ -138,27 +146,6 @@ fn read(file: &Path) -> Result<(PathBuf, String), Failure> {
     };
     let unread = |error| Failure::new(format!("{}: cannot be read: {error}", name.display()));
     Ok((name.to_owned(), text.map_err(unread)?))
-}
-
-/// Why a daemon did not do what it was asked; `name` is the text's that it was given.
-fn failure(outcome: Outcome, name: &Path) -> Failure {
-    let Outcome::Refused { message, mistakes } = outcome else {
-        return Failure::new("the daemon answers something else than it was asked");
-    };
-    if mistakes.is_empty() {
-        return Failure::with(Exit::DoesNotHold, message);
-    }
-    let lines = mistakes.iter().map(|wrong| {
-        let Wrong {
-            file,
-            line,
-            column,
-            message,
-        } = wrong;
-        let file = file.as_deref().unwrap_or(name);
-        format!("{}:{line}:{column}: {message}", file.display())
-    });
-    Failure::with(Exit::DoesNotHold, lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Arguments of `tailbound host remove-guest`.

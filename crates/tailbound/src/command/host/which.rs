@@ -1,8 +1,8 @@
 //! Which daemon a command asks.
 
-use crate::exit::Failure;
-use std::path::PathBuf;
-use tailbound_host::socket::{Client, ClientError, Outcome, Request};
+use crate::exit::{Exit, Failure};
+use std::path::{Path, PathBuf};
+use tailbound_host::socket::{Client, ClientError, Outcome, Request, Wrong};
 
 /// Which daemon is asked.
 #[derive(Debug, clap::Args)]
@@ -26,4 +26,25 @@ impl Which {
     pub(super) fn ask(&self, request: &Request) -> Result<Outcome, Failure> {
         Ok(self.connect()?.ask(request)?)
     }
+}
+
+/// Why a daemon did not do what it was asked; `name` is the text's that it was given.
+pub(super) fn failure(outcome: Outcome, name: &Path) -> Failure {
+    let Outcome::Refused { message, mistakes } = outcome else {
+        return Failure::new("the daemon answers something else than it was asked");
+    };
+    if mistakes.is_empty() {
+        return Failure::with(Exit::DoesNotHold, message);
+    }
+    let lines = mistakes.iter().map(|wrong| {
+        let Wrong {
+            file,
+            line,
+            column,
+            message,
+        } = wrong;
+        let file = file.as_deref().unwrap_or(name);
+        format!("{}:{line}:{column}: {message}", file.display())
+    });
+    Failure::with(Exit::DoesNotHold, lines.collect::<Vec<_>>().join("\n"))
 }

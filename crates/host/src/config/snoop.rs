@@ -1,0 +1,51 @@
+//! How far TCP is acknowledged in a guest's place.
+
+use super::{GuestConfig, PortConfig};
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use tailbound_dataplane::{SnoopConfig, SnoopMode};
+
+/// Reads a mode alone, or everything.
+pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SnoopConfig>, D::Error> {
+    from.deserialize_any(Either).map(Some)
+}
+
+struct Either;
+
+impl<'de> Visitor<'de> for Either {
+    type Value = SnoopConfig;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"retaining\", \"strict\" or a table with `mode`")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<SnoopConfig, E> {
+        Ok(SnoopConfig {
+            mode: SnoopMode::deserialize(StrDeserializer::new(word))?,
+            ..SnoopConfig::default()
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SnoopConfig, A::Error> {
+        SnoopConfig::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+/// What is wrong with it; what would be right.
+pub(super) fn mistake(guest: &GuestConfig) -> Option<String> {
+    let config = guest.snoop.as_ref()?;
+    let kind = match guest.port {
+        PortConfig::VhostUser { .. } => return config.mistake().map(str::to_owned),
+        PortConfig::Tap { .. } => "tap",
+        PortConfig::AfPacket { .. } => "af-packet",
+        PortConfig::AfXdp { .. } => "af-xdp",
+        PortConfig::Pcap { .. } => "pcap",
+    };
+    Some(format!(
+        "TCP is acknowledged early where the guest's ring is seen, and behind a port of kind \
+         {kind:?} is a queue that is not; leave `snoop` out, or give the guest a port of kind \
+         \"vhost-user\""
+    ))
+}

@@ -1,0 +1,69 @@
+//! What early acknowledgement does for guests, as text.
+
+use prometheus_client::encoding::DescriptorEncoder;
+use std::fmt::Error;
+use tailbound_dataplane::snoop::Mode;
+use tailbound_metrics::{counter, gauge};
+use tailbound_switch::{Snapshot, SnoopSnapshot};
+
+/// Nothing of guests that acknowledge for themselves.
+pub(super) fn encode(
+    snapshot: &Snapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let guests = snapshot.guests.iter();
+    let snoops = guests.filter_map(|guest| Some((&guest.port.name, guest.snoop?)));
+    let snoops: Vec<(&String, SnoopSnapshot)> = snoops.collect();
+    if snoops.is_empty() {
+        return Ok(());
+    }
+    let modes = snoops.iter().flat_map(|(guest, snoop)| {
+        let modes = Mode::LABELS.into_iter().zip(snoop.modes);
+        let modes = modes.filter(|(_, count)| *count > 0);
+        modes.map(|(mode, count)| {
+            let labels = [("guest", (*guest).clone()), ("mode", mode.to_owned())];
+            (labels, count as u64)
+        })
+    });
+    gauge(
+        encoder,
+        "tailbound_snoop_flows",
+        "Connections of the guest by whether they are acknowledged early (active), and why not",
+        &modes.collect::<Vec<_>>(),
+    )?;
+    gauge(
+        encoder,
+        "tailbound_snoop_retained_bytes",
+        "Memory of what was acknowledged early and the guest has not acknowledged yet",
+        &snoops
+            .iter()
+            .map(|(guest, snoop)| ([("guest", (*guest).clone())], snoop.retained.0))
+            .collect::<Vec<_>>(),
+    )?;
+    let events = snoops.iter().flat_map(|(guest, snoop)| {
+        let stats = snoop.stats;
+        let events = [
+            ("early", stats.early),
+            ("repeated", stats.repeated),
+            ("suppressed", stats.suppressed),
+            ("rewritten", stats.rewritten),
+            ("withheld", stats.withheld),
+            ("resent", stats.resent),
+            ("probe", stats.probes),
+            ("beyond", stats.beyond),
+            ("reset", stats.resets),
+            ("evicted", stats.evicted),
+            ("crowded", stats.crowded),
+        ];
+        events.map(|(event, count)| {
+            let labels = [("guest", (*guest).clone()), ("event", event.to_owned())];
+            (labels, count)
+        })
+    });
+    counter(
+        encoder,
+        "tailbound_snoop_segments",
+        "What early acknowledgement did with segments and connections of the guest",
+        &events.collect::<Vec<_>>(),
+    )
+}

@@ -1,0 +1,305 @@
+//! Early acknowledgement at the ports of guests: between the queue before a port and its
+//! ring on the way in, behind the filter on the way out.
+//!
+//! What the host says in a guest's place is that guest's traffic: it is checked, routed,
+//! metered, paced and queued as if it had come from its port.
+
+use super::guest::{Answering, GuestPort};
+use super::state::PortState;
+use super::{Ports, Switch, Turn};
+use crate::forward::PortIndex;
+use crate::mac::Mac;
+use crate::port::{Port, Presence};
+use std::io;
+use tailbound_dataplane::snoop::{Drained, FlowView, Mode, Origin, Placed};
+use tailbound_dataplane::{
+    Departure, GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker,
+};
+use tailbound_units::{Bytes, Nanos};
+
+/// What is for a port.
+pub(super) enum Next {
+    /// A frame.
+    Frame(Packet),
+    /// One that the host keeps for now, or leaves to its sender to send again.
+    Later,
+    /// Nothing.
+    Nothing,
+}
+
+/// What early acknowledgement shows of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct SnoopSnapshot {
+    /// What it did so far.
+    pub stats: SnoopStats,
+    /// Its connections by mode, in the order of [`Mode::LABELS`].
+    pub modes: [usize; Mode::LABELS.len()],
+    /// The memory of what the guest has not acknowledged yet.
+    pub retained: Bytes,
+}
+
+impl GuestPort {
+    /// Begins, changes or ends early acknowledgement. One that ends goes on until the guest
+    /// has all that was acknowledged in its place.
+    pub(super) fn set_snoop(&mut self, now: Nanos, config: Option<SnoopConfig>, pool: &Pool) {
+        match (&mut self.snoop, config) {
+            (Some(snoop), Some(config)) => {
+                snoop.end_drain();
+                if *snoop.config() != config {
+                    snoop.reconfigure(now, config);
+                }
+            }
+            (Some(snoop), None) => {
+                snoop.begin_drain();
+                self.end_snoop();
+            }
+            (none, Some(config)) => {
+                let maker = TcpMaker {
+                    pool: pool.clone(),
+                    guest: self.id,
+                };
+                *none = Some(Box::new(Snoop::new(config, maker)));
+            }
+            (None, None) => {}
+        }
+        self.snoop_ends = config.is_none();
+    }
+
+    /// Forgets early acknowledgement that is to end, once nothing is owed.
+    pub(super) fn end_snoop(&mut self) {
+        let is_done =
+            |snoop: &Answering| !(snoop.owes() || snoop.has_for_guest() || snoop.has_for_peer());
+        if self.snoop_ends && self.snoop.as_ref().is_some_and(is_done) {
+            self.snoop = None;
+        }
+    }
+
+    pub(super) fn snoop_snapshot(&self) -> Option<SnoopSnapshot> {
+        self.snoop.as_ref().map(|snoop| SnoopSnapshot {
+            stats: snoop.stats(),
+            modes: snoop.modes(),
+            retained: snoop.retained(),
+        })
+    }
+
+    /// When there is something for the port that time alone brings.
+    pub(super) fn departure(&mut self) -> Option<Nanos> {
+        let has_more = |snoop: &Answering| snoop.has_for_guest();
+        if self.snoop.as_ref().is_some_and(has_more) {
+            return Some(Nanos::ZERO);
+        }
+        self.pipeline.poll_at()
+    }
+}
+
+impl PortState {
+    /// Offers a port what is on its way out, and tells early acknowledgement what became of
+    /// it.
+    pub(super) fn transmit_answering(
+        &mut self,
+        now: Nanos,
+        port: &mut dyn Port,
+        snoop: Option<&mut Answering>,
+    ) -> io::Result<bool> {
+        let Some(snoop) = snoop else {
+            return self.transmit(now, port);
+        };
+        let lost = self.counters.lost();
+        let full = self.transmit(now, port);
+        let all = self.outgoing.is_empty() && self.counters.lost() == lost && full.is_ok();
+        snoop.handle_placed(if all { Placed::All } else { Placed::NotAll });
+        full
+    }
+}
+
+impl Switch {
+    /// Begins, changes or ends early acknowledgement for a guest. One that is not there is
+    /// passed over.
+    pub fn set_snoop(&mut self, now: Nanos, guest: GuestId, config: Option<SnoopConfig>) {
+        let pool = self.pool.clone();
+        if let Some(port) = self.slots.port_of(guest)
+            && let Some(guest) = self.guest_at(port)
+        {
+            guest.set_snoop(now, config, &pool);
+            self.offer(port);
+        }
+    }
+
+    /// Ends early acknowledgement for a guest until that is undone, and goes on bringing it
+    /// what was acknowledged in its place. Returns what is still owed; `None` where there is
+    /// no such guest, or none is acknowledged for.
+    pub fn drain_snoop(&mut self, guest: GuestId, undo: bool) -> Option<Drained> {
+        let port = self.slots.port_of(guest)?;
+        let snoop = self.guest_at(port)?.snoop.as_mut()?;
+        if undo {
+            snoop.end_drain();
+        } else {
+            snoop.begin_drain();
+        }
+        Some(snoop.drained())
+    }
+
+    /// What is known of each connection of a guest, the one idle for longest first; `None`
+    /// as for [`Switch::drain_snoop`].
+    pub fn snoop_flows(&self, guest: GuestId) -> Option<impl Iterator<Item = FlowView> + '_> {
+        let port = self.slots.port_of(guest)?;
+        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        Some(guest.snoop.as_ref()?.flows())
+    }
+
+    /// Whether anything is owed to any guest.
+    pub fn owes_guests(&self) -> bool {
+        let snoops = self.guests.iter().filter_map(|guest| guest.snoop.as_ref());
+        snoops.into_iter().any(|snoop| snoop.owes())
+    }
+
+    /// Ends early acknowledgement for all guests, or has it go on.
+    pub fn drain_snoops(&mut self, undo: bool) {
+        for guest in &mut self.guests {
+            let ends = guest.snoop_ends;
+            if let Some(snoop) = &mut guest.snoop {
+                if undo && !ends {
+                    snoop.end_drain();
+                } else {
+                    snoop.begin_drain();
+                }
+            }
+        }
+    }
+
+    /// Tells all peers that were told of bytes which their guests have not taken that these
+    /// connections are over: whoever goes on here knows nothing of them.
+    pub fn abort_snoops(&mut self, now: Nanos, ports: &Ports) {
+        for port in self.first_guest()..self.states.len() {
+            self.abort_snoop(now, PortIndex(port), ports);
+        }
+    }
+
+    pub(super) fn abort_snoop(&mut self, now: Nanos, port: PortIndex, ports: &Ports) {
+        let Some(guest) = self.guest_at(port) else {
+            return;
+        };
+        if let Some(snoop) = &mut guest.snoop
+            && snoop.abort() > 0
+        {
+            self.forward_answers(now, port, ports, &mut Turn::default());
+        }
+    }
+
+    /// The next frame for a port: what the host sends in a peer's place before all else. Of
+    /// what is for a guest, the queue is asked once at most.
+    pub(super) fn next_frame(&mut self, now: Nanos, index: PortIndex) -> Next {
+        let snoop = |switch: &mut Self| switch.guest_at(index)?.snoop.as_mut()?.poll_to_guest();
+        if let Some(frame) = snoop(self) {
+            return Next::Frame(frame);
+        }
+        let departure = self.pipeline(index).and_then(|pipeline| pipeline.pull(now));
+        let Some(Departure { frame, sojourn, .. }) = departure else {
+            return Next::Nothing;
+        };
+        self.record(index, &frame, sojourn);
+        let guest = self.guest_at(index);
+        match guest.and_then(|guest| guest.snoop.as_mut()) {
+            None => Next::Frame(frame),
+            Some(snoop) => match snoop.handle_ingress(now, frame) {
+                Some(frame) => Next::Frame(frame),
+                None => Next::Later,
+            },
+        }
+    }
+
+    /// A guest's frame passes early acknowledgement; `None` where its peer knows already.
+    pub(super) fn snoop_out(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        packet: Packet,
+    ) -> Option<Packet> {
+        let answers = |guest: &mut GuestPort| guest.snoop.is_some();
+        if !self.guest_at(from).is_some_and(answers) {
+            return Some(packet);
+        }
+        let to = self.forwarding.port_of(Mac(packet.destination_mac()));
+        let first = self.first_guest();
+        let peer = to.map_or(Origin::ANYWHERE, |to| {
+            let guest = to.0.checked_sub(first);
+            Origin::of(guest.map(|guest| self.guests[guest].id))
+        });
+        let guest = self.guest_at(from)?;
+        let snoop = guest.snoop.as_mut()?;
+        let passed = snoop.handle_egress(now, packet, peer);
+        // What is for the guest now, or for another peer, goes with what its port is offered.
+        let has_more = snoop.has_for_guest() || snoop.has_for_peer();
+        guest.end_snoop();
+        if has_more {
+            self.offer(from);
+        }
+        passed
+    }
+
+    /// Does what is due at a guest's port: asks whether the guest runs, and sends it once
+    /// more what it lost. Where nobody uses the card any more, its peers are told.
+    pub(super) fn snoop_timeout(&mut self, now: Nanos, index: PortIndex, ports: &Ports) {
+        let due = |snoop: &Answering| snoop.poll_at().is_some_and(|at| at <= now);
+        let Some(guest) = self.guest_at(index) else {
+            return;
+        };
+        let Some(snoop) = guest.snoop.as_mut().filter(|snoop| due(snoop)) else {
+            return;
+        };
+        match &ports[index.0] {
+            Some(port) if port.presence() != Presence::Away => {
+                let progress = port.progress();
+                if std::mem::replace(&mut guest.progress, progress) != progress {
+                    snoop.handle_alive(now);
+                }
+                snoop.handle_timeout(now);
+                self.offer(index);
+            }
+            _ => self.abort_snoop(now, index, ports),
+        }
+        self.forward_answers(now, index, ports, &mut Turn::default());
+    }
+
+    /// Forwards what the host says in a guest's place.
+    pub(super) fn forward_answers(
+        &mut self,
+        now: Nanos,
+        from: PortIndex,
+        ports: &Ports,
+        turn: &mut Turn,
+    ) {
+        let answer = |switch: &mut Self| switch.guest_at(from)?.snoop.as_mut()?.poll_to_peer();
+        while let Some(packet) = answer(self) {
+            turn.busy = true;
+            let checked = self.admit(now, from, &packet);
+            let sent = checked.and_then(|()| self.admitted(now, from, packet, ports));
+            if let Err(reason) = sent {
+                self.states[from.0].counters.drop(reason, 1);
+            }
+        }
+        if let Some(guest) = self.guest_at(from) {
+            guest.end_snoop();
+        }
+    }
+
+    /// What a guest that is gone leaves: its peers are told.
+    pub(super) fn bury_snoop(&mut self, now: Nanos, gone: &mut GuestPort) {
+        let Some(snoop) = &mut gone.snoop else {
+            return;
+        };
+        snoop.abort();
+        while let Some(packet) = gone.snoop.as_mut().and_then(|it| it.poll_to_peer()) {
+            let to = self.forwarding.port_of(Mac(packet.destination_mac()));
+            let to = to.and_then(|to| to.0.checked_sub(self.first_guest()));
+            match (to, &mut self.uplink) {
+                (Some(guest), _) => {
+                    self.guests[guest].deliver(now, packet);
+                    self.offer(PortIndex(self.first_guest() + guest));
+                }
+                (None, Some(uplink)) => uplink.push(now, packet, gone),
+                (None, None) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Early acknowledgement at guests' memory ports: where it stands, and whose frames it makes.
+
+use super::*;
+use crate::port::Presence;
+use tailbound_dataplane::{SnoopConfig, SnoopMode};
+
+const PEER: Mac = GATEWAY;
+const FLAGS_SYN_ACK: u8 = 0x12;
+const ACK: u8 = 0x10;
+
+/// A TCP segment between [`FAR`] and A, with its checksum.
+fn tcp(to_guest: bool, seq: u32, ack: u32, flags: u8, payload: usize) -> Vec<u8> {
+    let (from_mac, to_mac, from, to, ports) = if to_guest {
+        (PEER, MAC_A, FAR, A4, [5000_u16, 80])
+    } else {
+        (MAC_A, PEER, A4, FAR, [80, 5000])
+    };
+    let mut segment = ports.map(u16::to_be_bytes).concat();
+    segment.extend(seq.to_be_bytes());
+    segment.extend(ack.to_be_bytes());
+    segment.extend([0x50, flags]);
+    segment.extend(60_000_u16.to_be_bytes());
+    segment.extend([0; 4]);
+    segment.extend(vec![3; payload]);
+    let mut sum = 6 + segment.len() as u32;
+    for pair in [&from.octets()[..], &to.octets(), &segment]
+        .concat()
+        .chunks(2)
+    {
+        sum += u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
+    }
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    segment[16..18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let packet = ipv4(from, to, 6, &segment);
+    [&to_mac.0[..], &from_mac.0, &[8, 0], &packet].concat()
+}
+
+/// Number, acknowledgement, flags and payload of each TCP frame.
+fn seen(frames: &[Vec<u8>]) -> Vec<(u32, u32, u8, usize)> {
+    let word =
+        |frame: &[u8], at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().expect("4"));
+    let tcp = frames.iter().filter(|frame| frame[23] == 6);
+    tcp.map(|frame| {
+        let len = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+        let header = usize::from(frame[46] >> 4) * 4;
+        (
+            word(frame, 38),
+            word(frame, 42),
+            frame[47],
+            len - 20 - header,
+        )
+    })
+    .collect()
+}
+
+/// A bench whose guest A is acknowledged for, with a connection that is open.
+fn bench(mode: SnoopMode) -> Bench {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    let snoop = SnoopConfig {
+        mode,
+        ..SnoopConfig::default()
+    };
+    let mut config = config(&PipelineConfig::default());
+    config.guests[0].snoop = Some(snoop);
+    bench
+        .switch
+        .reconfigure(bench.now, config)
+        .expect("no rule is broken");
+    bench.send(A, &tcp(false, 99, 1, FLAGS_SYN_ACK, 0));
+    bench.settle();
+    bench.send(A, &tcp(false, 100, 1, ACK, 0));
+    bench.settle();
+    bench.sent(UPLINK);
+    bench
+}
+
+#[test]
+fn the_host_answers_while_the_guest_waits() {
+    for mode in [SnoopMode::Retaining, SnoopMode::Strict] {
+        let mut bench = bench(mode);
+        for n in 0..3 {
+            bench.send(UPLINK, &tcp(true, 1 + 1000 * n, 100, ACK, 1000));
+        }
+        bench.settle();
+        let data = [1, 1001, 2001].map(|seq| (seq, 100, ACK, 1000));
+        assert_eq!(seen(&bench.sent(A)), data, "{mode:?}");
+        let acks = [1001, 2001, 3001].map(|ack| (100, ack, ACK, 0));
+        assert_eq!(seen(&bench.sent(UPLINK)), acks, "{mode:?}");
+        // The guest's own say nothing new, but for the last.
+        for ack in [1001, 2001, 3001] {
+            bench.send(A, &tcp(false, 100, ack, ACK, 0));
+        }
+        bench.settle();
+        assert_eq!(seen(&bench.sent(UPLINK)), [(100, 3001, ACK, 0)]);
+        let snoop = bench.guest(A).snoop.expect("it is on");
+        assert_eq!((snoop.stats.early, snoop.stats.suppressed), (3, 2));
+        assert_eq!(snoop.retained, Bytes(0));
+        assert_eq!(snoop.modes[0], 1, "active");
+    }
+}
+
+/// They pass what the guest's own frames pass: its filter, and the queue of the uplink.
+#[test]
+fn answers_are_the_guests_frames() {
+    let mut bench = bench(SnoopMode::Retaining);
+    bench.wires[UPLINK].borrow_mut().room = Some(0);
+    for n in 0..3 {
+        bench.send(UPLINK, &tcp(true, 1 + 1000 * n, 100, ACK, 1000));
+    }
+    bench.settle();
+    assert_eq!(bench.port(UPLINK).backlog_packets, 3);
+    bench.wires[UPLINK].borrow_mut().room = None;
+    bench.switch.handle_writable(PortIndex(UPLINK));
+    bench.settle();
+    assert_eq!(bench.sent(UPLINK).len(), 3);
+    let sent = bench.guest(A).sojourns;
+    let sent: u64 = sent
+        .iter()
+        .filter(|sojourn| sojourn.direction == "sent")
+        .map(|sojourn| sojourn.histogram.count())
+        .sum();
+    assert_eq!(sent, 3 + 2, "as the guest's, with its two of before");
+}
+
+/// A full ring: what waits before it may be dropped there, so nothing is promised.
+#[test]
+fn what_waits_before_a_full_ring_is_not_acknowledged() {
+    for mode in [SnoopMode::Retaining, SnoopMode::Strict] {
+        let mut bench = bench(mode);
+        bench.wires[A].borrow_mut().room = Some(0);
+        bench.send(B, &a_to_b(7));
+        // What fills the place before the ring, and is no TCP.
+        let mut other = datagram(MAC_A, MAC_B, (B4, A4), 1);
+        other[12] = 8;
+        bench.send(B, &other);
+        bench.settle();
+        for n in 0..3 {
+            bench.send(UPLINK, &tcp(true, 1 + 1000 * n, 100, ACK, 1000));
+        }
+        bench.settle();
+        assert_eq!(seen(&bench.sent(UPLINK)), [], "{mode:?}");
+        bench.wires[A].borrow_mut().room = None;
+        bench.switch.handle_writable(PortIndex(A));
+        bench.settle();
+        assert_eq!(seen(&bench.sent(UPLINK)).len(), 3, "{mode:?}");
+    }
+}
+
+/// The timer of what the guest does not acknowledge goes on in the switch's own.
+#[test]
+fn what_the_guest_lost_is_sent_again_while_it_runs() {
+    let mut bench = bench(SnoopMode::Retaining);
+    bench.send(UPLINK, &tcp(true, 1, 100, ACK, 1000));
+    bench.settle();
+    bench.sent(A);
+    bench.run(bench.now + Nanos::from_secs(3));
+    assert_eq!(seen(&bench.sent(A)), [], "it waits for its CPU");
+    bench.wires[A].borrow_mut().progress = 1;
+    bench.run(bench.now + Nanos::from_millis(500));
+    assert_eq!(seen(&bench.sent(A)), [(1, 100, ACK, 1000)]);
+    assert_eq!(
+        bench
+            .switch
+            .drain_snoop(GuestId::first(0), false)
+            .map(|owed| owed.bytes),
+        Some(1000)
+    );
+    bench.send(A, &tcp(false, 100, 1001, ACK, 0));
+    bench.settle();
+    assert_eq!(
+        bench
+            .switch
+            .drain_snoop(GuestId::first(0), true)
+            .map(|owed| owed.bytes),
+        Some(0)
+    );
+    bench.run(bench.now + Nanos::from_secs(300));
+    assert_eq!(seen(&bench.sent(A)), []);
+}
+
+#[test]
+fn peers_of_a_guest_that_is_gone_get_a_reset() {
+    // Its card: nobody uses it.
+    let mut gone = bench(SnoopMode::Retaining);
+    gone.send(UPLINK, &tcp(true, 1, 100, ACK, 1000));
+    gone.settle();
+    gone.sent(UPLINK);
+    gone.wires[A].borrow_mut().presence = Presence::Away;
+    gone.run(gone.now + Nanos::from_secs(1));
+    assert_eq!(seen(&gone.sent(UPLINK)), [(100, 1001, 0x14, 0)]);
+    // It was removed.
+    let mut removed = bench(SnoopMode::Retaining);
+    removed.send(UPLINK, &tcp(true, 1, 100, ACK, 1000));
+    removed.settle();
+    removed.sent(UPLINK);
+    let mut rest = config(&PipelineConfig::default());
+    rest.guests.remove(0);
+    removed.ports.remove(A);
+    removed
+        .switch
+        .reconfigure(removed.now, rest)
+        .expect("no rule is broken");
+    removed.settle();
+    assert_eq!(seen(&removed.sent(UPLINK)), [(100, 1001, 0x14, 0)]);
+}
+
+#[test]
+fn it_ends_once_nothing_is_owed() {
+    let mut bench = bench(SnoopMode::Retaining);
+    bench.send(UPLINK, &tcp(true, 1, 100, ACK, 1000));
+    bench.settle();
+    bench.sent(UPLINK);
+    let off = config(&PipelineConfig::default());
+    bench
+        .switch
+        .reconfigure(bench.now, off)
+        .expect("no rule is broken");
+    bench.send(UPLINK, &tcp(true, 1001, 100, ACK, 1000));
+    bench.settle();
+    assert_eq!(seen(&bench.sent(UPLINK)), [], "nothing new is promised");
+    assert!(bench.guest(A).snoop.is_some());
+    bench.send(A, &tcp(false, 100, 2001, ACK, 0));
+    bench.settle();
+    assert!(bench.guest(A).snoop.is_none());
+    assert_eq!(seen(&bench.sent(UPLINK)), [(100, 2001, ACK, 0)]);
+}
+
+/// Who is at another port is not the peer, whatever it says.
+#[test]
+fn a_neighbour_that_says_it_is_the_peer_is_not_answered() {
+    let mut bench = bench(SnoopMode::Retaining);
+    let mut forged = tcp(true, 1, 100, ACK, 1000);
+    forged[6..12].copy_from_slice(&MAC_B.0);
+    bench.send(B, &forged);
+    bench.settle();
+    assert_eq!(bench.guest(A).snoop.expect("it is on").stats.early, 0);
+}

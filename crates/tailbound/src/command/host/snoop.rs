@@ -1,0 +1,146 @@
+//! `tailbound host snoop`, `migrate-prepare`: what is acknowledged early in guests' places.
+
+use super::which::{Which, failure};
+use crate::command::output::{self, Output};
+use crate::exit::{Exit, Failure};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, stdout};
+use std::path::Path;
+use tailbound_host::socket::{Outcome, Request, SnoopFlow};
+use tailbound_report::{Paint, Table, human};
+use tailbound_units::Nanos;
+
+/// Arguments of `tailbound host snoop`.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Snoop {
+    /// Show a guest's connections: which are acknowledged early, and why others are not
+    Show(Show),
+}
+
+impl Snoop {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        match self {
+            Self::Show(show) => show.run(),
+        }
+    }
+}
+
+/// Arguments of `tailbound host snoop show`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 shown; 1 there is no such guest, or none is acknowledged for; 2 no \
+    daemon answers."
+)]
+pub(super) struct Show {
+    /// Its name
+    guest: String,
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Document<'s> {
+    schema: u32,
+    count: usize,
+    flows: &'s [SnoopFlow],
+}
+
+const HEAD: [&str; 7] = [
+    "guest", "peer", "mode", "owed", "withheld", "retained", "resends",
+];
+
+impl Show {
+    fn run(self) -> Result<Exit, Failure> {
+        let request = Request::ShowSnoop { guest: self.guest };
+        let (count, flows) = match self.daemon.ask(&request)? {
+            Outcome::Snoop { count, flows } => (count, flows),
+            other => return Err(failure(other, Path::new(""))),
+        };
+        output::print(&match self.output {
+            Output::Json => output::json(&Document {
+                schema: 1,
+                count,
+                flows: &flows,
+            }),
+            Output::Text => text(count, &flows, Paint(stdout().is_terminal())),
+        });
+        Ok(Exit::Holds)
+    }
+}
+
+fn text(count: usize, flows: &[SnoopFlow], paint: Paint) -> String {
+    let mut table = Table::new(&HEAD, &[0, 1, 2]);
+    for flow in flows {
+        let bytes = |bytes: u64| human(bytes as f64, "B");
+        table.row([
+            flow.guest.to_string(),
+            flow.peer.to_string(),
+            flow.mode.clone(),
+            bytes(flow.owed.into()),
+            bytes(flow.withheld.into()),
+            bytes(flow.retained),
+            flow.resends.to_string(),
+        ]);
+    }
+    let mut text = table.render(paint);
+    let active = flows.iter().filter(|flow| flow.mode == "active").count();
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{count} connections, {active} of those shown active");
+    text
+}
+
+/// Arguments of `tailbound host migrate-prepare`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "TCP is acknowledged early for the guest no more, and what was reaches it while it \
+    runs: before the first of its memory is copied. That holds until --undo, or until the daemon \
+    ends. Exit code: 0 it may go; 1 it is still owed something, or there is no such guest; 2 no \
+    daemon answers."
+)]
+pub(super) struct MigratePrepare {
+    /// Its name
+    guest: String,
+    /// It stays
+    #[arg(long)]
+    undo: bool,
+    /// How long to wait; an hour at most
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    within: Nanos,
+    #[command(flatten)]
+    daemon: Which,
+}
+
+impl MigratePrepare {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let request = Request::MigratePrepare {
+            guest: self.guest,
+            undo: self.undo,
+            patience_ms: self.within.0 / 1_000_000,
+        };
+        match self.daemon.ask(&request)? {
+            Outcome::Prepared { flows: 0, .. } => {
+                output::print(if self.undo {
+                    "it stays\n"
+                } else {
+                    "it may go\n"
+                });
+                Ok(Exit::Holds)
+            }
+            Outcome::Prepared { flows, bytes } => Err(Failure::with(
+                Exit::DoesNotHold,
+                format!(
+                    "{bytes} bytes on {flows} connections are acknowledged that the guest has not \
+                     taken after {}; wait on, see which by `tailbound host snoop show`, or take \
+                     that back with --undo",
+                    self.within
+                ),
+            )),
+            other => Err(failure(other, Path::new(""))),
+        }
+    }
+}

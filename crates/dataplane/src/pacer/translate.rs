@@ -74,13 +74,13 @@ impl<F: Frame> Pacer<F> {
             let fresh = Guest::new(config, guest.id, &guest.guarantee);
             let fresh = fresh.filter(|_| guest.contract == Contract::Guaranteed);
             let from = change.start.max(guest.last_departure);
+            let is_other = config.link != self.config.link;
             if let Some(fresh) = fresh {
-                let to = if config.link == self.config.link {
-                    from
-                } else {
-                    change.at(from)
-                };
+                let to = if is_other { change.at(from) } else { from };
                 guest.reconfigure(&fresh, from, to);
+            }
+            if is_other {
+                guest.last_departure = change.at(guest.last_departure);
             }
         }
         if config.link != self.config.link {
@@ -123,9 +123,7 @@ impl<F: Frame> Pacer<F> {
         let waiting = self.chain.store.at(guest.stamped);
         let frame = waiting.frame.as_ref();
         let line = frame.map_or(guest.unlimited, |frame| line_of(guest, &self.lines, frame));
-        let departure = change.at(guest.last_departure);
-        guest.last_departure = departure;
-        if departure < change.start {
+        if guest.last_departure < change.start {
             guest.charge_anew(waiting.wire, change.start, is_local);
         }
         // The next of its line is released when it departs, and no other line later.

@@ -167,6 +167,43 @@ fn a_limit_that_ended_while_frames_waited_for_it_is_nothing_on_another_wire() {
     assert_eq!(host.of(0).count(), 60);
 }
 
+/// A NIC that keeps launch times lets frames leave in their order: that of what it holds
+/// counts for what comes after the change.
+#[test]
+fn what_comes_on_a_faster_link_departs_after_what_the_nic_holds() {
+    let wire = |mbit, batch| PacerConfig {
+        batch: Nanos::from_micros(batch),
+        voids: false,
+        catch_up: Nanos::ZERO,
+        ..PacerConfig::strict(Rate::from_mbit(mbit))
+    };
+    let mut host = host();
+    host.pacer
+        .reconfigure(host.now, &wire(1000, 38))
+        .expect("sound");
+    // The NIC holds a full one of another guest.
+    for (id, (wire, destination)) in (0..).zip([(1142, 0), (379, 0), (1305, 1), (84, 1), (1221, 3)])
+    {
+        let frame = Record {
+            destination,
+            ..frame(id, 0, wire)
+        };
+        host.ring(0, host.now, frame);
+    }
+    host.run_until(host.now + Nanos(21_145));
+    host.ring(1, host.now, frame(5, 1, 84));
+    host.run_until(host.now + Nanos(1));
+    assert_eq!(host.of(1).count(), 1);
+    host.ring(1, host.now, frame(6, 1, 84));
+    host.pacer
+        .reconfigure(host.now, &wire(2500, 20))
+        .expect("sound");
+    host.run_until(host.now + Nanos::from_secs(1));
+    let moments: Vec<_> = host.of(1).map(|(sent, _)| sent.moment).collect();
+    assert_eq!(moments.len(), 2);
+    assert!(moments.is_sorted(), "{moments:?}");
+}
+
 /// One step of a random history.
 #[derive(Debug, Clone)]
 enum Step {

@@ -145,11 +145,15 @@ fuzz_target!(|input: Input| {
                 let Ok(packet) = Packet::new(buffer, start, bytes.len(), virtio, source) else {
                     continue;
                 };
-                if to_guest {
-                    snoop.handle_ingress(now, packet).map(check);
+                let passed = if to_guest {
+                    let passed = snoop.handle_ingress(now, packet);
                     snoop.handle_placed(std::mem::replace(&mut placed, Placed::All));
+                    passed
                 } else {
-                    snoop.handle_egress(now, packet, Origin::OUTSIDE).map(check);
+                    snoop.handle_egress(now, packet, Origin::OUTSIDE)
+                };
+                if let Some(frame) = passed {
+                    check(frame);
                 }
             }
         }

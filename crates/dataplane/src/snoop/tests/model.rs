@@ -598,7 +598,9 @@ impl World {
             17 => self.peer_hears(at),
             18 => match amount % 4 {
                 0 => drop(self.to_peer.pop_front()),
-                1 if amount > 240 => self.peer.fin = Some(self.peer.next),
+                1 if amount > 240 && self.peer.fin.is_none() => {
+                    self.peer.fin = Some(self.peer.next);
+                }
                 2 if amount > 200 => self.snoop.begin_drain(),
                 2 => self.snoop.end_drain(),
                 _ => self.guest_sends(self.guest.acked, 0, &[]),

@@ -97,8 +97,9 @@ release-check: ## Try on a clean clone what a release promises; what cannot be t
 	@scripts/need build lab
 	@scripts/release-check
 
-# The program with a part of it alone, on what is checked already for the whole.
-PART := --workspace --locked --no-default-features --features tailbound
+# The program with a part of it alone, on what is checked already for the whole: with one test,
+# so that libraries have the features that tests need, too, as they had then.
+PART := --workspace --lib --bins --test units --locked --no-default-features --features tailbound
 
 # The fuzz targets, with a name in place of a libFuzzer that nothing links.
 FUZZ := --locked --manifest-path fuzz/Cargo.toml --target-dir target
@@ -145,7 +146,7 @@ bench: bench-instructions bench-pacer bench-vcpu bench-placement bench-control b
 bench-instructions: ## Count instructions per packet
 	@scripts/need build bench-instructions
 	@scripts/gungraun-runner $(GUNGRAUN)
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" CARGO_PROFILE_BENCH_STRIP=none scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch -p tailbound-vhost --bench instructions --bench pacer
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" CARGO_PROFILE_BENCH_STRIP=none scripts/counted $(CARGO) bench --locked -p tailbound-dataplane -p tailbound-switch -p tailbound-vhost --bench instructions --bench pacer --bench snoop
 
 .PHONY: bench-pacer
 bench-pacer: ## Time the pacer

@@ -6,7 +6,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use tailbound_dataplane::{
     Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, MeterConfig, NicConfig, Pipeline,
-    PipelineConfig, Pool, PriorityConfig, QueueConfig,
+    PipelineConfig, Pool, PriorityConfig, QueueConfig, RateLimit,
 };
 use tailbound_fuzz::packet;
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -46,6 +46,7 @@ struct Shape {
     meter: Option<(u32, u32, u8)>,
     segment: bool,
     nic: Option<(u32, u16)>,
+    limit: Option<(u32, u32)>,
 }
 
 impl Shape {
@@ -98,6 +99,10 @@ impl Shape {
             nic: self.nic.map(|(rate, limit)| NicConfig {
                 limit: Some(Bytes(limit.into())),
                 ..NicConfig::new(Rate(rate.into()))
+            }),
+            limit: self.limit.map(|(rate, depth)| RateLimit {
+                rate: Rate(rate.into()),
+                depth: Some(Bytes(depth.into())),
             }),
             classes: Some(Classes::of(Fabric::SmallFlowsFirst)),
         }

@@ -23,7 +23,8 @@
 //! window begins and how far it moves, how it returns, and the bucket beneath it.
 //!
 //! Two more kinds of limit are of the same shape: the bucket alone, above any
-//! [`QueueConfig`]; and the credit of Xen's netback, which the paper compares itself with.
+//! [`QueueConfig`](crate::QueueConfig); and the credit of Xen's netback, which the paper
+//! compares itself with.
 //!
 //! Large packets are cut before. What waits for the window or for credit keeps its order,
 //! under a bucket its queue decides. What passes at once ([`Control`]) overtakes the rest:

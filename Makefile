@@ -43,6 +43,7 @@ sim: build ## Run all simulations: the papers' figures, bounds against packets (
 	$(TAILBOUND) sim vcpu run all --out $(OUT)
 	$(TAILBOUND) sim net run all --out $(OUT)
 	$(TAILBOUND) sim pacer run all --out $(OUT)
+	$(TAILBOUND) sim shaper run all --out $(OUT)
 
 # Where `make place` listens.
 LISTEN ?= 127.0.0.1:7070

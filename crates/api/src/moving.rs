@@ -27,7 +27,6 @@ pub struct MoveVm {
 
 /// A step of a move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MoveStep {
     /// Reserve a place on this host, and keep the one that it has.
@@ -50,4 +49,32 @@ pub enum MoveEnd {
     Arrives,
     /// It is to leave.
     Leaves,
+}
+
+/// What is derived would allow other keys beside `begin` and beside its host.
+#[cfg(feature = "openapi")]
+mod openapi {
+    use super::MoveStep;
+    use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Type};
+    use utoipa::openapi::{RefOr, Schema};
+    use utoipa::{PartialSchema, ToSchema};
+
+    impl PartialSchema for MoveStep {
+        fn schema() -> RefOr<Schema> {
+            let text = || ObjectBuilder::new().schema_type(Type::String);
+            let only = |key: &str, value: ObjectBuilder| {
+                ObjectBuilder::new()
+                    .property(key, value)
+                    .required(key)
+                    .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+            };
+            OneOfBuilder::new()
+                .item(only("begin", only("to", text())))
+                .item(text().enum_values(Some(["done"])))
+                .item(text().enum_values(Some(["cancel"])))
+                .into()
+        }
+    }
+
+    impl ToSchema for MoveStep {}
 }

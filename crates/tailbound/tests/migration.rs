@@ -272,7 +272,14 @@ fn judge(report: &[u8], (sent, echoes): (u32, &Echoes), machine: &str, hosts: &[
     assert_eq!(report["error"], Value::Null, "{report}");
     let bytes = |end: &str| report["end"][end]["bytes"].as_u64().unwrap();
     let (offered, arrived) = (bytes("sum_sent"), bytes("sum_received"));
-    assert_eq!(offered, arrived, "TCP carried all of it");
+    // What was written in the last interval, a tenth of a second, may be on its way as the
+    // receiver counts.
+    let intervals = report["intervals"].as_array().unwrap();
+    let last = intervals.last().unwrap()["sum"]["bytes"].as_u64().unwrap();
+    assert!(
+        (offered - last..=offered).contains(&arrived),
+        "TCP carried all of it: {arrived} of {offered}"
+    );
     let (dark, rows) = darkness(sent, echoes);
     let lost = sent as usize - echoes.len();
     let again = report["end"]["sum_sent"]["retransmits"].as_u64();

@@ -275,9 +275,9 @@ fn judge(report: &[u8], (sent, echoes): (u32, &Echoes), machine: &str, hosts: &[
     // What was written in the last interval, a tenth of a second, may be on its way as the
     // receiver counts.
     let intervals = report["intervals"].as_array().unwrap();
-    let last = intervals.last().unwrap()["sum"]["bytes"].as_u64().unwrap();
+    let under_way = intervals.last().unwrap()["sum"]["bytes"].as_u64().unwrap();
     assert!(
-        (offered - last..=offered).contains(&arrived),
+        (offered - under_way..=offered).contains(&arrived),
         "TCP carried all of it: {arrived} of {offered}"
     );
     let (dark, rows) = darkness(sent, echoes);

@@ -269,6 +269,25 @@ pub fn set_weight(directory: &Path, kind: WeightKind, weight: u64) -> io::Result
     fs::write(directory.join(kind.file()), weight.to_string())
 }
 
+/// Whether only root can change a group and who is in it: its directory and the files
+/// that move processes and controllers belong to root, and nobody else may write there.
+/// The levels above are not looked at.
+pub fn is_guarded(directory: &Path) -> bool {
+    use std::os::linux::fs::MetadataExt as _;
+    let roots = |path: &Path| match fs::symlink_metadata(path) {
+        Ok(seen) => seen.st_uid() == 0 && seen.st_mode() & 0o022 == 0,
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    // Delegation hands over the directory and these, or these alone.
+    let files = [
+        "cgroup.procs",
+        "cgroup.threads",
+        "cgroup.subtree_control",
+        "tasks",
+    ];
+    directory.is_dir() && roots(directory) && files.iter().all(|file| roots(&directory.join(file)))
+}
+
 /// All processes in a group and the groups below it.
 pub fn processes(directory: &Path) -> Vec<u32> {
     let mut found: Vec<u32> = read(directory, "cgroup.procs")

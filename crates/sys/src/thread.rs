@@ -209,6 +209,9 @@ pub struct Stat {
     pub name: String,
     /// 'R' runs or could, 'S' sleeps, 'Z' has ended.
     pub state: char,
+    /// Whether it is a thread of the kernel itself (`PF_KTHREAD`): no process can make
+    /// itself look so.
+    pub kernel: bool,
     /// When it started, in ticks since boot.
     pub start: u64,
     /// Where it runs, or ran last.
@@ -216,6 +219,9 @@ pub struct Stat {
     /// Its policy.
     pub policy: PolicyNumber,
 }
+
+/// Flag of a thread of the kernel, in the ninth field of `stat`.
+const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// Reads the text of a `stat` file; `None` for one of another shape.
 pub fn parse_stat(text: &str) -> Option<Stat> {
@@ -227,7 +233,8 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat {
         name: name.to_owned(),
         state: fields.next()?.chars().next()?,
-        start: fields.nth(18)?.parse().ok()?,
+        kernel: fields.nth(5)?.parse::<u32>().ok()? & PF_KTHREAD != 0,
+        start: fields.nth(12)?.parse().ok()?,
         processor: fields.nth(16)?.parse().ok()?,
         policy: PolicyNumber(fields.nth(1)?.parse().ok()?),
     })
@@ -253,6 +260,38 @@ pub fn parse_schedstat(text: &str) -> Option<Schedstat> {
         wait: Nanos(next()?),
         count: next()?,
     })
+}
+
+/// Who a process is to the kernel, from `/proc/PID/status`. That file tells the truth
+/// of processes that hide themselves, too: of one that made itself undumpable all of
+/// `/proc/PID` belongs to root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user that its real, effective, saved and file-system ids all are; `None`
+    /// where they differ, as while a set-user-id program runs.
+    pub uid: Option<u32>,
+    /// Whether it is in a PID namespace below that of `/proc`, as in a container.
+    pub nested: bool,
+}
+
+/// Reads the text of a `status` file; `None` for one of another shape.
+pub fn parse_credentials(text: &str) -> Option<Credentials> {
+    let line = |name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(name));
+        found.map(|values| values.split_ascii_whitespace())
+    };
+    let uids: Vec<u32> = line("Uid:")?.map_while(|id| id.parse().ok()).collect();
+    let (first, rest) = uids.split_first().filter(|(_, rest)| rest.len() == 3)?;
+    Some(Credentials {
+        uid: rest.iter().all(|id| id == first).then_some(*first),
+        // Kernels without namespaces do not list them (`CONFIG_PID_NS`).
+        nested: line("NSpid:").is_some_and(|ids| ids.count() > 1),
+    })
+}
+
+/// Returns who a process of this machine is; `None` when it has exited.
+pub fn credentials(pid: u32) -> Option<Credentials> {
+    parse_credentials(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
 /// The arguments in the bytes of `/proc/PID/cmdline`.
@@ -396,6 +435,25 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_process_is_a_user_only_where_all_its_ids_say_so() {
+        let status = |ids: &str, spaces: &str| format!("Name:\tx\nUid:\t{ids}\nNSpid:\t{spaces}\n");
+        for (ids, spaces, uid, nested) in [
+            ("1000\t1000\t1000\t1000", "7", Some(1000), false),
+            ("0\t0\t0\t0", "7\t1", Some(0), true),
+            // Whoever runs a set-user-id program is not its owner.
+            ("1000\t0\t0\t0", "7", None, false),
+            ("0\t0\t1000\t0", "7", None, false),
+        ] {
+            let seen = parse_credentials(&status(ids, spaces));
+            assert_eq!(seen, Some(Credentials { uid, nested }), "{ids}");
+        }
+        assert_eq!(parse_credentials("Uid:\t0\t0\n"), None);
+        assert_eq!(parse_credentials(""), None);
+        let own = credentials(std::process::id()).unwrap();
+        assert_eq!(own.uid, Some(rustix::process::geteuid().as_raw()));
+    }
+
     fn stat_text(name: &str, numbers: &[u32]) -> String {
         let numbers: Vec<_> = numbers.iter().map(u32::to_string).collect();
         format!("7 ({name}) S {}\n", numbers.join(" "))
@@ -410,6 +468,7 @@ mod tests {
             prop_assert_eq!(stat, Stat {
                 name,
                 state: 'S',
+                kernel: field(9) & PF_KTHREAD != 0,
                 start: field(22).into(),
                 processor: field(39),
                 policy: PolicyNumber(field(41)),
@@ -418,7 +477,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_readers_panic(text in "[ -~\n]{0,80}", bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = (parse_stat(&text), parse_schedstat(&text));
+            let _ = (parse_stat(&text), parse_schedstat(&text), parse_credentials(&text));
             let _ = parse_cmdline(&bytes);
         }
 

@@ -189,16 +189,23 @@ fn change_group(kernel: &mut impl Kernel, step: &GroupStep) -> Result<(), Failur
     }
 }
 
-/// Changes a thread and reads it back; false when it has exited.
+/// Changes a thread and reads it back; false when it has exited. It is looked at before
+/// each system call and after the last: numbers are used again, and what a call did to the
+/// next thread of that number is undone.
 fn change_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<bool, Failure> {
     let failed = |step, error| Failure::Kernel(step, error);
-    let there = kernel.state(step.thread).map_err(|e| failed(None, e))?;
-    if there.is_none() {
-        return Ok(false);
-    }
+    let mut made = None;
     for call in step.calls() {
+        if kernel
+            .state(step.thread)
+            .map_err(|e| failed(None, e))?
+            .is_none()
+        {
+            undo_to_successor(kernel, step, made)?;
+            return Ok(false);
+        }
         match kernel.call(step.thread, &call) {
-            Ok(()) => {}
+            Ok(()) => made = Some(call),
             // Only makes room; without it the kernel may count too much.
             Err(_) if matches!(call, Call::Release(_)) => {}
             Err(error) if has_exited(&error) => return Ok(false),
@@ -206,12 +213,47 @@ fn change_thread(kernel: &mut impl Kernel, step: &ThreadStep) -> Result<bool, Fa
         }
     }
     match kernel.state(step.thread).map_err(|e| failed(None, e))? {
-        None => Ok(false),
+        None => {
+            undo_to_successor(kernel, step, made)?;
+            Ok(false)
+        }
         Some(seen) if same(&seen, &step.after) => Ok(true),
         Some(seen) => Err(Failure::ReadBack(format!(
             "{} on CPUs {}",
             seen.scheduling, seen.cpus
         ))),
+    }
+}
+
+/// Takes from the thread that has the number of one that exited what the last call gave it:
+/// it has what every thread begins with then. A wider mask it keeps.
+fn undo_to_successor(
+    kernel: &mut impl Kernel,
+    step: &ThreadStep,
+    made: Option<Call>,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::Kernel(None, error);
+    let Some(seen) = kernel.successor(step.thread).map_err(failed)? else {
+        return Ok(());
+    };
+    let given = match made {
+        Some(Call::Schedule(given)) => given,
+        Some(Call::Release(before)) => Scheduling {
+            flags: before.flags,
+            ..NOTHING
+        },
+        Some(Call::Affinity(_)) | None => return Ok(()),
+    };
+    if !same_scheduling(&seen, &given) {
+        return Ok(());
+    }
+    if seen.is_deadline() {
+        // Only makes room, as on every way out of a deadline.
+        let _ = kernel.call(step.thread, &Call::Release(seen));
+    }
+    match kernel.call(step.thread, &Call::Schedule(Scheduling::PLAIN)) {
+        Err(error) if !has_exited(&error) => Err(failed(error)),
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The only part of the agent that changes threads and groups, behind a trait so that
 //! tests can put failures where they like.
 
+use super::calls::has_exited;
 use super::observed::ThreadState;
 use super::observer::Observer;
 use super::step::Call;
@@ -8,7 +9,7 @@ use std::io;
 use std::path::Path;
 use tailbound_sys::cgroup::{self, WeightKind};
 use tailbound_sys::cpuset::set_affinity;
-use tailbound_sys::thread::{ThreadId, release_bandwidth, set_scheduling};
+use tailbound_sys::thread::{Scheduling, ThreadId, release_bandwidth, scheduling, set_scheduling};
 
 /// Changes threads and groups, and reads them back.
 pub trait Kernel {
@@ -18,7 +19,14 @@ pub trait Kernel {
     /// # Errors
     /// What the system answered.
     fn state(&mut self, thread: ThreadId) -> io::Result<Option<ThreadState>>;
-    /// Makes one system call on a thread.
+    /// Returns how the thread is scheduled that has this one's number now that it has
+    /// exited; `None` when none has.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn successor(&mut self, thread: ThreadId) -> io::Result<Option<Scheduling>>;
+    /// Makes one system call on a thread. The system knows it by its number alone, so
+    /// whoever calls looks again afterwards whether it still is that thread.
     ///
     /// # Errors
     /// What the system answered.
@@ -54,6 +62,14 @@ impl Linux {
 impl Kernel for Linux {
     fn state(&mut self, thread: ThreadId) -> io::Result<Option<ThreadState>> {
         Ok(self.observer.look(thread)?.map(|(state, _)| state))
+    }
+
+    fn successor(&mut self, thread: ThreadId) -> io::Result<Option<Scheduling>> {
+        match scheduling(thread.tid) {
+            Ok(seen) => Ok(Some(seen)),
+            Err(error) if has_exited(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn call(&mut self, thread: ThreadId, call: &Call) -> io::Result<()> {

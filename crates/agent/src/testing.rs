@@ -29,6 +29,14 @@ pub(super) fn id(tid: u32) -> ThreadId {
     }
 }
 
+/// The thread that has a number next.
+pub(super) fn next(thread: ThreadId) -> ThreadId {
+    ThreadId {
+        start: thread.start + 1,
+        ..thread
+    }
+}
+
 pub(super) fn periodic(runtime_us: u64, period_us: u64) -> Class {
     Class::Periodic(Periodic {
         runtime: Nanos::from_micros(runtime_us),
@@ -69,6 +77,8 @@ pub(super) struct Fake {
     pub(super) fails: Option<(usize, i32)>,
     /// The thread that ends at that call.
     pub(super) ends: Option<(usize, ThreadId)>,
+    /// Whether another thread has its number at once.
+    pub(super) reuses: bool,
     pub(super) calls: usize,
 }
 
@@ -83,6 +93,7 @@ impl Fake {
             groups: BTreeMap::new(),
             fails: None,
             ends: None,
+            reuses: false,
             calls: 0,
         }
     }
@@ -119,6 +130,13 @@ impl Fake {
             && at == call
         {
             self.threads.remove(&thread);
+            if self.reuses {
+                let plain = ThreadState {
+                    scheduling: Scheduling::PLAIN,
+                    cpus: cpus("0-3"),
+                };
+                self.threads.insert(next(thread), plain);
+            }
         }
         match self.fails {
             Some((at, errno)) if at == call => Err(io::Error::from_raw_os_error(errno)),
@@ -132,9 +150,17 @@ impl Kernel for Fake {
         Ok(self.threads.get(&thread).copied())
     }
 
+    fn successor(&mut self, thread: ThreadId) -> io::Result<Option<Scheduling>> {
+        let mut threads = self.threads.iter();
+        let found = threads.find(|(id, _)| id.tid == thread.tid && **id != thread);
+        Ok(found.map(|(_, state)| state.scheduling))
+    }
+
     fn call(&mut self, thread: ThreadId, call: &Call) -> io::Result<()> {
         self.count()?;
-        let Some(state) = self.threads.get_mut(&thread) else {
+        // As the kernel does, by the number alone.
+        let mut threads = self.threads.iter_mut();
+        let Some((_, state)) = threads.find(|(id, _)| id.tid == thread.tid) else {
             return Err(rustix::io::Errno::SRCH.into());
         };
         match call {

@@ -1,4 +1,4 @@
-use super::super::testing::{Fake, cpus, desired, id, machine, periodic};
+use super::super::testing::{Fake, cpus, desired, id, machine, next, periodic};
 use super::super::{Aperiodic, Class};
 use super::*;
 use crate::desired::Desired;
@@ -114,6 +114,38 @@ fn each_change_starts_from_the_original_and_normal_returns_to_it() {
     bench.apply(&plan).unwrap();
     assert_eq!(bench.kernel.threads, original);
     assert!(!bench.state.exists(), "nothing is left to restore");
+}
+
+#[test]
+fn a_thread_that_gets_the_number_of_one_that_ended_keeps_nothing() {
+    let (kernel, desired) = mixed();
+    for reused in 0..16 {
+        for tid in 1..=5 {
+            let mut bench = bench(kernel.clone());
+            let plan = bench.plan(&desired);
+            (bench.kernel.ends, bench.kernel.reuses) = (Some((reused, id(tid))), true);
+            let calls = bench.kernel.calls;
+            bench.apply(&plan).unwrap();
+            if bench.kernel.threads.contains_key(&id(tid)) {
+                assert!(bench.kernel.calls - calls <= reused, "it did not end");
+                continue;
+            }
+            let successor = next(id(tid));
+            let seen = &bench.kernel.threads[&successor];
+            assert_eq!(
+                seen.scheduling,
+                Scheduling::PLAIN,
+                "call {reused}, thread {tid}"
+            );
+            bench.restore();
+            let seen = &bench.kernel.threads[&successor];
+            assert_eq!(
+                seen.scheduling,
+                Scheduling::PLAIN,
+                "call {reused}, thread {tid}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -6,9 +6,11 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt as _;
+use std::path::Path;
+use tailbound_sys::cgroup;
 use tailbound_sys::cpuset::{self, Cpus};
 use tailbound_sys::sched;
-use tailbound_sys::thread::{self, Scheduling, set_scheduling};
+use tailbound_sys::thread::{self, Credentials, Scheduling, set_scheduling};
 use tailbound_units::Nanos;
 
 /// The system calls that tell of threads.
@@ -23,8 +25,34 @@ pub trait SystemCalls: fmt::Debug + Send {
     /// # Errors
     /// The thread has exited (ESRCH).
     fn affinity(&self, tid: u32) -> io::Result<Cpus>;
-    /// Returns the user that a process belongs to; `None` when it has exited.
-    fn owner(&self, pid: u32) -> Option<u32>;
+    /// Returns who a process is; `None` when it has exited.
+    fn credentials(&self, pid: u32) -> Option<Credentials>;
+    /// Whether nobody but root can change a control group and who is in it
+    /// ([`cgroup::is_guarded`]).
+    fn is_guarded(&self, directory: &Path) -> bool;
+    /// Returns the file that a process runs, whatever it is called by now or to it; `None`
+    /// where that may not be looked at (`CAP_SYS_PTRACE`).
+    fn executable(&self, pid: u32) -> Option<FileId>;
+    /// Returns which file a path leads to.
+    fn file(&self, path: &Path) -> Option<FileId>;
+}
+
+/// One file, under whatever names: a bind mount gives it others, and gives its name to
+/// others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileId {
+    /// The number of its device.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+}
+
+fn file_id(path: impl AsRef<Path>) -> Option<FileId> {
+    let seen = fs::metadata(path).ok()?;
+    Some(FileId {
+        device: seen.st_dev(),
+        inode: seen.st_ino(),
+    })
 }
 
 /// The running kernel.
@@ -40,9 +68,21 @@ impl SystemCalls for Live {
         cpuset::affinity(tid)
     }
 
-    fn owner(&self, pid: u32) -> Option<u32> {
-        let process = fs::metadata(format!("/proc/{pid}")).ok()?;
-        Some(process.st_uid())
+    fn credentials(&self, pid: u32) -> Option<Credentials> {
+        thread::credentials(pid)
+    }
+
+    fn is_guarded(&self, directory: &Path) -> bool {
+        cgroup::is_guarded(directory)
+    }
+
+    fn executable(&self, pid: u32) -> Option<FileId> {
+        // Not the link's text: this follows it to the file itself.
+        file_id(format!("/proc/{pid}/exe"))
+    }
+
+    fn file(&self, path: &Path) -> Option<FileId> {
+        file_id(path)
     }
 }
 

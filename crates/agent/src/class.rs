@@ -103,6 +103,39 @@ impl From<Periodic> for Deadline {
 /// One CPU, in the kernel's unit of bandwidth: 2^-20 of it.
 pub const CPU: u64 = 1 << 20;
 
+/// A part of the machine's CPUs, in units of 2^-20 of one. In configurations it is a number
+/// of CPUs, such as `1.5`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "f64")]
+pub struct Bandwidth(pub u64);
+
+impl TryFrom<f64> for Bandwidth {
+    type Error = String;
+    fn try_from(cpus: f64) -> Result<Self, String> {
+        if (0.0..=4096.0).contains(&cpus) {
+            return Ok(Self((cpus * CPU as f64).round() as u64));
+        }
+        Err(format!("{cpus} CPUs cannot be; use 0 to 4096"))
+    }
+}
+
+impl fmt::Display for Bandwidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let thousandths = (self.0 as f64 * 1000.0 / CPU as f64).round() / 1000.0;
+        write!(f, "{thousandths}")
+    }
+}
+
+impl std::str::FromStr for Bandwidth {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let cpus: f64 = text
+            .parse()
+            .map_err(|_| format!("{text:?} is no number of CPUs"))?;
+        cpus.try_into()
+    }
+}
+
 /// Returns the bandwidth that a thread has reserved: zero without a deadline.
 pub fn reserved(scheduling: &Scheduling) -> u64 {
     if scheduling.is_deadline() {

@@ -1,6 +1,11 @@
 //! What a guest looks like from the host: which process is one, which of its threads
 //! are vCPUs, and its name. Pure; [`super::scan`] reads `/proc`.
+//!
+//! All of that is what a process says of itself, and anybody may say it. What the kernel
+//! vouches for is in [`Origin`]; rules go by that.
 
+use super::place::Manager;
+use super::text::printable;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -74,6 +79,28 @@ pub struct NamedThread {
     pub name: String,
 }
 
+/// Who started a guest, as far as the kernel vouches for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// Its user; `None` where its ids differ, as those of a set-user-id program do.
+    pub uid: Option<u32>,
+    /// Whether that is the agent's own user.
+    pub own: bool,
+    /// Whether it is in a PID namespace below the agent's, as in a container.
+    pub nested: bool,
+    /// The manager who made its control group, and that group's path, where only root could
+    /// have made it.
+    #[serde(skip)]
+    pub place: Option<(Manager, String)>,
+}
+
+impl Origin {
+    /// Whether it calls itself what it is called: no manager did.
+    pub fn named_itself(&self) -> bool {
+        self.place.is_none()
+    }
+}
+
 /// A process as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -85,6 +112,8 @@ pub struct Process {
     pub arguments: Vec<String>,
     /// Its control groups.
     pub groups: Groups,
+    /// Who started it.
+    pub origin: Origin,
     /// Its threads.
     pub threads: Vec<NamedThread>,
 }
@@ -110,6 +139,8 @@ pub struct Guest {
     pub vmm: Vmm,
     /// Its process; the first where there are several.
     pub pid: u32,
+    /// Who started it.
+    pub origin: Origin,
     /// The control group that is its own, in the hierarchy that has weights.
     pub group: Option<PathBuf>,
     /// Its threads.
@@ -117,9 +148,15 @@ pub struct Guest {
     /// Where its QEMU listens for QMP, as its command line says.
     #[serde(skip)]
     pub qmp: Option<PathBuf>,
-    /// The indices of the rules that name its process, control group or container.
+    /// The indices of the rules that name its process, control group, container or pod.
     #[serde(skip)]
     pub rules: Vec<usize>,
+    /// The indices of the rules for another executable than its own.
+    #[serde(skip)]
+    pub other_executable: Vec<usize>,
+    /// The index of the rule that counts for it, once that is known.
+    #[serde(skip)]
+    pub rule: Option<usize>,
     /// What is not known of it, and why.
     pub notes: Vec<String>,
 }
@@ -141,55 +178,57 @@ impl Guest {
     }
 }
 
-/// Returns the guest that a process is; `None` when it is none that is known here.
+/// Returns the guest that a process is; `None` when it is none that is known here. A
+/// manager's name for it counts before its own.
 pub fn recognise(process: &Process) -> Option<Guest> {
     let vmm = vmm(process)?;
-    let threads = process.threads.iter().map(|thread| GuestThread {
-        id: thread.id,
-        name: thread.name.clone(),
-        role: role(vmm, &thread.name),
-    });
-    let name = match vmm {
-        Vmm::Qemu => qemu_name(&process.arguments).or_else(|| {
-            let scope = process.groups.paths().find_map(libvirt_scope);
-            scope.map(|(name, _)| name)
-        }),
+    let own = || match vmm {
+        Vmm::Qemu => qemu_name(&process.arguments),
         Vmm::Firecracker => option(&process.arguments, "--id").map(str::to_owned),
         Vmm::CloudHypervisor => option(&process.arguments, "--api-socket").and_then(socket_name),
         Vmm::Other => None,
+    };
+    let place = process.origin.place.as_ref();
+    let name = match place.map(|(manager, _)| manager) {
+        Some(Manager::Libvirt(name) | Manager::Jailer(name)) => Some(name.clone()),
+        Some(Manager::Pod(uid)) => Some(format!("pod-{uid}")),
+        Some(Manager::Container(id)) => id.get(..12).map(str::to_owned),
+        None => own(),
     };
     let qmp = match vmm {
         Vmm::Qemu => qmp_socket(&process.arguments),
         _ => None,
     };
     Some(Guest {
-        name: name.unwrap_or_else(|| format!("{}-{}", process.name, process.pid)),
-        vmm,
-        pid: process.pid,
-        group: None,
-        threads: threads.collect(),
         qmp,
-        rules: Vec::new(),
-        notes: Vec::new(),
+        ..guest(process, vmm, name)
     })
 }
 
 /// Returns a guest of a process that a rule names and that is no hypervisor known
 /// here: its class is for all its threads.
 pub fn plain(process: &Process) -> Guest {
+    guest(process, Vmm::Other, None)
+}
+
+fn guest(process: &Process, vmm: Vmm, name: Option<String>) -> Guest {
     let threads = process.threads.iter().map(|thread| GuestThread {
         id: thread.id,
-        name: thread.name.clone(),
-        role: Role::Task,
+        name: printable(&thread.name),
+        role: role(vmm, &thread.name),
     });
+    let name = name.unwrap_or_else(|| format!("{}-{}", process.name, process.pid));
     Guest {
-        name: format!("{}-{}", process.name, process.pid),
-        vmm: Vmm::Other,
+        name: printable(&name),
+        vmm,
         pid: process.pid,
+        origin: process.origin.clone(),
         group: None,
         threads: threads.collect(),
         qmp: None,
         rules: Vec::new(),
+        other_executable: Vec::new(),
+        rule: None,
         notes: Vec::new(),
     }
 }
@@ -308,69 +347,6 @@ fn qmp_socket(arguments: &[String]) -> Option<PathBuf> {
     let control = |(id, _): &&(Option<&str>, _)| id.is_some_and(|id| controls.contains(&id));
     let (_, path) = sockets.iter().find(control)?;
     path.map(PathBuf::from)
-}
-
-/// Returns the name in libvirt's group of a guest, and that group's path:
-/// `/machine.slice/machine-qemu\x2d3\x2dweb.scope/...` is `web`.
-fn libvirt_scope(path: &str) -> Option<(String, &str)> {
-    let named = |(start, scope)| {
-        let name = str::strip_prefix(scope, r"machine-qemu\x2d")?;
-        let name = name.strip_suffix(".scope")?;
-        Some((start + scope.len(), unescape(name)))
-    };
-    let (end, name) = components(path).find_map(named)?;
-    // The number that libvirt gave it comes first.
-    let name = match name.split_once('-') {
-        Some((number, rest)) if number.parse::<u64>().is_ok() => rest.to_owned(),
-        _ => name,
-    };
-    Some((name, &path[..end]))
-}
-
-/// Returns the id of the container that a group belongs to, and that group's path: the
-/// 64 hexadecimal digits in the names that docker, containerd, CRI-O and podman
-/// give.
-pub fn container(path: &str) -> Option<(&str, &str)> {
-    components(path).find_map(|(start, name)| {
-        let id = name.strip_suffix(".scope").unwrap_or(name);
-        let id = id.rsplit(['-', ':']).next()?;
-        let digits = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        digits.then(|| (id, &path[..start + name.len()]))
-    })
-}
-
-/// Returns the part of a group's path that is a guest's or container's own, where its
-/// name says so.
-pub fn own_group(path: &str) -> Option<&str> {
-    libvirt_scope(path)
-        .map(|(_, own)| own)
-        .or_else(|| container(path).map(|(_, own)| own))
-}
-
-/// Returns the names in a path, each with where it starts.
-fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut start = 0;
-    path.split('/').map(move |name| {
-        let at = start;
-        start += name.len() + 1;
-        (at, name)
-    })
-}
-
-/// Undoes systemd's escapes: `\x2d` is `-`.
-fn unescape(text: &str) -> String {
-    let mut out = Vec::new();
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let escaped = text
-            .get(at..at + 4)
-            .and_then(|escape| escape.strip_prefix(r"\x"))
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        out.push(escaped.unwrap_or(bytes[at]));
-        at += if escaped.is_some() { 4 } else { 1 };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Whether `name` is what `pattern` says: `*` stands for any text.

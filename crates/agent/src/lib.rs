@@ -9,13 +9,15 @@
 //! a [`kernel::Kernel`] after [`journal`] has written down what was there.
 //!
 //! Read [`plan`] first, then [`class`], which says what can be desired. [`guest`]
-//! knows guests by what `/proc` says, [`scan`] reads that; [`calls`] has what no file
-//! says. [`watch`] repeats all of it while guests start, grow and end, [`Schedule`]
+//! knows guests by what they say of themselves, [`place`] by what the managers of their
+//! control groups say, [`scan`] reads that; [`calls`] has what no file says. [`budget`] ends
+//! what a rule may give away. [`watch`] repeats all of it while guests start, grow and end, [`Schedule`]
 //! says when; [`usage`] measures threads once.
 
 pub mod admission;
 mod agent;
 pub mod apply;
+pub mod budget;
 pub mod calls;
 pub mod class;
 mod config;
@@ -26,6 +28,7 @@ pub mod kernel;
 pub mod metrics;
 pub mod observed;
 pub mod observer;
+pub mod place;
 pub mod plan;
 pub mod plan_error;
 mod qmp;
@@ -35,12 +38,13 @@ mod schedule;
 pub mod step;
 #[cfg(test)]
 mod testing;
+pub mod text;
 pub mod usage;
 pub mod watch;
 
 pub use agent::{Agent, AgentError, thread};
 pub use apply::{Applied, ApplyError, Restored};
-pub use class::{Aperiodic, Class, Level, Periodic};
+pub use class::{Aperiodic, Bandwidth, Class, Level, Periodic};
 pub use config::{AgentConfig, ConfigSource, OnDrift};
 pub use desired::{Affinity, Desired};
 pub use schedule::Schedule;

@@ -115,7 +115,7 @@ impl Observer {
                 online
             };
             let process = processes.entry(pid).or_insert_with(|| ObservedProcess {
-                ours: self.calls.owner(pid) == Some(self.facts.user),
+                ours: self.owner(pid) == Some(self.facts.user),
                 autogrouped: autogroups && !self.weighed(pid),
             });
             let seen = ObservedThread {
@@ -164,6 +164,11 @@ impl Observer {
             Err(error) if has_exited(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the user of a process.
+    fn owner(&self, pid: u32) -> Option<u32> {
+        self.calls.credentials(pid)?.uid
     }
 
     /// Whether a process is in a control group that has a weight.

@@ -3,12 +3,12 @@
 
 use super::guest::VcpuThread;
 use serde::Deserialize;
-use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long an answer may take. A socket takes one client at a time, and
+/// How long the whole conversation may take. A socket takes one client at a time, and
 /// libvirt's is taken.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -35,9 +35,12 @@ struct Cpu {
 /// client (`TimedOut`, `WouldBlock`).
 pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<VcpuThread>> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    let mut lines = BufReader::new(stream.try_clone()?.take(MAX_BYTES));
+    let answers = Hurried {
+        stream: stream.try_clone()?,
+        end: Instant::now() + TIMEOUT,
+    };
+    let mut lines = BufReader::new(answers.take(MAX_BYTES));
     let mut line = String::new();
     // The greeting comes by itself; then nothing works before this.
     lines.read_line(&mut line)?;
@@ -51,6 +54,23 @@ pub(super) fn query_cpus(socket: &Path) -> io::Result<Vec<VcpuThread>> {
         if let Some(cpus) = parse(&line) {
             return Ok(cpus);
         }
+    }
+}
+
+/// A stream that is read up to a moment, in however small pieces it comes.
+struct Hurried {
+    stream: UnixStream,
+    end: Instant,
+}
+
+impl Read for Hurried {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
     }
 }
 

@@ -1,8 +1,13 @@
 //! Rules: which guests get which class.
+//!
+//! A rule goes by who started a guest. A name counts where a manager gave it (libvirt's
+//! scope, the jailer's group), since only root can have made that; a name that a process
+//! gives itself counts only for the user that the rule names, by default the agent's own.
 
-use super::class::{Class, Level};
+use super::class::{Bandwidth, Class, Level};
 use super::desired::{Affinity, Desired};
 use super::guest::{Guest, GuestThread, matches};
+use super::place::Manager;
 use serde::Deserialize;
 use std::path::PathBuf;
 use tailbound_document::{Problem, Step};
@@ -19,6 +24,17 @@ pub struct GuestRule {
     pub cgroup: Option<String>,
     /// The container whose id begins so.
     pub container: Option<String>,
+    /// The pod with this UID.
+    pub pod: Option<String>,
+    /// The user that a guest must run as. Without it: any where a manager vouches for the
+    /// guest, otherwise the agent's own.
+    pub uid: Option<u32>,
+    /// The file that a guest must be running; by its inode, whatever it is called.
+    pub exe: Option<PathBuf>,
+    /// How many threads of all its guests together get a class.
+    pub max_threads: Option<u32>,
+    /// How much CPU it reserves for all its guests together.
+    pub max_cpus: Option<Bandwidth>,
     /// The name of a guest that is not picked by its name.
     pub label: Option<String>,
     /// A QMP socket of its own, for a QEMU that does not name its vCPUs.
@@ -46,6 +62,8 @@ pub enum Target {
     Group(String),
     /// By the beginning of a container's id.
     Container(String),
+    /// By a pod's UID.
+    Pod(String),
 }
 
 impl GuestRule {
@@ -56,6 +74,7 @@ impl GuestRule {
             self.pid.map(Target::Pid),
             self.cgroup.clone().map(Target::Group),
             self.container.clone().map(Target::Container),
+            self.pod.clone().map(Target::Pod),
         ]
         .into_iter()
         .flatten();
@@ -73,14 +92,33 @@ impl GuestRule {
         self.helpers.unwrap_or_else(|| self.class().for_helpers())
     }
 
-    /// Whether it picks `guest`; `members` says so of a group or a container.
-    fn picks(&self, guest: &Guest, members: impl Fn(&Target) -> bool) -> bool {
-        match self.target() {
-            Some(Target::Name(pattern)) => matches(&pattern, &guest.name),
-            Some(Target::Pid(pid)) => guest.threads.iter().any(|thread| thread.id.pid == pid),
-            Some(other) => members(&other),
+    /// Whether it picks `guest`, which it names by more than its name where it is among the
+    /// guest's rules.
+    fn picks(&self, index: usize, guest: &Guest) -> bool {
+        let origin = &guest.origin;
+        let user = self.uid.is_none_or(|uid| origin.uid == Some(uid));
+        let vouched = || match self.uid {
+            _ if !origin.named_itself() => true,
+            // What runs in a container says nothing of who started it.
+            Some(_) => !origin.nested,
+            None => origin.own && !origin.nested,
+        };
+        let named = match self.target() {
+            Some(Target::Name(pattern)) => fits(&pattern, guest) && vouched(),
+            Some(_) => guest.rules.contains(&index),
             None => false,
-        }
+        };
+        named && user && !guest.other_executable.contains(&index)
+    }
+
+    /// Whether it would pick `guest` by what that says of itself.
+    fn is_claimed_by(&self, guest: &Guest) -> bool {
+        matches!(self.target(), Some(Target::Name(pattern)) if fits(&pattern, guest))
+    }
+
+    /// Whether it means one guest alone: by a name without `*`.
+    fn means_one(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| !name.contains('*'))
     }
 
     /// Returns everything wrong with it; `at` is its path in the document.
@@ -95,7 +133,8 @@ impl GuestRule {
         if self.target().is_none() {
             say(
                 &[],
-                "which guest is meant? Say one of `name`, `pid`, `cgroup` and `container`".into(),
+                "which guest is meant? Say one of `name`, `pid`, `cgroup`, `container` and `pod`"
+                    .into(),
             );
         }
         if let Some(container) = &self.container
@@ -106,6 +145,19 @@ impl GuestRule {
                  hexadecimal digits"
             );
             say(&[Step::Key("container")], message);
+        }
+        if let Some(pod) = &self.pod
+            && (pod.is_empty() || !pod.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'))
+        {
+            let message = format!(
+                "{pod:?} is not a pod's UID; use what `kubectl get pod NAME -o \
+                 jsonpath={{.metadata.uid}}` prints"
+            );
+            say(&[Step::Key("pod")], message);
+        }
+        if self.max_threads == Some(0) {
+            let message = "no thread would get a class; use at least 1".to_owned();
+            say(&[Step::Key("max_threads")], message);
         }
         if self.level.is_some() == self.class.is_some() {
             say(
@@ -122,42 +174,112 @@ impl GuestRule {
     }
 }
 
-/// Returns the rule for a guest: the first that picks it.
-pub fn rule_for<'r>(rules: &'r [GuestRule], guest: &Guest) -> Option<&'r GuestRule> {
-    rules
-        .iter()
-        .enumerate()
-        .find(|(index, rule)| rule.picks(guest, |_| guest.rules.contains(index)))
-        .map(|(_, rule)| rule)
+/// Whether a rule's name is a guest's. Of a domain's name libvirt's group has what a host's
+/// name may have, so the rest of the rule's does not count.
+fn fits(pattern: &str, guest: &Guest) -> bool {
+    match &guest.origin.place {
+        Some((Manager::Libvirt(_), _)) => {
+            let kept = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '*');
+            matches(
+                &pattern.chars().filter(kept).collect::<String>(),
+                &guest.name,
+            )
+        }
+        _ => matches(pattern, &guest.name),
+    }
 }
 
-/// Returns the desired states of the threads of `guests`. Guests without a rule, and
-/// threads whose class is [`Class::Normal`], have none: they stay as they are.
-pub fn desired(rules: &[GuestRule], guests: &[Guest]) -> Vec<Desired> {
-    let mut desired = Vec::new();
-    for guest in guests {
-        let Some(rule) = rule_for(rules, guest) else {
-            continue;
-        };
-        for thread in &guest.threads {
-            let vcpu = thread.role.is_vcpu();
-            let class = if vcpu { rule.class() } else { rule.helpers() };
-            if class == Class::Normal {
-                continue;
-            }
-            desired.push(Desired {
-                thread: thread.id,
-                name: thread_name(guest, thread),
-                class,
-                affinity: rule.affinity,
-                home: rule
-                    .home
-                    .filter(|_| vcpu && matches!(class, Class::Periodic(_))),
-                group: guest.group.clone(),
-            });
+/// Finds the rule that counts for each of `guests`, the first that picks it, and notes at
+/// guests why none does that they claim. Returns what is wrong with rules: a name that is
+/// meant for one guest and fits several picks none of them.
+pub fn assign(rules: &[GuestRule], guests: &mut [Guest]) -> Vec<String> {
+    for guest in guests.iter_mut() {
+        let mut indexed = rules.iter().enumerate();
+        let picked = indexed.find(|(index, rule)| rule.picks(*index, guest));
+        guest.rule = picked.map(|(index, _)| index);
+        let claimed = rules.iter().find(|rule| rule.is_claimed_by(guest));
+        if let (None, Some(rule)) = (picked, claimed) {
+            guest.notes.push(why_not(rule, guest));
         }
     }
-    desired
+    let mut wrong = Vec::new();
+    for (index, rule) in rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.means_one())
+    {
+        let mut picked: Vec<_> = guests
+            .iter_mut()
+            .filter(|g| g.rule == Some(index))
+            .collect();
+        if picked.len() > 1 {
+            let pids: Vec<_> = picked.iter().map(|guest| guest.pid.to_string()).collect();
+            for guest in &mut picked {
+                guest.rule = None;
+            }
+            wrong.push(format!(
+                "the rule for {:?} fits {} guests (processes {}), and none of them gets its \
+                 class; tell them apart by uid, cgroup or pid, or say that all are meant by a \
+                 name with *",
+                rule.name.as_deref().unwrap_or_default(),
+                pids.len(),
+                pids.join(", ")
+            ));
+        }
+    }
+    wrong
+}
+
+/// Returns why a rule does not pick a guest that has the name that it asks for.
+fn why_not(rule: &GuestRule, guest: &Guest) -> String {
+    let origin = &guest.origin;
+    let user = match origin.uid {
+        Some(uid) => format!("user {uid}"),
+        None => "more than one user at once".to_owned(),
+    };
+    let rule_name = rule.name.as_deref().unwrap_or_default();
+    match rule.uid {
+        Some(uid) if origin.uid != Some(uid) => {
+            format!(
+                "the rule for {rule_name:?} does not count for it: it runs as {user}, not {uid}"
+            )
+        }
+        _ if guest.other_executable.is_empty() => format!(
+            "the rule for {rule_name:?} does not count for it: it gave itself that name, {}as \
+             {user}; a rule for what that user starts has `uid`",
+            if origin.nested {
+                "in a container, "
+            } else {
+                ""
+            },
+        ),
+        _ => format!(
+            "the rule for {rule_name:?} does not count for it: it does not run the rule's `exe` \
+             (or this process may not see what it runs: CAP_SYS_PTRACE)"
+        ),
+    }
+}
+
+/// Returns the rule that counts for a guest.
+pub fn rule_for<'r>(rules: &'r [GuestRule], guest: &Guest) -> Option<&'r GuestRule> {
+    rules.get(guest.rule?)
+}
+
+/// Returns the desired state of one thread of a guest by its rule; `None` where it stays as
+/// it is.
+pub(crate) fn desired_of(rule: &GuestRule, guest: &Guest, thread: &GuestThread) -> Option<Desired> {
+    let vcpu = thread.role.is_vcpu();
+    let class = if vcpu { rule.class() } else { rule.helpers() };
+    (class != Class::Normal).then(|| Desired {
+        thread: thread.id,
+        name: thread_name(guest, thread),
+        class,
+        affinity: rule.affinity,
+        home: rule
+            .home
+            .filter(|_| vcpu && matches!(class, Class::Periodic(_))),
+        group: guest.group.clone(),
+    })
 }
 
 /// Returns a thread's name for people: its guest, and what it does there.

@@ -1,28 +1,41 @@
-//! Finds the guests of a machine in `/proc`.
+//! Finds the guests of a machine in `/proc`, and who started them.
 
+mod groups;
+
+use super::calls::{Live, SystemCalls};
 use super::guest::{
-    Guest, GuestThread, NamedThread, Process, Role, VcpuThread, own_group, plain, recognise,
+    Guest, GuestThread, NamedThread, Origin, Process, Role, VcpuThread, plain, recognise,
 };
+use super::place;
 use super::qmp;
-use super::rule::{GuestRule, Target};
-use std::collections::HashMap;
+use super::rule::{GuestRule, Target, assign};
+use groups::{Hierarchies, Members};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use tailbound_sys::cgroup::{self, Groups, Mounts, parse_groups};
+use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
-use tailbound_sys::thread::{Tasks, ThreadId, parse_cmdline, parse_stat};
+use tailbound_sys::thread::{Stat, Tasks, ThreadId, parse_cmdline, parse_stat};
 
 /// Finds guests again and again.
 #[derive(Debug)]
 pub struct Scanner {
     root: Root,
-    mounts: Mounts,
-    /// The starts of processes that are no guests, by number.
-    others: HashMap<u32, u64>,
+    calls: Box<dyn SystemCalls>,
+    /// The agent's own user.
+    user: u32,
+    hierarchies: Hierarchies,
+    /// The starts and names of processes that are no guests, by number.
+    others: HashMap<u32, (u64, String)>,
+    /// The starts of the processes that rules name by number, as they were first seen.
+    bound: HashMap<u32, u64>,
     /// What QMP answered about a process.
     asked: HashMap<ThreadId, Vec<VcpuThread>>,
+    /// What the last scan found wrong with rules.
+    refusals: Vec<String>,
 }
 
 impl Scanner {
@@ -31,61 +44,82 @@ impl Scanner {
     /// # Errors
     /// `/proc` is not there.
     pub fn new() -> io::Result<Self> {
-        Self::on(Root::default())
+        let user = rustix::process::geteuid().as_raw();
+        Self::on(Root::default(), user, Box::new(Live))
     }
 
-    /// Reads the machine whose files are under `root`.
+    /// Reads the machine whose files are under `root`, as an agent that runs as `user`.
     ///
     /// # Errors
     /// `/proc` is not there.
-    pub fn on(root: Root) -> io::Result<Self> {
+    pub fn on(root: Root, user: u32, calls: Box<dyn SystemCalls>) -> io::Result<Self> {
         Ok(Self {
-            mounts: Mounts::read(&root)?,
+            hierarchies: Hierarchies::new(Mounts::read(&root)?),
             root,
+            calls,
+            user,
             others: HashMap::new(),
+            bound: HashMap::new(),
             asked: HashMap::new(),
+            refusals: Vec::new(),
         })
     }
 
+    /// Returns what the last scan found wrong with rules: which of them pick nobody, though
+    /// there is somebody whom they might mean.
+    pub fn refusals(&self) -> &[String] {
+        &self.refusals
+    }
+
+    /// Returns how many CPUs the machine has.
+    ///
+    /// # Errors
+    /// `/sys` is not there.
+    pub fn cpus(&self) -> io::Result<u32> {
+        let text = fs::read_to_string(self.root.path("/sys/devices/system/cpu/online"))?;
+        let online: Cpus = text.parse().map_err(io::Error::other)?;
+        Ok(online.count())
+    }
+
     /// Returns all guests: those that can be recognised, and what `rules` name, in the
-    /// order of their processes.
+    /// order of their processes, each with the rule that counts for it.
     ///
     /// # Errors
     /// `/proc` is not there. Processes that exit meanwhile are no guests.
     pub fn scan(&mut self, rules: &[GuestRule]) -> io::Result<Vec<Guest>> {
+        self.hierarchies.forget();
+        self.refusals.clear();
         let mut guests = Vec::new();
         // Kernel threads named "vhost-PID", by that process.
         let mut vhosts: HashMap<u32, Vec<GuestThread>> = HashMap::new();
         let mut others = HashMap::new();
         let named = self.named(rules);
         for pid in procfs::processes(&self.root)? {
-            let Some((name, start)) = self.first_look(pid) else {
+            let Some(stat) = self.first_look(pid) else {
                 continue;
             };
+            if stat.kernel {
+                if let Some((owner, thread)) = vhost(pid, &stat) {
+                    vhosts.entry(owner).or_default().push(thread);
+                }
+                continue;
+            }
+            let Stat { name, start, .. } = stat;
             let target = named.get(&pid);
-            if target.is_none() && self.others.get(&pid) == Some(&start) {
-                others.insert(pid, start);
+            let known = self
+                .others
+                .get(&pid)
+                .is_some_and(|(s, n)| (*s, n) == (start, &name));
+            if target.is_none() && known {
+                others.insert(pid, (start, name));
                 continue;
             }
-            if let Some(owner) = name.strip_prefix("vhost-").and_then(|n| n.parse().ok()) {
-                let id = ThreadId {
-                    pid,
-                    tid: pid,
-                    start,
-                };
-                vhosts.entry(owner).or_default().push(GuestThread {
-                    id,
-                    name,
-                    role: Role::Vhost,
-                });
-                continue;
-            }
-            let Some(process) = self.process(pid, name) else {
+            let Some(process) = self.process(pid, name.clone()) else {
                 continue;
             };
             let guest = recognise(&process).or_else(|| target.map(|_| plain(&process)));
             let Some(mut guest) = guest else {
-                others.insert(pid, start);
+                others.insert(pid, (start, name));
                 continue;
             };
             if let Some(target) = target {
@@ -94,41 +128,55 @@ impl Scanner {
                     guest.name.clone_from(name);
                 }
             }
+            guest.other_executable = self.other_executable(pid, rules);
             guest.group = self.group(&process.groups, pid);
-            let given = target.and_then(|target| target.qmp.clone());
-            self.ask(&mut guest, given, start);
             guests.push(guest);
         }
         self.others = others;
+        let mut guests = join(machines_alone(guests));
+        self.refusals.extend(assign(rules, &mut guests));
         for guest in &mut guests {
             guest
                 .threads
                 .extend(vhosts.remove(&guest.pid).unwrap_or_default());
+            let given = guest.rule.and_then(|index| rules[index].qmp.clone());
+            self.ask(guest, given);
         }
-        Ok(join(guests))
+        Ok(guests)
     }
 
     /// Returns the processes that `rules` name themselves.
-    fn named(&self, rules: &[GuestRule]) -> HashMap<u32, Named> {
+    fn named(&mut self, rules: &[GuestRule]) -> HashMap<u32, Named> {
         let mut found = HashMap::new();
+        let numbers: BTreeSet<_> = rules.iter().filter_map(|rule| rule.pid).collect();
+        self.bound.retain(|pid, _| numbers.contains(pid));
         for (index, rule) in rules.iter().enumerate() {
             let (pids, name) = match rule.target() {
                 None | Some(Target::Name(_)) => continue,
-                Some(Target::Pid(pid)) => (vec![pid], None),
+                Some(Target::Pid(pid)) => (self.bind(pid), None),
                 Some(Target::Group(path)) => {
+                    let members = self.hierarchies.group(&*self.calls, &path);
                     let name = path.rsplit('/').find(|name| !name.is_empty());
-                    (self.members(&path), name.map(str::to_owned))
+                    let pids = self.vouched(rule, members, &format!("the group {path}"));
+                    (pids, name.map(str::to_owned))
                 }
                 Some(Target::Container(prefix)) => {
-                    let group = self.container(&prefix);
-                    let pids = group.map(|at| cgroup::processes(&at)).unwrap_or_default();
-                    (pids, Some(prefix))
+                    let members = self.hierarchies.container(&*self.calls, &prefix);
+                    let what = format!("the container {prefix}");
+                    (self.vouched(rule, members, &what), Some(prefix))
+                }
+                Some(Target::Pod(uid)) => {
+                    let members = self.hierarchies.pod(&*self.calls, &uid);
+                    let what = format!("the pod {uid}");
+                    (
+                        self.vouched(rule, members, &what),
+                        Some(format!("pod-{uid}")),
+                    )
                 }
             };
             for pid in pids {
                 let named = found.entry(pid).or_insert_with(|| Named {
                     name: rule.label.clone().or_else(|| name.clone()),
-                    qmp: rule.qmp.clone(),
                     rules: Vec::new(),
                 });
                 named.rules.push(index);
@@ -137,52 +185,75 @@ impl Scanner {
         found
     }
 
-    /// Returns the hierarchies that a group's path can be in.
-    fn hierarchies(&self) -> impl Iterator<Item = &Path> {
-        let legacy = self.mounts.legacy.iter().map(|(_, at)| at.as_path());
-        self.mounts.unified.as_deref().into_iter().chain(legacy)
+    /// Returns the process of this number, if it is the one that had it first: a rule means
+    /// that one, and no other that gets its number later.
+    fn bind(&mut self, pid: u32) -> Vec<u32> {
+        let Some(Stat { start, .. }) = self.first_look(pid) else {
+            return Vec::new();
+        };
+        if *self.bound.entry(pid).or_insert(start) == start {
+            return vec![pid];
+        }
+        self.refusals.push(format!(
+            "the process {pid} of a rule has exited, and its number is another process's now, \
+             which gets no class; name that guest otherwise, or take the rule out"
+        ));
+        Vec::new()
     }
 
-    /// Returns the processes in a group, which is named as in `/proc/PID/cgroup` or as
-    /// a directory.
-    fn members(&self, path: &str) -> Vec<u32> {
-        let mut found = cgroup::processes(&self.root.path(path));
-        for at in self.hierarchies() {
-            found.extend(cgroup::processes(&at.join(path.trim_start_matches('/'))));
+    /// Returns the members that a rule may pick: of groups that a user can have made only
+    /// those whose user it names.
+    fn vouched(&mut self, rule: &GuestRule, members: Members, what: &str) -> Vec<u32> {
+        let Members {
+            guarded,
+            unguarded,
+            names,
+        } = members;
+        if names.len() > 1 {
+            let names: Vec<_> = names.iter().map(|id| id.get(..12).unwrap_or(id)).collect();
+            self.refusals.push(format!(
+                "{what} fits {} containers ({}), and none of them gets its class; give more of \
+                 the id",
+                names.len(),
+                names.join(", ")
+            ));
+            return Vec::new();
         }
-        found.sort_unstable();
-        found.dedup();
-        found
+        if rule.uid.is_some() {
+            return guarded.union(&unguarded).copied().collect();
+        }
+        if guarded.is_empty() && !unguarded.is_empty() {
+            self.refusals.push(format!(
+                "{what} lies in a control group that a user can have made, so it says nothing of \
+                 who is in it; add the user to the rule: uid = N"
+            ));
+        }
+        guarded.into_iter().collect()
     }
 
-    /// Returns the directory of a container's group.
-    fn container(&self, prefix: &str) -> Option<PathBuf> {
-        fn find(directory: &Path, prefix: &str, depth: u32) -> Option<PathBuf> {
-            for child in cgroup::children(directory) {
-                let name = child.file_name()?.to_str()?;
-                let id = super::guest::container(name).map(|(id, _)| id);
-                if id.is_some_and(|id| id.starts_with(prefix)) {
-                    return Some(child);
-                }
-                if depth > 0
-                    && let Some(found) = find(&child, prefix, depth - 1)
-                {
-                    return Some(found);
-                }
-            }
-            None
-        }
-        // kubepods.slice/kubepods-besteffort.slice/kubepods-...-pod.slice/ID.scope
-        self.hierarchies().find_map(|at| find(at, prefix, 5))
+    /// Returns the rules that ask for another executable than a process runs. What cannot
+    /// be looked at is another one.
+    fn other_executable(&self, pid: u32, rules: &[GuestRule]) -> Vec<usize> {
+        let rules = rules.iter().enumerate();
+        let asking = rules.filter_map(|(index, rule)| Some((index, rule.exe.as_ref()?)));
+        let differs = |file: &Path| match (self.calls.executable(pid), self.calls.file(file)) {
+            (Some(runs), Some(wanted)) => runs != wanted,
+            _ => true,
+        };
+        asking
+            .filter(|(_, file)| differs(file))
+            .map(|(index, _)| index)
+            .collect()
     }
 
     /// Returns the control group that is a process's own, where that has a weight.
     fn group(&self, groups: &Groups, pid: u32) -> Option<PathBuf> {
-        let (directory, unified) = self.mounts.directory(groups, "cpu")?;
+        let mounts = self.hierarchies.mounts();
+        let (directory, unified) = mounts.directory(groups, "cpu")?;
         let (root, path) = if unified {
-            (self.mounts.unified.as_deref()?, groups.unified.as_deref()?)
+            (mounts.unified.as_deref()?, groups.unified.as_deref()?)
         } else {
-            (self.mounts.legacy("cpu")?, groups.legacy("cpu")?)
+            (mounts.legacy("cpu")?, groups.legacy("cpu")?)
         };
         if let Some(own) = own_group(path) {
             return Some(root.join(own.trim_start_matches('/')));
@@ -191,16 +262,17 @@ impl Scanner {
         alone.then_some(directory)
     }
 
-    /// Asks a QEMU that does not name its vCPUs.
-    fn ask(&mut self, guest: &mut Guest, given: Option<PathBuf>, start: u64) {
-        if guest.has_vcpus() {
+    /// Asks a QEMU that does not name its vCPUs. One that nobody vouches for is not asked:
+    /// its command line could name any socket of the machine.
+    fn ask(&mut self, guest: &mut Guest, given: Option<PathBuf>) {
+        let Origin { own, nested, .. } = guest.origin;
+        let trusted = guest.rule.is_some() || (own && !nested);
+        let Some(first) = guest.threads.first().map(|thread| thread.id) else {
+            return;
+        };
+        if guest.has_vcpus() || !trusted {
             return;
         }
-        let key = ThreadId {
-            pid: guest.pid,
-            tid: guest.pid,
-            start,
-        };
         let Some(socket) = given.or_else(|| guest.qmp.clone()) else {
             guest.notes.push(
                 "none of its threads says that it runs a vCPU: start QEMU with \
@@ -211,36 +283,37 @@ impl Scanner {
         };
         match qmp::query_cpus(&self.root.path(&socket)) {
             Ok(vcpus) => {
-                self.asked.insert(key, vcpus);
+                self.asked.insert(first, vcpus);
             }
             Err(error) => guest.notes.push(format!(
                 "its vCPUs are not known: no answer by QMP from {} ({error}); a socket takes one \
                  client at a time",
-                socket.display()
+                super::text::printable(&socket.display().to_string())
             )),
         }
-        if let Some(vcpus) = self.asked.get(&key) {
+        if let Some(vcpus) = self.asked.get(&first) {
             guest.name_vcpus(vcpus);
         }
     }
 
-    /// Returns the name and start of a process.
-    fn first_look(&self, pid: u32) -> Option<(String, u64)> {
-        let text = self.text(pid, "stat")?;
-        let stat = parse_stat(&text)?;
-        (stat.state != 'Z').then_some((stat.name, stat.start))
+    /// Returns what the kernel says of a process in one line.
+    fn first_look(&self, pid: u32) -> Option<Stat> {
+        let stat = parse_stat(&self.text(pid, "stat")?)?;
+        (stat.state != 'Z').then_some(stat)
     }
 
-    /// Returns a process whole; `None` when it has exited, or is a thread of the
-    /// kernel.
-    fn process(&self, pid: u32, name: String) -> Option<Process> {
+    /// Returns a process whole; `None` when it has exited.
+    fn process(&mut self, pid: u32, name: String) -> Option<Process> {
         let arguments =
             parse_cmdline(&fs::read(self.root.path(format!("/proc/{pid}/cmdline"))).ok()?);
-        // A kernel thread.
-        if arguments.is_empty() {
-            return None;
-        }
         let groups = parse_groups(&self.text(pid, "cgroup")?);
+        let who = self.calls.credentials(pid)?;
+        let origin = Origin {
+            uid: who.uid,
+            own: who.uid == Some(self.user),
+            nested: who.nested,
+            place: self.hierarchies.manager(&*self.calls, &groups),
+        };
         let tasks = Tasks::open(&self.root, pid).ok()?;
         let mut threads = Vec::new();
         for tid in tasks.list().ok()? {
@@ -258,6 +331,7 @@ impl Scanner {
             name,
             arguments,
             groups,
+            origin,
             threads,
         })
     }
@@ -271,19 +345,61 @@ impl Scanner {
 /// What rules say about a process that they name.
 struct Named {
     name: Option<String>,
-    qmp: Option<PathBuf>,
     /// Their indices among the rules.
     rules: Vec<usize>,
 }
 
-/// Joins processes of one name that are no hypervisors to one guest: a container's.
+/// Returns a thread of the kernel that moves packets for a guest, and that guest's
+/// process.
+fn vhost(pid: u32, stat: &Stat) -> Option<(u32, GuestThread)> {
+    let owner = stat.name.strip_prefix("vhost-")?.parse().ok()?;
+    let id = ThreadId {
+        pid,
+        tid: pid,
+        start: stat.start,
+    };
+    let thread = GuestThread {
+        id,
+        name: stat.name.clone(),
+        role: Role::Vhost,
+    };
+    Some((owner, thread))
+}
+
+/// Returns the part of a group's path that is a guest's or container's own, where its
+/// name says so.
+fn own_group(path: &str) -> Option<&str> {
+    place::place(path).map(|place| place.path)
+}
+
+/// Leaves out what a container or pod runs besides a virtual machine: the rule means that,
+/// and not who started it there.
+fn machines_alone(mut guests: Vec<Guest>) -> Vec<Guest> {
+    use super::guest::Vmm;
+    let machines: Vec<_> = guests
+        .iter()
+        .filter(|guest| guest.vmm != Vmm::Other && guest.origin.place.is_some())
+        .map(|guest| (guest.origin.place.clone(), guest.rules.clone()))
+        .collect();
+    guests.retain(|guest| {
+        let beside = |(place, rules): &(_, Vec<usize>)| {
+            guest.origin.place == *place && guest.rules == *rules
+        };
+        guest.vmm != Vmm::Other || !machines.iter().any(beside)
+    });
+    guests
+}
+
+/// Joins processes of one guest: those of one name that are no hypervisors, as of a
+/// container, and those in one group of a manager's that call themselves one.
 fn join(guests: Vec<Guest>) -> Vec<Guest> {
+    use super::guest::Vmm;
     let mut joined: Vec<Guest> = Vec::new();
     for guest in guests {
         let same = joined.iter_mut().find(|other| {
-            other.name == guest.name
-                && other.vmm == super::guest::Vmm::Other
-                && guest.vmm == super::guest::Vmm::Other
+            let plain = other.vmm == Vmm::Other && other.name == guest.name;
+            let managed = other.origin.place.is_some() && other.origin.place == guest.origin.place;
+            other.vmm == guest.vmm && other.rules == guest.rules && (plain || managed)
         });
         match same {
             Some(first) => first.threads.extend(guest.threads),

@@ -81,13 +81,14 @@ pub fn measure(rules: &[GuestRule], interval: Nanos, state: &Path) -> Result<Usa
         .filter_map(|((guest, thread), before)| measurement.thread(guest, thread, before?))
         .collect();
     let note = |guest: &Guest, note: &String| format!("{}: {note}", guest.name);
+    let noted = guests
+        .iter()
+        .flat_map(|guest| guest.notes.iter().map(move |text| note(guest, text)));
+    let refusals = scanner.refusals().iter().cloned();
     Ok(Usage {
         interval,
         threads,
-        notes: guests
-            .iter()
-            .flat_map(|guest| guest.notes.iter().map(move |text| note(guest, text)))
-            .collect(),
+        notes: noted.chain(refusals).collect(),
     })
 }
 

@@ -3,12 +3,13 @@
 
 use super::agent::{Agent, AgentError};
 use super::apply::Restored;
+use super::budget::{Wanted, desired};
 use super::class::Class;
 use super::config::{AgentConfig, OnDrift};
 use super::desired::Desired;
 use super::guest::{Guest, GuestThread, Role};
 use super::plan::Plan;
-use super::rule::{desired, rule_for};
+use super::rule::rule_for;
 use super::scan::Scanner;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,9 @@ use tailbound_units::Nanos;
 
 /// How often a thread that drifted is changed back.
 const MAX_REAPPLIED: u32 = 3;
+
+/// How many notes are remembered, so that each is logged once.
+const MAX_NOTED: usize = 1000;
 
 /// The waits of a guest's threads that have the same role.
 #[derive(Debug, Clone, Default)]
@@ -69,8 +73,10 @@ pub struct Watcher {
     guests: Vec<Guest>,
     /// How often each thread was changed back.
     reapplied: HashMap<ThreadId, u32>,
-    /// By guest: the last error, so that it is logged once.
-    last_errors: BTreeMap<String, String>,
+    /// The errors of the last round, by guest, so that each is logged once.
+    last_errors: BTreeSet<(String, String)>,
+    /// The errors of this round.
+    errors: BTreeSet<(String, String)>,
     /// The notes of plans that were logged.
     noted: BTreeSet<String>,
     last: HashMap<ThreadId, Schedstat>,
@@ -91,7 +97,8 @@ impl Watcher {
             config,
             guests: Vec::new(),
             reapplied: HashMap::new(),
-            last_errors: BTreeMap::new(),
+            last_errors: BTreeSet::new(),
+            errors: BTreeSet::new(),
             noted: BTreeSet::new(),
             last: HashMap::new(),
             tasks: HashMap::new(),
@@ -127,24 +134,51 @@ impl Watcher {
     /// Does one round: finds guests, applies the desired states of their threads, and
     /// restores threads that no rule is for any more.
     pub fn round(&mut self) {
-        match self.scanner.scan(&self.config.rules) {
-            Ok(guests) => self.guests = guests,
-            Err(error) => return self.failed("", &AgentError::Observe(error).to_string()),
+        if let Err(error) = self.try_round() {
+            self.failed("", &AgentError::Observe(error).to_string());
+        }
+        self.last_errors = std::mem::take(&mut self.errors);
+    }
+
+    fn try_round(&mut self) -> std::io::Result<()> {
+        self.guests = self.scanner.scan(&self.config.rules)?;
+        for refusal in self.scanner.refusals().to_vec() {
+            self.failed("", &refusal);
         }
         // What is kept is of this round's threads alone.
         self.tasks.clear();
-        let desired = desired(&self.config.rules, &self.guests);
+        let held = &self.agent.changes().threads;
+        let cpus = self.scanner.cpus()?;
+        let Wanted { desired, beyond } =
+            desired(&self.config.rules, &self.guests, cpus, |thread| {
+                held.contains_key(&thread)
+            });
+        for beyond in beyond {
+            self.failed(&beyond.guest, &beyond.to_string());
+        }
+        self.note_guests();
         self.release(&desired);
         // All at once where nothing is in the way; otherwise each guest by itself, so
         // that one does not keep the others from their classes.
         let in_force = match self.apply(&desired) {
-            Ok(threads) => {
-                self.last_errors.clear();
-                threads
-            }
+            Ok(threads) => threads,
             Err(_) => self.apply_to_each(&desired),
         };
         self.note_classes(&desired, &in_force);
+        Ok(())
+    }
+
+    /// Logs once why no rule counts for a guest that claims one.
+    fn note_guests(&mut self) {
+        for guest in self.guests.iter().filter(|guest| guest.rule.is_none()) {
+            for note in &guest.notes {
+                let note = format!("{} (process {}): {note}", guest.name, guest.pid);
+                // Whoever starts processes without end must not fill the memory.
+                if self.noted.len() < MAX_NOTED && self.noted.insert(note.clone()) {
+                    tracing::warn!("{note}");
+                }
+            }
+        }
     }
 
     /// Applies the desired states guest by guest; returns the threads that have
@@ -154,10 +188,7 @@ impl Watcher {
         let guests: Vec<_> = self.guests.iter().map(|guest| guest.name.clone()).collect();
         for guest in guests {
             match self.apply(&self.desired_of(&guest, desired)) {
-                Ok(threads) => {
-                    self.last_errors.remove(&guest);
-                    in_force.extend(threads);
-                }
+                Ok(threads) => in_force.extend(threads),
                 Err(error) => self.failed(&guest, &error.to_string()),
             }
         }
@@ -203,7 +234,7 @@ impl Watcher {
     fn apply(&mut self, desired: &[Desired]) -> Result<BTreeSet<ThreadId>, AgentError> {
         let mut plan = self.agent.plan(desired)?;
         for note in &plan.notes {
-            if self.noted.insert(note.clone()) {
+            if self.noted.len() < MAX_NOTED && self.noted.insert(note.clone()) {
                 tracing::warn!("{note}");
             }
         }
@@ -265,17 +296,13 @@ impl Watcher {
 
     fn failed(&mut self, guest: &str, message: &str) {
         *self.lock().errors.entry(guest.to_owned()).or_default() += 1;
-        if self
-            .last_errors
-            .get(guest)
-            .is_none_or(|last| last != message)
-        {
-            self.last_errors
-                .insert(guest.to_owned(), message.to_owned());
+        let error = (guest.to_owned(), message.to_owned());
+        if !self.last_errors.contains(&error) && !self.errors.contains(&error) {
             for line in message.lines() {
                 tracing::error!("{line}");
             }
         }
+        self.errors.insert(error);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, AgentSnapshot> {

@@ -461,6 +461,98 @@ fn a_vcpu_that_is_plugged_in_gets_the_class_and_drift_is_changed_back() {
     );
 }
 
+#[test]
+fn a_guest_that_starts_threads_without_end_gets_no_more_than_its_rules_budget() {
+    let Some(_bandwidth) = deadlines() else {
+        return;
+    };
+    let bench = bench();
+    let mut guest = FakeGuest::start(1);
+    let rule = format!("{}max_threads = 2\n", guest.rule());
+    let mut watcher = Watcher::open(config(&bench, &rule)).unwrap();
+    watcher.round();
+    for _ in 0..6 {
+        guest.plug();
+    }
+    watcher.round();
+    watcher.round();
+    let reserved = guest
+        .policies()
+        .iter()
+        .filter(|p| **p == PolicyNumber::DEADLINE)
+        .count();
+    assert_eq!(reserved, 2);
+    assert_eq!(
+        guest.policies()[0],
+        PolicyNumber::DEADLINE,
+        "who had it keeps it"
+    );
+    let errors = watcher.shared().lock().unwrap().errors.clone();
+    assert_eq!(errors["fake"], 2, "once a round");
+    assert_eq!(watcher.restore().unwrap().restored, 2);
+}
+
+/// A process that says it is the guest of this name.
+struct Claimer(Child);
+
+impl Claimer {
+    fn start(name: &str, user: u32) -> Self {
+        use std::os::unix::process::CommandExt as _;
+        let mut command = Command::new("sh");
+        command.arg0("qemu-system-x86_64");
+        command.args(["-c", "read line", "-name", name]);
+        if user != rustix::process::geteuid().as_raw() {
+            command.uid(user);
+        }
+        let process = command.stdin(Stdio::piped()).spawn().unwrap();
+        Self(process)
+    }
+}
+
+impl Drop for Claimer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_process_of_another_user_gets_no_class_by_calling_itself_a_guest() {
+    let own = rustix::process::geteuid().as_raw();
+    let bench = bench();
+    let (mine, theirs) = ("identity-mine", "identity-theirs");
+    // Root can start somebody else's; anybody can be somebody else to a rule.
+    let (other, rule) = if own == 0 {
+        (65534, String::new())
+    } else {
+        (own, format!("uid = {}\n", own + 1))
+    };
+    let (first, second) = (Claimer::start(mine, own), Claimer::start(theirs, other));
+    let class = "helpers = { kind = \"aperiodic\", weight = 1 }\n\
+        class = { kind = \"aperiodic\", weight = 1 }\n";
+    let rules = format!(
+        "[[guest]]\nname = \"{mine}\"\n{class}[[guest]]\nname = \"{theirs}\"\n{rule}{class}"
+    );
+    let mut watcher = Watcher::open(config(&bench, &rules)).unwrap();
+    watcher.round();
+    let picked = |claimer: &Claimer| {
+        let guests = watcher.guests().iter();
+        let mut found = guests.filter(|guest| guest.pid == claimer.0.id());
+        found.next().map(|guest| guest.rule)
+    };
+    assert_eq!(picked(&first), Some(Some(0)));
+    assert_eq!(picked(&second), Some(None));
+    let seen = |claimer: &Claimer| scheduling(claimer.0.id()).unwrap();
+    assert_eq!(seen(&second), scheduling(std::process::id()).unwrap());
+    if seen(&first) == seen(&second) {
+        skipped(
+            Part::CustomSlice,
+            "this kernel has no time slices of a thread's own",
+        );
+    }
+    watcher.restore().unwrap();
+}
+
 /// A control group with a weight, and one process in it.
 struct Grouped {
     directory: PathBuf,

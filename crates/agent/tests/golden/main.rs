@@ -13,12 +13,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
+use tailbound_agent::budget::{Wanted, desired};
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::peek;
 use tailbound_agent::observed::{Domain, Limits, ObservedMachine};
 use tailbound_agent::observer::Observer;
 use tailbound_agent::plan::{Plan, plan};
-use tailbound_agent::rule::desired;
 use tailbound_agent::scan::Scanner;
 use tailbound_agent::step::Call;
 use tailbound_sys::root::Root;
@@ -86,13 +86,12 @@ fn planned(tree: &Tree) -> String {
     let _qmp = tree.unpack(directory.path());
     let root = Root::at(directory.path());
     let config = AgentConfig::parse(&tree.text("rules.toml")).unwrap();
-    let Answers { facts, calls } = tree.answers();
+    let Answers { facts, calls } = tree.answers(directory.path());
 
-    let guests = Scanner::on(root.clone())
-        .unwrap()
-        .scan(&config.rules)
-        .unwrap();
-    let desired = desired(&config.rules, &guests);
+    let mut scanner = Scanner::on(root.clone(), facts.user, Box::new(calls.clone())).unwrap();
+    let guests = scanner.scan(&config.rules).unwrap();
+    let cpus = scanner.cpus().unwrap();
+    let Wanted { desired, beyond } = desired(&config.rules, &guests, cpus, |_| false);
     let mut observer = Observer::on(root.clone(), facts, Box::new(calls)).unwrap();
     let seen = observer.observe(&desired).unwrap();
     let originals = peek(&root, &root.path(&config.state)).unwrap().originals();
@@ -100,6 +99,12 @@ fn planned(tree: &Tree) -> String {
     let mut out = String::new();
     for guest in &guests {
         show_guest(&mut out, guest);
+    }
+    for refusal in scanner.refusals() {
+        writeln!(out, "rule refused: {refusal}").unwrap();
+    }
+    for beyond in &beyond {
+        writeln!(out, "beyond the budget: {beyond}").unwrap();
     }
     show_machine(&mut out, &seen.machine);
     for (thread, original) in &originals {
@@ -123,20 +128,27 @@ fn show_guest(out: &mut String, guest: &Guest) {
         name,
         vmm,
         pid,
+        origin,
         group,
         threads,
         rules,
+        rule,
         notes,
         ..
     } = guest;
+    let by = rule.map_or("none".into(), |rule| rule.to_string());
     let group = group
         .as_ref()
         .map_or("none".into(), |group| group.display().to_string());
     writeln!(
         out,
-        "guest {name}: {vmm:?}, process {pid}, group {group}, rules {rules:?}"
+        "guest {name}: {vmm:?}, process {pid}, group {group}, rules {rules:?}, by rule {by}"
     )
     .unwrap();
+    let place = origin.place.as_ref();
+    let manager = place.map_or("itself".into(), |(manager, _)| manager.to_string());
+    let nested = if origin.nested { ", nested" } else { "" };
+    writeln!(out, "  user {:?}{nested}, named by {manager}", origin.uid).unwrap();
     for thread in threads {
         writeln!(
             out,

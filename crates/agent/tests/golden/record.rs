@@ -4,10 +4,10 @@ use crate::tree::{Document, Tree};
 use crate::{cases, planned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tailbound_agent::budget::desired;
 use tailbound_agent::calls::{Facts, Live, SystemCalls as _};
 use tailbound_agent::observed::ThreadState;
-use tailbound_agent::rule::desired;
 use tailbound_agent::scan::Scanner;
 use tailbound_agent::{Agent, AgentConfig};
 use tailbound_sys::cgroup::{Mounts, children};
@@ -49,7 +49,9 @@ fn record() {
     let rules = std::env::var("TAILBOUND_RULES").expect("TAILBOUND_RULES=FILE");
     let rules = fs::read_to_string(rules).unwrap();
     let config = AgentConfig::parse(&rules).unwrap();
-    let guests = Scanner::new().unwrap().scan(&config.rules).unwrap();
+    let mut scanner = Scanner::new().unwrap();
+    let guests = scanner.scan(&config.rules).unwrap();
+    let cpus = scanner.cpus().unwrap();
 
     let mut tree = Tree::default();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -72,9 +74,12 @@ fn record() {
             .flat_map(|g| g.threads.iter().map(|t| t.id.pid)),
     );
     let (mut owners, mut threads) = (BTreeMap::new(), BTreeMap::new());
+    let (mut nested, mut unguarded) = (BTreeSet::new(), BTreeSet::new());
     for pid in &pids {
         keep_process(&mut tree, *pid);
-        owners.extend(Live.owner(*pid).map(|owner| (*pid, owner)));
+        let who = Live.credentials(*pid);
+        owners.extend(who.and_then(|who| Some((*pid, who.uid?))));
+        nested.extend(who.filter(|who| who.nested).map(|_| *pid));
         for tid in procfs::threads(*pid).unwrap_or_default() {
             if let (Ok(scheduling), Ok(cpus)) = (Live.scheduling(tid), Live.affinity(tid)) {
                 threads.insert(tid, ThreadState { scheduling, cpus });
@@ -83,12 +88,15 @@ fn record() {
     }
     let Mounts { unified, legacy } = Mounts::read(&Root::default()).unwrap();
     for at in unified.iter().chain(legacy.iter().map(|(_, at)| at)) {
-        keep_groups(&mut tree, at, &pids);
+        keep_groups(&mut tree, at, &pids, &mut unguarded);
     }
     let facts = Facts::of_this_machine().unwrap();
     let document = Document {
         facts,
         owners,
+        nested,
+        unguarded,
+        files: BTreeMap::new(),
         threads,
     };
     let calls = serde_json::to_string_pretty(&document).unwrap();
@@ -98,7 +106,7 @@ fn record() {
     // The recording says what the machine says.
     let state = tempfile::tempdir().unwrap();
     let mut agent = Agent::preview(&state.path().join("vcpu.json")).unwrap();
-    let live = match agent.plan(&desired(&config.rules, &guests)) {
+    let live = match agent.plan(&desired(&config.rules, &guests, cpus, |_| false).desired) {
         Ok(plan) => plan.to_string(),
         Err(error) => error.to_string(),
     };
@@ -127,7 +135,15 @@ fn keep_process(tree: &mut Tree, pid: u32) {
 }
 
 /// Keeps a group and those below it; of its processes those that are kept.
-fn keep_groups(tree: &mut Tree, group: &Path, pids: &BTreeSet<u32>) {
+fn keep_groups(
+    tree: &mut Tree,
+    group: &Path,
+    pids: &BTreeSet<u32>,
+    unguarded: &mut BTreeSet<PathBuf>,
+) {
+    if !Live.is_guarded(group) {
+        unguarded.insert(group.to_owned());
+    }
     for file in GROUP {
         keep(tree, &group.join(file));
     }
@@ -144,7 +160,7 @@ fn keep_groups(tree: &mut Tree, group: &Path, pids: &BTreeSet<u32>) {
         }
     }
     for child in children(group) {
-        keep_groups(tree, &child, pids);
+        keep_groups(tree, &child, pids, unguarded);
     }
 }
 

@@ -7,16 +7,17 @@
 //! empty.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use tailbound_agent::calls::{Facts, SystemCalls};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tailbound_agent::calls::{Facts, FileId, SystemCalls};
 use tailbound_agent::observed::ThreadState;
 use tailbound_sys::cpuset::Cpus;
-use tailbound_sys::thread::Scheduling;
+use tailbound_sys::thread::{Credentials, Scheduling};
 
 /// The files, by path.
 #[derive(Debug, Default)]
@@ -29,6 +30,15 @@ pub(crate) struct Document {
     pub(crate) facts: Facts,
     /// Processes, with their users.
     pub(crate) owners: BTreeMap<u32, u32>,
+    /// Processes in a PID namespace of their own.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) nested: BTreeSet<u32>,
+    /// Control groups that others than root can change.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) unguarded: BTreeSet<PathBuf>,
+    /// By path, what processes run and what files there are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) files: BTreeMap<PathBuf, FileId>,
     /// Threads; those that are missing had ended.
     pub(crate) threads: BTreeMap<u32, ThreadState>,
 }
@@ -40,16 +50,17 @@ pub(crate) struct Answers {
 }
 
 /// Answers from a recording.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Recorded {
-    owners: BTreeMap<u32, u32>,
-    threads: BTreeMap<u32, ThreadState>,
+    document: Arc<Document>,
+    /// Where the machine's files were unpacked.
+    root: PathBuf,
 }
 
 impl Recorded {
     fn thread(&self, tid: u32) -> io::Result<&ThreadState> {
         let ended = || rustix::io::Errno::SRCH.into();
-        self.threads.get(&tid).ok_or_else(ended)
+        self.document.threads.get(&tid).ok_or_else(ended)
     }
 }
 
@@ -62,8 +73,24 @@ impl SystemCalls for Recorded {
         Ok(self.thread(tid)?.cpus)
     }
 
-    fn owner(&self, pid: u32) -> Option<u32> {
-        self.owners.get(&pid).copied()
+    fn credentials(&self, pid: u32) -> Option<Credentials> {
+        Some(Credentials {
+            uid: Some(*self.document.owners.get(&pid)?),
+            nested: self.document.nested.contains(&pid),
+        })
+    }
+
+    fn is_guarded(&self, directory: &Path) -> bool {
+        let path = directory.strip_prefix(&self.root).unwrap();
+        !self.document.unguarded.contains(&Path::new("/").join(path))
+    }
+
+    fn executable(&self, pid: u32) -> Option<FileId> {
+        self.file(Path::new(&format!("/proc/{pid}/exe")))
+    }
+
+    fn file(&self, path: &Path) -> Option<FileId> {
+        self.document.files.get(path).copied()
     }
 }
 
@@ -106,15 +133,15 @@ impl Tree {
         self.0[name].clone()
     }
 
-    pub(crate) fn answers(&self) -> Answers {
-        let Document {
-            facts,
-            owners,
-            threads,
-        } = serde_json::from_str(&self.0["calls.json"]).unwrap();
+    /// Returns what the machine whose files are in `root` answered.
+    pub(crate) fn answers(&self, root: &Path) -> Answers {
+        let document: Document = serde_json::from_str(&self.0["calls.json"]).unwrap();
         Answers {
-            facts,
-            calls: Recorded { owners, threads },
+            facts: document.facts.clone(),
+            calls: Recorded {
+                document: Arc::new(document),
+                root: root.to_owned(),
+            },
         }
     }
 

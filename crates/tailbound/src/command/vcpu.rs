@@ -9,10 +9,11 @@ use select::Select;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use tailbound_agent::budget::{Wanted, desired};
 use tailbound_agent::guest::Guest;
 use tailbound_agent::journal::DEFAULT_STATE;
 use tailbound_agent::plan::Plan;
-use tailbound_agent::rule::{desired, rule_for};
+use tailbound_agent::rule::rule_for;
 use tailbound_agent::scan::Scanner;
 use tailbound_agent::{Agent, AgentConfig, AgentError, ConfigSource, Restored};
 use tailbound_host::watch_vcpus;
@@ -110,13 +111,20 @@ impl Apply {
     fn run(self) -> Result<Exit, Failure> {
         let source = self.select.source()?;
         let config = source.load(self.state.as_deref())?;
-        let guests = picked(&config)?;
+        let mut scanner = Scanner::new()?;
+        let guests = picked(&config, &mut scanner)?;
         let mut agent = if self.dry_run {
             Agent::preview(&config.state)
         } else {
             Agent::open(&config.state)
         }?;
-        let desired = desired(&config.rules, &guests);
+        let held = &agent.changes().threads;
+        let holds = |thread| held.contains_key(&thread);
+        let Wanted { desired, beyond } = desired(&config.rules, &guests, scanner.cpus()?, holds);
+        if !beyond.is_empty() {
+            let beyond: Vec<_> = beyond.iter().map(ToString::to_string).collect();
+            return Err(Failure::with(Exit::DoesNotHold, beyond.join("\n")));
+        }
         let plan = agent.plan(&desired).map_err(|error| match error {
             AgentError::Plan(_) => Failure::with(Exit::DoesNotHold, error),
             error => Failure::new(error),
@@ -153,23 +161,31 @@ impl Apply {
 }
 
 /// The guests that the configuration's rules pick.
-fn picked(config: &AgentConfig) -> Result<Vec<Guest>, Failure> {
-    let mut scanner = Scanner::new()?;
+fn picked(config: &AgentConfig, scanner: &mut Scanner) -> Result<Vec<Guest>, Failure> {
     let mut guests = scanner.scan(&config.rules)?;
     let names: Vec<_> = guests.iter().map(|guest| guest.name.clone()).collect();
+    let note = |guest: &Guest, note: &String| format!("{}: {note}", guest.name);
+    let mut why: Vec<_> = scanner.refusals().to_vec();
+    let left = guests.iter().filter(|guest| guest.rule.is_none());
+    why.extend(left.flat_map(|guest| guest.notes.iter().map(move |text| note(guest, text))));
     guests.retain(|guest| rule_for(&config.rules, guest).is_some());
-    if !guests.is_empty() {
+    if !guests.is_empty() && scanner.refusals().is_empty() {
         return Ok(guests);
     }
+    let why = why.join("\n");
     Err(match names.as_slice() {
+        _ if !scanner.refusals().is_empty() => Failure::with(Exit::DoesNotHold, why),
         [] => Failure::new(
-            "no guest is running here that can be recognised; pick one with --pid, --cgroup or \
-             --container",
+            "no guest is running here that can be recognised; pick one with --pid, --cgroup, \
+             --container or --pod",
         ),
-        names => Failure::new(format!(
-            "no guest is picked; running here: {}",
-            names.join(", ")
-        )),
+        names => {
+            let mut message = format!("no guest is picked; running here: {}", names.join(", "));
+            if !why.is_empty() {
+                message = format!("{message}\n{why}");
+            }
+            Failure::new(message)
+        }
     })
 }
 

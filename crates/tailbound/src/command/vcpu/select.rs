@@ -3,7 +3,9 @@
 use crate::exit::Failure;
 use std::path::PathBuf;
 use tailbound_agent::rule::GuestRule;
-use tailbound_agent::{Affinity, AgentConfig, Aperiodic, Class, ConfigSource, Level, Periodic};
+use tailbound_agent::{
+    Affinity, AgentConfig, Aperiodic, Bandwidth, Class, ConfigSource, Level, Periodic,
+};
 use tailbound_units::Nanos;
 
 /// A file of rules, or one rule in flags.
@@ -35,6 +37,18 @@ pub(super) struct Select {
     /// aperiodic: its share, in units of the default
     #[arg(long, value_name = "N", requires = "class")]
     weight: Option<u32>,
+    /// The user that the guest must run as; whoever names a guest himself needs it
+    #[arg(long, value_name = "N")]
+    uid: Option<u32>,
+    /// The file that the guest must be running, by its inode
+    #[arg(long, value_name = "PATH")]
+    exe: Option<PathBuf>,
+    /// How many threads may get a class [default: 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_threads: Option<u32>,
+    /// How many CPUs may be reserved [default: half of the machine's]
+    #[arg(long, value_name = "CPUS")]
+    max_cpus: Option<Bandwidth>,
     /// Leave the class of its other threads (emulator, iothreads, vhost) as it is
     #[arg(long)]
     vcpus_only: bool,
@@ -65,6 +79,9 @@ pub(super) struct Rule {
     /// The container whose id begins so
     #[arg(long, value_name = "ID")]
     container: Option<String>,
+    /// The pod with this UID
+    #[arg(long, value_name = "UID")]
+    pod: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -98,6 +115,7 @@ impl Select {
             pid,
             cgroup,
             container,
+            pod,
         } = &self.rule;
         let level = self.level.map(|level| match level {
             LevelName::Normal => Level::Normal,
@@ -109,6 +127,11 @@ impl Select {
             pid: *pid,
             cgroup: cgroup.clone(),
             container: container.clone(),
+            pod: pod.clone(),
+            uid: self.uid,
+            exe: self.exe.clone(),
+            max_threads: self.max_threads,
+            max_cpus: self.max_cpus,
             qmp: self.qmp.clone(),
             level,
             class: self.class()?,
@@ -123,7 +146,8 @@ impl Select {
         };
         if rule.target().is_none() {
             return Err(Failure::wrong_arguments(
-                "which guest? Say --guest, --pid, --cgroup, --container, or --config with rules",
+                "which guest? Say --guest, --pid, --cgroup, --container, --pod, or --config with \
+                 rules",
             ));
         }
         if rule.level.is_none() && rule.class.is_none() {

@@ -1,0 +1,262 @@
+//! How much a rule may give away. A rule's guests can grow, rename their threads and start
+//! more of them, also where they are who they should be; what all of them take together
+//! ends at the rule's budget, whoever they are.
+
+use super::class::{Bandwidth, CPU, Class};
+use super::desired::Desired;
+use super::guest::{Guest, GuestThread};
+use super::rule::{GuestRule, desired_of};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use tailbound_sys::thread::ThreadId;
+
+/// How many threads a rule may give classes to, unless it says more or less.
+pub const MAX_THREADS: u32 = 256;
+
+/// What a rule may give away in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Threads.
+    pub threads: u32,
+    /// Reserved CPU.
+    pub cpus: Bandwidth,
+}
+
+impl Budget {
+    /// Returns that of a rule, on a machine of so many CPUs: half of them may be reserved
+    /// where the rule does not say.
+    pub fn of(rule: &GuestRule, cpus: u32) -> Self {
+        Self {
+            threads: rule.max_threads.unwrap_or(MAX_THREADS),
+            cpus: rule
+                .max_cpus
+                .unwrap_or(Bandwidth(u64::from(cpus) * CPU / 2)),
+        }
+    }
+}
+
+/// The threads of a guest that its rule's budget leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beyond {
+    /// The guest's name.
+    pub guest: String,
+    /// How many of its threads.
+    pub threads: usize,
+    /// What the rule may give away.
+    pub budget: Budget,
+}
+
+impl fmt::Display for Beyond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            guest,
+            threads,
+            budget,
+        } = self;
+        write!(
+            f,
+            "{guest}: its rule gives classes to {} threads and reserves {} CPUs at most, for all \
+             its guests together; {threads} of this one's threads are beyond that and get \
+             nothing; find out who starts so many, or raise max_threads or max_cpus",
+            budget.threads, budget.cpus
+        )
+    }
+}
+
+/// What the threads of all guests are to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The desired states that budgets allow.
+    pub desired: Vec<Desired>,
+    /// By guest: what they do not allow.
+    pub beyond: Vec<Beyond>,
+}
+
+/// Returns the desired states of the threads of `guests` within each rule's budget, on a
+/// machine of so many CPUs. Guests without a rule, and threads whose class is
+/// [`Class::Normal`], have none: they stay as they are. Whoever has a class keeps it while
+/// others come (`holds` says who): then older guests go before younger ones, and vCPUs
+/// before helpers.
+pub fn desired(
+    rules: &[GuestRule],
+    guests: &[Guest],
+    cpus: u32,
+    holds: impl Fn(ThreadId) -> bool,
+) -> Wanted {
+    let mut wanted = Wanted::default();
+    let mut by_rule: BTreeMap<usize, Vec<Asked<'_>>> = BTreeMap::new();
+    for guest in guests {
+        let Some((index, rule)) = guest.rule.and_then(|at| Some((at, rules.get(at)?))) else {
+            continue;
+        };
+        let age = guest.threads.iter().map(|thread| thread.id.start).min();
+        let asked = guest.threads.iter().filter_map(|thread| {
+            let desired = desired_of(rule, guest, thread)?;
+            let held = holds(thread.id);
+            let order = (Reverse(held), age, guest.pid, rank(thread), thread.id);
+            Some((order, guest, desired))
+        });
+        by_rule.entry(index).or_default().extend(asked);
+    }
+    for (index, mut asked) in by_rule {
+        asked.sort_by_key(|(order, ..)| *order);
+        spend(Budget::of(&rules[index], cpus), asked, &mut wanted);
+    }
+    // In the order of guests and threads, whatever decided about them.
+    let place: BTreeMap<_, _> = guests
+        .iter()
+        .flat_map(|guest| &guest.threads)
+        .enumerate()
+        .map(|(place, thread)| (thread.id, place))
+        .collect();
+    wanted.desired.sort_by_key(|desired| place[&desired.thread]);
+    wanted
+}
+
+/// Who is served first.
+type Order = (Reverse<bool>, Option<u64>, u32, u32, ThreadId);
+
+/// A thread of a guest, and what its rule wants for it.
+type Asked<'g> = (Order, &'g Guest, Desired);
+
+/// vCPUs by their numbers, then all others.
+fn rank(thread: &GuestThread) -> u32 {
+    match thread.role {
+        super::guest::Role::Vcpu(number) => number,
+        role if role.is_vcpu() => 0,
+        _ => u32::MAX,
+    }
+}
+
+fn spend(budget: Budget, asked: Vec<Asked<'_>>, wanted: &mut Wanted) {
+    let (mut threads, mut cpus) = (0, 0);
+    let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, guest, desired) in asked {
+        let share = match desired.class {
+            Class::Periodic(periodic) => periodic.bandwidth(),
+            _ => 0,
+        };
+        if threads < budget.threads && cpus + share <= budget.cpus.0 {
+            threads += 1;
+            cpus += share;
+            wanted.desired.push(desired);
+        } else {
+            *left_out.entry(&guest.name).or_default() += 1;
+        }
+    }
+    let beyond = left_out.into_iter().map(|(guest, threads)| Beyond {
+        guest: guest.to_owned(),
+        threads,
+        budget,
+    });
+    wanted.beyond.extend(beyond);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::{Origin, Role, Vmm};
+    use proptest::prelude::*;
+
+    fn guest(name: &str, pid: u32, start: u64, threads: u32) -> Guest {
+        let thread = |tid| GuestThread {
+            id: ThreadId {
+                pid,
+                tid: pid + tid,
+                start: start + u64::from(tid),
+            },
+            name: format!("CPU {tid}/KVM"),
+            role: Role::Vcpu(tid),
+        };
+        Guest {
+            name: name.to_owned(),
+            vmm: Vmm::Qemu,
+            pid,
+            origin: Origin {
+                uid: Some(1000),
+                own: false,
+                nested: false,
+                place: None,
+            },
+            group: None,
+            threads: (0..threads).map(thread).collect(),
+            qmp: None,
+            rules: Vec::new(),
+            other_executable: Vec::new(),
+            rule: Some(0),
+            notes: Vec::new(),
+        }
+    }
+
+    fn rule(text: &str) -> Vec<GuestRule> {
+        let text = format!("[[guest]]\nname = \"*\"\nuid = 1000\n{text}\n");
+        crate::AgentConfig::parse(&text).unwrap().rules
+    }
+
+    fn names(wanted: &Wanted) -> Vec<&str> {
+        let names = wanted.desired.iter().map(|desired| desired.name.as_str());
+        names.collect()
+    }
+
+    #[test]
+    fn a_flood_of_threads_takes_no_more_than_the_budget_and_nothing_from_who_has_it() {
+        let rules = rule("level = \"top\"\nmax_cpus = 1");
+        let web = guest("web", 100, 50, 2);
+        let before = desired(&rules, std::slice::from_ref(&web), 8, |_| false);
+        assert_eq!(names(&before), ["web vcpu 0", "web vcpu 1"]);
+        let holds = |thread: ThreadId| before.desired.iter().any(|own| own.thread == thread);
+        // An older process of the same owner starts a thousand threads.
+        let flood = guest("flood", 40, 7, 1000);
+        let after = desired(&rules, &[flood.clone(), web.clone()], 8, holds);
+        assert_eq!(
+            names(&after),
+            ["flood vcpu 0", "flood vcpu 1", "web vcpu 0", "web vcpu 1"]
+        );
+        assert_eq!(after.beyond.len(), 1);
+        assert_eq!(
+            after.beyond[0].to_string(),
+            "flood: its rule gives classes to 256 threads and reserves 1 CPUs at most, for all \
+             its guests together; 998 of this one's threads are beyond that and get nothing; \
+             find out who starts so many, or raise max_threads or max_cpus"
+        );
+        // Among those who have nothing yet the older goes first.
+        let anew = desired(&rules, &[web, flood], 8, |_| false);
+        assert_eq!(names(&anew).len(), 4);
+        assert!(names(&anew).iter().all(|name| name.starts_with("flood")));
+    }
+
+    #[test]
+    fn without_a_word_a_rule_reserves_half_of_the_machine() {
+        let guests = [guest("web", 100, 50, 1000)];
+        let top = desired(&rule("level = \"top\""), &guests, 4, |_| false);
+        assert_eq!(top.desired.len(), 8, "a quarter each of two CPUs");
+        let high = desired(&rule("level = \"high\""), &guests, 4, |_| false);
+        assert_eq!(high.desired.len(), 256);
+        let few = rule("level = \"high\"\nmax_threads = 3");
+        assert_eq!(desired(&few, &guests, 4, |_| false).desired.len(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn no_guests_take_more_than_the_budget_and_none_is_forgotten(
+            sizes in prop::collection::vec(0u32..40, 0..6),
+            max_threads in 1u32..60,
+            max_cpus in 0u32..12,
+        ) {
+            let rules = rule(&format!(
+                "level = \"top\"\nmax_threads = {max_threads}\nmax_cpus = {max_cpus}"
+            ));
+            let guests: Vec<_> = (0..)
+                .zip(&sizes)
+                .map(|(n, size)| guest(&format!("g{n}"), 1000 * (n + 1), u64::from(n), *size))
+                .collect();
+            let wanted = desired(&rules, &guests, 8, |thread| thread.tid % 3 == 0);
+            let given = u32::try_from(wanted.desired.len()).unwrap();
+            let all: u32 = sizes.iter().sum();
+            prop_assert_eq!(given, all.min(max_threads).min(4 * max_cpus));
+            let beyond: usize = wanted.beyond.iter().map(|beyond| beyond.threads).sum();
+            prop_assert_eq!(u32::try_from(beyond).unwrap(), all - given);
+        }
+    }
+}

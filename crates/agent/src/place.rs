@@ -1,0 +1,248 @@
+//! What the path of a control group says of who is in it: managers of guests (libvirt's
+//! system daemon, the kubelet, Firecracker's jailer, container runtimes) each have their
+//! way to name the groups that they make. Pure. A name proves nothing by itself: it counts
+//! where only root could have made every level of it, which [`super::scan`] looks up.
+
+use std::fmt;
+
+/// Who made a group for one guest, and what for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Manager {
+    /// libvirt's system daemon, for this domain. Of its name the scope has letters,
+    /// digits, `.` and `-` alone.
+    Libvirt(String),
+    /// The kubelet, for the pod with this UID.
+    Pod(String),
+    /// Firecracker's jailer, for the machine with this id.
+    Jailer(String),
+    /// A container runtime, for the container with this id.
+    Container(String),
+}
+
+impl fmt::Display for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Libvirt(domain) => write!(f, "libvirt's domain {domain}"),
+            Self::Pod(uid) => write!(f, "the pod {uid}"),
+            Self::Jailer(id) => write!(f, "the jailed machine {id}"),
+            Self::Container(id) => write!(f, "the container {}", id.get(..12).unwrap_or(id)),
+        }
+    }
+}
+
+/// A group that a manager made for one guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place<'p> {
+    /// Who made it, and what for.
+    pub manager: Manager,
+    /// Its path, from the hierarchy's root.
+    pub path: &'p str,
+}
+
+/// Returns whose group a path is in, by the names in it; the outermost counts, since what is
+/// below was made by whoever is inside. All but containers are anchored at the root: their
+/// managers put them nowhere else.
+pub fn place(path: &str) -> Option<Place<'_>> {
+    let named = libvirt(path).or_else(|| pod(path)).or_else(|| jailer(path));
+    let (manager, end) = named.or_else(|| {
+        let (id, own) = container(path)?;
+        Some((Manager::Container(id.to_owned()), own.len()))
+    })?;
+    Some(Place {
+        manager,
+        path: &path[..end],
+    })
+}
+
+/// `/machine.slice/machine-qemu\x2d3\x2dweb.scope/...`, or without systemd
+/// `/machine/qemu-3-web.libvirt-qemu/...`, each perhaps in partitions of the operator's.
+/// Returns the manager, and where the group's path ends.
+fn libvirt(path: &str) -> Option<(Manager, usize)> {
+    let mut levels = components(path).skip(1);
+    let (partition, systemd) = match levels.next()?.1 {
+        "machine.slice" => (".slice", true),
+        "machine" => (".partition", false),
+        _ => return None,
+    };
+    let (start, name) = levels.find(|(_, name)| !name.ends_with(partition))?;
+    let machine = if systemd {
+        unescape(name.strip_prefix("machine-")?.strip_suffix(".scope")?)
+    } else {
+        name.strip_suffix(".libvirt-qemu")?.to_owned()
+    };
+    let machine = machine.strip_prefix("qemu-")?;
+    // The number that libvirt gave it comes first.
+    let domain = match machine.split_once('-') {
+        Some((number, rest)) if number.parse::<u64>().is_ok() => rest,
+        _ => machine,
+    };
+    Some((Manager::Libvirt(domain.to_owned()), start + name.len()))
+}
+
+/// `/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podUID.slice/...`, or
+/// without systemd `/kubepods/besteffort/podUID/...`.
+fn pod(path: &str) -> Option<(Manager, usize)> {
+    let mut levels = components(path).skip(1);
+    let systemd = match levels.next()?.1 {
+        "kubepods.slice" => true,
+        "kubepods" => false,
+        _ => return None,
+    };
+    // Guaranteed pods are one level higher than the others.
+    levels.take(2).find_map(|(start, name)| {
+        let uid = if systemd {
+            let (class, uid) = name.strip_suffix(".slice")?.rsplit_once("-pod")?;
+            class
+                .starts_with("kubepods")
+                .then(|| uid.replace('_', "-"))?
+        } else {
+            name.strip_prefix("pod")?.to_owned()
+        };
+        (!uid.is_empty()).then(|| (Manager::Pod(uid), start + name.len()))
+    })
+}
+
+/// `/firecracker/ID/...`: the jailer's group, unless it is told another.
+fn jailer(path: &str) -> Option<(Manager, usize)> {
+    let mut levels = components(path).skip(1);
+    levels.next().filter(|(_, name)| *name == "firecracker")?;
+    let (start, id) = levels.next().filter(|(_, id)| !id.is_empty())?;
+    Some((Manager::Jailer(id.to_owned()), start + id.len()))
+}
+
+/// Returns the id of the container that a group belongs to, and that group's path: the
+/// 64 hexadecimal digits in the names that docker, containerd, CRI-O and podman
+/// give.
+pub fn container(path: &str) -> Option<(&str, &str)> {
+    components(path).find_map(|(start, name)| {
+        let id = name.strip_suffix(".scope").unwrap_or(name);
+        let id = id.rsplit(['-', ':']).next()?;
+        let digits = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        digits.then(|| (id, &path[..start + name.len()]))
+    })
+}
+
+/// Returns the names in a path, each with where it starts.
+fn components(path: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut start = 0;
+    path.split('/').map(move |name| {
+        let at = start;
+        start += name.len() + 1;
+        (at, name)
+    })
+}
+
+/// Undoes systemd's escapes: `\x2d` is `-`.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let escaped = text
+            .get(at..at + 4)
+            .and_then(|escape| escape.strip_prefix(r"\x"))
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        out.push(escaped.unwrap_or(bytes[at]));
+        at += if escaped.is_some() { 4 } else { 1 };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UID: &str = "3f0c7ad2-1111-2222-3333-444455556666";
+
+    fn seen(path: &str) -> Option<(Manager, &str)> {
+        place(path).map(|place| (place.manager, place.path))
+    }
+
+    #[test]
+    fn each_managers_groups_are_known_from_the_root_on() {
+        let libvirt = |domain: &str| Manager::Libvirt(domain.into());
+        let cases = [
+            (
+                r"/machine.slice/machine-qemu\x2d3\x2da\x2db.scope",
+                libvirt("a-b"),
+            ),
+            (
+                "/machine.slice/machine-prod.slice/machine-qemu\\x2d1\\x2dweb.scope",
+                libvirt("web"),
+            ),
+            ("/machine/qemu-1-web.libvirt-qemu", libvirt("web")),
+            (
+                "/machine/prod.partition/qemu-12-web-2.libvirt-qemu",
+                libvirt("web-2"),
+            ),
+            ("/firecracker/fn-42", Manager::Jailer("fn-42".into())),
+        ];
+        for (path, manager) in cases {
+            assert_eq!(seen(path), Some((manager.clone(), path)));
+            assert_eq!(
+                seen(&format!("{path}/libvirt/vcpu0")),
+                Some((manager, path))
+            );
+        }
+        let uid = UID.replace('-', "_");
+        for path in [
+            format!("/kubepods.slice/kubepods-pod{uid}.slice"),
+            format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice"),
+            format!("/kubepods/pod{UID}"),
+            format!("/kubepods/besteffort/pod{UID}"),
+        ] {
+            let inside = format!("{path}/cri-containerd-{}.scope", "4fa6".repeat(16));
+            let manager = Manager::Pod(UID.into());
+            assert_eq!(seen(&inside), Some((manager, path.as_str())));
+        }
+    }
+
+    #[test]
+    fn a_managers_name_below_somebody_elses_group_is_no_managers() {
+        for path in [
+            r"/user.slice/user-1000.slice/user@1000.service/machine.slice/machine-qemu\x2d1\x2dweb.scope",
+            "/system.slice/x.service/machine/qemu-1-web.libvirt-qemu",
+            "/x/kubepods/besteffort/pod3f0c",
+            "/x/firecracker/fn-42",
+            r"/machine.slice/x.service/machine-qemu\x2d1\x2dweb.scope",
+            "/machine/x/qemu-1-web.libvirt-qemu",
+            "/machine.slice",
+            "/kubepods.slice/kubepods-besteffort.slice",
+            "/firecracker",
+            "/",
+            "",
+        ] {
+            assert_eq!(seen(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn containers_are_known_by_their_ids() {
+        let id = "4fa6".repeat(16);
+        for path in [
+            format!("/docker/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            format!("/machine.slice/libpod-{id}.scope"),
+            format!("/system.slice/x.service:cri-containerd:{id}"),
+        ] {
+            assert_eq!(container(&path), Some((id.as_str(), path.as_str())));
+            // Whatever is made inside is the container's.
+            let inside = format!(r"{path}/machine.slice/machine-qemu\x2d1\x2dweb.scope");
+            let manager = Manager::Container(id.clone());
+            assert_eq!(seen(&inside), Some((manager, path.as_str())));
+        }
+        assert_eq!(container("/user.slice/session-3.scope"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_makes_it_panic(
+            path in "(/machine(.slice)?|/kubepods(.slice)?|/firecracker|/docker)?(/machine-qemu|/qemu-|/pod|/kubepods-pod)?[-\\\\x2d0-9a-zé./]{0,40}",
+        ) {
+            if let Some(place) = place(&path) {
+                prop_assert!(path.starts_with(place.path));
+            }
+        }
+    }
+}

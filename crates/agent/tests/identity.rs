@@ -1,0 +1,464 @@
+//! Who gets a class: those whom somebody trusted has started, and nobody who only says
+//! so. On machines in a directory, whose processes are whatever a test wants, and on real
+//! processes of another user.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tailbound_agent::AgentConfig;
+use tailbound_agent::calls::{FileId, SystemCalls};
+use tailbound_agent::guest::{Guest, Role};
+use tailbound_agent::scan::Scanner;
+use tailbound_sys::cpuset::Cpus;
+use tailbound_sys::root::Root;
+use tailbound_sys::thread::{Credentials, Scheduling};
+
+/// A machine whose agent runs as root.
+struct Machine {
+    directory: tempfile::TempDir,
+    answers: Answers,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Answers {
+    root: PathBuf,
+    who: BTreeMap<u32, Credentials>,
+    /// Groups that others than root can change.
+    unguarded: BTreeSet<PathBuf>,
+    runs: BTreeMap<u32, FileId>,
+    files: BTreeMap<PathBuf, FileId>,
+}
+
+impl SystemCalls for Answers {
+    fn scheduling(&self, _: u32) -> io::Result<Scheduling> {
+        Ok(Scheduling::PLAIN)
+    }
+    fn affinity(&self, _: u32) -> io::Result<Cpus> {
+        Ok(Cpus::one(0))
+    }
+    fn credentials(&self, pid: u32) -> Option<Credentials> {
+        self.who.get(&pid).copied()
+    }
+    fn is_guarded(&self, directory: &Path) -> bool {
+        let path = directory.strip_prefix(&self.root).unwrap();
+        directory.is_dir() && !self.unguarded.contains(&Path::new("/").join(path))
+    }
+    fn executable(&self, pid: u32) -> Option<FileId> {
+        self.runs.get(&pid).copied()
+    }
+    fn file(&self, path: &Path) -> Option<FileId> {
+        self.files.get(path).copied()
+    }
+}
+
+const KTHREAD: u32 = 0x0020_0000;
+
+fn file(inode: u64) -> FileId {
+    FileId { device: 8, inode }
+}
+
+/// A process of [`Machine`].
+#[derive(Clone)]
+struct Process<'p> {
+    pid: u32,
+    uid: u32,
+    nested: bool,
+    start: u64,
+    flags: u32,
+    comm: &'p str,
+    arguments: &'p [&'p str],
+    group: &'p str,
+    threads: &'p [&'p str],
+}
+
+/// A QEMU of a user's, by all that it says of itself.
+fn qemu(pid: u32, uid: u32) -> Process<'static> {
+    Process {
+        pid,
+        uid,
+        nested: false,
+        start: 100,
+        flags: 0x40_0000,
+        comm: "qemu-system-x86",
+        arguments: &[
+            "/usr/bin/qemu-system-x86_64",
+            "-name",
+            "web1,debug-threads=on",
+        ],
+        group: "/user.slice",
+        threads: &["qemu-system-x86", "CPU 0/KVM", "CPU 1/KVM"],
+    }
+}
+
+const SCOPE: &str = r"/machine.slice/machine-qemu\x2d1\x2dweb1.scope";
+
+impl Machine {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = Self {
+            answers: Answers {
+                root: directory.path().to_owned(),
+                ..Answers::default()
+            },
+            directory,
+        };
+        machine.write(
+            "/proc/self/mounts",
+            "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        );
+        machine.write("/sys/devices/system/cpu/online", "0-7\n");
+        machine
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.directory.path().join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn start(&mut self, process: &Process<'_>) {
+        let Process {
+            pid,
+            start,
+            flags,
+            comm,
+            group,
+            ..
+        } = process;
+        let stat = |id: u32, name: &str| {
+            let zeros = "0 ".repeat(12);
+            format!(
+                "{id} ({name}) S 1 1 1 0 -1 {flags} {zeros}{start} {}0 0 0\n",
+                "0 ".repeat(16)
+            )
+        };
+        self.write(&format!("/proc/{pid}/stat"), &stat(*pid, comm));
+        let arguments: Vec<_> = process.arguments.iter().map(|a| format!("{a}\0")).collect();
+        self.write(&format!("/proc/{pid}/cmdline"), &arguments.concat());
+        self.write(&format!("/proc/{pid}/cgroup"), &format!("0::{group}\n"));
+        self.write(
+            &format!("/sys/fs/cgroup{group}/cgroup.procs"),
+            &format!("{pid}\n"),
+        );
+        for (tid, name) in (*pid..).zip(process.threads) {
+            self.write(&format!("/proc/{pid}/task/{tid}/stat"), &stat(tid, name));
+        }
+        let who = Credentials {
+            uid: Some(process.uid),
+            nested: process.nested,
+        };
+        self.answers.who.insert(*pid, who);
+    }
+
+    fn scanner(&self) -> Scanner {
+        let root = Root::at(self.directory.path());
+        Scanner::on(root, 0, Box::new(self.answers.clone())).unwrap()
+    }
+
+    /// The processes that a rule picks, and what is said of the others.
+    fn picked(&self, rule: &str) -> (Vec<u32>, String) {
+        picked(&mut self.scanner(), rule)
+    }
+}
+
+fn picked(scanner: &mut Scanner, rule: &str) -> (Vec<u32>, String) {
+    let config = format!("[[guest]]\n{rule}\nlevel = \"top\"\n");
+    let rules = AgentConfig::parse(&config).unwrap().rules;
+    let guests = scanner.scan(&rules).unwrap();
+    let of = |guest: &Guest| guest.rule.is_some().then_some(guest.pid);
+    let notes = guests.iter().flat_map(|guest| guest.notes.clone());
+    let said: Vec<_> = notes.chain(scanner.refusals().to_vec()).collect();
+    (guests.iter().filter_map(of).collect(), said.join("\n"))
+}
+
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_name_that_another_user_gives_himself_counts_for_nobody() {
+    let named = "name = \"web*\"";
+    for process in [
+        // By its arguments, by its threads alone, and the real QEMU.
+        qemu(40, NOBODY),
+        Process {
+            comm: "web1",
+            arguments: &["web1", "-name", "web1"],
+            threads: &["web1", "CPU 0/KVM"],
+            ..qemu(40, NOBODY)
+        },
+        Process {
+            comm: "firecracker",
+            arguments: &["firecracker", "--id", "web1"],
+            threads: &["fc_vcpu 0"],
+            ..qemu(40, NOBODY)
+        },
+        // In groups that he can have made, named as managers name theirs.
+        Process {
+            group: r"/user.slice/machine.slice/machine-qemu\x2d1\x2dweb1.scope",
+            ..qemu(40, NOBODY)
+        },
+        // Root of a container is not root.
+        Process {
+            nested: true,
+            ..qemu(40, 0)
+        },
+    ] {
+        let mut machine = Machine::new();
+        machine.start(&process);
+        let (pids, said) = machine.picked(named);
+        assert_eq!(pids, [] as [u32; 0], "{said}");
+        assert!(said.contains("does not count for it"), "{said}");
+    }
+    // Root's own does.
+    let mut machine = Machine::new();
+    machine.start(&qemu(40, 0));
+    assert_eq!(machine.picked(named), (vec![40], String::new()));
+}
+
+#[test]
+fn libvirts_scope_names_its_domain_whatever_the_process_says() {
+    let mut machine = Machine::new();
+    let inside = format!("{SCOPE}/libvirt/emulator");
+    machine.start(&Process {
+        group: &inside,
+        arguments: &["/usr/bin/qemu-system-x86_64", "-name", "guest=db"],
+        ..qemu(40, 64055)
+    });
+    assert_eq!(machine.picked("name = \"web1\"").0, [40]);
+    assert_eq!(machine.picked("name = \"db\"").0, [] as [u32; 0]);
+    assert_eq!(machine.picked("name = \"web1\"\nuid = 64055").0, [40]);
+    let (pids, said) = machine.picked("name = \"web1\"\nuid = 107");
+    assert_eq!(pids, [] as [u32; 0]);
+    assert!(said.contains("it runs as user 64055, not 107"), "{said}");
+    // Of a domain's name the scope has less.
+    assert_eq!(machine.picked("name = \"web_1\"").0, [40]);
+
+    // One level that a user can change, and it proves nothing.
+    for level in [SCOPE, "/machine.slice", "/"] {
+        let level = format!("/sys/fs/cgroup{}", level.trim_end_matches('/'));
+        machine.answers.unguarded = [PathBuf::from(&level)].into();
+        let (pids, _) = machine.picked("name = \"web1\"");
+        assert_eq!(pids, [] as [u32; 0], "{level}");
+    }
+}
+
+#[test]
+fn each_way_of_starting_a_guest_has_a_rule_that_works() {
+    let uid = "3f0c7ad2-1111-2222-3333-444455556666";
+    let pod = format!("/kubepods/burstable/pod{uid}");
+    let container = format!("{pod}/{}", "4fa6".repeat(16));
+    let session = "/user.slice/user-1000.slice/user@1000.service/app.slice/vm.scope";
+    let mut machine = Machine::new();
+    let own = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service";
+    machine.answers.unguarded = [PathBuf::from(own)].into();
+    let firecracker = Process {
+        comm: "firecracker",
+        arguments: &["/firecracker", "--id", "fn-42"],
+        group: "/firecracker/fn-42",
+        threads: &["firecracker", "fc_api", "fc_vcpu 0"],
+        ..qemu(200, 123)
+    };
+    for process in [
+        Process {
+            group: SCOPE,
+            ..qemu(100, 64055)
+        },
+        Process {
+            group: "/machine/qemu-2-web2.libvirt-qemu/libvirt/vcpu0",
+            ..qemu(110, 64055)
+        },
+        firecracker,
+        Process {
+            group: &container,
+            nested: true,
+            ..qemu(300, 107)
+        },
+        Process {
+            comm: "virt-launcher",
+            arguments: &["/usr/bin/virt-launcher"],
+            group: &pod,
+            nested: true,
+            threads: &["virt-launcher"],
+            ..qemu(310, 107)
+        },
+        Process {
+            group: session,
+            arguments: &["qemu-kvm", "-name", "mine"],
+            ..qemu(400, 1000)
+        },
+    ] {
+        machine.start(&process);
+    }
+    for (rule, pid) in [
+        ("name = \"web1\"", 100),
+        ("name = \"web1\"\nuid = 64055", 100),
+        ("name = \"web2\"", 110),
+        ("name = \"fn-42\"\nuid = 123", 200),
+        ("cgroup = \"/firecracker/fn-42\"", 200),
+        (&format!("pod = \"{uid}\""), 300),
+        ("container = \"4fa6\"", 300),
+        ("name = \"mine\"\nuid = 1000", 400),
+        (&format!("cgroup = \"{session}\"\nuid = 1000"), 400),
+    ] {
+        assert_eq!(machine.picked(rule), (vec![pid], String::new()), "{rule}");
+    }
+    let (pids, said) = machine.picked(&format!("cgroup = \"{session}\""));
+    assert_eq!(pids, [] as [u32; 0]);
+    assert!(said.contains("a user can have made"), "{said}");
+    assert_eq!(
+        machine.picked("cgroup = \"/firecracker\"\nuid = 1").0,
+        [] as [u32; 0]
+    );
+}
+
+#[test]
+fn a_container_that_a_user_makes_up_is_none_and_a_beginning_that_fits_two_asks_for_more() {
+    let made_up = format!(
+        "/user.slice/user@1000.service/docker-{}.scope",
+        "4fa6".repeat(16)
+    );
+    let real = format!("/system.slice/docker-{}{}.scope", "4fa6".repeat(15), "beef");
+    let other = format!("/system.slice/docker-{}{}.scope", "4fa6".repeat(15), "dead");
+    let mut machine = Machine::new();
+    let own = "/sys/fs/cgroup/user.slice/user@1000.service";
+    machine.answers.unguarded = [PathBuf::from(own)].into();
+    machine.start(&Process {
+        group: &made_up,
+        ..qemu(40, 1000)
+    });
+    let rule = "container = \"4fa6\"";
+    assert_eq!(machine.picked(rule).0, [] as [u32; 0]);
+    machine.start(&Process {
+        group: &real,
+        ..qemu(50, 0)
+    });
+    assert_eq!(machine.picked(rule).0, [50]);
+    machine.start(&Process {
+        group: &other,
+        ..qemu(60, 0)
+    });
+    let (pids, said) = machine.picked(rule);
+    assert_eq!(pids, [] as [u32; 0]);
+    assert!(
+        said.contains("fits 2 containers (4fa64fa64fa6, 4fa64fa64fa6)")
+            || said.contains("give more of"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_name_that_fits_several_guests_picks_none_of_them() {
+    let mut machine = Machine::new();
+    machine.start(&qemu(40, 0));
+    machine.start(&Process {
+        group: SCOPE,
+        ..qemu(50, 64055)
+    });
+    let (pids, said) = machine.picked("name = \"web1\"");
+    assert_eq!(pids, [] as [u32; 0]);
+    assert!(said.contains("fits 2 guests (processes 40, 50)"), "{said}");
+    assert_eq!(machine.picked("name = \"web1\"\nuid = 64055").0, [50]);
+    assert_eq!(machine.picked("name = \"web1*\"").0, [40, 50]);
+}
+
+#[test]
+fn an_executable_is_known_by_its_inode_and_suffices_for_nothing() {
+    let mut machine = Machine::new();
+    machine.start(&qemu(40, 1000));
+    machine.start(&qemu(50, NOBODY));
+    let path = "/usr/bin/qemu-system-x86_64";
+    machine.answers.files.insert(path.into(), file(7));
+    machine.answers.runs = [(40, file(7)), (50, file(7))].into();
+    let narrow = |uid: &str| format!("name = \"web1\"\nexe = \"{path}\"{uid}");
+    // The real one, run by somebody else.
+    assert_eq!(machine.picked(&narrow("")).0, [] as [u32; 0]);
+    assert_eq!(machine.picked(&narrow("\nuid = 1000")).0, [40]);
+    // The right user, and another file below that name: a bind mount, or one that cannot
+    // be looked at.
+    machine.answers.runs.insert(40, file(8));
+    let (pids, said) = machine.picked(&narrow("\nuid = 1000"));
+    assert_eq!(pids, [] as [u32; 0]);
+    assert!(said.contains("exe"), "{said}");
+    machine.answers.runs.clear();
+    assert_eq!(machine.picked(&narrow("\nuid = 1000")).0, [] as [u32; 0]);
+}
+
+#[test]
+fn a_process_that_got_the_number_of_one_that_a_rule_names_gets_nothing() {
+    let mut machine = Machine::new();
+    machine.start(&qemu(40, 0));
+    let mut scanner = machine.scanner();
+    assert_eq!(picked(&mut scanner, "pid = 40").0, [40]);
+    // It ends; then another process has its number.
+    fs::remove_dir_all(machine.directory.path().join("proc/40")).unwrap();
+    assert_eq!(picked(&mut scanner, "pid = 40").0, [] as [u32; 0]);
+    machine.start(&Process {
+        start: 900,
+        ..qemu(40, 0)
+    });
+    let (pids, said) = picked(&mut scanner, "pid = 40");
+    assert_eq!(pids, [] as [u32; 0]);
+    assert!(
+        said.contains("its number is another process's now"),
+        "{said}"
+    );
+    // Whoever takes the rule out and puts it in again means the new one.
+    picked(&mut scanner, "pid = 41");
+    assert_eq!(picked(&mut scanner, "pid = 40").0, [40]);
+}
+
+#[test]
+fn only_the_kernels_own_threads_are_a_guests_vhost() {
+    let mut machine = Machine::new();
+    machine.start(&Process {
+        group: SCOPE,
+        ..qemu(40, 64055)
+    });
+    let vhost = Process {
+        comm: "vhost-40",
+        arguments: &[],
+        group: "/",
+        threads: &["vhost-40"],
+        ..qemu(50, 0)
+    };
+    machine.start(&Process {
+        flags: KTHREAD | 0x8040,
+        ..vhost.clone()
+    });
+    // Anybody can call himself so; and another at the same.
+    machine.start(&Process {
+        pid: 60,
+        uid: NOBODY,
+        arguments: &["vhost-40"],
+        ..vhost.clone()
+    });
+    machine.start(&Process {
+        pid: 70,
+        arguments: &[],
+        ..vhost
+    });
+    let guests = machine.scanner().scan(&[]).unwrap();
+    let vhosts = guests
+        .iter()
+        .flat_map(|guest| &guest.threads)
+        .filter(|t| t.role == Role::Vhost);
+    assert_eq!(vhosts.map(|thread| thread.id.pid).collect::<Vec<_>>(), [50]);
+}
+
+#[test]
+fn no_name_of_a_process_or_thread_reaches_a_terminal_as_it_is() {
+    let mut machine = Machine::new();
+    machine.start(&Process {
+        arguments: &["qemu-kvm", "-name", "a\x1b]0;x\x07\nweb1  vcpu 0  forged"],
+        threads: &["qemu-kvm", "CPU 0/KVM", "\x1b[2J\nroot"],
+        ..qemu(40, NOBODY)
+    });
+    let guests = machine.scanner().scan(&[]).unwrap();
+    let shown = format!("{guests:?}");
+    let threads = guests[0].threads.iter().map(|thread| thread.name.as_str());
+    let mut names = threads.chain([guests[0].name.as_str()]);
+    assert!(
+        !names.any(|name| name.chars().any(char::is_control)),
+        "{shown}"
+    );
+}

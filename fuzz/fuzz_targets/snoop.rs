@@ -31,7 +31,7 @@ enum Step {
     },
     Wait(u16),
     Runs,
-    NotPlaced,
+    NotPlaced(bool),
     Drain(bool),
     Abort,
 }
@@ -128,7 +128,8 @@ fuzz_target!(|input: Input| {
                 snoop.handle_timeout(now);
             }
             Step::Runs => snoop.handle_alive(now),
-            Step::NotPlaced => placed = Placed::NotAll,
+            Step::NotPlaced(false) => placed = Placed::Waits,
+            Step::NotPlaced(true) => placed = Placed::Lost,
             Step::Drain(true) => snoop.begin_drain(),
             Step::Drain(false) => snoop.end_drain(),
             Step::Abort => drop(snoop.abort()),

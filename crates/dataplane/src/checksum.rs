@@ -3,19 +3,26 @@
 /// The one's complement sum of `bytes`, folded to 16 bits and not inverted.
 pub(crate) fn sum(bytes: &[u8]) -> u16 {
     // The sum is the same in any byte order (RFC 1071, 2 B), so words are added
-    // as they lie in memory, four bytes at a time, and swapped once at the end.
-    let (words, rest) = bytes.as_chunks::<4>();
-    let mut total: u64 = words
-        .iter()
-        .map(|word| u64::from(u32::from_ne_bytes(*word)))
-        .sum();
-    let mut last = [0; 4];
+    // as they lie in memory, eight bytes at a time, and swapped once at the end.
+    let word = |bytes: &[u8; 8]| u128::from(u64::from_ne_bytes(*bytes));
+    let (lines, rest) = bytes.as_chunks::<64>();
+    let mut total: u128 = 0;
+    for line in lines {
+        let (words, _) = line.as_chunks();
+        total += words.iter().map(word).sum::<u128>();
+    }
+    let (words, rest) = rest.as_chunks();
+    total += words.iter().map(word).sum::<u128>();
+    let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    total += u64::from(u32::from_ne_bytes(last));
-    // Twice: the first addition may itself carry.
-    total = (total & 0xffff_ffff) + (total >> 32);
-    total = (total & 0xffff_ffff) + (total >> 32);
-    u16::from_be(fold(total as u32))
+    total += word(&last);
+    // What is above 64 bits is a count of carries; then halves, twice, since the first
+    // addition may itself carry.
+    let (low, carry) = (total as u64).overflowing_add((total >> 64) as u64);
+    let low = low + u64::from(carry);
+    let low = (low & 0xffff_ffff) + (low >> 32);
+    let low = (low & 0xffff_ffff) + (low >> 32);
+    u16::from_be(fold(low as u32))
 }
 
 /// Adds the carries of a sum of 16-bit words back into it.

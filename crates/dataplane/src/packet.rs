@@ -382,13 +382,22 @@ impl Packet {
         bytes
     }
 
+    /// The virtio header that asks for what is still to be done, for a port that writes it
+    /// and the frame apart.
+    pub fn virtio_header(&self) -> [u8; VIRTIO_HEADER] {
+        let mut header = [0; VIRTIO_HEADER];
+        self.facts().offload.write(&mut header);
+        header
+    }
+
     /// Finishes a checksum that was left to the NIC: for ports that cannot
     /// (pcap, memory). A packet that is yet to be segmented gets the checksum of
     /// the whole.
     pub fn complete_checksum(&mut self) {
-        let Some(checksum) = self.facts_mut().offload.checksum.take() else {
+        let Some(checksum) = self.facts().offload.checksum else {
             return;
         };
+        self.facts_mut().offload.checksum = None;
         let end = self.facts().headers.end(self.bytes());
         let bytes = self.bytes_mut();
         let total = !sum(&bytes[usize::from(checksum.start)..end]);

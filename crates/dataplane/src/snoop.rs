@@ -11,8 +11,9 @@
 //! - what was acknowledged is kept until the guest acknowledges it ([`SnoopMode::Retaining`]):
 //!   the host is a TCP sender towards the guest, with a timer, resends and probes, since a
 //!   guest may drop behind its ring what the paper takes for delivered;
-//! - the paper lets the peer's window grow beyond what the guest said. Bytes beyond that are
-//!   kept back in order, and sent when the guest's window opens;
+//! - the paper lets the peer's window grow beyond what the guest said, and takes what is placed
+//!   beyond that for delivered. Here it is kept, and what the guest drops of it is kept back in
+//!   order and sent when its window opens;
 //! - a connection goes online again when nothing is missing that the guest may have the
 //!   rest of: else SACK senders take the guest for one that reneges;
 //! - windows never lose what they promised, and the guest's SACK blocks never name what was
@@ -62,15 +63,25 @@ use timers::Timers;
 pub enum Placed {
     /// All of them stand there.
     All,
-    /// Some do not: they wait, or are lost.
-    NotAll,
+    /// Some wait for room.
+    Waits,
+    /// Some are lost.
+    Lost,
 }
 
-/// An acknowledgement that is due once its segment stands in the ring.
+/// A segment that is on its way to the ring.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     place: Place,
-    end: Seq,
+    /// Where it begins, of one that is kept and acknowledged; where it ends, of one whose
+    /// acknowledgement is due once it stands there.
+    bytes: Placing,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Placing {
+    KeptFrom(Seq),
+    UpTo(Seq),
 }
 
 /// Early acknowledgement for one guest.
@@ -214,12 +225,13 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Tells the peer what it was told already, or what is new.
     fn acknowledge(&mut self, place: Place, window: u32) {
-        let id = self.flows.key(place);
+        let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
         let ack = flow.next;
         let bare = Bare {
             way: Way::ToPeer,
             flow: id,
+            hash,
             link: flow.link,
             seq: flow.guest_next,
             ack,

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use tailbound_dataplane::{Connection, Frame, Packet, Pool, VIRTIO_HEADER};
+use tailbound_dataplane::{Connection, Frame, Packet, Pool};
 use tailbound_switch::port::{BURST, Burst, Estate, More, Outgoing, Port, Presence, Sent};
 use tailbound_units::Nanos;
 
@@ -242,12 +242,7 @@ fn fill(
             Preparation::Checksum => frame.complete_checksum(),
             Preparation::Segment => break,
         }
-        let whole = frame.with_virtio_header();
-        let Some((header, bytes)) = whole.split_first_chunk::<VIRTIO_HEADER>() else {
-            outgoing.pop_front();
-            continue;
-        };
-        match filling.put(format, header, bytes)? {
+        match filling.put(format, &frame.virtio_header(), frame.bytes())? {
             Put::Done => sent.add(next),
             Put::TooLong => sent.refused += 1,
             Put::Full => {

@@ -34,7 +34,8 @@ struct Lists {
 type List = RefCell<Vec<Rc<Held>>>;
 
 /// A buffer's bytes, and what is known of the packet in it. It has one owner, a
-/// [`Buffer`] or a list, so that it goes from one to the other as it is.
+/// [`Buffer`] or a list, so that it goes from one to the other as it is; or it is shared by
+/// [`Buffer`]s of which none changes it.
 struct Held {
     bytes: Box<[u8]>,
     /// Where it goes back to; `None` where it lies unused.
@@ -183,7 +184,8 @@ impl fmt::Debug for Pool {
 }
 
 /// A buffer from a [`Pool`]: all of its capacity as a slice. One word, and what a packet
-/// is beside its bytes lies behind that.
+/// is beside its bytes lies behind that. One that is shared becomes a copy of its own before
+/// it changes.
 pub struct Buffer(Rc<Held>);
 
 /// What has one owner, to be changed.
@@ -216,8 +218,29 @@ impl Buffer {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "for each look at a frame")]
     pub(super) fn parts_mut(&mut self) -> (&mut [u8], &mut Facts) {
+        if Rc::get_mut(&mut self.0).is_none() {
+            self.copy();
+        }
         let held = only(&mut self.0);
         (&mut held.bytes, &mut held.facts)
+    }
+
+    /// The same packet once more, without a copy of its bytes while none of both changes.
+    #[inline]
+    pub(super) fn share(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+
+    /// Becomes a copy of its own, up to the end of the packet.
+    #[cold]
+    fn copy(&mut self) {
+        let facts = *self.facts();
+        let end = usize::from(facts.start) + facts.len as usize;
+        let mut copy = self.pool().buffer(self.len());
+        let held = only(&mut copy.0);
+        held.bytes[..end].copy_from_slice(&self[..end]);
+        held.facts = facts;
+        *self = copy;
     }
 }
 
@@ -239,7 +262,8 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        let Some(pool) = only(&mut self.0).pool.take() else {
+        let held = Rc::get_mut(&mut self.0);
+        let Some(pool) = held.and_then(|held| held.pool.take()) else {
             return;
         };
         let len = self.0.bytes.len();
@@ -270,6 +294,26 @@ mod tests {
         drop(buffer);
         assert_eq!(pool.free(), [1, 0, 0, 0]);
         assert_eq!(pool.buffer(Pool::SMALL)[0], 7);
+    }
+
+    #[test]
+    fn what_is_shared_is_copied_where_it_changes() {
+        let pool = Pool::new();
+        let mut first = pool.buffer(100);
+        let (bytes, facts) = first.parts_mut();
+        bytes[..3].copy_from_slice(&[1, 2, 3]);
+        (facts.start, facts.len) = (1, 2);
+        let second = first.share();
+        assert_eq!(pool.held().0, Pool::SMALL as u64);
+        first[1] = 9;
+        assert_eq!((first[1], first[2], first.facts().len), (9, 3, 2));
+        assert_eq!(second[..3], [1, 2, 3]);
+        let third = second.share();
+        drop(second);
+        assert_eq!((third[1], pool.free()[0]), (2, 0));
+        drop(third);
+        drop(first);
+        assert_eq!(pool.free()[0], 2);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use super::connection::connection_of;
 use super::facts::{Destination, Facts};
 use super::wire::{ETHERNET, Headers, Network, TAG, TCP, be16};
-use super::{Checksum, GsoKind, Offload, Packet, Pool};
+use super::{Checksum, Gso, GsoKind, Offload, Packet, Pool};
 use crate::checksum::{fold, pseudo_header, sum, update};
+use crate::frame::ipv4::mapped;
 use crate::snoop::{
     Bare, Change, Flags, FlowId, Link, Options, Segment, Seq, Sight, TcpFrame, Timestamps, Way,
 };
@@ -16,8 +17,10 @@ const HEADER: usize = 20;
 const CHECKSUM: usize = 16;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
-/// What a frame says of itself where the host makes it: don't fragment.
-const DONT_FRAGMENT: [u8; 2] = [0x40, 0];
+/// The timestamps option, behind two no-operations.
+const STAMPS: usize = 12;
+/// The second word of an IPv4 header that the host makes: don't fragment, no identification.
+const DONT_FRAGMENT: u32 = 0x4000;
 /// ECN's field in the first word of an IPv4 and of an IPv6 header.
 const ECN4: u32 = 0x0003_0000;
 const ECN6: u32 = 0x0030_0000;
@@ -39,15 +42,36 @@ fn half(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4))
 }
 
-/// The addresses of a packet, source first.
-fn addresses(bytes: &[u8]) -> Option<[[u64; 2]; 2]> {
-    match bytes.len() {
-        8 => Some([[0, word(bytes, 0).into()], [0, word(bytes, 4).into()]]),
-        32 => Some([
-            [half(bytes, 0), half(bytes, 8)],
-            [half(bytes, 16), half(bytes, 24)],
-        ]),
-        _ => None,
+/// What an IP header says of a segment behind it.
+struct Around {
+    source: [u64; 2],
+    destination: [u64; 2],
+    /// Where the IP packet ends, from the IP header on.
+    len: usize,
+    /// The ECN field.
+    ecn: u8,
+}
+
+impl Around {
+    #[inline]
+    fn ipv4(ip: &[u8; IPV4]) -> Self {
+        Self {
+            source: [0, word(ip, 12).into()],
+            destination: [0, word(ip, 16).into()],
+            len: be16(ip, 2).into(),
+            ecn: ip[1] & 3,
+        }
+    }
+
+    /// Apart, so that IPv4's path stays short.
+    #[inline(never)]
+    fn ipv6(ip: &[u8; IPV6]) -> Self {
+        Self {
+            source: [half(ip, 8), half(ip, 16)],
+            destination: [half(ip, 24), half(ip, 32)],
+            len: IPV6 + usize::from(be16(ip, 4)),
+            ecn: (ip[1] >> 4) & 3,
+        }
     }
 }
 
@@ -56,34 +80,50 @@ impl TcpFrame for Packet {
 
     #[inline]
     fn sight(&self, way: Way) -> Option<Sight> {
-        let headers = self.facts().headers;
-        let transport = usize::from(headers.transport);
-        if headers.protocol != TCP || transport == 0 {
+        let facts = self.facts();
+        let headers = facts.headers;
+        if headers.protocol != TCP {
             return None;
         }
         let frame = self.bytes();
-        let tcp = frame.get(transport..headers.end(frame))?;
-        let [source, destination] = addresses(headers.addresses(frame))?;
+        let network = usize::from(headers.network);
+        let transport = usize::from(headers.transport);
+        let v6 = headers.network_kind == Network::Ipv6;
+        let ip = frame.get(network..)?;
+        let around = if v6 {
+            Around::ipv6(ip.first_chunk()?)
+        } else {
+            Around::ipv4(ip.first_chunk()?)
+        };
+        let tcp = frame.get(transport..network + around.len)?;
         let ports = word(tcp.first_chunk::<4>()?, 0);
         let (guest, peer, ports) = match way {
-            Way::ToPeer => (source, destination, ports),
-            Way::ToGuest => (destination, source, ports.rotate_left(16)),
+            Way::ToPeer => (around.source, around.destination, ports),
+            Way::ToGuest => (around.destination, around.source, ports.rotate_left(16)),
         };
         let flow = FlowId {
             guest,
             peer,
             ports,
-            v6: headers.network_kind == Network::Ipv6,
+            v6,
         };
-        let hash = match (way, self.facts().source) {
+        let hash = match (way, facts.source) {
             // It was made when the packet came in.
-            (Way::ToPeer, Some(_)) => self.facts().connection.0,
+            (Way::ToPeer, Some(_)) => facts.connection.0,
             _ => connection_of(self.pool().hash(), &flow),
+        };
+        // Nothing stands around its TCP header that is not looked into: one VLAN tag at
+        // most, and no extension header of IPv6.
+        let is_plain = network <= ETHERNET + TAG && (!v6 || transport == network + IPV6);
+        let segment = if is_plain {
+            segment_in(tcp, around.ecn == 3, facts.offload.gso)
+        } else {
+            None
         };
         Some(Sight {
             flow,
             hash,
-            segment: self.is_plain().then(|| self.segment_in(tcp)).flatten(),
+            segment,
         })
     }
 
@@ -92,11 +132,17 @@ impl TcpFrame for Packet {
         let frame = self.bytes();
         let network = usize::from(self.facts().headers.network);
         let is_v6 = self.facts().headers.network_kind == Network::Ipv6;
-        let first = word(frame, network);
-        let mac = |at| std::array::from_fn(|i| frame[at + i]);
+        let (Some(ip), Some(stations)) = (frame.get(network..), frame.first_chunk::<12>()) else {
+            return Link::default();
+        };
+        let Some(ip) = ip.first_chunk::<9>() else {
+            return Link::default();
+        };
+        let station = |at: usize| std::array::from_fn(|i| stations[at + i]);
+        let first = word(ip, 0);
         Link {
-            guest: mac(6),
-            peer: mac(0),
+            guest: station(6),
+            peer: station(0),
             tag: if network == ETHERNET {
                 0
             } else {
@@ -107,7 +153,7 @@ impl TcpFrame for Packet {
             } else {
                 first & 0xff_0000 & !ECN4 | 0x4500_0000
             },
-            hops: frame[network + if is_v6 { 7 } else { 8 }],
+            hops: ip[if is_v6 { 7 } else { 8 }],
         }
     }
 
@@ -157,7 +203,7 @@ impl TcpFrame for Packet {
         let header_len = transport + usize::from(frame[transport + 12] >> 4) * 4;
         let payload = &frame[header_len..headers.end(frame)];
         if from == 0 && len as usize == payload.len() {
-            return self.duplicate();
+            return Self(self.0.share());
         }
         let (from, len) = (from as usize, len as usize);
         let chunk = &payload[from..from + len];
@@ -188,14 +234,18 @@ impl TcpFrame for Packet {
 
     fn bare(maker: &TcpMaker, bare: &Bare) -> Self {
         let v6 = bare.flow.v6;
-        let options = if bare.timestamps.is_some() { 12 } else { 0 };
+        let options = if bare.timestamps.is_some() { STAMPS } else { 0 };
         let network = ETHERNET + if bare.link.tag == 0 { 0 } else { TAG };
         let transport = network + if v6 { IPV6 } else { IPV4 };
         let len = transport + HEADER + options;
         let mut buffer = maker.pool.buffer(Self::HEADROOM + len);
-        let frame = &mut buffer[Self::HEADROOM..Self::HEADROOM + len];
-        write_link(frame, bare, network);
-        write_tcp(&mut frame[transport..], bare);
+        let (bytes, facts) = buffer.parts_mut();
+        let is_to_peer = bare.way == Way::ToPeer;
+        let destination = if is_to_peer {
+            bare.flow.peer
+        } else {
+            bare.flow.guest
+        };
         let headers = Headers {
             protocol: TCP,
             network_kind: if v6 { Network::Ipv6 } else { Network::Ipv4 },
@@ -203,60 +253,45 @@ impl TcpFrame for Packet {
             vouched: false,
             transport: transport as u16,
         };
-        let flow = headers.destination(frame);
-        let hash = connection_of(maker.pool.hash(), &bare.flow);
-        let facts = Facts {
-            source: (bare.way == Way::ToPeer).then_some(maker.guest),
+        *facts = Facts {
+            source: is_to_peer.then_some(maker.guest),
             len: len as u32,
             start: Self::HEADROOM as u16,
             network_start: (Self::HEADROOM + network) as u16,
             headers,
             class: Class::Lowest,
             destination: Destination::of(headers, false),
-            has_flow: flow.is_some(),
-            flow: flow.unwrap_or_default(),
-            offload: Offload::NONE,
-            connection: crate::Connection(hash),
+            has_flow: true,
+            flow: if v6 {
+                u128::from(destination[0]) << 64 | u128::from(destination[1])
+            } else {
+                mapped(destination[1] as u32)
+            },
+            offload: Offload {
+                // It is left to whoever sends it.
+                checksum: Some(Checksum {
+                    start: transport as u16,
+                    offset: CHECKSUM as u16,
+                }),
+                gso: None,
+            },
+            connection: crate::Connection(bare.hash),
         };
-        let mut packet = Self::of(buffer, facts);
-        packet.leave_checksum();
-        packet
+        let frame = &mut bytes[Self::HEADROOM..Self::HEADROOM + len];
+        let (link, rest) = frame.split_at_mut(network);
+        write_link(link, bare);
+        let (ip, tcp) = rest.split_at_mut(transport - network);
+        let addresses = match ip.first_chunk_mut() {
+            Some(ip) if !v6 => write_ipv4(ip, bare, HEADER + options),
+            _ => write_ipv6(ip, bare, HEADER + options),
+        };
+        let pseudo = addresses + u32::from(TCP) + (HEADER + options) as u32;
+        write_tcp(tcp, bare, fold(pseudo));
+        Self(buffer)
     }
 }
 
 impl Packet {
-    /// Whether nothing stands around its TCP header that is not looked into: one VLAN tag
-    /// at most, and no extension header of IPv6.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        let (network, transport) = self.header_offsets();
-        let is_v4 = self.facts().headers.network_kind == Network::Ipv4;
-        network <= ETHERNET + TAG && (is_v4 || transport == network + IPV6)
-    }
-
-    /// The segment whose header stands at the beginning of `tcp`, where it is whole.
-    #[inline]
-    fn segment_in(&self, tcp: &[u8]) -> Option<Segment> {
-        let fixed = tcp.first_chunk::<HEADER>()?;
-        let header_len = usize::from(fixed[12] >> 4) * 4;
-        let options = tcp.get(HEADER..header_len)?;
-        let payload = (tcp.len() - header_len) as u32;
-        let largest = match self.facts().offload.gso {
-            Some(gso) if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) => gso.size,
-            _ => payload as u16,
-        };
-        Some(Segment {
-            seq: Seq(word(fixed, 4)),
-            ack: Seq(word(fixed, 8)),
-            payload,
-            largest,
-            window: be16(fixed, 14),
-            flags: Flags(u16::from(fixed[12] & 1) << 8 | u16::from(fixed[13])),
-            congestion: self.ecn() == 3,
-            options: Options::parse(options),
-        })
-    }
-
     /// Writes the length into the IP header, and its checksum.
     fn set_ip_len(&mut self) {
         let (network, _) = self.header_offsets();
@@ -283,71 +318,119 @@ impl Packet {
     }
 }
 
-/// Everything before TCP.
-fn write_link(frame: &mut [u8], bare: &Bare, network: usize) {
+/// The segment whose header stands at the beginning of `tcp`, where it is whole.
+#[inline]
+fn segment_in(tcp: &[u8], congestion: bool, gso: Option<Gso>) -> Option<Segment> {
+    let fixed = tcp.first_chunk::<HEADER>()?;
+    let header_len = usize::from(fixed[12] >> 4) * 4;
+    let options = tcp.get(HEADER..header_len)?;
+    let payload = (tcp.len() - header_len) as u32;
+    let largest = match gso {
+        Some(gso) if matches!(gso.kind, GsoKind::Tcp4 | GsoKind::Tcp6) => gso.size,
+        _ => payload as u16,
+    };
+    Some(Segment {
+        seq: Seq(word(fixed, 4)),
+        ack: Seq(word(fixed, 8)),
+        payload,
+        largest,
+        window: be16(fixed, 14),
+        flags: Flags(u16::from(fixed[12] & 1) << 8 | u16::from(fixed[13])),
+        congestion,
+        options: Options::parse(options),
+    })
+}
+
+/// Everything before IP.
+#[inline]
+fn write_link(frame: &mut [u8], bare: &Bare) {
     let Bare { link, flow, .. } = bare;
-    let is_to_peer = bare.way == Way::ToPeer;
-    let (to, from) = if is_to_peer {
+    let (to, from) = if bare.way == Way::ToPeer {
         (link.peer, link.guest)
     } else {
         (link.guest, link.peer)
     };
-    frame[..6].copy_from_slice(&to);
-    frame[6..12].copy_from_slice(&from);
-    if link.tag != 0 {
-        frame[12..16].copy_from_slice(&link.tag.to_be_bytes());
-    }
-    let kind: u16 = if flow.v6 { 0x86dd } else { 0x0800 };
-    frame[network - 2..network].copy_from_slice(&kind.to_be_bytes());
-    let (source, destination) = if is_to_peer {
-        (flow.guest, flow.peer)
-    } else {
-        (flow.peer, flow.guest)
+    let kind: [u8; 2] = if flow.v6 { [0x86, 0xdd] } else { [8, 0] };
+    let Some((stations, rest)) = frame.split_first_chunk_mut::<12>() else {
+        return;
     };
-    let ip = &mut frame[network..];
-    ip[..4].copy_from_slice(&link.top.to_be_bytes());
-    if flow.v6 {
-        let len = ip.len() - IPV6;
-        ip[4..6].copy_from_slice(&(len as u16).to_be_bytes());
-        ip[6..8].copy_from_slice(&[TCP, link.hops]);
-        for (at, half) in [
-            (8, source[0]),
-            (16, source[1]),
-            (24, destination[0]),
-            (32, destination[1]),
-        ] {
-            ip[at..at + 8].copy_from_slice(&half.to_be_bytes());
-        }
+    stations[..6].copy_from_slice(&to);
+    stations[6..].copy_from_slice(&from);
+    if let Some((tag, kinds)) = rest.split_first_chunk_mut::<TAG>() {
+        *tag = link.tag.to_be_bytes();
+        kinds.copy_from_slice(&kind);
     } else {
-        let len = ip.len() as u16;
-        ip[2..4].copy_from_slice(&len.to_be_bytes());
-        ip[4..6].fill(0);
-        ip[6..8].copy_from_slice(&DONT_FRAGMENT);
-        ip[8..12].copy_from_slice(&[link.hops, TCP, 0, 0]);
-        ip[12..16].copy_from_slice(&(source[1] as u32).to_be_bytes());
-        ip[16..20].copy_from_slice(&(destination[1] as u32).to_be_bytes());
-        let checksum = !sum(&ip[..IPV4]);
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        rest.copy_from_slice(&kind);
     }
 }
 
-/// The header of a segment without payload; the checksum is left.
-fn write_tcp(tcp: &mut [u8], bare: &Bare) {
+/// The IP header before so many bytes of TCP, don't fragment; returns a sum of the addresses
+/// for TCP's checksum.
+#[inline]
+fn write_ipv4(ip: &mut [u8; IPV4], bare: &Bare, tcp: usize) -> u32 {
+    let (source, destination) = if bare.way == Way::ToPeer {
+        (bare.flow.guest[1] as u32, bare.flow.peer[1] as u32)
+    } else {
+        (bare.flow.peer[1] as u32, bare.flow.guest[1] as u32)
+    };
+    let len = (IPV4 + tcp) as u16;
+    let halves = |word: u32| (word >> 16) + (word & 0xffff);
+    let addresses = halves(source) + halves(destination);
+    let [hops, top] = [u32::from(bare.link.hops), halves(bare.link.top)];
+    let rest = u32::from(len) + DONT_FRAGMENT + (hops << 8 | u32::from(TCP));
+    let checksum = !fold(addresses + top + rest);
+    ip[..4].copy_from_slice(&bare.link.top.to_be_bytes());
+    ip[2..4].copy_from_slice(&len.to_be_bytes());
+    ip[4..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
+    ip[8..10].copy_from_slice(&[bare.link.hops, TCP]);
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    ip[12..16].copy_from_slice(&source.to_be_bytes());
+    ip[16..20].copy_from_slice(&destination.to_be_bytes());
+    addresses
+}
+
+/// The same for IPv6.
+#[inline(never)]
+fn write_ipv6(ip: &mut [u8], bare: &Bare, tcp: usize) -> u32 {
+    let (source, destination) = if bare.way == Way::ToPeer {
+        (bare.flow.guest, bare.flow.peer)
+    } else {
+        (bare.flow.peer, bare.flow.guest)
+    };
+    ip[..4].copy_from_slice(&bare.link.top.to_be_bytes());
+    ip[4..6].copy_from_slice(&(tcp as u16).to_be_bytes());
+    ip[6..8].copy_from_slice(&[TCP, bare.link.hops]);
+    let halves = [source[0], source[1], destination[0], destination[1]];
+    for (to, half) in ip[8..IPV6].chunks_exact_mut(8).zip(halves) {
+        to.copy_from_slice(&half.to_be_bytes());
+    }
+    sum(&ip[8..IPV6]).into()
+}
+
+/// The header of a segment without payload; `pseudo`: the sum of the pseudo-header.
+#[inline]
+fn write_tcp(tcp: &mut [u8], bare: &Bare, pseudo: u16) {
     let ports = match bare.way {
         Way::ToPeer => bare.flow.ports,
         Way::ToGuest => bare.flow.ports.rotate_left(16),
     };
-    tcp[..4].copy_from_slice(&ports.to_be_bytes());
-    tcp[4..8].copy_from_slice(&bare.seq.0.to_be_bytes());
-    tcp[8..12].copy_from_slice(&bare.ack.0.to_be_bytes());
-    tcp[12] = (tcp.len() as u8 / 4) << 4 | (bare.flags.0 >> 8) as u8;
-    tcp[13] = bare.flags.0 as u8;
-    tcp[14..16].copy_from_slice(&bare.window.to_be_bytes());
-    tcp[16..20].fill(0);
-    if let Some(Timestamps { value, echo }) = bare.timestamps {
-        tcp[20..24].copy_from_slice(&[1, 1, 8, 10]);
-        tcp[24..28].copy_from_slice(&value.to_be_bytes());
-        tcp[28..32].copy_from_slice(&echo.to_be_bytes());
+    let words = (tcp.len() as u16 / 4) << 12;
+    let Some((header, options)) = tcp.split_first_chunk_mut::<HEADER>() else {
+        return;
+    };
+    header[..4].copy_from_slice(&ports.to_be_bytes());
+    header[4..8].copy_from_slice(&bare.seq.0.to_be_bytes());
+    header[8..12].copy_from_slice(&bare.ack.0.to_be_bytes());
+    header[12..14].copy_from_slice(&(words | bare.flags.0).to_be_bytes());
+    header[14..16].copy_from_slice(&bare.window.to_be_bytes());
+    header[16..18].copy_from_slice(&pseudo.to_be_bytes());
+    header[18..].fill(0);
+    if let (Some(Timestamps { value, echo }), Some(options)) =
+        (bare.timestamps, options.first_chunk_mut::<STAMPS>())
+    {
+        options[..4].copy_from_slice(&[1, 1, 8, 10]);
+        options[4..8].copy_from_slice(&value.to_be_bytes());
+        options[8..].copy_from_slice(&echo.to_be_bytes());
     }
 }
 

@@ -71,6 +71,9 @@ impl<F: TcpFrame> Snoop<F> {
                 return;
             }
             flow.resends += 1;
+            if flow.is_ahead() {
+                flow.rewind();
+            }
             if flow.vm.is_before(flow.sent) {
                 flow.recover = flow.sent;
                 self.resend(place);
@@ -88,7 +91,7 @@ impl<F: TcpFrame> Snoop<F> {
         let Some(node) = self.store.at(flow.chain, vm) else {
             return;
         };
-        let to = node.end.earliest(sent);
+        let to = node.end.earliest(sent).earliest(flow.edge);
         if vm.is_before(to) {
             flow.resent = true;
             self.stats.resent += 1;
@@ -155,6 +158,7 @@ impl<F: TcpFrame> Snoop<F> {
         let flow = self.flows.get(place);
         let from = flow.sent;
         flow.sent = to;
+        self.stats.resent += u64::from(flow.high.is_after(from));
         flow.high = flow.high.latest(to);
         self.emit(place, from, to);
     }
@@ -174,13 +178,16 @@ impl<F: TcpFrame> Snoop<F> {
     /// Asks the guest for an acknowledgement (RFC 9293, 3.8.6.1): with nothing, from before
     /// what it has.
     pub(super) fn probe(&mut self, place: Place) {
-        let id = self.flows.key(place);
+        let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
+        // What was placed ahead of its window it may have dropped.
+        let before = if flow.is_ahead() { flow.vm } else { flow.sent };
         let bare = Bare {
             way: Way::ToGuest,
             flow: id,
+            hash,
             link: flow.link,
-            seq: flow.sent - 1,
+            seq: before - 1,
             ack: flow.peer_ack,
             flags: Flags::ACK,
             window: flow.peer_window,
@@ -214,11 +221,12 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Ends a connection whose guest does not take what was acknowledged in its place.
     fn reset(&mut self, place: Place) {
-        let id = self.flows.key(place);
+        let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
         let bare = Bare {
             way: Way::ToGuest,
             flow: id,
+            hash,
             link: flow.link,
             seq: flow.vm,
             ack: flow.peer_ack,

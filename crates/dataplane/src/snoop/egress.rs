@@ -160,9 +160,10 @@ impl<F: TcpFrame> Snoop<F> {
         flow.bar_by(&segment.options);
         let is_empty = is_empty(flow, segment);
         let counted = note_guest(flow, segment);
-        flow.edge = flow.edge.latest(segment.ack + window);
+        let edge = flow.edge.latest(segment.ack + window);
+        let opens = std::mem::replace(&mut flow.edge, edge) != edge;
         flow.window = window.min(most);
-        self.follow(now, place, segment);
+        self.follow(now, place, segment, opens);
         let flow = self.flows.get(place);
         let ack = segment.ack.latest(flow.next);
         let wanted = match flow.mode {
@@ -201,10 +202,11 @@ impl<F: TcpFrame> Snoop<F> {
     }
 
     /// Follows the guest's acknowledgement: what was kept for it goes, what it lost is sent
-    /// again, and what waited for its window is sent.
-    fn follow(&mut self, now: Nanos, place: Place, segment: &Segment) {
+    /// again, and what waited for its window is sent. `opens`: its right edge has moved.
+    fn follow(&mut self, now: Nanos, place: Place, segment: &Segment, opens: bool) {
         let flow = self.flows.get(place);
         let ack = segment.ack;
+        let mut repeats = false;
         if ack.is_after(flow.vm) {
             let was_owed = flow.owes();
             flow.vm = ack;
@@ -223,7 +225,8 @@ impl<F: TcpFrame> Snoop<F> {
         } else if ack == flow.vm && flow.owes() {
             if segment.payload == 0 && flow.vm.is_before(flow.sent) {
                 flow.duplicates = flow.duplicates.saturating_add(1);
-                if flow.duplicates == 3 {
+                repeats = !opens;
+                if flow.duplicates == 3 && !flow.is_ahead() {
                     flow.recover = flow.sent;
                     self.resend(place);
                 }
@@ -233,6 +236,9 @@ impl<F: TcpFrame> Snoop<F> {
             }
         }
         let flow = self.flows.get(place);
+        if flow.drops_ahead(repeats) {
+            flow.rewind();
+        }
         if flow.withholds() || flow.closing.held {
             self.release(now, place);
         }

@@ -198,6 +198,41 @@ impl Flow {
         self.sent.is_before(self.next)
     }
 
+    /// Whether the guest has room for a whole segment, by its last word.
+    #[inline]
+    const fn has_room(&self) -> bool {
+        self.edge.is_after(self.vm) && self.edge.since(self.vm) >= self.mss as u32
+    }
+
+    /// Whether a segment that is next may be placed beyond the right edge that the guest has
+    /// shown, where the host keeps it: a guest's window opens as it takes what comes. Not
+    /// where it is closed, nor before what the guest has dropped so.
+    #[inline]
+    pub(super) const fn may_place_ahead(&self) -> bool {
+        !self.withholds() && self.has_room()
+    }
+
+    /// Whether bytes that the host keeps were placed beyond the guest's right edge.
+    #[inline]
+    pub(super) const fn is_ahead(&self) -> bool {
+        self.sent.is_after(self.edge) && !self.chain.is_empty()
+    }
+
+    /// Whether the guest drops what was placed beyond its right edge: it is full, or has
+    /// said nothing else (`repeats`), which it does of what it drops. Nothing is reordered
+    /// between the host and it.
+    #[inline]
+    pub(super) const fn drops_ahead(&self, repeats: bool) -> bool {
+        self.is_ahead() && (repeats || !self.has_room())
+    }
+
+    /// What was placed and not taken is withheld again.
+    pub(super) const fn rewind(&mut self) {
+        self.sent = self.vm;
+        self.recover = self.vm;
+        self.resent = true;
+    }
+
     /// Off for good, unless it is so already.
     pub(super) fn bar(&mut self, bar: Bar) {
         if !matches!(self.mode, Mode::Off(_)) {

@@ -84,6 +84,8 @@ pub struct Bare {
     pub way: Way,
     /// Its connection.
     pub flow: FlowId,
+    /// The hash of that: see [`Sight::hash`].
+    pub hash: u32,
     /// What stands before TCP.
     pub link: Link,
     /// Its number.
@@ -134,8 +136,8 @@ pub trait TcpFrame: Frame {
     /// Writes into its header, and mends the checksum.
     fn change(&mut self, change: &Change);
 
-    /// A copy of `len` bytes of its payload from `from` on, with its headers; FIN and PSH
-    /// only with its last byte.
+    /// `len` bytes of its payload from `from` on, with its headers; FIN and PSH only with
+    /// its last byte. All of it may share the bytes of this one until one of them changes.
     #[must_use]
     fn part(&self, from: u32, len: u32) -> Self;
 

@@ -6,15 +6,15 @@ use super::mode::{Bar, Mode, Pause};
 use super::segment::{Flags, Segment};
 use super::seq::Seq;
 use super::table::Place;
-use super::{Pending, Placed, Snoop};
+use super::{Pending, Placed, Placing, Snoop};
 use tailbound_units::Nanos;
 
 impl<F: TcpFrame> Snoop<F> {
     /// Looks at a frame for the guest, behind every queue that may drop it. Returns what is
     /// to be placed in its ring; `None` where that comes later, or not at all.
     ///
-    /// In strict mode the caller says what became of it ([`Snoop::handle_placed`]) before
-    /// it hands over anything that the guest sent.
+    /// The caller says what became of it ([`Snoop::handle_placed`]) before it hands over
+    /// anything that the guest sent.
     #[inline]
     pub fn handle_ingress(&mut self, now: Nanos, frame: F) -> Option<F> {
         let Some(sight) = frame.sight(Way::ToGuest) else {
@@ -49,29 +49,39 @@ impl<F: TcpFrame> Snoop<F> {
         passed
     }
 
-    /// What became of the frames that passed since this was called last.
+    /// What became of the frames that passed since this was called last. What is kept and did
+    /// not get there is held back, until the guest acknowledges something.
+    #[inline]
     pub fn handle_placed(&mut self, placed: Placed) {
         for index in 0..self.pending.len() {
-            let Pending { place, end } = self.pending[index];
-            let flow = self.flows.get(place);
-            match placed {
-                Placed::All => {
-                    flow.next = end;
-                    flow.high = flow.high.latest(end);
-                    flow.mode = Mode::Active;
-                    let window = distance(flow.edge, end);
-                    self.stats.early += 1;
-                    self.acknowledge(place, window);
+            let Pending { place, bytes } = self.pending[index];
+            match bytes {
+                Placing::KeptFrom(_) if placed != Placed::Lost => {}
+                Placing::KeptFrom(seq) => {
+                    let flow = self.flows.get(place);
+                    flow.sent = flow.sent.earliest(seq.latest(flow.vm));
                 }
-                Placed::NotAll => {
-                    flow.high = flow.high.latest(flow.sent);
-                    flow.sent = flow.next;
-                    flow.pause(Pause::NoRoom);
-                }
+                Placing::UpTo(end) => self.placed_up_to(place, end, placed),
             }
-            self.recount(place);
         }
         self.pending.clear();
+    }
+
+    fn placed_up_to(&mut self, place: Place, end: Seq, placed: Placed) {
+        let flow = self.flows.get(place);
+        if placed == Placed::All {
+            flow.next = end;
+            flow.high = flow.high.latest(end);
+            flow.mode = Mode::Active;
+            let window = distance(flow.edge, end);
+            self.stats.early += 1;
+            self.acknowledge(place, window);
+        } else {
+            flow.high = flow.high.latest(flow.sent);
+            flow.sent = flow.next;
+            flow.pause(Pause::NoRoom);
+        }
+        self.recount(place);
     }
 
     /// Notes what the peer says of itself in a segment that it may well have sent.
@@ -176,7 +186,8 @@ impl<F: TcpFrame> Snoop<F> {
                 let flow = self.flows.get(place);
                 flow.sent = end;
                 flow.mss = flow.mss.max(segment.largest);
-                self.pending.push(Pending { place, end });
+                let bytes = Placing::UpTo(end);
+                self.pending.push(Pending { place, bytes });
                 Some(frame)
             }
         }
@@ -200,7 +211,8 @@ impl<F: TcpFrame> Snoop<F> {
         let truesize = frame.truesize();
         let flow = self.flows.get(place);
         let end = segment.end();
-        let passes = !flow.withholds() && !end.is_after(flow.edge);
+        let fits = !flow.withholds() && !end.is_after(flow.edge);
+        let passes = fits || flow.may_place_ahead();
         let (kept, placed) = if passes {
             (frame.part(0, segment.payload), Some(frame))
         } else {
@@ -218,6 +230,8 @@ impl<F: TcpFrame> Snoop<F> {
         if passes {
             flow.sent = end;
             flow.high = flow.high.latest(end);
+            let bytes = Placing::KeptFrom(segment.seq);
+            self.pending.push(Pending { place, bytes });
         } else {
             self.stats.withheld += 1;
         }
@@ -247,7 +261,8 @@ impl<F: TcpFrame> Snoop<F> {
         }
         let end = segment.end();
         let promised = flow.shown.is_after(flow.edge);
-        if promised && end.is_after(flow.edge) {
+        let goes_ahead = segment.seq == flow.sent && flow.may_place_ahead();
+        if promised && end.is_after(flow.edge) && !goes_ahead {
             self.stats.beyond += 1;
             if flow.may_repeat(now) {
                 flow.solicited = true;
@@ -255,7 +270,7 @@ impl<F: TcpFrame> Snoop<F> {
             }
             return None;
         }
-        if !segment.seq.is_after(flow.edge) {
+        if goes_ahead || !segment.seq.is_after(flow.edge) {
             flow.high = flow.high.latest(end);
         }
         // RFC 5961 and PAWS have the guest answer what it does not take.

@@ -5,7 +5,7 @@ use super::frame::{Bare, FlowId, TcpFrame, Way};
 use super::mode::Mode;
 use super::segment::Flags;
 use super::table::{Place, Table};
-use super::{Snoop, SnoopConfig};
+use super::{Placed, Snoop, SnoopConfig};
 use tailbound_units::{Bytes, Nanos};
 
 /// How far a drain is.
@@ -81,6 +81,7 @@ impl<F: TcpFrame> Snoop<F> {
         self.modes = [0; Mode::LABELS.len()];
         self.owing = 0;
         self.timers.clear();
+        self.pending.clear();
         self.to_guest.clear();
         owed.len()
     }
@@ -89,6 +90,7 @@ impl<F: TcpFrame> Snoop<F> {
     /// has it; connections that there is no room for are forgotten, those idle for longest
     /// first.
     pub fn reconfigure(&mut self, now: Nanos, config: SnoopConfig) {
+        self.handle_placed(Placed::Waits);
         let is_resized = config.flows != self.config.flows;
         self.config = config;
         if is_resized {
@@ -149,6 +151,7 @@ impl<F: TcpFrame> Snoop<F> {
 
     /// Forgets a connection and what is kept of it.
     pub(super) fn forget(&mut self, place: Place) {
+        self.pending.retain(|pending| pending.place != place);
         let flow = self.flows.get(place);
         flow.queued = 0;
         self.modes[usize::from(flow.counted)] -= 1;
@@ -162,12 +165,13 @@ impl<F: TcpFrame> Snoop<F> {
     /// Gives a connection up: its peer gets a reset where it was told of bytes that the
     /// guest has not taken.
     pub(super) fn abandon(&mut self, place: Place) {
-        let id = self.flows.key(place);
+        let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
         if flow.owes() && flow.stage != Stage::Foreign {
             let bare = Bare {
                 way: Way::ToPeer,
                 flow: id,
+                hash,
                 link: flow.link,
                 seq: flow.guest_next,
                 ack: flow.next,

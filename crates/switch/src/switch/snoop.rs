@@ -106,8 +106,13 @@ impl PortState {
         };
         let lost = self.counters.lost();
         let full = self.transmit(now, port);
-        let all = self.outgoing.is_empty() && self.counters.lost() == lost && full.is_ok();
-        snoop.handle_placed(if all { Placed::All } else { Placed::NotAll });
+        snoop.handle_placed(if full.is_err() || self.counters.lost() != lost {
+            Placed::Lost
+        } else if self.outgoing.is_empty() {
+            Placed::All
+        } else {
+            Placed::Waits
+        });
         full
     }
 }

@@ -162,6 +162,8 @@ struct Guest {
     ahead: Ranges,
     /// The furthest right edge that it said.
     edge: Seq,
+    /// What it offers at most by now: more as data comes.
+    offered: u32,
     sent: Seq,
     acked: Seq,
     recent: u32,
@@ -171,7 +173,7 @@ struct Guest {
 
 impl Guest {
     fn window(&self) -> u32 {
-        let free = BUFFER.saturating_sub(self.unread);
+        let free = BUFFER.saturating_sub(self.unread).min(self.offered);
         // It takes back nothing that it promised.
         let promised = if self.edge.is_after(self.next) {
             self.edge.since(self.next)
@@ -220,7 +222,7 @@ const START: Seq = Seq(u32::MAX - 4000);
 const OWN: Seq = Seq(u32::MAX - 1500);
 
 impl World {
-    fn new(mode: SnoopMode, stamped: bool) -> Self {
+    fn new(mode: SnoopMode, stamped: bool, offered: u32) -> Self {
         let config = SnoopConfig {
             mode,
             window: Bytes(8000),
@@ -236,7 +238,7 @@ impl World {
             peer: Peer {
                 una: START,
                 next: START,
-                edge: START + BUFFER,
+                edge: START + offered,
                 received: OWN,
                 recent: 0,
                 fin: None,
@@ -246,7 +248,8 @@ impl World {
                 next: START,
                 unread: 0,
                 ahead: Ranges::default(),
-                edge: START + BUFFER,
+                edge: START + offered,
+                offered,
                 sent: OWN,
                 acked: OWN,
                 recent: 0,
@@ -258,7 +261,7 @@ impl World {
             ring: VecDeque::new(),
             dropped: 0,
             reset: false,
-            said: (START + BUFFER, START),
+            said: (START + offered, START),
             named: Vec::new(),
         };
         world.handshake();
@@ -276,7 +279,7 @@ impl World {
         let segment = Segment {
             seq: OWN - 1,
             ack: START,
-            window: BUFFER as u16,
+            window: self.guest.offered as u16,
             flags: Flags::SYN.with(Flags::ACK),
             options: Options {
                 timestamps: self.stamps(0),
@@ -378,13 +381,14 @@ impl World {
         let Some(frame) = self.to_guest.remove(at) else {
             return;
         };
-        let full = ring_is_full && self.mode == SnoopMode::Strict;
-        if let Some(frame) = self.snoop.handle_ingress(self.now, frame)
-            && !full
-        {
-            self.ring.push_back(frame);
-        }
-        let placed = if full { Placed::NotAll } else { Placed::All };
+        let passed = self.snoop.handle_ingress(self.now, frame);
+        let is_lost = passed.is_some() && ring_is_full;
+        self.ring.extend(passed.filter(|_| !is_lost));
+        let placed = match (is_lost, self.mode) {
+            (false, _) => Placed::All,
+            (true, SnoopMode::Retaining) => Placed::Lost,
+            (true, SnoopMode::Strict) => Placed::Waits,
+        };
         self.snoop.handle_placed(placed);
         self.collect();
     }
@@ -526,6 +530,7 @@ impl World {
                 let before = guest.next;
                 guest.next = guest.ahead.take_from(bytes_end);
                 guest.unread += guest.next.since(before);
+                guest.offered = (guest.offered + 2 * MSS).min(BUFFER);
             }
         }
         if segment.flags.has(Flags::FIN) && bytes_end == guest.next {
@@ -646,8 +651,8 @@ impl World {
 }
 
 /// A case: whatever happens, then peace.
-fn explore(mode: SnoopMode, stamped: bool, moves: bool, tape: &[(u8, u8)]) {
-    let mut world = World::new(mode, stamped);
+fn explore(mode: SnoopMode, stamped: bool, moves: bool, offered: u32, tape: &[(u8, u8)]) {
+    let mut world = World::new(mode, stamped, offered);
     for (action, amount) in tape {
         world.step(*action, *amount);
         if world.reset {
@@ -736,7 +741,10 @@ fn run_case((strict, stamped, moves, tape): (bool, bool, bool, Vec<(u8, u8)>)) {
     } else {
         SnoopMode::Retaining
     };
-    explore(mode, stamped, moves, &tape);
+    // Half of the guests offer little at first, and more as data comes.
+    let is_narrow = tape.first().is_some_and(|(_, amount)| *amount >= 128);
+    let offered = if is_narrow { 2 * MSS } else { BUFFER };
+    explore(mode, stamped, moves, offered, &tape);
 }
 
 proptest! {

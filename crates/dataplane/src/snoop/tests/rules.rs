@@ -1,5 +1,5 @@
-//! Each rule of `docs/snoop.md` as a script. The first lines of most are a handshake: the guest has room for
-//! 10,000 bytes in steps of 4, and segments have 1,000.
+//! Each rule of `docs/snoop.md` as a script. The first lines of most are a handshake: the
+//! guest has room for 10,000 bytes in steps of 4, and segments have 1,000.
 
 use super::script::{World, config, run};
 use crate::snoop::SnoopMode::{Retaining, Strict};
@@ -115,7 +115,79 @@ fn strict_stays_within_the_guests_window() {
     );
 }
 
-/// Rule 4, retaining: what is beyond the guest's window is acknowledged, held back in order, and
+/// Rule 4, retaining: what is beyond the window that the guest has shown is placed, while that
+/// is open: it moves on as the guest takes what comes.
+#[test]
+fn what_is_kept_is_placed_ahead_of_an_open_window() {
+    retaining(
+        "peer > . 1:9001 ack 2 gso 1000
+         guest < . 1:9001 gso 1000
+         host < . 2 ack 9001 win 3000
+         peer > . 9001:11001 ack 2 gso 1000
+         guest < . 9001:11001 gso 1000
+         host < . 2 ack 11001 win 3500
+         peer > . 11001:12001 ack 2
+         guest < . 11001:12001
+         host < . 2 ack 12001 win 4000
+         guest > . 2 ack 9001 win 1000
+         peer > FP. 12001:13001 ack 2
+         guest < FP. 12001:13001
+         guest > . 2 ack 12001 win 1000
+         peer < . 2 ack 12001
+         drained
+         guest > . 2 ack 13002 win 1000
+         peer < . 2 ack 13002",
+    );
+}
+
+/// Rule 4, retaining: what the guest says again tells that it dropped what was placed beyond
+/// its window. All of that is sent again, as its window has room.
+#[test]
+fn what_the_guest_drops_ahead_of_its_window_is_withheld() {
+    retaining(
+        "peer > . 1:10001 ack 2 gso 1000
+         guest < . 1:10001
+         host < . 2 ack 10001
+         peer > . 10001:11001 ack 2
+         guest < . 10001:11001
+         host < . 2 ack 11001
+         peer > . 11001:12001 ack 2
+         guest < . 11001:12001
+         host < . 2 ack 12001
+         guest > . 2 ack 10001 win 300
+         guest > . 2 ack 10001 win 300
+         guest < . 10001:11001
+         peer > . 12001:13001 ack 2         # behind what is withheld
+         host < . 2 ack 13001
+         guest > . 2 ack 11001 win 500
+         guest < . 11001:12001
+         guest < . 12001:13001
+         guest > . 2 ack 13001 win 2500
+         peer < . 2 ack 13001
+         peer > . 13001:14001 ack 2
+         guest < . 13001:14001
+         host < . 2 ack 14001",
+    );
+    // It says nothing of it: the timer.
+    retaining(
+        "peer > . 1:10001 ack 2 gso 1000
+         guest < . 1:10001
+         host < . 2 ack 10001
+         peer > . 10001:12001 ack 2 gso 1000
+         guest < . 10001:12001
+         host < . 2 ack 12001
+         guest > . 2 ack 9001 win 250
+         runs
+         +1ms
+         runs
+         +210ms
+         guest < . 9001:10001
+         guest > . 2 ack 10001 win 500
+         guest < . 10001:12001 gso 1000",
+    );
+}
+
+/// Rule 4, retaining: behind a closed window, what comes is acknowledged, held back in order, and
 /// sent when there is room; FIN goes behind it.
 #[test]
 fn what_the_guest_has_no_room_for_waits_for_its_window() {
@@ -127,11 +199,12 @@ fn what_the_guest_has_no_room_for_waits_for_its_window() {
          guest < . 9001:10001
          host < . 2 ack 10001 win 3500
          peer > . 10001:11001 ack 2
+         guest < . 10001:11001
          host < . 2 ack 11001 win 4000
+         guest > . 2 ack 10001 win 0        # it read nothing yet, and drops the rest
          peer > P. 11001:12001 ack 2
-         host < . 2 ack 12001 win 4500
+         host < . 2 ack 12001 win 3750
          peer > F. 12001 ack 2
-         guest > . 2 ack 10001 win 0        # it read nothing yet
          guest > . 2 ack 10001 win 260      # room for one
          guest < . 10001:11001 ack 2
          guest > . 2 ack 11001 win 2500
@@ -221,6 +294,7 @@ fn a_closed_window_is_probed_and_ends_nothing() {
          guest < . 1:10001
          host < . 2 ack 10001
          peer > . 10001:11001 ack 2
+         guest < . 10001:11001
          host < . 2 ack 11001
          guest > . 2 ack 10001 win 0\n",
     );
@@ -447,6 +521,28 @@ fn what_does_not_stand_in_the_ring_is_not_acknowledged() {
          peer > . 2001:3001 ack 2
          guest < . 2001:3001
          host < . 2 ack 3001",
+    );
+}
+
+/// Rule 9. What is kept and was lost before the ring is held back until the guest has taken
+/// something.
+#[test]
+fn what_is_lost_before_the_ring_is_sent_again() {
+    retaining(
+        "peer > . 1:1001 ack 2
+         guest < . 1:1001
+         host < . 2 ack 1001
+         loses
+         peer > . 1001:2001 ack 2
+         guest < . 1001:2001
+         host < . 2 ack 2001
+         peer > . 2001:3001 ack 2
+         host < . 2 ack 3001
+         guest > . 2 ack 1001 win 2500
+         guest < . 1001:2001
+         guest < . 2001:3001
+         guest > . 2 ack 3001 win 2500
+         peer < . 2 ack 3001",
     );
 }
 
@@ -849,6 +945,7 @@ fn a_small_window_gets_what_fits() {
          guest < . 1:10001
          host < . 2 ack 10001
          peer > . 10001:11001 ack 2
+         guest < . 10001:11001
          host < . 2 ack 11001
          guest > . 2 ack 10001 win 100
          runs
@@ -869,6 +966,7 @@ fn what_the_peer_says_is_brought_before_the_guests_window() {
          guest < . 1:10001
          host < . 2 ack 10001
          peer > . 10001:11001 ack 2
+         guest < . 10001:11001
          host < . 2 ack 11001
          guest > P. 2:3 ack 10001 win 0
          peer < P. 2:3 ack 11001
@@ -882,6 +980,29 @@ fn what_the_peer_says_is_brought_before_the_guests_window() {
          guest < R. 10001
          unknown",
     );
+}
+
+/// The document's rules, and the scripts here that name them.
+#[test]
+fn each_rule_has_a_script() {
+    let document = include_str!("../../../../../docs/snoop.md");
+    let rules = document
+        .split_once("## The rules")
+        .expect("they are there")
+        .1;
+    let rules = rules.split("\n## ").next().unwrap_or_default();
+    let number = |line: &str| line.split_once(". ")?.0.parse().ok();
+    let rules: Vec<u32> = rules.lines().filter_map(number).collect();
+    assert_eq!(rules, (1..=19).collect::<Vec<_>>());
+    let scripts = include_str!("rules.rs");
+    for rule in rules {
+        let named = format!("/// Rule {rule}");
+        let mut rests = scripts.split(&named).skip(1);
+        assert!(
+            rests.any(|rest| rest.starts_with(['.', ','])),
+            "rule {rule}"
+        );
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! peer < . 1 ack 1001         the peer gets from the guest
 //! host < . 1 ack 1001         the peer gets from the host in the guest's place
 //! +200ms                      time passes
+//! full, loses                 what comes next waits before the guest's ring, or is lost there
 //! discard                     what the guest's ring got is not looked at
 //! ```
 //!
@@ -33,7 +34,7 @@ pub(super) struct World {
     to_ring: VecDeque<Packet>,
     from_guest: VecDeque<Packet>,
     from_host: VecDeque<Packet>,
-    ring_is_full: bool,
+    placed: Placed,
     v6: bool,
     peer_moved: bool,
 }
@@ -64,7 +65,7 @@ impl World {
             to_ring: VecDeque::new(),
             from_guest: VecDeque::new(),
             from_host: VecDeque::new(),
-            ring_is_full: false,
+            placed: Placed::All,
             v6,
             peer_moved: false,
         }
@@ -95,7 +96,8 @@ impl World {
         self.nothing_more(line, script);
         match (who, way) {
             ("peer" | "guest", Some(">")) => self.send(who == "peer", words),
-            ("full", None) => self.ring_is_full = true,
+            ("full", None) => self.placed = Placed::Waits,
+            ("loses", None) => self.placed = Placed::Lost,
             ("moved", None) => self.peer_moved = true,
             ("drain", None) => self.snoop.begin_drain(),
             ("drained", None) => assert!(self.snoop.drained().is_done(), "{script}"),
@@ -130,8 +132,7 @@ impl World {
             if let Some(frame) = self.snoop.handle_ingress(self.now, frame) {
                 self.to_ring.push_back(frame);
             }
-            let full = std::mem::take(&mut self.ring_is_full);
-            let placed = if full { Placed::NotAll } else { Placed::All };
+            let placed = std::mem::replace(&mut self.placed, Placed::All);
             self.snoop.handle_placed(placed);
         } else {
             let origin = Origin::OUTSIDE;

@@ -106,13 +106,13 @@ impl Card {
             self.receive.give(frame);
             return;
         };
-        let mut placed = Placed::All;
-        if let Some(frame) = snoop.handle_ingress(now, frame)
-            && self.receive.give(frame) != Taken::Placed
-        {
-            placed = Placed::NotAll;
-        }
-        snoop.handle_placed(placed);
+        let passed = snoop.handle_ingress(now, frame);
+        let taken = passed.map(|frame| self.receive.give(frame));
+        snoop.handle_placed(match taken {
+            None | Some(Taken::Placed) => Placed::All,
+            Some(Taken::Queued) => Placed::Waits,
+            Some(Taken::Dropped) => Placed::Lost,
+        });
     }
 
     /// When a timer of early acknowledgement is due that nobody looks at yet.

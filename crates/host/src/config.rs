@@ -172,6 +172,9 @@ pub enum PortConfig {
         /// the daemon cannot ask it; false by default.
         #[serde(default)]
         cuts_tunnels: bool,
+        /// How many packets the interface holds that it has not sent; as many as it does by
+        /// default.
+        txqueuelen: Option<u32>,
     },
     /// An interface that exists and is up, past the kernel's stack.
     AfXdp {

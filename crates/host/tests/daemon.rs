@@ -4,6 +4,7 @@ mod support;
 
 use rustix::process::Signal;
 use std::io::IoSliceMut;
+use std::process::Command;
 use support::{
     Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
 };
@@ -185,30 +186,25 @@ fn what_a_machine_behind_a_tap_does_not_take_is_counted() {
             Ok(vm) => vm,
             Err(error) => return skipped(Part::Tap, error),
         };
-        let queue = [
-            "link",
-            "set",
-            "vm0",
-            "addrgenmode",
-            "none",
-            "txqueuelen",
-            "100",
-        ];
-        command("ip", &queue);
-        command("ip", &["link", "set", "vm0", "up"]);
+        command("ip", &["link", "set", "vm0", "addrgenmode", "none", "up"]);
         let section = "[[guest]]\nname = \"vm\"\nmac = \"02:00:00:00:00:07\"\n\
                        ip = [\"10.77.0.7\"]\n";
-        let on =
-            |kind: &str| format!("{section}port = {{ kind = \"{kind}\", interface = \"vm0\" }}\n");
+        let on = |kind: &str, more: &str| {
+            format!("{section}port = {{ kind = \"{kind}\", interface = \"vm0\"{more} }}\n")
+        };
         let a = Guest::new(Kind::Veth, 1);
-        let mut refused = Daemon::spawn(&config(&[&a], &on("tap")));
+        let mut refused = Daemon::spawn(&config(&[&a], &on("tap", "")));
         refused.wait();
         assert!(
             refused.log().contains("kind \"vhost-user\""),
             "{}",
             refused.log()
         );
-        let daemon = Daemon::start(&config(&[&a], &on("af-packet")));
+        let shorter = on("af-packet", ", txqueuelen = 100");
+        let daemon = Daemon::start(&config(&[&a], &shorter));
+        let shown = Command::new("ip").args(["link", "show", "vm0"]).output();
+        let shown = shown.expect("it was there a moment ago").stdout;
+        assert!(String::from_utf8_lossy(&shown).contains("qlen 100"));
         let mut nic = a.nic();
         let frames = 1000;
         for n in 0..frames {

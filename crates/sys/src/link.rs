@@ -1,9 +1,11 @@
-//! What the kernel counts of an interface.
+//! What the kernel counts of an interface, and how much it keeps there.
 
 use crate::netns;
 use crate::rtnetlink::{Attributes, Netlink};
+use crate::tap::{check, request};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// How many frames `interface` in the network namespace `netns`, or in the caller's, has
@@ -24,18 +26,59 @@ fn transmit_drops_here(interface: &str) -> io::Result<u64> {
     const STATISTICS: u16 = 23;
     /// The place of `tx_dropped`, in bytes.
     const TX_DROPPED: usize = 7 * 8;
-    let any = socket_with(
-        AddressFamily::INET,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let any = any_socket()?;
     let index = rustix::net::netdevice::name_to_index(&any, interface)?;
     let attributes = Netlink::open()?.link(index)?;
     let mut statistics = Attributes(&attributes).filter(|(kind, _)| *kind == STATISTICS);
     let dropped = statistics.find_map(|(_, value)| value.get(TX_DROPPED..)?.first_chunk());
     let dropped = dropped.ok_or(io::ErrorKind::NotFound)?;
     Ok(u64::from_ne_bytes(*dropped))
+}
+
+/// A socket to ask about interfaces by.
+fn any_socket() -> io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+    Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Has `interface` in the network namespace `netns`, or in the caller's, hold so many packets
+/// that wait to be sent (`txqueuelen`): on a TAP those that whoever has its file side has not
+/// taken yet. One that holds as many already is left alone.
+///
+/// # Errors
+/// There is no such interface, the namespace cannot be entered, or it takes `CAP_NET_ADMIN`.
+pub fn set_queue_length(interface: &str, netns: Option<&Path>, packets: u32) -> io::Result<()> {
+    match netns {
+        None => set_queue_length_here(interface, packets),
+        Some(path) => netns::within(path, || set_queue_length_here(interface, packets))?,
+    }
+}
+
+fn set_queue_length_here(interface: &str, packets: u32) -> io::Result<()> {
+    let socket = any_socket()?;
+    let packets = i32::try_from(packets).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut asked = request(interface).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: SIOCGIFTXQLEN writes a number into one `ifreq`, which `asked` is.
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCGIFTXQLEN as libc::Ioctl,
+            &raw mut asked,
+        )
+    })?;
+    // SAFETY: the kernel has just written `ifr_qlen`, an integer where this one is.
+    if unsafe { asked.ifr_ifru.ifru_metric } == packets {
+        return Ok(());
+    }
+    asked.ifr_ifru.ifru_metric = packets;
+    // SAFETY: SIOCSIFTXQLEN reads one `ifreq`, whose `ifr_qlen` was just written.
+    check(unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFTXQLEN as libc::Ioctl,
+            &raw const asked,
+        )
+    })
 }
 
 #[cfg(test)]
@@ -47,5 +90,6 @@ mod tests {
         assert!(transmit_drops("lo", None).is_ok());
         assert!(transmit_drops("nowhere", None).is_err());
         assert!(transmit_drops("lo", Some(Path::new("/nonexistent/netns"))).is_err());
+        assert!(set_queue_length("nowhere", None, 10).is_err());
     }
 }

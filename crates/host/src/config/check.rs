@@ -4,6 +4,7 @@ use super::draft::Draft;
 use super::{GuestConfig, PortConfig, classes, guard, limits, pacing, snoop};
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tailbound_api::VmName;
 use tailbound_dataplane::{Class, PipelineConfig, QueueConfig, ShaperConfig};
@@ -11,6 +12,9 @@ use tailbound_document::{Problem, Step};
 use tailbound_sys::tap::MAX_INTERFACE_NAME;
 use tailbound_units::{Bytes, Nanos};
 use tailbound_vhost::VhostConfig;
+
+/// How many packets an interface may be told to hold: its ring takes 8 bytes each, used or not.
+const QUEUE_LENGTHS: RangeInclusive<u32> = 1..=65_536;
 
 /// The longest name of a guest, in bytes.
 const MAX_NAME: usize = 64;
@@ -198,6 +202,15 @@ impl Checks {
                     let message = "an interface has at least 1 receive queue; leave `queues` out \
                                    to read all it has";
                     self.wrong(&join(&at, &[Step::Key("queues")]), message);
+                }
+                if let PortConfig::AfPacket {
+                    txqueuelen: Some(packets),
+                    ..
+                } = port
+                    && !QUEUE_LENGTHS.contains(packets)
+                {
+                    let message = format!("{packets} packets: choose 1 to {}", QUEUE_LENGTHS.end());
+                    self.wrong(&join(&at, &[Step::Key("txqueuelen")]), message);
                 }
                 let key = (interface.clone(), netns.clone());
                 let known = self.interfaces.insert(key, owner.to_owned());

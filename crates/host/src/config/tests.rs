@@ -332,6 +332,29 @@ fn an_af_xdp_port_wants_frames_that_were_cut() {
 }
 
 #[test]
+fn an_interfaces_queue_may_be_told_its_length_within_bounds() {
+    let on = |packets: &str| {
+        let uplink = "kind = \"af-packet\", interface = \"eth0\"";
+        WHOLE.replace(uplink, &format!("{uplink}, txqueuelen = {packets}"))
+    };
+    let config = Config::parse(&on("64")).expect("it is right");
+    assert!(matches!(
+        config.uplink.expect("there is one").port,
+        PortConfig::AfPacket {
+            txqueuelen: Some(64),
+            ..
+        }
+    ));
+    for packets in ["0", "65537"] {
+        let wrong = mistakes(&on(packets));
+        assert!(
+            matches!(&wrong[..], [one] if one.contains("choose 1 to 65536")),
+            "{wrong:?}"
+        );
+    }
+}
+
+#[test]
 fn a_machines_card_is_a_guests_and_has_a_socket_of_its_own() {
     let tap = "port = { kind = \"tap\", interface = \"tap-a1\" }";
     let card = |socket: &str, more: &str| {

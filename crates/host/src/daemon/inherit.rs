@@ -144,6 +144,7 @@ mod tests {
             interface: "a".to_owned(),
             netns: None,
             cuts_tunnels: false,
+            txqueuelen: None,
         };
         let ports = [
             tap("a", None),

@@ -3,10 +3,11 @@
 use super::inherit::Inherited;
 use crate::config::PortConfig;
 use crate::port::{AfPacketPort, AfXdpError, AfXdpPort, TapPort};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tailbound_switch::Mac;
 use tailbound_switch::port::{CapturedPort, PcapError, PcapPort, Port};
+use tailbound_sys::link;
 use tailbound_sys::packet::PacketError;
 use tailbound_sys::tap::TapError;
 use tailbound_sys::veth::{self, OtherEnd, Place};
@@ -73,6 +74,7 @@ impl Veth {
             interface,
             netns,
             cuts_tunnels,
+            ..
         }
         | PortConfig::AfXdp {
             interface,
@@ -163,6 +165,18 @@ impl Asked {
     }
 }
 
+/// Has an interface hold at most so many packets that wait to be sent.
+fn bound_queue(interface: &str, netns: Option<&Path>, packets: u32) -> Result<(), OpenError> {
+    let set = link::set_queue_length(interface, netns, packets);
+    set.map_err(|source| {
+        OpenError::Packet(PacketError::Other {
+            interface: interface.to_owned(),
+            step: "set `txqueuelen`",
+            source,
+        })
+    })
+}
+
 /// Opens a port, or goes on with the descriptor that was `inherited` for it. A TAP that is
 /// made here gets the guest's `mac`; `epoch` is the time of day at the clock's zero, for
 /// captures.
@@ -183,17 +197,24 @@ pub(super) fn open(
             }
         }
         PortConfig::AfPacket {
-            interface, netns, ..
+            interface,
+            netns,
+            txqueuelen,
+            ..
         } => {
             let netns = netns.as_deref();
             let adopted = inherited.take(config, |fd| AfPacketPort::adopt(fd, interface, netns));
-            if let Some(port) = adopted {
-                Box::new(port)
+            let port = if let Some(port) = adopted {
+                port
             } else {
                 let port = AfPacketPort::open(interface, netns)?;
                 asked.ask(config)?;
-                Box::new(port)
+                port
+            };
+            if let Some(packets) = *txqueuelen {
+                bound_queue(interface, netns, packets)?;
             }
+            Box::new(port)
         }
         PortConfig::AfXdp {
             interface,

@@ -48,7 +48,7 @@ export class Tenants {
           button(`${tenant.owner}/${tenant.name}`, () => this.#app.attempt(() => this.open(tenant.id)), {
             class: "link", "data-tenant": tenant.id,
           }),
-          tag(tenant.standing),
+          [tag(tenant.standing), tenant.moving && [" ", h("span", { class: "tag" }, "moving")]],
           summary(tenant.request),
         ]), { id: "tenants" })
         : h("p", { class: "soft" }, Object.values(this.#filter).some(Boolean) ? "No tenant of this owner and name." : "No tenants yet."),
@@ -92,19 +92,22 @@ export class Tenants {
   #mark(pair) { return this.mark(this.#open, pair); }
 
   /** Shows a tenant's machines on the map, and the way between two of them. */
-  mark({ owner, name, request, runs }, pair) {
+  mark({ owner, name, request, runs, moving }, pair) {
     const hosts = new Map();
     for (const { host, count: many } of runs) hosts.set(host, (hosts.get(host) ?? 0) + many);
+    const here = `${count(request.vms, "machine")} on ${count(hosts.size, "host")}${moving ? `, machine ${moving.vm} on its way to ${moving.to}` : ""}`;
+    // A machine that is on its way has a place on both hosts.
+    if (moving) hosts.set(moving.to, (hosts.get(moving.to) ?? 0) + 1);
     const path = (pair?.ports ?? []).map((port) => {
       const cut = port.name.lastIndexOf(" ");
       return { node: port.name.slice(0, cut), up: port.name.slice(cut + 1) === "up" };
     });
-    const text = pair ? `${owner}/${name}: from machine ${pair.from} to ${pair.to}` : `${owner}/${name}: ${count(request.vms, "machine")} on ${count(hosts.size, "host")}`;
+    const text = pair ? `${owner}/${name}: from machine ${pair.from} to ${pair.to}` : `${owner}/${name}: ${here}`;
     return this.#app.mark({ text, hosts, ports: path });
   }
 
   #draw() {
-    const { id, owner, name, request, runs, standing } = this.#open;
+    const { id, owner, name, request, runs, moving, standing } = this.#open;
     const { guarantee, domains } = request;
     const fact = (term, text) => text !== undefined && [h("dt", null, term), h("dd", null, text)];
     const number = h("input", { id: "resize-vms", type: "number", min: 1, value: request.vms, "aria-label": "New number of machines" });
@@ -115,6 +118,7 @@ export class Tenants {
       h("h2", { id: "tenant-name" }, `${owner}/${name}`),
       h("dl", { class: "facts", id: "tenant-facts" },
         h("dt", null, "State"), h("dd", { id: "tenant-state" }, tag(standing), why(standing)),
+        moving && [h("dt", null, "On its way"), h("dd", { id: "tenant-moving" }, `machine ${moving.vm} to ${moving.to}; both hosts keep a place for it`)],
         fact("Number", id), fact("Machines", request.vms),
         guarantee ? [
           fact("Bandwidth", guarantee.bandwidth), fact("Burst", guarantee.burst),

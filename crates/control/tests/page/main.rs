@@ -7,6 +7,8 @@ mod service;
 use browser::Page;
 use serde_json::json;
 use service::{Running, TWO_PODS};
+use std::collections::BTreeMap;
+use tailbound_api::MoveStep;
 use tailbound_placement::{Spec, Spread, Uniform, UplinkSpec};
 use tailbound_units::{Bytes, Rate};
 
@@ -275,6 +277,48 @@ fn a_change_from_elsewhere_appears_by_itself() {
     running.create("db", 12);
     page.says("#tenants tbody", "acme/db");
     page.says("#status [data-fact=slots]", "12 of 632");
+    page.is_clean(&[]);
+}
+
+#[test]
+fn a_machine_on_its_way_is_on_the_map_at_both_ends_until_it_is_there() {
+    let running = Running::open();
+    running.create("db", 2);
+    let page = page!(running);
+    page.click("#tab-tenants");
+    page.click("#tenants [data-tenant='1']");
+    let marked = |page: &Page| {
+        let cells = "[...document.querySelectorAll('#map .cell')]";
+        let marked = page.eval(&format!(
+            "{cells}.filter((cell) => cell.dataset.marked > 0).map((cell) => [cell.dataset.node, cell.dataset.marked])"
+        ));
+        serde_json::from_value::<Vec<(String, String)>>(marked)
+            .unwrap()
+            .into_iter()
+            .collect::<BTreeMap<_, _>>()
+    };
+    page.says("#mark-text", "acme/db: 2 machines on 1 host");
+    let before = marked(&page);
+    let (from, count) = before.first_key_value().unwrap();
+    assert_eq!((before.len(), count.as_str()), (1, "2"));
+    // Another one that has room.
+    let to = page.eval("[...document.querySelectorAll('#map .cell')].find((cell) => cell.dataset.marked === '0').dataset.node");
+    let to = to.as_str().unwrap();
+    running.move_vm(1, 1, MoveStep::Begin { to: to.to_owned() });
+    page.says("#tenant-moving", &format!("machine 1 to {to}"));
+    page.says("#mark-text", &format!("machine 1 on its way to {to}"));
+    page.says("#tenants tbody", "moving");
+    page.says("#status [data-fact=slots]", "3 of 632");
+    page.until(&format!(
+        "document.querySelector(\"#map .cell[data-node='{to}']\").dataset.marked === '1'"
+    ));
+    assert_eq!(marked(&page)[from], "2");
+    running.move_vm(1, 1, MoveStep::Done);
+    page.says("#mark-text", "acme/db: 2 machines on 2 hosts");
+    page.until("document.querySelector('#tenant-moving') === null");
+    page.says("#status [data-fact=slots]", "2 of 632");
+    let ends = [from.as_str(), to].map(|host| (host.to_owned(), "1".to_owned()));
+    assert_eq!(marked(&page), BTreeMap::from(ends));
     page.is_clean(&[]);
 }
 

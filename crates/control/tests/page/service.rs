@@ -4,11 +4,12 @@ use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::thread::JoinHandle;
+use tailbound_api::{MoveStep, MoveVm};
 use tailbound_control::ledger::{Call, Command, Ledger};
 use tailbound_control::server::{Authentication, Config, Metrics, Server};
 use tailbound_control::service::Service;
 use tailbound_control::store::{Sqlite, Store as _};
-use tailbound_placement::{Policy, Spec};
+use tailbound_placement::{Policy, Spec, TenantId};
 use tokio::runtime::Runtime;
 
 /// The topology that the documentation shows.
@@ -93,6 +94,20 @@ impl Running {
             command: Command::Report {
                 host: host.to_owned(),
                 report: Box::new(serde_json::from_str(&report).unwrap()),
+            },
+        };
+        self.runtime.block_on(self.service.call(call)).unwrap();
+    }
+
+    /// Somebody else has a machine of the tenant of that number move, or ends that.
+    pub(crate) fn move_vm(&self, tenant: u64, vm: u32, step: MoveStep) {
+        let call = Call {
+            owner: None,
+            key: None,
+            fingerprint: [0; 32],
+            command: Command::Move {
+                id: TenantId(tenant),
+                step: MoveVm { vm, step },
             },
         };
         self.runtime.block_on(self.service.call(call)).unwrap();

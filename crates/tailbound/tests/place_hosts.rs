@@ -1,6 +1,10 @@
 //! Hosts and their placement service, with the program's own processes: two daemons that get
 //! keys and say what they keep, and a service that comes late, goes away and is killed.
 
+#[path = "../../vhost/tests/support/mod.rs"]
+mod machine;
+#[path = "place_hosts/moves.rs"]
+mod moves;
 #[path = "../../host/tests/support/mod.rs"]
 mod support;
 

@@ -6,10 +6,12 @@ mod machine;
 mod support;
 
 use machine::{Build, Machine};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use support::{Daemon, METRICS, sandboxed, until};
+use support::{Daemon, Guest, Kind, METRICS, Nic, sandboxed, until};
 use tailbound_sys::probe::required::{Part, skipped};
 
 /// Not a test of its own: the process of the daemon below.
@@ -538,16 +540,46 @@ fn the_firmware_of_a_card_in_qemu_gets_an_address() {
 struct Testpmd(Child, PathBuf);
 
 impl Testpmd {
-    /// `None` where it is not installed.
+    /// Two cards that speak to the daemon's sockets; `None` where it is not installed.
     fn start(cards: &Cards, arguments: &[&str]) -> Option<Self> {
+        let peers = [
+            "--eth-peer=0,02:00:00:00:00:02",
+            "--eth-peer=1,02:00:00:00:00:01",
+        ];
+        let devices = [1, 2].map(|number| Self::device(cards, number));
+        Self::spawn(cards, &devices, &[&peers, arguments].concat())
+    }
+
+    /// One card, at whose socket testpmd listens, since only so it is connected to again. It
+    /// sends to the second guest as much as its ring takes: frames with a number each.
+    fn generate(cards: &Cards) -> Option<Self> {
+        let device = Self::device(cards, 1) + ",server=1";
+        let arguments = [
+            "--forward-mode=flowgen",
+            "--flowgen-flows=100000000",
+            "--port-topology=loop",
+        ];
+        Self::spawn(cards, &[device], &arguments)
+    }
+
+    /// The number of a frame that [`Testpmd::generate`] sent, whose stations are always the
+    /// same: it is added to the address that it goes to.
+    fn number(frame: &[u8]) -> Option<u32> {
+        let is_own = frame[..12] == [0, 1, 2, 3, 4, 1, 0, 1, 2, 3, 4, 0];
+        let address = frame.get(30..34)?.first_chunk()?;
+        is_own.then(|| u32::from_be_bytes(*address))
+    }
+
+    fn device(cards: &Cards, number: usize) -> String {
+        format!(
+            "--vdev=net_virtio_user{number},path={},mac=02:00:00:00:00:{number:02x},queue_size=1024",
+            cards.socket(number).display()
+        )
+    }
+
+    fn spawn(cards: &Cards, devices: &[String], arguments: &[&str]) -> Option<Self> {
         let log = cards.0.path().join("testpmd");
         let out = std::fs::File::create(&log).expect("created");
-        let device = |number: usize| {
-            format!(
-                "--vdev=net_virtio_user{number},path={},mac=02:00:00:00:00:{number:02x},queue_size=1024",
-                cards.socket(number).display()
-            )
-        };
         let child = Command::new("dpdk-testpmd")
             .args([
                 "--lcores=0@0,1@0",
@@ -558,16 +590,12 @@ impl Testpmd {
                 "--no-telemetry",
             ])
             .arg(format!("--file-prefix=t{}", std::process::id()))
-            .args([device(1), device(2)])
+            .args(devices)
             .arg("--")
             .args([
                 "--total-num-mbufs=8192",
                 "--stats-period=1",
                 "--no-mlockall",
-            ])
-            .args([
-                "--eth-peer=0,02:00:00:00:00:02",
-                "--eth-peer=1,02:00:00:00:00:01",
             ])
             .args(arguments)
             .stdin(Stdio::null())
@@ -655,4 +683,99 @@ fn dpdk_sends_frames_from_card_to_card() {
         }
         drop(daemon);
     });
+}
+
+#[test]
+fn a_daemon_that_restarts_under_dpdks_traffic_goes_on_with_all_that_the_ring_holds() {
+    /// Of 1,024 that the ring holds, what a daemon that is killed may have had: what it received
+    /// at once, what it sends at once, and what waits for the guest's guarantee.
+    const TAKEN: usize = 4 * 32;
+    const KILLS: usize = 2;
+    let name = "a_daemon_that_restarts_under_dpdks_traffic_goes_on_with_all_that_the_ring_holds";
+    sandboxed(name, || {
+        let cards = Cards::new();
+        let listener = Guest::new(Kind::Veth, 2);
+        // A guest's guarantee is what keeps frames in its ring; and so slow that the listener's
+        // socket loses none for seconds.
+        let config = format!(
+            "metrics = {METRICS:?}\n\
+             [uplink]\nport = {{ kind = \"pcap\", write = {:?} }}\n\
+             pacer = {{ link = \"100Mbit/s\", batch = \"1ms\" }}\n\
+             [[guest]]\nname = \"g1\"\nmac = \"00:01:02:03:04:00\"\nanti_spoofing = false\n\
+             guarantee = {{ bandwidth = \"1Mbit/s\", burst = \"3KB\", burst_rate = \"1Mbit/s\" }}\n\
+             port = {{ kind = \"vhost-user\", socket = {:?}, mode = \"client\" }}\n\
+             [[guest]]\nname = \"g2\"\nmac = \"00:01:02:03:04:01\"\nanti_spoofing = false\n\
+             port = {{ kind = \"af-packet\", interface = \"g2\" }}\n",
+            cards.0.path().join("uplink.pcap"),
+            cards.socket(1),
+        );
+        let Some(_testpmd) = Testpmd::generate(&cards) else {
+            return;
+        };
+        let mut came = Numbers {
+            nic: listener.nic(),
+            all: BTreeSet::new(),
+        };
+        let mut daemon = Daemon::start(&config);
+        let mut restart = |signal| {
+            came.more(300);
+            daemon.signal(signal);
+            let ended = daemon.wait();
+            assert_eq!(ended.success(), signal == Signal::TERM, "{}", daemon.log());
+            daemon = Daemon::start(&config);
+            came.more(300)
+        };
+        let [_, first_half] = [Signal::TERM; 2].map(&mut restart);
+        let [_, all] = [Signal::KILL; KILLS].map(&mut restart);
+        let missing = came.missing();
+        let (asked, killed): (Vec<u32>, Vec<u32>) = missing
+            .filter(|number| *number < all)
+            .partition(|number| *number < first_half);
+        eprintln!(
+            "{}frames lost of DPDK's by {KILLS} kills: {}",
+            support::MEASURED,
+            killed.len()
+        );
+        assert!(
+            asked.is_empty(),
+            "lost by a daemon that was asked to end: {asked:?}"
+        );
+        assert!(
+            killed.len() <= KILLS * TAKEN,
+            "{} lost: {killed:?}",
+            killed.len()
+        );
+    });
+}
+
+/// The numbers of frames that came.
+struct Numbers {
+    nic: Nic,
+    all: BTreeSet<u32>,
+}
+
+impl Numbers {
+    /// Waits for so many more, and returns the first that was sent after most of them.
+    fn more(&mut self, count: usize) -> u32 {
+        let wanted = self.all.len() + count;
+        until("frames", || {
+            let frames = self.nic.receive();
+            let numbers = frames
+                .iter()
+                .filter_map(|frame| Testpmd::number(frame.bytes()));
+            for number in numbers {
+                assert!(self.all.insert(number), "{number} came twice");
+            }
+            self.all.len() >= wanted
+        });
+        // Those of one class may be before those of another that were sent earlier.
+        let latest = self.all.iter().rev().nth(count / 2);
+        latest.copied().unwrap_or_default()
+    }
+
+    /// Those that did not, though later ones did.
+    fn missing(&self) -> impl Iterator<Item = u32> {
+        let pairs = self.all.iter().zip(self.all.iter().skip(1));
+        pairs.flat_map(|(one, next)| one + 1..*next)
+    }
 }

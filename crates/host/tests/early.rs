@@ -1,0 +1,499 @@
+//! TCP of two kernels through a daemon that acknowledges for one of them. Each is a namespace
+//! behind a card of its own: this process takes frames from the card's ring to a TAP in there, and
+//! back, and on the way loses some, holds some back, has some come twice and breaks some, and
+//! sometimes takes nothing for a while. What is done at the guest's side is what a guest's own
+//! stack may do behind its ring, and what is done at its peer's is a bad network. Every byte is
+//! compared.
+
+#[path = "../../vhost/tests/support/mod.rs"]
+mod machine;
+mod support;
+
+use machine::{Build, Machine};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::{Daemon, Guest, Kind, METRICS, sandboxed};
+use tailbound_sys::netns;
+use tailbound_sys::probe::required::{Part, skipped};
+use tailbound_sys::tap::{Tap, VIRTIO_HEADER_LEN};
+
+/// Not a test of its own: the process of the daemon below.
+#[test]
+fn daemon_process() {
+    support::daemon_process();
+}
+
+/// How long a connection may stand still: several resends that are lost one after the other.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Where the guest listens: with buffers as they are, and with one of few segments, so that what
+/// comes is often beyond its window.
+const PORTS: [u16; 2] = [7001, 7002];
+const SMALL: usize = 12 << 10;
+/// Connections at a time.
+const TOGETHER: u64 = 6;
+
+/// `SplitMix64` (Steele, Lea, Flood: *Fast Splittable Pseudorandom Number Generators*, 2014).
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.draw() % end
+    }
+
+    /// Whether what happens so often in 10,000 times does.
+    fn happens(&mut self, in_10_000: u64) -> bool {
+        self.below(10_000) < in_10_000
+    }
+}
+
+/// What may happen to a frame.
+#[derive(Debug, Clone, Copy)]
+struct Faults {
+    /// Of 10,000 frames.
+    lost: u64,
+    twice: u64,
+    late: u64,
+    broken: u64,
+}
+
+impl Faults {
+    const OF_THE_NETWORK: Self = Self {
+        lost: 40,
+        twice: 30,
+        late: 60,
+        broken: 20,
+    };
+    /// What a guest hands over is in its memory as it was made.
+    const OF_THE_GUEST: Self = Self {
+        broken: 0,
+        ..Self::OF_THE_NETWORK
+    };
+}
+
+/// One way of a side: frames on their way, with when each of them goes on.
+struct Way {
+    faults: Faults,
+    random: Random,
+    frames: Vec<(Instant, Vec<u8>)>,
+}
+
+impl Way {
+    fn new(faults: Faults, seed: u64) -> Self {
+        Self {
+            faults,
+            random: Random(seed),
+            frames: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, now: Instant, mut frame: Vec<u8>) {
+        let (faults, random) = (self.faults, &mut self.random);
+        if random.happens(faults.lost) {
+            return;
+        }
+        // Behind the addresses: one bit, which any checksum sees.
+        if random.happens(faults.broken) && frame.len() > 35 {
+            let at = 34 + random.below(frame.len() as u64 - 34) as usize;
+            frame[at] ^= 1 << random.below(8);
+        }
+        if random.happens(faults.twice) {
+            let later = now + Duration::from_micros(random.below(3_000));
+            self.frames.push((later, frame.clone()));
+        }
+        let at = if random.happens(faults.late) {
+            now + Duration::from_micros(random.below(8_000))
+        } else {
+            now
+        };
+        self.frames.push((at, frame));
+    }
+
+    /// The next frame whose time has come.
+    fn due(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let place = self.frames.iter().position(|(at, _)| *at <= now)?;
+        Some(self.frames.remove(place).1)
+    }
+}
+
+/// A kernel behind a card.
+struct Side {
+    machine: Machine,
+    tap: Tap,
+    /// From its ring to its kernel, and back.
+    inward: Way,
+    outward: Way,
+    random: Random,
+    /// Until then it does not run.
+    asleep: Option<Instant>,
+}
+
+/// Entries of each ring.
+const ENTRIES: u16 = 64;
+
+impl Side {
+    fn new(card: &Path, guest: &Guest, outward: Faults, seed: u64) -> Option<Self> {
+        let tap = match Tap::open("eth0", Some(&guest.netns())) {
+            Ok(tap) => tap,
+            Err(error) => {
+                skipped(Part::Tap, error);
+                return None;
+            }
+        };
+        let mac = guest.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let address = format!("10.77.0.{}/24", guest.mac[5]);
+        for words in [
+            "ethtool -K eth0 tx off tso off gso off".to_owned(),
+            format!("ip link set eth0 address {mac} up"),
+            format!("ip address add {address} dev eth0"),
+        ] {
+            let words: Vec<&str> = words.split(' ').collect();
+            guest.inside(words[0], &words[1..]);
+        }
+        let build = Build {
+            entries: ENTRIES,
+            ..Build::default()
+        };
+        Some(Self {
+            machine: Machine::start(card, build),
+            tap,
+            inward: Way::new(Faults::OF_THE_NETWORK, seed),
+            outward: Way::new(outward, seed + 1),
+            random: Random(seed + 2),
+            asleep: None,
+        })
+    }
+
+    /// Takes what there is both ways; returns whether there was anything.
+    fn turn(&mut self) -> bool {
+        let now = Instant::now();
+        if self.asleep.is_some_and(|until| now < until) {
+            return false;
+        }
+        self.asleep = None;
+        let mut moved = false;
+        while let Some((_, frame)) = self.machine.receive(0, true) {
+            moved = true;
+            self.inward.take(now, frame);
+            if self.random.happens(4) {
+                let time = Duration::from_millis(10 + self.random.below(120));
+                self.asleep = Some(now + time);
+            }
+        }
+        while let Some(frame) = self.inward.due(now) {
+            let wire = [&[0; VIRTIO_HEADER_LEN][..], &frame].concat();
+            // As a kernel does that has no room.
+            let _ = self.tap.transmit(&wire);
+        }
+        let mut wire = [0; 2048];
+        while self.has_room()
+            && let Ok(len) = self.tap.receive(&mut [IoSliceMut::new(&mut wire)])
+        {
+            moved = true;
+            assert_eq!(wire[0], 0, "a whole frame");
+            self.outward
+                .take(now, wire[VIRTIO_HEADER_LEN..len].to_vec());
+        }
+        while self.has_room()
+            && let Some(frame) = self.outward.due(now)
+        {
+            self.machine.send(0, [0; 10], &frame);
+        }
+        moved
+    }
+
+    fn has_room(&self) -> bool {
+        let ring = &self.machine.rings[1];
+        ring.next.wrapping_sub(self.machine.used(1)) < ENTRIES - 2
+    }
+}
+
+/// What a connection carries each way, and how its receiver reads.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    seed: u64,
+    lens: [u64; 2],
+}
+
+impl Plan {
+    const LEN: usize = 24;
+
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        // Some short ones, some that outlast several losses.
+        let mut len = || {
+            let most = 1 << (8 + random.below(12));
+            1 + random.below(most)
+        };
+        Self {
+            seed,
+            lens: [len(), len()],
+        }
+    }
+
+    fn bytes(self) -> [u8; Self::LEN] {
+        let words = [self.seed, self.lens[0], self.lens[1]];
+        let bytes = words.map(u64::to_be_bytes).concat();
+        bytes.try_into().expect("three words")
+    }
+
+    fn read(bytes: [u8; Self::LEN]) -> Self {
+        let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|i| bytes[at + i]));
+        Self {
+            seed: word(0),
+            lens: [word(8), word(16)],
+        }
+    }
+
+    /// The bytes of a way from an offset on, a few at a time.
+    fn chunk(self, way: usize, at: u64) -> Vec<u8> {
+        let len = (self.lens[way] - at).min(4096) as usize;
+        let words = at / 8..=(at + len as u64) / 8;
+        let words = words.map(|n| {
+            Random(self.seed ^ (n << 8) ^ way as u64)
+                .draw()
+                .to_be_bytes()
+        });
+        let bytes: Vec<u8> = words.flatten().collect();
+        bytes[(at % 8) as usize..][..len].to_vec()
+    }
+
+    fn send(self, way: usize, mut to: &TcpStream) -> io::Result<()> {
+        let mut at = 0;
+        while at < self.lens[way] {
+            let chunk = self.chunk(way, at);
+            to.write_all(&chunk)?;
+            at += chunk.len() as u64;
+        }
+        to.shutdown(Shutdown::Write)
+    }
+
+    /// Reads to the end, now and then after a pause.
+    fn receive(self, way: usize, mut from: &TcpStream) -> io::Result<()> {
+        let mut random = Random(self.seed + 1 + way as u64);
+        let mut buffer = [0; 4096];
+        let mut at = 0;
+        loop {
+            if random.happens(40) {
+                thread::sleep(Duration::from_millis(random.below(300)));
+            }
+            let most = 1 + random.below(4096) as usize;
+            let got = from.read(&mut buffer[..most])?;
+            if got == 0 {
+                assert_eq!(at, self.lens[way], "it ended where it was to end");
+                return Ok(());
+            }
+            assert!(at + got as u64 <= self.lens[way], "no more than was sent");
+            let mut expected = Vec::new();
+            while expected.len() < got {
+                expected.extend(self.chunk(way, at + expected.len() as u64));
+            }
+            assert!(buffer[..got] == expected[..got], "bytes from {at} on");
+            at += got as u64;
+        }
+    }
+
+    /// Both ways at once.
+    fn exchange(self, sends: usize, stream: &TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        thread::scope(|scope| {
+            let sending = scope.spawn(move || self.send(sends, stream));
+            self.receive(1 - sends, stream)?;
+            sending.join().expect("it sends")
+        })
+    }
+}
+
+/// What listens in the guest until it is told to end.
+struct Servers(Vec<TcpListener>);
+
+impl Servers {
+    fn new(guest: &Guest) -> Self {
+        let listen = |port: u16| {
+            let listener = TcpListener::bind(("0.0.0.0", port))?;
+            if port == PORTS[1] {
+                set_socket_recv_buffer_size(&listener, SMALL)?;
+            }
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listeners = netns::within(&guest.netns(), || {
+            let listeners = PORTS.into_iter().map(listen);
+            listeners.collect::<io::Result<_>>()
+        });
+        Self(listeners.and_then(|all| all).expect("nobody listens there"))
+    }
+
+    fn serve<'s>(&self, scope: &'s thread::Scope<'s, '_>) {
+        for listener in &self.0 {
+            while let Ok((stream, _)) = listener.accept() {
+                scope.spawn(move || {
+                    stream.set_nonblocking(false).expect("ours");
+                    stream.set_read_timeout(Some(PATIENCE)).expect("ours");
+                    let mut head = [0; Plan::LEN];
+                    (&stream).read_exact(&mut head).expect("a plan");
+                    let plan = Plan::read(head);
+                    let ended = plan.exchange(1, &stream);
+                    ended.unwrap_or_else(|error| panic!("{plan:?} in the guest: {error}"));
+                });
+            }
+        }
+    }
+}
+
+/// A connection of the peer's.
+fn connect(peer: &Guest, seed: u64) {
+    let plan = Plan::new(seed);
+    let to = SocketAddr::from(([10, 77, 0, 1], PORTS[(seed % 2) as usize]));
+    let stream = netns::within(&peer.netns(), || TcpStream::connect_timeout(&to, PATIENCE));
+    let ended = stream.and_then(|stream| stream).and_then(|stream| {
+        (&stream).write_all(&plan.bytes())?;
+        plan.exchange(0, &stream)
+    });
+    ended.unwrap_or_else(|error| panic!("{plan:?} at the peer: {error}"));
+}
+
+/// Says that all is over, whatever happens.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A counter of `/proc/net/netstat` in a namespace.
+fn netstat(guest: &Guest, counter: &str) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/netstat");
+    let text = netns::within(&guest.netns(), read);
+    let text = text.and_then(|text| text).expect("there is /proc");
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+    let value = lines.chunks(2).find_map(|two| {
+        let place = two[0].iter().position(|name| *name == counter)?;
+        two[1][place].parse().ok()
+    });
+    value.unwrap_or_else(|| panic!("no {counter} in {text}"))
+}
+
+fn card(cards: &tempfile::TempDir, number: u8) -> PathBuf {
+    cards.path().join(format!("card{number}"))
+}
+
+fn config(cards: &tempfile::TempDir, snoop: &str) -> String {
+    let card = |number| card(cards, number).display().to_string();
+    format!(
+        "metrics = {METRICS:?}\n\
+         [[guest]]\nname = \"g1\"\nmac = \"02:00:00:00:00:01\"\nip = [\"10.77.0.1\"]\n\
+         port = {{ kind = \"vhost-user\", socket = {:?} }}\nsnoop = {snoop}\n\
+         [[guest]]\nname = \"g2\"\nmac = \"02:00:00:00:00:02\"\nip = [\"10.77.0.2\"]\n\
+         port = {{ kind = \"vhost-user\", socket = {:?} }}\n",
+        card(1),
+        card(2),
+    )
+}
+
+/// Has connections come one after the other, several at a time, as long as `goes_on` says so by
+/// the number of those that were there; `meanwhile` is called with the daemon over and over.
+fn converse(
+    snoop: &str,
+    seed: u64,
+    goes_on: impl Fn(u64) -> bool + Sync,
+    mut meanwhile: impl FnMut(&mut Daemon),
+) -> Option<Daemon> {
+    let [guest, peer] = [1, 2].map(|number| Guest::new(Kind::Tap, number));
+    let cards = tempfile::tempdir().expect("a directory");
+    let mut daemon = Daemon::start(&config(&cards, snoop));
+    let mut sides = [
+        Side::new(&card(&cards, 1), &guest, Faults::OF_THE_GUEST, seed)?,
+        Side::new(&card(&cards, 2), &peer, Faults::OF_THE_NETWORK, seed + 10)?,
+    ];
+    let servers = Servers::new(&guest);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        let pump = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let moved = sides.iter_mut().map(Side::turn).fold(false, |a, b| a | b);
+                if !moved {
+                    thread::sleep(Duration::from_micros(200));
+                }
+            }
+        });
+        let clients: Vec<_> = (0..TOGETHER)
+            .map(|first| {
+                let (peer, goes_on) = (&peer, &goes_on);
+                scope.spawn(move || {
+                    let mut numbers = (first..).step_by(TOGETHER as usize);
+                    while let Some(number) = numbers.next().filter(|number| goes_on(*number)) {
+                        connect(peer, seed + number);
+                    }
+                })
+            })
+            .collect();
+        // Connections that are served as those that ask for them end may fail with them.
+        thread::scope(|served| {
+            while clients.iter().any(|client| !client.is_finished()) {
+                servers.serve(served);
+                meanwhile(&mut daemon);
+                thread::sleep(Duration::from_millis(2));
+                assert!(!pump.is_finished(), "frames are carried");
+            }
+        });
+    });
+    for side in [&guest, &peer] {
+        assert_eq!(netstat(side, "TCPSACKReneging"), 0);
+    }
+    assert!(netstat(&peer, "TCPTimeouts") > 0, "faults were felt");
+    Some(daemon)
+}
+
+/// How often the daemon did something with segments of the guest.
+fn count(daemon: &Daemon, event: &str) -> u64 {
+    let sample = format!("tailbound_snoop_segments_total{{guest=\"g1\",event={event:?}}}");
+    daemon.metric(&sample).expect("it counts that") as u64
+}
+
+#[test]
+fn no_byte_that_was_acknowledged_early_is_lost_whatever_the_guest_drops() {
+    let name = "no_byte_that_was_acknowledged_early_is_lost_whatever_the_guest_drops";
+    sandboxed(name, || {
+        let Some(daemon) = converse("\"retaining\"", 1, |number| number < 60, |_| ()) else {
+            return;
+        };
+        for event in ["early", "suppressed", "withheld", "resent"] {
+            assert!(count(&daemon, event) > 10, "{event}");
+        }
+        assert_eq!(count(&daemon, "reset"), 0);
+    });
+}
+
+/// The same for an hour, with other seeds each time.
+#[test]
+#[ignore = "takes an hour"]
+fn no_byte_is_lost_in_an_hour() {
+    sandboxed("no_byte_is_lost_in_an_hour", || {
+        let start = Instant::now();
+        let seed = u64::from(std::process::id()) << 32;
+        eprintln!("{}seed {seed}", support::MEASURED);
+        let hour = |_| start.elapsed() < Duration::from_hours(1);
+        if let Some(daemon) = converse("\"retaining\"", seed, hour, |_| ()) {
+            assert_eq!(count(&daemon, "reset"), 0);
+            let counts = ["early", "withheld", "resent"].map(|event| count(&daemon, event));
+            eprintln!("{}early, withheld, resent: {counts:?}", support::MEASURED);
+        }
+    });
+}

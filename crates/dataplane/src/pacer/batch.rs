@@ -112,7 +112,7 @@ impl<F: Frame> Pacer<F> {
         loop {
             let due = self.chain.departures.first();
             let (release, local) = (self.chain.releases.first(), self.chain.local.next);
-            if release < end || local < end {
+            if release.min(local) < end {
                 if release <= due.min(local) {
                     self.release();
                     continue;
@@ -148,7 +148,7 @@ impl<F: Frame> Pacer<F> {
                 }
                 wire = self.fill(wire, due, &mut sink);
             }
-            wire = self.hand_over(now, wire, &mut sink);
+            wire = self.hand_over(now, due, wire, &mut sink);
         }
         self.chain.wire = wire;
     }
@@ -169,18 +169,24 @@ impl<F: Frame> Pacer<F> {
         }
     }
 
-    /// Hands over the frame that is due, gives its guest's next one a departure time,
-    /// and returns where it ends.
+    /// Hands over the frame that is due, since `due`, gives its guest's next one a departure
+    /// time, and returns where it ends.
     #[inline(always)]
-    fn hand_over(&mut self, now: Nanos, at: Position, sink: &mut impl FnMut(Paced<F>)) -> Position {
-        let longest = self.config.longest_frame();
+    fn hand_over(
+        &mut self,
+        now: Nanos,
+        due: Position,
+        at: Position,
+        sink: &mut impl FnMut(Paced<F>),
+    ) -> Position {
         let Self {
+            config,
             guests,
             lines,
             chain,
             ..
         } = self;
-        let number = chain.departures.depart();
+        let number = chain.departures.depart(due);
         let Some(Some(guest)) = guests.get_mut(number as usize) else {
             chain.departures.leave();
             return at;
@@ -193,12 +199,7 @@ impl<F: Frame> Pacer<F> {
             chain.departures.leave();
             return at;
         };
-        sink(Paced::Guaranteed {
-            frame,
-            departure,
-            at,
-            sojourn,
-        });
+        // All that is counted comes first: there is less to be kept while the frame leaves.
         let stats = &mut chain.stats;
         guest.memory.0 -= memory.0;
         guest.stats.sojourn = sojourn;
@@ -213,7 +214,13 @@ impl<F: Frame> Pacer<F> {
         }
         // Apart from the packets: no vector of both is put together and taken apart.
         stats.guaranteed.bytes += wire;
-        let turn = guest.round.turn(&mut lines.all, &mut chain.links, longest);
+        sink(Paced::Guaranteed {
+            frame,
+            departure,
+            at,
+            sojourn,
+        });
+        let turn = guest.round.turn(&mut lines.all, &mut chain.links, config);
         let next = if let Some((index, line)) = turn {
             chain.stamp(guest, line, index, departure.max(line.release))
         } else {
@@ -221,7 +228,7 @@ impl<F: Frame> Pacer<F> {
             None
         };
         match next {
-            Some(departure) => chain.departures.depart_again(departure),
+            Some(departure) => chain.departures.depart_again(number, departure),
             None => chain.departures.leave(),
         }
         if guest.ring != Ring::Read {

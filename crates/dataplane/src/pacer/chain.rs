@@ -138,6 +138,30 @@ impl<F: Frame> Chain<F> {
     /// false where it has to wait for that.
     #[inline(always)]
     fn charge_limit(&mut self, line: &mut Line, index: u32, at: Position, wire: WireBytes) -> bool {
+        if let Some(limit) = &mut line.limit {
+            if !limit.is_open(&self.change) {
+                return self.charge_closed(line, index, at, wire);
+            }
+            if let Some(release) = limit.charge_open(at, wire) {
+                limit.note(index, &mut self.used);
+                self.hold_back(line, index, at, Some(release));
+                return false;
+            }
+        }
+        line.release = at;
+        line.held_back = false;
+        true
+    }
+
+    /// The same where the limit is closed, or nobody has looked at it since the wire changed.
+    #[inline(never)]
+    fn charge_closed(
+        &mut self,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+        wire: WireBytes,
+    ) -> bool {
         if let Some(limit) = &mut line.limit
             && let Err(release) = limit.charge(at, wire, &self.change)
         {
@@ -260,10 +284,34 @@ impl<F: Frame> Chain<F> {
             limit.note(index, &mut self.used);
         }
         line.deficit -= of_deficit(wire);
-        let departure = guest.schedule(at, wire, is_local);
         if is_local {
-            self.local.insert(line.guest, departure);
+            self.stamp_local(guest, line, index, at, wire);
+            return None;
         }
+        let departure = guest.schedule(at, wire);
+        self.follow_up(guest, line, index, at);
+        Some(departure)
+    }
+
+    /// Gives a frame to a guest of this host its departure time, for which its guest waits.
+    #[inline(never)]
+    fn stamp_local(
+        &mut self,
+        guest: &mut Guest,
+        line: &mut Line,
+        index: u32,
+        at: Position,
+        wire: WireBytes,
+    ) {
+        let departure = guest.schedule_local(at, wire);
+        self.local.insert(line.guest, departure);
+        self.follow_up(guest, line, index, at);
+    }
+
+    /// Lets the next frame of a line, if there is one, come to the front at `at`, as the first
+    /// has left.
+    #[inline(always)]
+    fn follow_up(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
         if line.is_empty() {
             line.stage = Stage::Empty;
             guest.lines -= 1;
@@ -271,10 +319,9 @@ impl<F: Frame> Chain<F> {
         } else {
             self.go_on(guest, line, index, at);
         }
-        (!is_local).then_some(departure)
     }
 
-    /// Lets the next frame of a line come to the front at `at`, as the first has left.
+    /// The same where there is one.
     #[inline(always)]
     fn go_on(&mut self, guest: &mut Guest, line: &mut Line, index: u32, at: Position) {
         let head = self.store.at(line.head());

@@ -141,22 +141,28 @@ impl Departures {
         self.wheel.insert(guest, departure);
     }
 
-    /// Lets the guest depart that does so first, and returns it. There is one. It is to be
-    /// told next whether it departs again ([`Self::depart_again`]) or not ([`Self::leave`]).
+    /// Lets the guest depart that does so first, at `first`, and returns it. There is one. It
+    /// is to be told next whether it departs again ([`Self::depart_again`]) or not
+    /// ([`Self::leave`]).
     #[inline(always)]
-    pub(super) fn depart(&mut self) -> u32 {
-        if self.wheel.first() <= self.first_in_row && self.is_first_in_wheel() {
+    pub(super) fn depart(&mut self, first: Position) -> u32 {
+        debug_assert_eq!(first, self.first(), "whoever is first departs");
+        if self.wheel.first() == first && self.is_first_in_wheel() {
             self.move_into_row();
         }
-        self.position = self.first_in_row;
+        self.position = first;
         self.row[self.head as usize % ROW].guest
     }
 
     /// Lets the guest that departs now do so again at `departure`, or now where that is
     /// later.
     #[inline(always)]
-    pub(super) fn depart_again(&mut self, departure: Position) {
-        let guest = self.row[self.head as usize % ROW].guest;
+    pub(super) fn depart_again(&mut self, guest: u32, departure: Position) {
+        debug_assert_eq!(
+            guest,
+            self.row[self.head as usize % ROW].guest,
+            "another one"
+        );
         let departure = departure.max(self.position);
         if departure >= self.soon {
             return self.depart_later(guest, departure);
@@ -246,7 +252,7 @@ impl Departures {
             if first == Position::NEVER {
                 return;
             }
-            sink(self.depart(), first);
+            sink(self.depart(first), first);
             self.leave();
         }
     }

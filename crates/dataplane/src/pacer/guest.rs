@@ -212,28 +212,33 @@ impl Guest {
         self.patience = fresh.patience;
     }
 
-    /// Charges a frame that comes at `arrival` and returns its departure. One to another
-    /// guest of this host is not charged to {Bmax, one frame}.
+    /// Charges a frame that comes at `arrival` and returns its departure.
     #[inline(always)]
-    pub(super) fn schedule(
-        &mut self,
-        arrival: Position,
-        wire: WireBytes,
-        is_local: bool,
-    ) -> Position {
+    pub(super) fn schedule(&mut self, arrival: Position, wire: WireBytes) -> Position {
+        let average = self.charge_average(arrival, wire);
+        let leaves = self.peak.charge_again(average).leaves;
+        self.last_departure = leaves.max(self.last_departure);
+        self.last_departure
+    }
+
+    /// The same for a frame to another guest of this host, which is not charged to {Bmax, one
+    /// frame}.
+    pub(super) fn schedule_local(&mut self, arrival: Position, wire: WireBytes) -> Position {
+        let leaves = self.charge_average(arrival, wire);
+        self.last_departure = leaves.max(self.last_departure);
+        self.last_departure
+    }
+
+    /// Charges a frame to {B, S}, and returns when it leaves that. Both buckets know its
+    /// length then.
+    #[inline(always)]
+    fn charge_average(&mut self, arrival: Position, wire: WireBytes) -> Position {
         if wire != self.wire {
             self.wire = wire;
             self.average.set_len(wire);
             self.peak.set_len(wire);
         }
-        let average = self.average.charge_again(arrival);
-        let leaves = if is_local {
-            average.leaves
-        } else {
-            self.peak.charge_again(average.leaves).leaves
-        };
-        self.last_departure = leaves.max(self.last_departure);
-        self.last_departure
+        self.average.charge_again(arrival).leaves
     }
 
     /// Whether frames of it wait for {B, S} at `at`, as far as what waits for a destination
@@ -262,14 +267,18 @@ impl Guest {
         let stamped = self.stamped;
         self.take_back(wire, at);
         self.stamped = stamped;
-        self.schedule(at, wire, is_local);
+        if is_local {
+            self.schedule_local(at, wire);
+        } else {
+            self.schedule(at, wire);
+        }
     }
 
-    /// Whether {B, S} is what holds its frames up, those of a line that hold `memory`
-    /// among them, so that its ring should not be read.
+    /// Whether {B, S} is what holds its frames up, so that its ring should not be read. A line
+    /// whose memory is above half of its share has it be left unread as well.
     #[inline(always)]
-    pub(super) fn is_crowded(&self, memory: Bytes) -> bool {
-        self.released > self.headroom || memory > self.half_share || self.memory > self.half_bound
+    pub(super) fn is_crowded(&self) -> bool {
+        self.released > self.headroom || self.memory > self.half_bound
     }
 
     /// Has its ring be left unread from the frame on that came last, of this line.

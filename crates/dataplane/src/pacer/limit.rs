@@ -124,35 +124,29 @@ impl Limit {
         self.closed = self.closed.map(|_| now);
     }
 
-    /// Charges the first frame of the line, which comes at `at`. Returns `Ok` where it is
-    /// released then, or else when it is to be; `None`: when the limit, which is closed, is
-    /// opened.
+    /// Whether it is open, and counts the bytes of the wire as that is now.
     #[inline(always)]
-    pub(super) fn charge(
-        &mut self,
-        at: Position,
-        wire: WireBytes,
-        change: &RateChange,
-    ) -> Result<(), Option<Position>> {
-        if self.open_on != change.new {
-            return self.charge_slowly(at, wire, change);
-        }
-        self.charge_open(at, wire)
+    pub(super) fn is_open(&self, change: &RateChange) -> bool {
+        self.open_on == change.new
     }
 
+    /// Charges the first frame of the line, which comes at `at`, where the limit is open.
+    /// Returns `None` where the frame is released then, or else when it is to be.
     #[inline(always)]
-    fn charge_open(&mut self, at: Position, wire: WireBytes) -> Result<(), Option<Position>> {
+    pub(super) fn charge_open(&mut self, at: Position, wire: WireBytes) -> Option<Position> {
         let charged = self.bucket.charge(at, wire);
         if charged.leaves <= at {
-            return Ok(());
+            return None;
         }
         self.waited = true;
         self.charged = Some(charged);
-        Err(Some(charged.leaves))
+        Some(charged.leaves)
     }
 
+    /// The same for any limit. Returns `Ok` where the frame is released at `at`, or else when
+    /// it is to be; `None`: when the limit, which is closed, is opened.
     #[inline(never)]
-    fn charge_slowly(
+    pub(super) fn charge(
         &mut self,
         at: Position,
         wire: WireBytes,
@@ -160,7 +154,8 @@ impl Limit {
     ) -> Result<(), Option<Position>> {
         self.translate(change);
         if self.closed.is_none() {
-            return self.charge_open(at, wire);
+            let release = self.charge_open(at, wire);
+            return release.map_or(Ok(()), |release| Err(Some(release)));
         }
         self.stay_closed(at);
         if self.bucket.holds(at, wire) {

@@ -94,8 +94,8 @@ impl<F: Frame> Pacer<F> {
     /// a departure time.
     #[inline(never)]
     pub(super) fn hand_over_local(&mut self, now: Nanos, sink: &mut impl FnMut(Paced<F>)) {
-        let longest = self.config.longest_frame();
         let Self {
+            config,
             guests,
             lines,
             chain,
@@ -119,7 +119,7 @@ impl<F: Frame> Pacer<F> {
         chain.stats.local.packets += 1;
         chain.stats.local.bytes += wire;
         let is_unread = guest.ring != Ring::Read;
-        let turn = guest.round.turn(&mut lines.all, &mut chain.links, longest);
+        let turn = guest.round.turn(&mut lines.all, &mut chain.links, config);
         if let Some((index, line)) = turn {
             chain.stamp_first(guest, line, index, departure.max(line.release));
         } else {

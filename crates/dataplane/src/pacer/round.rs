@@ -9,7 +9,7 @@
 //! looks at once are paid for by frames that need none: beside the look at the line that it
 //! is of, a frame takes one, and n lines 3n in all.
 
-use super::config::MAX_RATIO;
+use super::config::{MAX_RATIO, PacerConfig};
 use super::line::Line;
 use super::store::NIL;
 use tailbound_units::WireBytes;
@@ -94,41 +94,62 @@ impl Round {
         self.weight += u64::from(weight);
     }
 
-    /// Finds the line whose turn it is, which is the first then. `frame` is the longest
-    /// one.
+    /// Finds the line whose turn it is, which is the first then.
     #[inline(always)]
     pub(super) fn turn<'l>(
         &mut self,
         lines: &'l mut [Line],
         order: &mut Links,
-        frame: WireBytes,
+        config: &PacerConfig,
     ) -> Option<(u32, &'l mut Line)> {
-        match self.len {
-            0 => return None,
-            1 => {}
-            _ => self.find_turn(lines, order, frame),
+        if self.len == 0 {
+            return None;
         }
-        let line = lines.get_mut(self.head as usize)?;
-        Some((self.head, line))
+        let head = self.head;
+        let line = lines.get_mut(head as usize)?;
+        // Mostly it is that of the first.
+        if self.len == 1 || self.may_send(line, config) {
+            return Some((head, lines.get_mut(head as usize)?));
+        }
+        let head = self.find_turn(lines, order, config)?;
+        Some((head, lines.get_mut(head as usize)?))
     }
 
-    /// Brings the line to the front whose turn it is, one of several.
+    /// Whether the first line, one of several, may send, with what a round adds to what it
+    /// may.
     #[inline(always)]
-    fn find_turn(&mut self, lines: &mut [Line], order: &mut Links, frame: WireBytes) {
-        while let Some(line) = lines.get_mut(self.head as usize)
-            && line.deficit <= 0
-        {
-            if line.deficit == 0 && line.has_one() {
-                // Whatever is added is enough for one, and nobody asks what is left.
-                return;
-            }
-            // At least one, as the mean is at most the greatest.
-            let relative = u64::from(line.weight) * PARTS * u64::from(self.len) / self.weight;
-            line.deficit += (relative * frame.0).cast_signed();
-            if line.deficit > 0 {
-                return;
-            }
+    fn may_send(&self, line: &mut Line, config: &PacerConfig) -> bool {
+        // Whatever is added is enough for one, and nobody asks what is left.
+        if line.deficit > 0 || line.deficit == 0 && line.has_one() {
+            return true;
+        }
+        // A line's part of the mean, at least one for some: it is at most the greatest.
+        let part = u64::from(line.weight) * u64::from(self.len);
+        let relative = if part == self.weight {
+            // All have the same, mostly: without a division.
+            PARTS
+        } else {
+            part * PARTS / self.weight
+        };
+        line.deficit += (relative * config.longest_frame().0).cast_signed();
+        line.deficit > 0
+    }
+
+    /// Brings the line to the front whose turn it is, which is not the first, and returns
+    /// it.
+    #[inline(never)]
+    fn find_turn(
+        &mut self,
+        lines: &mut [Line],
+        order: &mut Links,
+        config: &PacerConfig,
+    ) -> Option<u32> {
+        loop {
             self.rotate(order);
+            let line = lines.get_mut(self.head as usize)?;
+            if self.may_send(line, config) {
+                return Some(self.head);
+            }
         }
     }
 

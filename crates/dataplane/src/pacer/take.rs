@@ -76,12 +76,13 @@ impl<F: Frame> Pacer<F> {
         };
         let size = Chain::size(&frame);
         let is_long = size.0 > self.config.longest_frame();
-        if is_long || frame.segments() > 1 || line.memory > guest.half_share {
+        let is_full = Bytes(line.memory.0 + size.1.0) > guest.half_share;
+        if is_long || frame.segments() > 1 || is_full {
             return self.take(index, frame, arrival);
         }
         let place = chain.store.place(frame, size, arrival);
         chain.append((guest, line), index, place, size, arrival.at);
-        if guest.is_crowded(line.memory) {
+        if guest.is_crowded() {
             self.handle_crowd(index);
         }
     }
@@ -133,7 +134,7 @@ impl<F: Frame> Pacer<F> {
             }
             chain.append((&mut *guest, &mut *line), index, place, size, arrival.at);
         });
-        if guest.is_crowded(line.memory) {
+        if line.memory > guest.half_share || guest.is_crowded() {
             self.handle_crowd(index);
         }
     }

@@ -30,7 +30,7 @@ impl Both {
         let expected = self.expected.pop_first();
         let expected = expected.map(|((departure, _), guest)| (guest, departure));
         let first = self.departures.first();
-        let departed = (first != Position::NEVER).then(|| (self.departures.depart(), first));
+        let departed = (first != Position::NEVER).then(|| (self.departures.depart(first), first));
         assert_eq!(departed, expected);
         departed
     }
@@ -48,7 +48,7 @@ impl Both {
         let departure = position + WireBytes(ahead);
         self.inserted += 1;
         self.expected.insert((departure, self.inserted), guest);
-        self.departures.depart_again(departure);
+        self.departures.depart_again(guest, departure);
         Some(position)
     }
 

@@ -132,7 +132,6 @@ impl<F: Frame> Pacer<F> {
     /// Lets a flow of a guest be elastic: takes its frames out of their line, and the one
     /// that has a departure time back. Returns false where there are too many of them.
     fn make_elastic(&mut self, number: u32, largest: Largest, at: Position) -> bool {
-        let longest = self.config.longest_frame();
         let frame = self.chain.store.at(largest.place).frame.as_ref();
         let Some(connection) = frame.and_then(flow_of) else {
             return false;
@@ -144,6 +143,7 @@ impl<F: Frame> Pacer<F> {
         self.take_stamped(number, &mut flow, at);
         let is_first = self.take_from_line(number, line, &mut flow, at);
         let Self {
+            config,
             guests,
             lines,
             chain,
@@ -153,7 +153,7 @@ impl<F: Frame> Pacer<F> {
             return false;
         };
         if guest.stamped == NIL
-            && let Some((index, line)) = guest.round.turn(&mut lines.all, &mut chain.links, longest)
+            && let Some((index, line)) = guest.round.turn(&mut lines.all, &mut chain.links, config)
         {
             chain.stamp_first(guest, line, index, at.max(line.release));
         }

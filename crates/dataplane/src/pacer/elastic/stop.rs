@@ -118,7 +118,7 @@ impl<F: Frame> Pacer<F> {
             self.trim(line);
             let memory = self.lines.at(line).memory;
             if let Some(Some(guest)) = self.guests.get(number as usize)
-                && guest.is_crowded(memory)
+                && (memory > guest.half_share || guest.is_crowded())
             {
                 self.handle_crowd(line);
             }

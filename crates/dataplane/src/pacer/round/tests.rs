@@ -2,9 +2,14 @@ use super::super::store::{Arrival, Store};
 use super::*;
 use crate::testing::Record;
 use proptest::prelude::*;
-use tailbound_units::{Bytes, Nanos, Position};
+use tailbound_units::{Bytes, Nanos, Position, Rate};
 
 const LONGEST: WireBytes = WireBytes(1538);
+
+/// A wire whose longest frame is that.
+fn config() -> PacerConfig {
+    PacerConfig::new(Rate::from_mbit(10_000))
+}
 
 /// Lines of these weights that always have more frames, in one round.
 fn round_of(weights: &[u32]) -> (Round, Links, Vec<Line>) {
@@ -58,7 +63,7 @@ proptest! {
         let mut all = 0;
         for wire in &lens {
             let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
-            let turn = round.turn(&mut lines, &mut order, LONGEST);
+            let turn = round.turn(&mut lines, &mut order, &config());
             let (_, line) = turn.expect("all have frames");
             prop_assert!(line.deficit > 0);
             all += looks(&before, &lines);
@@ -89,13 +94,13 @@ fn one_turn_among_many_lines_costs_as_many_looks_and_pays_for_as_many_frames() {
         line.deficit -= of_deficit(LONGEST);
     }
     let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
-    let turn = round.turn(&mut lines, &mut order, LONGEST);
+    let turn = round.turn(&mut lines, &mut order, &config());
     assert_eq!(turn.expect("there are lines").0, LINES as u32 - 1);
     assert_eq!(looks(&before, &lines), LINES);
     let mut frames = 0;
     while lines[LINES - 1].deficit > 0 {
         let before: Vec<_> = lines.iter().map(|line| line.deficit).collect();
-        round.turn(&mut lines, &mut order, LONGEST);
+        round.turn(&mut lines, &mut order, &config());
         assert_eq!(looks(&before, &lines), 0);
         lines[LINES - 1].deficit -= of_deficit(LONGEST);
         frames += 1;

@@ -1,12 +1,16 @@
 //! Control groups, of version 1 and 2: where a process is, its weight, and how
 //! cpusets cut the machine into root domains.
 
+mod quota;
+
 use crate::cpuset::Cpus;
 use crate::root::Root;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+pub use quota::{Quota, Throttled, quota, throttled};
 
 /// The groups a process is in, from the text of `/proc/PID/cgroup`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -92,6 +92,16 @@ impl Agent {
         self.journal.changes()
     }
 
+    /// Takes over which groups weigh the threads of the desired states now, and restores
+    /// those that weigh none any more.
+    ///
+    /// # Errors
+    /// [`AgentError::State`].
+    pub fn regroup(&mut self, desired: &[Desired]) -> Result<Restored, AgentError> {
+        self.journal.update(|changes| changes.regroup(desired))?;
+        self.restore_some(|_| false)
+    }
+
     /// Restores the threads that `which` picks; see [`Self::restore`].
     ///
     /// # Errors

@@ -179,7 +179,7 @@ mod tests {
                 nested: false,
                 place: None,
             },
-            group: None,
+            weighed: crate::guest::Weighed::Threads,
             threads: (0..threads).map(thread).collect(),
             qmp: None,
             rules: Vec::new(),

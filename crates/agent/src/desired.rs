@@ -1,8 +1,8 @@
 //! The desired state of a thread.
 
 use super::class::Class;
+use super::guest::Weighed;
 use serde::Deserialize;
-use std::path::PathBuf;
 use tailbound_sys::thread::ThreadId;
 
 /// What a thread is to be.
@@ -19,8 +19,8 @@ pub struct Desired {
     /// A CPU to bring it to. A thread with a deadline may run anywhere in its root
     /// domain; it wakes where it ran last unless another deadline is there.
     pub home: Option<u32>,
-    /// The control group that is its guest's own; it takes the weight then.
-    pub group: Option<PathBuf>,
+    /// What takes the weight of its class.
+    pub weighed: Weighed,
 }
 
 impl Desired {
@@ -33,7 +33,7 @@ impl Desired {
             class,
             affinity: Affinity::Widen,
             home: None,
-            group: None,
+            weighed: Weighed::Threads,
         }
     }
 }

@@ -101,6 +101,34 @@ impl Origin {
     }
 }
 
+/// What takes the weight of a guest's class.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weighed {
+    /// Each of its threads, as a nice value: it has no control group of its own.
+    #[default]
+    Threads,
+    /// The outermost group that is its own: at that one it competes with others.
+    Group(PathBuf),
+    /// Nothing: at the group at which it competes with others there is somebody besides it.
+    Nothing {
+        /// That group.
+        group: PathBuf,
+        /// Who is there besides.
+        others: String,
+    },
+}
+
+impl Weighed {
+    /// Returns the group that takes the weight.
+    pub fn group(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Group(group) => Some(group),
+            _ => None,
+        }
+    }
+}
+
 /// A process as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -141,8 +169,8 @@ pub struct Guest {
     pub pid: u32,
     /// Who started it.
     pub origin: Origin,
-    /// The control group that is its own, in the hierarchy that has weights.
-    pub group: Option<PathBuf>,
+    /// What takes the weight of its class.
+    pub weighed: Weighed,
     /// Its threads.
     pub threads: Vec<GuestThread>,
     /// Where its QEMU listens for QMP, as its command line says.
@@ -223,7 +251,7 @@ fn guest(process: &Process, vmm: Vmm, name: Option<String>) -> Guest {
         vmm,
         pid: process.pid,
         origin: process.origin.clone(),
-        group: None,
+        weighed: Weighed::Threads,
         threads: threads.collect(),
         qmp: None,
         rules: Vec::new(),

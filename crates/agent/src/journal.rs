@@ -1,6 +1,7 @@
 //! The state file: what was there before the agent's changes, so that another process
 //! can put it back after a crash.
 
+use super::desired::Desired;
 use super::observed::ThreadState;
 use super::plan::Plan;
 use super::step::{GroupStep, ThreadStep};
@@ -73,6 +74,7 @@ impl Changes {
             let known = self.threads.entry(step.thread).or_insert(step.clone());
             known.after = step.after;
             known.home = step.home;
+            known.group.clone_from(&step.group);
             known.name.clone_from(&step.name);
         }
         for step in &plan.groups {
@@ -80,6 +82,16 @@ impl Changes {
             known.or_insert(step.clone()).after = step.after;
         }
         self.threads.retain(|_, step| step.before != step.after);
+    }
+
+    /// Takes over which group weighs each thread now: guests start and end, and with them
+    /// it changes at which group one competes.
+    pub fn regroup(&mut self, desired: &[Desired]) {
+        for wanted in desired {
+            if let Some(known) = self.threads.get_mut(&wanted.thread) {
+                known.group = wanted.weighed.group().cloned();
+            }
+        }
     }
 
     /// Returns the state of each thread before the first change.

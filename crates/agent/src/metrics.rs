@@ -1,5 +1,6 @@
 //! What the agent has measured, in the forms that Prometheus reads.
 
+use crate::text::printable;
 use crate::watch::{AgentSnapshot, Meter, MeterKey};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -46,10 +47,23 @@ pub fn encode(
         "1 while all threads of that name have the class that is wanted, 0 while not",
         &vcpus.meters.iter().map(class).collect::<Vec<_>>(),
     )?;
+    let mut family = encoder.encode_descriptor(
+        "tailbound_vcpu_throttled",
+        "How long a CPU quota held up a guest's control group, summed up over CPUs",
+        Some(&Unit::Seconds),
+        MetricType::Counter,
+    )?;
+    for ((guest, group), throttled) in &vcpus.throttled {
+        let group = printable(&group.display().to_string());
+        let labels = [("guest", guest.clone()), ("group", group)];
+        family
+            .encode_family(&labels)?
+            .encode_counter::<NoLabelSet, _, u64>(&throttled.time.as_secs_f64(), None)?;
+    }
     counter(
         encoder,
         "tailbound_vcpu_drift",
-        "Threads that had drifted: found changed by somebody else",
+        "Threads and groups that had drifted: found changed by somebody else",
         &per_guest(&vcpus.drift),
     )?;
     counter(

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use tailbound_sys::cgroup::WeightKind;
+use tailbound_sys::cgroup::{Quota, WeightKind};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::thread::{Scheduling, ThreadId};
 use tailbound_units::Nanos;
@@ -55,6 +55,9 @@ pub struct ObservedThread {
     /// Whether its nice value counts only within its session: autogroups are on,
     /// and it is in no control group that has a weight.
     pub autogrouped: bool,
+    /// The CPU quota of its groups that leaves them the smallest share, and which group
+    /// has it.
+    pub quota: Option<(PathBuf, Quota)>,
 }
 
 /// A control group.
@@ -92,6 +95,11 @@ pub struct Observed {
 }
 
 impl ObservedMachine {
+    /// Returns how many CPUs it has.
+    pub fn cpus(&self) -> u32 {
+        self.domains.iter().map(|domain| domain.cpus.count()).sum()
+    }
+
     /// Returns the root domain that a CPU belongs to.
     pub fn domain(&self, cpu: u32) -> Option<&Domain> {
         self.domains.iter().find(|domain| domain.cpus.contains(cpu))

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tailbound_sys::cgroup::{self, Mounts, Partition, WeightKind, parse_groups};
+use tailbound_sys::cgroup::{self, Groups, Mounts, Partition, Quota, WeightKind, parse_groups};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
@@ -102,6 +102,7 @@ impl Observer {
         let autogroups = self.sysctl("sched_autogroup_enabled") == Some(1);
         let mut processes: HashMap<u32, ObservedProcess> = HashMap::new();
         let mut sets: HashMap<PathBuf, Cpus> = HashMap::new();
+        let mut quotas = HashMap::new();
         let mut threads = BTreeMap::new();
         let mut groups = BTreeMap::new();
         for wanted in desired {
@@ -124,9 +125,10 @@ impl Observer {
                 allowed,
                 ours: process.ours,
                 autogrouped: process.autogrouped,
+                quota: self.quota(pid, tid, &mut quotas),
             };
             threads.insert(wanted.thread, seen);
-            if let Some(directory) = &wanted.group
+            if let Some(directory) = wanted.weighed.group()
                 && !groups.contains_key(directory)
                 && let Some(seen) = group(directory)
             {
@@ -199,6 +201,27 @@ impl Observer {
         let cpus = cgroup::effective_cpus(&directory)?;
         sets.insert(directory, cpus);
         Some(cpus)
+    }
+
+    /// Returns the tightest quota among the groups of a thread.
+    fn quota(
+        &self,
+        pid: u32,
+        tid: u32,
+        known: &mut HashMap<PathBuf, Option<(PathBuf, Quota)>>,
+    ) -> Option<(PathBuf, Quota)> {
+        let path = format!("/proc/{pid}/task/{tid}/cgroup");
+        let groups = parse_groups(&fs::read_to_string(self.root.path(path)).ok()?);
+        let levels = levels(&self.mounts, &groups);
+        let innermost = levels.first()?.clone();
+        let tightest = known.entry(innermost).or_insert_with(|| {
+            let quotas = levels
+                .iter()
+                .filter_map(|at| Some((at.clone(), cgroup::quota(at)?)));
+            let share = |quota: &Quota| bandwidth(quota.runtime, quota.period);
+            quotas.min_by_key(|(_, quota)| share(quota))
+        });
+        tightest.clone()
     }
 
     /// Enters every reservation on the machine into its domain.
@@ -281,6 +304,25 @@ impl Observer {
             0
         }
     }
+}
+
+/// Returns the directories of the groups that a process is in for its CPU, the innermost
+/// first, without the hierarchy's root.
+pub(crate) fn levels(mounts: &Mounts, groups: &Groups) -> Vec<PathBuf> {
+    let Some((directory, unified)) = mounts.directory(groups, "cpu") else {
+        return Vec::new();
+    };
+    let root = if unified {
+        mounts.unified.as_deref()
+    } else {
+        mounts.legacy("cpu")
+    };
+    let Some(root) = root else {
+        return Vec::new();
+    };
+    let below = |at: &&Path| at.starts_with(root) && !at.components().eq(root.components());
+    let levels = directory.ancestors().take_while(below);
+    levels.map(Path::to_owned).collect()
 }
 
 /// Returns what was seen without a slice that nobody asked for.

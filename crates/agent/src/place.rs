@@ -110,6 +110,26 @@ fn jailer(path: &str) -> Option<(Manager, usize)> {
     Some((Manager::Jailer(id.to_owned()), start + id.len()))
 }
 
+/// Returns who keeps the weight of a group as he wants it, by the group's directory.
+pub fn keeper(directory: &str) -> &'static str {
+    let in_kubernetes = directory.contains("/kubepods");
+    let last = directory.rsplit('/').next().unwrap_or_default();
+    if container(last).is_some() {
+        "the container runtime (runc, crun)"
+    } else if in_kubernetes {
+        "the kubelet (by what the pod requests)"
+    } else if last.starts_with("machine-qemu") || last.ends_with(".libvirt-qemu") {
+        "libvirt (cputune shares), or systemd"
+    } else if [".slice", ".scope", ".service"]
+        .iter()
+        .any(|kind| last.ends_with(kind))
+    {
+        "systemd (CPUWeight=)"
+    } else {
+        "somebody else"
+    }
+}
+
 /// Returns the id of the container that a group belongs to, and that group's path: the
 /// 64 hexadecimal digits in the names that docker, containerd, CRI-O and podman
 /// give.
@@ -214,6 +234,26 @@ mod tests {
             "",
         ] {
             assert_eq!(seen(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn whoever_sets_a_groups_weight_anew_is_named() {
+        let pod = "/sys/fs/cgroup/kubepods.slice/kubepods-burstable-podab.slice";
+        for (directory, name) in [
+            (pod.to_owned(), "the kubelet"),
+            (
+                format!("{pod}/cri-containerd-{}.scope", "4fa6".repeat(16)),
+                "the container runtime",
+            ),
+            (
+                r"/x/machine.slice/machine-qemu\x2d1\x2dweb.scope".into(),
+                "libvirt",
+            ),
+            ("/x/system.slice/web.service".into(), "systemd"),
+            ("/x/vms/web".into(), "somebody else"),
+        ] {
+            assert!(keeper(&directory).starts_with(name), "{directory}");
         }
     }
 

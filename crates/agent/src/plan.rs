@@ -4,15 +4,19 @@
 use super::admission;
 use super::class::{Class, Support, target};
 use super::desired::{Affinity, Desired};
+use super::guest::Weighed;
 use super::observed::{Observed, ObservedThread, ThreadState};
 use super::plan_error::PlanError;
 use super::step::{GroupStep, ThreadStep, same};
+use super::text::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use tailbound_sys::cgroup::Quota;
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::thread::{Scheduling, ThreadId};
+use tailbound_units::Nanos;
 
 /// What has to be done. It is data: printing it changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -85,6 +89,17 @@ impl Planner<'_> {
             return;
         };
         self.notes(wanted, seen);
+        if let (Weighed::Nothing { group, others }, Class::Aperiodic(aperiodic)) =
+            (&wanted.weighed, wanted.class)
+            && aperiodic.weight > 1
+        {
+            self.errors.push(PlanError::Weight {
+                name: wanted.name.clone(),
+                group: group.clone(),
+                others: others.clone(),
+            });
+            return;
+        }
         let before = seen.state;
         match self.target(wanted, seen, original.copied().unwrap_or(before)) {
             Ok(after) if same(&before, &after) => self.plan.unchanged += 1,
@@ -94,7 +109,7 @@ impl Planner<'_> {
                 before,
                 after,
                 home: wanted.home,
-                group: wanted.group.clone(),
+                group: wanted.weighed.group().cloned(),
             }),
             Err(error) => self.errors.push(*error),
         }
@@ -110,7 +125,7 @@ impl Planner<'_> {
     ) -> Result<ThreadState, Box<PlanError>> {
         let support = Support {
             slices: self.observed.machine.slices,
-            nice: wanted.group.is_none(),
+            nice: wanted.weighed == Weighed::Threads,
             privileged: self.observed.machine.privileged,
         };
         let mut after = original;
@@ -138,7 +153,19 @@ impl Planner<'_> {
                 wanted.class
             ));
         }
-        if aperiodic.weight > 1 && wanted.group.is_none() && seen.autogrouped {
+        if let Some((group, Quota { runtime, period })) = &seen.quota
+            && let cpus = u64::from(self.observed.machine.cpus().max(1))
+            && let stretch = period.saturating_sub(Nanos(runtime.0 / cpus))
+            && stretch > Nanos::ZERO
+        {
+            self.note(format!(
+                "a CPU quota of {runtime} in {period} at {} can stop all that is in it for \
+                 {stretch} at a stretch, and no share changes that; raise it, or give vCPUs a \
+                 reservation (periodic), for which quotas do not count",
+                printable(&group.display().to_string()),
+            ));
+        }
+        if aperiodic.weight > 1 && wanted.weighed == Weighed::Threads && seen.autogrouped {
             self.note(
                 "autogroups are on, and a nice value counts only within its session: the weight \
                  has no effect beside other sessions; give the guest a control group of its own, \
@@ -209,7 +236,7 @@ impl Planner<'_> {
 fn groups(desired: &[Desired], observed: &Observed) -> Vec<GroupStep> {
     let mut weights: BTreeMap<&Path, u64> = BTreeMap::new();
     for wanted in desired {
-        if let (Some(group), Class::Aperiodic(aperiodic)) = (&wanted.group, &wanted.class)
+        if let (Some(group), Class::Aperiodic(aperiodic)) = (wanted.weighed.group(), &wanted.class)
             && let Some(seen) = observed.groups.get(group)
             && observed.threads.contains_key(&wanted.thread)
         {

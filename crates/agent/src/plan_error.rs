@@ -1,6 +1,7 @@
 //! Why there is no plan: what stands in the way, by how much, and what would pass.
 
 use super::class::{CPU, Class};
+use std::path::PathBuf;
 use tailbound_sys::cpuset::Cpus;
 use tailbound_units::Nanos;
 
@@ -29,6 +30,21 @@ pub enum PlanError {
         class: Class,
         /// Whether the thread is this user's own.
         ours: bool,
+    },
+    /// A weight would be others' as well.
+    #[error(
+        "{name}: it competes with other guests at the control group {group}, where {others} \
+         would have its weight as well; put nobody beside it there, or use weight = 1 or a \
+         reservation (periodic)",
+        group = group.display()
+    )]
+    Weight {
+        /// The thread.
+        name: String,
+        /// The group.
+        group: PathBuf,
+        /// Who is there besides the guest and its helpers.
+        others: String,
     },
     /// The cpuset is narrower than the root domain.
     #[error(

@@ -6,7 +6,7 @@
 
 use super::class::{Bandwidth, Class, Level};
 use super::desired::{Affinity, Desired};
-use super::guest::{Guest, GuestThread, matches};
+use super::guest::{Guest, GuestThread, Weighed, matches};
 use super::place::Manager;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -269,7 +269,13 @@ pub fn rule_for<'r>(rules: &'r [GuestRule], guest: &Guest) -> Option<&'r GuestRu
 /// it is.
 pub(crate) fn desired_of(rule: &GuestRule, guest: &Guest, thread: &GuestThread) -> Option<Desired> {
     let vcpu = thread.role.is_vcpu();
-    let class = if vcpu { rule.class() } else { rule.helpers() };
+    let mut class = if vcpu { rule.class() } else { rule.helpers() };
+    // A class of vCPUs that cannot be had is refused; of helpers the slice is left.
+    if let (false, Weighed::Nothing { .. }, Class::Aperiodic(aperiodic)) =
+        (vcpu, &guest.weighed, &mut class)
+    {
+        aperiodic.weight = 1;
+    }
     (class != Class::Normal).then(|| Desired {
         thread: thread.id,
         name: thread_name(guest, thread),
@@ -278,7 +284,7 @@ pub(crate) fn desired_of(rule: &GuestRule, guest: &Guest, thread: &GuestThread) 
         home: rule
             .home
             .filter(|_| vcpu && matches!(class, Class::Periodic(_))),
-        group: guest.group.clone(),
+        weighed: guest.weighed.clone(),
     })
 }
 

@@ -1,20 +1,23 @@
 //! Finds the guests of a machine in `/proc`, and who started them.
 
 mod groups;
+mod weighed;
 
 use super::calls::{Live, SystemCalls};
 use super::guest::{
     Guest, GuestThread, NamedThread, Origin, Process, Role, VcpuThread, plain, recognise,
 };
-use super::place;
+use super::observer::levels;
 use super::qmp;
 use super::rule::{GuestRule, Target, assign};
+use super::text::printable;
 use groups::{Hierarchies, Members};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tailbound_sys::cgroup::{self, Groups, Mounts, parse_groups};
+use tailbound_sys::cgroup::{self, Groups, Mounts, Quota, Throttled, parse_groups};
 use tailbound_sys::cpuset::Cpus;
 use tailbound_sys::procfs;
 use tailbound_sys::root::Root;
@@ -93,6 +96,7 @@ impl Scanner {
         // Kernel threads named "vhost-PID", by that process.
         let mut vhosts: HashMap<u32, Vec<GuestThread>> = HashMap::new();
         let mut others = HashMap::new();
+        let mut places: HashMap<u32, Groups> = HashMap::new();
         let named = self.named(rules);
         for pid in procfs::processes(&self.root)? {
             let Some(stat) = self.first_look(pid) else {
@@ -129,7 +133,7 @@ impl Scanner {
                 }
             }
             guest.other_executable = self.other_executable(pid, rules);
-            guest.group = self.group(&process.groups, pid);
+            places.insert(pid, process.groups);
             guests.push(guest);
         }
         self.others = others;
@@ -139,6 +143,9 @@ impl Scanner {
             guest
                 .threads
                 .extend(vhosts.remove(&guest.pid).unwrap_or_default());
+            if let (Some(_), Some(groups)) = (guest.rule, places.get(&guest.pid)) {
+                self.weigh(guest, groups);
+            }
             let given = guest.rule.and_then(|index| rules[index].qmp.clone());
             self.ask(guest, given);
         }
@@ -246,20 +253,39 @@ impl Scanner {
             .collect()
     }
 
-    /// Returns the control group that is a process's own, where that has a weight.
-    fn group(&self, groups: &Groups, pid: u32) -> Option<PathBuf> {
-        let mounts = self.hierarchies.mounts();
-        let (directory, unified) = mounts.directory(groups, "cpu")?;
-        let (root, path) = if unified {
-            (mounts.unified.as_deref()?, groups.unified.as_deref()?)
-        } else {
-            (mounts.legacy("cpu")?, groups.legacy("cpu")?)
+    /// Finds what takes the weight of a guest's class.
+    fn weigh(&mut self, guest: &mut Guest, groups: &Groups) {
+        let name = |pid| {
+            let text = fs::read_to_string(self.root.path(format!("/proc/{pid}/stat"))).ok()?;
+            Some(printable(&parse_stat(&text)?.name))
         };
-        if let Some(own) = own_group(path) {
-            return Some(root.join(own.trim_start_matches('/')));
+        let (hierarchies, calls) = (&mut self.hierarchies, &*self.calls);
+        let (weighed, note) = weighed::weighed(hierarchies, calls, groups, guest, name);
+        guest.weighed = weighed;
+        guest.notes.extend(note);
+    }
+
+    /// Returns the CPU quotas among the groups of a guest, and what each did.
+    pub fn quotas(&self, guest: &Guest) -> Vec<GroupQuota> {
+        let mut found = BTreeMap::new();
+        for thread in guest.threads.iter().filter(|thread| thread.role.is_vcpu()) {
+            let ThreadId { pid, tid, .. } = thread.id;
+            let Some(text) = self.text(pid, &format!("task/{tid}/cgroup")) else {
+                continue;
+            };
+            for group in levels(self.hierarchies.mounts(), &parse_groups(&text)) {
+                if let (Some(quota), false) = (cgroup::quota(&group), found.contains_key(&group)) {
+                    let throttled = cgroup::throttled(&group);
+                    found.insert(group, (quota, throttled));
+                }
+            }
         }
-        let alone = path != "/" && cgroup::processes(&directory) == [pid];
-        alone.then_some(directory)
+        let quota = |(group, (quota, throttled))| GroupQuota {
+            group,
+            quota,
+            throttled,
+        };
+        found.into_iter().map(quota).collect()
     }
 
     /// Asks a QEMU that does not name its vCPUs. One that nobody vouches for is not asked:
@@ -288,7 +314,7 @@ impl Scanner {
             Err(error) => guest.notes.push(format!(
                 "its vCPUs are not known: no answer by QMP from {} ({error}); a socket takes one \
                  client at a time",
-                super::text::printable(&socket.display().to_string())
+                printable(&socket.display().to_string())
             )),
         }
         if let Some(vcpus) = self.asked.get(&first) {
@@ -342,6 +368,34 @@ impl Scanner {
     }
 }
 
+/// A CPU quota of a group that a guest is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupQuota {
+    /// The group's directory.
+    pub group: PathBuf,
+    /// The quota.
+    pub quota: Quota,
+    /// What it did.
+    pub throttled: Throttled,
+}
+
+impl fmt::Display for GroupQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            group,
+            quota: Quota { runtime, period },
+            throttled,
+        } = self;
+        write!(
+            f,
+            "a CPU quota of {runtime} in {period} at {}, used up in {} periods so far, for {:.3} s",
+            printable(&group.display().to_string()),
+            throttled.periods,
+            throttled.time.as_secs_f64()
+        )
+    }
+}
+
 /// What rules say about a process that they name.
 struct Named {
     name: Option<String>,
@@ -364,12 +418,6 @@ fn vhost(pid: u32, stat: &Stat) -> Option<(u32, GuestThread)> {
         role: Role::Vhost,
     };
     Some((owner, thread))
-}
-
-/// Returns the part of a group's path that is a guest's or container's own, where its
-/// name says so.
-fn own_group(path: &str) -> Option<&str> {
-    place::place(path).map(|place| place.path)
 }
 
 /// Leaves out what a container or pod runs besides a virtual machine: the rule means that,

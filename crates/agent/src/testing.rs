@@ -106,6 +106,7 @@ impl Fake {
                 allowed: cpus("0-3"),
                 ours: true,
                 autogrouped: false,
+                quota: None,
             };
             (*thread, seen)
         };

@@ -85,10 +85,14 @@ pub fn measure(rules: &[GuestRule], interval: Nanos, state: &Path) -> Result<Usa
         .iter()
         .flat_map(|guest| guest.notes.iter().map(move |text| note(guest, text)));
     let refusals = scanner.refusals().iter().cloned();
+    let quotas = guests.iter().flat_map(|guest| {
+        let quotas = scanner.quotas(guest).into_iter();
+        quotas.map(move |quota| format!("{}: {quota}", guest.name))
+    });
     Ok(Usage {
         interval,
         threads,
-        notes: noted.chain(refusals).collect(),
+        notes: noted.chain(quotas).chain(refusals).collect(),
     })
 }
 

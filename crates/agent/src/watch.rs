@@ -8,12 +8,16 @@ use super::class::Class;
 use super::config::{AgentConfig, OnDrift};
 use super::desired::Desired;
 use super::guest::{Guest, GuestThread, Role};
+use super::place::keeper;
 use super::plan::Plan;
 use super::rule::rule_for;
 use super::scan::Scanner;
+use super::step::ThreadStep;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tailbound_metrics::Histogram;
+use tailbound_sys::cgroup::Throttled;
 use tailbound_sys::root::Root;
 use tailbound_sys::thread::{Schedstat, Tasks, ThreadId};
 use tailbound_units::Nanos;
@@ -54,7 +58,9 @@ pub struct MeterKey {
 pub struct AgentSnapshot {
     /// The meters of all guests.
     pub meters: BTreeMap<MeterKey, Meter>,
-    /// By guest: how often one of its threads had drifted.
+    /// By guest with a rule, and quota: what CPU quotas did to it.
+    pub throttled: BTreeMap<(String, PathBuf), Throttled>,
+    /// By guest: how often one of its threads, or its group, had drifted.
     pub drift: BTreeMap<String, u64>,
     /// By guest: how often its class could not be applied; errors of the agent as a
     /// whole have the empty name.
@@ -73,6 +79,8 @@ pub struct Watcher {
     guests: Vec<Guest>,
     /// How often each thread was changed back.
     reapplied: HashMap<ThreadId, u32>,
+    /// How often the weight of each group was.
+    reweighed: HashMap<PathBuf, u32>,
     /// The errors of the last round, by guest, so that each is logged once.
     last_errors: BTreeSet<(String, String)>,
     /// The errors of this round.
@@ -97,6 +105,7 @@ impl Watcher {
             config,
             guests: Vec::new(),
             reapplied: HashMap::new(),
+            reweighed: HashMap::new(),
             last_errors: BTreeSet::new(),
             errors: BTreeSet::new(),
             noted: BTreeSet::new(),
@@ -128,6 +137,7 @@ impl Watcher {
         }
         self.config = AgentConfig { state, ..config };
         self.reapplied.clear();
+        self.reweighed.clear();
         self.last_errors.clear();
     }
 
@@ -165,12 +175,13 @@ impl Watcher {
             Err(_) => self.apply_to_each(&desired),
         };
         self.note_classes(&desired, &in_force);
+        self.note_quotas();
         Ok(())
     }
 
-    /// Logs once why no rule counts for a guest that claims one.
+    /// Logs once what is to be noted of guests, such as why no rule counts for one.
     fn note_guests(&mut self) {
-        for guest in self.guests.iter().filter(|guest| guest.rule.is_none()) {
+        for guest in &self.guests {
             for note in &guest.notes {
                 let note = format!("{} (process {}): {note}", guest.name, guest.pid);
                 // Whoever starts processes without end must not fill the memory.
@@ -206,18 +217,26 @@ impl Watcher {
         wanted.cloned().collect()
     }
 
-    /// Restores threads that no rule is for any more, and forgets those that have
-    /// exited.
+    /// Restores threads that no rule is for any more, and groups that weigh none of them,
+    /// and forgets those that have exited.
     fn release(&mut self, desired: &[Desired]) {
         let wanted: BTreeSet<_> = desired.iter().map(|wanted| wanted.thread).collect();
+        let groups: BTreeSet<_> = desired.iter().filter_map(|w| w.weighed.group()).collect();
         let changes = self.agent.changes();
-        if changes.threads.keys().all(|thread| wanted.contains(thread)) {
-            return;
+        if !changes.groups.keys().all(|group| groups.contains(group)) {
+            let restored = self.agent.regroup(desired);
+            self.note_restored(restored);
         }
-        match self
-            .agent
-            .restore_some(|step| !wanted.contains(&step.thread))
-        {
+        let changes = self.agent.changes();
+        if !changes.threads.keys().all(|thread| wanted.contains(thread)) {
+            let gone = |step: &ThreadStep| !wanted.contains(&step.thread);
+            let restored = self.agent.restore_some(gone);
+            self.note_restored(restored);
+        }
+    }
+
+    fn note_restored(&mut self, restored: Result<Restored, AgentError>) {
+        match restored {
             Ok(restored) => {
                 for what in &restored.drifted {
                     tracing::warn!("drifted, stays as it is: {what}");
@@ -238,7 +257,13 @@ impl Watcher {
                 tracing::warn!("{note}");
             }
         }
-        let drifted = self.take_drifted(&mut plan);
+        let mut drifted = self.take_drifted(&mut plan);
+        let groups = self.take_drifted_groups(&mut plan);
+        let weighed = desired.iter().filter(|wanted| {
+            let group = wanted.weighed.group();
+            group.is_some_and(|group| groups.contains(group))
+        });
+        drifted.extend(weighed.map(|wanted| wanted.thread));
         let applied = self.agent.apply(&plan)?;
         for step in &plan.threads {
             tracing::info!("{step}");
@@ -277,7 +302,7 @@ impl Watcher {
             again
         });
         for (thread, name, before, again) in seen {
-            let what = if again { "changed back" } else { "it stays so" };
+            let what = outcome(again);
             tracing::warn!(
                 "{name}: somebody else made it {} on CPUs {}; {what}",
                 before.scheduling,
@@ -290,6 +315,45 @@ impl Watcher {
                 .drift
                 .entry(guest.unwrap_or_default())
                 .or_default() += 1;
+        }
+        drifted
+    }
+
+    /// Does the same for control groups: managers of groups set weights anew, each for its
+    /// reasons. Returns the groups that stay as they are.
+    fn take_drifted_groups(&mut self, plan: &mut Plan) -> BTreeSet<PathBuf> {
+        let changes = self.agent.changes();
+        let mut drifted = BTreeSet::new();
+        let mut seen = Vec::new();
+        plan.groups.retain(|step| {
+            let known = changes.groups.get(&step.directory);
+            if known.is_none_or(|known| known.after != step.after) {
+                return true;
+            }
+            let times = self.reweighed.entry(step.directory.clone()).or_default();
+            *times += 1;
+            let again = self.config.drift == OnDrift::Reapply && *times <= MAX_REAPPLIED;
+            if !again {
+                drifted.insert(step.directory.clone());
+            }
+            if again || *times == 1 || *times == MAX_REAPPLIED + 1 {
+                seen.push((step.clone(), again));
+            }
+            again
+        });
+        for (step, again) in seen {
+            let group = step.directory.display();
+            tracing::warn!(
+                "group {group}: {} made its {} {}; {}",
+                keeper(&group.to_string()),
+                step.kind.file(),
+                step.before,
+                outcome(again)
+            );
+            let of = |guest: &&Guest| guest.weighed.group() == Some(&step.directory);
+            let guest = self.guests.iter().find(of).map(|guest| guest.name.clone());
+            let mut shared = self.lock();
+            *shared.drift.entry(guest.unwrap_or_default()).or_default() += 1;
         }
         drifted
     }
@@ -307,6 +371,16 @@ impl Watcher {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, AgentSnapshot> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_quotas(&self) {
+        let mut throttled = BTreeMap::new();
+        for guest in self.guests.iter().filter(|guest| guest.rule.is_some()) {
+            for quota in self.scanner.quotas(guest) {
+                throttled.insert((guest.name.clone(), quota.group), quota.throttled);
+            }
+        }
+        self.lock().throttled = throttled;
     }
 
     fn note_classes(&self, desired: &[Desired], in_force: &BTreeSet<ThreadId>) {
@@ -385,6 +459,11 @@ impl Watcher {
     pub fn guests(&self) -> &[Guest] {
         &self.guests
     }
+}
+
+/// What becomes of something that drifted.
+fn outcome(again: bool) -> &'static str {
+    if again { "changed back" } else { "it stays so" }
 }
 
 /// Returns the meter of a thread: each vCPU has one, the others share one for their

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -553,15 +554,21 @@ fn a_process_of_another_user_gets_no_class_by_calling_itself_a_guest() {
     watcher.restore().unwrap();
 }
 
+/// The number of the next group.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
 /// A control group with a weight, and one process in it.
 struct Grouped {
     directory: PathBuf,
+    /// Where the process is.
+    inner: PathBuf,
     process: Option<FakeGuest>,
 }
 
 impl Grouped {
-    /// `None`, and says so, where none can be made.
-    fn start() -> Option<Self> {
+    /// `None`, and says so, where none can be made. The process is in the group, or in
+    /// one `inner` that is in it.
+    fn start(inner: &str) -> Option<Self> {
         let mounts = Mounts::read(&Root::default()).unwrap();
         let own = parse_groups(&std::fs::read_to_string("/proc/self/cgroup").unwrap());
         let Some((parent, _)) = mounts.directory(&own, "cpu") else {
@@ -569,7 +576,9 @@ impl Grouped {
             skipped(Part::CpuWeight, why);
             return None;
         };
-        let directory = parent.join(format!("tailbound-test-{}", std::process::id()));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tailbound-test-{}-{number}", std::process::id());
+        let directory = parent.join(name);
         if let Err(error) = std::fs::create_dir(&directory) {
             let parent = parent.display();
             let why = format!("no control group can be made in {parent}: {error}");
@@ -577,12 +586,19 @@ impl Grouped {
             return None;
         }
         let mut grouped = Self {
+            inner: directory.join(inner),
             directory,
             process: None,
         };
+        // Version 2 has a group's weights where the one above hands them down.
+        let handed = grouped.directory.join("cgroup.subtree_control");
+        if grouped.inner != grouped.directory {
+            let _ = std::fs::write(handed, "+cpu");
+            std::fs::create_dir(&grouped.inner).unwrap();
+        }
         let process = FakeGuest::start(1);
         let moved = std::fs::write(
-            grouped.directory.join("cgroup.procs"),
+            grouped.inner.join("cgroup.procs"),
             process.process.id().to_string(),
         );
         grouped.process = Some(process);
@@ -601,41 +617,105 @@ impl Grouped {
         Some(grouped)
     }
 
+    fn file(&self) -> PathBuf {
+        let files = ["cpu.weight", "cpu.shares"].map(|file| self.directory.join(file));
+        files.into_iter().find(|file| file.exists()).unwrap()
+    }
+
     fn weight(&self) -> u64 {
-        let text = ["cpu.weight", "cpu.shares"]
-            .iter()
-            .find_map(|file| std::fs::read_to_string(self.directory.join(file)).ok());
-        text.unwrap().trim().parse().unwrap()
+        let text = std::fs::read_to_string(self.file()).unwrap();
+        text.trim().parse().unwrap()
+    }
+
+    /// A rule that gives its guest ten times the weight.
+    fn rule(&self) -> String {
+        let pid = self.process.as_ref().unwrap().process.id();
+        format!(
+            "[[guest]]\npid = {pid}\nlabel = \"grouped\"\nclass = {{ kind = \"aperiodic\", \
+             weight = 10 }}\n"
+        )
     }
 }
 
 impl Drop for Grouped {
     fn drop(&mut self) {
         self.process = None;
+        let _ = std::fs::remove_dir(&self.inner);
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
 
 #[test]
-fn a_guest_in_a_group_of_its_own_gets_the_weight_there() {
+fn a_guest_in_groups_of_its_own_gets_the_weight_at_the_outermost() {
+    for inner in ["", "inner"] {
+        let bench = bench();
+        let Some(grouped) = Grouped::start(inner) else {
+            return;
+        };
+        let before = grouped.weight();
+        let guest = grouped.process.as_ref().unwrap();
+        let nice = || scheduling(guest.vcpus()[0]).unwrap().nice;
+        let nice_before = nice();
+        let mut watcher = Watcher::open(config(&bench, &grouped.rule())).unwrap();
+        watcher.round();
+        assert_eq!(grouped.weight(), 10 * before, "{inner}");
+        assert_eq!(nice(), nice_before);
+        watcher.reconfigure(config(&bench, ""));
+        watcher.round();
+        assert_eq!(grouped.weight(), before);
+        watcher.restore().unwrap();
+    }
+}
+
+#[test]
+fn a_weight_that_somebody_sets_anew_is_changed_back_three_times() {
     let bench = bench();
-    let Some(grouped) = Grouped::start() else {
+    let Some(grouped) = Grouped::start("") else {
         return;
     };
     let before = grouped.weight();
-    let guest = grouped.process.as_ref().unwrap();
-    let nice = || scheduling(guest.vcpus()[0]).unwrap().nice;
-    let nice_before = nice();
-    let rule = format!(
-        "[[guest]]\npid = {}\nclass = {{ kind = \"aperiodic\", weight = 10 }}\n",
-        guest.process.id()
-    );
-    let mut watcher = Watcher::open(config(&bench, &rule)).unwrap();
+    let mut watcher = Watcher::open(config(&bench, &grouped.rule())).unwrap();
+    watcher.round();
+    let theirs = before / 2;
+    for times in 1..=4 {
+        std::fs::write(grouped.file(), theirs.to_string()).unwrap();
+        for _ in 0..2 {
+            watcher.round();
+            let expected = if times <= 3 { 10 * before } else { theirs };
+            assert_eq!(grouped.weight(), expected, "{times}");
+        }
+    }
+    let shared = watcher.shared();
+    assert_eq!(shared.lock().unwrap().drift["grouped"], 4);
+    let meters = shared.lock().unwrap().meters.clone();
+    let (guest, thread) = ("grouped".to_owned(), "vcpu 0".to_owned());
+    assert!(!meters[&MeterKey { guest, thread }].in_force);
+    // Theirs stays theirs.
+    watcher.restore().unwrap();
+    assert_eq!(grouped.weight(), theirs);
+}
+
+#[test]
+fn a_group_that_others_come_into_is_as_it_was_and_the_guests_own_is_weighed() {
+    let bench = bench();
+    let Some(grouped) = Grouped::start("inner") else {
+        return;
+    };
+    let before = grouped.weight();
+    let mut watcher = Watcher::open(config(&bench, &grouped.rule())).unwrap();
     watcher.round();
     assert_eq!(grouped.weight(), 10 * before);
-    assert_eq!(nice(), nice_before);
-    watcher.reconfigure(config(&bench, ""));
+    let sibling = grouped.directory.join("sibling");
+    std::fs::create_dir(&sibling).unwrap();
+    let other = FakeGuest::start(0);
+    std::fs::write(sibling.join("cgroup.procs"), other.process.id().to_string()).unwrap();
     watcher.round();
+    let inner = grouped.inner.join(grouped.file().file_name().unwrap());
+    let weight = |file: &PathBuf| std::fs::read_to_string(file).unwrap().trim().to_owned();
     assert_eq!(grouped.weight(), before);
+    assert_eq!(weight(&inner), (10 * before).to_string());
     watcher.restore().unwrap();
+    assert_eq!(weight(&inner), before.to_string());
+    drop(other);
+    let _ = std::fs::remove_dir(&sibling);
 }

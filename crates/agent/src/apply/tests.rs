@@ -2,6 +2,7 @@ use super::super::testing::{Fake, cpus, desired, id, machine, next, periodic};
 use super::super::{Aperiodic, Class};
 use super::*;
 use crate::desired::Desired;
+use crate::guest::Weighed;
 use crate::plan::plan;
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -50,7 +51,7 @@ fn mixed() -> (Fake, Vec<Desired>) {
         desired(4, Class::Aperiodic(Aperiodic::default())),
         desired(5, Class::Normal),
     ];
-    desired[3].group = Some("vm".into());
+    desired[3].weighed = Weighed::Group("vm".into());
     (kernel, desired)
 }
 

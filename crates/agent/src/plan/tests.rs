@@ -185,7 +185,7 @@ fn a_nice_value_that_counts_in_its_session_alone_is_noted() {
     };
     assert_eq!(notes(&wanted), 1);
     let grouped = Desired {
-        group: Some("vm".into()),
+        weighed: crate::guest::Weighed::Group("vm".into()),
         ..wanted
     };
     assert_eq!(notes(&grouped), 0);
@@ -259,4 +259,61 @@ proptest! {
         }
         prop_assert!(same(&kernel.threads[&id(1)], &before));
     }
+}
+
+#[test]
+fn a_share_under_a_quota_is_noted_with_how_long_that_stops_it() {
+    let kernel = Fake::new([1, 2]);
+    let mut observed = kernel.observe(machine());
+    for seen in observed.threads.values_mut() {
+        let quota = tailbound_sys::cgroup::Quota {
+            runtime: Nanos::from_millis(20),
+            period: Nanos::from_millis(100),
+        };
+        seen.quota = Some(("/vms/web".into(), quota));
+    }
+    let shares = [1, 2].map(|tid| wanted(tid, Class::Aperiodic(Aperiodic::default())));
+    let plan = plan_for(&shares, &observed).unwrap();
+    assert_eq!(
+        plan.notes,
+        [
+            "a CPU quota of 20ms in 100ms at /vms/web can stop all that is in it for 95ms at a \
+             stretch, and no share changes that; raise it, or give vCPUs a reservation \
+             (periodic), for which quotas do not count"
+        ]
+    );
+    // Four CPUs cannot use up four times the period.
+    for seen in observed.threads.values_mut() {
+        seen.quota.as_mut().unwrap().1.runtime = Nanos::from_millis(400);
+    }
+    assert!(plan_for(&shares, &observed).unwrap().notes.is_empty());
+    let reserved = [wanted(1, periodic(500, 3000))];
+    assert!(plan_for(&reserved, &observed).unwrap().notes.is_empty());
+}
+
+#[test]
+fn a_weight_that_others_would_have_as_well_is_refused_and_a_slice_alone_is_not() {
+    let observed = Fake::new([1]).observe(machine());
+    let weighed = crate::guest::Weighed::Nothing {
+        group: "/kubepods/podab".into(),
+        others: "80 (nginx)".into(),
+    };
+    let with = |weight| Desired {
+        weighed: weighed.clone(),
+        ..wanted(
+            1,
+            Class::Aperiodic(Aperiodic {
+                weight,
+                ..Aperiodic::default()
+            }),
+        )
+    };
+    assert_eq!(
+        errors(&[with(10)], &observed),
+        "vm vcpu 1: it competes with other guests at the control group /kubepods/podab, where 80 \
+         (nginx) would have its weight as well; put nobody beside it there, or use weight = 1 or a \
+         reservation (periodic)"
+    );
+    let plan = plan_for(&[with(1)], &observed).unwrap();
+    assert_eq!(plan.threads[0].after.scheduling.nice, 0);
 }

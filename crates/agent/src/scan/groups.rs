@@ -17,6 +17,8 @@ pub(super) struct Hierarchies {
     mounts: Mounts,
     /// What was found of directories: whether only root can change them.
     guarded: HashMap<PathBuf, bool>,
+    /// The processes in groups and below them.
+    inside: HashMap<PathBuf, BTreeSet<u32>>,
 }
 
 /// What a rule's group, container or pod has in it.
@@ -35,16 +37,36 @@ impl Hierarchies {
         Self {
             mounts,
             guarded: HashMap::new(),
+            inside: HashMap::new(),
         }
     }
 
     /// Forgets what was found; groups come and go.
     pub(super) fn forget(&mut self) {
         self.guarded.clear();
+        self.inside.clear();
     }
 
     pub(super) fn mounts(&self) -> &Mounts {
         &self.mounts
+    }
+
+    /// Returns the root of the hierarchy that has CPU weights, and the path of a process's
+    /// group in it.
+    pub(super) fn of_cpu(&self, groups: &Groups) -> Option<(PathBuf, String)> {
+        let (_, unified) = self.mounts.directory(groups, "cpu")?;
+        let (root, path) = if unified {
+            (self.mounts.unified.as_deref()?, groups.unified.as_deref()?)
+        } else {
+            (self.mounts.legacy("cpu")?, groups.legacy("cpu")?)
+        };
+        Some((root.to_owned(), path.to_owned()))
+    }
+
+    /// Returns the processes in a group and below it.
+    pub(super) fn inside(&mut self, directory: &Path) -> &BTreeSet<u32> {
+        let found = self.inside.entry(directory.to_owned());
+        found.or_insert_with(|| cgroup::processes(directory).into_iter().collect())
     }
 
     fn roots(&self) -> Vec<PathBuf> {
@@ -59,7 +81,7 @@ impl Hierarchies {
 
     /// Whether nobody but root can have made a group, or can move processes into it or
     /// into one above it.
-    fn is_guarded(&mut self, calls: &dyn SystemCalls, root: &Path, path: &str) -> bool {
+    pub(super) fn is_guarded(&mut self, calls: &dyn SystemCalls, root: &Path, path: &str) -> bool {
         let mut directory = root.to_owned();
         let mut levels = path.split('/').filter(|name| !name.is_empty());
         loop {

@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tailbound_agent::AgentConfig;
 use tailbound_agent::budget::{Wanted, desired};
-use tailbound_agent::guest::Guest;
+use tailbound_agent::guest::{Guest, Weighed};
 use tailbound_agent::journal::peek;
 use tailbound_agent::observed::{Domain, Limits, ObservedMachine};
 use tailbound_agent::observer::Observer;
@@ -129,7 +129,7 @@ fn show_guest(out: &mut String, guest: &Guest) {
         vmm,
         pid,
         origin,
-        group,
+        weighed,
         threads,
         rules,
         rule,
@@ -137,9 +137,11 @@ fn show_guest(out: &mut String, guest: &Guest) {
         ..
     } = guest;
     let by = rule.map_or("none".into(), |rule| rule.to_string());
-    let group = group
-        .as_ref()
-        .map_or("none".into(), |group| group.display().to_string());
+    let group = match weighed {
+        Weighed::Threads => "none".into(),
+        Weighed::Group(group) => group.display().to_string(),
+        Weighed::Nothing { group, others } => format!("{} beside {others}", group.display()),
+    };
     writeln!(
         out,
         "guest {name}: {vmm:?}, process {pid}, group {group}, rules {rules:?}, by rule {by}"

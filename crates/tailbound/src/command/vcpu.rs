@@ -125,10 +125,12 @@ impl Apply {
             let beyond: Vec<_> = beyond.iter().map(ToString::to_string).collect();
             return Err(Failure::with(Exit::DoesNotHold, beyond.join("\n")));
         }
-        let plan = agent.plan(&desired).map_err(|error| match error {
+        let mut plan = agent.plan(&desired).map_err(|error| match error {
             AgentError::Plan(_) => Failure::with(Exit::DoesNotHold, error),
             error => Failure::new(error),
         })?;
+        let notes = guests.iter().flat_map(|guest| &guest.notes);
+        plan.notes.extend(notes.cloned());
         let mut exited = plan.exited.clone();
         let mut back = Restored::default();
         if !self.dry_run {

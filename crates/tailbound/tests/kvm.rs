@@ -125,7 +125,7 @@ fn what_is_wrong_hurts_nobody(hosts: &Hosts) {
     }
     assert_eq!(before(hosts), so_far);
     // Wrong units, live: the guest keeps what it has.
-    hosts.does("h1", &metadata("web-0", "300Mbps"));
+    hosts.does("h1", &metadata("web-0", "300mbps"));
     let log = "grep -c 'domain web-0, line\\|domain web-0: line' /var/log/tailbound-libvirt.log";
     hosts.until("h1", log, |count| count.trim() == "1");
     assert_eq!(before(hosts), so_far);

@@ -177,9 +177,9 @@ fn mistakes(host: &Host, web: &str) -> Vec<(String, String)> {
     let at = |path: &str| host.path(path).display().to_string();
     vec![
         (
-            other(&RIGHT.replace("100Mbit/s", "100Mbps")),
-            "domain late: line 6, column 27 of its XML: \"100Mbps\" has the unknown unit \
-             \"Mbps\": use one of Gbit/s, Mbit/s, kbit/s, bit/s"
+            other(&RIGHT.replace("100Mbit/s", "100Mb")),
+            "domain late: line 6, column 27 of its XML: \"100Mb\" has the unknown unit \
+             \"Mb\": use one of Gbit/s, Mbit/s, kbit/s, bit/s; did you mean 100Mbit/s?"
                 .to_owned(),
         ),
         (

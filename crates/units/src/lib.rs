@@ -11,7 +11,9 @@
 //!
 //! `Nanos`, `Bytes` and `Rate` parse from and print as text with their unit: `10ms`, `37500B`,
 //! `1.5KB`, `64KiB`, `1Gbit/s`. `KB` is 1000 bytes and `KiB` 1024. Parsing is
-//! exact too: `1.5KB` is 1500 bytes, `1.0005KB` is refused.
+//! exact too: `1.5KB` is 1500 bytes, `1.0005KB` is refused. How others write units is read as well
+//! where it can mean one thing alone (`10Mbps`, `10mbit`, `100M` of a rate, `15kB`, `5min`); what
+//! can mean several is refused with what it may mean.
 
 mod bytes;
 pub mod exact;

@@ -21,6 +21,26 @@ const FORM: Form = Form {
         ("us", 1_000),
         ("ns", 1),
     ],
+    spellings: &[
+        ("h", 3_600_000_000_000),
+        ("min", 60_000_000_000),
+        ("sec", 1_000_000_000),
+        ("second", 1_000_000_000),
+        ("seconds", 1_000_000_000),
+        ("msec", 1_000_000),
+        // The micro sign and the Greek letter look alike.
+        ("\u{b5}s", 1_000),
+        ("\u{3bc}s", 1_000),
+        ("usec", 1_000),
+        ("nsec", 1),
+    ],
+    any_case: &[],
+    doubtful: &[
+        ("m", &[(1, "min"), (1, "ms")]),
+        ("mins", &[(1, "min")]),
+        ("S", &[(1, "s")]),
+        ("MS", &[(1, "ms")]),
+    ],
     smallest: "nanoseconds",
     example: "10ms",
 };

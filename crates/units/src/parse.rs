@@ -13,14 +13,16 @@ pub enum ParseError {
         example: &'static str,
     },
     /// The unit is missing or not one of those known here.
-    #[error("{text:?} has {}: use one of {known}", unit_words(.unit))]
+    #[error("{text:?} has {}: use one of {known}{}", unit_words(.unit), meant_words(.meant))]
     Unit {
         /// What was read.
         text: String,
         /// What stands where the unit belongs.
         unit: String,
-        /// The units known here.
+        /// The units known here, as they are printed.
         known: String,
+        /// What may have been meant, each as a text that would be right.
+        meant: Vec<String>,
     },
     /// The value has a fraction of the smallest unit.
     #[error("{text:?} is not a whole number of {smallest}")]
@@ -48,10 +50,25 @@ fn unit_words(unit: &str) -> String {
     }
 }
 
+fn meant_words(meant: &[String]) -> String {
+    if meant.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean {}?", meant.join(" or "))
+    }
+}
+
 /// What a quantity's text looks like.
 pub(crate) struct Form {
-    /// Unit names and how many of the smallest unit each is, largest first.
+    /// Unit names and how many of the smallest unit each is, largest first. These are printed.
     pub(crate) units: &'static [(&'static str, u64)],
+    /// How others write these units, where that can mean nothing else.
+    pub(crate) spellings: &'static [(&'static str, u64)],
+    /// The same in any mixture of small and capital letters.
+    pub(crate) any_case: &'static [(&'static str, u64)],
+    /// What can mean several things, or something else: never taken, but asked back. Each with
+    /// what to multiply the number by for another unit, and that unit.
+    pub(crate) doubtful: &'static [(&'static str, &'static [(u64, &'static str)])],
     pub(crate) smallest: &'static str,
     pub(crate) example: &'static str,
 }
@@ -82,8 +99,8 @@ impl Form {
             text: text.to_owned(),
             max: self.print(u64::MAX),
         };
-        let scale = match self.units.iter().find(|(name, _)| *name == unit) {
-            Some((_, scale)) => *scale,
+        let scale = match self.scale(unit) {
+            Some(scale) => scale,
             None if unit.is_empty() && whole.bytes().all(|b| b == b'0') && fraction.is_empty() => {
                 return Ok(0);
             }
@@ -92,6 +109,7 @@ impl Form {
                     text: text.to_owned(),
                     unit: unit.to_owned(),
                     known: self.known(),
+                    meant: self.meant(number, unit),
                 });
             }
         };
@@ -124,6 +142,31 @@ impl Form {
         }
         // A fraction of a 64-bit scale is below it.
         Ok((scaled / denominator) as u64)
+    }
+
+    /// How many of the smallest unit a unit is, in any of its spellings.
+    fn scale(&self, unit: &str) -> Option<u64> {
+        let mut exact = self.units.iter().chain(self.spellings);
+        let mut any_case = self.any_case.iter();
+        exact
+            .find(|(name, _)| *name == unit)
+            .or_else(|| any_case.find(|(name, _)| name.eq_ignore_ascii_case(unit)))
+            .map(|(_, scale)| *scale)
+    }
+
+    /// What a number with a doubtful unit may mean.
+    fn meant(&self, number: &str, unit: &str) -> Vec<String> {
+        let doubtful = self.doubtful.iter().find(|(name, _)| *name == unit);
+        let meanings = doubtful.map_or(&[][..], |(_, meanings)| meanings);
+        let texts = meanings.iter().filter_map(|(factor, unit)| match factor {
+            1 => Some(format!("{number}{unit}")),
+            // A fraction is left to its writer.
+            factor => {
+                let number: u64 = number.parse().ok()?;
+                Some(format!("{}{unit}", number.checked_mul(*factor)?))
+            }
+        });
+        texts.collect()
     }
 
     fn known(&self) -> String {

@@ -12,12 +12,60 @@ pub const BYTE_IN_NANOS: u64 = 8_000_000_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
 
+const TERA: u64 = 1_000_000_000_000;
+
 const FORM: Form = Form {
     units: &[
         ("Gbit/s", 1_000_000_000),
         ("Mbit/s", 1_000_000),
         ("kbit/s", 1_000),
         ("bit/s", 1),
+    ],
+    // `100M` is what iperf3 and most configurations have. `10Mbps` and `10Mb/s` are megabits to
+    // all, but `10mbps` is megabytes to tc, and `10MB/s` to everybody.
+    spellings: &[
+        ("T", TERA),
+        ("G", 1_000_000_000),
+        ("M", 1_000_000),
+        ("k", 1_000),
+        ("K", 1_000),
+        ("Tbps", TERA),
+        ("Gbps", 1_000_000_000),
+        ("Mbps", 1_000_000),
+        ("kbps", 1_000),
+        ("bps", 1),
+        ("Tb/s", TERA),
+        ("Gb/s", 1_000_000_000),
+        ("Mb/s", 1_000_000),
+        ("kb/s", 1_000),
+    ],
+    // A bit in full leaves no doubt: tc has `10mbit`.
+    any_case: &[
+        ("Tbit/s", TERA),
+        ("Gbit/s", 1_000_000_000),
+        ("Mbit/s", 1_000_000),
+        ("kbit/s", 1_000),
+        ("bit/s", 1),
+        ("Tbit", TERA),
+        ("Gbit", 1_000_000_000),
+        ("Mbit", 1_000_000),
+        ("kbit", 1_000),
+        ("bit", 1),
+    ],
+    doubtful: &[
+        ("mbps", &[(1, "Mbit/s"), (8, "Mbit/s")]),
+        ("gbps", &[(1, "Gbit/s"), (8, "Gbit/s")]),
+        ("Mb", &[(1, "Mbit/s")]),
+        ("Gb", &[(1, "Gbit/s")]),
+        ("kb", &[(1, "kbit/s")]),
+        ("MB/s", &[(8, "Mbit/s")]),
+        ("GB/s", &[(8, "Gbit/s")]),
+        ("KB/s", &[(8, "kbit/s")]),
+        ("kB/s", &[(8, "kbit/s")]),
+        ("MBps", &[(8, "Mbit/s")]),
+        ("GBps", &[(8, "Gbit/s")]),
+        ("m", &[(1, "Mbit/s")]),
+        ("g", &[(1, "Gbit/s")]),
     ],
     smallest: "bits a second",
     example: "100Mbit/s",

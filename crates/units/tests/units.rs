@@ -23,7 +23,8 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
     );
     assert_eq!(
         message("10mins"),
-        "\"10mins\" has the unknown unit \"mins\": use one of s, ms, us, ns"
+        "\"10mins\" has the unknown unit \"mins\": use one of s, ms, us, ns; did you mean \
+         10min?"
     );
     assert_eq!(
         message("0.3ns"),
@@ -49,6 +50,70 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         "20000000000s".parse::<Nanos>(),
         Err(ParseError::TooLarge { .. })
     ));
+}
+
+#[test]
+fn what_others_write_is_read_where_it_can_mean_one_thing_alone() {
+    for text in [
+        "10Mbit/s",
+        "10mbit",
+        "10Mbit",
+        "10 MBIT/S",
+        "10Mbps",
+        "10Mb/s",
+        "10M",
+        "10000kbit/s",
+        "10000K",
+        "10000k",
+        "0.01Gbit",
+        "0.00001Tbit/s",
+    ] {
+        assert_eq!(text.parse(), Ok(Rate::from_mbit(10)), "{text}");
+    }
+    for text in ["15KB", "15kB", "15 kB", "15000bytes", "0.000000015TB"] {
+        assert_eq!(text.parse(), Ok(Bytes(15_000)), "{text}");
+    }
+    for text in [
+        "90s",
+        "1.5min",
+        "0.025h",
+        "90sec",
+        "90000msec",
+        "90000000\u{b5}s",
+    ] {
+        assert_eq!(text.parse(), Ok(Nanos::from_secs(90)), "{text}");
+    }
+}
+
+#[test]
+fn what_can_mean_several_things_is_asked_back() {
+    let ends = |error: String, end: &str| assert!(error.ends_with(end), "{error}");
+    for (text, end) in [
+        (
+            "10mbps",
+            "use one of Gbit/s, Mbit/s, kbit/s, bit/s; did you mean 10Mbit/s or 80Mbit/s?",
+        ),
+        ("10Mb", "; did you mean 10Mbit/s?"),
+        ("1.5Gb", "; did you mean 1.5Gbit/s?"),
+        ("12MB/s", "; did you mean 96Mbit/s?"),
+        // No text of ours for a fraction of bytes, nor for what is too much.
+        ("1.5MB/s", "bit/s"),
+        ("18446744073709551615MB/s", "bit/s"),
+        (
+            "10",
+            "\"10\" has no unit: use one of Gbit/s, Mbit/s, kbit/s, bit/s",
+        ),
+    ] {
+        ends(text.parse::<Rate>().unwrap_err().to_string(), end);
+    }
+    ends(
+        "64K".parse::<Bytes>().unwrap_err().to_string(),
+        "; did you mean 64KB or 64KiB?",
+    );
+    ends(
+        "5m".parse::<Nanos>().unwrap_err().to_string(),
+        "; did you mean 5min or 5ms?",
+    );
 }
 
 #[test]
@@ -80,6 +145,7 @@ fn serde_uses_the_text() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("unknown unit \"Mb\""), "{error}");
+    assert!(error.contains("; did you mean 10Mbit/s?"), "{error}");
 }
 
 proptest! {

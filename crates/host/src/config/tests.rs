@@ -110,7 +110,7 @@ fn values_of_the_wrong_type_or_form_are_shown_at_their_place() {
         found[0].starts_with("10:7: \"02:00\" is not a MAC address; write six"),
         "{found:?}"
     );
-    let found = mistakes_with("100Mbit/s", "100Mbps");
+    let found = mistakes_with("100Mbit/s", "100mbps");
     assert!(found[0].contains("unknown unit"), "{found:?}");
     let found = mistakes_with("mac = \"02:00:00:00:00:02\"\n", "");
     assert_eq!(

@@ -76,8 +76,8 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     (
         "\"1s\"\n",
-        "\"1 second\"\n",
-        "x.toml:5:12: \"1 second\" has the unknown unit",
+        "\"1 week\"\n",
+        "x.toml:5:12: \"1 week\" has the unknown unit",
     ),
     (
         "\"1s\"\n",

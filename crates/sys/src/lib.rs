@@ -11,6 +11,7 @@ pub mod inherited;
 pub mod link;
 pub mod memory;
 pub mod netns;
+pub mod notify;
 pub mod packet;
 pub mod probe;
 pub mod process;

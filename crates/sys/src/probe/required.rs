@@ -63,6 +63,7 @@ parts! {
     Etcd, "etcd", "The commands `etcd` and `etcdctl`.";
     Chromium, "chromium", "Chromium or a kin of it.";
     LinuxCodel, "linux-codel", "A C compiler, and Linux's sources of `CoDel` (`scripts/linux-codel`).";
+    SystemdAnalyze, "systemd-analyze", "The command `systemd-analyze`, of systemd 250 or later.";
     Schemathesis, "schemathesis", "The fuzzer of HTTP APIs, or Python and its packages to install it from.";
 }
 
@@ -216,6 +217,7 @@ mod tests {
             "chromium",
             "linux-codel",
             "schemathesis",
+            "systemd-analyze",
             "libvirt",
             "dpdk",
         ];

@@ -147,6 +147,9 @@ impl Serve {
             Server::new(config, service.clone(), replica.clone(), metrics).map_err(failure)?;
         let signals = Signals::catch().map_err(failure)?;
         output::print(&format!("serving on {url}/\n"));
+        if let Err(error) = tailbound_sys::notify::notify("READY=1") {
+            tracing::warn!(%error, "cannot tell systemd that it is ready");
+        }
         if self.open {
             open(&url);
         }

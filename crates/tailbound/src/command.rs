@@ -31,6 +31,9 @@ mod top;
 mod vcpu;
 
 use crate::exit::{Exit, Failure};
+pub(crate) use output::Color;
+#[cfg(any(feature = "host", feature = "place"))]
+pub(crate) use output::paints_log;
 
 /// What `tailbound` can do.
 #[derive(Debug, clap::Subcommand)]

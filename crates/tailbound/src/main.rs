@@ -20,6 +20,18 @@ use std::process::ExitCode;
     judged; 64 the arguments are wrong. The help of each command says what holds."
 )]
 struct Cli {
+    /// When text is coloured: auto (on a terminal, unless `NO_COLOR` is set or `TERM` is dumb),
+    /// always or never
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    color: command::Color,
     #[command(subcommand)]
     command: command::Command,
 }
@@ -29,6 +41,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error).into(),
     };
+    cli.color.choose();
     #[cfg(any(feature = "host", feature = "place"))]
     log();
     cli.command.run().unwrap_or_else(Failure::report).into()
@@ -50,7 +63,6 @@ fn refuse(error: &clap::Error) -> Exit {
 /// (`info,tailbound_host=debug`).
 #[cfg(any(feature = "host", feature = "place"))]
 fn log() {
-    use std::io::IsTerminal as _;
     use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::layer::SubscriberExt as _;
     use tracing_subscriber::util::SubscriberInitExt as _;
@@ -61,7 +73,7 @@ fn log() {
     let wanted = wanted.and_then(|text| text.parse::<Targets>().ok());
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(command::paints_log())
         .with_target(false);
     tracing_subscriber::registry()
         .with(lines)

@@ -5,7 +5,6 @@ use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
 use tailbound_netcalc::{
     Bounds, ClassBounds, Flow, FlowBounds, Network, NetworkFile, Overflow, Port, PortBounds, Ratio,
@@ -93,7 +92,7 @@ impl Args {
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         output::print(&match self.output {
             Output::Json => output::json(&document),
-            Output::Text => document.text(Paint(stdout().is_terminal())),
+            Output::Text => document.text(output::paint()),
         });
         Ok(Exit::holds(document.holds))
     }

@@ -2,7 +2,6 @@
 
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::PathBuf;
 use tailbound_experiment::{Experiment, Loaded};
 use tailbound_report::Results;
@@ -26,7 +25,7 @@ impl Report {
             Output::Json => results.to_json(),
             Output::Text => format!(
                 "{}report  {}\ndata    {}\n",
-                results.summary(stdout().is_terminal()),
+                results.summary(output::paint().0),
                 written.html.display(),
                 written.json.display()
             ),
@@ -61,22 +60,19 @@ pub(super) fn show<E: Experiment>(name: &str) -> Result<Exit, Failure> {
 
 /// A line on a terminal that says how far a run is; silence elsewhere.
 pub(super) struct Line {
-    terminal: bool,
+    shown: bool,
 }
 
 impl Line {
     pub(super) fn new() -> Self {
         Self {
-            terminal: stderr().is_terminal(),
+            shown: output::shows_progress(),
         }
     }
 
     /// Puts `text` in place of what the line said.
     pub(super) fn show(&self, text: &str) {
-        if self.terminal {
-            // A terminal that went away is no reason to stop.
-            let _ = write!(stderr(), "\r\x1b[K{text}");
-        }
+        output::progress(self.shown, text);
     }
 }
 

@@ -1,7 +1,10 @@
-//! What every command that prints a table shares.
+//! What every command that prints shares: the form of tables, and when colours are used.
 
 use serde::Serialize;
-use std::io::{Write as _, stdout};
+use std::ffi::OsStr;
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::sync::OnceLock;
+use tailbound_report::Paint;
 
 /// The form of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -11,6 +14,79 @@ pub(super) enum Output {
     Text,
     /// One JSON document with a schema version
     Json,
+}
+
+/// When colours are used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless `NO_COLOR` is set or `TERM` is dumb
+    #[default]
+    Auto,
+    /// Wherever text goes
+    Always,
+    /// Never
+    Never,
+}
+
+/// What `--color` says.
+static COLOR: OnceLock<Color> = OnceLock::new();
+
+impl Color {
+    /// Has everything that is printed from now on follow this.
+    pub(crate) fn choose(self) {
+        // The command line is read once.
+        let _ = COLOR.set(self);
+    }
+
+    fn chosen() -> Self {
+        COLOR.get().copied().unwrap_or_default()
+    }
+
+    /// Whether text for this stream is coloured (<https://no-color.org>).
+    fn paints(self, is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+        match self {
+            Self::Auto => is_terminal && no_color.is_none_or(OsStr::is_empty) && !is_dumb(term),
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+
+    fn here(is_terminal: bool) -> bool {
+        let variable = |name| std::env::var_os(name);
+        let (no_color, term) = (variable("NO_COLOR"), variable("TERM"));
+        Self::chosen().paints(is_terminal, no_color.as_deref(), term.as_deref())
+    }
+}
+
+/// Whether a terminal of this name knows no control sequences.
+fn is_dumb(term: Option<&OsStr>) -> bool {
+    term.is_some_and(|term| term == "dumb")
+}
+
+/// The colours of standard output.
+pub(super) fn paint() -> Paint {
+    Paint(Color::here(stdout().is_terminal()))
+}
+
+/// Whether the log, on standard error, is coloured.
+#[cfg(any(feature = "host", feature = "place"))]
+pub(crate) fn paints_log() -> bool {
+    Color::here(stderr().is_terminal())
+}
+
+/// Whether standard error is a terminal on which a line can be written over.
+#[cfg(any(feature = "lab", feature = "sim", feature = "probe"))]
+pub(super) fn shows_progress() -> bool {
+    stderr().is_terminal() && !is_dumb(std::env::var_os("TERM").as_deref())
+}
+
+/// Puts `text` in place of what the line on standard error said, where it can be.
+#[cfg(any(feature = "lab", feature = "sim", feature = "probe"))]
+pub(super) fn progress(shown: bool, text: &str) {
+    if shown {
+        // A terminal that went away is no reason to stop.
+        let _ = write!(stderr(), "\r\x1b[K{text}");
+    }
 }
 
 /// `document` as indented JSON with a final newline.
@@ -24,4 +100,29 @@ pub(super) fn json(document: &impl Serialize) -> String {
 /// To standard output; a reader that went away (`| head`) is no error.
 pub(super) fn print(text: &str) {
     let _ = stdout().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them_or_for_who_asks() {
+        let os = |text: Option<&'static str>| text.map(OsStr::new);
+        for (color, is_terminal, no_color, term, paints) in [
+            (Color::Auto, true, None, Some("xterm"), true),
+            (Color::Auto, true, Some(""), None, true),
+            (Color::Auto, false, None, Some("xterm"), false),
+            (Color::Auto, true, Some("1"), Some("xterm"), false),
+            (Color::Auto, true, None, Some("dumb"), false),
+            (Color::Always, false, Some("1"), Some("dumb"), true),
+            (Color::Never, true, None, Some("xterm"), false),
+        ] {
+            assert_eq!(
+                color.paints(is_terminal, os(no_color), os(term)),
+                paints,
+                "{color:?} {is_terminal} {no_color:?} {term:?}"
+            );
+        }
+    }
 }

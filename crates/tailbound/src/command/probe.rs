@@ -4,7 +4,6 @@ mod document;
 mod form;
 mod log;
 mod network;
-mod progress;
 mod run;
 mod serve;
 mod text;

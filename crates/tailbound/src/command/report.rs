@@ -3,7 +3,6 @@
 use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use std::fs;
-use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
 use tailbound_report::{Comparison, ReportError, Results, View, chart_svg, distribution_svg, page};
 
@@ -104,7 +103,7 @@ impl Show {
             write(path, &page(&results)?)?;
             return Ok(format!("{}\n", path.display()));
         }
-        Ok(results.summary(stdout().is_terminal()))
+        Ok(results.summary(output::paint().0))
     }
 }
 
@@ -114,7 +113,7 @@ impl Compare {
         let label = |path: &Path| path.display().to_string();
         let comparison = Comparison::new((&label(&self.a), &a), (&label(&self.b), &b));
         Ok(match self.output {
-            Output::Text => comparison.text(stdout().is_terminal()),
+            Output::Text => comparison.text(output::paint().0),
             Output::Json => output::json(&comparison),
         })
     }

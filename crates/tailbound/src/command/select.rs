@@ -4,7 +4,6 @@ use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, stdout};
 use std::path::{Path, PathBuf};
 use tailbound_probe::Outcome;
 use tailbound_probe::select::{Candidate, Use, select};
@@ -91,7 +90,7 @@ impl Args {
         };
         output::print(&match self.output {
             Output::Json => output::json(&selection),
-            Output::Text => selection.text(stdout().is_terminal()),
+            Output::Text => selection.text(output::paint().0),
         });
         Ok(Exit::holds(selection.good >= selection.wanted))
     }

@@ -1,14 +1,13 @@
 //! `tailbound top`: guests, as they are now.
 
 use super::host::Which;
-use super::output::print;
+use super::output::{paint, print};
 use crate::exit::{Exit, Failure};
 use std::io::{IsTerminal as _, stdin, stdout};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 use tailbound_host::socket::{Outcome, Request};
-use tailbound_report::Paint;
 use tailbound_top::{Column, Look, State, watch};
 use tailbound_units::Nanos;
 
@@ -64,7 +63,7 @@ impl Args {
         if self.once {
             let look = looks.recv().map_err(|_| Failure::new("nobody looks"))?;
             state.update(*look.map_err(Failure::new)?);
-            print(&state.text(Paint(stdout().is_terminal())));
+            print(&state.text(paint()));
             return Ok(Exit::Holds);
         }
         watch(&mut state, &looks)?;

@@ -8,7 +8,7 @@ use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure, print_error};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Read as _, stdin, stdout};
+use std::io::{Read as _, stdin};
 use std::path::{Path, PathBuf};
 use tailbound_host::socket::{
     Guarantee, GuaranteedBy, Guest, Kept, Link, Outcome, Port, Request, Shown,
@@ -266,7 +266,7 @@ impl Show {
                 schema: 1,
                 host: &host,
             }),
-            Output::Text => text(&host, Paint(stdout().is_terminal())),
+            Output::Text => text(&host, output::paint()),
         });
         Ok(Exit::Holds)
     }

@@ -5,7 +5,6 @@ use crate::command::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, stdout};
 use std::path::Path;
 use tailbound_host::socket::{Outcome, Request, SnoopFlow};
 use tailbound_report::{Paint, Table, human};
@@ -67,7 +66,7 @@ impl Show {
                 count,
                 flows: &flows,
             }),
-            Output::Text => text(count, &flows, Paint(stdout().is_terminal())),
+            Output::Text => text(count, &flows, output::paint()),
         });
         Ok(Exit::Holds)
     }

@@ -2,9 +2,8 @@
 
 use super::form::Output;
 use super::request::count;
-use super::service::paint;
 use super::store::StoreUrl;
-use crate::command::output;
+use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;

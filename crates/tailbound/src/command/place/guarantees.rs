@@ -1,7 +1,7 @@
 //! `tailbound place guarantees`.
 
-use super::service::{Service, paint};
-use crate::command::output;
+use super::service::Service;
+use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::time::Duration;
 use tailbound_api::HostGuarantees;

@@ -5,7 +5,6 @@ use super::form::Output;
 use crate::command::output;
 use crate::exit::Failure;
 use serde::Serialize;
-use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
 use tailbound_client::{Client, ClientError, Settings};
 use tailbound_report::Paint;
@@ -105,13 +104,9 @@ impl Service {
     pub(super) fn print(&self, document: &impl Serialize, text: impl FnOnce(Paint) -> String) {
         output::print(&match self.output {
             Output::Json => output::json(document),
-            Output::Text => text(paint()),
+            Output::Text => text(output::paint()),
         });
     }
-}
-
-pub(super) fn paint() -> Paint {
-    Paint(stdout().is_terminal())
 }
 
 /// A file that the environment names.

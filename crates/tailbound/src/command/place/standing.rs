@@ -1,7 +1,7 @@
 //! How it is with what tenants are promised: words and tables, and `tailbound place events`.
 
-use super::service::{Service, paint};
-use crate::command::output;
+use super::service::Service;
+use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

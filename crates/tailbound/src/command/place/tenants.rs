@@ -3,10 +3,10 @@
 use super::explain::why;
 use super::name::TenantName;
 use super::request::{RequestArgs, count, words};
-use super::service::{Service, paint};
+use super::service::Service;
 use super::standing::{self, confirmed, state_of, state_word};
 use super::tables::runs;
-use crate::command::output;
+use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
 use tailbound_api::{Code, Page, Tenant, TenantState};

@@ -1,9 +1,9 @@
 //! `tailbound place topology`.
 
 use super::request::read_topology;
-use super::service::{Service, paint};
+use super::service::Service;
 use super::status::policy;
-use crate::command::output;
+use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -4,11 +4,11 @@
 use super::document::{self, SCHEMA};
 use super::form::{Form, line};
 use super::log::Log;
-use super::{progress, text};
+use super::text;
 use crate::command::output::{self, print};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
-use std::io::{self, IsTerminal as _, stderr, stdout};
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -123,10 +123,10 @@ impl Args {
         let (start, began) = (SystemTime::now(), timer::now());
         let path = self.histogram_log.clone();
         let mut log = path.map(|path| Log::create(path, start)).transpose()?;
-        let terminal = stderr().is_terminal();
+        let shown = output::shows_progress();
         let mut tests: Vec<Test> = self.nodes.iter().map(|_| Test::default()).collect();
         for &rate in &self.rates {
-            progress::show(terminal, &format!("{rate} calls a second"));
+            output::progress(shown, &format!("{rate} calls a second"));
             let from = timer::now().since(began);
             let load = Load {
                 rate,
@@ -152,7 +152,7 @@ impl Args {
                 }
             }
         }
-        progress::show(terminal, "");
+        output::progress(shown, "");
         let nodes: Vec<_> = self
             .nodes
             .iter()
@@ -253,7 +253,7 @@ fn show(document: &Document, form: Form) {
         Form::Json => print(&output::json(document)),
         Form::Jsonl => line(document),
         Form::Line => print(&format!("{}\n", document.line)),
-        Form::Text => print(&render(document, stdout().is_terminal())),
+        Form::Text => print(&render(document, output::paint().0)),
     }
 }
 

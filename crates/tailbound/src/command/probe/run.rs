@@ -3,12 +3,10 @@
 use super::document::{self, ConfigDocument, CpuDocument, Document, Interval, SCHEMA};
 use super::form::{Form, line};
 use super::log::Log;
-use super::progress;
 use super::text;
 use crate::command::output::{self, print};
 use crate::exit::{Exit, Failure, print_error};
 use hdrhistogram::Histogram;
-use std::io::{IsTerminal as _, stderr, stdout};
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tailbound_probe::{Config, Rule, Stop};
@@ -158,7 +156,7 @@ struct Reporter {
     empty: Histogram<u64>,
     /// All sleeps so far, a histogram a CPU.
     sleeps: Vec<Histogram<u64>>,
-    terminal: bool,
+    shown: bool,
 }
 
 impl Reporter {
@@ -170,7 +168,7 @@ impl Reporter {
             reported: Nanos::ZERO,
             empty: empty_histogram(),
             sleeps: cpus.iter().map(|_| empty_histogram()).collect(),
-            terminal: stderr().is_terminal(),
+            shown: output::shows_progress(),
         }
     }
 
@@ -202,8 +200,8 @@ impl Reporter {
         }
         self.reported = at;
         let seconds = at.as_secs_f64();
-        progress::show(
-            self.terminal,
+        output::progress(
+            self.shown,
             &format!("{seconds:.0} s: {slept} sleeps, {late} late"),
         );
         Ok(())
@@ -217,7 +215,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        progress::show(self.terminal, "");
+        output::progress(self.shown, "");
     }
 }
 
@@ -226,6 +224,6 @@ fn show(document: &Document, form: Form) {
         Form::Json => print(&output::json(document)),
         Form::Jsonl => line(document),
         Form::Line => print(&format!("{}\n", document.line)),
-        Form::Text => print(&text::render(document, stdout().is_terminal())),
+        Form::Text => print(&text::render(document, output::paint().0)),
     }
 }

@@ -6,6 +6,7 @@
 //! those with [`Place::Namespace`] change the network namespace they run in, and
 //! are run in one that is thrown away.
 
+mod kvm;
 pub mod required;
 mod trials;
 
@@ -26,22 +27,16 @@ pub enum Capability {
     Htb,
     U32,
     Tbf,
-    Prio,
-    Fq,
-    FqCodel,
-    Netem,
     AfXdp,
     AfXdpZeroCopy,
     LaunchTime,
     SchedDeadline,
     CustomSlice,
-    SchedExt,
     Schedstat,
     CpuWeight,
     Autogroup,
     Cpuset,
     RtGroupSched,
-    Hugepages,
     Steal,
     Kvm,
     Cpus,
@@ -64,6 +59,48 @@ pub enum Place {
     Namespace,
 }
 
+/// What somebody wants to do with this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// Run the demo.
+    Demo,
+    /// Forward guests' packets.
+    Host,
+    /// Give guests' vCPUs a class.
+    Vcpu,
+    /// Probe from inside a guest.
+    Probe,
+    /// Serve placements.
+    Place,
+    /// Run all experiments, tests and benchmarks.
+    Lab,
+}
+
+impl Purpose {
+    /// Every purpose, in the order of the report.
+    pub const ALL: [Self; 6] = [
+        Self::Demo,
+        Self::Host,
+        Self::Vcpu,
+        Self::Probe,
+        Self::Place,
+        Self::Lab,
+    ];
+
+    /// Its stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Demo => "demo",
+            Self::Host => "host",
+            Self::Vcpu => "vcpu",
+            Self::Probe => "probe",
+            Self::Place => "place",
+            Self::Lab => "lab",
+        }
+    }
+}
+
 /// A row of the table.
 #[derive(Debug)]
 pub struct Probe {
@@ -75,8 +112,10 @@ pub struct Probe {
     pub purpose: &'static str,
     /// What it takes to have it, as in "not supported (requires ...)".
     pub requires: &'static str,
-    /// Whether the lab or the host daemon cannot do without.
-    pub needed: bool,
+    /// What cannot be done without it.
+    pub needed_by: &'static [Purpose],
+    /// What can be done without it, but less well, or not in every way.
+    pub helps: &'static [Purpose],
     /// Where its trial runs.
     pub place: Place,
     trial: fn() -> Outcome,
@@ -182,15 +221,16 @@ impl Capability {
 }
 
 macro_rules! table {
-    ($($capability:ident, $name:literal, $needed:literal, $place:ident, $trial:expr,
-       $purpose:literal, $requires:literal;)*) => {
+    ($($capability:ident, $name:literal, [$($needs:ident)*] [$($helps:ident)*], $place:ident,
+       $trial:expr, $purpose:literal, $requires:literal;)*) => {
         /// Every capability, in the order of the report.
         pub const TABLE: &[Probe] = &[$(Probe {
             capability: Capability::$capability,
             name: $name,
             purpose: $purpose,
             requires: $requires,
-            needed: $needed,
+            needed_by: &[$(Purpose::$needs),*],
+            helps: &[$(Purpose::$helps),*],
             place: Place::$place,
             trial: $trial,
         }),*];
@@ -198,79 +238,67 @@ macro_rules! table {
 }
 
 table! {
-    NetworkNamespaces, "netns", true, Namespace, trials::network_namespace,
+    NetworkNamespaces, "netns", [Demo Lab] [Host], Namespace, trials::network_namespace,
         "the lab's hosts and guests", "CAP_SYS_ADMIN or user namespaces";
-    UserNamespaces, "user-namespaces", false, Namespace, trials::user_namespace,
+    UserNamespaces, "user-namespaces", [] [Demo Lab], Namespace, trials::user_namespace,
         "the lab without root", "unprivileged user namespaces";
-    Tap, "tap", false, Namespace, trials::tap,
+    Tap, "tap", [] [Host Lab], Namespace, trials::tap,
         "guests behind a TAP", "/dev/net/tun and CAP_NET_ADMIN";
-    PacketVnetHeader, "af-packet", true, Namespace, trials::packet,
+    PacketVnetHeader, "af-packet", [Demo Host Lab] [], Namespace, trials::packet,
         "uplinks, and guests behind a veth", "CAP_NET_RAW and PACKET_VNET_HDR";
-    Veth, "veth", true, Namespace, trials::veth,
+    Veth, "veth", [Demo Lab] [Host], Namespace, trials::veth,
         "the lab's cables", "CONFIG_VETH and ip";
-    TunnelOffloads, "tunnel-offloads", false, Anywhere, trials::tunnels,
+    TunnelOffloads, "tunnel-offloads", [] [Host], Anywhere, trials::tunnels,
         "tunnels (VXLAN, GRE) of guests behind a veth", "the guests' ends cut what is inside of tunnels";
-    Bridge, "bridge", true, Namespace, trials::bridge,
+    Bridge, "bridge", [Demo Lab] [], Namespace, trials::bridge,
         "the lab's switch", "CONFIG_BRIDGE and ip";
-    Htb, "htb", true, Namespace, trials::htb,
+    Htb, "htb", [Demo Lab] [], Namespace, trials::htb,
         "the rate and the classes of a switch port", "CONFIG_NET_SCH_HTB and tc";
-    U32, "u32", true, Namespace, trials::u32_filter,
+    U32, "u32", [Demo Lab] [], Namespace, trials::u32_filter,
         "the tag that a switch port sorts by", "CONFIG_NET_CLS_U32 and tc";
-    Tbf, "tbf", true, Namespace, trials::tbf,
+    Tbf, "tbf", [Demo Lab] [], Namespace, trials::tbf,
         "the wire of a host's NIC", "CONFIG_NET_SCH_TBF and tc";
-    Prio, "prio", false, Namespace, trials::prio,
-        "strict priority in a switch port", "CONFIG_NET_SCH_PRIO and tc";
-    Fq, "fq", false, Namespace, trials::fq,
-        "TCP pacing in guests, as a baseline", "CONFIG_NET_SCH_FQ and tc";
-    FqCodel, "fq-codel", false, Namespace, trials::fq_codel,
-        "the kernel's own FQ-CoDel, as a baseline", "CONFIG_NET_SCH_FQ_CODEL and tc";
-    Netem, "netem", false, Namespace, trials::netem,
-        "links with delay or loss", "CONFIG_NET_SCH_NETEM and tc";
-    AfXdp, "af-xdp", false, Namespace, trials::af_xdp,
+    AfXdp, "af-xdp", [] [Host], Namespace, trials::af_xdp,
         "uplinks that bypass the kernel's stack", "CONFIG_XDP_SOCKETS, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF";
-    AfXdpZeroCopy, "af-xdp-zero-copy", false, Anywhere, trials::zero_copy,
+    AfXdpZeroCopy, "af-xdp-zero-copy", [] [Host], Anywhere, trials::zero_copy,
         "uplinks whose NIC reads frames from where they are", "a NIC whose driver has it, and Linux >= 6.3";
-    LaunchTime, "launch-time", false, Anywhere, trials::launch_time,
+    LaunchTime, "launch-time", [] [Host], Anywhere, trials::launch_time,
         "pacing by the NIC, without void frames", "a NIC whose driver has it, and Linux >= 6.14";
-    SchedDeadline, "sched-deadline", false, Anywhere, trials::sched_deadline,
+    SchedDeadline, "sched-deadline", [] [Vcpu Lab], Anywhere, trials::sched_deadline,
         "the periodic class of vCPU threads", "CAP_SYS_NICE and free bandwidth";
-    CustomSlice, "custom-slice", false, Anywhere, trials::custom_slice,
+    CustomSlice, "custom-slice", [] [Vcpu Lab], Anywhere, trials::custom_slice,
         "the aperiodic class of vCPU threads", "Linux >= 6.12";
-    SchedExt, "sched-ext", false, Anywhere, trials::sched_ext,
-        "vCPU scheduling in BPF", "Linux >= 6.12 and CONFIG_SCHED_CLASS_EXT";
-    Schedstat, "schedstat", false, Anywhere, trials::schedstat,
+    Schedstat, "schedstat", [Vcpu] [], Anywhere, trials::schedstat,
         "how long vCPU threads wait for a CPU", "CONFIG_SCHED_INFO";
-    CpuWeight, "cpu-weight", false, Anywhere, trials::cpu_weight,
+    CpuWeight, "cpu-weight", [] [Vcpu], Anywhere, trials::cpu_weight,
         "the weight of a guest that has a control group of its own", "the cpu controller of cgroup v2 or v1";
-    Autogroup, "no-autogroup", false, Anywhere, trials::autogroup,
+    Autogroup, "no-autogroup", [] [Vcpu], Anywhere, trials::autogroup,
         "the weight of a guest that has no control group of its own", "kernel.sched_autogroup_enabled = 0";
-    Cpuset, "cpuset", false, Anywhere, trials::cpuset,
+    Cpuset, "cpuset", [] [Vcpu], Anywhere, trials::cpuset,
         "CPU partitions, so that pinned vCPUs may have deadlines", "cgroup v2 with the cpuset controller";
-    RtGroupSched, "no-rt-group-sched", false, Anywhere, trials::rt_group_sched,
+    RtGroupSched, "no-rt-group-sched", [] [Vcpu], Anywhere, trials::rt_group_sched,
         "real-time classes inside cgroups", "a kernel that does not budget real time by cgroup";
-    Hugepages, "hugepages", false, Anywhere, trials::hugepages,
-        "rings and guests' memory without page faults", "reserved huge pages";
-    Steal, "steal-time", false, Anywhere, trials::steal,
+    Steal, "steal-time", [] [Demo Probe Lab], Anywhere, trials::steal,
         "telling the machine's noise from the mechanism's tail", "steal time from the hypervisor";
-    Kvm, "kvm", false, Anywhere, trials::kvm,
-        "real virtual machines as guests", "/dev/kvm";
-    Cpus, "cpus", false, Anywhere, trials::cpus,
+    Kvm, "kvm", [] [Host Vcpu], Namespace, trials::kvm,
+        "virtual machines that need no emulation", "/dev/kvm";
+    Cpus, "cpus", [] [Demo Lab], Anywhere, trials::cpus,
         "guests that do not wait for their own measurement", "2 CPUs";
-    Ip, "ip", true, Anywhere, || trials::tool("ip", "iproute2"),
+    Ip, "ip", [Demo Lab] [Host], Anywhere, || trials::tool("ip", "iproute2"),
         "building the lab", "the package iproute2";
-    Tc, "tc", true, Anywhere, || trials::tool("tc", "iproute2"),
+    Tc, "tc", [Demo Lab] [], Anywhere, || trials::tool("tc", "iproute2"),
         "shaping the lab's switch ports", "the package iproute2";
-    Ping, "ping", false, Anywhere, || trials::tool("ping", "iputils-ping"),
+    Ping, "ping", [] [Lab], Anywhere, || trials::tool("ping", "iputils-ping"),
         "load named ping", "the package iputils-ping";
-    Iperf3, "iperf3", false, Anywhere, || trials::tool("iperf3", "iperf3"),
+    Iperf3, "iperf3", [] [Lab], Anywhere, || trials::tool("iperf3", "iperf3"),
         "load named iperf3", "the package iperf3";
-    Memcached, "memcached", false, Anywhere, || trials::tool("memcached", "memcached"),
+    Memcached, "memcached", [] [Lab], Anywhere, || trials::tool("memcached", "memcached"),
         "load named memcached", "the package memcached";
-    Valgrind, "valgrind", false, Anywhere, || trials::tool("valgrind", "valgrind"),
+    Valgrind, "valgrind", [] [Lab], Anywhere, || trials::tool("valgrind", "valgrind"),
         "instruction counts in make bench", "the package valgrind";
-    OpenVSwitch, "ovs", false, Anywhere, || trials::tool("ovs-vsctl", "openvswitch-switch"),
+    OpenVSwitch, "ovs", [] [Lab], Anywhere, || trials::tool("ovs-vsctl", "openvswitch-switch"),
         "the peer in make bench", "the package openvswitch-switch";
-    Qemu, "qemu", false, Anywhere, || trials::tool("qemu-system-x86_64", "qemu-system-x86"),
+    Qemu, "qemu", [] [Lab], Anywhere, || trials::tool("qemu-system-x86_64", "qemu-system-x86"),
         "tests of the vCPU agent on a real hypervisor", "the package qemu-system-x86";
 }
 
@@ -286,6 +314,16 @@ mod tests {
         }
         let last = Capability::Qemu as usize;
         assert_eq!(TABLE.len(), last + 1);
+    }
+
+    #[test]
+    fn each_row_is_for_something() {
+        for probe in TABLE {
+            let both = probe.helps.iter().any(|it| probe.needed_by.contains(it));
+            assert!(!both, "{}", probe.name);
+            let count = probe.needed_by.len() + probe.helps.len();
+            assert!(count > 0, "{}", probe.name);
+        }
     }
 
     #[test]

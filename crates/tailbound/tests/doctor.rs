@@ -27,7 +27,7 @@ fn interfaces() -> BTreeSet<String> {
 fn every_capability_is_judged_and_nothing_is_left_behind() {
     let output = doctor(&["--output", "json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     let findings = report["findings"].as_array().unwrap();
     let names: Vec<_> = findings
         .iter()
@@ -40,7 +40,7 @@ fn every_capability_is_judged_and_nothing_is_left_behind() {
     for (finding, probe) in findings.iter().zip(TABLE) {
         let grade = finding["grade"].as_str().unwrap();
         assert!(["PASS", "WARN", "FAIL"].contains(&grade));
-        assert!(grade != "FAIL" || probe.needed, "{finding}");
+        assert!(grade != "FAIL" || !probe.needed_by.is_empty(), "{finding}");
         assert_eq!(grade == "PASS", finding["mend"].is_null(), "{finding}");
         assert!(
             !finding["detail"]
@@ -50,12 +50,13 @@ fn every_capability_is_judged_and_nothing_is_left_behind() {
             "{finding}"
         );
     }
-    let fails = findings
+    let purposes = report["purposes"].as_array().unwrap();
+    let mut common = purposes
         .iter()
-        .filter(|finding| finding["grade"] == "FAIL")
-        .count();
-    assert_eq!(report["fail"], fails);
-    assert_eq!(output.status.code(), Some(i32::from(fails > 0)));
+        .filter(|it| it["purpose"] == "demo" || it["purpose"] == "host");
+    let is_ready = common.all(|it| it["ready"] == true);
+    assert_eq!(report["ready"], is_ready);
+    assert_eq!(output.status.code(), Some(i32::from(!is_ready)));
     assert_eq!(interfaces(), BTreeSet::new());
 }
 

@@ -1,6 +1,6 @@
 //! The trials of the table, in its order.
 
-use super::{Mend, Outcome};
+use super::{Mend, Outcome, kvm};
 use crate::process::find_program;
 use crate::veth::{OtherEnd, other_end};
 use crate::{packet, procfs, sched, tap, xdp};
@@ -82,7 +82,7 @@ pub(super) fn tap() -> Outcome {
 pub(super) fn packet() -> Outcome {
     // A packet socket wants an interface that is up.
     if let Err(error) = command("ip", "link set lo up") {
-        return Outcome::lacks(error, install("iproute2"));
+        return error.lacks(advice("run as root, or where user namespaces are allowed"));
     }
     match packet::Socket::open("lo", None) {
         Ok(_) => Outcome::works("opened one with PACKET_VNET_HDR"),
@@ -135,7 +135,7 @@ pub(super) fn bridge() -> Outcome {
 fn link(module: &str, arguments: &str) -> Outcome {
     match command("ip", arguments) {
         Ok(()) => Outcome::works("made one"),
-        Err(error) => Outcome::lacks(error, module_or_kernel(module, &module.to_uppercase())),
+        Err(error) => error.lacks(module_or_kernel(module, &module.to_uppercase())),
     }
 }
 
@@ -152,24 +152,12 @@ pub(super) fn u32_filter() -> Outcome {
     ];
     match steps.iter().try_for_each(|step| command("tc", step)) {
         Ok(()) => Outcome::works("set one up"),
-        Err(error) => Outcome::lacks(error, module_or_kernel("cls_u32", "NET_CLS_U32")),
+        Err(error) => error.lacks(module_or_kernel("cls_u32", "NET_CLS_U32")),
     }
 }
 
 pub(super) fn tbf() -> Outcome {
     qdisc("tbf", "rate 1mbit burst 32k latency 50ms")
-}
-pub(super) fn prio() -> Outcome {
-    qdisc("prio", "")
-}
-pub(super) fn fq() -> Outcome {
-    qdisc("fq", "")
-}
-pub(super) fn fq_codel() -> Outcome {
-    qdisc("fq_codel", "")
-}
-pub(super) fn netem() -> Outcome {
-    qdisc("netem", "delay 1ms")
 }
 
 fn qdisc(kind: &str, arguments: &str) -> Outcome {
@@ -178,13 +166,10 @@ fn qdisc(kind: &str, arguments: &str) -> Outcome {
         &format!("qdisc replace dev lo root {kind} {arguments}"),
     ) {
         Ok(()) => Outcome::works("set one up"),
-        Err(error) => Outcome::lacks(
-            error,
-            module_or_kernel(
-                &format!("sch_{kind}"),
-                &format!("NET_SCH_{}", kind.to_uppercase()),
-            ),
-        ),
+        Err(error) => error.lacks(module_or_kernel(
+            &format!("sch_{kind}"),
+            &format!("NET_SCH_{}", kind.to_uppercase()),
+        )),
     }
 }
 
@@ -196,7 +181,7 @@ pub(super) fn af_xdp() -> Outcome {
         "link set tbprobe5 up",
     ];
     if let Err(error) = steps.iter().try_for_each(|step| command("ip", step)) {
-        return Outcome::lacks(error, module_or_kernel("veth", "VETH"));
+        return error.lacks(module_or_kernel("veth", "VETH"));
     }
     match xdp::Xdp::open("tbprobe4", None, xdp::AttachPreference::Any, None) {
         Ok(opened) => {
@@ -258,6 +243,15 @@ fn by_driver(feature: &str, has: fn(&xdp::Features) -> bool) -> Outcome {
     Outcome::works(with.join(", "))
 }
 
+/// How to be allowed to give others' threads a class.
+const RAISE: &str = "run as root, or in a service with AmbientCapabilities=CAP_SYS_NICE";
+
+/// Whether this process may give others' threads a class.
+fn may_raise() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
+}
+
 pub(super) fn sched_deadline() -> Outcome {
     let reservation = sched::Deadline {
         runtime: Nanos::from_micros(500),
@@ -267,13 +261,10 @@ pub(super) fn sched_deadline() -> Outcome {
     let Err(error) = sched::probe(sched::Policy::Deadline(reservation)) else {
         return Outcome::works("gave a thread 0.5 ms in 3 ms");
     };
-    let permitted = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE));
     match rustix::io::Errno::from_io_error(&error) {
-        Some(rustix::io::Errno::PERM) if !permitted => Outcome::lacks(
-            "EPERM: this process has no CAP_SYS_NICE",
-            advice("run as root, or in a service with AmbientCapabilities=CAP_SYS_NICE"),
-        ),
+        Some(rustix::io::Errno::PERM) if !may_raise() => {
+            Outcome::lacks("EPERM: this process has no CAP_SYS_NICE", advice(RAISE))
+        }
         Some(rustix::io::Errno::PERM) => Outcome::lacks(
             "EPERM in spite of CAP_SYS_NICE: the CPU mask does not cover the root domain, \
              or real time has no budget",
@@ -293,22 +284,17 @@ pub(super) fn custom_slice() -> Outcome {
     // Unlike every kernel's default.
     let slice = Nanos::from_micros(300);
     match sched::probe_slice(slice) {
+        // A thread of one's own may have a slice; guests' threads are somebody else's.
+        Ok(seen) if seen == slice && !may_raise() => Outcome::lacks(
+            format!("{slice} read back, but this process has no CAP_SYS_NICE for others' threads"),
+            advice(RAISE),
+        ),
         Ok(seen) if seen == slice => Outcome::works(format!("{slice} read back")),
         Ok(seen) => Outcome::lacks(
             format!("asked for {slice}, {seen} read back"),
             advice("use Linux >= 6.12"),
         ),
         Err(error) => Outcome::lacks(error.to_string(), advice("use Linux >= 6.12")),
-    }
-}
-
-pub(super) fn sched_ext() -> Outcome {
-    match text("/sys/kernel/sched_ext/state") {
-        Some(state) => Outcome::works(state),
-        None => Outcome::lacks(
-            "/sys/kernel/sched_ext is not there",
-            advice("use Linux >= 6.12 with CONFIG_SCHED_CLASS_EXT"),
-        ),
     }
 }
 
@@ -419,21 +405,6 @@ fn kernel_config() -> Option<String> {
         .or_else(|| text(&format!("/boot/config-{release}")))
 }
 
-pub(super) fn hugepages() -> Outcome {
-    let read = |name| text(&format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{name}"));
-    let (total, free) = (read("nr_hugepages"), read("free_hugepages"));
-    match total.as_deref() {
-        None | Some("0") => Outcome::lacks(
-            "none of 2 MiB are reserved",
-            root("sysctl -w vm.nr_hugepages=64"),
-        ),
-        Some(total) => Outcome::works(format!(
-            "{} of {total} of 2 MiB are free",
-            free.as_deref().unwrap_or("0")
-        )),
-    }
-}
-
 pub(super) fn steal() -> Outcome {
     let guest = text("/proc/cpuinfo")
         .is_some_and(|cpus| cpus.split_whitespace().any(|flag| flag == "hypervisor"));
@@ -461,20 +432,23 @@ pub(super) fn steal() -> Outcome {
     }
 }
 
+/// Has a machine of one instruction run.
 pub(super) fn kvm() -> Outcome {
-    let path = "/dev/kvm";
-    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
-    match rustix::fs::access(path, access) {
-        Ok(()) => Outcome::works(path),
-        Err(rustix::io::Errno::NOENT) => Outcome::lacks(
+    match kvm::halt() {
+        Ok(()) => Outcome::works("ran a machine of one instruction"),
+        Err(error) if error.kind() == ErrorKind::NotFound => Outcome::lacks(
             "/dev/kvm is not there",
             advice(
                 "switch virtualization on in the firmware, or nested virtualization in the host",
             ),
         ),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Outcome::lacks(
+            format!("/dev/kvm: {error}"),
+            root("usermod -aG kvm $(id -un); newgrp kvm"),
+        ),
         Err(error) => Outcome::lacks(
-            format!("{path}: {error}"),
-            root(format!("chmod 0666 {path}")),
+            format!("/dev/kvm is there, but no machine runs: {error}"),
+            advice("use a host whose KVM works; QEMU's emulation does without"),
         ),
     }
 }
@@ -523,21 +497,42 @@ fn module_or_kernel(module: &str, option: &str) -> Mend {
     }
 }
 
-/// Runs `program` with `arguments`, which are split at spaces. The error is the
-/// first line of what it said.
-fn command(program: &str, arguments: &str) -> Result<(), String> {
-    let path = find_program(program).ok_or_else(|| format!("{program} is not installed"))?;
+/// Why a program of iproute2 did not do what it was to do.
+enum CommandError {
+    /// There is no such program.
+    Missing(String),
+    /// What it said.
+    Failed(String),
+}
+
+impl CommandError {
+    /// What is lacking: the program, or else what `mend` mends.
+    fn lacks(self, mend: Mend) -> Outcome {
+        match self {
+            Self::Missing(program) => {
+                Outcome::lacks(format!("{program} is not installed"), install("iproute2"))
+            }
+            Self::Failed(said) => Outcome::lacks(said, mend),
+        }
+    }
+}
+
+/// Runs `program`, one of iproute2's, with `arguments`, which are split at spaces. The error has
+/// the first line of what it said.
+fn command(program: &str, arguments: &str) -> Result<(), CommandError> {
+    use CommandError::{Failed, Missing};
+    let path = find_program(program).ok_or_else(|| Missing(program.to_owned()))?;
     let output = Command::new(path)
         .args(arguments.split_whitespace())
         .stdin(Stdio::null())
         .output()
-        .map_err(|error: io::Error| format!("{program}: {error}"))?;
+        .map_err(|error: io::Error| Failed(format!("{program}: {error}")))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().next().unwrap_or("failed without a word");
-    Err(format!("{program}: {line}"))
+    Err(Failed(format!("{program}: {line}")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `tailbound doctor`: the table of `tailbound_sys::probe` as a report.
+//! `tailbound doctor`: the table of `tailbound_sys::probe` as a report, by what one wants to do.
 
 mod collect;
 mod switch;
@@ -7,23 +7,26 @@ use super::output::{self, Output};
 use crate::exit::{Exit, Failure};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, stdout};
 use std::path::PathBuf;
+use tailbound_report::Paint;
+use tailbound_sys::probe::Purpose;
 
 /// Arguments of `tailbound doctor`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "One line for each capability: PASS, WARN or FAIL, its name, \
-    what it is for, what was seen, and the command that mends it. \
-    FAIL is only what the lab or the host daemon cannot do without, \
-    WARN what one feature or experiment lacks. The trials leave nothing behind. \
-    Exit code: 0, or 1 if there is a FAIL.\n\n\
+    after_help = "For each purpose whether this machine is ready for it, then its problems, each \
+    with what was seen and what mends it, then what works. FAIL is only what a purpose cannot do \
+    without, WARN what it does less well without. The trials leave nothing behind. \
+    Exit code: 0 ready for what was asked, without PURPOSE for `demo` and `host`; 1 not.\n\n\
     With --switch, a hundred void frames and as many to a station that nobody is \
     are sent to the switch in a tenth of a second, and nothing else is tried. \
     Exit code: 0 no void came back, nor to the witness; 1 some did; \
     2 it could not be found out."
 )]
 pub(crate) struct Args {
+    /// What this machine is wanted for [default: everything]
+    #[arg(value_enum, conflicts_with = "switch")]
+    purpose: Option<Wanted>,
     /// Lines for people, or JSON with a schema version
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -44,6 +47,36 @@ pub(crate) struct Args {
     inside: Option<Inside>,
 }
 
+/// A purpose, on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Wanted {
+    /// Run the demo
+    Demo,
+    /// Forward the packets of guests
+    Host,
+    /// Give guests' vCPUs a class
+    Vcpu,
+    /// Probe from inside a guest
+    Probe,
+    /// Serve placements
+    Place,
+    /// Run all experiments, tests and benchmarks
+    Lab,
+}
+
+impl From<Wanted> for Purpose {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Demo => Self::Demo,
+            Wanted::Host => Self::Host,
+            Wanted::Vcpu => Self::Vcpu,
+            Wanted::Probe => Self::Probe,
+            Wanted::Place => Self::Place,
+            Wanted::Lab => Self::Lab,
+        }
+    }
+}
+
 /// As whom a child of the doctor enters the throw-away namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Inside {
@@ -62,24 +95,72 @@ enum Grade {
     Fail,
 }
 
-impl Grade {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Pass => "PASS",
-            Self::Warn => "WARN",
-            Self::Fail => "FAIL",
-        }
-    }
-}
-
-/// One line.
+/// What one trial found.
 #[derive(Debug, Clone, Serialize)]
 struct Finding {
     name: &'static str,
     grade: Grade,
+    /// What cannot be done without it.
+    needed_by: &'static [Purpose],
+    /// What is done less well without it.
+    helps: &'static [Purpose],
     purpose: &'static str,
     detail: String,
     mend: Option<String>,
+}
+
+impl Finding {
+    /// How grave it is for `purpose`; `None` where that does not use it.
+    fn grade_for(&self, purpose: Purpose) -> Option<Grade> {
+        let is_needed = self.needed_by.contains(&purpose);
+        let is_used = is_needed || self.helps.contains(&purpose);
+        is_used.then_some(match self.grade {
+            Grade::Pass => Grade::Pass,
+            Grade::Warn | Grade::Fail if is_needed => Grade::Fail,
+            Grade::Warn | Grade::Fail => Grade::Warn,
+        })
+    }
+}
+
+/// What the machine is good for.
+#[derive(Debug, Serialize)]
+struct Readiness {
+    purpose: Purpose,
+    ready: bool,
+    /// What it cannot do without, and lacks.
+    missing: Vec<&'static str>,
+    /// What it would be better with.
+    limits: Vec<&'static str>,
+    works: Vec<&'static str>,
+}
+
+impl Readiness {
+    fn of(purpose: Purpose, findings: &[Finding]) -> Self {
+        let with = |grade| -> Vec<_> {
+            let graded = findings
+                .iter()
+                .filter(|finding| finding.grade_for(purpose) == Some(grade));
+            graded.map(|finding| finding.name).collect()
+        };
+        let missing = with(Grade::Fail);
+        Self {
+            purpose,
+            ready: missing.is_empty(),
+            missing,
+            limits: with(Grade::Warn),
+            works: with(Grade::Pass),
+        }
+    }
+
+    fn verdict(&self, paint: Paint) -> String {
+        let count = self.limits.len();
+        match (self.ready, count) {
+            (false, _) => paint.bad("not ready"),
+            (true, 0) => paint.good("ready"),
+            (true, 1) => format!("{}, with one limit", paint.good("ready")),
+            (true, _) => format!("{}, with {count} limits", paint.good("ready")),
+        }
+    }
 }
 
 /// All of it, as `--output json` prints it.
@@ -87,9 +168,7 @@ struct Finding {
 struct Diagnosis {
     schema: u32,
     ready: bool,
-    pass: usize,
-    warn: usize,
-    fail: usize,
+    purposes: Vec<Readiness>,
     findings: Vec<Finding>,
 }
 
@@ -108,129 +187,91 @@ impl Args {
             };
             return switch::ask(&question, self.output);
         }
-        let diagnosis = Diagnosis::of(collect::findings());
+        let diagnosis = Diagnosis::of(self.purpose.map(Into::into), collect::findings());
         output::print(&match self.output {
-            Output::Text => diagnosis.text(stdout().is_terminal()),
+            Output::Text => diagnosis.text(output::paint()),
             Output::Json => output::json(&diagnosis),
         });
         Ok(Exit::holds(diagnosis.ready))
     }
 }
 
+/// What a machine has to be ready for if nobody says what it is wanted for.
+const COMMON: [Purpose; 2] = [Purpose::Demo, Purpose::Host];
+
 impl Diagnosis {
-    fn of(findings: Vec<Finding>) -> Self {
-        let count = |grade| {
-            findings
-                .iter()
-                .filter(|finding| finding.grade == grade)
-                .count()
-        };
-        let fail = count(Grade::Fail);
+    /// What `findings` say of `wanted`, or of every purpose.
+    fn of(wanted: Option<Purpose>, mut findings: Vec<Finding>) -> Self {
+        if let Some(wanted) = wanted {
+            findings.retain(|finding| finding.grade_for(wanted).is_some());
+        }
+        let purposes: Vec<_> = Purpose::ALL
+            .into_iter()
+            .filter(|purpose| wanted.is_none_or(|wanted| wanted == *purpose))
+            .map(|purpose| Readiness::of(purpose, &findings))
+            .collect();
+        let judged = |purpose| wanted.is_some() || COMMON.contains(&purpose);
         Self {
-            schema: 1,
-            ready: fail == 0,
-            pass: count(Grade::Pass),
-            warn: count(Grade::Warn),
-            fail,
+            schema: 2,
+            ready: purposes
+                .iter()
+                .all(|readiness| readiness.ready || !judged(readiness.purpose)),
+            purposes,
             findings,
         }
     }
 
-    /// The summary, then a line for each finding: its fields aligned for a
-    /// terminal, or separated by tabs for a program.
-    fn text(&self, terminal: bool) -> String {
-        let ready = if self.ready { "ready" } else { "not ready" };
-        let mut out = format!(
-            "{ready}: {} pass, {} warn, {} fail\n",
-            self.pass, self.warn, self.fail
-        );
-        let longest = |field: fn(&Finding) -> &str| {
-            let lengths = self.findings.iter().map(|f| field(f).chars().count());
-            lengths.max().filter(|_| terminal).unwrap_or(0)
-        };
-        let (name, purpose) = (longest(|f| f.name), longest(|f| f.purpose));
-        let gap = if terminal { "  " } else { "\t" };
-        for finding in &self.findings {
-            let mend = match &finding.mend {
-                Some(mend) if terminal => format!("; to mend: {mend}"),
-                Some(mend) => format!("\t{mend}"),
-                None => String::new(),
-            };
+    /// A line for each purpose, then the problems, the gravest first, then what works.
+    fn text(&self, paint: Paint) -> String {
+        let mut out = String::new();
+        for readiness in &self.purposes {
+            let (name, verdict) = (readiness.purpose.name(), readiness.verdict(paint));
             // Writing to a String does not fail.
-            let _ = writeln!(
-                out,
-                "{}{gap}{:<name$}{gap}{:<purpose$}{gap}{}{mend}",
-                finding.grade.word(),
-                finding.name,
-                finding.purpose,
-                finding.detail,
-            );
+            let _ = writeln!(out, "{name:<7}{verdict}");
+        }
+        let mut problems: Vec<_> = self
+            .findings
+            .iter()
+            .filter(|finding| finding.grade != Grade::Pass)
+            .collect();
+        problems.sort_by_key(|finding| finding.grade != Grade::Fail);
+        for finding in problems {
+            out += &self.problem(finding, paint);
+        }
+        let works: Vec<_> = self
+            .findings
+            .iter()
+            .filter(|finding| finding.grade == Grade::Pass)
+            .map(|finding| finding.name)
+            .collect();
+        if !works.is_empty() {
+            let _ = writeln!(out, "\nworks: {}", works.join(", "));
+        }
+        out
+    }
+
+    /// A problem: what it is about and for what, what was seen, and what mends it on a line of
+    /// its own.
+    fn problem(&self, finding: &Finding, paint: Paint) -> String {
+        let (word, purposes) = match finding.grade {
+            Grade::Fail => (paint.bad("FAIL"), finding.needed_by),
+            Grade::Warn | Grade::Pass => (paint.doubtful("WARN"), finding.helps),
+        };
+        let shown = |purpose: &&Purpose| self.purposes.iter().any(|it| it.purpose == **purpose);
+        let purposes: Vec<_> = purposes.iter().filter(shown).map(|it| it.name()).collect();
+        let mut out = format!(
+            "\n{word}  {}: {} ({})\n      {}\n",
+            paint.strong(finding.name),
+            finding.purpose,
+            purposes.join(", "),
+            finding.detail
+        );
+        if let Some(mend) = &finding.mend {
+            let _ = writeln!(out, "      {mend}");
         }
         out
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn finding(name: &'static str, grade: Grade, mend: Option<&str>) -> Finding {
-        Finding {
-            name,
-            grade,
-            purpose: if grade == Grade::Pass {
-                "one thing"
-            } else {
-                "another"
-            },
-            detail: "what was seen".into(),
-            mend: mend.map(Into::into),
-        }
-    }
-
-    fn findings() -> Vec<Finding> {
-        vec![
-            finding("tap", Grade::Pass, None),
-            finding("sched-deadline", Grade::Warn, Some("run as root")),
-            finding("htb", Grade::Fail, Some("sudo modprobe sch_htb")),
-        ]
-    }
-
-    #[test]
-    fn columns_line_up_on_a_terminal() {
-        assert_eq!(
-            Diagnosis::of(findings()).text(true),
-            "not ready: 1 pass, 1 warn, 1 fail\n\
-             PASS  tap             one thing  what was seen\n\
-             WARN  sched-deadline  another    what was seen; to mend: run as root\n\
-             FAIL  htb             another    what was seen; to mend: sudo modprobe sch_htb\n"
-        );
-    }
-
-    #[test]
-    fn fields_are_split_by_tabs_for_a_program() {
-        assert_eq!(
-            Diagnosis::of(findings()[..2].to_vec()).text(false),
-            "ready: 1 pass, 1 warn, 0 fail\n\
-             PASS\ttap\tone thing\twhat was seen\n\
-             WARN\tsched-deadline\tanother\twhat was seen\trun as root\n"
-        );
-    }
-
-    #[test]
-    fn the_json_is_stable() {
-        let diagnosis = Diagnosis::of(findings()[1..].to_vec());
-        assert_eq!(
-            serde_json::to_value(&diagnosis).unwrap(),
-            serde_json::json!({
-                "schema": 1, "ready": false, "pass": 0, "warn": 1, "fail": 1,
-                "findings": [
-                    {"name": "sched-deadline", "grade": "WARN", "purpose": "another",
-                     "detail": "what was seen", "mend": "run as root"},
-                    {"name": "htb", "grade": "FAIL", "purpose": "another",
-                     "detail": "what was seen", "mend": "sudo modprobe sch_htb"},
-                ]
-            })
-        );
-    }
-}
+mod tests;

@@ -54,7 +54,9 @@ pub(super) fn findings() -> Vec<Finding> {
 fn finding(probe: &Probe, outcome: Outcome) -> Finding {
     Finding {
         name: probe.name,
-        grade: match (outcome.works, probe.needed) {
+        needed_by: probe.needed_by,
+        helps: probe.helps,
+        grade: match (outcome.works, !probe.needed_by.is_empty()) {
             (true, _) => Grade::Pass,
             (false, true) => Grade::Fail,
             (false, false) => Grade::Warn,

@@ -4,7 +4,8 @@
 //! runs vCPUs on pCPUs under a policy; it owns time and can be stepped from
 //! outside, next to a model of packets. [`Simulation`] puts a [`Workload`] on
 //! each vCPU and reports latencies. [`credit`] is Xen's credit scheduler with
-//! its rules from 3.3 to 4.17.
+//! its rules from 3.3 to 4.17. [`reservation`] says what one of Linux's `SCHED_DEADLINE` is
+//! worth.
 //!
 //! Everything is virtual time in whole nanoseconds; random numbers come from
 //! one seed. Two runs of the same input give the same bytes on every machine.
@@ -18,6 +19,7 @@ mod ids;
 mod machine;
 pub mod netif;
 mod random;
+pub mod reservation;
 pub mod rtds;
 mod scheduler;
 mod simulation;

@@ -4,7 +4,6 @@
 use super::agent::{Agent, AgentError};
 use super::apply::Restored;
 use super::budget::{Wanted, desired};
-use super::class::Class;
 use super::config::{AgentConfig, OnDrift};
 use super::desired::Desired;
 use super::guest::{Guest, GuestThread, Role};
@@ -56,7 +55,7 @@ pub struct MeterKey {
 /// What the agent has measured.
 #[derive(Debug, Clone, Default)]
 pub struct AgentSnapshot {
-    /// The meters of all guests.
+    /// The meters of the guests with a rule.
     pub meters: BTreeMap<MeterKey, Meter>,
     /// By guest with a rule, and quota: what CPU quotas did to it.
     pub throttled: BTreeMap<(String, PathBuf), Throttled>,
@@ -390,12 +389,14 @@ impl Watcher {
             meter.in_force = true;
         }
         for guest in &self.guests {
-            let rule = rule_for(&self.config.rules, guest);
+            let Some(rule) = rule_for(&self.config.rules, guest) else {
+                continue;
+            };
             for thread in &guest.threads {
-                let class = match rule {
-                    Some(rule) if thread.role.is_vcpu() => rule.class(),
-                    Some(rule) => rule.helpers(),
-                    None => Class::Normal,
+                let class = if thread.role.is_vcpu() {
+                    rule.class()
+                } else {
+                    rule.helpers()
                 };
                 let meter = shared
                     .meters
@@ -411,15 +412,17 @@ impl Watcher {
             }
         }
         // A guest that ended is shown no more; if it returns it starts anew.
-        let guests: BTreeSet<_> = self.guests.iter().map(|guest| &guest.name).collect();
+        let ruled = self.guests.iter().filter(|guest| guest.rule.is_some());
+        let guests: BTreeSet<_> = ruled.map(|guest| &guest.name).collect();
         shared.meters.retain(|key, _| guests.contains(&key.guest));
     }
 
-    /// Reads how long each thread ran and waited since the last time.
+    /// Reads how long each thread of the guests with a rule ran and waited since the last
+    /// time. Whoever starts guests that no rule is for costs no reading and no metric.
     pub fn sample(&mut self) {
         let mut last = HashMap::with_capacity(self.last.len());
         let mut measured = Vec::new();
-        for guest in &self.guests {
+        for guest in self.guests.iter().filter(|guest| guest.rule.is_some()) {
             for thread in &guest.threads {
                 let ThreadId { pid, tid, .. } = thread.id;
                 if let std::collections::hash_map::Entry::Vacant(place) = self.tasks.entry(pid) {

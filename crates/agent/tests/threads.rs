@@ -543,6 +543,18 @@ fn a_process_of_another_user_gets_no_class_by_calling_itself_a_guest() {
     };
     assert_eq!(picked(&first), Some(Some(0)));
     assert_eq!(picked(&second), Some(None));
+    // Nor does he get a place in the metrics.
+    watcher.sample();
+    let shared = watcher.shared();
+    let metered = |name: &str| {
+        shared
+            .lock()
+            .unwrap()
+            .meters
+            .keys()
+            .any(|key| key.guest == name)
+    };
+    assert!(metered(mine) && !metered(theirs));
     let seen = |claimer: &Claimer| scheduling(claimer.0.id()).unwrap();
     assert_eq!(seen(&second), scheduling(std::process::id()).unwrap());
     if seen(&first) == seen(&second) {

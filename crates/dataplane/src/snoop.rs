@@ -27,6 +27,7 @@
 mod config;
 mod deliver;
 mod egress;
+mod estate;
 mod flow;
 mod frame;
 mod ingress;
@@ -42,6 +43,7 @@ mod tests;
 mod timers;
 
 pub use config::{SnoopConfig, SnoopMode};
+pub use estate::Damaged;
 pub use frame::{Bare, Change, FlowId, Link, Origin, Sight, TcpFrame, Way};
 pub use lifecycle::{Drained, FlowView};
 pub use mode::{Bar, Mode, Pause};

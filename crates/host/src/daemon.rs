@@ -5,6 +5,7 @@
 //! name. It sleeps in `epoll_wait` until a port is readable, a pipeline's next frame is due,
 //! or somebody wakes it; with nothing to do it sets no timer at all.
 
+mod connections;
 mod core;
 mod ending;
 mod handover;

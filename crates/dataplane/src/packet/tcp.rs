@@ -34,6 +34,13 @@ pub struct TcpMaker {
     pub guest: GuestId,
 }
 
+impl TcpMaker {
+    /// The hash of a connection, as its frames have it.
+    pub(crate) fn hash(&self, flow: &FlowId) -> u32 {
+        connection_of(self.pool.hash(), flow)
+    }
+}
+
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

@@ -45,7 +45,7 @@ impl<F: TcpFrame> Snoop<F> {
         }
     }
 
-    fn queue(&mut self, place: Place, due: u64) {
+    pub(super) fn queue(&mut self, place: Place, due: u64) {
         let flow = self.flows.get(place);
         let after = (due as u32).wrapping_sub(flow.queued).cast_signed();
         if flow.queued == 0 || after < 0 {

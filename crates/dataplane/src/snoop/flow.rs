@@ -1,5 +1,7 @@
 //! What is known of one connection.
 
+pub(super) mod record;
+
 use super::config::SnoopConfig;
 use super::frame::{Link, Origin};
 use super::mode::{Bar, Mode, Pause};
@@ -374,9 +376,12 @@ impl Flow {
 
     /// Sets that to be after a pause from now; returns it.
     pub(super) fn set_deadline(&mut self, now: Nanos) -> u64 {
-        let at = ticks(now + self.resend_after()) + 1;
+        self.set_deadline_at(ticks(now + self.resend_after()) + 1)
+    }
+
+    const fn set_deadline_at(&mut self, at: u64) -> u64 {
         // Never 0, which stands for never.
-        let at = at + u64::from(at as u32 == 0);
+        let at = at + (at as u32 == 0) as u64;
         self.deadline = at as u32;
         at
     }

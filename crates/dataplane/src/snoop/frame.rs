@@ -70,6 +70,21 @@ impl Origin {
         source.map_or(Self::OUTSIDE, |guest| Self(guest.slot() as u32 + 2))
     }
 
+    /// As a number, for another process.
+    pub(super) const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The one of a number that another process wrote, of whose slots' guests `guest` says
+    /// which they are here. Whoever is not here any more is outside.
+    pub(super) fn of_number(number: u32, guest: impl FnOnce(usize) -> Option<GuestId>) -> Self {
+        match number {
+            0 => Self::ANYWHERE,
+            1 => Self::OUTSIDE,
+            slot => Self::of(guest(slot as usize - 2)),
+        }
+    }
+
     /// Whether a frame from `other` may come from the peer.
     #[inline]
     pub fn allows(self, other: Self) -> bool {

@@ -96,6 +96,44 @@ impl Mode {
         }
     }
 
+    /// The one of a place among [`Mode::LABELS`].
+    pub(super) fn of_index(index: usize) -> Option<Self> {
+        use Pause::{
+            Acknowledgement, Checksum, Closing, Congestion, Draining, Hole, NoRoom, Opening,
+            Retained, Timestamp, UnexpectedSequence, Unreadable, Urgent, Window,
+        };
+        const PAUSES: [Pause; 14] = [
+            Opening,
+            UnexpectedSequence,
+            Hole,
+            NoRoom,
+            Retained,
+            Window,
+            Congestion,
+            Timestamp,
+            Checksum,
+            Acknowledgement,
+            Urgent,
+            Unreadable,
+            Closing,
+            Draining,
+        ];
+        const EXOTIC: [Exotic; 5] = [
+            Exotic::Md5,
+            Exotic::AuthenticationOption,
+            Exotic::Multipath,
+            Exotic::FastOpen,
+            Exotic::Unknown,
+        ];
+        let pauses = PAUSES.into_iter().map(Self::Offline);
+        let bars = [Bar::Joined, Bar::DataOnSyn].into_iter();
+        let bars = bars
+            .chain(EXOTIC.into_iter().map(Bar::Option))
+            .map(Self::Off);
+        let mut all = std::iter::once(Self::Active).chain(pauses).chain(bars);
+        all.find(|mode| mode.index() == index)
+    }
+
     /// One word for it.
     pub const fn label(self) -> &'static str {
         Self::LABELS[self.index()]

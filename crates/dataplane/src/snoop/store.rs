@@ -121,6 +121,12 @@ impl<F> Store<F> {
         }
     }
 
+    /// The frames of a connection, in order.
+    pub(super) fn of(&self, chain: Chain) -> impl Iterator<Item = &Node<F>> {
+        let node = |index: u32| self.nodes.get((index as usize).checked_sub(1)?);
+        std::iter::successors(node(chain.head), move |last| node(last.next))
+    }
+
     /// The frame with the byte at `at`.
     pub(super) fn at(&self, chain: Chain, at: Seq) -> Option<&Node<F>> {
         let mut index = chain.head;

@@ -1,6 +1,7 @@
 //! The end of a daemon, and how the next one goes on.
 
-use super::handover::{Heir, Legacy, State, Successor};
+use super::connections::Connections;
+use super::handover::{Heir, Legacy, MOST_OF_CONNECTIONS, State, Successor};
 use super::inherit::estate_key;
 use super::level::Levels;
 use super::open;
@@ -39,6 +40,7 @@ pub(super) fn go_on(
     let stations = legacy.stations.iter();
     let stations = stations.map(|(mac, port)| (Mac(*mac), port.as_str()));
     switch.learn(clock.now(), stations);
+    legacy.connections.resume(clock.now(), switch);
     let (kept, others) = inherited.keys();
     let adopted = plans.iter().filter(|plan| {
         let key = plan.key.as_ref();
@@ -84,7 +86,11 @@ impl Daemon {
                 return Ok(false);
             }
         };
-        let unsent = self.drain()?;
+        if !successor.takes_connections {
+            self.settle_guests()?;
+        }
+        let unsent = self.drain_queues()?;
+        let connections = self.connections(successor.takes_connections)?;
         let (heirs, theirs) = self.pause_ports();
         let ports = self.plans.iter().zip(&self.ports);
         let descriptors = ports.filter_map(|(plan, port)| descriptor(plan, port.as_deref()));
@@ -102,8 +108,9 @@ impl Daemon {
                 .collect(),
             estates: heirs,
             levels,
+            ..State::default()
         };
-        match successor.give(&state, &descriptors) {
+        match successor.give(state, connections, &descriptors) {
             Ok(()) => {
                 tracing::info!(ports, unsent, "handed over");
                 Ok(true)
@@ -117,6 +124,21 @@ impl Daemon {
                 Ok(false)
             }
         }
+    }
+
+    /// What is known of connections, for a successor that takes that; of more than it takes, it
+    /// gets nothing, and peers are told.
+    fn connections(&mut self, are_taken: bool) -> Result<Connections, HostError> {
+        if !are_taken {
+            return Ok(Connections::default());
+        }
+        let now = self.clock.now();
+        if let Some(all) = Connections::of(&self.switch, now, MOST_OF_CONNECTIONS) {
+            return Ok(all);
+        }
+        tracing::warn!("more is known of connections than is handed over");
+        self.settle_guests()?;
+        Ok(Connections::default())
     }
 
     /// Leaves ports alone that are more than a descriptor, and says what another daemon needs
@@ -166,6 +188,10 @@ impl Daemon {
     /// frames still wait.
     pub(super) fn drain(&mut self) -> Result<usize, HostError> {
         self.settle_guests()?;
+        self.drain_queues()
+    }
+
+    fn drain_queues(&mut self) -> Result<usize, HostError> {
         let deadline = self.clock.now() + DRAIN;
         loop {
             let now = self.clock.now();

@@ -10,6 +10,7 @@
 //! Until it says that they are taken, the new one may fall silent or die: the old one
 //! then reads on. From then until the new one reads, frames wait in the kernel.
 
+use super::connections::Connections;
 use super::inherit::Inherited;
 use super::level::Levels;
 use rustix::net::sockopt::socket_peercred;
@@ -27,13 +28,22 @@ use std::time::Duration;
 use tailbound_switch::port::Estate;
 
 /// How both begin: a version that one of them does not know hands nothing over.
-const HELLO: &[u8; 21] = b"tailbound takeover 1\n";
+type Hello = [u8; 21];
+
+/// One that takes descriptors and what was learned.
+const HELLO: &Hello = b"tailbound takeover 1\n";
+
+/// One that takes what is known of TCP connections as well.
+const WITH_CONNECTIONS: &Hello = b"tailbound takeover 2\n";
 
 /// Descriptors in one message (`SCM_MAX_FD` is 253).
 const TOGETHER: usize = 128;
 
 /// The longest state that is taken, in bytes: 2 million addresses.
 const LONGEST: u32 = 64 << 20;
+
+/// The most that is taken of connections, in bytes: a tenth of a second's work.
+pub(super) const MOST_OF_CONNECTIONS: usize = 64 << 20;
 
 /// How long the old one may take to answer at all: a turn of its loop.
 const ANSWER: Duration = Duration::from_millis(250);
@@ -63,6 +73,12 @@ pub(super) struct State {
     /// What guests may still send at once ([`Levels`]).
     #[serde(default)]
     pub(super) levels: serde_json::Value,
+    /// Whose connections are told of, and by how many bytes behind this.
+    #[serde(default)]
+    pub(super) connections: Vec<(String, usize)>,
+    /// The guests' slots.
+    #[serde(default)]
+    pub(super) slots: Vec<(usize, String)>,
 }
 
 /// A port that is more than a descriptor.
@@ -78,7 +94,11 @@ pub(super) struct Heir {
 
 /// Whoever wants to take over, and is spoken to.
 #[derive(Debug)]
-pub(super) struct Successor(UnixStream);
+pub(super) struct Successor {
+    stream: UnixStream,
+    /// It goes on with connections that are acknowledged in guests' places.
+    pub(super) takes_connections: bool,
+}
 
 impl Successor {
     /// The one that has connected; `None` where it is no process of ours, or speaks of
@@ -92,33 +112,50 @@ impl Successor {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(GREETING))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut hello = [0; HELLO.len()];
+        let mut hello = Hello::default();
         stream.read_exact(&mut hello)?;
-        if hello != *HELLO {
+        if ![HELLO, WITH_CONNECTIONS].contains(&&hello) {
             return Ok(None);
         }
         stream.write_all(&[UNDERSTOOD])?;
-        Ok(Some(Self(stream)))
+        Ok(Some(Self {
+            stream,
+            takes_connections: hello == *WITH_CONNECTIONS,
+        }))
     }
 
     /// Hands over, and waits until that is taken.
     ///
     /// # Errors
     /// It is not: then nothing has changed.
-    pub(super) fn give(mut self, state: &State, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let text = serde_json::to_vec(state)?;
+    pub(super) fn give(
+        self,
+        mut state: State,
+        connections: Connections,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let mut stream = self.stream;
+        let guests = connections.guests.iter();
+        state.connections = guests
+            .map(|(name, all)| (name.clone(), all.len()))
+            .collect();
+        state.slots = connections.slots;
+        let text = serde_json::to_vec(&state)?;
         let len = u32::try_from(text.len()).map_err(io::Error::other)?;
-        self.0.write_all(&len.to_le_bytes())?;
-        self.0.write_all(&text)?;
+        stream.write_all(&len.to_le_bytes())?;
+        stream.write_all(&text)?;
+        for (_, all) in &connections.guests {
+            stream.write_all(all)?;
+        }
         for some in descriptors.chunks(TOGETHER) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOGETHER))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             control.push(SendAncillaryMessage::ScmRights(some));
             let bytes = [IoSlice::new(&[0])];
-            sendmsg(&self.0, &bytes, &mut control, SendFlags::NOSIGNAL)?;
+            sendmsg(&stream, &bytes, &mut control, SendFlags::NOSIGNAL)?;
         }
-        self.0.set_read_timeout(Some(PATIENCE))?;
-        expect(&mut self.0, TAKEN)
+        stream.set_read_timeout(Some(PATIENCE))?;
+        expect(&mut stream, TAKEN)
     }
 }
 
@@ -128,6 +165,7 @@ pub(super) struct Legacy {
     pub(super) ports: Inherited,
     pub(super) stations: Vec<([u8; 6], String)>,
     pub(super) levels: Option<Levels>,
+    pub(super) connections: Connections,
 }
 
 impl Legacy {
@@ -137,6 +175,7 @@ impl Legacy {
             ports: Inherited::from_systemd(),
             stations: Vec::new(),
             levels: None,
+            connections: Connections::default(),
         }
     }
 
@@ -145,10 +184,18 @@ impl Legacy {
     /// # Errors
     /// It does not, or knows of no such thing. It goes on then.
     pub(super) fn ask(path: &Path) -> io::Result<Self> {
+        match Self::ask_by(path, WITH_CONNECTIONS) {
+            // One of before that was known closes, and goes on.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Self::ask_by(path, HELLO),
+            asked => asked,
+        }
+    }
+
+    fn ask_by(path: &Path, hello: &Hello) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(ANSWER))?;
         stream.set_read_timeout(Some(ANSWER))?;
-        stream.write_all(HELLO)?;
+        stream.write_all(hello)?;
         expect(&mut stream, UNDERSTOOD)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut len = [0; 4];
@@ -160,6 +207,7 @@ impl Legacy {
         let mut text = vec![0; len as usize];
         stream.read_exact(&mut text)?;
         let state: State = serde_json::from_slice(&text)?;
+        let connections = receive_connections(&mut stream, &state)?;
         let of_estates = state.estates.iter().map(|estate| estate.descriptors);
         let wanted = of_estates.fold(state.keys.len(), usize::saturating_add);
         let mut descriptors = Vec::new();
@@ -183,8 +231,30 @@ impl Legacy {
             ports,
             stations: state.stations,
             levels: Levels::read(state.levels),
+            connections: Connections {
+                slots: state.slots,
+                guests: connections,
+            },
         })
     }
+}
+
+/// Receives what is known of each guest's connections.
+fn receive_connections(
+    stream: &mut UnixStream,
+    state: &State,
+) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let lens = state.connections.iter().map(|(_, len)| *len);
+    if lens.fold(0, usize::saturating_add) > 2 * MOST_OF_CONNECTIONS {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut guests = Vec::new();
+    for (name, len) in &state.connections {
+        let mut all = vec![0; *len];
+        stream.read_exact(&mut all)?;
+        guests.push((name.clone(), all));
+    }
+    Ok(guests)
 }
 
 /// Receives the descriptors of one message.
@@ -272,14 +342,26 @@ mod tests {
                     descriptors: 2,
                 }],
                 levels: serde_json::json!({"at": 0, "guests": []}),
+                ..State::default()
+            };
+            let connections = Connections {
+                slots: vec![(7, "a".to_owned())],
+                guests: [("a", 100_000), ("b", 0)]
+                    .map(|(name, len)| (name.to_owned(), vec![1; len]))
+                    .into(),
             };
             let of_port = files[..2].iter();
             let descriptors: Vec<_> = files.iter().chain(of_port).map(AsFd::as_fd).collect();
-            successor.expect("ours").give(&state, &descriptors)
+            let successor = successor.expect("ours");
+            assert!(successor.takes_connections);
+            successor.give(state, connections, &descriptors)
         });
         let mut legacy = Legacy::ask(&path).expect("handed over");
         old.join().expect("no panic").expect("taken");
         assert_eq!(legacy.stations.len(), 10_000);
+        let known = &legacy.connections;
+        let lens: Vec<_> = known.guests.iter().map(|(_, all)| all.len()).collect();
+        assert_eq!((known.slots.len(), lens), (1, vec![100_000, 0]));
         assert!(legacy.levels.is_some());
         for number in 0..PORTS {
             let taken = legacy.ports.take(&port(number), |fd| {
@@ -301,7 +383,7 @@ mod tests {
     fn another_version_gets_nothing_and_a_successor_that_dies_is_noticed() {
         let (_directory, path, listener) = listener();
         let mut other = UnixStream::connect(&path).expect("it listens");
-        other.write_all(b"tailbound takeover 2\n").expect("sent");
+        other.write_all(b"tailbound takeover 3\n").expect("sent");
         assert!(Successor::accept(&listener).expect("it speaks").is_none());
         let silent = UnixStream::connect(&path).expect("it listens");
         assert!(Successor::accept(&listener).is_err());
@@ -310,12 +392,10 @@ mod tests {
         dying.write_all(HELLO).expect("sent");
         let successor = Successor::accept(&listener).expect("it speaks");
         drop(dying);
-        assert!(
-            successor
-                .expect("ours")
-                .give(&State::default(), &[])
-                .is_err()
-        );
+        let successor = successor.expect("ours");
+        assert!(!successor.takes_connections);
+        let given = successor.give(State::default(), Connections::default(), &[]);
+        assert!(given.is_err());
         // Nobody answers.
         drop(listener);
         assert!(Legacy::ask(&path).is_err());

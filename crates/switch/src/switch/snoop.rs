@@ -11,7 +11,7 @@ use crate::forward::PortIndex;
 use crate::mac::Mac;
 use crate::port::{Port, Presence};
 use std::io;
-use tailbound_dataplane::snoop::{Drained, FlowView, Mode, Origin, Placed};
+use tailbound_dataplane::snoop::{Damaged, Drained, FlowView, Mode, Origin, Placed};
 use tailbound_dataplane::{
     Departure, GuestId, Packet, Pool, Snoop, SnoopConfig, SnoopStats, TcpMaker,
 };
@@ -142,6 +142,53 @@ impl Switch {
             snoop.begin_drain();
         }
         Some(snoop.drained())
+    }
+
+    /// All that is known of a guest's connections, for another process to go on with; `None` as
+    /// for [`Switch::drain_snoop`].
+    pub fn export_snoop(&self, now: Nanos, guest: GuestId) -> Option<Vec<u8>> {
+        let port = self.slots.port_of(guest)?;
+        let guest = self.guests.get(port.0.checked_sub(self.first_guest())?)?;
+        let mut bytes = Vec::new();
+        guest.snoop.as_ref()?.export(now, &mut bytes);
+        Some(bytes)
+    }
+
+    /// Goes on with what another process exported of a guest's connections. `known` says which
+    /// guest is here that had a slot there. A guest that is not acknowledged for here gets what
+    /// is owed to it. Returns how many connections there were.
+    ///
+    /// # Errors
+    /// It is damaged: what was read until then is known.
+    pub fn import_snoop(
+        &mut self,
+        now: Nanos,
+        guest: GuestId,
+        from: &[u8],
+        known: impl Fn(usize) -> Option<GuestId>,
+    ) -> Result<usize, Damaged> {
+        let pool = self.pool.clone();
+        let Some(port) = self.slots.port_of(guest) else {
+            return Ok(0);
+        };
+        let Some(guest) = self.guest_at(port) else {
+            return Ok(0);
+        };
+        if guest.snoop.is_none() {
+            guest.set_snoop(now, Some(SnoopConfig::default()), &pool);
+            guest.snoop_ends = true;
+        }
+        let Some(snoop) = &mut guest.snoop else {
+            return Ok(0);
+        };
+        if guest.snoop_ends {
+            snoop.begin_drain();
+        }
+        let count = snoop.import(now, from, known);
+        guest.end_snoop();
+        self.note_ingress(port);
+        self.offer(port);
+        count
     }
 
     /// What is known of each connection of a guest, the one idle for longest first; `None`

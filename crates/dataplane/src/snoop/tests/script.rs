@@ -37,6 +37,10 @@ pub(super) struct World {
     placed: Placed,
     v6: bool,
     peer_moved: bool,
+    /// After each line another process goes on.
+    moves: bool,
+    /// What a twin of it is made from that does so, until it has run a script.
+    twin: Option<SnoopConfig>,
 }
 
 const FLAGS: [(char, u16); 9] = [
@@ -68,11 +72,42 @@ impl World {
             placed: Placed::All,
             v6,
             peer_moved: false,
+            moves: false,
+            twin: Some(config),
         }
     }
 
-    /// Runs a script; panics where something else comes out.
+    /// Runs a script; panics where something else comes out. A twin runs its first one, too,
+    /// whose host is another one after each line.
     pub(super) fn run(&mut self, script: &str) {
+        if let Some(config) = self.twin.take() {
+            let mut twin = Self::new(config, self.v6);
+            twin.moves = true;
+            twin.play(script);
+        }
+        self.play(script);
+    }
+
+    /// Another process goes on, that knows what this one exports.
+    fn hand_over(&mut self) {
+        let mut told = Vec::new();
+        self.snoop.export(self.now, &mut told);
+        let maker = TcpMaker {
+            pool: self.pool.clone(),
+            guest: GUEST,
+        };
+        let mut next = Snoop::new(*self.snoop.config(), maker);
+        let guest = |slot| Some(GuestId::first(slot as u32));
+        let count = next.import(self.now, &told, guest);
+        assert_eq!(count, Ok(self.snoop.len()));
+        assert_eq!(next.retained(), self.snoop.retained());
+        if self.snoop.is_draining() {
+            next.begin_drain();
+        }
+        self.snoop = next;
+    }
+
+    fn play(&mut self, script: &str) {
         for line in script.lines().map(str::trim) {
             let line = line.split('#').next().unwrap_or_default().trim();
             if !line.is_empty() {
@@ -123,6 +158,9 @@ impl World {
         }
         while let Some(frame) = self.snoop.poll_to_peer() {
             self.from_host.push_back(frame);
+        }
+        if self.moves {
+            self.hand_over();
         }
     }
 

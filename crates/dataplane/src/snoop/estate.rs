@@ -1,0 +1,164 @@
+//! All that is known of a guest's connections, and what is kept of them, for another process
+//! to go on with.
+//!
+//! Numbers are little-endian words: how long ago the guest showed that it runs, in ticks; and of
+//! each connection, the one idle for longest first, who it is, what is known of it
+//! ([`Flow::record`]), how many frames are kept, and of each of these where it begins and ends,
+//! its length, and its bytes behind a virtio header.
+
+use super::Snoop;
+use super::flow::record::WORDS;
+use super::flow::{Flow, TICK, ticks};
+use super::frame::{FlowId, Origin, TcpFrame, Way};
+use super::seq::Seq;
+use crate::packet::VIRTIO_HEADER;
+use crate::{Frame as _, GuestId, Packet};
+use tailbound_units::Nanos;
+
+/// What another process wrote is not what it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("what is told of connections is damaged")]
+pub struct Damaged;
+
+/// Words of who a connection is.
+const NAME: usize = 10;
+
+fn name(id: &FlowId) -> [u32; NAME] {
+    let halves = [id.guest[0], id.guest[1], id.peer[0], id.peer[1]];
+    let mut words = [id.ports; NAME];
+    for (two, half) in words.chunks_exact_mut(2).zip(halves) {
+        two.copy_from_slice(&[(half >> 32) as u32, half as u32]);
+    }
+    words[NAME - 1] = id.v6.into();
+    words
+}
+
+fn named(words: &[u32; NAME]) -> FlowId {
+    let half = |at: usize| u64::from(words[at]) << 32 | u64::from(words[at + 1]);
+    FlowId {
+        guest: [half(0), half(2)],
+        peer: [half(4), half(6)],
+        ports: words[NAME - 2],
+        v6: words[NAME - 1] != 0,
+    }
+}
+
+fn write(out: &mut Vec<u8>, words: &[u32]) {
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// What is left to be read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn words<const N: usize>(&mut self) -> Result<[u32; N], Damaged> {
+        let mut words = [0; N];
+        for word in &mut words {
+            let (bytes, rest) = self.0.split_first_chunk().ok_or(Damaged)?;
+            *word = u32::from_le_bytes(*bytes);
+            self.0 = rest;
+        }
+        Ok(words)
+    }
+
+    fn bytes(&mut self, len: u32) -> Result<&'a [u8], Damaged> {
+        let (bytes, rest) = self.0.split_at_checked(len as usize).ok_or(Damaged)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
+
+impl Snoop<Packet> {
+    /// Adds all that is known to `out`. What [`Snoop::poll_to_guest`] and
+    /// [`Snoop::poll_to_peer`] still have is left out: it is lost as on any wire.
+    pub fn export(&self, now: Nanos, out: &mut Vec<u8>) {
+        let idle = now.saturating_sub(self.alive);
+        write(out, &[ticks(idle).min(u32::MAX.into()) as u32]);
+        for (_, id, flow) in self.flows.iter() {
+            write(out, &name(id));
+            write(out, &flow.record(now));
+            let kept = self.store.of(flow.chain);
+            let kept: Vec<_> = kept
+                .filter_map(|node| Some((node, node.frame()?)))
+                .collect();
+            write(out, &[kept.len() as u32]);
+            for (node, frame) in kept {
+                let mut frame = frame.duplicate();
+                let bytes = frame.with_virtio_header();
+                write(out, &[node.seq.0, node.end.0, bytes.len() as u32]);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    /// Goes on with what another process exported, as far as there is room for its
+    /// connections. `guest` says which guest is here that had a slot there. Returns how many
+    /// connections there were.
+    ///
+    /// # Errors
+    /// It is damaged: what was read until then is known.
+    pub fn import(
+        &mut self,
+        now: Nanos,
+        from: &[u8],
+        guest: impl Fn(usize) -> Option<GuestId>,
+    ) -> Result<usize, Damaged> {
+        let mut from = Reader(from);
+        let [idle] = from.words()?;
+        self.alive = now.saturating_sub(Nanos(u64::from(idle) << TICK));
+        let mut count = 0;
+        while !from.0.is_empty() {
+            let id = named(&from.words()?);
+            let flow = Flow::of_record(&from.words::<WORDS>()?, now, |number| {
+                Origin::of_number(number, &guest)
+            });
+            let mut flow = flow.ok_or(Damaged)?;
+            let [kept] = from.words()?;
+            for _ in 0..kept {
+                self.import_frame(&mut flow, &mut from)?;
+            }
+            count += 1;
+            let hash = self.maker.hash(&id);
+            if self.flows.is_full() || self.flows.find(&id, hash).is_some() {
+                self.store.clear(&mut flow.chain);
+                continue;
+            }
+            self.modes[usize::from(flow.counted)] += 1;
+            let place = self.flows.add(now, id, hash, flow);
+            if let Some(due) = flow.deadline(now) {
+                self.queue(place, due);
+            }
+            self.recount(place);
+        }
+        Ok(count)
+    }
+
+    fn import_frame(&mut self, flow: &mut Flow, from: &mut Reader<'_>) -> Result<(), Damaged> {
+        let [seq, end, len] = from.words()?;
+        let (virtio, bytes) = from
+            .bytes(len)?
+            .split_first_chunk::<VIRTIO_HEADER>()
+            .ok_or(Damaged)?;
+        if bytes.len() > Packet::MAX_FRAME {
+            return Err(Damaged);
+        }
+        let start = Packet::HEADROOM;
+        let mut buffer = self.maker.pool.buffer(start + bytes.len());
+        buffer[start..start + bytes.len()].copy_from_slice(bytes);
+        let frame = Packet::new(buffer, start, bytes.len(), Some(*virtio), None);
+        let frame = frame.map_err(|_| Damaged)?;
+        // Parts of it are found by these.
+        let segment = frame.sight(Way::ToGuest).and_then(|sight| sight.segment);
+        let segment =
+            segment.filter(|segment| segment.seq == Seq(seq) && segment.end() == Seq(end));
+        if segment.is_none() {
+            return Err(Damaged);
+        }
+        let truesize = frame.truesize();
+        self.store
+            .push(&mut flow.chain, frame, truesize, [Seq(seq), Seq(end)]);
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! A connection as numbers, for another process to go on with.
+
+use super::{Counter, Ecn, Flow, Stage, ticks};
+use crate::snoop::frame::{Link, Origin};
+use crate::snoop::mode::Mode;
+use crate::snoop::segment::Flags;
+use crate::snoop::seq::Seq;
+use tailbound_units::Nanos;
+
+/// How many numbers a connection is.
+pub(in crate::snoop) const WORDS: usize = 10 + 16;
+
+/// Never, for what is told by how long ago it was, or how soon it will be.
+const NEVER: u32 = u32::MAX;
+
+/// The numbers of a connection's bytes.
+fn places(flow: &mut Flow) -> [&mut Seq; 10] {
+    [
+        &mut flow.vm,
+        &mut flow.sent,
+        &mut flow.next,
+        &mut flow.high,
+        &mut flow.edge,
+        &mut flow.shown,
+        &mut flow.guest_next,
+        &mut flow.peer_ack,
+        &mut flow.recover,
+        &mut flow.passed,
+    ]
+}
+
+/// What is so or not.
+fn facts(flow: &mut Flow) -> [&mut bool; 6] {
+    [
+        &mut flow.closing.guest,
+        &mut flow.closing.peer,
+        &mut flow.closing.held,
+        &mut flow.stamped,
+        &mut flow.solicited,
+        &mut flow.resent,
+    ]
+}
+
+/// Two numbers of 16 bits in one.
+const fn pair(low: u16, high: u16) -> u32 {
+    low as u32 | (high as u32) << 16
+}
+
+const fn four(bytes: [u8; 4]) -> u32 {
+    u32::from_le_bytes(bytes)
+}
+
+const STAGES: [Stage; 6] = [
+    Stage::Opening,
+    Stage::Greeted,
+    Stage::Answered,
+    Stage::Open,
+    Stage::Closed,
+    Stage::Foreign,
+];
+
+impl Ecn {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Classic => 0,
+            Self::Marked => 1,
+            Self::Accurate(Counter(count)) => 2 + count,
+        }
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        const MOST: u8 = (Flags::ACE.0 >> super::SHIFT) as u8;
+        match number {
+            0 => Some(Self::Classic),
+            1 => Some(Self::Marked),
+            counter => (counter - 2 <= MOST).then_some(Self::Accurate(Counter(counter - 2))),
+        }
+    }
+}
+
+impl Flow {
+    /// The connection as numbers, but for what is kept of it.
+    pub(in crate::snoop) fn record(mut self, now: Nanos) -> [u32; WORDS] {
+        let mut words = [0; WORDS];
+        for (word, place) in words.iter_mut().zip(places(&mut self)) {
+            *word = place.0;
+        }
+        let left = self.deadline(now).map(|due| due.saturating_sub(ticks(now)));
+        let repeated = (ticks(now) as u16).wrapping_sub(self.repeated);
+        let facts = facts(&mut self).map(|fact| *fact);
+        let facts = (0..).zip(facts).map(|(bit, fact)| u32::from(fact) << bit);
+        let facts = facts.fold(0, |all, fact| all | fact);
+        let Link {
+            guest, peer, hops, ..
+        } = self.link;
+        let stage = STAGES.iter().position(|stage| *stage == self.stage);
+        let rest = [
+            self.window,
+            self.peer_stamp,
+            self.guest_stamp,
+            left.map_or(NEVER, |left| left.min((NEVER - 1).into()) as u32),
+            if self.repeated == 0 {
+                NEVER
+            } else {
+                repeated.into()
+            },
+            pair(self.passed_field, self.peer_window),
+            pair(self.mss, u16::from_le_bytes([self.scale, self.resends])),
+            four([
+                self.duplicates,
+                self.mode.index() as u8,
+                stage.unwrap_or_default() as u8,
+                self.ecn.number(),
+            ]),
+            facts,
+            four([guest[0], guest[1], guest[2], guest[3]]),
+            four([guest[4], guest[5], peer[0], peer[1]]),
+            four([peer[2], peer[3], peer[4], peer[5]]),
+            self.link.tag,
+            self.link.top,
+            hops.into(),
+            self.origin.number(),
+        ];
+        words[WORDS - rest.len()..].copy_from_slice(&rest);
+        words
+    }
+
+    /// The connection of some numbers, of which nothing is kept yet; `None` where they are
+    /// none's. `origin` is where its number says that the peer is.
+    pub(in crate::snoop) fn of_record(
+        words: &[u32; WORDS],
+        now: Nanos,
+        origin: impl FnOnce(u32) -> Origin,
+    ) -> Option<Self> {
+        let rest: &[u32; 16] = words.last_chunk()?;
+        let [
+            window,
+            peer_stamp,
+            guest_stamp,
+            left,
+            repeated,
+            fields,
+            sizes,
+            states,
+            known,
+            ..,
+        ] = *rest;
+        let [.., near, between, far, tag, top, hops, peer] = *rest;
+        let [duplicates, mode, stage, ecn] = states.to_le_bytes();
+        let [near, between, far] = [near, between, far].map(u32::to_le_bytes);
+        let [guest4, guest5, peer0, peer1] = between;
+        let link = Link {
+            guest: [near[0], near[1], near[2], near[3], guest4, guest5],
+            peer: [peer0, peer1, far[0], far[1], far[2], far[3]],
+            tag,
+            top,
+            hops: hops as u8,
+        };
+        let stage = *STAGES.get(usize::from(stage))?;
+        let mode = Mode::of_index(mode.into())?;
+        let mut flow = Self::new(stage, mode, link, origin(peer));
+        for (place, word) in places(&mut flow).into_iter().zip(words) {
+            *place = Seq(*word);
+        }
+        for (bit, fact) in (0..).zip(facts(&mut flow)) {
+            *fact = known >> bit & 1 == 1;
+        }
+        (flow.window, flow.peer_stamp, flow.guest_stamp) = (window, peer_stamp, guest_stamp);
+        if left != NEVER {
+            flow.set_deadline_at(ticks(now) + u64::from(left));
+        }
+        if repeated != NEVER {
+            flow.repeated = (ticks(now) as u16).wrapping_sub(repeated as u16) | 1;
+        }
+        (flow.passed_field, flow.peer_window) = (fields as u16, (fields >> 16) as u16);
+        flow.mss = sizes as u16;
+        [_, _, flow.scale, flow.resends] = sizes.to_le_bytes();
+        flow.duplicates = duplicates;
+        flow.ecn = Ecn::of_number(ecn)?;
+        Some(flow)
+    }
+}

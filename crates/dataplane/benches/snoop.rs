@@ -8,7 +8,7 @@
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind};
 use std::hint::black_box;
-use tailbound_dataplane::snoop::{Origin, TcpFrame};
+use tailbound_dataplane::snoop::{Origin, Placed, TcpFrame};
 use tailbound_dataplane::{GuestId, HashKeys, Packet, Pool, Snoop, SnoopConfig, TcpMaker};
 use tailbound_units::{Bytes, Nanos};
 
@@ -114,6 +114,7 @@ fn take_in(mut guest: Guest) -> Guest {
     for frame in guest.segments.drain(..) {
         now += Nanos::from_micros(1);
         black_box(guest.snoop.handle_ingress(now, black_box(frame)));
+        guest.snoop.handle_placed(Placed::All);
         black_box(guest.snoop.poll_to_peer());
     }
     assert_eq!(guest.snoop.stats().early, u64::from(PACKETS));

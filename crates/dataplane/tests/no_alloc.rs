@@ -1,10 +1,11 @@
 //! The packet path allocates nothing for a packet once it is warm.
 
 use tailbound_dataplane::shaper::{BucketConfig, CreditConfig, WindowConfig};
+use tailbound_dataplane::snoop::{Origin, Placed};
 use tailbound_dataplane::{
     Classes, CodelConfig, Fabric, FifoConfig, FqCodelConfig, Frame, Guarantee, GuestId,
     MeterConfig, NicConfig, Pacer, PacerConfig, Packet, Pipeline, PipelineConfig, Pool,
-    PriorityConfig, QueueConfig, Shaper, ShaperConfig,
+    PriorityConfig, QueueConfig, Shaper, ShaperConfig, Snoop, SnoopConfig, SnoopMode, TcpMaker,
 };
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -285,6 +286,94 @@ fn nothing_is_allocated_for_elastic_flows_once_it_is_warm() {
         stats.guaranteed.packets - before.guaranteed.packets > 100,
         "{stats:?}"
     );
+}
+
+/// A TCP segment between a guest and its peer, whose checksum the host's stack vouches for.
+fn between(pool: &Pool, to_guest: bool, numbers: [u32; 2], flags: u8, payload: usize) -> Packet {
+    let tcp = Tcp {
+        sequence: numbers[0],
+        flags,
+        payload,
+        gso: 0,
+        ..Tcp::default()
+    };
+    let mut frame = tcp.frame();
+    frame[42..46].copy_from_slice(&numbers[1].to_be_bytes());
+    frame[48..50].copy_from_slice(&60_000_u16.to_be_bytes());
+    if !to_guest {
+        // Stations, addresses and ports the other way.
+        for (at, len) in [(0, 6), (26, 4), (34, 2)] {
+            let (front, back) = frame.split_at_mut(at + len);
+            front[at..].swap_with_slice(&mut back[..len]);
+        }
+    }
+    let start = Packet::HEADROOM;
+    let mut buffer = pool.buffer(start + frame.len());
+    buffer[start..start + frame.len()].copy_from_slice(&frame);
+    let vouched = to_guest.then_some([2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let source = (!to_guest).then_some(GuestId::first(0));
+    Packet::new(buffer, start, frame.len(), vouched, source).expect("well formed")
+}
+
+/// Segments that are acknowledged early, some of which the guest says that it lost, and
+/// what it acknowledges itself.
+fn acknowledged_early(snoop: &mut Snoop<Packet>, pool: &Pool, round: u32) {
+    let mut now = Nanos::from_secs(1) + Nanos::from_secs(u64::from(round));
+    let first = 1 + round * 20 * 1448;
+    for n in 0..20 {
+        let segment = between(pool, true, [first + n * 1448, 100], 0x10, 1448);
+        assert!(snoop.handle_ingress(now, segment).is_some());
+        let lost = round % 2 == 1 && n == 19;
+        snoop.handle_placed(if lost { Placed::Lost } else { Placed::All });
+        while snoop.poll_to_peer().is_some() {}
+    }
+    for ack in [0, 0, 0, 0, 4, 10, 19, 20] {
+        let said = between(pool, false, [100, first + ack * 1448], 0x10, 0);
+        drop(snoop.handle_egress(now, said, Origin::OUTSIDE));
+        while snoop.poll_to_guest().is_some() {}
+        now += Nanos::from_millis(1);
+    }
+    snoop.handle_timeout(now + Nanos::from_millis(400));
+    assert!(!snoop.owes());
+}
+
+#[test]
+fn nothing_is_allocated_by_early_acknowledgement_once_it_is_warm() {
+    for mode in [SnoopMode::Retaining, SnoopMode::Strict] {
+        let pool = Pool::new();
+        let maker = TcpMaker {
+            pool: pool.clone(),
+            guest: GuestId::first(0),
+        };
+        let config = SnoopConfig {
+            mode,
+            ..SnoopConfig::default()
+        };
+        let mut snoop = Snoop::new(config, maker);
+        for (numbers, flags) in [([99, 1], 0x12), ([100, 1], 0x10)] {
+            let said = between(&pool, false, numbers, flags, 0);
+            drop(snoop.handle_egress(Nanos::from_secs(1), said, Origin::OUTSIDE));
+        }
+        for round in 0..4 {
+            acknowledged_early(&mut snoop, &pool, round);
+        }
+        // The frames themselves are made of vectors: what they allocate alone.
+        let frames = allocation_counter::measure(|| {
+            for ack in 0..28 {
+                let to_guest = ack < 20;
+                let len = if to_guest { 1448 } else { 0 };
+                drop(between(&pool, to_guest, [1, 1], 0x10, len));
+            }
+        });
+        let before = snoop.stats().early;
+        let counted = allocation_counter::measure(|| {
+            for round in 4..24 {
+                acknowledged_early(&mut snoop, &pool, round);
+            }
+        });
+        assert_eq!(counted.count_total, 20 * frames.count_total, "{mode:?}");
+        assert!(snoop.stats().early - before >= 380, "{:?}", snoop.stats());
+    }
 }
 
 #[test]

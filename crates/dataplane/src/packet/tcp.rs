@@ -348,6 +348,15 @@ fn segment_in(tcp: &[u8], congestion: bool, gso: Option<Gso>) -> Option<Segment>
     })
 }
 
+/// Writes a few bytes at a place that there is: one store, where the place is known.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "a store for each field of a header")]
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = value;
+    }
+}
+
 /// Everything before IP.
 #[inline]
 fn write_link(frame: &mut [u8], bare: &Bare) {
@@ -361,13 +370,13 @@ fn write_link(frame: &mut [u8], bare: &Bare) {
     let Some((stations, rest)) = frame.split_first_chunk_mut::<12>() else {
         return;
     };
-    stations[..6].copy_from_slice(&to);
-    stations[6..].copy_from_slice(&from);
+    put(stations, 0, to);
+    put(stations, 6, from);
     if let Some((tag, kinds)) = rest.split_first_chunk_mut::<TAG>() {
         *tag = link.tag.to_be_bytes();
-        kinds.copy_from_slice(&kind);
+        put(kinds, 0, kind);
     } else {
-        rest.copy_from_slice(&kind);
+        put(rest, 0, kind);
     }
 }
 
@@ -386,13 +395,13 @@ fn write_ipv4(ip: &mut [u8; IPV4], bare: &Bare, tcp: usize) -> u32 {
     let [hops, top] = [u32::from(bare.link.hops), halves(bare.link.top)];
     let rest = u32::from(len) + DONT_FRAGMENT + (hops << 8 | u32::from(TCP));
     let checksum = !fold(addresses + top + rest);
-    ip[..4].copy_from_slice(&bare.link.top.to_be_bytes());
-    ip[2..4].copy_from_slice(&len.to_be_bytes());
-    ip[4..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
-    ip[8..10].copy_from_slice(&[bare.link.hops, TCP]);
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-    ip[12..16].copy_from_slice(&source.to_be_bytes());
-    ip[16..20].copy_from_slice(&destination.to_be_bytes());
+    put(ip, 0, bare.link.top.to_be_bytes());
+    put(ip, 2, len.to_be_bytes());
+    put(ip, 4, DONT_FRAGMENT.to_be_bytes());
+    put(ip, 8, [bare.link.hops, TCP]);
+    put(ip, 10, checksum.to_be_bytes());
+    put(ip, 12, source.to_be_bytes());
+    put(ip, 16, destination.to_be_bytes());
     addresses
 }
 
@@ -425,19 +434,19 @@ fn write_tcp(tcp: &mut [u8], bare: &Bare, pseudo: u16) {
     let Some((header, options)) = tcp.split_first_chunk_mut::<HEADER>() else {
         return;
     };
-    header[..4].copy_from_slice(&ports.to_be_bytes());
-    header[4..8].copy_from_slice(&bare.seq.0.to_be_bytes());
-    header[8..12].copy_from_slice(&bare.ack.0.to_be_bytes());
-    header[12..14].copy_from_slice(&(words | bare.flags.0).to_be_bytes());
-    header[14..16].copy_from_slice(&bare.window.to_be_bytes());
-    header[16..18].copy_from_slice(&pseudo.to_be_bytes());
-    header[18..].fill(0);
+    put(header, 0, ports.to_be_bytes());
+    put(header, 4, bare.seq.0.to_be_bytes());
+    put(header, 8, bare.ack.0.to_be_bytes());
+    put(header, 12, (words | bare.flags.0).to_be_bytes());
+    put(header, 14, bare.window.to_be_bytes());
+    put(header, 16, pseudo.to_be_bytes());
+    put(header, 18, [0; 2]);
     if let (Some(Timestamps { value, echo }), Some(options)) =
         (bare.timestamps, options.first_chunk_mut::<STAMPS>())
     {
-        options[..4].copy_from_slice(&[1, 1, 8, 10]);
-        options[4..8].copy_from_slice(&value.to_be_bytes());
-        options[8..].copy_from_slice(&echo.to_be_bytes());
+        put(options, 0, [1, 1, 8, 10]);
+        put(options, 4, value.to_be_bytes());
+        put(options, 8, echo.to_be_bytes());
     }
 }
 

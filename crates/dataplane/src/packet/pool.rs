@@ -82,10 +82,22 @@ impl Pool {
     /// there last. Sizes above [`Pool::LARGE`] are served, and freed on drop.
     #[inline]
     pub fn buffer(&self, at_least: usize) -> Buffer {
-        let free = self
-            .list_for(at_least)
-            .and_then(|list| list.borrow_mut().pop());
-        let mut held = free.unwrap_or_else(|| self.fresh(at_least));
+        let held = self.take(at_least);
+        self.hand_out(held.unwrap_or_else(|| self.fresh(at_least)))
+    }
+
+    /// The same where one lies unused: without a new one, whose memory takes time.
+    pub fn unused(&self, at_least: usize) -> Option<Buffer> {
+        Some(self.hand_out(self.take(at_least)?))
+    }
+
+    #[inline]
+    fn take(&self, at_least: usize) -> Option<Rc<Held>> {
+        self.list_for(at_least)?.borrow_mut().pop()
+    }
+
+    #[inline]
+    fn hand_out(&self, mut held: Rc<Held>) -> Buffer {
         only(&mut held).pool = Some(self.clone());
         Buffer(held)
     }
@@ -285,6 +297,17 @@ impl fmt::Debug for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unused_buffer_is_one_that_was_dropped() {
+        let pool = Pool::new();
+        assert!(pool.unused(Pool::LARGE).is_none());
+        drop(pool.buffer(Pool::LARGE));
+        assert!(pool.unused(Pool::SMALL).is_none());
+        let again = pool.unused(Pool::LARGE).expect("one was dropped");
+        assert_eq!(again.len(), Pool::LARGE);
+        assert!(pool.unused(Pool::LARGE).is_none());
+    }
 
     #[test]
     fn a_dropped_buffer_is_handed_out_again() {

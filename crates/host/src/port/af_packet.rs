@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use tailbound_dataplane::pacer::void;
-use tailbound_dataplane::{Packet, Pool, VoidFrame};
+use tailbound_dataplane::{Buffer, Packet, Pool, VoidFrame};
 use tailbound_switch::port::{BURST, Burst, More, Outgoing, Port, Received, Sent, Spare};
 use tailbound_sys::packet::{self, Batch, PacketError, Socket};
 use tailbound_sys::tap::{VIRTIO_HEADER_LEN, is_gone};
@@ -17,6 +17,13 @@ const _: () = assert!(BURST <= Batch::LEN);
 /// Where the virtio header goes, so that the frame behind it has the headroom
 /// that a [`Packet`] wants.
 const OFFSET: usize = Packet::HEADROOM - VIRTIO_HEADER_LEN;
+
+/// How much memory is taken anew for the buffers of a turn: for a whole burst of large ones,
+/// 4 MiB, packets would wait a millisecond until the kernel has given it. Fewer frames are
+/// received until then.
+const FRESH: usize = 256 << 10;
+
+const _: () = assert!(FRESH >= Pool::LARGE, "one of any size");
 
 const MAC_ADDRESSES: usize = 12;
 const ETHERNET: usize = 14;
@@ -102,6 +109,19 @@ impl AfPacketPort {
     }
 }
 
+/// Fills up to a burst of buffers with those of the pool that lie unused, and a few new ones.
+fn refill(buffers: &mut Vec<Buffer>, pool: &Pool, size: usize) {
+    let mut fresh = FRESH / size;
+    while buffers.len() < BURST {
+        let unused = pool.unused(size);
+        fresh -= usize::from(unused.is_none());
+        buffers.push(unused.unwrap_or_else(|| pool.buffer(size)));
+        if fresh == 0 {
+            return;
+        }
+    }
+}
+
 /// Puts the tag that the kernel took out back behind the MAC addresses. The
 /// frame then starts [`TAG`] bytes earlier, and what the virtio header says of
 /// places in it moves by as much.
@@ -137,10 +157,9 @@ fn move_behind_tag(header: &mut [u8; VIRTIO_HEADER_LEN], at: usize) {
 impl Port for AfPacketPort {
     fn receive(&mut self, _now: Nanos, pool: &Pool, burst: &mut Burst) -> io::Result<More> {
         let Spare { heads, tails } = &mut burst.spare;
-        let missing = BURST.saturating_sub(heads.len());
-        heads.extend((0..missing).map(|_| pool.buffer(Pool::SMALL)));
-        let missing = BURST.saturating_sub(tails.len());
-        tails.extend((0..missing).map(|_| pool.buffer(Pool::LARGE)));
+        refill(heads, pool, Pool::SMALL);
+        refill(tails, pool, Pool::LARGE);
+        let places = heads.len().min(tails.len());
         let result = self
             .socket
             .receive(&mut self.batch, OFFSET, heads, tails, &mut self.received);
@@ -168,7 +187,7 @@ impl Port for AfPacketPort {
             }
             burst.frames.push(frame);
         }
-        if self.received.len() < BURST {
+        if self.received.len() < places {
             return Ok(More::No);
         }
         Ok(More::Maybe)
@@ -223,6 +242,26 @@ impl Port for AfPacketPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_takes_little_memory_anew_and_all_that_lies_unused() {
+        let pool = Pool::new();
+        let mut buffers = Vec::new();
+        let mut turns = 0;
+        while buffers.len() < BURST {
+            let before = buffers.len();
+            refill(&mut buffers, &pool, Pool::LARGE);
+            let taken = (buffers.len() - before) * Pool::LARGE;
+            assert!((1..=FRESH).contains(&taken), "{taken} bytes at once");
+            turns += 1;
+        }
+        assert!(turns > 1);
+        refill(&mut buffers, &pool, Pool::LARGE);
+        assert_eq!(buffers.len(), BURST);
+        buffers.clear();
+        refill(&mut buffers, &pool, Pool::LARGE);
+        assert_eq!(buffers.len(), BURST, "they lay unused");
+    }
 
     #[test]
     fn a_tag_that_the_kernel_took_out_goes_back_behind_the_addresses() {

@@ -45,7 +45,7 @@ use crate::LabError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use tailbound_report::Stats;
 use tailbound_units::{Bytes, Nanos};
@@ -338,6 +338,18 @@ pub(crate) fn sleep_until(moment: Nanos) {
     {}
 }
 
+/// Where guests' broadcasts go, to a port at which nobody listens (RFC 863).
+const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 77, 255, 255), 9);
+
+/// Tells the network where this guest is, as a machine does when it starts. A guest that only
+/// receives would be unknown to other hosts, on which guests have a budget for what they send
+/// to such.
+fn announce() -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.set_broadcast(true)?;
+    socket.send_to(&[], EVERYBODY).map(drop)
+}
+
 /// Says that everything is prepared and waits for the moment to start.
 struct Starter<'a>(&'a Task);
 
@@ -440,14 +452,21 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             ("flood", flood::send(&starter, &flood))
         }
         Work::Copy { taps } => ("copy between TAPs", copy::run(taps)),
-        Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
+        Work::Sink { port } => {
+            // Where a load has a network of its own, no other host is on it.
+            let _ = announce();
+            ("sink", flood::receive(&starter, *port))
+        }
         Work::Frames(frames) => ("frames", frames::send(&starter, frames)),
         Work::Meter { from } => ("meter", meter::run(&starter, *from)),
         Work::Messages(messages) => {
             let span = task.warmup + task.duration;
             ("messages", message::send(&starter, span, messages))
         }
-        Work::MessageSink { port } => ("message sink", message::receive(&starter, *port)),
+        Work::MessageSink { port } => {
+            let _ = announce();
+            ("message sink", message::receive(&starter, *port))
+        }
         Work::Watch(watch) => ("watch", watch::run(&starter, watch)),
         Work::Echo { to, every } => ("echo client", echo::run(&starter, *to, *every)),
         Work::Hog {

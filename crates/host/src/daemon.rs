@@ -5,6 +5,7 @@
 //! name. It sleeps in `epoll_wait` until a port is readable, a pipeline's next frame is due,
 //! or somebody wakes it; with nothing to do it sets no timer at all.
 
+mod aside;
 mod connections;
 mod core;
 mod ending;
@@ -33,6 +34,7 @@ use crate::metrics::{AskWatch, Exposition, HostCounts, Server, Vcpus};
 use crate::retire::retire;
 use crate::socket::View;
 use crate::wake::Signals;
+use aside::Aside;
 use core::Core;
 use ending::listener;
 use handover::Legacy;
@@ -193,6 +195,7 @@ struct Daemon {
     missing: Vec<Missing>,
     metrics: Option<Server>,
     scrapes: Scrapes,
+    aside: Aside,
     core: Core,
     cpu: Option<u32>,
     vcpus: Vcpus,
@@ -241,10 +244,8 @@ impl Daemon {
         let (ports, store) = ending::go_on(legacy, &plans, &clock, &mut switch)?;
         let vcpus = Vcpus::default();
         let (watch, reporter) = follow(control, &signals)?;
-        let metrics = config
-            .metrics
-            .map(|at| Server::start(at, signals.waker(), vcpus.clone(), ask(watch.as_ref())))
-            .transpose()?;
+        let serve = |at| Server::start(at, signals.waker(), vcpus.clone(), ask(watch.as_ref()));
+        let metrics = config.metrics.map(serve).transpose()?;
         let vcpu_thread = config.vcpu.map(VcpuThread::start).transpose()?;
         vcpus.set(vcpu_thread.as_ref().map(VcpuThread::shared));
         let placement = Placement {
@@ -278,6 +279,7 @@ impl Daemon {
             missing: Vec::new(),
             metrics,
             scrapes: Scrapes::default(),
+            aside: Aside::default(),
             core,
             cpu: config.cpu,
             vcpus,
@@ -312,6 +314,7 @@ impl Daemon {
                 return Ok(End::HandedOver);
             }
             let now = self.clock.now();
+            self.aside.begin(woken || self.is_beside_packets());
             if woken {
                 if self.signals.take_stop() {
                     return Ok(End::Asked);
@@ -348,18 +351,22 @@ impl Daemon {
             }
             self.exchange(now);
             self.poll_drains(now);
-            let is_busy = turn.busy
-                || self.scrapes.is_busy()
-                || self.is_reloading()
-                || !self.former_hoses.is_empty()
-                || self.telling.is_some();
-            let until = if is_busy {
+            let until = if turn.busy || self.is_beside_packets() {
                 Some(now)
             } else {
                 self.next_event()
             };
+            self.aside.end();
             woken = self.wait(now, until)?;
         }
+    }
+
+    /// There is more to do at once than to move packets.
+    fn is_beside_packets(&self) -> bool {
+        self.scrapes.is_busy()
+            || self.is_reloading()
+            || !self.former_hoses.is_empty()
+            || self.telling.is_some()
     }
 
     /// Exchanges rates with other hosts, where that is due: a bounded piece, as all that the
@@ -481,6 +488,7 @@ impl Daemon {
             hose: self.hose.as_ref().map(Hose::snapshot),
             reloads_applied: self.reloads_applied,
             reloads_refused: self.reloads_refused,
+            aside: self.aside.times(),
             inventory: Arc::clone(&self.inventory),
         };
         for viewer in viewers {

@@ -13,7 +13,7 @@ mod snoop;
 mod text;
 
 use text::Form;
-pub(crate) use text::{Exposition, HostCounts};
+pub(crate) use text::{AsideTimes, Exposition, HostCounts};
 
 use crate::control::WatchStatus;
 use crate::wake::Waker;

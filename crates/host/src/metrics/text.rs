@@ -11,8 +11,9 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 use std::sync::Arc;
 use tailbound_agent::watch::AgentSnapshot;
-use tailbound_metrics::{Buckets, Labels, counter, gauge};
+use tailbound_metrics::{Buckets, Histogram, Labels, counter, gauge};
 use tailbound_switch::{Link, PortSnapshot, Snapshot, Sojourn};
+use tailbound_units::Nanos;
 
 /// Everything that one scrape shows.
 #[derive(Debug, Clone, Default)]
@@ -38,8 +39,26 @@ pub(crate) struct HostCounts {
     pub(crate) reloads_applied: u64,
     /// How many reloads were refused.
     pub(crate) reloads_refused: u64,
+    /// What the packet loop did beside packets.
+    pub(crate) aside: AsideTimes,
     /// The ports.
     pub(crate) inventory: Arc<Inventory>,
+}
+
+/// The CPU time of the packet loop's turns in which it did something beside packets.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AsideTimes {
+    /// That of each.
+    pub(crate) turns: Histogram,
+    /// The longest.
+    pub(crate) longest: Nanos,
+}
+
+impl AsideTimes {
+    pub(crate) fn record(&mut self, time: Nanos) {
+        self.turns.record(time);
+        self.longest = self.longest.max(time);
+    }
 }
 
 /// A form that a scraper may ask for.
@@ -192,7 +211,31 @@ impl HostCounts {
                 result("refused", self.reloads_refused),
             ],
         )?;
+        self.encode_aside(buckets, encoder)?;
         self.sojourns(buckets, encoder)
+    }
+
+    /// What the packet loop did beside packets.
+    fn encode_aside(
+        &self,
+        buckets: Buckets,
+        encoder: &mut DescriptorEncoder<'_>,
+    ) -> Result<(), Error> {
+        let turns = encoder.encode_descriptor(
+            "tailbound_loop_aside",
+            "CPU time of the packet loop's turns in which it did something beside packets",
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        tailbound_metrics::histogram(turns, &self.aside.turns, buckets)?;
+        encoder
+            .encode_descriptor(
+                "tailbound_loop_aside_max",
+                "The longest of them",
+                Some(&Unit::Seconds),
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&self.aside.longest.as_secs_f64())
     }
 
     /// What came and went by each port, and what did not.
@@ -373,6 +416,7 @@ mod tests {
                 hose: None,
                 reloads_applied: 0,
                 reloads_refused: 0,
+                aside: AsideTimes::default(),
                 inventory: Arc::default(),
             }),
             ..Exposition::default()

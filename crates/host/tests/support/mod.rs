@@ -427,6 +427,20 @@ impl Daemon {
         stopped.expect("it is our child");
     }
 
+    /// Where the system tells of the packet loop's thread.
+    pub(crate) fn packet_loop(&self) -> PathBuf {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let tasks = tasks
+            .expect("it runs")
+            .map(|task| task.expect("read").path());
+        // The test's thread has its name, as those have that it began later without one.
+        let named = tasks.filter(|task| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "daemon_process\n")
+        });
+        let number = |task: &PathBuf| task.file_name()?.to_str()?.parse::<u32>().ok();
+        named.min_by_key(number).expect("it has a packet loop")
+    }
+
     /// How much memory it has, in KiB.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));

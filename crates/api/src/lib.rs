@@ -3,11 +3,13 @@
 //! Nothing here does I/O. `tailbound-client` sends and receives these types, and
 //! `tailbound-control` answers with them.
 
+mod limit;
 mod moving;
 mod names;
 mod standing;
 mod types;
 
+pub use limit::{InLimit, LimitError, LimitKind, OutLimit, VmLimit};
 pub use moving::{MoveEnd, MoveStep, MoveVm, Moving};
 pub use names::{NameError, VmName};
 pub use standing::*;

@@ -4,6 +4,7 @@
 //! (`"1Gbit/s"`, `"100KB"`, `"1ms"`); numbers whose unit is part of their name
 //! (`_ns`, `_bytes`, `_bit_s`) are for charts and programs.
 
+use crate::limit::VmLimit;
 use crate::moving::{MoveEnd, Moving};
 use crate::standing::{Following, HostWord, Standing};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct NewTenant {
     /// How the machines are kept apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domains: Option<FaultDomains>,
+    /// What each machine may send and be sent at most. Only an operator can say it.
+    #[serde(default, skip_serializing_if = "VmLimit::is_none")]
+    pub limit: VmLimit,
 }
 
 /// Returns whether a text can be the name of a tenant or an owner: 1 to 63 of `a-z`, `0-9` and `-`,
@@ -102,6 +106,9 @@ pub struct Tenant {
     pub name: String,
     /// The request that was admitted, and so is promised.
     pub request: Request,
+    /// What each machine may send and be sent at most.
+    #[serde(default, skip_serializing_if = "VmLimit::is_none")]
+    pub limit: VmLimit,
     /// Where the machines are, in ascending order of their numbers.
     pub runs: Vec<Run>,
     /// The machine that is on its way to another host, if one is. Where it is now, the runs say.
@@ -470,6 +477,9 @@ pub struct VmGuarantee {
     /// The guarantee; absent for best effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Guarantee>,
+    /// What it may send and be sent at most; of what is left out the host's own file says.
+    #[serde(default, skip_serializing_if = "VmLimit::is_none")]
+    pub limit: VmLimit,
     /// Which end of its way the host is, for a machine that is on its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<MoveEnd>,

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tailbound_api::{
     Explanation, HoseKeys, Host, HostChange, HostGuarantees, HostReport, HostState, MoveVm,
-    NewTenant, Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState,
+    NewTenant, Page, PairBound, Resize, Status, Tenant, TopologyDiff, TopologyState, VmLimit,
 };
 use tailbound_placement::{Request, Spec, TenantId};
 use ureq::http::Method;
@@ -95,6 +95,11 @@ impl Client {
     /// Has a machine of a tenant move to another host, or ends that.
     pub fn move_vm(&self, id: TenantId, step: &MoveVm) -> Answer<Tenant> {
         self.change(Method::POST, tenant(id, &["move"]), Some(step))
+    }
+
+    /// Limits what each machine of a tenant may send and be sent.
+    pub fn limit(&self, id: TenantId, limit: &VmLimit) -> Answer<Tenant> {
+        self.change(Method::POST, tenant(id, &["limit"]), Some(limit))
     }
 
     /// Returns how long a frame takes at most between two machines of a tenant.

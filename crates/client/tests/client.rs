@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Server, Step, answer, nobody, read, stream, with_connections};
-use tailbound_api::{Code, NewTenant, Tenant};
+use tailbound_api::{Code, NewTenant, Tenant, VmLimit};
 use tailbound_classes::Classes;
 use tailbound_client::{Client, ClientError, Settings, SettingsError, TenantFilter};
 use tailbound_placement::{Spec, TenantId};
@@ -37,6 +37,7 @@ fn web() -> NewTenant {
         cpu: 0,
         memory: tailbound_units::Bytes::ZERO,
         domains: None,
+        limit: VmLimit::default(),
     }
 }
 

@@ -23,7 +23,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tailbound_api::{HostState, NewTenant};
+use tailbound_api::{HostState, NewTenant, VmLimit};
 use tailbound_control::audit::audit;
 use tailbound_control::ledger::{Call, Change, Command, Ledger, Reply};
 use tailbound_control::service::{Committed, OnEnd, Service, ServiceError};
@@ -250,6 +250,7 @@ fn create(random: &mut Pcg64Mcg, name: &str, machines: f64) -> Call {
             cpu: 0,
             memory: Bytes::ZERO,
             domains: None,
+            limit: VmLimit::default(),
         }),
     }
 }

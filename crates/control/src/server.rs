@@ -215,6 +215,7 @@ fn name_of(command: &Command) -> &'static str {
         Command::Delete { .. } => "delete",
         Command::Relocate { .. } => "relocate",
         Command::Move { .. } => "move",
+        Command::Limit { .. } => "limit",
         Command::SetHosts { .. } => "hosts",
         Command::Report { .. } => "report",
         Command::Silence { .. } => "silence",

@@ -447,6 +447,18 @@ fn a_tenant_neither_sees_nor_changes_what_is_anothers() {
             r#"{"name": "a", "owner": "acme", "vms": 1}"#,
             "globex",
         ),
+        forbidden(
+            "POST",
+            "/v1/tenants",
+            r#"{"name": "a", "vms": 1, "limit": {"out": {"rate": "1Gbit/s"}}}"#,
+            "only an operator's token may limit machines",
+        ),
+        forbidden(
+            "POST",
+            "/v1/tenants/1/limit",
+            "{}",
+            "only an operator's token",
+        ),
     ]);
     let place = Place::start();
     place.admit("web", 3);
@@ -466,6 +478,7 @@ const WHO: &[(&str, &str, bool, bool)] = &[
     ("DELETE", "/v1/tenants/{id}", true, false),
     ("POST", "/v1/tenants/{id}/relocate", false, false),
     ("POST", "/v1/tenants/{id}/move", false, false),
+    ("POST", "/v1/tenants/{id}/limit", false, false),
     ("GET", "/v1/tenants/{id}/bound", true, false),
     ("POST", "/v1/fit", true, false),
     ("POST", "/v1/explain", true, false),

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tailbound_api::{HostState, NewTenant, Role, TopologyDiff};
+use tailbound_api::{HostState, NewTenant, Role, TopologyDiff, VmLimit};
 use tailbound_control::ledger::{
     Call, Change, Command, Hosts, KeyId, KeyRecord, Ledger, Reply, Snapshot,
 };
@@ -285,6 +285,7 @@ fn create(name: &str) -> Call {
             cpu: 0,
             memory: Bytes::default(),
             domains: None,
+            limit: VmLimit::default(),
         }),
     }
 }

@@ -384,6 +384,58 @@ fn a_host_takes_its_guests_guarantees_and_keeps_them_while_the_service_is_away()
     });
 }
 
+/// A limit of the service comes into force while the guest runs, and ends so.
+#[test]
+fn a_host_holds_its_guests_to_the_limits_that_the_service_says() {
+    const LIMIT: &str = "tailbound_limit_bits_per_second{guest=\"g1\"}";
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::open(directory.path());
+    let daemon = Daemon::start(directory.path(), &service.url);
+    let create = "create web --owner acme --vms 1 --limit-out 4Mbit/s --limit-kind smooth-window";
+    let created = service.place(&create.split(' ').collect::<Vec<_>>()).done();
+    assert!(
+        created.starts_with(
+            "ADMITTED  acme/web, id 1: 1 machine, best effort, at most out 4Mbit/s (smooth-window)\n"
+        ),
+        "{created}"
+    );
+    until("the limit", || daemon.metric(LIMIT) == Some(4e6));
+    let window = "tailbound_limit_window_least_seconds{guest=\"g1\"}";
+    assert_eq!(daemon.metric(window), Some(0.0));
+    let limit = |arguments: &str| {
+        let arguments = arguments.split_whitespace();
+        service.place(
+            &["limit", "web"]
+                .into_iter()
+                .chain(arguments)
+                .collect::<Vec<_>>(),
+        )
+    };
+    let other = limit("--limit-out 8Mbit/s --limit-in 20Mbit/s").done();
+    let expected = "LIMITED  acme/web, id 1: 1 machine, best effort, at most out 8Mbit/s (bucket), in 20Mbit/s";
+    assert!(other.starts_with(expected), "{other}");
+    until("the other limit", || daemon.metric(LIMIT) == Some(8e6));
+    assert_eq!(daemon.metric(window), None);
+    let guarantees = service.place(&["guarantees", "a-1"]).done();
+    assert!(
+        guarantees.contains("out 8Mbit/s (bucket), in 20Mbit/s"),
+        "{guarantees}"
+    );
+    let refused = limit("--limit-out 100bit/s").failed(2);
+    assert!(
+        refused.contains("below one full frame a second"),
+        "{refused}"
+    );
+    for wrong in ["", "--none --limit-in 1Mbit/s", "--limit-kind bucket"] {
+        let said = limit(wrong);
+        assert_eq!(said.code, Some(64), "{said:?}");
+    }
+    let none = limit("--none").done();
+    let expected = "UNLIMITED  acme/web, id 1: 1 machine, best effort\n";
+    assert!(none.starts_with(expected), "{none}");
+    until("the end of the limit", || daemon.metric(LIMIT).is_none());
+}
+
 #[test]
 fn the_help_is_stable() {
     for (name, arguments) in [

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use tailbound_api::{HostChange, HostReport, HostState, MoveVm, NewTenant, Tenant, TopologyDiff};
+use tailbound_api::{
+    HostChange, HostReport, HostState, MoveVm, NewTenant, Tenant, TopologyDiff, VmLimit,
+};
 use tailbound_placement::{Spec, TenantId};
 
 /// A change of the ledger.
@@ -33,6 +35,13 @@ pub enum Command {
         id: TenantId,
         /// The machine, and what is to be done about it.
         step: MoveVm,
+    },
+    /// Limits what a tenant's machines may send and be sent.
+    Limit {
+        /// The tenant.
+        id: TenantId,
+        /// What each may; what is left out is limited no longer.
+        limit: VmLimit,
     },
     /// Drains hosts, takes them for broken, or opens them again.
     SetHosts {

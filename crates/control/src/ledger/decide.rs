@@ -6,7 +6,8 @@ use super::{Ledger, LedgerError, LoadError, runs, topology};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tailbound_api::{
-    Affected, HostChange, HostReport, HostState, NewTenant, Run, Tenant, TopologyState, is_name,
+    Affected, HostChange, HostReport, HostState, NewTenant, Run, Tenant, TopologyState, VmLimit,
+    is_name,
 };
 use tailbound_placement::{NodeId, Placement, Request, Spec, TenantId};
 use tailbound_units::Nanos;
@@ -64,6 +65,7 @@ impl Ledger {
             Command::Delete { id } => self.delete(owner, *id, &mut draft),
             Command::Relocate { id } => self.relocate(owner, *id, &mut draft),
             Command::Move { id, step } => self.move_vm(owner, *id, step, &mut draft),
+            Command::Limit { id, limit } => self.limit(owner, *id, *limit, &mut draft),
             Command::SetHosts { node, state } => self.set_states(node, *state, &mut draft),
             Command::Report { host, report } => self.report(host, report, &mut draft),
             Command::Silence { hosts } => Ok(self.silence(hosts, &mut draft)),
@@ -99,6 +101,7 @@ impl Ledger {
         check_name("name", &new.name)?;
         let request = new.request();
         request.check()?;
+        check_limit(&new.limit, &request)?;
         if let Some(id) = self.owners.find(owner, &new.name) {
             return Err(LedgerError::Exists {
                 owner: owner.to_owned(),
@@ -113,6 +116,7 @@ impl Ledger {
             owner: owner.to_owned(),
             name: new.name.clone(),
             request,
+            limit: new.limit,
             runs: self.runs(&[], &placement),
             change: id.0,
             moving: None,
@@ -166,6 +170,31 @@ impl Ledger {
             return Ok(Reply::Tenant(old));
         }
         Ok(self.replaced(&old, old.request, &placement, draft))
+    }
+
+    /// Limits a tenant's machines: nothing is placed anew for that.
+    fn limit(
+        &mut self,
+        owner: Option<&str>,
+        id: TenantId,
+        limit: VmLimit,
+        draft: &mut Draft,
+    ) -> Result<Reply, LedgerError> {
+        let old = self.visible(owner, id)?;
+        check_limit(&limit, &old.request)?;
+        if old.limit == limit {
+            return Ok(Reply::Tenant(old));
+        }
+        let placement = self.placement_of(id);
+        let placement = Replacement {
+            old: placement.clone(),
+            new: placement,
+        };
+        let tenant = Tenant {
+            limit,
+            ..Tenant::clone(&old)
+        };
+        Ok(self.relisted(&old, tenant, &placement, draft))
     }
 
     fn delete(
@@ -471,6 +500,12 @@ impl Draft {
         self.undo.0.push(before);
         self.changes.push(change);
     }
+}
+
+/// Checks that a limit can be kept beside what is promised.
+fn check_limit(limit: &VmLimit, request: &Request) -> Result<(), LedgerError> {
+    let checked = limit.check(request.guarantee.as_ref());
+    checked.map_err(|rule| LedgerError::Absurd(rule.to_string()))
 }
 
 /// Checks a name, which becomes part of machines' names and of paths.

@@ -228,6 +228,7 @@ impl Ledger {
             tenant: tenant.id,
             tenant_vms: tenant.request.vms,
             guarantee: tenant.request.guarantee,
+            limit: tenant.limit,
             moves,
         });
         Some(HostGuarantees {

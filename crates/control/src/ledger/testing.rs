@@ -1,7 +1,7 @@
 //! What tests of the ledger, the service and the stores have in common.
 
 use super::{Call, Change, Command, Ledger};
-use tailbound_api::NewTenant;
+use tailbound_api::{NewTenant, VmLimit};
 use tailbound_placement::{Guarantee, Policy, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -58,5 +58,6 @@ pub(crate) fn create(owner: &str, name: &str, vms: u32) -> Call {
         cpu: 0,
         memory: Bytes::ZERO,
         domains: None,
+        limit: VmLimit::default(),
     }))
 }

@@ -1,4 +1,5 @@
 mod cases;
+mod limits;
 mod moves;
 mod random;
 

@@ -76,6 +76,7 @@ pub(super) const RULES: &[Rule] = {
         rule("DELETE", "/v1/tenants/{id}", Tenant, Write, 0),
         rule("POST", "/v1/tenants/{id}/relocate", Operator, Write, 0),
         rule("POST", "/v1/tenants/{id}/move", Operator, Write, SMALL),
+        rule("POST", "/v1/tenants/{id}/limit", Operator, Write, SMALL),
         rule("GET", "/v1/tenants/{id}/bound", Tenant, Read, 0),
         rule("GET", "/v1/events", Tenant, Read, 0),
         rule("POST", "/v1/fit", Tenant, Read, SMALL),

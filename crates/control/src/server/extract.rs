@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
-use tailbound_api::{Code, HostReport, MoveVm, NewTenant, Resize};
+use tailbound_api::{Code, HostReport, MoveVm, NewTenant, Resize, VmLimit};
 use tailbound_placement::{Request as PlacementRequest, Spec, TenantId};
 
 /// The header by which a retried write is recognised as the same write (an IETF draft).
@@ -123,6 +123,7 @@ json_content!(
     NewTenant,
     Resize,
     MoveVm,
+    VmLimit,
     PlacementRequest,
     Spec,
     HostReport

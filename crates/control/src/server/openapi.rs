@@ -47,6 +47,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tenants::get, tenants::resize, tenants::delete))
         .routes(routes!(tenants::relocate))
         .routes(routes!(tenants::move_vm))
+        .routes(routes!(tenants::limit))
         .routes(routes!(tenants::bound))
         .routes(routes!(ask::fit))
         .routes(routes!(ask::explain))

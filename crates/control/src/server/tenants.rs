@@ -12,7 +12,7 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::sync::Arc;
-use tailbound_api::{Code, MoveVm, NewTenant, Page, PairBound, Resize, Tenant, is_name};
+use tailbound_api::{Code, MoveVm, NewTenant, Page, PairBound, Resize, Tenant, VmLimit, is_name};
 use tailbound_placement::TenantId;
 use utoipa::IntoParams;
 
@@ -100,6 +100,11 @@ pub(super) async fn create(
                 "there is no owner; an operator has to say whose tenant it is",
             ));
         }
+    }
+    if author.owner().is_some() && !new.limit.is_none() {
+        return Err(ApiError::forbidden(
+            "only an operator's token may limit machines; leave the limit out",
+        ));
     }
     let tenant = changed(&app, author.call(Command::Create(new))).await?;
     let path = format!("/v1/tenants/{}", tenant.id.0);
@@ -239,6 +244,26 @@ pub(super) async fn move_vm(
     Write { body, author }: Write<MoveVm>,
 ) -> Result<Json<Tenant>, ApiError> {
     let tenant = changed(&app, author.call(Command::Move { id, step: body })).await?;
+    Ok(Json(tenant))
+}
+
+/// Limits what each machine of a tenant may send and be sent, from now on: its hosts hold running
+/// machines to it. What is left out is limited no longer.
+#[utoipa::path(
+    post, path = "/v1/tenants/{id}/limit", tag = "tenants", operation_id = "limit_tenant",
+    params(("id" = u64, Path, description = "Its number", maximum = 9_007_199_254_740_991_u64)),
+    request_body = VmLimit,
+    responses(
+        (status = 200, description = "As it is now", body = Tenant),
+        Guarded, Absent, problem::Body, Stored,
+    )
+)]
+pub(super) async fn limit(
+    State(app): State<Arc<App>>,
+    Id(id): Id,
+    Write { body, author }: Write<VmLimit>,
+) -> Result<Json<Tenant>, ApiError> {
+    let tenant = changed(&app, author.call(Command::Limit { id, limit: body })).await?;
     Ok(Json(tenant))
 }
 

@@ -10,6 +10,7 @@ mod failure;
 mod form;
 mod guarantees;
 mod hosts;
+mod limit;
 mod moves;
 mod name;
 mod openapi;
@@ -57,6 +58,8 @@ enum Action {
     Relocate(tenants::Relocate),
     /// Have a machine move to another host: both have a place for it until it is there
     Move(moves::Move),
+    /// Limit what a tenant's machines may send and be sent, while they run
+    Limit(limit::Limit),
     /// Say whether a request would pass now, and where it would go
     Fit(explain::Fit),
     /// Say the same, and if it does not pass, why not and what would
@@ -100,6 +103,7 @@ impl Args {
             Action::Delete(delete) => delete.run(),
             Action::Relocate(relocate) => relocate.run(),
             Action::Move(step) => step.run(),
+            Action::Limit(limit) => limit.run(),
             Action::Fit(fit) => fit.run(),
             Action::Explain(explain) => explain.run(),
             Action::Bound(bound) => bound.run(),

@@ -3,7 +3,9 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tailbound_api::{Classes, Fabric, HostReport, MoveStep, MoveVm, RefusedVm};
+use tailbound_api::{
+    Classes, Fabric, HostReport, InLimit, LimitKind, MoveStep, MoveVm, OutLimit, RefusedVm, VmLimit,
+};
 use tailbound_placement::{HostLimits, Spec};
 use tailbound_units::{Bytes, Rate};
 
@@ -16,6 +18,8 @@ enum Step {
     Relocate(usize),
     /// Of which tenant, which machine, and where to, or how it ends.
     Move(usize, u32, Result<usize, bool>),
+    /// Of which tenant, and Mbit/s in each direction.
+    Limit(usize, Option<u64>, Option<u64>),
     SetHosts(usize, HostState),
     SetTopology(usize),
     Report(usize, Word),
@@ -51,12 +55,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(a, b, c)| Step::Move(a, b, Ok(c))),
         3 => (any::<usize>(), 0_u32..4, any::<bool>())
             .prop_map(|(a, b, c)| Step::Move(a, b, Err(c))),
+        3 => (any::<usize>(), limits(), limits()).prop_map(|(a, b, c)| Step::Limit(a, b, c)),
         2 => (0..NODES.len(), state).prop_map(|(a, b)| Step::SetHosts(a, b)),
         1 => (0_usize..4).prop_map(Step::SetTopology),
         6 => (any::<usize>(), words()).prop_map(|(a, b)| Step::Report(a, b)),
         1 => any::<usize>().prop_map(Step::Silence),
     ];
     proptest::collection::vec(step, 1..40)
+}
+
+/// Some below what is guaranteed.
+fn limits() -> impl Strategy<Value = Option<u64>> {
+    proptest::option::of(prop_oneof![Just(100_u64), Just(200), Just(400)])
 }
 
 fn words() -> impl Strategy<Value = Word> {
@@ -169,6 +179,18 @@ fn command(ledger: &Ledger, step: &Step) -> Command {
                     Err(true) => MoveStep::Done,
                     Err(false) => MoveStep::Cancel,
                 },
+            },
+        },
+        Step::Limit(index, out, inward) => Command::Limit {
+            id: some(*index),
+            limit: VmLimit {
+                out: out.map(|mbit| OutLimit {
+                    kind: LimitKind::default(),
+                    rate: Rate::from_mbit(mbit),
+                }),
+                inward: inward.map(|mbit| InLimit {
+                    rate: Rate::from_mbit(mbit),
+                }),
             },
         },
         Step::SetHosts(node, state) => Command::SetHosts {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::ledger::{Call, Command};
 use proptest::prelude::*;
-use tailbound_api::NewTenant;
+use tailbound_api::{NewTenant, VmLimit};
 use tailbound_placement::{Policy, Spec, Uniform, UplinkSpec};
 use tailbound_units::{Bytes, Nanos, Rate};
 
@@ -33,6 +33,7 @@ fn create(ledger: &mut Ledger, name: &str, vms: u32) -> bool {
         cpu: 0,
         memory: Bytes::ZERO,
         domains: None,
+        limit: VmLimit::default(),
     });
     ledger.decide(&call(command), Nanos::ZERO).is_ok()
 }

@@ -76,7 +76,15 @@ fn text(guarantees: &HostGuarantees, paint: Paint) -> String {
         out += "no machines\n";
         return out;
     }
-    let head = ["machine", "of", "bandwidth", "burst", "burst rate", "delay"];
+    let head = [
+        "machine",
+        "of",
+        "bandwidth",
+        "burst",
+        "burst rate",
+        "delay",
+        "limit",
+    ];
     let mut table = Table::new(&head, &[]);
     for vm in &guarantees.vms {
         let guarantee = vm.guarantee.as_ref();
@@ -88,6 +96,7 @@ fn text(guarantees: &HostGuarantees, paint: Paint) -> String {
             or_nothing(guarantee.map(|guarantee| guarantee.burst.to_string())),
             or_nothing(guarantee.and_then(|guarantee| Some(guarantee.burst_rate?.to_string()))),
             or_nothing(guarantee.and_then(|guarantee| Some(guarantee.delay?.to_string()))),
+            or_nothing((!vm.limit.is_none()).then(|| vm.limit.to_string())),
         ]);
     }
     out += &table.render(paint);

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use tailbound_api::NewTenant;
+use tailbound_api::{NewTenant, VmLimit};
 use tailbound_document::{Document, DocumentError, Mistake, Problem};
 use tailbound_placement::{FaultDomains, Guarantee, Request, Spec};
 use tailbound_units::{Bytes, Nanos, Rate};
@@ -82,6 +82,8 @@ struct RequestFile {
     #[serde(default)]
     memory: Bytes,
     domains: Option<FaultDomains>,
+    #[serde(default)]
+    limit: VmLimit,
 }
 
 impl RequestArgs {
@@ -115,6 +117,7 @@ impl RequestArgs {
             cpu: document.cpu,
             memory: document.memory,
             domains: document.domains,
+            limit: document.limit,
         })
     }
 
@@ -135,6 +138,7 @@ impl RequestArgs {
             cpu: self.cpu.unwrap_or_default(),
             memory: self.memory.unwrap_or_default(),
             domains: self.domains.map(|domains| domains.0),
+            limit: VmLimit::default(),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! `tailbound place create`, `list`, `get`, `resize`, `delete`, `relocate`.
 
 use super::explain::why;
+use super::limit::LimitArgs;
 use super::name::TenantName;
 use super::request::{RequestArgs, count, words};
 use super::service::Service;
@@ -25,15 +26,20 @@ pub(super) struct Create {
     #[command(flatten)]
     request: RequestArgs,
     #[command(flatten)]
+    limit: LimitArgs,
+    #[command(flatten)]
     service: Service,
 }
 
 impl Create {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let service = &self.service;
-        let tenant = self
+        let mut tenant = self
             .request
             .tenant(self.name.as_ref(), self.owner.as_ref())?;
+        if let Some(limit) = self.limit.limit() {
+            tenant.limit = limit;
+        }
         let client = service.client()?;
         let error = match client.create(&tenant) {
             Ok(tenant) => {
@@ -157,10 +163,19 @@ pub(super) fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
         tenant.owner,
         tenant.name,
         tenant.id.0,
-        words(&tenant.request),
+        promised(tenant),
         runs(&tenant.runs, paint)
     ) + &on_its_way(tenant)
         + &not_kept(tenant, paint)
+}
+
+/// What each machine of a tenant is promised, and may send and be sent, in words.
+fn promised(tenant: &Tenant) -> String {
+    let words = words(&tenant.request);
+    if tenant.limit.is_none() {
+        return words;
+    }
+    format!("{words}, at most {}", tenant.limit)
 }
 
 /// The machine that moves, where one does.
@@ -209,7 +224,7 @@ impl Get {
                 tenant.owner,
                 tenant.name,
                 tenant.id.0,
-                words(&tenant.request),
+                promised(&tenant),
                 count(hosts as u64, "host"),
                 runs(&tenant.runs, paint),
                 on_its_way(&tenant),

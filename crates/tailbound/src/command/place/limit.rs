@@ -1,0 +1,93 @@
+//! `tailbound place limit`, and what `place create` takes of it.
+
+use super::name::TenantName;
+use super::service::Service;
+use super::standing::confirmed;
+use super::tenants::summary;
+use crate::exit::{Exit, Failure};
+use tailbound_api::{InLimit, LimitKind, OutLimit, VmLimit};
+use tailbound_units::Rate;
+
+/// The arguments that say what machines may send and be sent at most.
+#[derive(Debug, clap::Args)]
+pub(super) struct LimitArgs {
+    /// Let each machine send this much at most, wherever that goes
+    #[arg(long = "limit-out", value_name = "RATE", help_heading = "Limit")]
+    out: Option<Rate>,
+    /// How it is held to that
+    #[arg(
+        long = "limit-kind",
+        value_enum,
+        value_name = "KIND",
+        default_value = "bucket",
+        requires = "out",
+        help_heading = "Limit"
+    )]
+    kind: Kind,
+    /// Let this much come for each machine at most
+    #[arg(long = "limit-in", value_name = "RATE", help_heading = "Limit")]
+    inward: Option<Rate>,
+}
+
+/// In which way a machine is held to what it may send.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    /// A token bucket
+    Bucket,
+    /// Delays of a smooth window; for machines without a guarantee
+    SmoothWindow,
+}
+
+impl LimitArgs {
+    /// What is limited; `None` where nothing was said.
+    pub(super) fn limit(&self) -> Option<VmLimit> {
+        let kind = match self.kind {
+            Kind::Bucket => LimitKind::Bucket,
+            Kind::SmoothWindow => LimitKind::SmoothWindow,
+        };
+        let limit = VmLimit {
+            out: self.out.map(|rate| OutLimit { kind, rate }),
+            inward: self.inward.map(|rate| InLimit { rate }),
+        };
+        (!limit.is_none()).then_some(limit)
+    }
+}
+
+/// Arguments of `tailbound place limit`.
+#[derive(Debug, clap::Args)]
+#[command(group(
+    clap::ArgGroup::new("what")
+        .args(["out", "inward", "none"])
+        .multiple(true)
+        .required(true)
+))]
+pub(super) struct Limit {
+    /// Its id, name, or owner and name (OWNER/NAME)
+    tenant: TenantName,
+    #[command(flatten)]
+    args: LimitArgs,
+    /// Limit them no longer, in either direction
+    #[arg(long, conflicts_with_all = ["out", "inward"], help_heading = "Limit")]
+    none: bool,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Limit {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let client = self.service.client()?;
+        let id = self.tenant.id(&self.service, &client)?;
+        let limit = self.args.limit().unwrap_or_default();
+        let limited = client.limit(id, &limit);
+        let tenant = limited.map_err(|error| self.service.failure(error))?;
+        let tenant = confirmed(&client, tenant);
+        let word = if limit.is_none() {
+            "UNLIMITED"
+        } else {
+            "LIMITED"
+        };
+        self.service
+            .print(&tenant, |paint| summary(&paint.good(word), &tenant, paint));
+        Ok(Exit::Holds)
+    }
+}

@@ -290,11 +290,19 @@ impl Config {
         self.hose.is_some() && guest.vm.is_some()
     }
 
-    /// The way of a packet to a guest.
+    /// The way of a packet to a guest, with its limit in the file.
     pub(crate) fn pipeline_of(&self, guest: &GuestConfig) -> PipelineConfig {
         let limit = guest.limit.as_ref().and_then(|limit| limit.inward);
-        let pipeline = guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
-            queue: if self.is_in_hose(guest) || limit.is_some() {
+        PipelineConfig {
+            limit,
+            ..self.open_pipeline_of(guest, limit.is_some())
+        }
+    }
+
+    /// The same without a limit in, for a guest that has one or not.
+    fn open_pipeline_of(&self, guest: &GuestConfig, is_limited: bool) -> PipelineConfig {
+        guest.pipeline.clone().unwrap_or_else(|| PipelineConfig {
+            queue: if self.is_in_hose(guest) || is_limited {
                 // What exceeds its senders' guarantees is served below those, and what waits
                 // for a limit, fairly.
                 QueueConfig::FqCodel(FqCodelConfig::default())
@@ -302,8 +310,15 @@ impl Config {
                 QueueConfig::default()
             },
             ..PipelineConfig::default()
-        });
-        PipelineConfig { limit, ..pipeline }
+        })
+    }
+
+    /// That with what follows from the whole configuration.
+    pub(crate) fn way_to(&self, guest: &GuestConfig, is_limited: bool) -> PipelineConfig {
+        let pipeline = self.open_pipeline_of(guest, is_limited);
+        let link = pipeline.nic.as_ref().map(|nic| nic.rate);
+        // Between guests a frame keeps its marks, unless it is metered.
+        self.classified(&pipeline, link, pipeline.meter.is_some())
     }
 
     /// In one line: what this host connects.

@@ -1,13 +1,17 @@
-//! What each guest is guaranteed, and who says so.
+//! What each guest is guaranteed, what it may send and be sent at most ([`limits`]), and who
+//! says so.
 //!
 //! The configuration guarantees something to guests by name, the placement service to
 //! machines. Where the service knows a guest's machine, its word counts; where it does
 //! not, the configuration's. The switch is told the outcome ([`Guarantees::wanted`]) and
 //! knows neither of the two.
 
+mod limits;
+
 use crate::config::{Config, LimitConfig, LimitError};
 use crate::control::Said;
 use crate::hose::HoseGuest;
+use limits::Ways;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,7 +62,9 @@ struct Guest {
     mac: Mac,
     ips: Vec<IpAddr>,
     configured: Option<Guarantee>,
+    /// By the configuration.
     limit: Option<LimitConfig>,
+    ways: Ways,
 }
 
 /// What is guaranteed, as plain data for metrics.
@@ -114,6 +120,7 @@ impl Guarantees {
             ips: guest.ip.iter().filter_map(|ip| ip.single()).collect(),
             configured: guest.guarantee,
             limit: guest.limit.clone(),
+            ways: Ways::of(config, guest),
         });
         Ok(Self {
             wire: uplink.and_then(|uplink| uplink.pacer.clone()),
@@ -178,18 +185,18 @@ impl Guarantees {
         match self.known(guest) {
             Some(known) => {
                 let guarantee = from_service(wire, known, guest.configured.as_ref());
-                guarantee.filter(|guarantee| guest.allows(guarantee).is_ok())
+                guarantee.filter(|guarantee| self.allows(guest, guarantee).is_ok())
             }
             None => guest.configured,
         }
     }
 
     /// Why the guest at `place` among the ports' is not guaranteed what the placement service
-    /// promises its machine: the file limits it to less.
+    /// promises its machine: it is limited to less.
     fn contradiction(&self, guest: &Guest) -> Option<LimitError> {
         let wire = self.wire.as_ref()?;
         let guarantee = from_service(wire, self.known(guest)?, guest.configured.as_ref())?;
-        guest.allows(&guarantee).err()
+        self.allows(guest, &guarantee).err()
     }
 
     /// What the configuration guarantees the guest at `place` among the ports', where it is no
@@ -204,7 +211,7 @@ impl Guarantees {
     }
 
     /// The machine of the guest at `place` among the ports', where the placement service knows
-    /// it, and `rule` refuses what it is promised, or its limit in the file does.
+    /// it, and `rule` refuses what it is promised, or its limit does.
     pub(crate) fn refused_at(&self, place: usize, rule: Option<PacerError>) -> Option<RefusedVm> {
         let guest = self.guests.get(place)?;
         let known = self.known(guest)?;
@@ -302,14 +309,6 @@ impl Guarantees {
             classes_differ: self.refused.is_some(),
             machines,
         }
-    }
-}
-
-impl Guest {
-    /// Checks that a guarantee has room in its limit.
-    fn allows(&self, guarantee: &Guarantee) -> Result<(), LimitError> {
-        let limit = self.limit.as_ref();
-        limit.map_or(Ok(()), |limit| limit.allows(guarantee))
     }
 }
 

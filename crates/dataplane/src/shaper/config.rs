@@ -385,6 +385,9 @@ pub enum ShaperConfig {
 }
 
 impl ShaperConfig {
+    /// The most memory that frames may hold where the configuration does not say it.
+    pub const MOST_DEFAULT_MEMORY: Bytes = Bytes(MOST_MEMORY);
+
     /// Bits a second, of Ethernet frames without FCS.
     pub const fn rate(&self) -> Rate {
         match self {

@@ -9,7 +9,7 @@ use tailbound_document::{Problem, Step};
 use tailbound_units::{Bytes, Rate};
 
 /// What a guest may send and be sent at most, of Ethernet frames without FCS.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitConfig {
     /// What it may send, wherever that goes; any amount by default.

@@ -1,7 +1,7 @@
 //! How much memory packets can take at most.
 
 use super::{Config, GuestConfig};
-use tailbound_dataplane::{Class, PacerConfig, Packet, Pool, QueueConfig};
+use tailbound_dataplane::{Class, PacerConfig, Packet, Pool, QueueConfig, ShaperConfig};
 use tailbound_switch::port::{BURST, BURST_BYTES};
 use tailbound_units::Bytes;
 
@@ -42,10 +42,14 @@ impl Config {
     }
 }
 
-/// What waits for a guest's limit, and one packet more, cut.
+/// What waits for a guest's limit, and one packet more, cut. The placement service may limit a
+/// machine.
 fn limit(guest: &GuestConfig) -> u64 {
     let limit = guest.limit.as_ref().and_then(|limit| limit.out.as_ref());
-    limit.map_or(0, |out| out.memory().0.saturating_add(2 * LARGEST))
+    let of_file = limit.map(ShaperConfig::memory);
+    let of_service = guest.vm.as_ref().map(|_| ShaperConfig::MOST_DEFAULT_MEMORY);
+    let most = of_file.max(of_service);
+    most.map_or(0, |memory| memory.0.saturating_add(2 * LARGEST))
 }
 
 fn queue(config: &QueueConfig) -> u64 {

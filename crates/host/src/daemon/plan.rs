@@ -22,7 +22,7 @@ pub(super) struct PortPlan {
 }
 
 /// What to open, in the order of the switch's ports, and what to forward: what
-/// `config` says, with the guarantees that `guarantees` makes of it.
+/// `config` says, with the guarantees and limits that `guarantees` makes of it.
 pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, SwitchConfig) {
     let uplink = config.uplink.iter().map(|uplink| PortPlan {
         name: UPLINK.to_owned(),
@@ -50,8 +50,9 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         }),
         None => EgressConfig::Pipeline(config.classified(&uplink.pipeline, uplink.link(), true)),
     });
-    let guests = config.guests.iter().zip(guarantees.wanted());
-    let guests = guests.map(|(guest, guarantee)| GuestConfig {
+    let guests = config.guests.iter();
+    let guests = guests.zip(guarantees.wanted().zip(guarantees.limits()));
+    let guests = guests.map(|(guest, (guarantee, limits))| GuestConfig {
         name: guest.name.clone(),
         mac: guest.mac,
         filter: guest.anti_spoofing.then(|| {
@@ -61,19 +62,14 @@ pub(super) fn plan(config: &Config, guarantees: &Guarantees) -> (Vec<PortPlan>, 
         }),
         groups: Some(guest.groups),
         unknown: Some(guest.unknown),
-        limit: guest.limit.as_ref().and_then(|limit| limit.out.clone()),
+        limit: limits.out,
         guarantee,
         coverage: if config.is_in_hose(guest) {
             Coverage::LimitedDestinations
         } else {
             Coverage::AllDestinations
         },
-        pipeline: {
-            let pipeline = config.pipeline_of(guest);
-            let link = pipeline.nic.as_ref().map(|nic| nic.rate);
-            // Between guests a frame keeps its marks, unless it is metered.
-            config.classified(&pipeline, link, pipeline.meter.is_some())
-        },
+        pipeline: limits.pipeline,
         snoop: guest.snoop,
     });
     let switch = SwitchConfig {

@@ -559,6 +559,13 @@ impl Daemon {
         rest.fresh.is_empty() && rest.gone.is_empty()
     }
 
+    /// What a reload has yet to bring into force, where one has, was planned before.
+    pub(super) fn tell_again_once_settled(&mut self) {
+        if let Some(Reloading::Settling(_, rest)) = &mut self.reloading {
+            rest.is_told = true;
+        }
+    }
+
     /// Ends a reload that was applied, but for what is still to be closed.
     fn finish(&mut self, rest: Rest, reload: Reload) -> Reloading {
         if rest.is_told {

@@ -1,4 +1,4 @@
-//! What guests are guaranteed comes into force, a few guests a turn: in the switch, and
+//! What guests are guaranteed and limited to comes into force, a few guests a turn: in the switch, and
 //! then in the exchange of rates with other hosts. Then the placement service is told what is
 //! kept.
 
@@ -18,7 +18,7 @@ const WORK: usize = 32;
 
 /// Guarantees on their way into force, as far as they have come.
 pub(super) enum Telling {
-    /// Guests are looked up.
+    /// Guests are looked up, and held to their limits.
     Wanted(Vec<(GuestId, Option<Guarantee>)>),
     /// The switch holds guests to them.
     Applying(Applying),
@@ -106,6 +106,7 @@ impl Daemon {
     /// rates what they are.
     pub(super) fn begin_telling(&mut self) {
         self.telling = Some(Telling::Wanted(Vec::new()));
+        self.tell_again_once_settled();
     }
 
     /// Has other hosts and the placement service hear that guests came or left, if they did:
@@ -123,17 +124,11 @@ impl Daemon {
             return;
         };
         self.telling = match telling {
-            Telling::Wanted(mut wanted) => {
-                let before = wanted.len();
-                let guests = self.switch.guests().enumerate().skip(before);
-                let some = guests.take(WORK);
-                wanted.extend(some.map(|(place, (id, _))| (id, self.guarantees.wanted_at(place))));
-                Some(if wanted.len() - before == WORK {
-                    Telling::Wanted(wanted)
-                } else {
-                    Telling::Applying(Switch::begin_apply(wanted))
-                })
-            }
+            Telling::Wanted(mut wanted) => Some(if self.look_up(now, &mut wanted) {
+                Telling::Applying(Switch::begin_apply(wanted))
+            } else {
+                Telling::Wanted(wanted)
+            }),
             Telling::Applying(mut applying) => {
                 Some(if self.switch.apply_some(now, &mut applying, WORK) {
                     Telling::Machines(HoseGuests::default(), 0)
@@ -153,6 +148,25 @@ impl Daemon {
             }
             Telling::Reporting(kept, looked_at) => self.tell_service(kept, looked_at),
         };
+    }
+
+    /// Looks up what some more guests are to be guaranteed, and holds them to their limits.
+    /// Returns whether that was all of them.
+    fn look_up(&mut self, now: Nanos, wanted: &mut Vec<(GuestId, Option<Guarantee>)>) -> bool {
+        let mut cost = 0;
+        while cost < WORK {
+            let place = wanted.len();
+            let Some((guest, _)) = self.switch.guests().nth(place) else {
+                return true;
+            };
+            wanted.push((guest, self.guarantees.wanted_at(place)));
+            cost += 1;
+            if let Some(limits) = self.guarantees.limits_at(place) {
+                let (out, pipeline) = (limits.out.as_ref(), &limits.pipeline);
+                cost += self.switch.set_limits(now, guest, out, pipeline);
+            }
+        }
+        false
     }
 
     /// Asks for some more guests, and tells the exchange of rates once all were asked for.

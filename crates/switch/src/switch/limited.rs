@@ -3,10 +3,13 @@
 //! A guest's limit stands behind the filter and before all else, so that it counts what goes
 //! to guests here as well. While as much waits for it as may, the guest's port is not read.
 
+use super::guarantees::CHANGED;
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::BURST;
-use tailbound_dataplane::{Backlog, Packet, Shaper, ShaperConfig, ShaperStats, WindowPosition};
+use tailbound_dataplane::{
+    Backlog, GuestId, Packet, PipelineConfig, Shaper, ShaperConfig, ShaperStats, WindowPosition,
+};
 use tailbound_metrics::Histogram;
 use tailbound_units::{Nanos, Rate};
 
@@ -63,14 +66,49 @@ fn refuse(guest: &str, rule: &tailbound_dataplane::ShaperError) {
 }
 
 impl Switch {
-    /// Holds a guest to another limit from now on, or to none: what waited then leaves when
-    /// the next turn begins. Returns whether it is another one.
-    pub(super) fn set_limit(
+    /// Holds a guest to other limits from `now` on: `out`, or none, of what it sends, and
+    /// that of `pipeline`, the way to it. What waits goes on waiting. A guest that is not
+    /// there is passed over. Returns what that cost, as [`Switch::apply_some`] counts it:
+    /// nothing where all is as it was.
+    pub fn set_limits(
+        &mut self,
+        now: Nanos,
+        guest: GuestId,
+        out: Option<&ShaperConfig>,
+        pipeline: &PipelineConfig,
+    ) -> usize {
+        let Some(port) = self.slots.port_of(guest) else {
+            return 0;
+        };
+        if self.set_limits_of(now, port, out, pipeline) {
+            CHANGED
+        } else {
+            0
+        }
+    }
+
+    /// The same for the guest at a port. Returns whether something is other than it was.
+    pub(super) fn set_limits_of(
         &mut self,
         now: Nanos,
         port: PortIndex,
-        limit: Option<&ShaperConfig>,
+        out: Option<&ShaperConfig>,
+        pipeline: &PipelineConfig,
     ) -> bool {
+        let Some(guest) = self.guest_at(port) else {
+            return false;
+        };
+        let is_other = guest.pipeline.config() != pipeline;
+        if is_other {
+            guest.pipeline.reconfigure(now, pipeline);
+            self.agenda.sending.set(port.0, true);
+        }
+        self.set_limit(now, port, out) || is_other
+    }
+
+    /// Holds a guest to another limit from now on, or to none: what waited then leaves when
+    /// the next turn begins. Returns whether it is another one.
+    fn set_limit(&mut self, now: Nanos, port: PortIndex, limit: Option<&ShaperConfig>) -> bool {
         let name = &self.states[port.0].name;
         let Some(place) = port.0.checked_sub(self.first_guest()) else {
             return false;

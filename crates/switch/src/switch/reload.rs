@@ -428,19 +428,14 @@ impl Switch {
         let guests = self.guests.len();
         let port = self.first_guest() + index;
         let mut cost = 1;
-        let guest = &mut self.guests[index];
-        if guest.pipeline.config() != &config.pipeline {
+        let limit = config.limit.as_ref();
+        if self.set_limits_of(now, PortIndex(port), limit, &config.pipeline) {
             cost = CHANGED;
-            guest.pipeline.reconfigure(now, &config.pipeline);
-            self.agenda.sending.set(port, true);
         }
+        let guest = &mut self.guests[index];
         guest.set_snoop(now, config.snoop, &self.pool);
         // Each meter is shared among the guests that there are.
         guest.pipeline.set_guests(guests);
-        if self.set_limit(now, PortIndex(port), config.limit.as_ref()) {
-            cost = CHANGED;
-        }
-        let guest = &mut self.guests[index];
         if !is_paced && guest.ingress.is_crowded() {
             guest.ingress.set_crowded(false);
             self.agenda.ready.set(port, true);

@@ -132,6 +132,7 @@ proptest! {
                         tenant: TenantId(number),
                         tenant_vms: request.vms,
                         guarantee: request.guarantee,
+                        limit: tailbound_api::VmLimit::default(),
                     };
                     let told = from_service(&hosts[at].wire, &known, None);
                     slot += 1;

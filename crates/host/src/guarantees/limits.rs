@@ -1,0 +1,145 @@
+//! What each guest may send and be sent at most, and who says so.
+//!
+//! As with guarantees the word of the placement service counts where it says anything of a
+//! guest's machine: of the directions that it names. Of others, and of what the service does
+//! not speak of (depths, memory, gains), the configuration's.
+
+use super::{Guarantees, Guest, from_service};
+use crate::config::{Config, GuestConfig, LimitConfig, LimitError};
+use tailbound_api::{InLimit, LimitKind, OutLimit, VmGuarantee};
+use tailbound_dataplane::shaper::{BucketConfig, WindowConfig};
+use tailbound_dataplane::{Guarantee, PacerConfig, PipelineConfig, RateLimit, ShaperConfig};
+use tailbound_units::Bytes;
+
+/// The way of packets to a guest, by the configuration, without its limit in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ways {
+    /// Where it has no such limit.
+    open: PipelineConfig,
+    /// Where it has one.
+    limited: PipelineConfig,
+}
+
+/// What the switch holds a guest to, beside its guarantee.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// What it may send.
+    pub(crate) out: Option<ShaperConfig>,
+    /// The way to it, with what it may be sent.
+    pub(crate) pipeline: PipelineConfig,
+}
+
+impl Ways {
+    pub(super) fn of(config: &Config, guest: &GuestConfig) -> Self {
+        Self {
+            open: config.way_to(guest, false),
+            limited: config.way_to(guest, true),
+        }
+    }
+}
+
+impl Guarantees {
+    /// What the guest at `place` among the ports' may send and be sent.
+    pub(crate) fn limits_at(&self, place: usize) -> Option<Limits> {
+        let guest = self.guests.get(place)?;
+        let limit = self.limit_of(guest);
+        let way = match limit.inward {
+            Some(_) => &guest.ways.limited,
+            None => &guest.ways.open,
+        };
+        Some(Limits {
+            out: limit.out,
+            pipeline: PipelineConfig {
+                limit: limit.inward,
+                ..way.clone()
+            },
+        })
+    }
+
+    /// The same of all guests, in the order of their ports.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = Limits> {
+        (0..self.guests.len()).filter_map(|place| self.limits_at(place))
+    }
+
+    /// Checks that what the placement service promises a guest has room in its limits.
+    pub(super) fn allows(&self, guest: &Guest, guarantee: &Guarantee) -> Result<(), LimitError> {
+        self.limit_of(guest).allows(guarantee)
+    }
+
+    fn limit_of(&self, guest: &Guest) -> LimitConfig {
+        let file = guest.limit.as_ref();
+        match self.known(guest) {
+            Some(known) if !known.limit.is_none() => said(self.wire.as_ref(), known, file),
+            _ => file.cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// The limit of a machine of which the placement service says something.
+fn said(
+    wire: Option<&PacerConfig>,
+    known: &VmGuarantee,
+    file: Option<&LimitConfig>,
+) -> LimitConfig {
+    let burst = wire.and_then(|wire| Some(from_service(wire, known, None)?.burst));
+    let file_out = file.and_then(|file| file.out.as_ref());
+    let file_in = file.and_then(|file| file.inward);
+    LimitConfig {
+        out: match known.limit.out {
+            Some(limit) => Some(out(limit, file_out, burst)),
+            None => file_out.cloned(),
+        },
+        inward: match known.limit.inward {
+            Some(limit) => Some(inward(limit, file_in)),
+            None => file_in,
+        },
+    }
+}
+
+/// A limit out by the service, with the configuration's other keys where that is of the same
+/// kind and they fit the rate. A bucket holds a guaranteed burst.
+fn out(limit: OutLimit, file: Option<&ShaperConfig>, burst: Option<Bytes>) -> ShaperConfig {
+    let OutLimit { kind, rate } = limit;
+    let of_file = match (kind, file) {
+        (LimitKind::Bucket, Some(ShaperConfig::Bucket(file))) => {
+            Some(ShaperConfig::Bucket(BucketConfig {
+                rate,
+                ..file.clone()
+            }))
+        }
+        (LimitKind::SmoothWindow, Some(ShaperConfig::SmoothWindow(file))) => {
+            Some(ShaperConfig::SmoothWindow(WindowConfig {
+                rate,
+                ..file.clone()
+            }))
+        }
+        _ => None,
+    };
+    let fits = of_file.filter(|config| config.check().is_ok());
+    let mut config = fits.unwrap_or_else(|| match kind {
+        LimitKind::Bucket => ShaperConfig::Bucket(BucketConfig::new(rate)),
+        LimitKind::SmoothWindow => ShaperConfig::SmoothWindow(WindowConfig::new(rate)),
+    });
+    if let (ShaperConfig::Bucket(bucket), Some(burst)) = (&mut config, burst) {
+        let depth = bucket.limit().depth();
+        if depth < burst {
+            bucket.depth = Some(burst);
+        }
+    }
+    config
+}
+
+fn inward(limit: InLimit, file: Option<RateLimit>) -> RateLimit {
+    let of_file = RateLimit {
+        rate: limit.rate,
+        depth: file.and_then(|file| file.depth),
+    };
+    if of_file.check().is_ok() {
+        of_file
+    } else {
+        RateLimit::new(limit.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests;

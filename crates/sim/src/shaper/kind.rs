@@ -1,10 +1,10 @@
 //! The limits that an experiment compares.
 
 use serde::Deserialize;
-use tailbound_dataplane::shaper::{BucketConfig, CreditConfig, WindowConfig};
+use tailbound_dataplane::shaper::{BucketConfig, ControlConfig, CreditConfig, WindowConfig};
 use tailbound_dataplane::{QueueConfig, ShaperConfig};
 use tailbound_experiment::Section;
-use tailbound_units::{Nanos, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// A kind of limit, whatever its rate.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -26,6 +26,8 @@ pub struct Shaped {
 pub enum Kind {
     /// Nothing.
     None,
+    /// Nothing but a link of that rate, and a FIFO before it.
+    Link,
     /// An exact bucket before a FIFO.
     Fifo,
     /// The same before FQ-CoDel.
@@ -41,6 +43,16 @@ impl Shaped {
     pub(super) fn config(&self, rate: Rate) -> Option<ShaperConfig> {
         Some(match self.kind {
             Kind::None => return None,
+            // A frame, and one that is owed: one leaves when the one before has.
+            Kind::Link => ShaperConfig::Bucket(BucketConfig {
+                depth: Some(Bytes(2 * 1514)),
+                queue: QueueConfig::default(),
+                control: ControlConfig {
+                    percent: 0,
+                    ..ControlConfig::default()
+                },
+                ..BucketConfig::new(rate)
+            }),
             Kind::Fifo => ShaperConfig::Bucket(BucketConfig {
                 queue: QueueConfig::default(),
                 ..BucketConfig::new(rate)

@@ -199,23 +199,25 @@ impl Rates {
             most = most.max(sum);
         }
         let samples = self.samples(left, self.sample).into_iter().skip(1);
-        let least = part(samples.min().unwrap_or(0), self.sample);
+        let least_sample = part(samples.min().unwrap_or(0), self.sample);
         let seconds = self.samples(left, second);
         let later = seconds.get(1..).unwrap_or_default();
         let off = later.iter();
         let off = off.map(|bytes| (part(*bytes, second) - 100.0).abs());
-        // In the first second a connection finds out what it may send, whatever limits it.
         let ten = |seconds: &[u64]| part(seconds.iter().sum(), Nanos::from_secs(10));
-        let tens = later.windows(10).map(ten);
-        let first = seconds.get(..10).unwrap_or_default();
+        let least = |seconds: &[u64]| {
+            let tens = seconds.windows(10).map(ten);
+            tens.fold(f64::INFINITY, f64::min)
+        };
         Variant::of_values(
             name,
             [
                 ("most_in_a_second", part(most, second), "%"),
                 ("off_in_a_second", off.fold(0.0, f64::max), "%"),
-                ("least_in_a_sample", least, "%"),
-                ("first_10s", ten(first), "%"),
-                ("least_in_10s", tens.fold(f64::INFINITY, f64::min), "%"),
+                ("least_in_a_sample", least_sample, "%"),
+                ("least_in_10s", least(&seconds), "%"),
+                // In the first second a connection finds out what it may send.
+                ("later_in_10s", least(later), "%"),
                 (
                     "mean",
                     part(left.iter().map(|it| it.1).sum(), self.time),

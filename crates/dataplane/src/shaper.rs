@@ -57,9 +57,7 @@ use window::Window;
 /// What a shaper has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShaperStats {
-    /// Frames that came, segments counted each.
-    pub taken: Count,
-    /// Frames that left.
+    /// Frames that left, segments counted each.
     pub sent: Count,
     /// Frames among these that passed at once, before what waits.
     pub at_once: Count,
@@ -106,7 +104,7 @@ impl<F> From<Held<F>> for Queued<F> {
 enum Kind<F> {
     Bucket {
         gate: Gate,
-        queue: Queue<F>,
+        queue: Box<Queue<F>>,
     },
     Smooth {
         gate: Gate,
@@ -123,7 +121,10 @@ enum Kind<F> {
 #[derive(Debug)]
 struct Line<F> {
     frames: VecDeque<Held<F>>,
-    backlog: Backlog,
+    /// The bytes of all that came and of all that left, and the memory of what waits.
+    came: u64,
+    left: u64,
+    memory: Bytes,
     /// How many wait of the connections with each first byte of their hash.
     connections: Box<[u32; 256]>,
 }
@@ -140,6 +141,8 @@ pub struct Shaper<F> {
     /// More than that is not to be waiting.
     memory: Bytes,
     bytes: Bytes,
+    /// What comes where more than that waits is dropped: a cut packet comes whole.
+    full: Bytes,
     stats: ShaperStats,
     /// The latest moment that was handed in.
     now: Nanos,
@@ -155,7 +158,7 @@ impl<F: Frame> Shaper<F> {
         let kind = match config {
             ShaperConfig::Bucket(config) => Kind::Bucket {
                 gate: Gate::new(&config.limit()),
-                queue: Queue::new(&config.queue),
+                queue: Box::new(Queue::new(&config.queue)),
             },
             ShaperConfig::SmoothWindow(config) => Kind::Smooth {
                 gate: Gate::new(&config.limit()),
@@ -171,6 +174,7 @@ impl<F: Frame> Shaper<F> {
             pass: Pass::new(config.control(), config.rate()),
             memory: config.memory(),
             bytes: config.most_bytes(),
+            full: Bytes(config.memory().0.saturating_add(HIGHEST_BURST)),
             config: config.clone(),
             kind,
             at_once: VecDeque::new(),
@@ -182,52 +186,84 @@ impl<F: Frame> Shaper<F> {
 
     /// Takes a frame of the guest in at `now`, cut to one MTU. It may be dropped where
     /// [`Shaper::is_read`] said no, or by the bucket's queue.
+    #[inline]
     pub fn push(&mut self, now: Nanos, frame: F) {
         self.now = self.now.max(now);
         if frame.segments() > 1 {
-            self.stats.segmented += 1;
-            frame.segment(|segment| self.push_one(segment));
-        } else {
-            self.push_one(frame);
+            return self.push_cut(frame);
         }
+        self.push_one(frame);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_cut(&mut self, frame: F) {
+        self.stats.segmented += 1;
+        frame.segment(|segment| self.push_one(segment));
     }
 
     #[inline]
     fn push_one(&mut self, frame: F) {
-        let now = self.now;
-        self.stats.taken.add(frame.len());
-        if let Some(control) = frame.control()
-            && self.passes(&frame, control)
-        {
-            self.stats.at_once.add(frame.len());
-            self.at_once_held.add(&frame);
-            let enqueued = now;
-            return self.at_once.push_back(Queued { frame, enqueued });
+        if let Some(control) = frame.control() {
+            return self.push_control(frame, control);
         }
-        let (memory, bytes) = (self.memory, self.bytes);
-        let release = match &mut self.kind {
-            Kind::Bucket { queue, .. } => {
-                return queue.push(now, frame, &mut self.stats.queue);
-            }
-            Kind::Smooth { window, .. } => now + window.delay(now, frame.len()),
-            Kind::Credit { .. } => now,
+        self.push_data(frame);
+    }
+
+    #[inline]
+    fn push_data(&mut self, frame: F) {
+        let came = self.now;
+        let Kind::Smooth { window, line, .. } = &mut self.kind else {
+            return self.push_otherwise(frame);
         };
-        let (Kind::Smooth { line, .. } | Kind::Credit { line, .. }) = &mut self.kind else {
-            return;
-        };
-        // A cut packet comes whole, so that there may be one more than is to wait.
-        if line.backlog.memory.0 > memory.0 + HIGHEST_BURST
-            || line.backlog.bytes.0 > bytes.0.saturating_add(HIGHEST_BURST)
-        {
-            self.stats.queue.drops.full += 1;
-            return;
+        let release = came + window.delay(came, frame.len());
+        if line.memory > self.full {
+            return self.count_drop();
         }
-        let came = now;
         line.push(Held {
             frame,
             came,
             release,
         });
+    }
+
+    /// The same under a bucket or credit.
+    #[inline(never)]
+    fn push_otherwise(&mut self, frame: F) {
+        let came = self.now;
+        match &mut self.kind {
+            Kind::Bucket { queue, .. } => queue.push(came, frame, &mut self.stats.queue),
+            Kind::Smooth { line, .. } | Kind::Credit { line, .. } => {
+                let most = self.bytes.0.saturating_add(HIGHEST_BURST);
+                if line.memory > self.full || line.backlog().bytes.0 > most {
+                    return self.count_drop();
+                }
+                let release = came;
+                line.push(Held {
+                    frame,
+                    came,
+                    release,
+                });
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    const fn count_drop(&mut self) {
+        self.stats.queue.drops.full += 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_control(&mut self, frame: F, control: Control) {
+        if !self.passes(&frame, control) {
+            return self.push_data(frame);
+        }
+        self.stats.at_once.add(frame.len());
+        self.at_once_held.add(&frame);
+        let enqueued = self.now;
+        self.at_once.push_back(Queued { frame, enqueued });
     }
 
     /// Whether a control packet passes at once; then it is charged.
@@ -260,32 +296,45 @@ impl<F: Frame> Shaper<F> {
     /// The frame that leaves at `now`, if any, and when it came.
     #[inline]
     pub fn pull(&mut self, now: Nanos) -> Option<Queued<F>> {
-        self.now = self.now.max(now);
+        let now = self.now.max(now);
+        self.now = now;
         if !self.at_once.is_empty() {
             return self.pull_at_once();
         }
+        let Kind::Smooth { gate, window, line } = &mut self.kind else {
+            return self.pull_otherwise();
+        };
+        let Held { came, release, .. } = *line.frames.front()?;
+        let opens = gate.opens_at();
+        let due = release.max(opens);
+        if due > now {
+            return None;
+        }
+        let held = line.pop()?;
+        let len = held.frame.len();
+        gate.charge(now, len);
+        if opens > release && window.is_beyond(came, due) {
+            window.note(Some(due.since(came)));
+            self.stats.beyond_window += 1;
+        } else {
+            window.note(None);
+        }
+        self.stats.sent.add(len);
+        Some(held.into())
+    }
+
+    /// The same under a bucket or credit.
+    #[inline(never)]
+    fn pull_otherwise(&mut self) -> Option<Queued<F>> {
         let now = self.now;
-        let stats = &mut self.stats;
-        let queued = match &mut self.kind {
+        let queued: Queued<F> = match &mut self.kind {
             Kind::Bucket { gate, queue } => {
                 if !gate.is_open(now) {
                     return None;
                 }
-                let queued = queue.pull(now, &mut stats.queue)?;
+                let queued = queue.pull(now, &mut self.stats.queue)?;
                 gate.charge(now, queued.frame.len());
                 queued
-            }
-            Kind::Smooth { gate, window, line } => {
-                let due = line.frames.front()?.release.max(gate.opens_at());
-                if due > now {
-                    return None;
-                }
-                let held = line.pop()?;
-                gate.charge(now, held.frame.len());
-                let is_beyond = due > held.release && window.is_beyond(held.came, due);
-                window.note(is_beyond, due.since(held.came));
-                stats.beyond_window += u64::from(is_beyond);
-                held.into()
             }
             Kind::Credit { credit, line } => {
                 let len = line.frames.front()?.frame.len();
@@ -294,12 +343,14 @@ impl<F: Frame> Shaper<F> {
                 }
                 line.pop()?.into()
             }
+            Kind::Smooth { .. } => return None,
         };
-        stats.sent.add(queued.frame.len());
+        self.stats.sent.add(queued.frame.len());
         Some(queued)
     }
 
     #[cold]
+    #[inline(never)]
     fn pull_at_once(&mut self) -> Option<Queued<F>> {
         let queued = self.at_once.pop_front()?;
         self.at_once_held.remove(&queued.frame);
@@ -337,7 +388,7 @@ impl<F: Frame> Shaper<F> {
     pub fn backlog(&self) -> Backlog {
         let waiting = match &self.kind {
             Kind::Bucket { queue, .. } => queue.backlog(),
-            Kind::Smooth { line, .. } | Kind::Credit { line, .. } => line.backlog,
+            Kind::Smooth { line, .. } | Kind::Credit { line, .. } => line.backlog(),
         };
         waiting.plus(self.at_once_held)
     }
@@ -460,7 +511,9 @@ impl<F> Default for Line<F> {
     fn default() -> Self {
         Self {
             frames: VecDeque::new(),
-            backlog: Backlog::default(),
+            came: 0,
+            left: 0,
+            memory: Bytes(0),
             connections: Box::new([0; 256]),
         }
     }
@@ -469,7 +522,8 @@ impl<F> Default for Line<F> {
 impl<F: Frame> Line<F> {
     #[inline]
     fn push(&mut self, held: Held<F>) {
-        self.backlog.add(&held.frame);
+        self.came += held.frame.len() as u64;
+        self.memory.0 += held.frame.truesize().0;
         self.connections[place(held.frame.connection())] += 1;
         self.frames.push_back(held);
     }
@@ -477,9 +531,19 @@ impl<F: Frame> Line<F> {
     #[inline]
     fn pop(&mut self) -> Option<Held<F>> {
         let held = self.frames.pop_front()?;
-        self.backlog.remove(&held.frame);
+        self.left += held.frame.len() as u64;
+        self.memory.0 -= held.frame.truesize().0;
         self.connections[place(held.frame.connection())] -= 1;
         Some(held)
+    }
+
+    /// What waits.
+    fn backlog(&self) -> Backlog {
+        Backlog {
+            packets: self.frames.len(),
+            bytes: Bytes(self.came - self.left),
+            memory: self.memory,
+        }
     }
 
     /// Whether anything of a connection may wait: never false where it does.

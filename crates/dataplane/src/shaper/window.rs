@@ -37,11 +37,26 @@ const LEAK: f64 = 0.5;
 /// A window is at its least delay where it is nearer than that: a microsecond.
 const NEAR: f64 = 1e3;
 
+/// A whole number as one that is signed: half as many instructions. Exact up to 2^53, three
+/// months in nanoseconds.
+#[inline]
+const fn float(number: u64) -> f64 {
+    number.cast_signed() as f64
+}
+
+/// A time of so many nanoseconds, which are not negative.
+#[inline]
+const fn whole(nanos: f64) -> Nanos {
+    Nanos((nanos as i64).cast_unsigned())
+}
+
 /// The window. See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     gains: Gains,
     width: f64,
+    /// The least that its end is.
+    at_least: Nanos,
     /// Nanoseconds.
     least: f64,
     greatest: f64,
@@ -51,8 +66,9 @@ pub(super) struct Window {
     allotted: f64,
     /// The delay that a byte more than is allotted so far adds.
     per_byte: f64,
-    /// When the present interval began; `None` before the first packet.
-    began: Option<Nanos>,
+    /// When the present interval began, and ends: at zero before the first packet.
+    began: Nanos,
+    ends: Nanos,
     /// Where the window is then, and how much it moves in a nanosecond.
     from: f64,
     slope: f64,
@@ -72,13 +88,15 @@ impl Window {
         Self {
             gains: config.gains,
             width,
+            at_least: config.dmin.saturating_add(config.width),
             least: config.dmin.0 as f64,
             greatest: config.dmax.0 as f64 - width,
             interval: config.interval,
             rate,
             allotted,
             per_byte: width / (PROPORTIONAL * allotted),
-            began: None,
+            began: Nanos::ZERO,
+            ends: Nanos::ZERO,
             from: config.dmin.0 as f64,
             slope: 0.0,
             came: 0.0,
@@ -93,47 +111,50 @@ impl Window {
     pub(super) fn delay(&mut self, now: Nanos, len: usize) -> Nanos {
         let passed = self.count(now, len);
         let more = (self.came - passed * self.rate) * self.per_byte;
-        let part = more.clamp(0.0, self.width);
-        Nanos((self.from + self.slope * passed + part) as u64)
+        // Neither is no number, so that no order of the two has to be looked after.
+        let part = if more > 0.0 { more } else { 0.0 };
+        let part = if part < self.width { part } else { self.width };
+        whole(self.from + self.slope * passed + part)
     }
 
     /// Counts a packet that comes at `now`; returns for how long the interval lasts.
     #[inline]
     pub(super) fn count(&mut self, now: Nanos, len: usize) -> f64 {
-        let passed = match self.began {
-            Some(began) if now.since(began) < self.interval => now.since(began),
-            _ => self.begin(now),
-        };
-        self.came += len as f64;
-        passed.0 as f64
+        if now >= self.ends {
+            self.begin(now);
+        }
+        self.came += float(len as u64);
+        float(now.0.wrapping_sub(self.began.0))
     }
 
     /// Whether a packet is beyond the window that came at one time and leaves at another.
-    pub(super) fn is_beyond(&self, came: Nanos, due: Nanos) -> bool {
-        due.since(came).0 as f64 > self.greatest_at(due)
-    }
-
-    /// The packet that left last waited for so long: because of the bucket, where that is
-    /// beyond the window.
     #[inline]
-    pub(super) fn note(&mut self, is_beyond: bool, waited: Nanos) {
-        self.beyond = is_beyond.then_some(waited);
+    pub(super) fn is_beyond(&self, came: Nanos, due: Nanos) -> bool {
+        let waited = due.since(came);
+        // The window is nowhere below that.
+        waited > self.at_least && float(waited.0) > self.greatest_at(due)
     }
 
+    /// For how long the packet that left last waited, where that was beyond the window.
+    #[inline]
+    pub(super) const fn note(&mut self, beyond: Option<Nanos>) {
+        self.beyond = beyond;
+    }
+
+    #[inline(never)]
     fn greatest_at(&self, now: Nanos) -> f64 {
-        let passed = self
-            .began
-            .map_or(0, |began| now.since(began).0.min(self.interval.0));
-        self.from + self.slope * passed as f64 + self.width
+        let passed = now.min(self.ends).since(self.began);
+        self.from + self.slope * float(passed.0) + self.width
     }
 
-    /// Begins the intervals up to `now`; returns for how long the last one lasts.
+    /// Begins the intervals up to `now`.
     #[cold]
-    fn begin(&mut self, now: Nanos) -> Nanos {
-        let Some(mut began) = self.began else {
-            self.began = Some(now);
-            return Nanos::ZERO;
-        };
+    #[inline(never)]
+    fn begin(&mut self, now: Nanos) {
+        if self.ends == Nanos::ZERO {
+            self.began = now;
+        }
+        let mut began = self.began;
         while now.since(began) >= self.interval {
             if self.is_at_rest() {
                 // Nothing changes any more, however long it lasts.
@@ -144,8 +165,8 @@ impl Window {
             began += self.interval;
             self.end_interval();
         }
-        self.began = Some(began);
-        now.since(began)
+        self.began = began;
+        self.ends = began.saturating_add(self.interval);
     }
 
     /// Whether an idle interval changes nothing.
@@ -187,14 +208,11 @@ impl Window {
     /// Where it is at `now`.
     pub(super) fn position_at(&self, now: Nanos) -> WindowPosition {
         let mut then = self.clone();
-        if then
-            .began
-            .is_some_and(|began| now.since(began) >= then.interval)
-        {
+        if then.ends > Nanos::ZERO && now >= then.ends {
             then.begin(now);
         }
-        let passed = then.began.map_or(0, |began| now.since(began).0);
-        let least = then.from + then.slope * passed as f64;
+        let passed = now.min(then.ends).since(then.began);
+        let least = then.from + then.slope * float(passed.0);
         WindowPosition {
             least: Nanos(least as u64),
             greatest: Nanos((least + then.width) as u64),
@@ -207,6 +225,9 @@ impl Window {
         let at = before.position_at(now).least.0 as f64;
         let at = at * (old.0 as f64 / new.0 as f64);
         self.from = at.clamp(self.least, self.greatest);
-        self.began = before.began.map(|_| now);
+        if before.ends > Nanos::ZERO {
+            self.began = now;
+            self.ends = now.saturating_add(self.interval);
+        }
     }
 }

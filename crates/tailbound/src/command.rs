@@ -6,6 +6,8 @@ mod calc;
 mod check_config;
 #[cfg(feature = "host")]
 mod doctor;
+#[cfg(all(feature = "operator", not(all(feature = "lab", feature = "sim"))))]
+mod elsewhere;
 #[cfg(any(feature = "lab", feature = "sim"))]
 mod experiment;
 #[cfg(any(feature = "calc", feature = "place"))]
@@ -14,6 +16,8 @@ mod figures;
 mod host;
 #[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "manual")]
+mod manual;
 mod output;
 #[cfg(feature = "place")]
 mod place;
@@ -59,9 +63,17 @@ pub(crate) enum Command {
     /// Run experiments in a data centre of network namespaces on this machine
     #[cfg(feature = "lab")]
     Lab(lab::Args),
+    /// Run experiments in a data centre of network namespaces (package tailbound-lab)
+    #[cfg(all(feature = "operator", not(feature = "lab")))]
+    #[command(disable_help_flag = true)]
+    Lab(elsewhere::Args),
     /// Run experiments in virtual time, beside the papers' figures
     #[cfg(feature = "sim")]
     Sim(sim::Args),
+    /// Run experiments in virtual time, beside the papers' figures (package tailbound-lab)
+    #[cfg(all(feature = "operator", not(feature = "sim")))]
+    #[command(disable_help_flag = true)]
+    Sim(elsewhere::Args),
     /// Bound delay and backlog in a network of queues, by network calculus
     #[cfg(feature = "calc")]
     Calc(calc::Args),
@@ -74,6 +86,12 @@ pub(crate) enum Command {
     /// Say what this machine can do, and how to mend what it cannot
     #[cfg(feature = "host")]
     Doctor(doctor::Args),
+    /// Print a command's manual page, or write all of them
+    #[cfg(feature = "manual")]
+    Man(manual::Man),
+    /// Print what a shell needs to complete commands and flags
+    #[cfg(feature = "manual")]
+    Completions(manual::Completions),
 }
 
 impl Command {
@@ -93,8 +111,12 @@ impl Command {
             Self::Select(args) => args.run(),
             #[cfg(feature = "lab")]
             Self::Lab(args) => args.run(),
+            #[cfg(all(feature = "operator", not(feature = "lab")))]
+            Self::Lab(args) => args.run("lab"),
             #[cfg(feature = "sim")]
             Self::Sim(args) => args.run(),
+            #[cfg(all(feature = "operator", not(feature = "sim")))]
+            Self::Sim(args) => args.run("sim"),
             #[cfg(feature = "calc")]
             Self::Calc(args) => args.run(),
             #[cfg(feature = "place")]
@@ -103,6 +125,10 @@ impl Command {
             Self::Report(args) => args.run(),
             #[cfg(feature = "host")]
             Self::Doctor(args) => args.run(),
+            #[cfg(feature = "manual")]
+            Self::Man(args) => args.run(),
+            #[cfg(feature = "manual")]
+            Self::Completions(args) => Ok(args.run()),
         }
     }
 }

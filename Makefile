@@ -23,7 +23,7 @@ endif
 
 .PHONY: help
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
 
 .PHONY: demo
 demo: ## Build the lab and run it: three latency traps open and close on this machine (three minutes, then two)
@@ -72,6 +72,43 @@ probe-static: ## Build tailbound probe and select alone as a static binary of le
 		{ echo "Run: rustup target add $(PROBE_TARGET)" >&2; exit 1; }
 	$(CARGO) build --profile static --locked --target $(PROBE_TARGET) -p tailbound --no-default-features --features probe
 	@scripts/static-binary $(PROBE) $(PROBE_BYTES)
+
+# Where `make install` puts things, and below what: PREFIX=$$HOME/.local for one user alone.
+PREFIX ?= /usr/local
+DESTDIR ?=
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release/tailbound
+PACKAGES := target/packages
+CARGO_DEB := 3.8.0
+
+.PHONY: install
+install: build ## Install the program, its pages, completions and units below PREFIX (/usr/local)
+	@scripts/need package
+	@scripts/stage $(RELEASE) $(RELEASE)
+	@scripts/install $(PREFIX) $(DESTDIR)
+
+# What packages are made of: the program without `lab` and `sim`, and the whole one.
+.PHONY: stage
+stage:
+	@scripts/need build package
+	$(CARGO) build --release --locked -p tailbound --bin tailbound --no-default-features --features operator
+	cp $(RELEASE) $(RELEASE)-operator
+	$(CARGO) build --release --locked -p tailbound --bin tailbound
+	@scripts/stage $(RELEASE)-operator $(RELEASE)
+
+.PHONY: deb
+deb: stage ## Make the Debian packages tailbound and tailbound-lab, and look at them with lintian
+	@scripts/need deb
+	@scripts/cargo-tool cargo-deb $(CARGO_DEB)
+	@scripts/package deb $(PACKAGES)
+
+.PHONY: tarball
+tarball: stage ## Make a tarball of what `make install` installs, to be unpacked in /
+	@scripts/package tarball $(PACKAGES)
+
+.PHONY: image
+image: stage ## Make an OCI image of the service and the daemon, from nothing but their files
+	@scripts/need image
+	@scripts/package image $(PACKAGES)
 
 # The tool for who imports whom is not of the workspace: see its Cargo.toml.
 ARROWS := --locked --manifest-path tools/arrows/Cargo.toml --target-dir target/tools/arrows

@@ -1,0 +1,154 @@
+//! What packages are made of: the lists in this crate's `Cargo.toml`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use toml::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn metadata(kind: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest: Value = fs::read_to_string(path)
+        .unwrap()
+        .parse::<toml::Table>()
+        .unwrap()
+        .into();
+    manifest["package"]["metadata"][kind].clone()
+}
+
+/// A file of a package: where it comes from below the repository, and where it goes.
+type File = (String, String, String);
+
+/// The files of a Debian package.
+fn of_debian(package: &Value) -> BTreeSet<File> {
+    let assets = package["assets"].as_array().unwrap();
+    let files = assets.iter().map(|asset| {
+        let text = |index: usize| asset[index].as_str().unwrap();
+        let source = text(0).strip_prefix("../../").unwrap();
+        (
+            source.to_owned(),
+            format!("/{}", text(1)),
+            text(2).to_owned(),
+        )
+    });
+    files.collect()
+}
+
+fn both(kind: &str) -> [Value; 2] {
+    let main = metadata(kind);
+    let lab = main["variants"]["lab"].clone();
+    [main, lab]
+}
+
+#[test]
+fn packages_are_made_of_files_that_are_there() {
+    for package in both("deb") {
+        for (source, to, mode) in of_debian(&package) {
+            assert!(to.ends_with('/'), "{to} is a directory");
+            assert_eq!(
+                mode == "755",
+                source.starts_with("target/package/tailbound"),
+                "{source}"
+            );
+            // What `scripts/stage` makes is looked at by `make deb`.
+            if !source.starts_with("target/package/") {
+                assert!(root().join(&source).is_file(), "{source}");
+            }
+        }
+    }
+    for key in ["license-file", "changelog", "maintainer-scripts"] {
+        let value = metadata("deb")[key].clone();
+        let path = value.as_str().or_else(|| value[0].as_str()).unwrap();
+        assert!(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn no_two_packages_share_a_file() {
+    let [main, lab] = both("deb");
+    let places = |package| -> BTreeSet<_> {
+        let files = of_debian(package).into_iter();
+        files.map(|(source, to, _)| to + &source).collect()
+    };
+    assert!(places(&main).is_disjoint(&places(&lab)));
+}
+
+#[test]
+fn each_unit_is_packaged_and_has_its_configuration_checked_as_it_is_packaged() {
+    let sources: BTreeSet<_> = of_debian(&metadata("deb"))
+        .into_iter()
+        .map(|it| it.0)
+        .collect();
+    for entry in fs::read_dir(root().join("contrib")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".service") {
+            assert!(sources.contains(&format!("contrib/{name}")), "{name}");
+        }
+    }
+    let default = root().join("packaging/etc/host.toml");
+    let example = fs::read_to_string(&default).unwrap();
+    // Comments are sentences; what is to be uncommented has no space behind the sign.
+    let uncommented: String = example
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(line) if !line.is_empty() && !line.starts_with(' ') => format!("{line}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let directory = tempfile::tempdir().unwrap();
+    let whole = directory.path().join("host.toml");
+    fs::write(&whole, uncommented).unwrap();
+    for file in [&default, &whole] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tailbound"))
+            .args(["check-config", "--without-added"])
+            .arg(file)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+}
+
+#[test]
+fn the_package_has_the_version_of_the_program() {
+    let changelog = fs::read_to_string(root().join("packaging/debian/changelog")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let first = format!("tailbound ({version}-1) ");
+    assert!(changelog.starts_with(&first), "{changelog}");
+}
+
+#[test]
+fn completions_are_scripts_that_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let completions = |shell: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tailbound"))
+            .args(["completions", shell])
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let script = directory.path().join("tailbound");
+    fs::write(&script, completions("bash")).unwrap();
+    let asked = "COMP_WORDS=(tailbound place rel); COMP_CWORD=2; \
+                 _tailbound tailbound rel place; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let output = Command::new("bash")
+        .args(["--norc", "-c", &format!("source \"$0\"; {asked}")])
+        .arg(&script)
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "relocate\n",
+        "{output:?}"
+    );
+    assert!(completions("zsh").starts_with("#compdef tailbound\n"));
+    assert!(completions("fish").contains("complete -c tailbound"));
+}

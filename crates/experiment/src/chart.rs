@@ -29,6 +29,27 @@ pub struct ChartSpec {
     pub note: Option<String>,
 }
 
+/// A chart of distributions: the share of a series' samples that are at most x.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CdfSpec {
+    /// Stable name.
+    pub name: Name,
+    /// What it shows, in one line.
+    pub title: String,
+    /// The axis of the samples; without a unit of its own it has that of the series.
+    pub x: AxisSpec,
+    /// The series.
+    pub of: Name,
+    /// The variants; a line for each.
+    pub at: Vec<Name>,
+    /// What the paper says.
+    #[serde(default)]
+    pub paper: Vec<KnownLine>,
+    /// What a reader must know.
+    pub note: Option<String>,
+}
+
 /// An axis of a chart.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,6 +126,53 @@ impl ChartSpec {
             title: self.title.clone(),
             x: self.x.axis(),
             y: self.y.axis(),
+            lines,
+            note: self.note.clone(),
+        }
+    }
+}
+
+impl CdfSpec {
+    /// Finds what is wrong with it in an experiment of these variants.
+    pub(crate) fn check(&self, variants: &[Variant], mistakes: &mut Mistakes) {
+        if self.at.is_empty() {
+            mistakes.at(&self.name, "shows nothing: name variants in `at`");
+        }
+        let series = variants.iter().flat_map(|variant| variant.series.keys());
+        mistakes.known("series", &self.of, series.map(String::as_str));
+        for name in &self.at {
+            let known = variants.iter().map(|variant| variant.name.as_str());
+            mistakes.known("variant", name, known);
+        }
+    }
+
+    /// The chart, from the variants that ran: each at every percentile of its samples.
+    pub(crate) fn draw(&self, variants: &[Variant]) -> Chart {
+        let mut lines = Vec::new();
+        for name in &self.at {
+            let mut variants = variants.iter();
+            let variant = variants.find(|variant| variant.name == *name.get_ref());
+            let series = variant.and_then(|variant| variant.series.get(self.of.get_ref()));
+            let samples = series.and_then(|series| series.stats.histogram().ok());
+            let Some(samples) = samples.filter(|samples| !samples.is_empty()) else {
+                continue;
+            };
+            let point = |percent: u32| {
+                let share = f64::from(percent);
+                (samples.value_at_quantile(share / 100.0) as f64, share)
+            };
+            lines.push(Line::new(
+                name.get_ref(),
+                LineStyle::Measured,
+                (0..=100).map(point),
+            ));
+        }
+        lines.extend(self.paper.iter().map(|line| line.draw(LineStyle::Paper)));
+        Chart {
+            name: self.name.get_ref().clone(),
+            title: self.title.clone(),
+            x: self.x.axis(),
+            y: ChartAxis::linear("share of the samples", "%"),
             lines,
             note: self.note.clone(),
         }

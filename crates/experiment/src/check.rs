@@ -38,6 +38,8 @@ pub struct Check {
     pub at_most: Option<Spanned<Figure>>,
     /// Where the expectation comes from.
     pub source: String,
+    /// Why it is known not to hold: then the verdict does not rest on it, and says so.
+    pub misses: Option<String>,
 }
 
 /// How a check's figure is computed from `a`, the figure of the variant `from`, and
@@ -142,6 +144,13 @@ impl Check {
     }
 
     fn check_bounds(&self, mistakes: &mut Mistakes) {
+        if self
+            .misses
+            .as_ref()
+            .is_some_and(|why| why.trim().is_empty())
+        {
+            mistakes.at(&self.name, "misses for no reason: say why, or leave it out");
+        }
         if self.at_least.is_none() && self.at_most.is_none() {
             mistakes.at(&self.name, "needs at_least or at_most, or both");
         }

@@ -2,7 +2,9 @@
 
 use crate::evaluate::evaluate;
 use crate::verdict::verdict;
-use crate::{Catalogue, ChartSpec, Check, Curve, ExperimentError, Mistakes, Name, Noise, Source};
+use crate::{
+    Catalogue, CdfSpec, ChartSpec, Check, Curve, ExperimentError, Mistakes, Name, Noise, Source,
+};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -99,11 +101,13 @@ struct Head {
     title: String,
     source: String,
     #[serde(default)]
+    cdf: Vec<CdfSpec>,
+    #[serde(default)]
     check: Vec<Check>,
 }
 
 /// The keys of [`Head`].
-const HEAD: &[&str] = &["name", "title", "source", "check"];
+const HEAD: &[&str] = &["name", "title", "source", "cdf", "check"];
 
 /// An experiment without mistakes.
 #[derive(Debug, Clone)]
@@ -150,7 +154,7 @@ impl<E: Experiment> Loaded<E> {
         let mut found = Mistakes::new(&head.name);
         found.plain(&head.name);
         experiment.check(&source.file, &mut found);
-        check_expectations(&experiment, &head.check, &mut found);
+        check_expectations(&experiment, &head, &mut found);
         let found = found.locate(&document);
         if found.is_empty() {
             Ok(Self { experiment, head })
@@ -192,7 +196,9 @@ impl<E: Experiment> Loaded<E> {
         let curves = self.experiment.curves();
         let asked = self.experiment.charts().iter();
         let asked = asked.map(|chart| chart.draw(&curves, &found.variants));
-        let charts: Vec<Chart> = found.charts.into_iter().chain(asked).collect();
+        let distributions = self.head.cdf.iter().map(|cdf| cdf.draw(&found.variants));
+        let charts = found.charts.into_iter().chain(asked).chain(distributions);
+        let charts: Vec<Chart> = charts.collect();
         let expected = &self.head.check;
         let checks = evaluate(expected, &found.variants, &charts);
         let (verdict, verdict_reason) = verdict(expected, &found.variants, &found.noise, &checks);
@@ -213,15 +219,19 @@ impl<E: Experiment> Loaded<E> {
 }
 
 /// Holds the checks and charts of an experiment against what it will measure.
-fn check_expectations<E: Experiment>(experiment: &E, checks: &[Check], mistakes: &mut Mistakes) {
+fn check_expectations<E: Experiment>(experiment: &E, head: &Head, mistakes: &mut Mistakes) {
     let variants = experiment.outline();
     let (charts, curves) = (experiment.charts(), experiment.curves());
-    mistakes.names("chart", charts.iter().map(|chart| &chart.name));
+    let names = charts.iter().map(|chart| &chart.name);
+    mistakes.names("chart", names.chain(head.cdf.iter().map(|cdf| &cdf.name)));
     for chart in charts {
         chart.check(&curves, &variants, mistakes);
     }
-    mistakes.names("check", checks.iter().map(|check| &check.name));
-    for check in checks {
+    for cdf in &head.cdf {
+        cdf.check(&variants, mistakes);
+    }
+    mistakes.names("check", head.check.iter().map(|check| &check.name));
+    for check in &head.check {
         check.check(&variants, (charts, &curves), mistakes);
     }
 }

@@ -17,7 +17,7 @@ mod mistakes;
 mod source;
 mod verdict;
 
-pub use chart::{AxisSpec, ChartSpec, Curve, KnownLine};
+pub use chart::{AxisSpec, CdfSpec, ChartSpec, Curve, KnownLine};
 pub use check::{COMPUTED, Check, CheckKind, PROMISED};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Found, Loaded, Progress, Run};

@@ -1,7 +1,8 @@
 //! The verdict on a run. Pure.
 //!
 //! A check that rests on a variant that did not run is *not judged*: it neither
-//! holds nor fails. Whatever noise the machine made is told with every verdict;
+//! holds nor fails. One that is known to miss and does is told, and decides nothing.
+//! Whatever noise the machine made is told with every verdict;
 //! where there was too much of it for a check, there is none but NOISY.
 
 use crate::Check;
@@ -51,17 +52,21 @@ pub(crate) fn verdict(
 }
 
 fn judge(checks: &[CheckResult]) -> (Verdict, String) {
-    let listed = |of: fn(&&CheckResult) -> bool| {
-        let names = checks.iter().filter(of).map(|check| check.name.as_str());
-        names.collect::<Vec<_>>()
-    };
-    let failed = listed(|check| !check.pass && check.not_judged.is_none());
-    let not_judged = listed(|check| check.not_judged.is_some());
-    let judged = checks.len() - not_judged.len();
-    let rest = match not_judged.len() {
-        0 => String::new(),
-        number => format!(", {number} not judged: {}", not_judged.join(", ")),
-    };
+    let (mut failed, mut not_judged, mut known) = (Vec::new(), Vec::new(), Vec::new());
+    for result in checks {
+        let name = result.name.as_str();
+        match (&result.not_judged, result.pass, &result.misses) {
+            (Some(_), _, _) => not_judged.push(name),
+            (None, false, None) => failed.push(name),
+            (None, false, Some(_)) => known.push(name),
+            (None, true, _) => {}
+        }
+    }
+    let judged = checks.len() - not_judged.len() - known.len();
+    let rest = [(&known, "known not to hold"), (&not_judged, "not judged")];
+    let told = rest.iter().filter(|(names, _)| !names.is_empty());
+    let told = told.map(|(names, what)| format!(", {} {what}: {}", names.len(), names.join(", ")));
+    let rest = told.collect::<Vec<_>>().concat();
     if !failed.is_empty() {
         let (number, names) = (failed.len(), failed.join(", "));
         let reason = format!("{number} of {judged} checks failed: {names}{rest}");
@@ -69,10 +74,11 @@ fn judge(checks: &[CheckResult]) -> (Verdict, String) {
     }
     match (judged, checks.first()) {
         (_, None) => (Verdict::Pass, "nothing is expected of this run".to_owned()),
-        (0, Some(first)) => {
+        (0, Some(first)) if known.is_empty() => {
             let why = first.not_judged.as_deref().unwrap_or_default();
             (Verdict::Noisy, format!("no check could be judged: {why}"))
         }
+        (0, _) => (Verdict::Fail, format!("no check holds{rest}")),
         (1, _) => (Verdict::Pass, format!("the check holds{rest}")),
         (_, _) if rest.is_empty() => (Verdict::Pass, format!("all {judged} checks hold")),
         (_, _) => (Verdict::Pass, format!("{judged} checks hold{rest}")),

@@ -427,6 +427,79 @@ fn the_verdict_counts_what_held_and_names_the_rest() {
 const WATCHED: (&str, &str) = ("source = \"s\"\n", "source = \"s\"\nwatched = true\n");
 
 #[test]
+fn what_is_known_to_miss_is_told_and_decides_nothing() {
+    let missed = (
+        "at_least = 0.5\nsource = \"s\"",
+        "at_least = 0.9\nsource = \"s\"\nmisses = \"why\"",
+    );
+    let results = run(&[missed]);
+    let reason = "no check holds, 1 known not to hold: faster; no noise, time is virtual";
+    assert_eq!(
+        (results.verdict, results.verdict_reason.as_str()),
+        (Verdict::Fail, reason)
+    );
+    let holds = "\n[[check]]\nname = \"more\"\nof = \"rate\"\nat = [\"after\"]\nat_least = 1\nsource = \"s\"\n";
+    let text = with(&[missed]) + holds;
+    let results = load(&text)
+        .unwrap()
+        .run(1, &Cell::new(0), &mut |_| {})
+        .unwrap();
+    let reason = "the check holds, 1 known not to hold: faster; no noise, time is virtual";
+    assert_eq!(
+        (results.verdict, results.verdict_reason.as_str()),
+        (Verdict::Pass, reason)
+    );
+    let check = &results.checks[0];
+    assert_eq!((check.outcome(), check.remark()), ("misses", Some("why")));
+    // One that holds after all is counted, and says so.
+    let results = run(&[(missed.0, "at_least = 0.5\nsource = \"s\"\nmisses = \"why\"")]);
+    assert_eq!(results.verdict, Verdict::Pass);
+    let remark = results.checks[0].remark().unwrap();
+    assert_eq!(remark, "it holds, though it was known to miss: why");
+    let error = load(&with(&[(
+        missed.0,
+        "at_least = 0.5\nsource = \"s\"\nmisses = \"\"",
+    )]));
+    assert!(error.unwrap_err().contains("misses for no reason"));
+}
+
+#[test]
+fn a_distribution_is_drawn_for_each_variant_beside_the_paper() {
+    let cdf = "\n[[cdf]]\nname = \"all\"\ntitle = \"t\"\nx = { label = \"x\", unit = \"ns\" }\nof = \"rtt\"\n\
+               at = [\"before\", \"spare\"]\npaper = [{ name = \"paper\", points = [[300, 50]] }]\n";
+    let loaded = load(&(SOUND.to_owned() + cdf)).unwrap();
+    let results = loaded.run(1, &Cell::new(0), &mut |_| {}).unwrap();
+    let chart = results
+        .charts
+        .iter()
+        .find(|chart| chart.name == "all")
+        .unwrap();
+    let names: Vec<_> = chart.lines.iter().map(|line| line.name.as_str()).collect();
+    assert_eq!(names, ["before", "spare", "paper"]);
+    // Every percentile, in order, of samples that are all the same.
+    assert_eq!(chart.lines[0].points.len(), 101);
+    assert_eq!(
+        (chart.lines[0].points[50].0, chart.lines[0].points[50].1),
+        (1000.0, 50.0)
+    );
+    assert!(tailbound_report::page(&results).is_ok());
+    for (from, to, message) in [
+        ("of = \"rtt\"\nat", "of = \"rt\"\nat", "unknown series `rt`"),
+        ("\"spare\"]", "\"spar\"]", "unknown variant `spar`"),
+        ("at = [\"before\", \"spare\"]", "at = []", "shows nothing"),
+        (
+            "name = \"all\"",
+            "name = \"rates\"",
+            "chart \"rates\" is there twice",
+        ),
+    ] {
+        assert!(cdf.contains(from), "{from}");
+        let error = load(&(SOUND.to_owned() + &cdf.replace(from, to))).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
 fn noise_is_named_in_every_verdict_and_too_much_of_it_forbids_one() {
     for (stolen, rtt, verdict, reason) in [
         (

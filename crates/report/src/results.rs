@@ -181,21 +181,26 @@ pub struct CheckResult {
     /// held nor failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_judged: Option<String>,
+    /// Why it did not hold, where that is known: the verdict does not rest on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misses: Option<String>,
 }
 
 impl CheckResult {
     /// How it came out, in a word.
     pub const fn outcome(&self) -> &'static str {
-        match (&self.not_judged, self.pass) {
-            (Some(_), _) => "not judged",
-            (None, true) => "pass",
-            (None, false) => "FAIL",
+        match (&self.not_judged, self.pass, &self.misses) {
+            (Some(_), _, _) => "not judged",
+            (None, true, _) => "pass",
+            (None, false, None) => "FAIL",
+            (None, false, Some(_)) => "misses",
         }
     }
 
-    /// What else there is to know: why it was not judged, or the note.
+    /// What else there is to know: why it was not judged or did not hold, or the note.
     pub fn remark(&self) -> Option<&str> {
-        self.not_judged.as_deref().or(self.note.as_deref())
+        let why = self.not_judged.as_deref().or(self.misses.as_deref());
+        why.or(self.note.as_deref())
     }
 }
 

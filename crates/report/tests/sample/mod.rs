@@ -125,6 +125,7 @@ pub(crate) fn results() -> Results {
                 source: "Small is Better, 5.1".into(),
                 note: None,
                 not_judged: None,
+                misses: None,
             },
             CheckResult {
                 name: "vcpu_only_p99_reduction".into(),
@@ -134,6 +135,7 @@ pub(crate) fn results() -> Results {
                 source: "Small is Better, 5.2".into(),
                 note: None,
                 not_judged: Some("vcpu-only is not available".into()),
+                misses: None,
             },
         ],
         verdict: Verdict::Fail,

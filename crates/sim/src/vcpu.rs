@@ -15,6 +15,9 @@ mod sweep;
 mod tests;
 
 pub use experiment::VcpuExperiment;
-pub use network::{Conditions, HostSpec, NetworkPoint, Networks, Sender};
+pub use network::{
+    Conditions, Equations, HostSpec, NetworkPoint, Networks, PageSpec, Pattern, PingSpec, Receiver,
+    Repeated, Sender, TransferSpec, WebSpec, Work,
+};
 pub use population::{Neighbour, Nodes, Population};
 pub use sweep::{Count, CreditSpec, EdfSpec, Guest, Measure, Point, SchedulerSpec, Sweep};

@@ -32,7 +32,7 @@ impl Experiment for VcpuExperiment {
     const CATALOGUE: Catalogue = catalogue!(
         "experiments/sim": "bobtail-fig4", "bobtail-fig5", "bobtail-fig8", "bobtail-fig9",
         "small-is-better-table3", "qos-fig12-13", "qos-fig14-15", "qos-deadlines", "qos-fig16",
-        "vsnoop-fig1", "snoop-throughput", "schedulers",
+        "snoop-rtt", "snoop-sequence", "snoop-throughput", "snoop-web", "snoop-mpi", "schedulers",
     );
 
     fn read(document: &Document<'_>) -> Result<Self, Vec<Mistake>> {

@@ -3,16 +3,24 @@
 //!
 //! Read [`net::Net`] first: machines, wires, and connections between them, in virtual time.
 //! [`xen_host`] is a machine under Xen: frames wait for its driver domain, then in a
-//! guest's ring for the guest. [`transfers`] is what is done over connections; [`spec`] is an
-//! experiment as data, [`run`] what comes of it.
+//! guest's ring for the guest. [`transfers`], [`pings`], [`web`] and [`messages`] are what is
+//! done over them, the last two by [`mail`]; [`spec`] is an experiment as data, [`run`] what
+//! comes of it.
 
 mod frame;
+mod mail;
+mod messages;
 mod net;
+mod pings;
 mod run;
 mod spec;
 #[cfg(test)]
 mod tests;
 mod transfers;
+mod web;
 mod xen_host;
 
-pub use spec::{Conditions, HostSpec, NetworkPoint, Networks, Sender};
+pub use spec::{
+    Conditions, Equations, HostSpec, NetworkPoint, Networks, PageSpec, Pattern, PingSpec, Receiver,
+    Repeated, Sender, TransferSpec, WebSpec, Work,
+};

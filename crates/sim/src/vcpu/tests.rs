@@ -17,12 +17,29 @@ fn shortened(source: &Source, time: Nanos) -> Result<Loaded<VcpuExperiment>, Exp
         }
         VcpuExperiment::Networks(networks) => {
             for point in &mut networks.point {
-                let count = time.as_nanos() / 200_000_000;
-                point.count = point.count.min(1 + count as u32);
-                point.size = point.size.min(Bytes(200_000));
+                shorten(&mut point.work, time);
             }
         }
     })
+}
+
+fn shorten(work: &mut Work, time: Nanos) {
+    let count = (1 + time.as_nanos() / 200_000_000) as u32;
+    match work {
+        Work::Transfers(transfers) => {
+            transfers.count = transfers.count.min(count);
+            transfers.size = transfers.size.min(Bytes(200_000));
+        }
+        Work::Pings(pings) => pings.count = pings.count.min(count),
+        Work::Web(web) => {
+            web.duration = Nanos::from_millis(100);
+            web.clients = 10;
+        }
+        Work::Messages(Pattern::Broadcast(messages) | Pattern::AllToAll(messages)) => {
+            messages.count = 2 + count;
+        }
+        Work::Messages(Pattern::Factorise(equations)) => equations.order = 100,
+    }
 }
 
 fn short(name: &str, time: Nanos, seed: u64, threads: usize) -> Results {

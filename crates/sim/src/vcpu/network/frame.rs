@@ -41,17 +41,29 @@ impl End {
     }
 }
 
-/// A TCP segment on its way, and to whom.
+/// What a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A segment of a connection.
+    Segment,
+    /// It ends its connection here and now.
+    Reset,
+    /// An ICMP echo, or the reply to one. What a segment would say does not count.
+    Echo,
+}
+
+/// A TCP segment, or a ping, on its way, and to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) to: End,
     pub(super) segment: Segment,
-    /// The connection is ended here and now.
-    pub(super) is_reset: bool,
+    pub(super) kind: Kind,
 }
 
 /// Ethernet, IPv4, TCP and time stamps.
 const HEADERS: u32 = 14 + 20 + 20 + 12;
+/// What `ping` sends: 56 bytes and ICMP's 8, which take the place of TCP's headers.
+const ECHOED: u32 = 32;
 /// Preamble, FCS and the gap.
 const AROUND: u32 = 24;
 /// The shortest frame without FCS.
@@ -66,11 +78,29 @@ impl Frame {
         let mut frame = Self {
             to,
             segment,
-            is_reset: false,
+            kind: Kind::Segment,
         };
         // What a header can say.
         frame.segment.window = frame.shifted() << frame.shift();
         frame
+    }
+
+    /// A ping with as many bytes as `ping` sends by itself.
+    pub(super) fn echo(to: End) -> Self {
+        let segment = Segment {
+            sequence: 0,
+            len: ECHOED,
+            edge: Edge::None,
+            ack: None,
+            window: 0,
+            stamp: 0,
+            echo: 0,
+        };
+        Self {
+            to,
+            segment,
+            kind: Kind::Echo,
+        }
     }
 
     /// Bytes that a wire carries for it.
@@ -107,7 +137,7 @@ impl Frame {
         if self.segment.ack.is_some() {
             flags = flags.with(Flags::ACK);
         }
-        if self.is_reset {
+        if self.kind == Kind::Reset {
             flags = flags.with(Flags::RST);
         }
         flags
@@ -172,7 +202,8 @@ impl TcpFrame for Frame {
             Way::ToGuest => self.to,
             Way::ToPeer => self.to.peer(),
         };
-        Some(Sight {
+        // A ping is of no flow that early acknowledgement could know.
+        (self.kind != Kind::Echo).then(|| Sight {
             flow: FlowId {
                 guest: [0, guest.side as u64],
                 peer: [0, guest.side.other() as u64],
@@ -237,7 +268,11 @@ impl TcpFrame for Frame {
                 stamp: stamps.value,
                 echo: stamps.echo,
             },
-            is_reset: bare.flags.has(Flags::RST),
+            kind: if bare.flags.has(Flags::RST) {
+                Kind::Reset
+            } else {
+                Kind::Segment
+            },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Machines, the wires between them, and connections.
 
-use super::frame::{End, Frame, Side};
-use super::xen_host::{Output, Work, XenHost};
+use super::frame::{End, Frame, Kind, Side};
+use super::xen_host::{DRIVER, Output, Work, XenHost};
 use crate::net::{Time, Wire};
 use crate::tcp::{Connection, Segment, TcpConfig};
 use std::cmp::Reverse;
@@ -15,6 +15,9 @@ const ONE_WAY: Nanos = Nanos::from_micros(38);
 /// A guest's CPU time for a call of its application, and for a byte that it copies.
 const CALL: Nanos = Nanos::from_micros(2);
 const COPIED_BYTE: Nanos = Nanos(1);
+/// An application computes so long before its guest looks whether there is something else to
+/// do: frames that have come go first then, as in a softirq.
+const COMPUTED: Nanos = Nanos::from_micros(200);
 
 /// Who talks: a machine of its own, or a guest of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +26,17 @@ pub(super) enum Station {
     Bare,
     /// A guest of the host at this place.
     Guest(usize, VcpuId),
+    /// The driver domain of the host at this place.
+    Driver(usize),
+}
+
+/// A segment with data as its sender sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) connection: u32,
+    pub(super) at: Nanos,
+    /// Behind its last byte.
+    pub(super) end: u64,
 }
 
 /// What happens on its own.
@@ -76,6 +90,8 @@ pub(super) struct Net {
     notices: Vec<Notice>,
     scratch: Vec<Segment>,
     resets: u64,
+    /// What those who open connections send, if it is to be kept.
+    trace: Option<Vec<Sent>>,
 }
 
 impl Net {
@@ -95,6 +111,7 @@ impl Net {
             notices: Vec::new(),
             scratch: Vec::new(),
             resets: 0,
+            trace: None,
         }
     }
 
@@ -105,6 +122,16 @@ impl Net {
     /// Connections that a host has reset.
     pub(super) fn resets(&self) -> u64 {
         self.resets
+    }
+
+    /// From now on keeps what those who open connections send.
+    pub(super) fn keep_trace(&mut self) {
+        self.trace = Some(Vec::new());
+    }
+
+    /// What was kept.
+    pub(super) fn trace(&self) -> &[Sent] {
+        self.trace.as_deref().unwrap_or_default()
     }
 
     pub(super) fn hosts(&self) -> &[XenHost] {
@@ -121,8 +148,34 @@ impl Net {
         self.events.push(Reverse((at, self.counter, event)));
     }
 
+    /// Lets a station compute, and asks for a [`Notice::Wake`] once it has.
+    pub(super) fn compute(&mut self, station: usize, cost: Nanos, token: u32) {
+        if let Station::Guest(host, guest) = self.stations[station].0 {
+            let piece = cost.min(COMPUTED);
+            let work = Work::Compute(token, cost - piece);
+            self.hosts[host].work(guest, work, piece, Wake::Timer);
+        } else {
+            self.wake_at(self.now + cost, token);
+        }
+    }
+
+    /// Pings over what [`Net::link`] made. [`Notice::Ready`] tells that the answer is here.
+    pub(super) fn ping(&mut self, end: End) {
+        self.put(end, Frame::echo(end.peer()));
+    }
+
     /// Opens a connection from one station to another.
     pub(super) fn connect(&mut self, from: usize, to: usize) -> End {
+        let end = self.link(from, to);
+        let mut out = std::mem::take(&mut self.scratch);
+        let opened = Connection::connect(self.now, self.tcp, &mut out);
+        self.half(end).connection = Some(opened);
+        self.emit(end, out);
+        end
+    }
+
+    /// Two ends between which there is no connection yet.
+    pub(super) fn link(&mut self, from: usize, to: usize) -> End {
         let half = |station| Half {
             station,
             connection: None,
@@ -132,15 +185,10 @@ impl Net {
             prequeue: VecDeque::new(),
         };
         self.connections.push([half(from), half(to)]);
-        let end = End {
+        End {
             connection: (self.connections.len() - 1) as u32,
             side: Side::Opener,
-        };
-        let mut out = std::mem::take(&mut self.scratch);
-        let opened = Connection::connect(self.now, self.tcp, &mut out);
-        self.half(end).connection = Some(opened);
-        self.emit(end, out);
-        end
+        }
     }
 
     fn half(&mut self, end: End) -> &mut Half {
@@ -191,7 +239,6 @@ impl Net {
     /// Sends an end's segments, and sees to its timer.
     fn emit(&mut self, end: End, mut out: Vec<Segment>) {
         let half = self.half(end);
-        let station = half.station;
         let due = half
             .connection
             .as_ref()
@@ -201,13 +248,26 @@ impl Net {
             self.push(due, Event::Timer(end));
         }
         for segment in out.drain(..) {
-            let frame = Frame::new(end.peer(), segment);
-            match self.stations[station].0 {
-                Station::Bare => self.transmit(station, frame),
-                Station::Guest(host, guest) => self.hosts[host].send(guest, frame),
+            if let (Some(trace), Side::Opener, 1..) = (&mut self.trace, end.side, segment.len) {
+                trace.push(Sent {
+                    connection: end.connection,
+                    at: self.now,
+                    end: segment.sequence + u64::from(segment.len),
+                });
             }
+            self.put(end, Frame::new(end.peer(), segment));
         }
         self.scratch = out;
+    }
+
+    /// A frame leaves an end.
+    fn put(&mut self, end: End, frame: Frame) {
+        let station = self.half(end).station;
+        match self.stations[station].0 {
+            Station::Bare => self.transmit(station, frame),
+            Station::Guest(host, guest) => self.hosts[host].send(guest, frame),
+            Station::Driver(host) => self.transmit(self.wire_of(host), frame),
+        }
     }
 
     /// Puts a frame onto a station's wire.
@@ -226,7 +286,10 @@ impl Net {
 
     /// The station's wire is its host's: guests of one host share it.
     fn wire_of(&self, host: usize) -> usize {
-        let of_host = |(station, _): &(Station, Wire)| matches!(station, Station::Guest(at, _) if *at == host);
+        let of_host = |(station, _): &(Station, Wire)| match station {
+            Station::Bare => false,
+            Station::Guest(at, _) | Station::Driver(at) => *at == host,
+        };
         self.stations.iter().position(of_host).unwrap_or(0)
     }
 
@@ -266,7 +329,13 @@ impl Net {
                     Output::Receive(frame) => self.receive(frame),
                     Output::Received(guest) => self.run_applications(host, guest),
                     Output::Wire(frame) => self.transmit(self.wire_of(host), frame),
-                    Output::Done(work) => self.done(work),
+                    // It goes on behind what has come meanwhile.
+                    Output::Done(guest, Work::Compute(token, left)) if left > Nanos::ZERO => {
+                        let piece = left.min(COMPUTED);
+                        let work = Work::Compute(token, left - piece);
+                        self.hosts[host].work(guest, work, piece, Wake::Timer);
+                    }
+                    Output::Done(_, work) => self.done(work),
                 }
             }
         }
@@ -285,6 +354,7 @@ impl Net {
                     Station::Guest(host, guest) => {
                         self.hosts[host].arrive(self.now, guest, frame);
                     }
+                    Station::Driver(host) => self.hosts[host].arrive(self.now, DRIVER, frame),
                 }
             }
             Event::Timer(end) => self.timer(end),
@@ -307,7 +377,7 @@ impl Net {
             return;
         }
         match self.stations[station].0 {
-            Station::Bare => self.done(Work::Timer(end)),
+            Station::Bare | Station::Driver(_) => self.done(Work::Timer(end)),
             Station::Guest(host, guest) => {
                 let half = self.half(end);
                 if !std::mem::replace(&mut half.timer_pending, true) {
@@ -330,6 +400,7 @@ impl Net {
                     self.application(end);
                 }
             }
+            Work::Compute(token, _) => self.notices.push(Notice::Wake(token)),
             Work::Timer(end) => {
                 self.half(end).timer_pending = false;
                 self.with(end, |connection, now, out| {
@@ -345,9 +416,15 @@ impl Net {
     fn receive(&mut self, frame: Frame) {
         let end = frame.to;
         let tcp = self.tcp;
-        if frame.is_reset {
-            self.resets += 1;
-            return;
+        match (frame.kind, end.side) {
+            (Kind::Segment, _) => {}
+            (Kind::Reset, _) => {
+                self.resets += 1;
+                return;
+            }
+            // Answered in the softirq.
+            (Kind::Echo, Side::Accepter) => return self.put(end, Frame::echo(end.peer())),
+            (Kind::Echo, Side::Opener) => return self.notices.push(Notice::Ready(end)),
         }
         let known = self.half(end).connection.is_some();
         if !known {
@@ -371,7 +448,7 @@ impl Net {
 
     fn is_guest(&self, end: End) -> bool {
         let half = &self.connections[end.connection as usize][end.side as usize];
-        self.stations[half.station].0 != Station::Bare
+        matches!(self.stations[half.station].0, Station::Guest(..))
     }
 
     /// The end's TCP works on a segment.

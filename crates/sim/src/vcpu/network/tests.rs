@@ -1,6 +1,8 @@
 //! Hosts on which what must come out is plain.
 
-use super::net::{Net, Station};
+use super::frame::End;
+use super::mail::{Mail, News};
+use super::net::{Net, Notice, Station};
 use super::transfers::{self, Plan, Transfer};
 use super::xen_host::{Job, Steps, XenHost};
 use crate::tcp::TcpConfig;
@@ -111,4 +113,93 @@ fn busy_neighbours_make_a_transfer_wait_for_their_slices() {
     // It sleeps between segments and so wakes in BOOST, but behind a neighbour that was
     // woken by nothing it never waits; what it waits for is its own debt.
     assert!(longest(&beside.0) < 200.0);
+}
+
+/// Two guests of two quiet hosts.
+fn two_guests() -> Net {
+    let quiet = || host(0, NetifConfig::default(), Steps::PAPER);
+    let stations = vec![Station::Guest(0, VcpuId(1)), Station::Guest(1, VcpuId(1))];
+    Net::new(TcpConfig::PAPER, vec![quiet(), quiet()], stations)
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order_whoever_opened_the_connection() {
+    let mut mail = Mail::new(two_guests());
+    let end = mail.open(0, 1);
+    let mut due: Vec<(End, u32)> = Vec::new();
+    for number in 0..20 {
+        // The one that accepts has no connection yet.
+        let from = if number % 2 == 0 { end } else { end.peer() };
+        mail.send(from, 1 + u64::from(number) * 997, number);
+        due.push((from.peer(), number));
+    }
+    let mut came = Vec::new();
+    while came.len() < due.len() {
+        match mail.poll(Nanos::from_secs(10)).expect("all arrive") {
+            News::Message(end, number) => came.push((end, number)),
+            News::Wake(token) => panic!("nobody asked for {token}"),
+        }
+    }
+    for end in [end, end.peer()] {
+        let of = |all: &[(End, u32)]| -> Vec<u32> {
+            all.iter()
+                .filter(|(at, _)| *at == end)
+                .map(|(_, it)| *it)
+                .collect()
+        };
+        assert_eq!(of(&came), of(&due));
+    }
+}
+
+#[test]
+fn who_computes_is_woken_once_it_has_and_frames_go_between() {
+    let mut mail: Mail<()> = Mail::new(two_guests());
+    let end = mail.open(0, 1);
+    mail.net.compute(1, Nanos::from_millis(50), 7);
+    mail.send(end, 100, ());
+    // The message is not held up by the 50 ms, but by a slice: the guest woke in BOOST, as the
+    // driver domain does.
+    assert!(matches!(
+        mail.poll(Nanos::from_secs(1)),
+        Some(News::Message(..))
+    ));
+    assert!(
+        mail.net.now() < Nanos::from_millis(32),
+        "{}",
+        mail.net.now()
+    );
+    assert!(matches!(
+        mail.poll(Nanos::from_secs(1)),
+        Some(News::Wake(7))
+    ));
+    let took = mail.net.now();
+    assert!(
+        Nanos::from_millis(50) <= took && took < Nanos::from_millis(52),
+        "{took}"
+    );
+}
+
+#[test]
+fn a_ping_of_a_quiet_guest_takes_what_its_frames_take() {
+    let stations = vec![Station::Bare, Station::Guest(0, VcpuId(1))];
+    let quiet = host(0, NetifConfig::default(), Steps::PAPER);
+    let mut net = Net::new(TcpConfig::PAPER, vec![quiet], stations);
+    let end = net.link(0, 1);
+    net.ping(end);
+    assert_eq!(net.poll(Nanos::from_secs(1)), Some(Notice::Ready(end)));
+    // Twice the wire, the NIC's 20 us, and some microseconds of CPU time.
+    assert!(net.now() > Nanos::from_micros(96), "{}", net.now());
+    assert!(net.now() < Nanos::from_micros(150), "{}", net.now());
+    let marks = net.hosts()[0].marks();
+    let order = [
+        marks.arrived,
+        marks.bridged,
+        marks.taken,
+        marks.answered,
+        marks.left,
+    ];
+    assert!(
+        order.is_sorted() && marks.arrived > Nanos::ZERO,
+        "{order:?}"
+    );
 }

@@ -1,10 +1,14 @@
 //! Transfers one after the other, each over a connection of its own.
 
 use super::frame::{End, Side};
-use super::net::{Net, Notice};
+use super::net::{Net, Notice, Station};
+use super::run::{Bench, Counts, Figures, LIMIT, TALKER};
+use super::spec::{Receiver, Sender, TransferSpec};
 use crate::tcp::Connection;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use tailbound_report::{Series, empty_histogram};
 use tailbound_units::{Bytes, Nanos};
 
 /// What is transferred.
@@ -21,6 +25,7 @@ pub(super) struct Plan {
 /// One transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Transfer {
+    pub(super) connection: u32,
     /// When the receiver's application had its first byte, and its last.
     pub(super) received: (Nanos, Nanos),
     /// When the sender opened the connection, and when the receiver's end came back.
@@ -43,6 +48,96 @@ struct Running {
 /// Where the sender and the receiver are among the stations.
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
+
+/// Measures transfers.
+pub(super) fn measure(bench: &Bench<'_>, spec: &TransferSpec) -> Result<Figures, String> {
+    let (hosts, sender) = match spec.sender {
+        Sender::Bare => (1, Station::Bare),
+        Sender::Virtual => (2, Station::Guest(1, TALKER)),
+    };
+    let receiver = match spec.receiver {
+        Receiver::Guest => Station::Guest(0, TALKER),
+        Receiver::Driver => Station::Driver(0),
+    };
+    let mut net = bench.net(hosts, vec![sender, receiver])?;
+    if spec.trace {
+        net.keep_trace();
+    }
+    let plan = Plan {
+        size: spec.size,
+        count: spec.count,
+        parallel: spec.connections,
+        pause: bench.networks.network.pause,
+        seed: bench.seed,
+    };
+    let transfers =
+        run(&mut net, plan, LIMIT).ok_or_else(|| "its transfers come to no end".to_owned())?;
+    let mut figures = figures(&transfers, spec.size, &Counts::of(&net));
+    figures.sequence = sequence(&net, &transfers);
+    Ok(figures)
+}
+
+/// The names of what is measured.
+pub(super) fn outline() -> Figures {
+    figures(&[], Bytes(0), &Counts::default())
+}
+
+/// How far the sender was at which time, in the transfer of median length.
+fn sequence(net: &Net, transfers: &[Transfer]) -> Vec<(f64, f64)> {
+    let mut by_time: Vec<&Transfer> = transfers.iter().collect();
+    by_time.sort_unstable_by_key(|it| (it.sent.1 - it.sent.0, it.connection));
+    let Some(median) = by_time.get(by_time.len() / 2) else {
+        return Vec::new();
+    };
+    let of_median = net
+        .trace()
+        .iter()
+        .filter(|it| it.connection == median.connection);
+    let point = |it: &super::net::Sent| ((it.at - median.sent.0).0 as f64, it.end as f64);
+    of_median.map(point).collect()
+}
+
+const MEGA: f64 = 1e6;
+
+fn figures(transfers: &[Transfer], size: Bytes, counts: &Counts) -> Figures {
+    let mut speeds: Vec<u64> = transfers.iter().map(|it| it.throughput(size)).collect();
+    speeds.sort_unstable();
+    let at = |place: f64| {
+        let place = place.clamp(0.0, speeds.len().saturating_sub(1) as f64) as usize;
+        speeds
+            .get(place)
+            .map_or(f64::NAN, |&speed| speed as f64 / MEGA)
+    };
+    let count = speeds.len() as f64;
+    // The 95 % interval of a median, by ranks.
+    let off = 1.96 * count.sqrt() / 2.0;
+    let above = speeds.iter().filter(|&&speed| speed > 125_000_000).count() as f64;
+    let sum = |of: fn(&Transfer) -> u64| transfers.iter().map(of).sum::<u64>() as f64;
+    let mut figures = Figures::of([
+        ("median", at(count / 2.0), "MB/s"),
+        ("median_low", at(count / 2.0 - off), "MB/s"),
+        ("median_high", at(count / 2.0 + off), "MB/s"),
+        ("above_link_rate", 100.0 * above / count, "%"),
+        ("resent", sum(|it| it.resent.0) / count, ""),
+        ("timeouts", sum(|it| it.resent.1) / count, ""),
+        ("dropped", counts.dropped as f64 / count, ""),
+        ("early", counts.early as f64 / count, ""),
+        ("withheld", counts.withheld as f64 / count, ""),
+        ("resets", counts.resets as f64, ""),
+    ]);
+    let (mut speed, mut time) = (empty_histogram(), empty_histogram());
+    for transfer in transfers {
+        // Both grow to the whole of 64 bits.
+        let _ = speed.record(transfer.throughput(size).max(1));
+        let took = transfer.sent.1 - transfer.sent.0;
+        let _ = time.record(took.as_nanos().max(1));
+    }
+    figures.series = BTreeMap::from([
+        ("throughput".to_owned(), Series::of("B/s", &speed)),
+        ("sender_time".to_owned(), Series::of("ns", &time)),
+    ]);
+    figures
+}
 
 /// Runs all transfers from station 0 to station 1. `None` if they come to no end by `limit`.
 pub(super) fn run(net: &mut Net, plan: Plan, limit: Nanos) -> Option<Vec<Transfer>> {
@@ -128,6 +223,7 @@ impl Running {
 
     fn complete(&self, net: &Net) -> Transfer {
         Transfer {
+            connection: self.opener.connection,
             received: (self.first.unwrap_or(self.last), self.last),
             sent: (self.began, net.now()),
             resent: net.end(self.opener).map_or((0, 0), Connection::resent),

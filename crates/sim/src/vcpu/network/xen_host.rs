@@ -6,7 +6,7 @@
 //! wakes the driver domain, and it puts them on the wire. Whoever does a step does it when
 //! the scheduler lets it.
 
-use super::frame::{End, Frame};
+use super::frame::{End, Frame, Kind};
 use crate::vcpu::sweep::AnyScheduler;
 use std::collections::VecDeque;
 use tailbound_dataplane::snoop::{Origin, Placed};
@@ -72,6 +72,23 @@ pub(super) enum Work {
     Application(End),
     /// Its TCP looks at its timers.
     Timer(End),
+    /// An application computes: what the caller calls it, and what is left of it.
+    Compute(u32, Nanos),
+}
+
+/// When the last ping was where.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Marks {
+    /// At the NIC, on its way in.
+    pub(super) arrived: Nanos,
+    /// Through the driver domain's bridge, at the guest's ring.
+    pub(super) bridged: Nanos,
+    /// Taken from the ring by the guest.
+    pub(super) taken: Nanos,
+    /// Answered by the guest: in its ring on the way out.
+    pub(super) answered: Nanos,
+    /// Taken from there by the driver domain.
+    pub(super) left: Nanos,
 }
 
 /// What a machine hands to whoever knows what frames mean.
@@ -84,7 +101,7 @@ pub(super) enum Output {
     /// A frame goes onto the wire.
     Wire(Frame),
     /// A guest has done this.
-    Done(Work),
+    Done(VcpuId, Work),
 }
 
 /// A guest's network card.
@@ -133,6 +150,7 @@ pub(super) struct XenHost {
     /// Guests whose events the driver domain has not heard of, and when it does.
     heard: Vec<VcpuId>,
     heard_at: Nanos,
+    marks: Marks,
     out: VecDeque<Output>,
 }
 
@@ -158,6 +176,7 @@ impl XenHost {
             interrupt_at: Nanos::MAX,
             heard: Vec::new(),
             heard_at: Nanos::MAX,
+            marks: Marks::default(),
             out: VecDeque::new(),
         }
     }
@@ -171,6 +190,16 @@ impl XenHost {
     pub(super) fn snooped(&self) -> impl Iterator<Item = SnoopStats> {
         let snoops = self.cards.iter().filter_map(|card| card.snoop.as_ref());
         snoops.map(Snoop::stats)
+    }
+
+    /// When the last ping was where.
+    pub(super) fn marks(&self) -> Marks {
+        self.marks
+    }
+
+    /// The CPU time that a vCPU had so far.
+    pub(super) fn used(&self, vcpu: VcpuId) -> Nanos {
+        self.guests.machine().stats(vcpu).run
     }
 
     fn snoop_at(&self) -> Nanos {
@@ -230,8 +259,12 @@ impl XenHost {
         }
     }
 
-    /// The NIC has got a frame for a guest. The machine must be at `now`.
+    /// The NIC has got a frame for a guest, or for the driver domain itself. The machine
+    /// must be at `now`.
     pub(super) fn arrive(&mut self, now: Nanos, guest: VcpuId, frame: Frame) {
+        if frame.kind == Kind::Echo {
+            self.marks.arrived = now;
+        }
         self.waiting.push((guest, frame));
         let at = if self.waiting.len() >= self.steps.frames {
             now
@@ -248,6 +281,9 @@ impl XenHost {
 
     /// A guest sends a frame, in the time of what it is doing.
     pub(super) fn send(&mut self, guest: VcpuId, frame: Frame) {
+        if frame.kind == Kind::Echo {
+            self.marks.answered = self.guests.machine().now();
+        }
         if self.cards[guest.index()].transmit.send(frame) {
             let (now, hears) = (self.guests.machine().now(), self.steps.hears);
             let at = if hears == Nanos::ZERO {
@@ -268,7 +304,11 @@ impl XenHost {
     fn done(&mut self, vcpu: VcpuId, job: Job) {
         let now = self.guests.machine().now();
         match job {
+            Job::Bridge(DRIVER, frame) => self.out.push_back(Output::Receive(frame)),
             Job::Bridge(guest, frame) => {
+                if frame.kind == Kind::Echo {
+                    self.marks.bridged = now;
+                }
                 self.cards[guest.index()].bridge(now, frame);
                 self.end_batch(guest);
             }
@@ -279,6 +319,9 @@ impl XenHost {
             Job::Outbound(guest) => {
                 let card = &mut self.cards[guest.index()];
                 if let Some(frame) = card.transmit.take() {
+                    if frame.kind == Kind::Echo {
+                        self.marks.left = now;
+                    }
                     let goes = match &mut card.snoop {
                         None => Some(frame),
                         Some(snoop) => snoop.handle_egress(now, frame, Origin::OUTSIDE),
@@ -298,7 +341,7 @@ impl XenHost {
                 self.end_batch(guest);
             }
             Job::Poll => self.take_frame(vcpu),
-            Job::Work(work) => self.out.push_back(Output::Done(work)),
+            Job::Work(work) => self.out.push_back(Output::Done(vcpu, work)),
         }
     }
 
@@ -337,6 +380,9 @@ impl XenHost {
         let frame = card.receive.take();
         let taken = taken + usize::from(frame.is_some());
         if let Some(frame) = frame {
+            if frame.kind == Kind::Echo {
+                self.marks.taken = self.guests.machine().now();
+            }
             self.out.push_back(Output::Receive(frame));
         }
         card.polling = Some(taken);

@@ -311,7 +311,7 @@ fn a_second_daemon_is_refused_in_one_sentence_that_names_the_first() {
         let right = fs::read_to_string(host.path("host.toml")).expect("readable");
         fs::write(
             host.path("host.toml"),
-            right.replace("100Mbit/s", "100Mbit"),
+            right.replace("100Mbit/s", "100mbps"),
         )
         .expect("written");
         let error = text(&host.refused(&["--takeover"]).stderr);

@@ -44,7 +44,7 @@ mod timers;
 
 pub use config::{SnoopConfig, SnoopMode};
 pub use estate::Damaged;
-pub use frame::{Bare, Change, FlowId, Link, Origin, Sight, TcpFrame, Way};
+pub use frame::{Bare, Change, FlowId, Link, Origin, Sight, StoredFrame, TcpFrame, Way};
 pub use lifecycle::{Drained, FlowView};
 pub use mode::{Bar, Mode, Pause};
 pub use segment::{Exotic, Flags, Handshake, Options, Sacks, Segment, Timestamps};

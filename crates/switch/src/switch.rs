@@ -41,6 +41,7 @@ mod snapshot;
 mod snoop;
 mod state;
 mod stations;
+mod steps;
 mod transmit;
 mod uplink;
 mod work;

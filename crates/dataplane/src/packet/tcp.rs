@@ -3,11 +3,12 @@
 use super::connection::connection_of;
 use super::facts::{Destination, Facts};
 use super::wire::{ETHERNET, Headers, Network, TAG, TCP, be16};
-use super::{Checksum, Gso, GsoKind, Offload, Packet, Pool};
+use super::{Checksum, Gso, GsoKind, Offload, Packet, Pool, VIRTIO_HEADER};
 use crate::checksum::{fold, pseudo_header, sum, update};
 use crate::frame::ipv4::mapped;
 use crate::snoop::{
-    Bare, Change, Flags, FlowId, Link, Options, Segment, Seq, Sight, TcpFrame, Timestamps, Way,
+    Bare, Change, Flags, FlowId, Link, Options, Segment, Seq, Sight, StoredFrame, TcpFrame,
+    Timestamps, Way,
 };
 use crate::{Class, GuestId};
 
@@ -32,13 +33,6 @@ pub struct TcpMaker {
     pub pool: Pool,
     /// Whose they are.
     pub guest: GuestId,
-}
-
-impl TcpMaker {
-    /// The hash of a connection, as its frames have it.
-    pub(crate) fn hash(&self, flow: &FlowId) -> u32 {
-        connection_of(self.pool.hash(), flow)
-    }
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -79,6 +73,27 @@ impl Around {
             len: IPV6 + usize::from(be16(ip, 4)),
             ecn: (ip[1] >> 4) & 3,
         }
+    }
+}
+
+impl StoredFrame for Packet {
+    fn to_bytes(&self) -> Vec<u8> {
+        self.duplicate().with_virtio_header().to_vec()
+    }
+
+    fn from_bytes(maker: &TcpMaker, bytes: &[u8]) -> Option<Self> {
+        let (virtio, bytes) = bytes.split_first_chunk::<VIRTIO_HEADER>()?;
+        if bytes.len() > Self::MAX_FRAME {
+            return None;
+        }
+        let start = Self::HEADROOM;
+        let mut buffer = maker.pool.buffer(start + bytes.len());
+        buffer[start..start + bytes.len()].copy_from_slice(bytes);
+        Self::new(buffer, start, bytes.len(), Some(*virtio), None).ok()
+    }
+
+    fn hash(maker: &TcpMaker, flow: &FlowId) -> u32 {
+        connection_of(maker.pool.hash(), flow)
     }
 }
 

@@ -9,10 +9,9 @@
 use super::Snoop;
 use super::flow::record::WORDS;
 use super::flow::{Flow, TICK, ticks};
-use super::frame::{FlowId, Origin, TcpFrame, Way};
+use super::frame::{FlowId, Origin, StoredFrame, Way};
 use super::seq::Seq;
-use crate::packet::VIRTIO_HEADER;
-use crate::{Frame as _, GuestId, Packet};
+use crate::GuestId;
 use tailbound_units::Nanos;
 
 /// What another process wrote is not what it should be.
@@ -70,7 +69,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Snoop<Packet> {
+impl<F: StoredFrame> Snoop<F> {
     /// Adds all that is known to `out`. What [`Snoop::poll_to_guest`] and
     /// [`Snoop::poll_to_peer`] still have is left out: it is lost as on any wire.
     pub fn export(&self, now: Nanos, out: &mut Vec<u8>) {
@@ -85,10 +84,9 @@ impl Snoop<Packet> {
                 .collect();
             write(out, &[kept.len() as u32]);
             for (node, frame) in kept {
-                let mut frame = frame.duplicate();
-                let bytes = frame.with_virtio_header();
+                let bytes = frame.to_bytes();
                 write(out, &[node.seq.0, node.end.0, bytes.len() as u32]);
-                out.extend_from_slice(bytes);
+                out.extend_from_slice(&bytes);
             }
         }
     }
@@ -120,7 +118,7 @@ impl Snoop<Packet> {
                 self.import_frame(&mut flow, &mut from)?;
             }
             count += 1;
-            let hash = self.maker.hash(&id);
+            let hash = F::hash(&self.maker, &id);
             if self.flows.is_full() || self.flows.find(&id, hash).is_some() {
                 self.store.clear(&mut flow.chain);
                 continue;
@@ -137,18 +135,7 @@ impl Snoop<Packet> {
 
     fn import_frame(&mut self, flow: &mut Flow, from: &mut Reader<'_>) -> Result<(), Damaged> {
         let [seq, end, len] = from.words()?;
-        let (virtio, bytes) = from
-            .bytes(len)?
-            .split_first_chunk::<VIRTIO_HEADER>()
-            .ok_or(Damaged)?;
-        if bytes.len() > Packet::MAX_FRAME {
-            return Err(Damaged);
-        }
-        let start = Packet::HEADROOM;
-        let mut buffer = self.maker.pool.buffer(start + bytes.len());
-        buffer[start..start + bytes.len()].copy_from_slice(bytes);
-        let frame = Packet::new(buffer, start, bytes.len(), Some(*virtio), None);
-        let frame = frame.map_err(|_| Damaged)?;
+        let frame = F::from_bytes(&self.maker, from.bytes(len)?).ok_or(Damaged)?;
         // Parts of it are found by these.
         let segment = frame.sight(Way::ToGuest).and_then(|sight| sight.segment);
         let segment =

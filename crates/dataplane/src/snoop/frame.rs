@@ -159,3 +159,17 @@ pub trait TcpFrame: Frame {
     /// A segment without payload.
     fn bare(maker: &Self::Maker, bare: &Bare) -> Self;
 }
+
+/// A frame that another process can go on with.
+pub trait StoredFrame: TcpFrame {
+    /// All of it, behind its virtio header.
+    fn to_bytes(&self) -> Vec<u8>;
+
+    /// A frame of such bytes; `None` where they are no frame.
+    fn from_bytes(maker: &Self::Maker, bytes: &[u8]) -> Option<Self>
+    where
+        Self: Sized;
+
+    /// The hash of a connection, as its frames have it.
+    fn hash(maker: &Self::Maker, flow: &FlowId) -> u32;
+}

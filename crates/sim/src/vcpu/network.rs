@@ -4,9 +4,10 @@
 //! Read [`net::Net`] first: machines, wires, and connections between them, in virtual time.
 //! [`xen_host`] is a machine under Xen: frames wait for its driver domain, then in a
 //! guest's ring for the guest. [`transfers`], [`pings`], [`web`] and [`messages`] are what is
-//! done over them, the last two by [`mail`]; [`spec`] is an experiment as data, [`run`] what
-//! comes of it.
+//! done over them, the last two by [`mail`]; [`bench`] is what hosts are made of, [`spec`] an experiment
+//! as data, [`run`] what comes of it.
 
+mod bench;
 mod frame;
 mod mail;
 mod messages;

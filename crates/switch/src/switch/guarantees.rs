@@ -2,18 +2,11 @@
 
 use super::Switch;
 use super::guest::{GuestPort, Refusal};
+use super::steps::{CHANGED, some};
 use std::ops::Range;
 use tailbound_dataplane::pacer::PacerError;
 use tailbound_dataplane::{Guarantee, GuestId, Pacer, PacerConfig, Packet};
 use tailbound_units::Nanos;
-
-/// What a guest takes of a step, which is 1 for one of which nothing changes.
-pub(super) const CHANGED: usize = 8;
-
-/// So many guests of those from one on: what of `count` a step takes that does `most`.
-pub(super) fn some(from: usize, count: usize, most: usize) -> Range<usize> {
-    from.min(count)..count.min(from.saturating_add(most))
-}
 
 /// A guarantee that cannot be set. The guest keeps the one that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 //! A guest's limit stands behind the filter and before all else, so that it counts what goes
 //! to guests here as well. While as much waits for it as may, the guest's port is not read.
 
-use super::guarantees::CHANGED;
+use super::steps::CHANGED;
 use super::{Ports, Switch, Turn};
 use crate::forward::PortIndex;
 use crate::port::BURST;

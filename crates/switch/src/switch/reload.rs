@@ -11,9 +11,10 @@
 //! places, and another rate of the uplink's wire take some instructions for each guest.
 
 use super::config::{GuestConfig, SwitchConfig, UPLINK};
-use super::guarantees::{CHANGED, Pass, some};
+use super::guarantees::Pass;
 use super::guest::GuestPort;
 use super::state::PortState;
+use super::steps::{CHANGED, some};
 use super::uplink::Uplink;
 use super::{PortIndex, Switch};
 use crate::filter::Configured;

@@ -20,6 +20,7 @@ mod service;
 mod standing;
 mod status;
 mod store;
+mod summary;
 mod tables;
 mod tenants;
 mod token;

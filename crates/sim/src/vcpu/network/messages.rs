@@ -4,10 +4,10 @@
 //! A rank does one step after the other. To send is to write: messages of up to 64 KB are
 //! eager in `MPICH2`, so nobody waits for whoever receives.
 
+use super::bench::{Bench, Figures, LIMIT, TALKER};
 use super::frame::End;
 use super::mail::{Mail, News};
 use super::net::Station;
-use super::run::{Bench, Figures, LIMIT, TALKER};
 use super::spec::{Equations, Pattern, Repeated};
 use crate::vcpu::recorder::record;
 use std::collections::VecDeque;

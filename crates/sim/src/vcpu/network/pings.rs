@@ -1,7 +1,7 @@
 //! Pings of a guest, one after the other, and where each was how long.
 
+use super::bench::{Bench, Figures, LIMIT, TALKER};
 use super::net::{Notice, Station};
-use super::run::{Bench, Figures, LIMIT, TALKER};
 use super::spec::PingSpec;
 use crate::vcpu::recorder::record;
 use rand::{RngExt, SeedableRng};

@@ -1,39 +1,12 @@
 //! From an experiment to its figures.
 
-use super::net::{Net, Station};
+use super::bench::{Bench, Figures};
 use super::spec::{HostSpec, NetworkPoint, Networks, Work, variant_name};
-use super::xen_host::{Job, Steps, XenHost};
 use super::{messages, pings, transfers, web};
 use crate::{Threads, parallel};
 use std::collections::BTreeMap;
 use tailbound_experiment::{ExperimentError, Found, Mistakes, Run};
-use tailbound_hypervisor::{
-    Domain, Guests, Host, Load, Machine, PcpuId, PcpuSet, SimulationConfig, VcpuId,
-};
-use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Series, Value, Variant};
-use tailbound_units::Nanos;
-
-/// How long what is done may take, in virtual time.
-pub(super) const LIMIT: Nanos = Nanos::from_secs(1_000_000);
-/// A guest that talks, behind the driver domain.
-pub(super) const TALKER: VcpuId = VcpuId(1);
-
-/// What was measured at a point.
-#[derive(Debug, Default)]
-pub(super) struct Figures {
-    pub(super) values: BTreeMap<String, Value>,
-    pub(super) series: BTreeMap<String, Series>,
-    /// How far a sender was at which time, in bytes and nanoseconds.
-    pub(super) sequence: Vec<(f64, f64)>,
-}
-
-/// What hosts are made of, and what else a run follows from.
-pub(super) struct Bench<'b> {
-    pub(super) networks: &'b Networks,
-    host: &'b HostSpec,
-    point: &'b NetworkPoint,
-    pub(super) seed: u64,
-}
+use tailbound_report::{Chart, ChartAxis, Line, LineStyle, Value, Variant};
 
 impl Networks {
     /// The variants with the names of all that will be measured.
@@ -90,7 +63,7 @@ impl Networks {
         let runs: Vec<_> = self.runs().collect();
         let name = |&(host, point): &(&HostSpec, &NetworkPoint)| variant_name(host, point);
         let figures = parallel::map(run, &runs, name, |&(host, point)| {
-            self.bench(host, point, seed).measure()
+            measure(&self.bench(host, point, seed), &point.work)
         })?;
         let mut lines = Vec::new();
         let mut variants = Vec::new();
@@ -149,65 +122,13 @@ impl Networks {
     }
 }
 
-impl Bench<'_> {
-    fn measure(&self) -> Result<Figures, String> {
-        match &self.point.work {
-            Work::Transfers(spec) => transfers::measure(self, spec),
-            Work::Pings(spec) => pings::measure(self, spec),
-            Work::Web(spec) => web::measure(self, spec),
-            Work::Messages(pattern) => messages::measure(self, *pattern),
-        }
-    }
-
-    /// So many hosts of the kind, and who talks.
-    pub(super) fn net(&self, hosts: u64, stations: Vec<Station>) -> Result<Net, String> {
-        let hosts: Result<Vec<XenHost>, String> = (0..hosts).map(|at| self.host(at)).collect();
-        Ok(Net::new(self.point.tcp.tcp(), hosts?, stations))
-    }
-
-    /// The host of this number; each is busy at other times.
-    fn host(&self, number: u64) -> Result<XenHost, String> {
-        let (host, point) = (self.host, self.point);
-        let conditions = &self.networks.network;
-        let mut machine = Host::new(1 + u32::from(point.own_core)).map_err(|it| it.to_string())?;
-        let mut kinds = vec!["driver", "guest"];
-        kinds.resize(1 + point.machines as usize, "neighbour");
-        for index in 0..kinds.len() {
-            let domain = machine.add_domain(Domain::default());
-            let pcpu = PcpuId(u32::from(point.own_core && index > 0));
-            let core: PcpuSet = [pcpu].into_iter().collect();
-            let domain = domain.map_err(|it| it.to_string())?;
-            machine
-                .add_pinned_vcpu(domain, core)
-                .map_err(|it| it.to_string())?;
-        }
-        let scheduler = host.scheduler().build(&machine, &kinds)?;
-        let config = SimulationConfig {
-            seed: self.seed ^ (number * 0x5eed),
-            timer_slop: conditions.timer_slop,
-        };
-        let machine = Machine::new(&machine, scheduler, conditions.costs);
-        let mut guests: Guests<_, Job> = Guests::new(machine, config);
-        for guest in (1..=point.machines).map(VcpuId) {
-            let load = match point.own_load {
-                Some(own) if guest == TALKER => own,
-                _ => point.load,
-            };
-            let work = Nanos(conditions.period.0 * u64::from(load) / 100);
-            if load > 0 {
-                let load = Load::Bursts {
-                    work,
-                    sleep: conditions.period - work,
-                    jitter: conditions.jitter,
-                };
-                guests.start_load(guest, load);
-            }
-        }
-        let steps = Steps {
-            hears: host.hears.unwrap_or(conditions.hears),
-            ..Steps::PAPER
-        };
-        Ok(XenHost::new(guests, host.netif, host.snoop, steps))
+/// Does the work of a point on a bench.
+fn measure(bench: &Bench<'_>, work: &Work) -> Result<Figures, String> {
+    match work {
+        Work::Transfers(spec) => transfers::measure(bench, spec),
+        Work::Pings(spec) => pings::measure(bench, spec),
+        Work::Web(spec) => web::measure(bench, spec),
+        Work::Messages(pattern) => messages::measure(bench, *pattern),
     }
 }
 
@@ -217,41 +138,5 @@ fn variant(host: &HostSpec, point: &NetworkPoint, figures: Figures) -> Variant {
         values: figures.values,
         series: figures.series,
         ..Variant::default()
-    }
-}
-
-impl Figures {
-    /// Single figures: name, figure and unit of each.
-    pub(super) fn of<const N: usize>(values: [(&str, f64, &str); N]) -> Self {
-        Self {
-            values: Variant::of_values("", values).values,
-            ..Self::default()
-        }
-    }
-}
-
-/// What was counted on the hosts.
-#[derive(Default)]
-pub(super) struct Counts {
-    pub(super) dropped: u64,
-    pub(super) early: u64,
-    pub(super) withheld: u64,
-    pub(super) resets: u64,
-}
-
-impl Counts {
-    pub(super) fn of(net: &Net) -> Self {
-        let mut counts = Self {
-            resets: net.resets(),
-            ..Self::default()
-        };
-        for host in net.hosts() {
-            counts.dropped += host.dropped();
-            for stats in host.snooped() {
-                counts.early += stats.early;
-                counts.withheld += stats.withheld;
-            }
-        }
-        counts
     }
 }

@@ -1,8 +1,8 @@
 //! Transfers one after the other, each over a connection of its own.
 
+use super::bench::{Bench, Counts, Figures, LIMIT, TALKER};
 use super::frame::{End, Side};
 use super::net::{Net, Notice, Station};
-use super::run::{Bench, Counts, Figures, LIMIT, TALKER};
 use super::spec::{Receiver, Sender, TransferSpec};
 use crate::tcp::Connection;
 use rand::{RngExt, SeedableRng};

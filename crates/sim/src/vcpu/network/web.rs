@@ -1,9 +1,9 @@
 //! Clients of a web server with a database behind it, as in vSnoop's table II.
 
+use super::bench::{Bench, Counts, Figures, TALKER};
 use super::frame::End;
 use super::mail::{Mail, News, is_opener};
 use super::net::Station;
-use super::run::{Bench, Counts, Figures, TALKER};
 use super::spec::{PageSpec, WebSpec};
 use crate::vcpu::recorder::record;
 use rand::{RngExt, SeedableRng};

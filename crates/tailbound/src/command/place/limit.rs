@@ -3,7 +3,7 @@
 use super::name::TenantName;
 use super::service::Service;
 use super::standing::confirmed;
-use super::tenants::summary;
+use super::summary::summary;
 use crate::exit::{Exit, Failure};
 use tailbound_api::{InLimit, LimitKind, OutLimit, VmLimit};
 use tailbound_units::Rate;

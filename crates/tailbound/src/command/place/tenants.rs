@@ -6,11 +6,12 @@ use super::name::TenantName;
 use super::request::{RequestArgs, count, words};
 use super::service::Service;
 use super::standing::{self, confirmed, state_of, state_word};
+use super::summary::{on_its_way, promised, summary};
 use super::tables::runs;
 use crate::command::output::{self, paint};
 use crate::exit::{Exit, Failure};
 use std::collections::BTreeSet;
-use tailbound_api::{Code, Page, Tenant, TenantState};
+use tailbound_api::{Code, Page, Tenant};
 use tailbound_client::TenantFilter;
 use tailbound_report::{NOTHING, Paint, Table};
 
@@ -154,48 +155,6 @@ fn list(tenants: &[Tenant], paint: Paint) -> String {
 fn hosts(tenant: &Tenant) -> usize {
     let hosts: BTreeSet<_> = tenant.runs.iter().map(|run| &run.host).collect();
     hosts.len()
-}
-
-/// What a tenant has, after a word that says what became of it.
-pub(super) fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
-    format!(
-        "{word}  {}/{}, id {}: {}\n\n{}",
-        tenant.owner,
-        tenant.name,
-        tenant.id.0,
-        promised(tenant),
-        runs(&tenant.runs, paint)
-    ) + &on_its_way(tenant)
-        + &not_kept(tenant, paint)
-}
-
-/// What each machine of a tenant is promised, and may send and be sent, in words.
-fn promised(tenant: &Tenant) -> String {
-    let words = words(&tenant.request);
-    if tenant.limit.is_none() {
-        return words;
-    }
-    format!("{words}, at most {}", tenant.limit)
-}
-
-/// The machine that moves, where one does.
-fn on_its_way(tenant: &Tenant) -> String {
-    match &tenant.moving {
-        Some(moving) => format!(
-            "\nmachine {} is on its way to {}, which has a place for it as well\n",
-            moving.vm, moving.to
-        ),
-        None => String::new(),
-    }
-}
-
-/// The hosts that do not keep what a tenant is promised, or not yet, where there are any.
-fn not_kept(tenant: &Tenant, paint: Paint) -> String {
-    let standing = tenant.standing.as_ref();
-    match standing.filter(|standing| standing.state != TenantState::Admitted) {
-        Some(standing) => format!("\n{}", standing::hosts(&standing.hosts, false, paint)),
-        None => String::new(),
-    }
 }
 
 /// Arguments of `tailbound place get`.

@@ -1,0 +1,122 @@
+//! What hosts are made of, and what is measured on them.
+
+use super::net::{Net, Station};
+use super::spec::{HostSpec, NetworkPoint, Networks};
+use super::xen_host::{Job, Steps, XenHost};
+use std::collections::BTreeMap;
+use tailbound_hypervisor::{
+    Domain, Guests, Host, Load, Machine, PcpuId, PcpuSet, SimulationConfig, VcpuId,
+};
+use tailbound_report::{Series, Value, Variant};
+use tailbound_units::Nanos;
+
+/// How long what is done may take, in virtual time.
+pub(super) const LIMIT: Nanos = Nanos::from_secs(1_000_000);
+/// A guest that talks, behind the driver domain.
+pub(super) const TALKER: VcpuId = VcpuId(1);
+
+/// What was measured at a point.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    pub(super) values: BTreeMap<String, Value>,
+    pub(super) series: BTreeMap<String, Series>,
+    /// How far a sender was at which time, in bytes and nanoseconds.
+    pub(super) sequence: Vec<(f64, f64)>,
+}
+
+/// What hosts are made of, and what else a run follows from.
+pub(super) struct Bench<'b> {
+    pub(super) networks: &'b Networks,
+    pub(super) host: &'b HostSpec,
+    pub(super) point: &'b NetworkPoint,
+    pub(super) seed: u64,
+}
+
+impl Bench<'_> {
+    /// So many hosts of the kind, and who talks.
+    pub(super) fn net(&self, hosts: u64, stations: Vec<Station>) -> Result<Net, String> {
+        let hosts: Result<Vec<XenHost>, String> = (0..hosts).map(|at| self.host(at)).collect();
+        Ok(Net::new(self.point.tcp.tcp(), hosts?, stations))
+    }
+
+    /// The host of this number; each is busy at other times.
+    pub(super) fn host(&self, number: u64) -> Result<XenHost, String> {
+        let (host, point) = (self.host, self.point);
+        let conditions = &self.networks.network;
+        let mut machine = Host::new(1 + u32::from(point.own_core)).map_err(|it| it.to_string())?;
+        let mut kinds = vec!["driver", "guest"];
+        kinds.resize(1 + point.machines as usize, "neighbour");
+        for index in 0..kinds.len() {
+            let domain = machine.add_domain(Domain::default());
+            let pcpu = PcpuId(u32::from(point.own_core && index > 0));
+            let core: PcpuSet = [pcpu].into_iter().collect();
+            let domain = domain.map_err(|it| it.to_string())?;
+            machine
+                .add_pinned_vcpu(domain, core)
+                .map_err(|it| it.to_string())?;
+        }
+        let scheduler = host.scheduler().build(&machine, &kinds)?;
+        let config = SimulationConfig {
+            seed: self.seed ^ (number * 0x5eed),
+            timer_slop: conditions.timer_slop,
+        };
+        let machine = Machine::new(&machine, scheduler, conditions.costs);
+        let mut guests: Guests<_, Job> = Guests::new(machine, config);
+        for guest in (1..=point.machines).map(VcpuId) {
+            let load = match point.own_load {
+                Some(own) if guest == TALKER => own,
+                _ => point.load,
+            };
+            let work = Nanos(conditions.period.0 * u64::from(load) / 100);
+            if load > 0 {
+                let load = Load::Bursts {
+                    work,
+                    sleep: conditions.period - work,
+                    jitter: conditions.jitter,
+                };
+                guests.start_load(guest, load);
+            }
+        }
+        let steps = Steps {
+            hears: host.hears.unwrap_or(conditions.hears),
+            ..Steps::PAPER
+        };
+        Ok(XenHost::new(guests, host.netif, host.snoop, steps))
+    }
+}
+
+impl Figures {
+    /// Single figures: name, figure and unit of each.
+    pub(super) fn of<const N: usize>(values: [(&str, f64, &str); N]) -> Self {
+        Self {
+            values: Variant::of_values("", values).values,
+            ..Self::default()
+        }
+    }
+}
+
+/// What was counted on the hosts.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) dropped: u64,
+    pub(super) early: u64,
+    pub(super) withheld: u64,
+    pub(super) resets: u64,
+}
+
+impl Counts {
+    pub(super) fn of(net: &Net) -> Self {
+        let mut counts = Self {
+            resets: net.resets(),
+            ..Self::default()
+        };
+        for host in net.hosts() {
+            counts.dropped += host.dropped();
+            for stats in host.snooped() {
+                counts.early += stats.early;
+                counts.withheld += stats.withheld;
+            }
+        }
+        counts
+    }
+}

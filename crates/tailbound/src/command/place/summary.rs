@@ -1,0 +1,49 @@
+//! What a tenant has, in words, for the commands that change or show it.
+
+use super::request::words;
+use super::standing;
+use super::tables::runs;
+use tailbound_api::{Tenant, TenantState};
+use tailbound_report::Paint;
+
+/// What a tenant has, after a word that says what became of it.
+pub(super) fn summary(word: &str, tenant: &Tenant, paint: Paint) -> String {
+    format!(
+        "{word}  {}/{}, id {}: {}\n\n{}",
+        tenant.owner,
+        tenant.name,
+        tenant.id.0,
+        promised(tenant),
+        runs(&tenant.runs, paint)
+    ) + &on_its_way(tenant)
+        + &not_kept(tenant, paint)
+}
+
+/// What each machine of a tenant is promised, and may send and be sent, in words.
+pub(super) fn promised(tenant: &Tenant) -> String {
+    let words = words(&tenant.request);
+    if tenant.limit.is_none() {
+        return words;
+    }
+    format!("{words}, at most {}", tenant.limit)
+}
+
+/// The machine that moves, where one does.
+pub(super) fn on_its_way(tenant: &Tenant) -> String {
+    match &tenant.moving {
+        Some(moving) => format!(
+            "\nmachine {} is on its way to {}, which has a place for it as well\n",
+            moving.vm, moving.to
+        ),
+        None => String::new(),
+    }
+}
+
+/// The hosts that do not keep what a tenant is promised, or not yet, where there are any.
+fn not_kept(tenant: &Tenant, paint: Paint) -> String {
+    let standing = tenant.standing.as_ref();
+    match standing.filter(|standing| standing.state != TenantState::Admitted) {
+        Some(standing) => format!("\n{}", standing::hosts(&standing.hosts, false, paint)),
+        None => String::new(),
+    }
+}

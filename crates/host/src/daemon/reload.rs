@@ -109,7 +109,7 @@ struct NextPorts {
 
 /// What is left to do once a configuration is in force.
 pub(super) struct Rest {
-    /// Ports that are new, for systemd to keep.
+    /// Ports that are new, for the switch to read and for systemd to keep.
     fresh: VecDeque<usize>,
     /// Ports that are not there any more.
     gone: Vec<Gone>,
@@ -514,7 +514,6 @@ impl Daemon {
                 *place = self.ports[old].take();
             } else {
                 opened.push_back(index);
-                self.switch.handle_opened(PortIndex(index));
             }
         }
         self.missing.retain_mut(|missing| {
@@ -540,10 +539,13 @@ impl Daemon {
         }
     }
 
-    /// Lets systemd keep some new ports, and forgets some that are gone; returns whether
-    /// there are no more of either.
+    /// Begins to read some new ports and lets systemd keep them, and forgets some that are
+    /// gone; returns whether there are no more of either.
     fn clear_up(&mut self, rest: &mut Rest) -> bool {
         let fresh = rest.fresh.len().min(DESCRIPTORS);
+        for index in rest.fresh.range(..fresh) {
+            self.switch.handle_opened(PortIndex(*index));
+        }
         self.keep_descriptors(rest.fresh.drain(..fresh));
         for _ in 0..DESCRIPTORS {
             let Some(Gone { port, key, mark }) = rest.gone.pop() else {

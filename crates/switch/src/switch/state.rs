@@ -81,13 +81,14 @@ pub(super) struct PortState {
 }
 
 impl PortState {
+    /// Of a port that nobody has opened yet ([`super::Switch::handle_opened`]).
     pub(super) fn new(name: String) -> Self {
         Self {
             name,
             received: VecDeque::with_capacity(BURST),
             credit: Credit::default(),
             outgoing: VecDeque::with_capacity(BURST),
-            readable: true,
+            readable: false,
             full: false,
             interest: Interest {
                 receive: true,

@@ -281,3 +281,21 @@ fn the_longest_step_of_a_reload() {
         }
     }
 }
+
+#[test]
+fn a_new_port_is_read_once_it_is_said_to_be_open() {
+    let mut bench = Bench::new(&PipelineConfig::default());
+    bench.reload_by(with(0..1, 1), 16, |_| {});
+    let (port, wire) = MemoryPort::new();
+    let frame = datagram(MAC_B, mac(0), (A4, B4), 0);
+    wire.borrow_mut().to_port.push_back((frame, None));
+    bench.ports[3] = Some(Box::new(port));
+    // It is looked at meanwhile: something comes for it.
+    bench.send(A, &datagram(mac(0), MAC_A, (B4, A4), 0));
+    bench.settle();
+    // Each port of a reload is one to read: the caller spreads them over turns.
+    assert_eq!(wire.borrow().to_port.len(), 1);
+    bench.switch.handle_opened(PortIndex(3));
+    bench.settle();
+    assert_eq!(wire.borrow().to_port.len(), 0);
+}

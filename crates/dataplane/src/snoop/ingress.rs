@@ -147,8 +147,10 @@ impl<F: TcpFrame> Snoop<F> {
         if segment.seq != flow.next {
             flow.solicited = true;
         }
-        if flow.withholds() && segment.seq.is_after(flow.sent) {
-            // The guest would not look at what is behind its window.
+        let is_next = segment.seq.is_after(flow.sent) && !segment.seq.is_after(flow.next);
+        if flow.withholds() && is_next {
+            // The guest would not look at what is behind its window. What is not in order
+            // stays so: its time is not to be the guest's latest, which what is kept has.
             let before = distance(flow.next, segment.seq);
             let seq = flow.sent - before.min(1);
             rewrite_seq(&mut frame, segment, seq);

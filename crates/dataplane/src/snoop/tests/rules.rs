@@ -439,6 +439,10 @@ fn what_comes_again_is_acknowledged_again() {
          peer > . 1000 ack 2                # the guest has not looked yet
          guest < . 1000
          guest > . 2 ack 1 win 2500         # and says of its own that it lives
+         peer < . 2 ack 1001
+         peer > . 1000:1001 ack 2
+         guest < . 1000:1001
+         guest > . 2 ack 1 win 2500
          peer < . 2 ack 1001",
     );
 }
@@ -644,6 +648,28 @@ fn what_is_sent_again_has_the_latest_time() {
          runs
          +210ms
          guest < . 1:1001 ack 3 win 777 ts 200 600",
+    );
+    run(Retaining, &script);
+}
+
+/// Rule 11. What is withheld is not made old by what comes out of order: the guest would drop
+/// it for ever.
+#[test]
+fn what_is_out_of_order_brings_no_later_time_before_the_guest() {
+    let script = after(
+        STAMPED,
+        "peer > . 1:1001 ack 2 ts 110 501
+         guest < . 1:1001
+         host < . 2 ack 1001
+         loses
+         peer > . 1001:2001 ack 2 ts 110 501
+         guest < . 1001:2001
+         host < . 2 ack 2001
+         peer > . 3001 ack 2 ts 120 501
+         guest < . 3001 ack 2 ts 120 501
+         guest > . 2 ack 1001 win 2500 ts 520 110
+         peer < . 2 ack 2001
+         guest < . 1001:2001 ts 110 520",
     );
     run(Retaining, &script);
 }

@@ -208,13 +208,14 @@ impl<F: TcpFrame> Snoop<F> {
         let ack = segment.ack;
         let mut repeats = false;
         if ack.is_after(flow.vm) {
-            let was_owed = flow.owes();
+            // The peer's last segment is kept beyond what is owed.
+            let was_kept = flow.owes() || !flow.chain.is_empty();
             flow.vm = ack;
             flow.sent = flow.sent.latest(ack);
             flow.next = flow.next.latest(ack);
             flow.high = flow.high.latest(ack);
             (flow.resends, flow.duplicates) = (0, 0);
-            if was_owed {
+            if was_kept {
                 self.store.free(&mut flow.chain, ack);
                 if ack.is_before(flow.recover) {
                     self.resend(place);

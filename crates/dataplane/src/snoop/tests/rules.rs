@@ -963,6 +963,29 @@ fn a_guest_that_is_gone_leaves_no_silence() {
     );
 }
 
+/// The peer's last segment is kept until the guest acknowledges it, and no longer.
+#[test]
+fn nothing_is_kept_of_a_connection_that_its_peer_has_closed() {
+    retaining(
+        "peer > . 1:1001 ack 2
+         guest < . 1:1001
+         host < . 2 ack 1001
+         loses
+         peer > . 1001:2001 ack 2
+         guest < . 1001:2001
+         host < . 2 ack 2001
+         peer > F. 2001 ack 2
+         guest > . 2 ack 1001 win 2500
+         guest < . 1001:2001
+         guest < F. 2001
+         guest > . 2 ack 2001 win 2500
+         peer < . 2 ack 2001
+         guest > . 2 ack 2002 win 2500
+         peer < . 2 ack 2002
+         forgotten",
+    );
+}
+
 /// What the guest's window is to have once it opens a little: the part that fits.
 #[test]
 fn a_small_window_gets_what_fits() {

@@ -139,6 +139,7 @@ impl World {
             ("owed", Some(bytes)) => {
                 assert_eq!(self.snoop.drained().bytes.to_string(), bytes, "{script}");
             }
+            ("forgotten", None) => assert_eq!(self.snoop.retained().0, 0, "{script}"),
             ("abort", None) => drop(self.snoop.abort()),
             ("mode", Some(mode)) => {
                 let modes: Vec<_> = self.snoop.flows().map(|flow| flow.mode.label()).collect();

@@ -208,14 +208,13 @@ impl<F: TcpFrame> Snoop<F> {
         let ack = segment.ack;
         let mut repeats = false;
         if ack.is_after(flow.vm) {
-            // The peer's last segment is kept beyond what is owed.
-            let was_kept = flow.owes() || !flow.chain.is_empty();
+            let was_owed = flow.owes();
             flow.vm = ack;
             flow.sent = flow.sent.latest(ack);
             flow.next = flow.next.latest(ack);
             flow.high = flow.high.latest(ack);
             (flow.resends, flow.duplicates) = (0, 0);
-            if was_kept {
+            if was_owed {
                 self.store.free(&mut flow.chain, ack);
                 if ack.is_before(flow.recover) {
                     self.resend(place);
@@ -242,6 +241,11 @@ impl<F: TcpFrame> Snoop<F> {
         }
         if flow.withholds() || flow.closing.held {
             self.release(now, place);
+        }
+        let flow = self.flows.get(place);
+        if !(flow.chain.is_empty() || flow.owes() || flow.closing.held) {
+            // The peer's last segment, which is the peer's to send again.
+            self.store.clear(&mut flow.chain);
         }
     }
 }

@@ -224,15 +224,17 @@ impl Pings {
     }
 }
 
-/// The longest time without an echo, in milliseconds, and how often some were lost in a row.
-fn darkness(sent: u32, echoes: &Echoes) -> (f64, usize) {
+/// The longest time without an echo, in milliseconds, how many were lost, and how often in a
+/// row. Those behind the last that came are under way.
+fn darkness(echoes: &Echoes) -> (f64, usize, usize) {
     let gaps = echoes.windows(2).map(|two| two[1].1 - two[0].1);
     let longest = gaps.fold(0.0, f64::max);
-    let lost: Vec<u32> = (1..=sent)
+    let end = echoes.last().map_or(0, |(number, _)| *number);
+    let lost: Vec<u32> = (1..=end)
         .filter(|number| echoes.iter().all(|(came, _)| came != number))
         .collect();
     let rows = lost.iter().filter(|number| !lost.contains(&(*number - 1)));
-    (1000.0 * longest, rows.count())
+    (1000.0 * longest, lost.len(), rows.count())
 }
 
 /// Uplinks `u1` and `u2`, and a bridge that is a station as well.
@@ -280,8 +282,7 @@ fn judge(report: &[u8], (sent, echoes): (u32, &Echoes), machine: &str, hosts: &[
         (offered - under_way..=offered).contains(&arrived),
         "TCP carried all of it: {arrived} of {offered}"
     );
-    let (dark, rows) = darkness(sent, echoes);
-    let lost = sent as usize - echoes.len();
+    let (dark, lost, rows) = darkness(echoes);
     let again = report["end"]["sum_sent"]["retransmits"].as_u64();
     eprintln!(
         "{MEASURED}a machine that moved {machine}, its peer heard nothing for {dark:.0} ms; {lost} \

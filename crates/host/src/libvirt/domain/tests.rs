@@ -232,7 +232,7 @@ fn what_a_daemon_finds_wrong_is_told_with_its_line_in_the_xml() {
         "</guest>\n<guest mac='52:54:00:00:00:02'>vm = 1</guest>",
         1,
     );
-    let both = both.replace("\"100Mbit/s\"", "\"100Mbps\"");
+    let both = both.replace("\"100Mbit/s\"", "\"100 apples\"");
     let domain = domain(&both);
     let mistakes = Config::parse(&domain.sections()).expect_err("it is wrong");
     let mistakes = mistakes.iter().map(|mistake| {
@@ -244,7 +244,7 @@ fn what_a_daemon_finds_wrong_is_told_with_its_line_in_the_xml() {
     let mistakes: Vec<_> = mistakes.collect();
     let lines: Vec<_> = both.lines().collect();
     // Each in its own line of the XML, at its own column.
-    for (told, at) in mistakes.iter().zip(["\"100Mbps\"", "1</guest>"]) {
+    for (told, at) in mistakes.iter().zip(["\"100 apples\"", "1</guest>"]) {
         let line = lines
             .iter()
             .position(|line| line.contains(at))

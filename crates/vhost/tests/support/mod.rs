@@ -37,6 +37,7 @@ pub(crate) mod request {
     pub(crate) const GET_FEATURES: u32 = 1;
     pub(crate) const SET_FEATURES: u32 = 2;
     pub(crate) const SET_OWNER: u32 = 3;
+    pub(crate) const RESET_OWNER: u32 = 4;
     pub(crate) const SET_MEM_TABLE: u32 = 5;
     pub(crate) const SET_LOG_BASE: u32 = 6;
     pub(crate) const SET_VRING_NUM: u32 = 8;
@@ -96,7 +97,7 @@ impl Monitor {
         Self::accept(listener)
     }
 
-    fn new(stream: UnixStream) -> Self {
+    pub(crate) fn new(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("set");
         Self {
             stream,
@@ -418,6 +419,24 @@ impl Machine {
         let message = Monitor::message(request::SET_LOG_BASE, &[len, 0]);
         self.monitor.send(&message, &[file.as_fd()]).expect("sent");
         self.monitor.reply().expect("answered");
+    }
+
+    /// Forgets all that was in memory, as a guest that boots again. Its rings are empty.
+    pub(crate) fn forget(&mut self) {
+        let nothing = vec![0; LEN as usize];
+        let cleared = self.memory.write_slice(&nothing, GuestAddress(BASE));
+        cleared.expect("in memory");
+        for ring in &mut self.rings {
+            (ring.next, ring.seen) = (0, 0);
+        }
+    }
+
+    /// Starts anew after its device was stopped, with all its buffers to receive offered.
+    pub(crate) fn boot_again(&mut self) {
+        self.forget();
+        self.offer_all();
+        self.negotiate().expect("agreed");
+        self.start_rings().expect("started");
     }
 
     /// Goes on with another connection, without the guest noticing.

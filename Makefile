@@ -80,11 +80,14 @@ RELEASE := $(or $(CARGO_TARGET_DIR),target)/release/tailbound
 PACKAGES := target/packages
 CARGO_DEB := 3.8.0
 
+# Builds nothing, so that nothing is compiled as root and no file of root's is left.
 .PHONY: install
-install: build ## Install the program, its pages, completions and units below PREFIX (/usr/local)
+install: ## Install what `make build` built, its pages, completions and units below PREFIX (/usr/local)
+	@test -x $(RELEASE) || { echo "There is no $(RELEASE): run make build first" >&2; exit 1; }
 	@scripts/need package
 	@scripts/stage $(RELEASE) $(RELEASE)
 	@scripts/install $(PREFIX) $(DESTDIR)
+	@rm -r target/package
 
 # What packages are made of: the program without `lab` and `sim`, and the whole one.
 .PHONY: stage

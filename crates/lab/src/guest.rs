@@ -341,13 +341,21 @@ pub(crate) fn sleep_until(moment: Nanos) {
 /// Where guests' broadcasts go, to a port at which nobody listens (RFC 863).
 const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 77, 255, 255), 9);
 
-/// Tells the network where this guest is, as a machine does when it starts. A guest that only
-/// receives would be unknown to other hosts, on which guests have a budget for what they send
-/// to such.
-fn announce() -> io::Result<()> {
+/// How often, until what is measured starts: the kernel drops what a guest sends before it has
+/// seen that its card's cable is plugged in, up to a second after it was.
+const ANNOUNCED_EVERY: Nanos = Nanos::from_millis(50);
+
+/// Tells the network where this guest is, as a machine does when it starts, `until` then. A
+/// guest that only receives would be unknown to other hosts, on which guests have a budget for
+/// what they send to such.
+fn announce(until: Nanos) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_broadcast(true)?;
-    socket.send_to(&[], EVERYBODY).map(drop)
+    while now() < until {
+        socket.send_to(&[], EVERYBODY)?;
+        sleep_until(now().saturating_add(ANNOUNCED_EVERY));
+    }
+    Ok(())
 }
 
 /// Says that everything is prepared and waits for the moment to start.
@@ -365,6 +373,16 @@ impl Starter<'_> {
             io::Error::new(io::ErrorKind::InvalidData, message)
         })?;
         Ok(Schedule::new(self.0, Nanos(start)))
+    }
+
+    /// The same for who sends nothing: the network hears where he is until what is measured
+    /// starts.
+    fn ready_to_listen(&self) -> io::Result<Schedule> {
+        let schedule = self.ready()?;
+        let until = schedule.from;
+        // Where a load has a network of its own, no other host is on it.
+        std::thread::spawn(move || announce(until));
+        Ok(schedule)
     }
 
     fn finish(&self, outcome: &Outcome) -> io::Result<()> {
@@ -452,21 +470,14 @@ fn work(task: &Task) -> (&'static str, io::Result<()>) {
             ("flood", flood::send(&starter, &flood))
         }
         Work::Copy { taps } => ("copy between TAPs", copy::run(taps)),
-        Work::Sink { port } => {
-            // Where a load has a network of its own, no other host is on it.
-            let _ = announce();
-            ("sink", flood::receive(&starter, *port))
-        }
+        Work::Sink { port } => ("sink", flood::receive(&starter, *port)),
         Work::Frames(frames) => ("frames", frames::send(&starter, frames)),
         Work::Meter { from } => ("meter", meter::run(&starter, *from)),
         Work::Messages(messages) => {
             let span = task.warmup + task.duration;
             ("messages", message::send(&starter, span, messages))
         }
-        Work::MessageSink { port } => {
-            let _ = announce();
-            ("message sink", message::receive(&starter, *port))
-        }
+        Work::MessageSink { port } => ("message sink", message::receive(&starter, *port)),
         Work::Watch(watch) => ("watch", watch::run(&starter, watch)),
         Work::Echo { to, every } => ("echo client", echo::run(&starter, *to, *every)),
         Work::Hog {

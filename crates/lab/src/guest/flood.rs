@@ -59,7 +59,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
     // Silence must not keep the outcome back.
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let schedule = starter.ready()?;
+    let schedule = starter.ready_to_listen()?;
     let mut buffer = [0; 2048];
     let mut outcome = Outcome::default();
     let mut done = false;

@@ -156,7 +156,7 @@ pub(super) fn receive(starter: &Starter<'_>, port: u16) -> io::Result<()> {
     // Room for whole messages of all senders at once; with less it works as well.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20);
     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
-    let schedule = starter.ready()?;
+    let schedule = starter.ready_to_listen()?;
     let mut buffer = [0; 2048];
     let mut arriving: BTreeMap<(SocketAddr, u32), Arriving> = BTreeMap::new();
     let end = schedule.to.saturating_add(DRAIN);

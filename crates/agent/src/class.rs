@@ -10,7 +10,13 @@ use tailbound_units::Nanos;
 /// How a guest's threads get the CPU. Each class is a policy of the kernel with its
 /// parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(
+    tag = "kind",
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "a table with a `kind`, such as { kind = \"aperiodic\" }, or `level` in its place \
+                 (normal, high, top)"
+)]
 pub enum Class {
     /// As before the agent changed it.
     Normal,

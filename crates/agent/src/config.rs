@@ -187,6 +187,13 @@ mod tests {
             ["2:1: unknown key `nam`; did you mean `name`?"]
         );
         assert!(mistakes("every = \"1ms\"\n")[0].starts_with("1:9: looking every 1ms"));
+        assert_eq!(
+            mistakes("[[guest]]\nname = \"a\"\nclass = \"high\"\n"),
+            [
+                "3:9: invalid type: string \"high\"; expected a table with a `kind`, such as \
+                 { kind = \"aperiodic\" }, or `level` in its place (normal, high, top)"
+            ]
+        );
         assert!(mistakes("metrics = \"0.0.0.0:1\"\n")[0].contains("other machines"));
     }
 }

@@ -4,8 +4,8 @@
 //! runs vCPUs on pCPUs under a policy; it owns time and can be stepped from
 //! outside, next to a model of packets. [`Simulation`] puts a [`Workload`] on
 //! each vCPU and reports latencies. [`credit`] is Xen's credit scheduler with
-//! its rules from 3.3 to 4.17. [`reservation`] says what one of Linux's `SCHED_DEADLINE` is
-//! worth.
+//! its rules from 3.3 to 4.17. [`sched_deadline`] is Linux's, and [`reservation`] says what one
+//! of its reservations is worth.
 //!
 //! Everything is virtual time in whole nanoseconds; random numbers come from
 //! one seed. Two runs of the same input give the same bytes on every machine.
@@ -21,6 +21,7 @@ pub mod netif;
 mod random;
 pub mod reservation;
 pub mod rtds;
+pub mod sched_deadline;
 mod scheduler;
 mod simulation;
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use host::{DEFAULT_WEIGHT, Domain, Host, HostError, Vcpu};
 pub use ids::{DomainId, PcpuId, PcpuSet, VcpuId};
 pub use machine::{Costs, Event, Machine, VcpuStats};
 pub use rtds::{Reservation, Rtds, RtdsError};
+pub use sched_deadline::{Enforcement, SchedDeadline, SchedDeadlineError};
 pub use scheduler::{Current, Scheduler, Slice, Wake};
 pub use simulation::{Sample, Simulation};
 pub use workload::{Arrivals, Load, Task, Via, Workload, WorkloadError};

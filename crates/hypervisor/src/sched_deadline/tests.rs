@@ -1,0 +1,281 @@
+use super::*;
+use crate::Event;
+use crate::testing::{Script, host, ms};
+
+fn given(runtime: f64, deadline: f64, period: f64) -> Deadline {
+    Deadline {
+        runtime: ms(runtime),
+        deadline: ms(deadline),
+        period: ms(period),
+    }
+}
+
+/// HZ = 250, with the first tick at `at` milliseconds.
+fn ticks(at: f64) -> Enforcement {
+    Enforcement::Tick {
+        every: ms(4.0),
+        at: ms(at),
+    }
+}
+
+fn script(pcpus: u32, given: &[Deadline], enforcement: Enforcement) -> Script<SchedDeadline> {
+    let host = host(pcpus, given.len() as u32);
+    let scheduler = SchedDeadline::new(&host, given, enforcement).expect("reservations");
+    Script::new(&host, scheduler)
+}
+
+/// When `vcpu` ran, in milliseconds.
+fn runs(script: &Script<SchedDeadline>, vcpu: u32) -> Vec<(f64, f64)> {
+    let mut runs = Vec::new();
+    let mut since = Nanos::ZERO;
+    for event in &script.log {
+        match *event {
+            Event::Started { vcpu: who, at, .. } if who.0 == vcpu => since = at,
+            Event::Stopped { vcpu: who, at, .. } if who.0 == vcpu => {
+                runs.push((since.as_millis_f64(), at.as_millis_f64()));
+            }
+            _ => {}
+        }
+    }
+    runs
+}
+
+fn is(one: f64, other: f64) -> bool {
+    (one - other).abs() < 1e-6
+}
+
+#[test]
+fn a_timer_stops_it_when_its_runtime_is_used_up_however_idle_the_cpu_is() {
+    let mut script = script(1, &[given(1.0, 4.0, 4.0)], Enforcement::Timer);
+    script.hog(0.0, 0).run(11.0);
+    assert_eq!(runs(&script, 0), [(0.0, 1.0), (4.0, 5.0), (8.0, 9.0)]);
+}
+
+#[test]
+fn a_tick_stops_it_late_and_it_pays_with_the_next_periods() {
+    // 4 ms until the tick, of which 3 are paid with three periods' runtimes; the next one is
+    // there at 4 ms, with a deadline at 16 ms.
+    let mut script = script(1, &[given(1.0, 4.0, 4.0)], ticks(3.5));
+    script.hog(0.0, 0).run(40.0);
+    let runs = runs(&script, 0);
+    assert_eq!(runs[0], (0.0, 3.5));
+    // 2.5 ms too long: three periods more.
+    assert_eq!(runs[1], (4.0, 7.5));
+    assert!(script.machine.scheduler().deadline(VcpuId(0)) > ms(16.0));
+    assert!(is(runs[2].0, 16.0));
+}
+
+#[test]
+fn past_the_end_of_its_period_it_goes_on_at_once() {
+    // The tick comes at 3.9 ms, and the period ended at 3: it has 0.1 ms by then, and runs on.
+    let mut script = script(1, &[given(0.5, 3.0, 3.0)], ticks(3.9));
+    script.hog(0.0, 0).run(30.0);
+    let runs = runs(&script, 0);
+    assert_eq!(runs[0], (0.0, 7.9), "over two ticks");
+    // 3.4 ms too long took seven periods, until 24 ms.
+    assert!(is(runs[1].0, 24.0));
+}
+
+#[test]
+fn one_that_wakes_with_too_much_left_begins_a_period() {
+    let mut script = script(1, &[given(2.0, 10.0, 10.0)], Enforcement::Timer);
+    // 1 ms is left at 9 ms for 1 ms: five times its share. So it has 2 ms by 19 ms.
+    script.wake(0.0, 0, 1.0).wake(9.0, 0, 3.0).run(30.0);
+    assert_eq!(runs(&script, 0), [(0.0, 1.0), (9.0, 11.0), (19.0, 20.0)]);
+}
+
+#[test]
+fn one_that_wakes_with_its_share_keeps_its_deadline() {
+    let mut script = script(1, &[given(2.0, 10.0, 10.0)], Enforcement::Timer);
+    // 0.5 ms is left at 3 ms for 7 ms.
+    script.wake(0.0, 0, 1.5).wake(3.0, 0, 2.0).run(30.0);
+    assert_eq!(runs(&script, 0), [(0.0, 1.5), (3.0, 3.5), (10.0, 11.5)]);
+}
+
+#[test]
+fn one_with_an_early_deadline_that_wakes_with_too_much_left_gets_its_share() {
+    // 4 ms by 8 ms, every 20 ms. At 4 ms it has 4 ms left for 4 ms: its share is 2 ms.
+    let mut script = script(1, &[given(4.0, 8.0, 20.0)], Enforcement::Timer);
+    script.wake(0.0, 0, 0.001).wake(4.0, 0, 6.0).run(40.0);
+    let runs = runs(&script, 0);
+    assert!((runs[1].1 - 6.0).abs() < 0.001, "{runs:?}");
+    assert!(is(runs[2].0, 20.0), "the next period");
+}
+
+#[test]
+fn one_with_an_early_deadline_that_wakes_after_it_waits_for_its_period() {
+    let mut script = script(1, &[given(4.0, 8.0, 20.0)], Enforcement::Timer);
+    script.wake(0.0, 0, 1.0).wake(9.0, 0, 1.0).run(40.0);
+    assert_eq!(runs(&script, 0), [(0.0, 1.0), (20.0, 21.0)]);
+}
+
+#[test]
+fn the_earliest_deadlines_run_on_all_cpus() {
+    let all = [
+        given(50.0, 100.0, 100.0),
+        given(50.0, 200.0, 200.0),
+        given(1.0, 10.0, 10.0),
+    ];
+    let mut script = script(2, &all, Enforcement::Timer);
+    script.hog(0.0, 0).hog(0.0, 1).wake(5.0, 2, 1.0).run(8.0);
+    assert_eq!(runs(&script, 2), [(5.0, 6.0)]);
+    assert_eq!(runs(&script, 1), [(0.0, 5.0)], "its deadline is the latest");
+    assert_eq!(runs(&script, 0), []);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_refused() {
+    let host = host(1, 1);
+    for (wrong, why) in [
+        (given(3.0, 2.0, 4.0), SchedDeadlineError::Reservation(0)),
+        (given(1.0, 5.0, 4.0), SchedDeadlineError::Reservation(0)),
+        (given(0.001, 5.0, 5.0), SchedDeadlineError::Reservation(0)),
+    ] {
+        let refused = SchedDeadline::new(&host, &[wrong], Enforcement::Timer);
+        assert_eq!(refused.err(), Some(why));
+    }
+    let refused = SchedDeadline::new(&host, &[], Enforcement::Timer);
+    let (reservations, vcpus) = (0, 1);
+    let why = SchedDeadlineError::Count {
+        reservations,
+        vcpus,
+    };
+    assert_eq!(refused.err(), Some(why));
+}
+
+/// Runs and the gaps after them, in milliseconds, of a thread that never sleeps: measured with
+/// the clock on Linux 6.18 (HZ = 250, `HRTICK_DL` off) on a machine of two CPUs, in one piece each.
+const QUARTER: &[(f64, f64)] = &[
+    (3.276, 8.726),
+    (3.273, 8.729),
+    (3.271, 8.725),
+    (3.275, 12.734),
+    (3.266, 8.727),
+    (3.273, 8.736),
+    (3.264, 12.732),
+    (3.268, 8.747),
+    (3.253, 8.734),
+    (3.266, 8.736),
+    (3.264, 12.732),
+    (3.268, 8.734),
+    (3.266, 8.731),
+    (3.269, 12.733),
+    (3.266, 8.728),
+    (3.272, 8.737),
+    (3.264, 8.735),
+    (3.265, 12.742),
+    (3.259, 8.732),
+    (3.267, 8.74),
+    (3.26, 12.736),
+];
+const SIXTH: &[(f64, f64)] = &[
+    (4.138, 7.857),
+    (0.144, 23.859),
+    (8.141, 18.86),
+    (1.139, 22.861),
+    (1.139, 4.852),
+    (3.148, 5.859),
+    (2.142, 15.858),
+    (0.141, 11.86),
+    (8.141, 18.86),
+    (1.139, 22.861),
+    (1.139, 4.851),
+    (3.149, 5.887),
+    (2.113, 15.861),
+    (0.139, 11.864),
+    (8.136, 18.858),
+    (1.142, 22.858),
+    (1.142, 4.852),
+    (3.148, 5.857),
+    (2.143, 15.862),
+    (0.138, 11.861),
+    (8.139, 18.854),
+    (1.145, 22.859),
+    (1.141, 4.854),
+    (3.146, 2.857),
+];
+const EARLY: &[(f64, f64)] = &[
+    (2.275, 5.724),
+    (2.275, 5.722),
+    (2.279, 5.721),
+    (2.282, 9.723),
+    (2.274, 5.721),
+    (2.279, 5.722),
+    (2.278, 9.723),
+    (2.276, 5.727),
+    (2.273, 5.726),
+    (2.273, 5.726),
+    (2.276, 9.726),
+    (2.273, 5.729),
+    (2.272, 5.726),
+    (2.273, 9.727),
+    (2.274, 5.728),
+    (2.27, 5.729),
+    (2.273, 9.725),
+    (2.274, 5.728),
+    (2.27, 5.729),
+    (2.273, 9.729),
+    (2.27, 5.727),
+];
+
+/// Whether all five of these in a row are five in a row of the model, with its ticks at some
+/// moment. What is left of a runtime decides which are next, and the clock's microseconds add up
+/// in it: so not all of them are in one row.
+fn has(given: Deadline, measured: &[(f64, f64)]) -> bool {
+    let rows: Vec<Vec<_>> = (0..200)
+        .map(|at| {
+            let mut script = script(1, &[given], ticks(0.02 * f64::from(at)));
+            script.hog(0.0, 0).run(1500.0);
+            let all = runs(&script, 0);
+            let pairs = all.windows(2);
+            pairs
+                .map(|two| (two[0].1 - two[0].0, two[1].0 - two[0].1))
+                .collect()
+        })
+        .collect();
+    let is_near = |(one, other): (&(f64, f64), &(f64, f64))| {
+        (one.0 - other.0).abs() < 0.06 && (one.1 - other.1).abs() < 0.06
+    };
+    measured.windows(5).all(|five| {
+        let mut all = rows.iter().flat_map(|row| row.windows(5));
+        all.any(|some| some.iter().zip(five).all(is_near))
+    })
+}
+
+#[test]
+fn a_thread_that_never_sleeps_runs_and_waits_as_under_the_kernel() {
+    assert!(has(given(1.0, 4.0, 4.0), QUARTER));
+    assert!(has(given(0.5, 3.0, 3.0), SIXTH));
+    assert!(has(given(1.0, 2.0, 4.0), EARLY));
+    // Another reservation has others.
+    assert!(!has(given(1.1, 4.0, 4.0), QUARTER));
+    assert!(!has(given(0.5, 3.0, 3.0), EARLY));
+}
+
+/// The longest run and gap, whenever the ticks are.
+fn longest(given: Deadline) -> (f64, f64) {
+    let of = |at: u32| {
+        let mut script = script(1, &[given], ticks(0.02 * f64::from(at) + 0.01));
+        script.hog(0.0, 0).run(1500.0);
+        let all = runs(&script, 0);
+        let run = all.iter().map(|run| run.1 - run.0).fold(0.0, f64::max);
+        let gaps = all.windows(2).map(|two| two[1].0 - two[0].1);
+        (run, gaps.fold(0.0, f64::max))
+    };
+    let all = (0..200).map(of);
+    all.fold((0.0, 0.0), |a, b| (f64::max(a.0, b.0), f64::max(a.1, b.1)))
+}
+
+#[test]
+fn ticks_make_gaps_of_many_periods() {
+    // Of an enforcement at once all would be 3, 2.5 and 3 ms, and at worst 6, 5 and 4.
+    for (given, run, gap) in [
+        (given(1.0, 4.0, 4.0), 8.99, 15.99),
+        (given(0.5, 3.0, 3.0), 8.49, 23.99),
+        (given(1.0, 2.0, 4.0), 8.99, 15.99),
+    ] {
+        let longest = longest(given);
+        assert!((longest.0 - run).abs() < 0.05, "{given:?} {longest:?}");
+        assert!((longest.1 - gap).abs() < 0.05, "{given:?} {longest:?}");
+    }
+}

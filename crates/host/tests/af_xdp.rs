@@ -5,7 +5,9 @@ mod support;
 use rustix::process::Signal;
 use std::collections::VecDeque;
 use std::process::Command;
-use support::{Daemon, Guest, Kind, METRICS, Nic, command, datagram_of, sandboxed, until};
+use support::{
+    Daemon, Guest, Kind, METRICS, Nic, command, datagram_of, plugged_in, sandboxed, until,
+};
 use tailbound_dataplane::{Packet, Pool};
 use tailbound_host::port::{AfPacketPort, AfXdpMode, AfXdpPort};
 use tailbound_switch::port::{Burst, Outgoing, Port};
@@ -44,6 +46,7 @@ fn cable_of(queues: &str) {
         std::fs::write(off, "1").expect("it is our own namespace");
         command("ip", &["link", "set", device, "up"]);
     }
+    plugged_in("up0", None);
 }
 
 /// The port of `up0`; `None`, and a line, where this machine forbids it.

@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use std::io::IoSliceMut;
 use std::process::Command;
 use support::{
-    Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, sandboxed, until,
+    Daemon, Guest, Kind, METRICS, Nic, command, datagram, datagram_of, kinds, plugged_in,
+    sandboxed, until,
 };
 use tailbound_dataplane::Mark;
 use tailbound_sys::probe::required::{Part, skipped};
@@ -240,6 +241,7 @@ fn sigterm_drains_what_waits_and_ends_with_0() {
         );
         command("ip", &["link", "set", "up0", "up"]);
         command("ip", &["link", "set", "far0", "up"]);
+        plugged_in("up0", None);
         // 100 frames of 60 bytes at 400 kbit/s: 120 ms, less what goes at once.
         let uplink = "[uplink]\nport = { kind = \"af-packet\", interface = \"up0\" }\n\
                       pipeline = { nic = { rate = \"400kbit/s\", limit = \"1514B\" } }\n";
@@ -382,6 +384,7 @@ fn a_paced_uplink_keeps_a_guests_frames_apart_and_a_reload_loses_none() {
             );
             command("ip", &["link", "set", "up0", "up"]);
             command("ip", &["link", "set", "far0", "up"]);
+            plugged_in("up0", None);
             let configured = |bandwidth: &str| {
                 let uplink = "[uplink]\n\
                     port = { kind = \"af-packet\", interface = \"up0\" }\n\

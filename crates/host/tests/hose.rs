@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{Daemon, Guest, Kind, Nic, command, datagram_of, sandboxed, until};
+use support::{Daemon, Guest, Kind, Nic, command, datagram_of, plugged_in, sandboxed, until};
 
 /// Not a test of its own: the process of the daemons below.
 #[test]
@@ -77,6 +77,7 @@ fn wire() {
         );
         command("ip", &["link", "set", &port, "master", "wire", "up"]);
         command("ip", &["link", "set", &up, "up"]);
+        plugged_in(&port, None);
     }
 }
 

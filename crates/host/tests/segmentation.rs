@@ -8,7 +8,7 @@
 mod support;
 
 use std::path::Path;
-use support::{Daemon, Guest, Kind, METRICS, Nic, command, kinds, sandboxed, until};
+use support::{Daemon, Guest, Kind, METRICS, Nic, command, kinds, plugged_in, sandboxed, until};
 use tailbound_dataplane::{Frame, Packet, Pool};
 use tailbound_sys::veth::{self, OtherEnd};
 
@@ -191,6 +191,7 @@ fn segments_are_those_that_the_kernel_makes() {
         command("ip", &link);
         command("ip", &["link", "set", "v0", "gso_max_size", "1000", "up"]);
         command("ip", &["link", "set", "v1", "up"]);
+        plugged_in("v0", None);
         let mut near = Nic::open("v0", None);
         let mut far = Nic::open("v1", None);
         for case in cases() {

@@ -176,22 +176,26 @@ fn a_shortened_experiment_runs_end_to_end_and_writes_its_report() {
 #[test]
 fn queries_are_answered_through_the_switch_with_both_sizes() {
     let Some(lab) = Lab::new() else { return };
-    let output = lab.output(&[
-        "run",
-        "switch-queue",
-        "--duration",
-        "2s",
-        "--variants",
-        "tags-honoured-60",
-        "--output",
-        "json",
-    ]);
-    let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+    // 10 MB take 0.8 s at 100 Mbit/s, and longer on a machine that is busy with other things.
+    let results = ["2s", "8s", "20s"].into_iter().find_map(|duration| {
+        let output = lab.output(&[
+            "run",
+            "switch-queue",
+            "--duration",
+            duration,
+            "--variants",
+            "tags-honoured-60",
+            "--output",
+            "json",
+        ]);
+        let results: Results = serde_json::from_slice(&output.stdout).unwrap();
+        let is_enough = results.variants[0].series["large_fct"].all.count >= 1;
+        is_enough.then_some(results)
+    });
+    let results = results.expect("a large flow ends within 20 s");
     let series = &results.variants[0].series;
     assert_eq!(series["small_fct"].unanswered, 0);
     assert!(series["small_fct"].all.count > 300);
-    assert!(series["large_fct"].all.count >= 1);
-    // 10 MB take 0.8 s at 100 Mbit/s.
     assert!(series["large_fct"].all.p50 > 790_000_000);
     assert_eq!(results.verdict, Verdict::Noisy, "nothing to compare with");
 }

@@ -122,7 +122,7 @@ fn segments(one: &mut Machine, two: &mut Machine) {
         let outcome: serde_json::Value = serde_json::from_slice(&text).unwrap();
         outcome["amount"].as_u64().unwrap()
     });
-    assert!(sent > 30, "{sent} packets of the hundred that were offered");
+    assert!(sent > 10, "{sent} packets of the hundred that were offered");
     // Some cross the end of the measured second.
     let expected = 2 * sent;
     assert!(

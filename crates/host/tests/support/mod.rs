@@ -92,6 +92,31 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until the kernel has seen that both ends of a veth, of which `device` is the one that
+/// was set up first, are up. Until then it drops without a word what is sent there.
+pub(crate) fn plugged_in(device: &str, netns: Option<&Path>) {
+    let ip = |arguments: &[&str]| {
+        let (program, inside) = match netns {
+            Some(netns) => (
+                "nsenter",
+                vec![format!("--net={}", netns.display()), "ip".into()],
+            ),
+            None => ("ip", Vec::new()),
+        };
+        Command::new(program).args(inside).args(arguments).output()
+    };
+    until("the cable", || {
+        ip(&["-brief", "link", "show", device]).is_ok_and(|output| {
+            String::from_utf8_lossy(&output.stdout)
+                .split_whitespace()
+                .any(|word| word == "UP")
+        })
+    });
+    // The state changes before frames may pass, under a lock that this waits for.
+    let again = ip(&["link", "set", device, "up"]).expect("it ran a moment ago");
+    assert!(again.status.success());
+}
+
 /// How a guest is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -161,6 +186,7 @@ impl Guest {
         );
         self.inside("ip", &["link", "set", "eth0", "address", &mac, "up"]);
         command("ip", &["link", "set", outer, "up"]);
+        plugged_in("eth0", Some(&self.netns()));
     }
 
     /// Removes the interface.

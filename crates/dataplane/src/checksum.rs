@@ -2,27 +2,51 @@
 
 /// The one's complement sum of `bytes`, folded to 16 bits and not inverted.
 pub(crate) fn sum(bytes: &[u8]) -> u16 {
-    // The sum is the same in any byte order (RFC 1071, 2 B), so words are added
-    // as they lie in memory, eight bytes at a time, and swapped once at the end.
-    let word = |bytes: &[u8; 8]| u128::from(u64::from_ne_bytes(*bytes));
+    // The sum is the same in any byte order (RFC 1071, 2 B), so words are added as they lie in
+    // memory, eight bytes at a time, each with the carry of the one before (RFC 1071, 2 C), and
+    // swapped once at the end.
+    let mut total = Total::default();
     let (lines, rest) = bytes.as_chunks::<64>();
-    let mut total: u128 = 0;
     for line in lines {
         let (words, _) = line.as_chunks();
-        total += words.iter().map(word).sum::<u128>();
+        for word in words {
+            total.add(*word);
+        }
     }
     let (words, rest) = rest.as_chunks();
-    total += words.iter().map(word).sum::<u128>();
+    for word in words {
+        total.add(*word);
+    }
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    total += word(&last);
-    // What is above 64 bits is a count of carries; then halves, twice, since the first
-    // addition may itself carry.
-    let (low, carry) = (total as u64).overflowing_add((total >> 64) as u64);
-    let low = low + u64::from(carry);
-    let low = (low & 0xffff_ffff) + (low >> 32);
-    let low = (low & 0xffff_ffff) + (low >> 32);
-    u16::from_be(fold(low as u32))
+    total.add(last);
+    // The last carry may itself carry.
+    let (low, carry) = total.sum.carrying_add(0, total.carry);
+    u16::from_be(fold_words(low + u64::from(carry)))
+}
+
+/// A sum of words, and the carry that goes into the next.
+#[derive(Default)]
+struct Total {
+    sum: u64,
+    carry: bool,
+}
+
+impl Total {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for eight bytes")]
+    fn add(&mut self, word: [u8; 8]) {
+        (self.sum, self.carry) = self.sum.carrying_add(u64::from_ne_bytes(word), self.carry);
+    }
+}
+
+/// Folds a sum of 32-bit words, each of which is two of 16 bits.
+#[inline]
+pub(crate) const fn fold_words(total: u64) -> u16 {
+    // Twice, since the first addition may itself carry.
+    let total = (total & 0xffff_ffff) + (total >> 32);
+    let total = (total & 0xffff_ffff) + (total >> 32);
+    fold(total as u32)
 }
 
 /// Adds the carries of a sum of 16-bit words back into it.

@@ -108,6 +108,7 @@ impl ConnectionHash {
     }
 
     /// The hash of at most five pairs of pieces.
+    #[inline]
     pub(crate) fn of<const N: usize>(&self, pieces: [(u32, u32); N]) -> Connection {
         const { assert!(N <= 5, "there are keys for five pairs") }
         let sums = pieces.into_iter().zip(self.keys);

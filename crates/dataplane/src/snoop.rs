@@ -20,8 +20,8 @@
 //!   acknowledged.
 //!
 //! `table` knows connections ([`FlowId`]), `flow` what is known of one, `store` what is
-//! kept. `ingress`, `egress` and `deliver` are the three things that happen; `lifecycle`
-//! is how all of it ends. A segment is known by what it says ([`Segment`], [`TcpFrame`]), so
+//! kept. `ingress`, `egress` and `deliver` are the three things that happen; `steady` is the
+//! short way through the first two; `lifecycle` is how all of it ends. A segment is known by what it says ([`Segment`], [`TcpFrame`]), so
 //! a simulated one runs through the same code.
 
 mod config;
@@ -36,6 +36,7 @@ mod mode;
 mod segment;
 mod seq;
 mod stats;
+mod steady;
 mod store;
 mod table;
 #[cfg(test)]
@@ -44,7 +45,7 @@ mod timers;
 
 pub use config::{SnoopConfig, SnoopMode};
 pub use estate::Damaged;
-pub use frame::{Bare, Change, FlowId, Link, Origin, Sight, StoredFrame, TcpFrame, Way};
+pub use frame::{Bare, Change, FlowId, Link, Origin, Plain, Sight, StoredFrame, TcpFrame, Way};
 pub use lifecycle::{Drained, FlowView};
 pub use mode::{Bar, Mode, Pause};
 pub use segment::{Exotic, Flags, Handshake, Options, Sacks, Segment, Timestamps};
@@ -229,20 +230,31 @@ impl<F: TcpFrame> Snoop<F> {
     fn acknowledge(&mut self, place: Place, window: u32) {
         let (id, hash) = (self.flows.key(place), self.flows.hash(place));
         let flow = self.flows.get(place);
-        let ack = flow.next;
-        let bare = Bare {
-            way: Way::ToPeer,
-            flow: id,
-            hash,
-            link: flow.link,
-            seq: flow.guest_next,
-            ack,
-            flags: Flags::ACK.with(flow.counter()),
-            window: flow.show(ack, window),
-            timestamps: flow.stamps_to_peer(),
-        };
-        self.to_peer.push_back(F::bare(&self.maker, &bare));
+        let answer = answer(&self.maker, id, hash, flow, window);
+        self.to_peer.push_back(answer);
     }
+}
+
+/// Tells the peer of a connection how far its bytes are acknowledged, with that window.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    reason = "for each segment that is acknowledged early"
+)]
+fn answer<F: TcpFrame>(maker: &F::Maker, id: FlowId, hash: u32, flow: &mut Flow, window: u32) -> F {
+    let ack = flow.next;
+    let bare = Bare {
+        way: Way::ToPeer,
+        flow: id,
+        hash,
+        link: flow.link,
+        seq: flow.guest_next,
+        ack,
+        flags: Flags::ACK.with(flow.counter()),
+        window: flow.show(ack, window),
+        timestamps: flow.stamps_to_peer(),
+    };
+    F::bare(maker, &bare)
 }
 
 impl<F: TcpFrame> fmt::Debug for Snoop<F> {

@@ -37,6 +37,7 @@ pub(super) fn connection(hash: &ConnectionHash, frame: &[u8], headers: Headers) 
 }
 
 /// The hash that the frames of a guest have which belong to a TCP connection.
+#[inline]
 pub(super) fn connection_of(hash: &ConnectionHash, flow: &FlowId) -> u32 {
     let first = |kind: u32| (kind << 8 | u32::from(TCP), flow.ports);
     let two = |half: u64| ((half >> 32) as u32, half as u32);

@@ -74,6 +74,7 @@ impl Pool {
         }))
     }
 
+    #[inline]
     pub(super) fn hash(&self) -> &ConnectionHash {
         &self.0.hash
     }

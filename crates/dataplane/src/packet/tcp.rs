@@ -1,5 +1,7 @@
 //! TCP in a packet's bytes, for early acknowledgement.
 
+mod plain;
+
 use super::connection::connection_of;
 use super::facts::{Destination, Facts};
 use super::wire::{ETHERNET, Headers, Network, TAG, TCP, be16};
@@ -7,7 +9,7 @@ use super::{Checksum, Gso, GsoKind, Offload, Packet, Pool, VIRTIO_HEADER};
 use crate::checksum::{fold, pseudo_header, sum, update};
 use crate::frame::ipv4::mapped;
 use crate::snoop::{
-    Bare, Change, Flags, FlowId, Link, Options, Segment, Seq, Sight, StoredFrame, TcpFrame,
+    Bare, Change, Flags, FlowId, Link, Options, Plain, Segment, Seq, Sight, StoredFrame, TcpFrame,
     Timestamps, Way,
 };
 use crate::{Class, GuestId};
@@ -35,6 +37,7 @@ pub struct TcpMaker {
     pub guest: GuestId,
 }
 
+#[inline]
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -149,6 +152,12 @@ impl TcpFrame for Packet {
         })
     }
 
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame of TCP")]
+    fn plain(&self, way: Way) -> Option<Plain> {
+        self.read_plain(way)
+    }
+
     #[inline]
     fn link(&self) -> Link {
         let frame = self.bytes();
@@ -160,11 +169,9 @@ impl TcpFrame for Packet {
         let Some(ip) = ip.first_chunk::<9>() else {
             return Link::default();
         };
-        let station = |at: usize| std::array::from_fn(|i| stations[at + i]);
         let first = word(ip, 0);
         Link {
-            guest: station(6),
-            peer: station(0),
+            stations: *stations,
             tag: if network == ETHERNET {
                 0
             } else {
@@ -179,15 +186,24 @@ impl TcpFrame for Packet {
         }
     }
 
+    #[inline]
     fn is_intact(&self) -> bool {
         if self.facts().offload.checksum.is_some() || self.facts().headers.vouched {
             return true;
         }
         let frame = self.bytes();
         let headers = self.facts().headers;
-        let segment = &frame[usize::from(headers.transport)..headers.end(frame)];
-        let pseudo = pseudo_header(headers.addresses(frame), TCP) + segment.len() as u32;
-        fold(u32::from(fold(pseudo)) + u32::from(sum(segment))) == 0xffff
+        let (transport, end) = (usize::from(headers.transport), headers.end(frame));
+        let len = (end - transport) as u32;
+        let fixed = usize::from(headers.network) + IPV4;
+        let rest = if headers.network_kind == Network::Ipv4 && transport == fixed {
+            // The addresses stand right before it.
+            u32::from(sum(&frame[transport - 8..end])) + u32::from(TCP)
+        } else {
+            let pseudo = pseudo_header(headers.addresses(frame), TCP);
+            pseudo + u32::from(sum(&frame[transport..end]))
+        };
+        fold(rest + len) == 0xffff
     }
 
     fn change(&mut self, change: &Change) {
@@ -218,6 +234,12 @@ impl TcpFrame for Packet {
         }
     }
 
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each segment that is kept")]
+    fn again(&self) -> Self {
+        Self(self.0.share())
+    }
+
     fn part(&self, from: u32, len: u32) -> Self {
         let headers = self.facts().headers;
         let frame = self.bytes();
@@ -225,7 +247,7 @@ impl TcpFrame for Packet {
         let header_len = transport + usize::from(frame[transport + 12] >> 4) * 4;
         let payload = &frame[header_len..headers.end(frame)];
         if from == 0 && len as usize == payload.len() {
-            return Self(self.0.share());
+            return self.again();
         }
         let (from, len) = (from as usize, len as usize);
         let chunk = &payload[from..from + len];
@@ -254,7 +276,26 @@ impl TcpFrame for Packet {
         part
     }
 
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "for each segment that is acknowledged early"
+    )]
     fn bare(maker: &TcpMaker, bare: &Bare) -> Self {
+        match bare.timestamps {
+            Some(stamps) if !bare.flow.v6 && bare.link.tag == 0 => {
+                Self::write_plain(maker, bare, stamps)
+            }
+            _ => Self::write_any(maker, *bare),
+        }
+    }
+}
+
+impl Packet {
+    /// A segment without payload, however it is to be laid out.
+    #[inline(never)]
+    fn write_any(maker: &TcpMaker, bare: Bare) -> Self {
+        let bare = &bare;
         let v6 = bare.flow.v6;
         let options = if bare.timestamps.is_some() { STAMPS } else { 0 };
         let network = ETHERNET + if bare.link.tag == 0 { 0 } else { TAG };
@@ -311,9 +352,7 @@ impl TcpFrame for Packet {
         write_tcp(tcp, bare, fold(pseudo));
         Self(buffer)
     }
-}
 
-impl Packet {
     /// Writes the length into the IP header, and its checksum.
     fn set_ip_len(&mut self) {
         let (network, _) = self.header_offsets();
@@ -376,10 +415,11 @@ fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
 #[inline]
 fn write_link(frame: &mut [u8], bare: &Bare) {
     let Bare { link, flow, .. } = bare;
-    let (to, from) = if bare.way == Way::ToPeer {
-        (link.peer, link.guest)
+    let [near, far] = [6, 0].map(|at| std::array::from_fn(|i| link.stations[at + i]));
+    let (to, from): ([u8; 6], [u8; 6]) = if bare.way == Way::ToPeer {
+        (far, near)
     } else {
-        (link.guest, link.peer)
+        (near, far)
     };
     let kind: [u8; 2] = if flow.v6 { [0x86, 0xdd] } else { [8, 0] };
     let Some((stations, rest)) = frame.split_first_chunk_mut::<12>() else {

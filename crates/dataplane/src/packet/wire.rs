@@ -117,6 +117,7 @@ impl Headers {
     }
 
     /// The end of the IP packet; behind it stands only Ethernet padding.
+    #[inline]
     pub(super) fn end(self, frame: &[u8]) -> usize {
         let network = usize::from(self.network);
         match self.network_kind {
@@ -230,6 +231,7 @@ pub(super) const fn is_extension(protocol: u8) -> bool {
 }
 
 /// Two bytes in network order. The caller has checked that they are there.
+#[inline]
 pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

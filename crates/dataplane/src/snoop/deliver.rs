@@ -1,10 +1,11 @@
 //! The host as a TCP sender towards the guest: for what it acknowledged in its place.
 
-use super::flow::{TICK, ticks};
+use super::flow::{Flow, TICK, ticks};
 use super::frame::{Bare, Change, TcpFrame, Way};
 use super::segment::Flags;
 use super::seq::Seq;
 use super::table::Place;
+use super::timers::Timers;
 use super::{Snoop, SnoopConfig};
 use tailbound_units::Nanos;
 
@@ -46,12 +47,7 @@ impl<F: TcpFrame> Snoop<F> {
     }
 
     pub(super) fn queue(&mut self, place: Place, due: u64) {
-        let flow = self.flows.get(place);
-        let after = (due as u32).wrapping_sub(flow.queued).cast_signed();
-        if flow.queued == 0 || after < 0 {
-            flow.queued = due as u32;
-            self.timers.push(due, place);
-        }
+        queue(&mut self.timers, self.flows.get(place), place, due);
     }
 
     /// The guest did not acknowledge in time.
@@ -236,5 +232,15 @@ impl<F: TcpFrame> Snoop<F> {
         };
         self.to_guest.push_back(F::bare(&self.maker, &bare));
         self.abandon(place);
+    }
+}
+
+/// Has a connection looked at when that is due, where it is not before.
+#[inline]
+pub(super) fn queue(timers: &mut Timers, flow: &mut Flow, place: Place, due: u64) {
+    let after = (due as u32).wrapping_sub(flow.queued).cast_signed();
+    if flow.queued == 0 || after < 0 {
+        flow.queued = due as u32;
+        timers.push(due, place);
     }
 }

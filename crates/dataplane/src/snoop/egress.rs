@@ -25,8 +25,17 @@ impl<F: TcpFrame> Snoop<F> {
     /// Looks at a frame of the guest, which goes to where `peer` says. Returns what is to
     /// be forwarded; `None` where it tells its peer nothing.
     #[inline]
-    pub fn handle_egress(&mut self, now: Nanos, mut frame: F, peer: Origin) -> Option<F> {
+    pub fn handle_egress(&mut self, now: Nanos, frame: F, peer: Origin) -> Option<F> {
         self.alive = now;
+        match self.pass_next(now, frame, peer) {
+            Ok(passed) => passed,
+            Err(other) => self.pass(now, other, peer),
+        }
+    }
+
+    /// The same, whatever the frame is.
+    #[inline(never)]
+    fn pass(&mut self, now: Nanos, mut frame: F, peer: Origin) -> Option<F> {
         let Some(sight) = frame.sight(Way::ToPeer) else {
             return Some(frame);
         };

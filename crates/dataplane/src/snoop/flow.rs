@@ -188,6 +188,15 @@ impl Flow {
         self.window = window.min(config.window.0 as u32);
     }
 
+    /// A segment came whose largest on the wire has so many bytes: the window that the peer is
+    /// shown grows, to at most `most` (III-C).
+    #[inline]
+    pub(super) fn grow(&mut self, largest: u16, most: u32) {
+        self.mss = self.mss.max(largest);
+        let window = self.window.saturating_add(2 * u32::from(self.mss));
+        self.window = window.min(most);
+    }
+
     /// Whether the peer was told of bytes that the guest has not acknowledged.
     #[inline]
     pub(super) const fn owes(&self) -> bool {
@@ -262,7 +271,8 @@ impl Flow {
         }
     }
 
-    const fn is_older(&self, stamps: Timestamps) -> bool {
+    /// Whether a timestamp of the peer is older than its last.
+    pub(super) const fn is_older(&self, stamps: Timestamps) -> bool {
         Seq(stamps.value).is_before(Seq(self.peer_stamp))
     }
 
@@ -314,6 +324,7 @@ impl Flow {
     }
 
     /// The timestamps of what the host sends in the guest's place.
+    #[inline]
     pub(super) fn stamps_to_peer(&self) -> Option<Timestamps> {
         self.stamped.then_some(Timestamps {
             value: self.guest_stamp,
@@ -330,6 +341,7 @@ impl Flow {
     }
 
     /// The counter of congestion that the guest sent last.
+    #[inline]
     pub(super) const fn counter(&self) -> Flags {
         match self.ecn {
             Ecn::Accurate(counter) => counter.flags(),
@@ -338,11 +350,13 @@ impl Flow {
     }
 
     /// Whether the guest has said this last, alone.
+    #[inline]
     pub(super) fn has_passed(&self, ack: Seq, field: u16) -> bool {
         self.passed == ack && self.passed_field == field
     }
 
     /// Notes what the guest said, alone.
+    #[inline]
     pub(super) const fn note_passed(&mut self, ack: Seq, field: u16) {
         self.passed = ack;
         self.passed_field = field;
@@ -361,6 +375,7 @@ impl Flow {
     }
 
     /// The pause before something is sent to the guest once more.
+    #[inline]
     pub(super) fn resend_after(&self) -> Nanos {
         let pause = SnoopConfig::FIRST_RESEND.0 << self.resends.min(16);
         Nanos(pause).min(SnoopConfig::LAST_RESEND)
@@ -368,6 +383,7 @@ impl Flow {
 
     /// When something is sent to the guest once more, in ticks, where that is at most a
     /// month off; `None` where nothing is owed.
+    #[inline]
     pub(super) fn deadline(&self, now: Nanos) -> Option<u64> {
         let now = ticks(now);
         let left = self.deadline.wrapping_sub(now as u32).cast_signed();
@@ -375,6 +391,7 @@ impl Flow {
     }
 
     /// Sets that to be after a pause from now; returns it.
+    #[inline]
     pub(super) fn set_deadline(&mut self, now: Nanos) -> u64 {
         self.set_deadline_at(ticks(now + self.resend_after()) + 1)
     }
@@ -387,6 +404,7 @@ impl Flow {
     }
 
     /// Nothing is owed to the guest.
+    #[inline]
     pub(super) const fn clear_deadline(&mut self) {
         self.deadline = 0;
     }

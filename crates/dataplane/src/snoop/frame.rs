@@ -1,6 +1,6 @@
 //! What early acknowledgement asks of a frame, and what it writes into one.
 
-use super::segment::{Flags, Segment, Timestamps};
+use super::segment::{Flags, Options, Segment, Timestamps};
 use super::seq::Seq;
 use crate::{Frame, GuestId};
 
@@ -29,10 +29,8 @@ pub struct FlowId {
 /// How frames of a connection are to look beside TCP: as the guest's last one did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The guest's station.
-    pub guest: [u8; 6],
-    /// The station that its frames go to.
-    pub peer: [u8; 6],
+    /// The station that its frames go to, and its own, as they stand in them.
+    pub stations: [u8; 12],
     /// Its VLAN tag; 0 without one.
     pub tag: u32,
     /// The first word of its IP header: IPv4's with its DSCP alone, IPv6's with its
@@ -52,6 +50,61 @@ pub struct Sight {
     /// What it says; `None` where the header is not to be understood: it ends too soon,
     /// or stands behind IPv6 extension headers or two VLAN tags.
     pub segment: Option<Segment>,
+}
+
+/// A segment of the kind that most are: over IPv4 without options or a VLAN tag, and of TCP no
+/// option but timestamps, nor a flag but ACK and PSH. It met no congestion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plain {
+    /// The connection.
+    pub flow: FlowId,
+    /// See [`Sight::hash`].
+    pub hash: u32,
+    /// The number of its first byte.
+    pub seq: Seq,
+    /// What it acknowledges.
+    pub ack: Seq,
+    /// Bytes of payload.
+    pub payload: u32,
+    /// See [`Segment::largest`].
+    pub largest: u16,
+    /// The window, as it stands in the header.
+    pub window: u16,
+    /// Whether PSH is set.
+    pub pushed: bool,
+    /// Its timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// How it looks beside TCP: see [`TcpFrame::link`].
+    pub link: Link,
+}
+
+impl Plain {
+    /// What a frame is in which `sight` was found, and that looks so, where it is plain.
+    pub fn of(sight: &Sight, link: Link) -> Option<Self> {
+        let segment = sight.segment.filter(|segment| !segment.congestion)?;
+        let timestamps = segment.options.timestamps;
+        let usual = Options {
+            timestamps,
+            ..Options::default()
+        };
+        let pushed = segment.flags.has(Flags::PSH);
+        let is_plain = segment.flags.only(Flags(!Flags::PSH.0)) == Flags::ACK
+            && segment.options == usual
+            && !sight.flow.v6
+            && link.tag == 0;
+        is_plain.then_some(Self {
+            flow: sight.flow,
+            hash: sight.hash,
+            seq: segment.seq,
+            ack: segment.ack,
+            payload: segment.payload,
+            largest: segment.largest,
+            window: segment.window,
+            pushed,
+            timestamps,
+            link,
+        })
+    }
 }
 
 /// Where a peer is: whoever sends from elsewhere is not the peer.
@@ -141,6 +194,12 @@ pub trait TcpFrame: Frame {
     /// protocol, or a fragment.
     fn sight(&self, way: Way) -> Option<Sight>;
 
+    /// The same where it is plain and laid out as most are; `None` says nothing of a frame.
+    #[inline]
+    fn plain(&self, way: Way) -> Option<Plain> {
+        Plain::of(&self.sight(way)?, self.link())
+    }
+
     /// How it looks beside TCP, for a frame of the guest in which a segment was seen.
     fn link(&self) -> Link;
 
@@ -150,6 +209,10 @@ pub trait TcpFrame: Frame {
 
     /// Writes into its header, and mends the checksum.
     fn change(&mut self, change: &Change);
+
+    /// The same once more. Both may share their bytes until one of them changes.
+    #[must_use]
+    fn again(&self) -> Self;
 
     /// `len` bytes of its payload from `from` on, with its headers; FIN and PSH only with
     /// its last byte. All of it may share the bytes of this one until one of them changes.

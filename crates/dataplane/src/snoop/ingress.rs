@@ -17,6 +17,15 @@ impl<F: TcpFrame> Snoop<F> {
     /// anything that the guest sent.
     #[inline]
     pub fn handle_ingress(&mut self, now: Nanos, frame: F) -> Option<F> {
+        match self.take_next(now, frame) {
+            Ok(next) => Some(next),
+            Err(other) => self.take(now, other),
+        }
+    }
+
+    /// The same, whatever the frame is.
+    #[inline(never)]
+    fn take(&mut self, now: Nanos, frame: F) -> Option<F> {
         let Some(sight) = frame.sight(Way::ToGuest) else {
             return Some(frame);
         };
@@ -53,6 +62,15 @@ impl<F: TcpFrame> Snoop<F> {
     /// not get there is held back, until the guest acknowledges something.
     #[inline]
     pub fn handle_placed(&mut self, placed: Placed) {
+        // What is kept and not lost needs no more.
+        if placed == Placed::Lost || !self.is_retaining() {
+            self.settle(placed);
+        }
+        self.pending.clear();
+    }
+
+    #[cold]
+    fn settle(&mut self, placed: Placed) {
         for index in 0..self.pending.len() {
             let Pending { place, bytes } = self.pending[index];
             match bytes {
@@ -64,7 +82,6 @@ impl<F: TcpFrame> Snoop<F> {
                 Placing::UpTo(end) => self.placed_up_to(place, end, placed),
             }
         }
-        self.pending.clear();
     }
 
     fn placed_up_to(&mut self, place: Place, end: Seq, placed: Placed) {
@@ -216,17 +233,13 @@ impl<F: TcpFrame> Snoop<F> {
         let fits = !flow.withholds() && !end.is_after(flow.edge);
         let passes = fits || flow.may_place_ahead();
         let (kept, placed) = if passes {
-            (frame.part(0, segment.payload), Some(frame))
+            (frame.again(), Some(frame))
         } else {
             (frame, None)
         };
         self.store
             .push(&mut flow.chain, kept, truesize, [segment.seq, end]);
-        flow.mss = flow.mss.max(segment.largest);
-        flow.window = flow
-            .window
-            .saturating_add(2 * u32::from(flow.mss))
-            .min(most);
+        flow.grow(segment.largest, most);
         flow.next = end;
         flow.mode = Mode::Active;
         if passes {

@@ -64,6 +64,7 @@ impl<F> Store<F> {
     }
 
     /// Adds a frame behind all others of its connection.
+    #[inline]
     pub(super) fn push(&mut self, chain: &mut Chain, frame: F, truesize: Bytes, bytes: [Seq; 2]) {
         let [seq, end] = bytes;
         let node = Node {
@@ -109,6 +110,7 @@ impl<F> Store<F> {
         }
     }
 
+    #[inline]
     fn pop(&mut self, chain: &mut Chain, head: usize) {
         let node = &mut self.nodes[head];
         node.frame = None;

@@ -20,9 +20,9 @@ const GRAIN: u32 = 10;
 pub(super) struct Place(u32);
 
 #[derive(Debug)]
-struct Slot<V> {
+pub(super) struct Slot<V> {
     key: FlowId,
-    value: V,
+    pub(super) value: V,
     /// When it was last used, in units.
     last: u32,
     hash: u32,
@@ -30,6 +30,19 @@ struct Slot<V> {
     /// Of an unused slot, the next unused one.
     newer: u32,
     chain: u32,
+}
+
+impl<V> Slot<V> {
+    /// Notes that the entry is used, whose place in the order stays ([`Table::recent`]).
+    #[inline]
+    pub(super) const fn note(&mut self, now: Nanos) {
+        self.last = units(now);
+    }
+}
+
+/// A moment on an entry's clock.
+const fn units(at: Nanos) -> u32 {
+    (at.0 >> UNIT) as u32
 }
 
 #[derive(Debug)]
@@ -86,6 +99,19 @@ impl<V> Table<V> {
         None
     }
 
+    /// Finds an entry that was used so short a time ago that its place in the order stays.
+    #[inline]
+    pub(super) fn recent(
+        &mut self,
+        now: Nanos,
+        key: &FlowId,
+        hash: u32,
+    ) -> Option<(Place, &mut Slot<V>)> {
+        let place = self.find(key, hash)?;
+        let slot = self.slots.get_mut(place.0 as usize - 1)?;
+        ((slot.last ^ units(now)) >> GRAIN == 0).then_some((place, slot))
+    }
+
     #[inline]
     pub(super) fn get(&mut self, place: Place) -> &mut V {
         &mut self.slots[place.0 as usize - 1].value
@@ -104,7 +130,7 @@ impl<V> Table<V> {
     /// Notes that an entry is used.
     #[inline]
     pub(super) fn touch(&mut self, now: Nanos, place: Place) {
-        let units = (now.0 >> UNIT) as u32;
+        let units = units(now);
         let slot = &mut self.slots[place.0 as usize - 1];
         let moves = (slot.last ^ units) >> GRAIN != 0;
         slot.last = units;
@@ -123,7 +149,7 @@ impl<V> Table<V> {
 
     /// The entries from the one on that was idle for longest, and for how long each was.
     pub(super) fn oldest(&self, now: Nanos) -> impl Iterator<Item = (Place, Nanos)> + '_ {
-        let units = (now.0 >> UNIT) as u32;
+        let units = units(now);
         let mut index = self.oldest;
         std::iter::from_fn(move || {
             let slot = self.slots.get((index as usize).checked_sub(1)?)?;
@@ -154,7 +180,7 @@ impl<V> Table<V> {
         let slot = Slot {
             key,
             value,
-            last: (now.0 >> UNIT) as u32,
+            last: units(now),
             hash,
             older: NIL,
             newer: NIL,

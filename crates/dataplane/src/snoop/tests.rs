@@ -4,4 +4,5 @@ mod bounds;
 mod model;
 mod rules;
 mod script;
+mod steady;
 mod wire;

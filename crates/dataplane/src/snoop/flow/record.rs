@@ -90,9 +90,7 @@ impl Flow {
         let facts = facts(&mut self).map(|fact| *fact);
         let facts = (0..).zip(facts).map(|(bit, fact)| u32::from(fact) << bit);
         let facts = facts.fold(0, |all, fact| all | fact);
-        let Link {
-            guest, peer, hops, ..
-        } = self.link;
+        let [peer0, peer1, peer2, peer3, peer4, peer5, guest @ ..] = self.link.stations;
         let stage = STAGES.iter().position(|stage| *stage == self.stage);
         let rest = [
             self.window,
@@ -114,11 +112,11 @@ impl Flow {
             ]),
             facts,
             four([guest[0], guest[1], guest[2], guest[3]]),
-            four([guest[4], guest[5], peer[0], peer[1]]),
-            four([peer[2], peer[3], peer[4], peer[5]]),
+            four([guest[4], guest[5], peer0, peer1]),
+            four([peer2, peer3, peer4, peer5]),
             self.link.tag,
             self.link.top,
-            hops.into(),
+            self.link.hops.into(),
             self.origin.number(),
         ];
         words[WORDS - rest.len()..].copy_from_slice(&rest);
@@ -148,10 +146,19 @@ impl Flow {
         let [.., near, between, far, tag, top, hops, peer] = *rest;
         let [duplicates, mode, stage, ecn] = states.to_le_bytes();
         let [near, between, far] = [near, between, far].map(u32::to_le_bytes);
-        let [guest4, guest5, peer0, peer1] = between;
+        // The guest's station stands before its peer's.
+        let mut stations = [0; 12];
+        for (to, from) in stations.iter_mut().zip(
+            between[2..]
+                .iter()
+                .chain(&far)
+                .chain(&near)
+                .chain(&between[..2]),
+        ) {
+            *to = *from;
+        }
         let link = Link {
-            guest: [near[0], near[1], near[2], near[3], guest4, guest5],
-            peer: [peer0, peer1, far[0], far[1], far[2], far[3]],
+            stations,
             tag,
             top,
             hops: hops as u8,

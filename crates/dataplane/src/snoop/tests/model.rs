@@ -85,6 +85,11 @@ impl TcpFrame for Record {
             }
         }
     }
+    fn again(&self) -> Self {
+        let mut again = self.clone();
+        again.is_host = true;
+        again
+    }
     fn part(&self, from: u32, len: u32) -> Self {
         assert!(from + len <= self.segment.payload, "within it");
         let mut part = self.clone();

@@ -235,6 +235,10 @@ impl TcpFrame for Frame {
         }
     }
 
+    fn again(&self) -> Self {
+        *self
+    }
+
     fn part(&self, from: u32, len: u32) -> Self {
         let mut part = *self;
         part.segment.sequence += u64::from(from);

@@ -1,0 +1,193 @@
+//! The frame that most segments are: an IPv4 header without options behind an Ethernet header
+//! without a tag, and a TCP header with timestamps or without, each at its usual place. Read and
+//! written at fixed places, in few steps; what is laid out otherwise is read and written in
+//! [`super`].
+
+use super::{CHECKSUM, DONT_FRAGMENT, ECN4, HEADER, IPV4, STAMPS, TcpMaker, put, word};
+use crate::checksum::fold_words;
+use crate::frame::ipv4::mapped;
+use crate::packet::connection::connection_of;
+use crate::packet::facts::{Destination, Facts};
+use crate::packet::wire::{ETHERNET, Headers, Network, TCP, be16};
+use crate::packet::{Checksum, Offload, Packet};
+use crate::snoop::{Bare, FlowId, Link, Plain, Seq, Timestamps, Way};
+use crate::{Class, Connection};
+
+const TRANSPORT: usize = ETHERNET + IPV4;
+/// A frame without payload and options, and with timestamps.
+const SHORT: usize = TRANSPORT + HEADER;
+const STAMPED: usize = SHORT + STAMPS;
+/// The first words of the options: two no-operations, timestamps and their length.
+const STAMPS_FIRST: u32 = 0x0101_080a;
+/// A TCP header's length and its upper flags, without options and with timestamps.
+const BARE_HEADER: u8 = (HEADER as u8 / 4) << 4;
+const STAMPED_HEADER: u8 = ((HEADER + STAMPS) as u8 / 4) << 4;
+const ACK: u8 = 0x10;
+const PSH: u8 = 8;
+/// Where ECN says that congestion was met.
+const CONGESTION: u8 = 3;
+/// The length of an IP packet with timestamps alone.
+const LEN: u32 = (STAMPED - ETHERNET) as u32;
+/// What is the same in the words of every such IP header, as a sum.
+const FIXED: u64 = LEN as u64 + ((DONT_FRAGMENT as u64) << 16);
+/// The headers of such a frame.
+const HEADERS: Headers = Headers {
+    protocol: TCP,
+    network_kind: Network::Ipv4,
+    network: ETHERNET as u8,
+    vouched: false,
+    transport: TRANSPORT as u16,
+};
+
+impl Packet {
+    /// What stands in the frame, where it is such a one.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "once for every frame of TCP")]
+    pub(super) fn read_plain(&self, way: Way) -> Option<Plain> {
+        let facts = self.facts();
+        let vouched = facts.headers.vouched;
+        if facts.headers != (Headers { vouched, ..HEADERS }) {
+            return None;
+        }
+        // What a buffer has behind a shorter frame says nothing, and is not asked for.
+        let frame: &[u8; STAMPED] = self.0.get(usize::from(facts.start)..)?.first_chunk()?;
+        let (timestamps, header) = match frame[TRANSPORT + 12] {
+            STAMPED_HEADER if word(frame, SHORT) == STAMPS_FIRST => {
+                let stamps = Timestamps {
+                    value: word(frame, SHORT + 4),
+                    echo: word(frame, SHORT + 8),
+                };
+                (Some(stamps), IPV4 + HEADER + STAMPS)
+            }
+            BARE_HEADER => (None, IPV4 + HEADER),
+            _ => return None,
+        };
+        let flags = frame[TRANSPORT + 13];
+        if flags & !PSH != ACK || frame[ETHERNET + 1] & CONGESTION == CONGESTION {
+            return None;
+        }
+        let payload = usize::from(be16(frame, ETHERNET + 2)).checked_sub(header)? as u32;
+        let flow = flow_of(frame, way);
+        let hash = match (way, facts.source) {
+            // It was made when the packet came in.
+            (Way::ToPeer, Some(_)) => facts.connection.0,
+            _ => connection_of(self.pool().hash(), &flow),
+        };
+        Some(Plain {
+            flow,
+            hash,
+            seq: Seq(word(frame, TRANSPORT + 4)),
+            ack: Seq(word(frame, TRANSPORT + 8)),
+            payload,
+            largest: facts.offload.gso.map_or(payload as u16, |gso| gso.size),
+            window: be16(frame, TRANSPORT + 14),
+            pushed: flags & PSH != 0,
+            timestamps,
+            link: link_of(frame),
+        })
+    }
+
+    /// A segment with timestamps and without payload.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "for each segment that is acknowledged early"
+    )]
+    pub(super) fn write_plain(maker: &TcpMaker, bare: &Bare, stamps: Timestamps) -> Self {
+        let (guest, peer) = (bare.flow.guest[1] as u32, bare.flow.peer[1] as u32);
+        let Link {
+            stations,
+            top,
+            hops,
+            ..
+        } = bare.link;
+        let (source, destination, ports, stations) = match bare.way {
+            Way::ToPeer => (guest, peer, bare.flow.ports, stations),
+            Way::ToGuest => {
+                let mut turned = stations;
+                turned.rotate_left(6);
+                (peer, guest, bare.flow.ports.rotate_left(16), turned)
+            }
+        };
+        let mut buffer = maker.pool.buffer(Self::HEADROOM + STAMPED);
+        let (bytes, facts) = buffer.parts_mut();
+        *facts = Facts {
+            source: (bare.way == Way::ToPeer).then_some(maker.guest),
+            len: STAMPED as u32,
+            start: Self::HEADROOM as u16,
+            network_start: (Self::HEADROOM + ETHERNET) as u16,
+            headers: HEADERS,
+            class: Class::Lowest,
+            destination: Destination::PlainIpv4,
+            has_flow: true,
+            flow: mapped(destination),
+            offload: Offload {
+                // It is left to whoever sends it.
+                checksum: Some(Checksum {
+                    start: TRANSPORT as u16,
+                    offset: CHECKSUM as u16,
+                }),
+                gso: None,
+            },
+            connection: Connection(bare.hash),
+        };
+        let place = bytes.get_mut(Self::HEADROOM..);
+        let Some(frame) = place.and_then(|rest| rest.first_chunk_mut::<STAMPED>()) else {
+            return Self(buffer);
+        };
+        put(frame, 0, stations);
+        put(frame, 12, [8, 0]);
+        // Sums of words of 32 bits are sums of their halves.
+        let addresses = u64::from(source) + u64::from(destination);
+        let rest = u32::from(hops) << 24 | u32::from(TCP) << 16;
+        let checksum = !fold_words(addresses + u64::from(top) + u64::from(rest) + FIXED);
+        put(frame, 14, (top | LEN).to_be_bytes());
+        put(frame, 18, DONT_FRAGMENT.to_be_bytes());
+        put(frame, 22, (rest | u32::from(checksum)).to_be_bytes());
+        put(frame, 26, source.to_be_bytes());
+        put(frame, 30, destination.to_be_bytes());
+        let pseudo = fold_words(addresses + u64::from(TCP) + (HEADER + STAMPS) as u64);
+        put(frame, 34, ports.to_be_bytes());
+        put(frame, 38, bare.seq.0.to_be_bytes());
+        put(frame, 42, bare.ack.0.to_be_bytes());
+        let first = u32::from(STAMPED_HEADER) << 24 | u32::from(bare.flags.0) << 16;
+        put(frame, 46, (first | u32::from(bare.window)).to_be_bytes());
+        put(frame, 50, (u32::from(pseudo) << 16).to_be_bytes());
+        put(frame, 54, STAMPS_FIRST.to_be_bytes());
+        put(frame, 58, stamps.value.to_be_bytes());
+        put(frame, 62, stamps.echo.to_be_bytes());
+        Self(buffer)
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "once for every frame of TCP")]
+fn flow_of(frame: &[u8; STAMPED], way: Way) -> FlowId {
+    let source = [0, word(frame, ETHERNET + 12).into()];
+    let destination = [0, word(frame, ETHERNET + 16).into()];
+    let ports = word(frame, TRANSPORT);
+    let (guest, peer, ports) = match way {
+        Way::ToPeer => (source, destination, ports),
+        Way::ToGuest => (destination, source, ports.rotate_left(16)),
+    };
+    FlowId {
+        guest,
+        peer,
+        ports,
+        v6: false,
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "once for every frame of TCP")]
+fn link_of(frame: &[u8; STAMPED]) -> Link {
+    Link {
+        stations: *frame.first_chunk().unwrap_or(&[0; 12]),
+        tag: 0,
+        top: word(frame, ETHERNET) & 0xff_0000 & !ECN4 | 0x4500_0000,
+        hops: frame[ETHERNET + 8],
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! What nearly every segment is: the next one of a connection that the host keeps and
+//! acknowledges, and the guest's acknowledgement of that.
+//!
+//! Both are done here in few steps. Whatever is anything else goes through `ingress` and
+//! `egress`, which ask one question after the other, and by which the same comes of these two.
+
+use super::deliver::queue;
+use super::flow::{Closing, Ecn, Flow, Stage};
+use super::frame::{Change, Origin, Plain, TcpFrame, Way};
+use super::mode::Mode;
+use super::seq::Seq;
+use super::{Pending, Placing, Snoop, answer};
+use tailbound_units::Nanos;
+
+impl<F: TcpFrame> Snoop<F> {
+    /// Keeps and acknowledges a frame for the guest, and returns it for the ring, where it is
+    /// the next segment of a connection of which nothing is withheld; or else hands it back.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each frame for a guest")]
+    pub(super) fn take_next(&mut self, now: Nanos, frame: F) -> Result<F, F> {
+        if !self.is_retaining() || self.draining {
+            return Err(frame);
+        }
+        let Some(plain) = frame.plain(Way::ToGuest) else {
+            return Err(frame);
+        };
+        let Some((place, slot)) = self.flows.recent(now, &plain.flow, plain.hash) else {
+            return Err(frame);
+        };
+        let flow = &mut slot.value;
+        let end = plain.seq + plain.payload;
+        let truesize = frame.truesize();
+        let room = {
+            let of_flow = self.config.flow.0.checked_sub(flow.chain.held().0);
+            let of_guest = self.config.guest.0.checked_sub(self.store.held().0);
+            let room = of_flow.unwrap_or(0).min(of_guest.unwrap_or(0));
+            room.checked_sub(truesize.0)
+        };
+        let takes = flow.origin.allows(Origin::of(frame.source())) && flow.takes(&plain, end);
+        let Some(room) = room.filter(|_| takes && frame.is_intact()) else {
+            return Err(frame);
+        };
+        slot.note(now);
+        let flow = &mut slot.value;
+        let bytes = [plain.seq, end];
+        self.store
+            .push(&mut flow.chain, frame.again(), truesize, bytes);
+        flow.note_taken(&plain, end, self.config.window.0 as u32);
+        if flow.deadline(now).is_none() {
+            let due = flow.set_deadline(now);
+            queue(&mut self.timers, flow, place, due);
+        }
+        let bytes = Placing::KeptFrom(plain.seq);
+        self.pending.push(Pending { place, bytes });
+        self.stats.early += 1;
+        self.owing += usize::from(!std::mem::replace(&mut flow.counts_owing, true));
+        // A segment takes up to twice its bytes.
+        let window = flow.window.min((room / 2) as u32);
+        let answer = answer(&self.maker, plain.flow, plain.hash, flow, window);
+        self.to_peer.push_back(answer);
+        Ok(frame)
+    }
+
+    /// Does what a frame of the guest asks for, and returns it for its peer where it tells that
+    /// something, where it only acknowledges more of what was kept and nothing is withheld; or
+    /// else hands it back.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "for each frame of a guest")]
+    pub(super) fn pass_next(
+        &mut self,
+        now: Nanos,
+        mut frame: F,
+        peer: Origin,
+    ) -> Result<Option<F>, F> {
+        let plain = frame.plain(Way::ToPeer);
+        let Some(plain) = plain.filter(|plain| plain.payload == 0 && !plain.pushed) else {
+            return Err(frame);
+        };
+        let Some((place, slot)) = self.flows.recent(now, &plain.flow, plain.hash) else {
+            return Err(frame);
+        };
+        let window = u32::from(plain.window) << slot.value.scale.min(14);
+        let edge = slot.value.edge.latest(plain.ack + window);
+        if !slot.value.goes_on_with(&plain, edge) {
+            return Err(frame);
+        }
+        slot.note(now);
+        let flow = &mut slot.value;
+        flow.origin = peer;
+        flow.edge = edge;
+        flow.window = window.min(self.config.window.0 as u32);
+        flow.note_acknowledged(&plain);
+        self.store.free(&mut flow.chain, plain.ack);
+        let owes = flow.owes();
+        if owes && !flow.chain.is_empty() {
+            let due = flow.set_deadline(now);
+            queue(&mut self.timers, flow, place, due);
+        } else {
+            flow.clear_deadline();
+        }
+        if owes {
+            self.stats.suppressed += 1;
+            return Ok(None);
+        }
+        self.owing -= usize::from(std::mem::take(&mut flow.counts_owing));
+        let field = flow.show(plain.ack, flow.window);
+        if flow.has_passed(plain.ack, field) {
+            self.stats.suppressed += 1;
+            return Ok(None);
+        }
+        flow.note_passed(plain.ack, field);
+        if field != plain.window {
+            self.stats.rewritten += 1;
+            frame.change(&Change {
+                seq: plain.seq,
+                ack: plain.ack,
+                sacks_after: None,
+                window: field,
+                timestamps: None,
+            });
+        }
+        Ok(Some(frame))
+    }
+}
+
+impl Flow {
+    /// Whether the guest is answered for and nothing is out of the ordinary.
+    #[inline]
+    fn is_steady(&self) -> bool {
+        self.mode == Mode::Active && self.closing == Closing::default() && self.sent == self.next
+    }
+
+    /// Whether a segment that ends at `end` is next, and may be placed.
+    #[inline]
+    fn takes(&self, plain: &Plain, end: Seq) -> bool {
+        let is_timely = match plain.timestamps {
+            Some(stamps) => self.stamped && !self.is_older(stamps),
+            None => !self.stamped,
+        };
+        self.is_steady()
+            && matches!(self.stage, Stage::Open | Stage::Answered)
+            && self.ecn != Ecn::Marked
+            && plain.payload > 0
+            && plain.seq == self.next
+            && !self.high.is_after(self.next)
+            && is_timely
+            && plain.ack.since(self.peer_ack) <= self.guest_next.since(self.peer_ack)
+            && !end.is_after(self.shown)
+            && (!end.is_after(self.edge) || self.may_place_ahead())
+    }
+
+    /// Notes a segment that was taken; `most` is the largest window that may be shown.
+    #[inline]
+    fn note_taken(&mut self, plain: &Plain, end: Seq, most: u32) {
+        self.peer_ack = plain.ack;
+        self.peer_window = plain.window;
+        if let Some(stamps) = plain.timestamps {
+            self.peer_stamp = stamps.value;
+        }
+        (self.next, self.sent, self.high) = (end, end, end);
+        self.grow(plain.largest, most);
+    }
+
+    /// Whether the guest's segment acknowledges what was kept, of which nothing was lost, and
+    /// says no more. `edge`: the right edge of its window behind that.
+    #[inline]
+    fn goes_on_with(&self, plain: &Plain, edge: Seq) -> bool {
+        let has_room = edge.is_after(plain.ack) && edge.since(plain.ack) >= u32::from(self.mss);
+        self.is_steady()
+            && self.stage == Stage::Open
+            && self.ecn == Ecn::Classic
+            && !self.solicited
+            && plain.seq == self.guest_next
+            && plain.ack.since(self.vm + 1) < self.next.since(self.vm)
+            && !plain.ack.is_before(self.recover)
+            && (has_room || !self.sent.is_after(edge))
+    }
+
+    /// Notes what the guest has acknowledged so, and how it looked.
+    #[inline]
+    fn note_acknowledged(&mut self, plain: &Plain) {
+        self.link = plain.link;
+        if let Some(stamps) = plain.timestamps
+            && !Seq(stamps.value).is_before(Seq(self.guest_stamp))
+        {
+            self.guest_stamp = stamps.value;
+        }
+        self.vm = plain.ack;
+        self.high = self.high.latest(plain.ack);
+        (self.resends, self.duplicates) = (0, 0);
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::arrival::{ArrivalCurve, TokenBucket};
 use crate::ratio::{Overflow, Ratio};
-use tailbound_units::{Bytes, Rate};
+use tailbound_units::{Bytes, Nanos, Rate};
 
 /// What each virtual machine of a tenant may send: Silo's {B, S, Bmax} (4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,16 @@ impl Guarantee {
     /// Returns what one machine may send: `min(Bmax · t + frame, B · t + S)`.
     pub fn curve(self, frame: Bytes) -> Result<ArrivalCurve, Overflow> {
         self.across(1, 2, frame)
+    }
+
+    /// Returns how long a message of so many bytes on the wire takes to leave its host at most,
+    /// if its machine has sent nothing beyond its bandwidth before: M/Bmax up to S, and
+    /// S/Bmax + (M - S)/B above. A burst below a frame is one frame.
+    pub fn time_for(self, message: Bytes, frame: Bytes) -> Nanos {
+        let burst = message.min(self.burst.max(frame));
+        let rest = Bytes(message.0 - burst.0);
+        let at_once = self.burst_rate.time_for(burst);
+        at_once.saturating_add(self.bandwidth.time_for(rest))
     }
 
     /// What the `senders` machines on one side of a link may send to the other

@@ -9,6 +9,8 @@
 
 mod conformance;
 mod elastic;
+#[cfg(test)]
+mod ends;
 mod experiment;
 mod host;
 mod isolation;

@@ -70,3 +70,17 @@ fn a_queue_bound_follows_from_a_guarantee() {
     assert_eq!(held(42_674), Ok(true));
     assert_eq!(held(80_000), Ok(true));
 }
+
+#[test]
+fn a_message_leaves_at_the_burst_rate_and_what_is_beyond_the_burst_at_the_bandwidth() {
+    let time = |message| figure_5().time_for(Bytes(message), Bytes(1_500));
+    assert_eq!(time(100_000), Nanos::from_micros(80));
+    assert_eq!(time(150_000), Nanos::from_micros(80 + 400));
+    let bare = Guarantee {
+        burst: Bytes(0),
+        ..figure_5()
+    };
+    let time = bare.time_for(Bytes(2_750), Bytes(1_500));
+    assert_eq!(time, Nanos(1_200 + 10_000));
+    assert_eq!(bare.time_for(Bytes(0), Bytes(1_500)), Nanos::ZERO);
+}

@@ -7,7 +7,7 @@
 //! Linux 6.12 the fair server of each CPU, 50 ms in 1 s by default, is in that
 //! sum.
 
-use super::class::{CPU, reserved};
+use super::class::{CPU, Periodic, reserved};
 use super::observed::Observed;
 use super::plan_error::{Nearest, PlanError};
 use super::step::ThreadStep;
@@ -52,7 +52,7 @@ pub(super) fn admit(steps: &[ThreadStep], observed: &Observed) -> Vec<PlanError>
         for step in &steps {
             others.remove(&step.thread);
         }
-        let others: u64 = others.values().sum();
+        let others: u64 = others.values().map(Periodic::bandwidth).sum();
         let wanted: u64 = steps
             .iter()
             .map(|step| reserved(&step.after.scheduling))

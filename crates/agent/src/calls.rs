@@ -101,6 +101,8 @@ pub struct Facts {
     pub slices: bool,
     /// The kernel's own slice: what reads back where nobody asked for one.
     pub base_slice: Nanos,
+    /// The time between two ticks.
+    pub tick: Nanos,
 }
 
 impl Facts {
@@ -118,8 +120,16 @@ impl Facts {
             privileged: privileged(),
             slices: sched::probe_slice(odd).is_ok_and(|seen| seen == odd),
             base_slice: base_slice()?,
+            tick: tick(),
         })
     }
+}
+
+/// Returns the time between two ticks: the coarse clocks move with them.
+fn tick() -> Nanos {
+    let between = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    Nanos::from_secs(u64::try_from(between.tv_sec).unwrap_or(0))
+        + Nanos(u64::try_from(between.tv_nsec).unwrap_or(0))
 }
 
 /// Returns what reads back as the slice of a thread that has none of its own.

@@ -91,6 +91,23 @@ impl Periodic {
     }
 }
 
+impl From<&Scheduling> for Periodic {
+    /// That of a thread with a deadline.
+    fn from(scheduling: &Scheduling) -> Self {
+        let Scheduling {
+            runtime,
+            deadline,
+            period,
+            ..
+        } = *scheduling;
+        Self {
+            runtime,
+            deadline,
+            period,
+        }
+    }
+}
+
 impl From<Periodic> for Deadline {
     fn from(periodic: Periodic) -> Self {
         let Periodic {

@@ -41,6 +41,7 @@ mod testing;
 pub mod text;
 pub mod usage;
 pub mod watch;
+mod worth;
 
 pub use agent::{Agent, AgentError, thread};
 pub use apply::{Applied, ApplyError, Restored};

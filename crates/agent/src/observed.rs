@@ -1,6 +1,7 @@
 //! What was seen of threads, control groups and the machine: all that a plan is
 //! made from besides what is desired.
 
+use super::class::Periodic;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -25,8 +26,8 @@ pub struct ThreadState {
 pub struct Domain {
     /// Its CPUs.
     pub cpus: Cpus,
-    /// The reservations in it, by thread: runtime / period in units of 2^-20.
-    pub booked: BTreeMap<ThreadId, u64>,
+    /// The reservations in it, by thread.
+    pub booked: BTreeMap<ThreadId, Periodic>,
 }
 
 /// What the administrator allows to reservations.
@@ -39,6 +40,9 @@ pub struct Limits {
     pub fair_server: u64,
     /// The periods that the kernel takes: `sched_deadline_period_min_us` to `_max_us`.
     pub periods: RangeInclusive<Nanos>,
+    /// For how long a thread may run beyond its runtime: until the next tick, unless a timer
+    /// stops it (`HRTICK_DL`).
+    pub overrun: Nanos,
 }
 
 /// One thread.

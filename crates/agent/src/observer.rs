@@ -3,7 +3,7 @@
 //! comes from [`SystemCalls`], so that a recorded machine is read as this one is.
 
 use super::calls::{Facts, Live, SystemCalls, has_exited};
-use super::class::{CPU, Class, bandwidth, reserved};
+use super::class::{CPU, Class, Periodic, bandwidth};
 use super::desired::Desired;
 use super::observed::{
     Domain, Limits, Observed, ObservedGroup, ObservedMachine, ObservedThread, ThreadState,
@@ -252,7 +252,7 @@ impl Observer {
                     .iter_mut()
                     .find(|domain| domain.cpus.contains(stat.processor));
                 if let Some(domain) = domain {
-                    domain.booked.insert(thread, reserved(&seen));
+                    domain.booked.insert(thread, Periodic::from(&seen));
                 }
             }
         }
@@ -281,7 +281,19 @@ impl Observer {
             fair_server: self.fair_server(),
             periods: micros("sched_deadline_period_min_us", 100)
                 ..=micros("sched_deadline_period_max_us", 1 << 22),
+            overrun: if self.has_deadline_timers() {
+                Nanos::ZERO
+            } else {
+                self.facts.tick
+            },
         }
+    }
+
+    /// Whether timers enforce runtimes, as far as debugfs says it. By default ticks do.
+    fn has_deadline_timers(&self) -> bool {
+        let features = self.root.path("/sys/kernel/debug/sched/features");
+        let features = fs::read_to_string(features).unwrap_or_default();
+        features.split_whitespace().any(|one| one == "HRTICK_DL")
     }
 
     /// Returns what the fair server reserves of each CPU: as debugfs says, otherwise

@@ -9,6 +9,7 @@ use super::observed::{Observed, ObservedThread, ThreadState};
 use super::plan_error::PlanError;
 use super::step::{GroupStep, ThreadStep, same};
 use super::text::printable;
+use super::worth;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,6 +67,7 @@ pub fn plan(
     } = planner;
     plan.groups = groups(desired, observed);
     errors.extend(admission::admit(&plan.threads, observed));
+    plan.notes.extend(worth::notes(&plan.threads, observed));
     plan.notes.dedup();
     if errors.is_empty() {
         Ok(plan)

@@ -38,11 +38,15 @@ pub(super) fn next(thread: ThreadId) -> ThreadId {
 }
 
 pub(super) fn periodic(runtime_us: u64, period_us: u64) -> Class {
-    Class::Periodic(Periodic {
+    Class::Periodic(reservation(runtime_us, period_us))
+}
+
+pub(super) fn reservation(runtime_us: u64, period_us: u64) -> Periodic {
+    Periodic {
         runtime: Nanos::from_micros(runtime_us),
         deadline: Nanos::from_micros(period_us),
         period: Nanos::from_micros(period_us),
-    })
+    }
 }
 
 pub(super) fn desired(tid: u32, class: Class) -> Desired {
@@ -63,6 +67,7 @@ pub(super) fn machine() -> ObservedMachine {
             share: Some(CPU * 95 / 100),
             fair_server: CPU / 20,
             periods: Nanos::from_micros(100)..=Nanos::from_micros(1 << 22),
+            overrun: Nanos::from_millis(4),
         },
         slices: true,
         privileged: true,

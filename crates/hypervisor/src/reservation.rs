@@ -125,7 +125,8 @@ pub enum Unschedulable {
 const CPU: u64 = 1000;
 
 impl Pool {
-    /// Returns by how much deadlines are missed at most; `None` where nothing is proved.
+    /// Returns by how much deadlines are missed at most, rounded up to a microsecond; `None` where
+    /// nothing is proved.
     ///
     /// M CPUs keep all deadlines if the densities add up to M - (M - 1) times the largest at most
     /// (Goossens, Funk and Baruah, Real-Time Systems 25, 2003). What a thread overruns it pays
@@ -155,7 +156,8 @@ impl Pool {
             (_, 0) => None,
             (extra, spare) => {
                 let lateness = (extra * u128::from(CPU)).div_ceil(spare.into());
-                u64::try_from(lateness).ok().map(Nanos)
+                let micros = u64::try_from(lateness.div_ceil(1000)).ok()?;
+                micros.checked_mul(1000).map(Nanos)
             }
         }
     }
@@ -243,6 +245,12 @@ impl Latency {
 }
 
 impl Service {
+    /// Returns the longest time without a CPU for a thread that could run.
+    pub fn blackout(&self) -> Nanos {
+        let least = Nanos(1);
+        self.latency(least).total().saturating_sub(least)
+    }
+
     /// Returns how long `demand` of CPU time takes at most, from whenever the thread has it to do;
     /// [`Nanos::MAX`] and more where that has no end. What it has to do before counts as well.
     ///

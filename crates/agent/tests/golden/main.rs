@@ -174,7 +174,7 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
     for Domain { cpus, booked } in domains {
         let booked: Vec<_> = booked
             .iter()
-            .map(|(thread, share)| format!("{thread}={share}"))
+            .map(|(thread, reservation)| format!("{thread}={}", reservation.bandwidth()))
             .collect();
         writeln!(out, "domain {cpus}: booked [{}]", booked.join(" ")).unwrap();
     }
@@ -182,11 +182,12 @@ fn show_machine(out: &mut String, machine: &ObservedMachine) {
         share,
         fair_server,
         periods,
+        overrun,
     } = limits;
     writeln!(
         out,
-        "limits: share {share:?}, fair server {fair_server}, periods {} to {}, \
-         slices {slices}, privileged {privileged}",
+        "limits: share {share:?}, fair server {fair_server}, periods {} to {}, overrun \
+         {overrun}, slices {slices}, privileged {privileged}",
         periods.start(),
         periods.end()
     )

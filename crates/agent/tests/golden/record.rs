@@ -24,6 +24,7 @@ const MACHINE: &[&str] = &[
     "/proc/sys/kernel/sched_rt_runtime_us",
     "/sys/devices/system/cpu/online",
     "/sys/kernel/debug/sched/fair_server/cpu0/period",
+    "/sys/kernel/debug/sched/features",
     "/sys/kernel/debug/sched/fair_server/cpu0/runtime",
 ];
 

@@ -1,0 +1,170 @@
+//! What reservations are worth: the longest time for which each leaves its thread without a CPU,
+//! and whether anything proves it. That the kernel takes them does not: see
+//! [`tailbound_hypervisor::reservation`].
+
+use super::class::Periodic;
+use super::observed::{Domain, Limits, Observed};
+use super::step::ThreadStep;
+use super::text::printable;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use tailbound_hypervisor::reservation::{Deadline, Disturbance, Pool, Service, Unschedulable};
+use tailbound_units::Nanos;
+
+/// How the kernel is told to stop threads by a timer.
+const TIMERS: &str = "`echo HRTICK_DL > /sys/kernel/debug/sched/features`";
+
+/// Returns a note for each kind of reservation that `steps` give in a root domain.
+pub(super) fn notes(steps: &[ThreadStep], observed: &Observed) -> Vec<String> {
+    let machine = &observed.machine;
+    let of = |domain: &Domain| of_domain(domain, steps, observed, &machine.limits);
+    machine.domains.iter().flat_map(of).collect()
+}
+
+fn of_domain(
+    domain: &Domain,
+    steps: &[ThreadStep],
+    observed: &Observed,
+    limits: &Limits,
+) -> Vec<String> {
+    let mut all = domain.booked.clone();
+    // By reservation: who gets it.
+    let mut new: BTreeMap<_, Vec<&ThreadStep>> = BTreeMap::new();
+    for step in steps {
+        let wanted = &step.after.scheduling;
+        let is_here = domain
+            .cpus
+            .contains(observed.threads[&step.thread].processor);
+        if wanted.is_deadline() && is_here {
+            let reservation = Periodic::from(wanted);
+            all.insert(step.thread, reservation);
+            let Periodic {
+                runtime,
+                deadline,
+                period,
+            } = reservation;
+            let kind = new.entry((period, deadline, runtime)).or_default();
+            kind.push(step);
+        }
+    }
+    let all: Vec<_> = all.values().map(|one| deadline(*one)).collect();
+    let cpus = domain.cpus.count();
+    let note = |(_, steps): (_, Vec<&ThreadStep>)| {
+        let reservation = deadline(Periodic::from(&steps.first()?.after.scheduling));
+        let worth = |overrun| worth(reservation, &all, cpus, overrun);
+        let who = match &steps[..] {
+            [one] => printable(&one.name),
+            [first, others @ ..] => format!("{} and {} more", printable(&first.name), others.len()),
+            [] => return None,
+        };
+        let mut note = match worth(limits.overrun) {
+            Ok(longest) => format!(
+                "{who}: at worst {longest} without a CPU, and what interrupts and steal take"
+            ),
+            Err(why) => format!(
+                "{who}: nothing proves how long they may be without a CPU of {}: {why}",
+                domain.cpus
+            ),
+        };
+        if limits.overrun > Nanos::ZERO
+            && let Ok(longest) = worth(Nanos::ZERO)
+        {
+            // Writing to a String does not fail.
+            let _ = write!(
+                note,
+                "; the kernel ends runtimes at ticks, every {}; with timers ({TIMERS}) it is \
+                 {longest}",
+                limits.overrun
+            );
+        }
+        Some(note)
+    };
+    new.into_iter().filter_map(note).collect()
+}
+
+/// Returns the longest time without a CPU, to a microsecond, of one of `all` reservations.
+fn worth(
+    one: Deadline,
+    all: &[Deadline],
+    cpus: u32,
+    overrun: Nanos,
+) -> Result<Nanos, Unschedulable> {
+    let densities = all.iter().map(Deadline::density);
+    let pool = Pool {
+        cpus,
+        threads: u32::try_from(all.len()).unwrap_or(u32::MAX),
+        largest: densities.clone().max().unwrap_or(0),
+        reservable: densities.fold(0, u64::saturating_add),
+        disturbance: Disturbance {
+            overrun,
+            ..Disturbance::default()
+        },
+    };
+    pool.services(all)?;
+    let longest = pool
+        .service(one)
+        .map(|service: Service| service.blackout())?;
+    Ok(Nanos(longest.0.div_ceil(1000).saturating_mul(1000)))
+}
+
+fn deadline(periodic: Periodic) -> Deadline {
+    let Periodic {
+        runtime,
+        deadline,
+        period,
+    } = periodic;
+    Deadline {
+        runtime,
+        deadline,
+        period,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+    use crate::testing::{Fake, desired, machine, periodic, reservation};
+
+    fn notes_of(overrun: Nanos, wanted: &[(u64, u64)], others: u32) -> Vec<String> {
+        let mut machine = machine();
+        machine.limits.overrun = overrun;
+        let mut observed = Fake::new(1..=8).observe(machine);
+        for tid in 5..5 + others {
+            let booked = &mut observed.machine.domains[0].booked;
+            booked.insert(crate::testing::id(tid), reservation(2000, 4000));
+        }
+        let wanted: Vec<_> = (1..)
+            .zip(wanted)
+            .map(|(tid, (runtime, period))| desired(tid, periodic(*runtime, *period)))
+            .collect();
+        plan(&wanted, &observed, &BTreeMap::new()).unwrap().notes
+    }
+
+    #[test]
+    fn a_plan_says_what_its_reservations_are_worth() {
+        let ticks = Nanos::from_millis(4);
+        assert_eq!(
+            notes_of(Nanos::ZERO, &[(1000, 4000), (1000, 4000)], 0),
+            [
+                "vm vcpu 1 and 1 more: at worst 6ms without a CPU, and what interrupts and steal take"
+            ]
+        );
+        // Alone it overruns nobody's runtime but its own.
+        assert_eq!(
+            notes_of(ticks, &[(1000, 4000)], 0),
+            [format!(
+                "vm vcpu 1: at worst 34ms without a CPU, and what interrupts and steal take; the \
+                 kernel ends runtimes at ticks, every 4ms; with timers ({TIMERS}) it is 6ms"
+            )]
+        );
+        // 16 ms in all of 2.6 CPUs that are left: more than a period leaves.
+        let late = notes_of(ticks, &[(1000, 4000)], 4);
+        assert!(late[0].contains("nothing proves"), "{late:?}");
+        assert!(late[0].contains("it is 6ms"), "{late:?}");
+        // Which the kernel takes: 3.25 of 3.6.
+        let dense = notes_of(Nanos::ZERO, &[(3000, 4000), (2000, 4000)], 4);
+        assert_eq!(dense.len(), 2);
+        assert!(dense[0].contains("too much for 4 CPUs"), "{dense:?}");
+    }
+}

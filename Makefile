@@ -45,6 +45,10 @@ sim: build ## Run all simulations: the papers' figures, bounds against packets (
 	$(TAILBOUND) sim pacer run all --out $(OUT)
 	$(TAILBOUND) sim shaper run all --out $(OUT)
 
+.PHONY: reproduce
+reproduce: build ## Hold every table and figure of the papers against what comes out here: docs/reproduction.md (a minute)
+	$(TAILBOUND) reproduce all --quick --page docs/reproduction.md
+
 # Where `make place` listens.
 LISTEN ?= 127.0.0.1:7070
 

@@ -178,6 +178,12 @@ impl<E: Experiment> Loaded<E> {
         &self.head.source
     }
 
+    /// The names of what it expects.
+    pub fn checks(&self) -> impl Iterator<Item = &str> {
+        let names = self.head.check.iter();
+        names.map(|check| check.name.get_ref().as_str())
+    }
+
     /// Runs it and judges what it found.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ mod place;
 mod probe;
 #[cfg(feature = "report")]
 mod report;
+#[cfg(feature = "sim")]
+mod reproduce;
 #[cfg(feature = "probe")]
 mod select;
 #[cfg(feature = "sim")]
@@ -74,6 +76,14 @@ pub(crate) enum Command {
     #[cfg(all(feature = "operator", not(feature = "sim")))]
     #[command(disable_help_flag = true)]
     Sim(elsewhere::Args),
+    /// Hold every table and figure of the papers against what comes out here
+    #[cfg(feature = "sim")]
+    Reproduce(reproduce::Args),
+    /// Hold every table and figure of the papers against what comes out here (package
+    /// tailbound-lab)
+    #[cfg(all(feature = "operator", not(feature = "sim")))]
+    #[command(disable_help_flag = true)]
+    Reproduce(elsewhere::Args),
     /// Bound delay and backlog in a network of queues, by network calculus
     #[cfg(feature = "calc")]
     Calc(calc::Args),
@@ -115,8 +125,12 @@ impl Command {
             Self::Lab(args) => args.run("lab"),
             #[cfg(feature = "sim")]
             Self::Sim(args) => args.run(),
+            #[cfg(feature = "sim")]
+            Self::Reproduce(args) => args.run(),
             #[cfg(all(feature = "operator", not(feature = "sim")))]
             Self::Sim(args) => args.run("sim"),
+            #[cfg(all(feature = "operator", not(feature = "sim")))]
+            Self::Reproduce(args) => args.run("reproduce"),
             #[cfg(feature = "calc")]
             Self::Calc(args) => args.run(),
             #[cfg(feature = "place")]

@@ -151,6 +151,11 @@ const CASES: &[(i32, &[&str])] = &[
     (2, &["sim", "pacer", "show", "nothing"]),
     (2, &["sim", "placement", "run", "missing.toml"]),
     (64, &["sim", "vcpu", "run"]),
+    (0, &["reproduce", "--list"]),
+    (0, &["reproduce", "silo-10"]),
+    (2, &["reproduce", "silo-10", "--page", "missing/page.md"]),
+    (64, &["reproduce", "silo-99"]),
+    (64, &["reproduce"]),
     (0, &["place", "openapi"]),
     (0, &["place", "token", "--role", "operator"]),
     (

@@ -1,4 +1,4 @@
-//! `tailbound sim` from outside.
+//! `tailbound sim` and `tailbound reproduce` from outside.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,12 @@ use tailbound_report::Results;
 fn tailbound(directory: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
     command.args(["sim", "vcpu"]).args(args);
+    command.current_dir(directory).output().unwrap()
+}
+
+fn reproduce(directory: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailbound"));
+    command.arg("reproduce").args(args);
     command.current_dir(directory).output().unwrap()
 }
 
@@ -119,6 +125,35 @@ fn the_help_is_stable() {
         let help = text(&tailbound(directory.path(), args).stdout);
         insta::assert_snapshot!(format!("help {}", args[0]), help);
     }
+    let help = text(&reproduce(directory.path(), &["--help"]).stdout);
+    insta::assert_snapshot!("help reproduce", help);
+}
+
+#[test]
+fn the_items_of_the_papers_are_listed_and_those_of_seconds_are_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let listed = text(&reproduce(directory.path(), &["--list"]).stdout);
+    assert_eq!(listed.lines().count(), 131);
+    let vsnoop = text(&reproduce(directory.path(), &["vsnoop", "--list"]).stdout);
+    assert_eq!(vsnoop.lines().count(), 15);
+    // One that runs, one that takes too long, one that other commands hold.
+    let items = [
+        "silo-10",
+        "bobtail-16",
+        "silo-1",
+        "--quick",
+        "--page",
+        "page.md",
+    ];
+    let run = reproduce(directory.path(), &items);
+    let out = text(&run.stdout);
+    assert_eq!(run.status.code(), Some(0), "{out}{}", text(&run.stderr));
+    assert!(out.starts_with("PASS    silo-10"), "{out}");
+    assert!(out.contains("bursts alone in a: 400000 (wanted "), "{out}");
+    assert!(out.contains("not run bobtail-16"), "{out}");
+    assert!(out.contains("-       silo-1 "), "{out}");
+    let page = fs::read_to_string(directory.path().join("page.md")).unwrap();
+    assert!(page.contains("**PASS**<br>bursts alone in a"), "{page}");
 }
 
 /// The check that every kind of experiments gets, wrong in the same three ways.

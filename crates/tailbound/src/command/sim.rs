@@ -5,7 +5,10 @@ mod placement;
 mod runner;
 
 use crate::exit::{Exit, Failure};
-use runner::{Args as Of, Parallel};
+pub(super) use runner::AnyNamed;
+use runner::{Args as Of, Named, Parallel};
+use tailbound_experiment::ExperimentError;
+use tailbound_sim::net::NetExperiment;
 use tailbound_sim::pacer::PacerExperiment;
 use tailbound_sim::shaper::ShaperExperiment;
 use tailbound_sim::vcpu::VcpuExperiment;
@@ -41,4 +44,25 @@ impl Args {
             Subject::Vcpu(args) => args.run(),
         }
     }
+}
+
+/// Reads the experiment `KIND/NAME`, one of those that come with the program.
+///
+/// # Errors
+/// There is none, or it has mistakes.
+pub(super) fn named(kind_and_name: &str) -> Result<Box<dyn AnyNamed>, ExperimentError> {
+    let (kind, name) = kind_and_name.split_once('/').unwrap_or(("", kind_and_name));
+    Ok(match kind {
+        "net" => Box::new(Named::new(name, Parallel::<NetExperiment>::all())?),
+        "pacer" => Box::new(Named::new(name, Parallel::<PacerExperiment>::all())?),
+        "placement" => Box::new(Named::new(name, placement::Timed {})?),
+        "shaper" => Box::new(Named::new(name, Parallel::<ShaperExperiment>::all())?),
+        "vcpu" => Box::new(Named::new(name, Parallel::<VcpuExperiment>::all())?),
+        _ => {
+            return Err(ExperimentError::Unknown {
+                name: kind_and_name.to_owned(),
+                known: "net/NAME, pacer/NAME, placement/NAME, shaper/NAME, vcpu/NAME".to_owned(),
+            });
+        }
+    })
 }

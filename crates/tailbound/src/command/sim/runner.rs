@@ -4,7 +4,8 @@ use crate::command::experiment::{Line, Report, list, show};
 use crate::exit::{Exit, Failure};
 use std::marker::PhantomData;
 use std::thread::available_parallelism;
-use tailbound_experiment::{Experiment, ExperimentError, Loaded};
+use tailbound_experiment::{Experiment, ExperimentError, Loaded, Progress};
+use tailbound_report::Results;
 use tailbound_sim::Threads;
 
 /// A kind of experiments, with the arguments of `run` that not all kinds have.
@@ -28,6 +29,16 @@ pub(super) struct Parallel<E: Send + Sync + 'static> {
     experiments: PhantomData<E>,
 }
 
+impl<E: Send + Sync> Parallel<E> {
+    /// As many threads as there are CPUs.
+    pub(super) const fn all() -> Self {
+        Self {
+            threads: None,
+            experiments: PhantomData,
+        }
+    }
+}
+
 impl<E> Kind for Parallel<E>
 where
     E: Experiment<Options = Threads, Error = ExperimentError> + Send + Sync + 'static,
@@ -40,6 +51,40 @@ where
     fn options(&self) -> Threads {
         let all = || available_parallelism().map_or(1, usize::from);
         Threads(self.threads.map_or_else(all, usize::from))
+    }
+}
+
+/// An experiment of those that come with the program, read.
+pub(super) struct Named<K: Kind> {
+    loaded: Loaded<K::Experiment>,
+    kind: K,
+}
+
+impl<K: Kind> Named<K> {
+    pub(super) fn new(name: &str, kind: K) -> Result<Self, ExperimentError> {
+        let loaded = Loaded::parse(&K::Experiment::CATALOGUE.source(name)?)?;
+        Ok(Self { loaded, kind })
+    }
+}
+
+/// Any such experiment.
+pub(in crate::command) trait AnyNamed {
+    /// The names of what it expects.
+    #[cfg(test)]
+    fn checks(&self) -> Vec<&str>;
+
+    /// Runs it.
+    fn run(&self, seed: u64, progress: &mut Progress<'_>) -> Result<Results, ExperimentError>;
+}
+
+impl<K: Kind> AnyNamed for Named<K> {
+    #[cfg(test)]
+    fn checks(&self) -> Vec<&str> {
+        self.loaded.checks().collect()
+    }
+
+    fn run(&self, seed: u64, progress: &mut Progress<'_>) -> Result<Results, ExperimentError> {
+        self.loaded.run(seed, &self.kind.options(), progress)
     }
 }
 

@@ -152,7 +152,11 @@ fn how_long_a_reload_stalls_packets() {
         let mut waits = Waits::of(&daemon);
         let start = Instant::now();
         let quiet = || start.elapsed() < Duration::from_secs(2);
-        report("alone", &delays(&guests, &mut nics, &mut waits, quiet));
+        let alone = delays(&guests, &mut nics, &mut waits, quiet);
+        report("alone", &alone);
+        // A hypervisor takes a processor away and does not say so to the clock of a thread.
+        let taken = alone.iter().map(|delay| delay.without_waits).max();
+        let taken = taken.expect("it runs for two seconds");
         let mut applied = 0.0;
         for (what, others) in [
             ("the same again", 0..IDLE),
@@ -188,8 +192,8 @@ fn how_long_a_reload_stalls_packets() {
         let most = report_aside(&daemon);
         let is_judged = !cfg!(debug_assertions);
         assert!(
-            !is_judged || most <= PROMISED,
-            "a turn took {most:?}, not {PROMISED:?}"
+            !is_judged || most <= PROMISED.max(taken),
+            "a turn took {most:?}, not {PROMISED:?}, where nothing beside packets took {taken:?}"
         );
     });
 }

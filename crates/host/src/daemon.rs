@@ -59,8 +59,8 @@ use tailbound_switch::{Interest, PortIndex, Switch};
 use tailbound_units::Nanos;
 pub use takeover::{Instance, InstanceError};
 use telling::{Moved, Telling, begin_exchange};
-use vcpu::VcpuThread;
 pub use vcpu::watch_vcpus;
+use vcpu::{AgentEnd, VcpuThread};
 
 /// How long SIGTERM lets queues drain.
 const DRAIN: Nanos = Nanos::from_secs(1);
@@ -200,6 +200,7 @@ struct Daemon {
     cpu: Option<u32>,
     vcpus: Vcpus,
     vcpu_thread: Option<VcpuThread>,
+    vcpu_end: AgentEnd,
     control: Option<ControlConfig>,
     watch: Option<WatchClient>,
     /// Says what this host keeps.
@@ -284,6 +285,7 @@ impl Daemon {
             cpu: config.cpu,
             vcpus,
             vcpu_thread,
+            vcpu_end: AgentEnd::default(),
             control: control.cloned(),
             watch,
             reporter,

@@ -13,7 +13,7 @@ use super::core::Core;
 use super::notify::{self, notify};
 use super::plan::{PortPlan, plan};
 use super::poller::{HOSE, Mark};
-use super::vcpu::VcpuThread;
+use super::vcpu::{AgentEnd, VcpuThread};
 use super::{Clock, Daemon, HostError, Inherited, ask, system};
 use crate::config::{Change, ChangeError, Files};
 use crate::guarantees::Guarantees;
@@ -130,6 +130,7 @@ struct InForce {
     hose: Option<SocketAddr>,
     placement: Placement,
     has_vcpu_thread: bool,
+    vcpu_end: AgentEnd,
     vcpus: Vcpus,
     watch: Option<AskWatch>,
     waker: Waker,
@@ -162,7 +163,10 @@ impl InForce {
         let hose = hose.map(|hose| HoseSetup::open(hose, config.classes, self.hose, placement));
         let hose = hose.transpose()?;
         let vcpu_thread = match &config.vcpu {
-            Some(vcpu) if !self.has_vcpu_thread => Some(VcpuThread::start(vcpu.clone())?),
+            Some(vcpu) if !self.has_vcpu_thread => {
+                self.vcpu_end.wait();
+                Some(VcpuThread::start(vcpu.clone())?)
+            }
             _ => None,
         };
         Ok(Some(Box::new(Prepared {
@@ -233,6 +237,7 @@ impl Daemon {
                 waker: self.signals.waker(),
             },
             has_vcpu_thread: self.vcpu_thread.is_some(),
+            vcpu_end: self.vcpu_end.clone(),
             vcpus: self.vcpus.clone(),
             watch: ask(self.watch.as_ref()),
             waker: self.signals.waker(),
@@ -491,7 +496,7 @@ impl Daemon {
             }
             (None, None) => {
                 if let Some(running) = self.vcpu_thread.take() {
-                    running.retire();
+                    running.retire(&self.vcpu_end);
                 }
             }
         }

@@ -7,7 +7,8 @@ use crate::metrics::{Exposition, Server, Vcpus};
 use crate::wake::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tailbound_agent::watch::{Shared, Watcher};
@@ -58,10 +59,16 @@ impl VcpuThread {
         }
     }
 
-    /// Ends it without waiting until it has restored every thread.
-    pub(super) fn retire(self) {
+    /// Ends it without waiting until it has restored every thread, which `end` tells.
+    pub(super) fn retire(self, end: &AgentEnd) {
+        let (ended, told) = channel();
+        end.set(told);
         let ending = std::thread::Builder::new().name("vcpu-end".to_owned());
-        if let Err(error) = ending.spawn(move || drop(self)) {
+        let work = move || {
+            drop(self);
+            drop(ended);
+        };
+        if let Err(error) = ending.spawn(work) {
             tracing::error!(%error, "the vCPU agent ended within the packet loop");
         }
     }
@@ -77,6 +84,23 @@ impl Drop for VcpuThread {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// When the agent that ran last has restored every thread and let go of its state: no other can
+/// have that before.
+#[derive(Clone, Default)]
+pub(super) struct AgentEnd(Arc<Mutex<Option<Receiver<()>>>>);
+
+impl AgentEnd {
+    fn set(&self, told: Receiver<()>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+    }
+
+    pub(super) fn wait(&self) {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Nothing is sent: it ends when its other end does.
+        told.map(|told| told.recv());
     }
 }
 

@@ -31,8 +31,16 @@ struct Leg<'a> {
     size: Bytes,
 }
 
-/// The bounds of each series that the variant's loads measure, where there are any.
-pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<String, Vec<Bound>> {
+/// The delay that each tenant is promised, by the placement service.
+pub(crate) type Promises = BTreeMap<String, Nanos>;
+
+/// The bounds of each series that the variant's loads measure, where there are any. What is
+/// promised is what the placement service said, where it was asked.
+pub(crate) fn of(
+    experiment: &LabExperiment,
+    variant: &Variant,
+    service: Option<&Promises>,
+) -> BTreeMap<String, Vec<Bound>> {
     let mut bounds = BTreeMap::new();
     let Some(pacing) = experiment.pacing(variant) else {
         return bounds;
@@ -41,6 +49,7 @@ pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<Stri
         experiment,
         variant,
         pacing,
+        service,
     };
     for (series, legs) in ways(experiment, variant) {
         let named = [(PROMISED, false), (COMPUTED, true)];
@@ -69,6 +78,23 @@ pub(crate) fn of(experiment: &LabExperiment, variant: &Variant) -> BTreeMap<Stri
         }
     }
     bounds
+}
+
+/// The longest that a conforming frame waits in a host, before its wire; nothing where nothing
+/// follows.
+pub(crate) fn own_queue(
+    experiment: &LabExperiment,
+    variant: &Variant,
+    pacing: &Pacing,
+    host: &str,
+) -> Option<Nanos> {
+    let setting = Setting {
+        experiment,
+        variant,
+        pacing,
+        service: None,
+    };
+    setting.uplink(host)
 }
 
 /// The messages behind each sample of each load that runs.
@@ -117,6 +143,7 @@ struct Setting<'a> {
     experiment: &'a LabExperiment,
     variant: &'a Variant,
     pacing: &'a Pacing,
+    service: Option<&'a Promises>,
 }
 
 impl<'a> Setting<'a> {
@@ -142,12 +169,20 @@ impl<'a> Setting<'a> {
                     let [from, to] = [from, to].map(|guest| self.host_of(guest.get_ref()));
                     self.network(from?, to?)?
                 } else {
-                    sender.delay?
+                    self.promised(sender)?
                 };
                 longest = longest.max(shape.saturating_add(delay).as_nanos());
             }
         }
         Some(longest)
+    }
+
+    /// d of a tenant.
+    fn promised(&self, sender: &Guaranteed) -> Option<Nanos> {
+        match self.service {
+            Some(promises) => promises.get(sender.tenant.get_ref()).copied(),
+            None => sender.delay,
+        }
     }
 
     /// How long the sender's own buckets take to let a message pass.
@@ -159,10 +194,7 @@ impl<'a> Setting<'a> {
     }
 
     fn host_of(&self, guest: &str) -> Option<&'a str> {
-        let mut guests = self.experiment.guests();
-        guests
-            .find(|(_, name)| *name == guest)
-            .map(|(host, _)| host)
+        self.experiment.host_of(guest)
     }
 
     /// The longest that a conforming frame waits between two hosts.
@@ -344,7 +376,7 @@ mod tests {
         let experiment = parse(&change(&embedded(name))).unwrap();
         let mut variants = experiment.variant.iter();
         let variant = variants.find(|v| v.name.get_ref() == variant).unwrap();
-        of(&experiment, variant)
+        of(&experiment, variant, None)
     }
 
     fn named(bounds: &BTreeMap<String, Vec<Bound>>, name: &str) -> Option<u64> {
@@ -368,6 +400,27 @@ mod tests {
             let delay = bounds["queue_delay"][0].value;
             assert!(delay.abs_diff(calculated) < 100_000, "{variant}: {delay}");
         }
+    }
+
+    #[test]
+    fn what_the_service_promises_stands_in_for_what_the_experiment_asks_for() {
+        let experiment = parse(&embedded("memcached")).unwrap();
+        let variant = experiment
+            .variant
+            .iter()
+            .find(|v| v.name.get_ref() == "req-3");
+        let delay = |name: &str| {
+            let promises = Promises::from([(name.to_owned(), Nanos::from_millis(7))]);
+            named(
+                &of(&experiment, variant.unwrap(), Some(&promises)),
+                "promised",
+            )
+        };
+        let asked = named(&of(&experiment, variant.unwrap(), None), "promised").unwrap();
+        let told = delay("memcached").unwrap();
+        // Two ways, of 200 ms each in the experiment.
+        assert_eq!(asked - told, 2 * (200 - 7) * 1_000_000);
+        assert_eq!(delay("bulk"), None);
     }
 
     #[test]

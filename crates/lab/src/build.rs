@@ -3,7 +3,7 @@
 
 use crate::LabError;
 use crate::experiment::LabExperiment;
-use crate::topology::{GuestKind, SWITCH, Topology, UPLINK, namespace_path, switch_port};
+use crate::topology::{GuestKind, PLACE, SWITCH, Topology, UPLINK, namespace_path, switch_port};
 use crate::wire;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -42,6 +42,7 @@ pub(crate) fn build(topology: &Topology) -> Result<(), LabError> {
             batch("ip", Some(&guest.name), &topology.guest_links(guest))?;
         }
     }
+    batch("ip", Some(PLACE), &topology.service_links())?;
     batch("ip", Some(SWITCH), &topology.switch_links())?;
     batch("bridge", Some(SWITCH), &topology.switch_stations())
 }

@@ -340,6 +340,9 @@ pub struct Variant {
     /// The set of guarantees that hold; guests of tenants that it does not name are
     /// best effort.
     pub guarantees: Option<Name>,
+    /// Who tells the hosts of them.
+    #[serde(default)]
+    pub guarantees_by: GuaranteesBy,
     /// What the switch makes of the tags.
     #[serde(default)]
     pub switch: SwitchMode,
@@ -356,6 +359,18 @@ pub struct Variant {
     /// each, called by the variant's name and the count.
     #[serde(default)]
     pub neighbours: Vec<usize>,
+}
+
+/// Who tells hosts what their guests are guaranteed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuaranteesBy {
+    /// Each host's own configuration.
+    #[default]
+    File,
+    /// The placement service, which admits the tenants and is told by the hosts that they keep
+    /// it.
+    Service,
 }
 
 /// What the switch makes of the tags.
@@ -393,6 +408,13 @@ impl LabExperiment {
             let guests = guests.iter();
             guests.map(move |guest| (host.as_str(), guest.get_ref().as_str()))
         })
+    }
+
+    /// The host of a guest.
+    pub(crate) fn host_of(&self, guest: &str) -> Option<&str> {
+        let mut guests = self.guests();
+        let found = guests.find(|(_, name)| *name == guest);
+        found.map(|(host, _)| host)
     }
 
     /// Whether a variant has machines: guests of its network, or the probe's.

@@ -1,6 +1,6 @@
 //! The configuration of each host's daemon.
 
-use crate::experiment::{LabExperiment, Pipeline, Variant};
+use crate::experiment::{GuaranteesBy, LabExperiment, Pipeline, Variant};
 use crate::guest::GUEST_INTERFACE;
 use crate::topology::{self, GuestKind, GuestPort, Topology, UPLINK, namespace_path};
 use serde::Serialize;
@@ -102,7 +102,7 @@ pub(crate) fn nic_queue(pipeline: &Pipeline, link: Rate) -> Bytes {
 }
 
 /// Who owns the lab's tenants.
-const OWNER: &str = "lab";
+pub(crate) const OWNER: &str = "lab";
 
 /// The text of the configuration of `host` in `variant`, which has `pipeline`
 /// towards the wire. `directory` has the hosts' key.
@@ -154,12 +154,8 @@ pub(crate) fn config(
         (Some(_), Some(_)) => Some(config.clone()),
         (Some(_), None) => None,
     };
-    // A meter beside a pacer is for those without a guarantee.
-    let both = pacing.is_some() && stages.is_some();
     toml::to_string(&HostFile {
-        classes: both.then_some(ClassesOf {
-            fabric: Fabric::ThreeClasses,
-        }),
+        classes: fabric(pipeline).map(|fabric| ClassesOf { fabric }),
         uplink: Uplink {
             port: Port::AfPacket {
                 interface: UPLINK.to_owned(),
@@ -169,10 +165,32 @@ pub(crate) fn config(
             priority_tag: pacing.is_some_and(|pacing| pacing.priority_tag),
         },
         guest: topology.guests_of(host).map(guest).collect(),
-        hose: pacing
-            .and_then(|pacing| pacing.hose)
-            .map(|interval| hose(topology, host, experiment, interval, directory)),
+        hose: pacing.and_then(|pacing| pacing.hose).map(|interval| Hose {
+            machines: match variant.guarantees_by {
+                GuaranteesBy::File => tenants(experiment),
+                // It says that, too.
+                GuaranteesBy::Service => BTreeMap::new(),
+            },
+            ..hose(topology, host, interval, directory)
+        }),
     })
+}
+
+/// The classes of a host with that pipeline, where they are not what follows from it alone.
+pub(crate) fn fabric(pipeline: &Pipeline) -> Option<Fabric> {
+    // A meter beside a pacer is for those without a guarantee.
+    let both = pipeline.pacer.is_some() && pipeline.config.get_ref().meter.is_some();
+    both.then_some(Fabric::ThreeClasses)
+}
+
+/// How many machines each tenant has that hosts agree about.
+fn tenants(experiment: &LabExperiment) -> BTreeMap<String, usize> {
+    // A machine alone has nobody to agree with.
+    let tenants = experiment.tenant.iter();
+    tenants
+        .filter(|(_, guests)| guests.len() > 1)
+        .map(|(tenant, guests)| (format!("{OWNER}/{tenant}"), guests.len()))
+        .collect()
 }
 
 /// Where hosts listen for each other's rates.
@@ -199,26 +217,16 @@ pub(crate) fn make_key(directory: &Path) -> io::Result<()> {
         .try_for_each(|byte| write!(file, "{byte:02x}"))
 }
 
-fn hose(
-    topology: &Topology,
-    host: &str,
-    experiment: &LabExperiment,
-    interval: Nanos,
-    directory: &Path,
-) -> Hose {
+/// How a host agrees with the others, about no machines yet.
+fn hose(topology: &Topology, host: &str, interval: Nanos, directory: &Path) -> Hose {
     let address = |host: &str| SocketAddrV4::new(topology.station(host).0, HOSE_PORT);
     let others = topology.hosts.iter().filter(|other| *other != host);
-    let tenants = experiment.tenant.iter();
     Hose {
         host: host.to_owned(),
         listen: address(host),
         key_file: directory.join(HOSE_KEY),
         interval,
-        // A machine alone has nobody to agree with.
-        machines: tenants
-            .filter(|(_, guests)| guests.len() > 1)
-            .map(|(tenant, guests)| (format!("{OWNER}/{tenant}"), guests.len()))
-            .collect(),
+        machines: BTreeMap::new(),
         peer: others
             .map(|other| Peer {
                 host: other.clone(),
@@ -228,8 +236,11 @@ fn hose(
     }
 }
 
-/// What each machine of `tenant` has in `variant`.
+/// What each machine of `tenant` has in `variant`, by its host's own file.
 fn guarantee(experiment: &LabExperiment, variant: &Variant, tenant: &str) -> Option<Guarantee> {
+    if variant.guarantees_by == GuaranteesBy::Service {
+        return None;
+    }
     let pacing = experiment.pacing(variant)?;
     let mut members = experiment.guarantees(variant).iter();
     let member = members.find(|member| member.tenant.get_ref() == tenant)?;

@@ -225,6 +225,23 @@ impl<'a> Supervisor<'a> {
         told.map_err(LabError::io(format!("speaking to {}", member.name)))
     }
 
+    /// Waits for a child that ends by itself, and returns what it printed.
+    pub(crate) fn finish(&mut self, place: usize) -> Result<String, LabError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.look()?;
+            let member = &mut self.members[place];
+            if member.ended()?.is_some() {
+                let path = &member.stdout;
+                return std::fs::read_to_string(path).map_err(LabError::file("reading", path));
+            }
+            if Instant::now() > deadline {
+                return Err(member.problem(format!("has not ended after {} s", PATIENCE.as_secs())));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// Whether all that end by themselves have ended.
     pub(crate) fn all_ended(&mut self) -> Result<bool, LabError> {
         self.look()?;

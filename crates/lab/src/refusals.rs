@@ -2,10 +2,12 @@
 
 use crate::LabError;
 use crate::class;
-use crate::experiment::{LabExperiment, Variant, VcpuMode};
+use crate::experiment::{GuaranteesBy, LabExperiment, Variant, VcpuMode};
+use crate::place;
 use crate::run_dir::RunDir;
 use crate::variant::CLASSES;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// What is missing.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(crate) struct Refusals {
     classes: BTreeMap<VcpuMode, String>,
     /// Why there can be no machines.
     machines: Option<String>,
+    /// Why there can be no placement service.
+    service: Option<String>,
     /// Whether real-time classes may be set.
     real_time: bool,
 }
@@ -22,6 +26,7 @@ impl Refusals {
     /// Tries what the experiment needs; changes nothing.
     pub(crate) fn find(
         experiment: &LabExperiment,
+        program: &Path,
         run_dir: &RunDir,
         machines: Option<&String>,
         real_time: bool,
@@ -39,6 +44,10 @@ impl Refusals {
         Ok(Self {
             classes,
             machines: machines.cloned(),
+            service: experiment
+                .has_service()
+                .then(|| place::refusal(program))
+                .flatten(),
             real_time,
         })
     }
@@ -50,6 +59,11 @@ impl Refusals {
         }
         if experiment.has_machines(variant)
             && let Some(why) = &self.machines
+        {
+            return Some(why);
+        }
+        if variant.guarantees_by == GuaranteesBy::Service
+            && let Some(why) = &self.service
         {
             return Some(why);
         }

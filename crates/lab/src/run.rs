@@ -4,11 +4,12 @@ use crate::LabError;
 use crate::bounds;
 use crate::build;
 use crate::cpus::Cpus;
-use crate::experiment::{BulkTool, LabExperiment, PingTool, QueryTool, Variant};
+use crate::experiment::{BulkTool, GuaranteesBy, LabExperiment, PingTool, QueryTool, Variant};
 use crate::guest::CONGESTION_CONTROL;
 use crate::hosts;
 use crate::lock::Lock;
 use crate::machine::{self, load_average, watch_signals};
+use crate::place;
 use crate::processes::Rank;
 use crate::refusals::Refusals;
 use crate::run_dir::RunDir;
@@ -63,7 +64,7 @@ impl Experiment for LabExperiment {
 
     fn outline(&self) -> Vec<tailbound_report::Variant> {
         let outline = |variant: &Variant| tailbound_report::Variant {
-            bounds: bounds::of(self, variant),
+            bounds: bounds::of(self, variant, None),
             ..self.outline_of(variant)
         };
         self.variant.iter().map(outline).collect()
@@ -98,10 +99,10 @@ impl Experiment for LabExperiment {
         let why_not = machines
             .as_ref()
             .and_then(|machines| machines.as_ref().err());
-        let refusals = Refusals::find(self, &run_dir, why_not, real_time)?;
+        let refusals = Refusals::find(self, &program, &run_dir, why_not, real_time)?;
         cpus.leave_shared_core()
             .map_err(LabError::io("leaving the shared core"))?;
-        let topology = build_topology(self, &chosen, &run_dir)?;
+        let topology = build_topology(self, &chosen, &program, &run_dir)?;
         let context = Context {
             experiment: self,
             topology: &topology,
@@ -177,7 +178,8 @@ impl Run<'_> {
                 found.condition(format!("probe_{name}"), line.as_str());
             }
             let mut summary = summarise::variant(name, repeats);
-            summary.bounds = bounds::of(experiment, variant);
+            let promises = repeats.iter().find_map(|repeat| repeat.promises.as_ref());
+            summary.bounds = bounds::of(experiment, variant, promises);
             let foreign = summary.values.get(FOREIGN_SHARE).map(|value| value.value);
             if let Some(share) = foreign.filter(|share| *share > MAX_FOREIGN_SHARE) {
                 disturbed.push(Disturbance {
@@ -198,6 +200,7 @@ impl Run<'_> {
 fn build_topology(
     experiment: &LabExperiment,
     chosen: &[&Variant],
+    program: &Path,
     run_dir: &RunDir,
 ) -> Result<Topology, LabError> {
     let topology = Topology::new(experiment, guest_port());
@@ -208,6 +211,10 @@ fn build_topology(
     }
     if topology.hosts_talk {
         hosts::make_key(run_dir.path()).map_err(LabError::io("making the hosts' key"))?;
+    }
+    let asks = |variant: &&Variant| variant.guarantees_by == GuaranteesBy::Service;
+    if chosen.iter().any(asks) && place::refusal(program).is_none() {
+        place::prepare(program, run_dir.path(), &topology.hosts)?;
     }
     Ok(topology)
 }

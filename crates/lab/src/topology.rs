@@ -10,13 +10,19 @@
 
 use crate::experiment::LabExperiment;
 use crate::guest::GUEST_INTERFACE;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 /// The namespace of the switch.
 pub const SWITCH: &str = "switch";
 /// The interface of a host towards the switch.
 pub const UPLINK: &str = "uplink";
+/// The namespace of the placement service.
+pub const PLACE: &str = "place";
+/// The interface of a host towards the placement service.
+const MANAGE: &str = "manage";
+/// Where the placement service is, as hosts reach it.
+pub const SERVICE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 79, 255, 254), 7070);
 /// What every frame fits in: Ethernet's MTU.
 pub const MTU: u32 = 1500;
 
@@ -91,6 +97,9 @@ pub struct Topology {
     /// Whether hosts talk to each other: then they have addresses of their own on the
     /// wire, in 10.78.0.0/16.
     pub hosts_talk: bool,
+    /// Whether there is a placement service: then hosts have a network of their own to reach it,
+    /// 10.79.0.0/16, as an operator has one beside the guests' wire.
+    pub has_service: bool,
 }
 
 impl Topology {
@@ -119,14 +128,20 @@ impl Topology {
             guests,
             guest_port,
             hosts_talk: experiment.agrees_on_rates(),
+            has_service: experiment.has_service(),
         }
     }
 
     /// A host's own address and MAC address on the wire.
     pub fn station(&self, host: &str) -> (Ipv4Addr, [u8; 6]) {
-        // The experiment's checks allow at most 64 guests, and so hosts.
-        let number = self.hosts.iter().position(|h| h == host).unwrap_or(0) as u8 + 1;
+        let number = self.number(host);
         (Ipv4Addr::new(10, 78, 0, number), [2, 0, 0, 1, number, 0])
+    }
+
+    /// Its place among the hosts, from 1.
+    fn number(&self, host: &str) -> u8 {
+        // The experiment's checks allow at most 64 guests, and so hosts.
+        self.hosts.iter().position(|h| h == host).unwrap_or(0) as u8 + 1
     }
 
     /// The guest of that name, which the experiment's checks have seen to.
@@ -143,7 +158,8 @@ impl Topology {
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         let hosts = self.hosts.iter().map(String::as_str);
         let guests = self.guests.iter().map(|guest| guest.name.as_str());
-        hosts.chain(guests).chain([SWITCH])
+        let service = self.has_service.then_some(PLACE);
+        hosts.chain(guests).chain([SWITCH]).chain(service)
     }
 
     /// The `ip` commands that make everything but the insides of guests, to be
@@ -155,6 +171,12 @@ impl Topology {
                 "link add {UPLINK} netns {host} mtu {MTU} type veth peer name {} netns {SWITCH} mtu {MTU}\n",
                 switch_port(host)
             ));
+            if self.has_service {
+                batch.push(format!(
+                    "link add {MANAGE} netns {host} type veth peer name {} netns {PLACE}\n",
+                    switch_port(host)
+                ));
+            }
         }
         if self.guest_port == GuestPort::Veth {
             for guest in self.guests.iter().filter(|guest| guest.is_namespace()) {
@@ -185,6 +207,12 @@ impl Topology {
                     mac_text(mac)
                 ));
             }
+        }
+        if self.has_service {
+            batch.push(format!(
+                "link set {MANAGE} up\naddress add 10.79.0.{}/16 dev {MANAGE}\n",
+                self.number(host)
+            ));
         }
         if self.guest_port == GuestPort::Veth {
             for guest in self.guests_of(host).filter(|guest| guest.is_namespace()) {
@@ -229,6 +257,19 @@ impl Topology {
         }
         batch.push("link set bridge up\n".to_owned());
         batch.concat()
+    }
+
+    /// The `ip` commands where the placement service is, if it is: a switch that is a station.
+    pub fn service_links(&self) -> String {
+        if !self.has_service {
+            return String::new();
+        }
+        // Whoever asks it from here does so by the loopback interface.
+        let more = format!(
+            "address add {}/16 dev bridge\nlink set lo up\n",
+            SERVICE.ip()
+        );
+        self.switch_links() + &more
     }
 
     /// The `bridge` commands inside the switch: where every guest is, and every host

@@ -4,20 +4,23 @@
 mod collect;
 mod load;
 mod machines;
+mod placed;
 mod probe;
 mod rings;
 mod traffic;
 
 use crate::LabError;
+use crate::bounds::Promises;
 use crate::build;
 use crate::class::ClassGuard;
 use crate::core_use::CoreUse;
 use crate::cpus::Cpus;
-use crate::experiment::{LabExperiment, Variant};
+use crate::experiment::{GuaranteesBy, LabExperiment, Variant};
 use crate::guest::{Sample, now};
 use crate::hosts;
 use crate::monitor::{self, Record};
 use crate::noise::SampleClass;
+use crate::place;
 use crate::processes::{POLL, Rank, Ready, Start, Supervisor};
 use crate::run_dir::RunDir;
 use crate::tools::FIRST_PORT;
@@ -90,6 +93,8 @@ pub(crate) struct Measured {
     pub(crate) flaw: Option<String>,
     /// What the probe said, in a line.
     pub(crate) line: Option<String>,
+    /// What the placement service promised, where it was asked.
+    pub(crate) promises: Option<Promises>,
 }
 
 impl Measured {
@@ -206,6 +211,8 @@ struct Run<'a> {
     brought_back: u64,
     /// The share of the shared core that others than its guests used.
     foreign_share: Option<f64>,
+    /// What the placement service promised, where it was asked.
+    promises: Option<Promises>,
     /// When samples begin and cease to count, and when the last may end.
     counted: [Nanos; 2],
 }
@@ -230,10 +237,13 @@ pub(crate) fn run<'a>(
         tasks: 0,
         brought_back: 0,
         foreign_share: None,
+        promises: None,
         counted: [Nanos::ZERO; 2],
     };
     announce("setting up");
+    run.start_service()?;
     run.start_daemons()?;
+    run.admit()?;
     run.start_machines()?;
     run.start_load()?;
     let record = run.measure(announce)?;
@@ -272,7 +282,11 @@ impl Run<'_> {
             let place = self.supervisor.start(Start {
                 name: format!("host {host}'s daemon"),
                 program: self.context.program.clone(),
-                args: vec!["host".into(), "--config".into(), path.display().to_string()],
+                args: [
+                    vec!["host".into(), "--config".into(), path.display().to_string()],
+                    self.follows(host),
+                ]
+                .concat(),
                 netns: &namespace_path(host),
                 cpus: self.context.cpus.others,
                 policy: self.context.policy(if on_path.contains(host.as_str()) {
@@ -286,6 +300,19 @@ impl Run<'_> {
             self.daemons.insert(host, place);
         }
         self.supervisor.wait_ready(0)
+    }
+
+    /// What has a host's daemon follow the placement service, where it is to.
+    fn follows(&self, host: &str) -> Vec<String> {
+        let (experiment, variant) = (self.context.experiment, self.variant);
+        let mut followers = place::followers(experiment, variant);
+        let follows = variant.guarantees_by == GuaranteesBy::Service
+            && followers.any(|follower| follower == host);
+        if follows {
+            place::follow(self.context.run_dir.path(), host)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Gives the guests on the shared core their classes.

@@ -403,6 +403,60 @@ variant = [
 "#;
 
 #[test]
+fn the_placement_service_promises_what_hosts_then_keep_or_the_run_says_why_not() {
+    let Some(lab) = Lab::new() else { return };
+    fs::write(lab.directory.path().join("placed.toml"), PLACED).unwrap();
+    let run = |variant| {
+        let words = ["run", "placed.toml", "--output", "json", "--variants"];
+        lab.output(&[&words[..], &[variant]].concat())
+    };
+    let output = run("admitted");
+    let results: Results = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}", text(&output.stderr));
+    });
+    let admitted = &results.variants[0];
+    let latency = &admitted.series["latency"];
+    assert_eq!(latency.all.count + latency.unanswered, 25);
+    // 6,152 B at the 49 Mbit/s of the pacer, and the delay that the service told.
+    let promised = admitted.bounds["latency"].iter();
+    let promised: Vec<u64> = promised
+        .filter(|bound| bound.name == "promised")
+        .map(|bound| bound.value)
+        .collect();
+    assert_eq!(promised, [20_000_000 + 1_004_409]);
+
+    let output = run("refused");
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("tailbound place create"), "{said}");
+    assert!(said.contains("delay"), "{said}");
+}
+
+const PLACED: &str = r#"
+name = "placed"
+title = "a tenant of the placement service, shortly"
+source = "-"
+duration = "500ms"
+warmup = "100ms"
+link_rate = "50Mbit/s"
+switch_buffer = "50KB"
+wire = "ethernet"
+hosts = { A = ["A1"], B = ["B1"] }
+tenant = { app = ["A1", "B1"] }
+pipeline.paced.config = { meter = {} }
+pipeline.paced.pacer = { hose = "20ms", beside = "1Mbit/s", batch = "2ms", catch_up = "2ms" }
+message = [
+    { name = "messages", from = ["A1"], to = ["B1"], size = "6152B", every = "20ms", series = "latency" },
+]
+variant = [
+    { name = "admitted", pipeline = "paced", guarantees = "app", guarantees_by = "service", loads = ["messages"], switch = "tags-honoured" },
+    { name = "refused", pipeline = "paced", guarantees = "soon", guarantees_by = "service", loads = ["messages"], switch = "tags-honoured" },
+]
+guarantee.app = [{ tenant = "app", bandwidth = "10Mbit/s", burst = "6152B", delay = "20ms" }]
+guarantee.soon = [{ tenant = "app", bandwidth = "10Mbit/s", burst = "6152B", delay = "1ms" }]
+"#;
+
+#[test]
 fn a_second_lab_is_refused_while_one_runs() {
     let Some(lab) = Lab::new() else { return };
     let mut first = lab.start(&["run", "host-queue", "--duration", "60s"]);

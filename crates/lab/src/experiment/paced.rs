@@ -1,6 +1,6 @@
 //! What guests are guaranteed, and the loads that show it.
 
-use super::{LabExperiment, Variant};
+use super::{GuaranteesBy, LabExperiment, Variant};
 use serde::Deserialize;
 use tailbound_dataplane::{Guarantee, PacerConfig, QueueConfig};
 use tailbound_experiment::Name;
@@ -168,6 +168,23 @@ impl LabExperiment {
         let set = variant.guarantees.as_ref();
         let set = set.and_then(|name| self.guarantee.get(name.get_ref()));
         set.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the placement service is there in any variant.
+    pub(crate) fn has_service(&self) -> bool {
+        let mut variants = self.variant.iter();
+        variants.any(|variant| variant.guarantees_by == GuaranteesBy::Service)
+    }
+
+    /// The guests of a host that are guaranteed something in a variant.
+    pub(crate) fn guaranteed_on(&self, variant: &Variant, host: &str) -> usize {
+        let named = |tenant: &str| {
+            let mut members = self.guarantees(variant).iter();
+            members.any(|member| member.tenant.get_ref() == tenant)
+        };
+        let guests = self.hosts.get(host).into_iter().flatten();
+        let tenants = guests.filter_map(|guest| self.tenant_of(guest.get_ref()));
+        tenants.filter(|(tenant, _)| named(tenant)).count()
     }
 
     /// A guest's tenant, and the guest's place among its machines.

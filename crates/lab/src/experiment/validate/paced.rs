@@ -1,7 +1,7 @@
 //! What may be guaranteed: tenants, guarantees, and the loads between them.
 
 use super::{MAX_DURATION, gap, is_plain, within};
-use crate::experiment::{Guaranteed, LabExperiment, Pacing, Pipeline, Variant, Wire};
+use crate::experiment::{Guaranteed, GuaranteesBy, LabExperiment, Pacing, Pipeline, Variant, Wire};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use tailbound_dataplane::{GuestId, Pacer, Packet, PipelineConfig};
@@ -73,6 +73,10 @@ impl LabExperiment {
             mistakes.at(&variant.name, rule);
         }
         let Some(set) = &variant.guarantees else {
+            if variant.guarantees_by == GuaranteesBy::Service {
+                let rule = "guarantees_by = \"service\" needs `guarantees`: what it is to admit";
+                mistakes.at(&variant.name, rule);
+            }
             return;
         };
         mistakes.known("guarantee", set, self.guarantee.keys().map(String::as_str));

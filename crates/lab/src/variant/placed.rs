@@ -1,0 +1,183 @@
+//! The placement service of a variant whose guarantees are the service's: it admits the tenants,
+//! hosts hold their guests to what it says, and tell it that they do.
+
+use super::Run;
+use crate::LabError;
+use crate::experiment::{GuaranteesBy, LabExperiment};
+use crate::place;
+use crate::processes::{Rank, Ready, Start};
+use crate::topology::{PLACE, namespace_path};
+use serde_json::Value;
+use std::io;
+use std::time::{Duration, Instant};
+use tailbound_units::Nanos;
+
+/// How often it is asked what it is waited for.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long hosts may take to say what they keep.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Run<'_> {
+    /// Starts the service, where this variant has one.
+    pub(super) fn start_service(&mut self) -> Result<(), LabError> {
+        let (experiment, variant) = (self.context.experiment, self.variant);
+        let Some(pacing) = experiment.pacing(variant) else {
+            return Ok(());
+        };
+        if variant.guarantees_by == GuaranteesBy::File {
+            return Ok(());
+        }
+        let directory = self.context.run_dir.path();
+        let tree = place::tree(experiment, variant, pacing)?;
+        place::begin(directory, &tree, &self.context.topology.hosts)?;
+        let service = self.supervisor.start(Start {
+            name: "the placement service".into(),
+            program: self.context.program.clone(),
+            args: place::serve(directory),
+            netns: &namespace_path(PLACE),
+            cpus: self.context.cpus.others,
+            policy: self.context.policy(Rank::Load),
+            ready: Ready::Stdout("serving on"),
+            ends: false,
+        })?;
+        self.supervisor.wait_ready(service)
+    }
+
+    /// Has the service admit the tenants, and waits until the hosts keep what it promised.
+    pub(super) fn admit(&mut self) -> Result<(), LabError> {
+        let (experiment, variant) = (self.context.experiment, self.variant);
+        let Some(pacing) = experiment.pacing(variant) else {
+            return Ok(());
+        };
+        if variant.guarantees_by == GuaranteesBy::File {
+            return Ok(());
+        }
+        self.until("hosts", "a host says nothing", |hosts| {
+            let mut hosts = hosts["items"].as_array().into_iter().flatten();
+            hosts.all(|host| host["said"]["following"] == "follows")
+        })?;
+        let mut promises = self.promises.take().unwrap_or_default();
+        for member in experiment.guarantees(variant) {
+            let tenant = member.tenant.get_ref();
+            let guests = experiment.tenant.get(tenant).map_or(0, Vec::len);
+            let link = experiment.link_rate;
+            self.ask(&place::request(member, pacing, link, guests))?;
+            let name = place::tenant(tenant);
+            let kept = self.until(&format!("get {name}"), "a host does not keep it", |it| {
+                it["standing"]["state"] == "admitted"
+            })?;
+            if let Some(why) = misplaced(experiment, tenant, &kept) {
+                return Err(wrong(&why));
+            }
+            if let Some(delay) = self.promised(&name, &kept)? {
+                promises.insert(tenant.clone(), delay);
+            }
+        }
+        self.promises = Some(promises);
+        Ok(())
+    }
+
+    /// The longest that it says a frame waits between two machines of a tenant on different
+    /// hosts, which is the same for any two; `None` where there are none.
+    fn promised(&mut self, name: &str, tenant: &Value) -> Result<Option<Nanos>, LabError> {
+        let Some((from, to)) = apart(tenant) else {
+            return Ok(None);
+        };
+        let bound = self.ask(&format!("bound {name} {from} {to}"))?;
+        let delay = bound["promised"].as_str().map(str::parse::<Nanos>);
+        delay.transpose().map_err(|error| wrong(&error.to_string()))
+    }
+
+    /// What the service answers.
+    fn ask(&mut self, words: &str) -> Result<Value, LabError> {
+        let asked = words.split(' ').next().unwrap_or_default();
+        let place = self.supervisor.start(Start {
+            name: format!("tailbound place {asked}"),
+            program: self.context.program.clone(),
+            args: place::ask(self.context.run_dir.path(), words),
+            netns: &namespace_path(PLACE),
+            cpus: self.context.cpus.others,
+            policy: self.context.policy(Rank::Load),
+            ready: Ready::Silent,
+            ends: true,
+        })?;
+        let answer = self.supervisor.finish(place)?;
+        serde_json::from_str(&answer).map_err(|error| wrong(&format!("{error}: {answer:?}")))
+    }
+
+    /// Asks until the answer is so.
+    fn until(
+        &mut self,
+        words: &str,
+        otherwise: &str,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Result<Value, LabError> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.ask(words)?;
+            if is_so(&answer) {
+                return Ok(answer);
+            }
+            if Instant::now() > end {
+                return Err(wrong(&format!("{otherwise}: {answer}")));
+            }
+            self.supervisor.rest(AGAIN)?;
+        }
+    }
+}
+
+fn wrong(what: &str) -> LabError {
+    LabError::io("asking the placement service")(io::Error::other(what))
+}
+
+/// The hosts of a tenant's machines, as the service says them, by their numbers.
+fn machines(tenant: &Value) -> impl Iterator<Item = (u64, &str)> {
+    let runs = tenant["runs"].as_array().into_iter().flatten();
+    runs.flat_map(|run| {
+        let host = run["host"].as_str().unwrap_or_default();
+        let first = run["first"].as_u64().unwrap_or(0);
+        let count = run["count"].as_u64().unwrap_or(0);
+        (first..first.saturating_add(count)).map(move |number| (number, host))
+    })
+}
+
+/// Which machine of a tenant the service has put elsewhere than the experiment has its guest.
+fn misplaced(experiment: &LabExperiment, tenant: &str, placed: &Value) -> Option<String> {
+    let guests = experiment.tenant.get(tenant)?;
+    machines(placed).find_map(|(number, host)| {
+        let guest = guests.get(usize::try_from(number).ok()?)?.get_ref();
+        let wanted = experiment.host_of(guest).unwrap_or_default();
+        let what =
+            format!("it has machine {tenant}/{number} on {host}, and {guest} is on {wanted}");
+        (host != wanted).then_some(what)
+    })
+}
+
+/// Two machines on different hosts.
+fn apart(tenant: &Value) -> Option<(u64, u64)> {
+    let (first, host) = machines(tenant).next()?;
+    let other = machines(tenant).find(|(_, other)| *other != host);
+    other.map(|(other, _)| (first, other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::testing::{embedded, parse};
+    use serde_json::json;
+
+    #[test]
+    fn a_machine_that_the_service_puts_elsewhere_is_named() {
+        let experiment = parse(&embedded("machines")).unwrap();
+        let run = |first: u64, host: &str| json!({ "first": first, "count": 1, "host": host });
+        let right = json!({ "runs": [run(0, "A"), run(1, "B")] });
+        assert_eq!(misplaced(&experiment, "app", &right), None);
+        assert_eq!(apart(&right), Some((0, 1)));
+        let wrong = json!({ "runs": [{ "first": 0, "count": 2, "host": "A" }] });
+        assert_eq!(
+            misplaced(&experiment, "app", &wrong).unwrap(),
+            "it has machine app/1 on A, and B1 is on B"
+        );
+        assert_eq!(apart(&wrong), None);
+    }
+}
